@@ -86,11 +86,7 @@ class TrainablePooling(nn.Module):
         """One vector a text: (b, m, d), (b, m) -> (b, d) float32.
 
         A text without a row to read gives the zero vector, as the other poolings have it.
-
-        Raises:
-            ValueError: the shapes do not belong together, or there are more rows than layer vectors.
         """
-        self._check(rows, mask)
         rows = rows.to(self.latents.dtype)
         if self.layer_vectors is not None:
             rows = rows + self.layer_vectors[: rows.shape[1]]
@@ -123,16 +119,6 @@ class TrainablePooling(nn.Module):
     def _by_head(self, states: Tensor) -> Tensor:
         """(b, n, heads * c) -> (b, heads, n, c)."""
         return states.view(*states.shape[:-1], self.heads, -1).transpose(1, 2)
-
-    def _check(self, rows: Tensor, mask: Tensor) -> None:
-        hidden = self.latents.shape[1]
-        if rows.dim() != 3 or rows.shape[2] != hidden or mask.shape != rows.shape[:2] or mask.dtype != torch.bool:
-            raise ValueError(
-                f"rows {tuple(rows.shape)} and a mask {tuple(mask.shape)} of {mask.dtype}; "
-                f"(b, m, {hidden}) and (b, m) of torch.bool are expected"
-            )
-        if self.layer_vectors is not None and rows.shape[1] > len(self.layer_vectors):
-            raise ValueError(f"{rows.shape[1]} rows, one a layer, and vectors for {len(self.layer_vectors)} layers")
 
 
 def load_pooling(path: Path, *, hidden: int, n_layers: int) -> TrainablePooling:

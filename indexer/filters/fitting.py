@@ -94,10 +94,7 @@ class EmbeddingMoments:
     def of(cls, embeddings: NDArray[np.floating]) -> EmbeddingMoments:
         """Of (n, d) embeddings, n >= 1, summed in float64."""
         n, hidden = embeddings.shape
-        mean = np.zeros(hidden)
-        for start in range(0, n, _BLOCK):
-            mean += embeddings[start : start + _BLOCK].sum(axis=0, dtype=np.float64)
-        mean /= n
+        mean = embeddings.mean(axis=0, dtype=np.float64)
         covariance = np.zeros((hidden, hidden))
         for start in range(0, n, _BLOCK):
             centred = embeddings[start : start + _BLOCK] - mean

@@ -215,8 +215,8 @@ def _render_pieces(
 ) -> list[Rendered]:
     literals = [None if piece.text == "{text}" else _literal(piece.text, tokenizer) for piece in pieces]
     text_ids = tokenizer.ids(texts)
-    before = tokenizer.prefix if template.specials in ("model", "once", "start") else []
-    after = tokenizer.suffix if template.specials in ("model", "once") else []
+    before = tokenizer.prefix if template.specials in ("model", "start") else []
+    after = tokenizer.suffix if template.specials == "model" else []
     if _starts(literals[0] or [], before):  # the template names them itself
         before = []
     if _ends(literals[-1] or [], after):

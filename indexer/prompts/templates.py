@@ -52,10 +52,8 @@ class Template:
     def content(self) -> str:
         """The whole template as one string: equal content, equal vectors."""
         parts = [[[p.text, p.pool] for p in side] for side in (self.document, self.query, self.plain)]
-        content: list[Any] = [parts, self.joined, self.span, self.specials, self.clean]
-        if self.strip or self.also:  # omitted if unset, so that older indexes stay valid
-            content += [self.strip, [other.content() for other in self.also]]
-        return json.dumps(content, ensure_ascii=True)
+        also = [other.content() for other in self.also]
+        return json.dumps([parts, self.joined, self.span, self.specials, self.clean, self.strip, also])
 
     def side(self, instruction: str | None) -> tuple[Piece, ...]:
         """The pieces of documents (`instruction` None) or queries, the instruction filled in; without one, the
@@ -199,18 +197,16 @@ def _from_string(template: str, like: dict[str, Any]) -> Template:
         raise SpecError(
             "the template has no {text}", "say where the text goes, such as 'Passage: {text}'", where="`template`"
         )
-    # A special token that the string names is not put there twice; the word keeps indexes apart that have it twice.
-    specials = "once" if re.search(r"\{(bos|eos|start)\}", template) else "model"
     if not like.get("joined"):
         parts = [part for part in re.split(r"(\{text\})", template) if part]
         last = max(i for i, part in enumerate(parts) if part == "{text}")
         pieces = tuple(Piece(part, i == last) for i, part in enumerate(parts))
-        return Template(name=template, document=pieces, query=pieces, specials=specials)
+        return Template(name=template, document=pieces, query=pieces, specials="model")
     if like["span"] == "text" and template.count("{text}") > 1:
         raise SpecError(
             "the template holds {text} more than once, and this method pools one", "keep one", where="`template`"
         )
-    settings = {"joined": True, "span": like["span"], "specials": specials, "instructed": like.get("instructed", False)}
+    settings = {"joined": True, "span": like["span"], "specials": "model", "instructed": like.get("instructed", False)}
     # The text before the instruction keeps its space to the text after it.
     documents = [re.sub(r"\s*\{instruction\}\s*$|\{instruction\}\s*", "", form) for form in forms]
     queries = forms if any("{instruction}" in form for form in forms) else None

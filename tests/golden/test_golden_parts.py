@@ -160,7 +160,7 @@ def test_golden_blocks_and_masks(case: Case) -> None:
         mask_id=case.mask_token_id,
         special_ids=frozenset(special),
         n_tokens=backend.get_vocab_size(),
-        style="all" if case.collator == "all_mask" else "bert",
+        all_masked=case.collator == "all_mask",
     )
 
     cut = torch.stack(list(blocks(ids, case.max_length)))

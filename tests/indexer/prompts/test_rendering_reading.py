@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import re
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragidx.indexer.prompts.rendering import RenderRules, positions_of_words, render, render_words
+from ragidx.indexer.prompts.rendering import positions_of_words, render, render_words
 from ragidx.indexer.prompts.templates import load_template, template_names
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
 
@@ -206,11 +205,3 @@ def test_words_in_a_form_whose_space_merges_with_the_first_are_found(tokenizer: 
     places = row.positions()
     found = [[row.ids[places[i]] for i in numbers] for numbers in positions_of_words(spans, words)]
     assert [read(tokenizer, ids) for ids in found] == [" river", " hills"]
-
-
-def test_rules_and_rows_are_values(tokenizer: TextTokenizer) -> None:
-    row = render(load_template("classical"), ["a"], tokenizer)[0]
-
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        row.truncated = True  # type: ignore[misc]
-    assert hash(RenderRules()) == hash(RenderRules(True, "end", ""))

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-
 import pytest
 
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.prompts.templates import (
-    DEFAULT_INSTRUCTION,
     default_copies,
     load_template,
     template_names,
@@ -162,38 +158,3 @@ def test_templates_that_differ_have_other_content() -> None:
 
     assert len(set(contents)) == len(contents)
     assert load_template("prompteol", "mistral").content() != load_template("prompteol").content()
-
-
-@pytest.mark.parametrize(
-    ("name", "family", "digest"),
-    [
-        ("classical", "", "624fd14f69352f5c"),
-        ("echo", "", "a9677302887ec87a"),
-        ("echo-trained", "", "02ec1aa5a3216334"),
-        ("llm2vec", "", "fb0d30e703bc013a"),
-        ("prompteol", "", "b942b492bb0de8fb"),
-        ("prompteol", "mistral", "c959a2d5726bb9dc"),
-        ("prompteol-original", "", "4957e872e73e0ab3"),
-    ],
-)
-def test_templates_of_older_indexes_have_the_content_that_they_had(name: str, family: str, digest: str) -> None:
-    assert hashlib.sha256(load_template(name, family).content().encode()).hexdigest().startswith(digest)
-
-
-def test_a_string_that_names_special_tokens_is_another_template_than_when_they_were_put_there_twice() -> None:
-    for named, plain in (
-        ("{bos}P: {text}", "P: {text}"),
-        ("{text}{eos}", "{text}"),
-        ("{start}{text}", "{text}"),
-    ):
-        for method in ("classical", "llm2vec"):
-            contents = [json.loads(load_template(text, method=method).content()) for text in (named, plain)]
-
-            assert [content[3] for content in contents] == ["once", "model"]
-
-
-def test_methods_trained_with_an_instruction_carry_one() -> None:
-    assert load_template("llm2vec").instructed
-    assert load_template("echo-trained").instructed
-    assert not load_template("echo").instructed
-    assert DEFAULT_INSTRUCTION.startswith("Given a question")
