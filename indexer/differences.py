@@ -1,4 +1,4 @@
-"""Where the spec of an index differs from the one that is asked for, in words; and the error that says so."""
+"""Where the spec of an index differs from the requested one, as sentences; and the error that says so."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def mismatch(changes: Sequence[Difference], index_type: str, where: str) -> Spec
         where: the index folder.
     """
     hint = "remove the option to update the index, name another `index`, or replace this one with `rebuild=True`"
-    what, fields = "the index was built with other options", [one.field for one in changes]
+    what, fields = "the index was built with other options", [change.field for change in changes]
     if set(fields) <= _CONTENTS:  # no option asked for it
         what, hint = "the index cannot be updated", "replace it with `rebuild=True`"
         if fields[0] == "weights":

@@ -111,7 +111,7 @@ ENCODER_OPTIONS = tuple(EncoderOptions.__annotations__)
 def written_out(function: F) -> F:
     """Show each option of `**options: Unpack[A TypedDict]` in the signature, for `help()` and completion.
 
-    The default of one that is not said follows from its type.
+    An option without a default has that of its type.
     """
     own = inspect.signature(function)
     *named, rest = own.parameters.values()
@@ -171,7 +171,7 @@ FILTERS = {
 class FilterSpec(Spec):
     """What of an embedding a stored vector keeps.
 
-    Of what is asked for, a field that is not named is the index's own, else the preset's.
+    In a request, a field that is not named is that of the index, else the preset's.
     """
 
     name: str = "embedfilter"  # one of FILTERS

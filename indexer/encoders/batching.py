@@ -80,7 +80,7 @@ def collate(rows: Sequence[Rendered], pad: int, device: torch.device) -> tuple[T
 
     Further prompts for a text are separate rows after its first.
     """
-    rows = [one for row in rows for one in (row, *row.also)]
+    rows = [prompt for row in rows for prompt in (row, *row.also)]
     longest = max(1, *(len(row.ids) for row in rows))
     ids = np.full((len(rows), longest), pad, dtype=np.int64)
     attention = np.zeros((len(rows), longest), dtype=np.int64)

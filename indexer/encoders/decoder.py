@@ -79,14 +79,14 @@ class DecoderEncoder(Prompted, BatchEncoder):
         for number, (_, spans) in enumerate(rows):
             if limit is not None and len(spans) > limit:
                 raise SpecError(f"text {number} has {len(spans)} tokens, the model reads {limit}", "encode it in parts")
-        found: list[Floats] = [np.zeros((len(words), self.hidden), np.float32) for words in texts]
+        of_words: list[Floats] = [np.zeros((len(words), self.hidden), np.float32) for words in texts]
         for batch in self._run([row for row, _ in rows], self._token_vectors):
             for row, vectors in zip(batch.rows, batch.vectors, strict=True):
                 at, spans = rows[row][0].positions(), rows[row][1]
                 for number, numbers in enumerate(positions_of_words(spans, texts[row])):
                     places = [max(0, at[i] - previous) for i in numbers]
-                    found[row][number] = vectors[places].mean(axis=0) if places else 0
-        return found
+                    of_words[row][number] = vectors[places].mean(axis=0) if places else 0
+        return of_words
 
     def encode_layers(self, texts: Sequence[str], instruction: str | None = None) -> Floats:
         """(L, n, hidden) float32 of texts, raw: pooled states of every layer from 1 to the last, after the final norm.
@@ -113,10 +113,10 @@ class DecoderEncoder(Prompted, BatchEncoder):
                 rows = self.backbone.layers(ids, attention, lambda states: pooling.pooled(states, weights))
             return rows.view(-1, n_prompts, *rows.shape[1:]).mean(dim=1)
 
-        found = np.zeros((self.backbone.n_layers, len(texts), self.hidden), np.float32)
+        of_layers = np.zeros((self.backbone.n_layers, len(texts), self.hidden), np.float32)
         for batch in self._run(self.rendered(texts, instruction), forward):
-            found[:, batch.rows] = batch.vectors.transpose(1, 0, 2)
-        return found
+            of_layers[:, batch.rows] = batch.vectors.transpose(1, 0, 2)
+        return of_layers
 
     def _pooled(self, ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
         """One vector a row: (b, t), (b, t), (b, t) -> (b, hidden) float32."""

@@ -20,7 +20,6 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ragidx.indexer.devices import check_dtype
 from ragidx.indexer.model_files import keep
 from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.models.locate import ModelFiles
@@ -41,12 +40,7 @@ os.register_at_fork(after_in_child=functools.partial(torch.set_num_threads, 1))
 
 
 def choose_dtype(dtype: str, device: str) -> str:
-    """`auto` is bfloat16 on a GPU that has it (else float16), else float32 until another is measured faster.
-
-    Raises:
-        SpecError: the dtype is unknown.
-    """
-    check_dtype(dtype)
+    """`auto` is bfloat16 on a GPU that has it (else float16), else float32 until another is measured faster."""
     if dtype != "auto":
         return dtype
     if device.startswith("cuda"):

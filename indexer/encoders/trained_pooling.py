@@ -147,10 +147,10 @@ def load_pooling(path: Path, *, hidden: int, n_layers: int) -> TrainablePooling:
             head_width=inner // n_heads,
             layers=None if table is None else len(table),
         )
-    own = {name: tensors[_FILED[name]] for name in pooling.state_dict()}
+    weights = {name: tensors[_FILED[name]] for name in pooling.state_dict()}
     for name, expected in pooling.state_dict().items():
-        _check_tensor(_FILED[name], own[name], expected, path)
-    pooling.load_state_dict({name: tensor.to(torch.float32) for name, tensor in own.items()}, assign=True)
+        _check_tensor(_FILED[name], weights[name], expected, path)
+    pooling.load_state_dict({name: tensor.to(torch.float32) for name, tensor in weights.items()}, assign=True)
     return pooling
 
 

@@ -146,14 +146,9 @@ class EmbedFilter(Filter):
         """
         spec = FilterSpec.from_json({"tau": tau, "dim": dim, "offset": offset})  # which looks at their types
         preset = encoder.files.preset().get("filter", {})
-        return cls.from_spectrum(spectrum_of(encoder.files), spec.from_column(preset.get("offset"), encoder.hidden))
-
-    @classmethod
-    def from_spectrum(cls, spectrum: Spectrum, spec: FilterSpec) -> EmbedFilter:
-        """The filter that `spec` describes, of a spectrum (d, d)."""
-        hidden = len(spectrum.directions)
-        kept = directions(spectrum, kept_columns(hidden, spec.width(hidden), spec.offset))
-        return cls(kept.matrix, kept.columns)
+        made = make_filter(spec.from_column(preset.get("offset"), encoder.hidden), encoder)
+        assert made is not None
+        return cls(made.matrix, made.columns)
 
 
 def make_filter(spec: FilterSpec, source: HeadOwner, sample: Sample | None = None) -> Filter | None:
@@ -307,7 +302,7 @@ def _of_effect(size: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> Ma
 
 
 MAKERS: dict[str, Maker] = {
-    "embedfilter": lambda spec, source, sample: EmbedFilter.from_spectrum(spectrum_of(source.files), spec),
+    "embedfilter": _of_spectrum(lambda hidden, width, spec: kept_columns(hidden, width, spec.offset)),
     "truncation": _of_coordinates(_first),
     "random": _of_coordinates(_drawn),
     "random-directions": _of_spectrum(_drawn),

@@ -112,9 +112,9 @@ class EmbeddingMoments:
             SpecError: embeddings vary in fewer than `width` directions; n of them vary in n - 1 at most. A direction
                 without variance cannot be scaled to variance 1, and a coordinate that is the same for all says nothing.
         """
-        found = decompose(self.covariance)
+        spectrum = decompose(self.covariance)
         length = np.sqrt(np.trace(self.covariance) + self.mean @ self.mean)
-        varying = min(self.n - 1, int(np.count_nonzero(found.values > _NOISE * length)))
+        varying = min(self.n - 1, int(np.count_nonzero(spectrum.values > _NOISE * length)))
         if width > varying:
             raise SpecError(
                 f"filter '{name}' is to keep {width} directions, and the {self.n} chunks that it is fitted on"
@@ -122,7 +122,7 @@ class EmbeddingMoments:
                 "give a smaller `dim`, a larger `filter_sample` or a larger corpus, or take another filter",
                 where="`filter`",
             )
-        return found
+        return spectrum
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ragidx.indexer.arrays import Doubles
-from ragidx.indexer.filters.unembedding import Spectrum, Unembedding
-from ragidx.indexer.models.checkpoint import blocks
+from ragidx.indexer.filters.unembedding import Spectrum
+from ragidx.indexer.models.checkpoint import StoredTensor, blocks
 
 Ids = NDArray[np.int64]
 
@@ -39,7 +39,7 @@ def log_frequencies(counts: Ids, vocabulary: int) -> Doubles:
     return np.asarray(np.log(smoothed / smoothed.sum()), dtype=np.float64)
 
 
-def average_of_log_p(head: Unembedding, spectrum: Spectrum, log_p: Doubles) -> Doubles:
+def average_of_log_p(head: StoredTensor, spectrum: Spectrum, log_p: Doubles) -> Doubles:
     """The average token log_p (W_U^T)^+, (V,) -> (d,): the vector whose logits come nearest to `log_p`.
 
     With W_U = U Σ V^T it is (W_U^T log_p) V Σ^-2 V^T: one pass over the rows, then d x d.
@@ -54,7 +54,7 @@ def average_of_log_p(head: Unembedding, spectrum: Spectrum, log_p: Doubles) -> D
     return spectrum.directions @ (inverse * (spectrum.directions.T @ carried))
 
 
-def delta(head: Unembedding, spectrum: Spectrum, average: ArrayLike, tokens: ArrayLike) -> Doubles:
+def delta(head: StoredTensor, spectrum: Spectrum, average: ArrayLike, tokens: ArrayLike) -> Doubles:
     """Δ of every direction (d,): the relative change of the summed logits of `tokens` without it in `average`.
 
     Δ_i = -(h v_i) Σ_t (W_U[t] v_i) / Σ_t (h W_U[t]). All Δ add up to -1. Logits of an average token are negative, as
@@ -77,7 +77,7 @@ def delta(head: Unembedding, spectrum: Spectrum, average: ArrayLike, tokens: Arr
     return np.asarray(-shares / whole, dtype=np.float64)
 
 
-def head_rows(head: Unembedding, ids: ArrayLike) -> NDArray[np.float32]:
+def head_rows(head: StoredTensor, ids: ArrayLike) -> NDArray[np.float32]:
     """Rows of the head, (n,) -> (n, d) float32, in the order of `ids`.
 
     Raises:
@@ -96,7 +96,7 @@ def head_rows(head: Unembedding, ids: ArrayLike) -> NDArray[np.float32]:
     return out
 
 
-def top_logits(head: Unembedding, vectors: ArrayLike, k: int) -> tuple[Ids, Doubles]:
+def top_logits(head: StoredTensor, vectors: ArrayLike, k: int) -> tuple[Ids, Doubles]:
     """The k tokens with the largest logits of a few vectors: (n, d) -> ids and logits, both (n, k), largest first.
 
     Of equal logits the smaller id comes first; a head with fewer than k rows gives them all. Summed in float64: the
@@ -107,13 +107,13 @@ def top_logits(head: Unembedding, vectors: ArrayLike, k: int) -> tuple[Ids, Doub
     return ids, np.take_along_axis(values, ids, axis=1)
 
 
-def logits(head: Unembedding, vectors: ArrayLike) -> Doubles:
+def logits(head: StoredTensor, vectors: ArrayLike) -> Doubles:
     """All logits of a few vectors, (n, d) -> (n, V)."""
     asked = np.asarray(vectors, dtype=np.float64)
     return np.concatenate([asked @ rows.astype(np.float64).T for rows in blocks(head)], axis=1)
 
 
-def token_coordinates(head: Unembedding, spectrum: Spectrum, vectors: ArrayLike) -> Doubles:
+def token_coordinates(head: StoredTensor, spectrum: Spectrum, vectors: ArrayLike) -> Doubles:
     """A few vectors as one number a token, such that inner products stay what they are: (n, d) -> (n, V).
 
     The columns of W_U (W_U^T W_U)^(-1/2) are orthonormal, so for x and y (V,) of two vectors, Σ_t x_t y_t is their
@@ -126,7 +126,7 @@ def token_coordinates(head: Unembedding, spectrum: Spectrum, vectors: ArrayLike)
     return logits(head, (along * inverse) @ spectrum.directions.T)
 
 
-def _kept(head: Unembedding, spectrum: Spectrum) -> NDArray[np.bool_]:
+def _kept(head: StoredTensor, spectrum: Spectrum) -> NDArray[np.bool_]:
     """Which directions a pseudo-inverse keeps: squares that come out of a Gram matrix are rounding below this."""
     squared = np.square(spectrum.values)
     return np.asarray(squared > squared[0] * 10 * max(head.shape) * np.finfo(np.float64).eps, dtype=np.bool_)

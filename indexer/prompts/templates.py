@@ -151,7 +151,7 @@ def _from_toml(name: str, fields: dict[str, Any], family: str, copies: int) -> T
     names = ("joined", "span", "specials", "instructed", "clean", "strip")
     settings = {name: fields[name] for name in names if name in fields}
     if not fields.get("joined"):
-        sides = {side: _pieces(fields.get(side, []), copies) for side in ("document", "query", "plain")}
+        sides: dict[str, Any] = {side: _pieces(fields.get(side, []), copies) for side in ("document", "query", "plain")}
         return Template(name=name, **sides, **settings)
     forms = fields["document"] if isinstance(fields["document"], list) else [fields["document"]]
     queries = [fields["query"]] if "query" in fields else None

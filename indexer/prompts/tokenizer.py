@@ -138,15 +138,15 @@ class TextTokenizer:
             return self.ids([form.replace("{text}", text) for text in texts])
         clean = [not self.spells_special(text) for text in texts]
         whole = [form.replace("{text}", text) for text, good in zip(texts, clean, strict=True) if good]
-        found = (list(one.ids) for one in self.pieces.encode_batch_fast(whole, add_special_tokens=False))
+        together = (list(encoded.ids) for encoded in self.pieces.encode_batch_fast(whole, add_special_tokens=False))
         parts = [self.piece(part) for part in form.split("{text}")]
         n_special = sum(map(self._n_special, parts))
         rows = []
         for text, good in zip(texts, clean, strict=True):
-            ids = next(found) if good else []
+            ids = next(together) if good else []
             if not good or self._n_special(ids) != n_special:
-                own = self.ids([text])[0]
-                ids = parts[0] + [number for part in parts[1:] for number in (*own, *part)]
+                apart = self.ids([text])[0]
+                ids = parts[0] + [number for part in parts[1:] for number in (*apart, *part)]
             rows.append(ids)
         return rows
 

@@ -24,13 +24,13 @@ from ragidx.indexer.encoders import pooling
 from ragidx.indexer.encoders.batching import collate
 from ragidx.indexer.encoders.decoder import DecoderEncoder
 from ragidx.indexer.encoders.load import encoder_of
-from ragidx.indexer.filters.filter import EmbedFilter, directions
+from ragidx.indexer.filters.filter import directions, kept_columns
 from ragidx.indexer.filters.unembedding import spectrum_of
 from ragidx.indexer.models.locate import locate
 from ragidx.indexer.prompts.rendering import Rendered, RenderRules, render
 from ragidx.indexer.prompts.templates import Piece, Template, load_template, template_of_model
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
-from ragidx.indexer.specs import EncoderSpec, FilterSpec
+from ragidx.indexer.specs import EncoderSpec
 
 pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")
@@ -97,7 +97,7 @@ def test_golden_filtered_vectors(case: Case, pooler_folder: Path) -> None:
     hidden, columns = len(spectrum.directions), case.expected["kept_columns"]
     if case.filter_type == "edge":
         centred = case.offset == (hidden - case.dim) // 2
-        ours = EmbedFilter.from_spectrum(spectrum, FilterSpec(dim=case.dim, offset=None if centred else case.offset))
+        ours = directions(spectrum, kept_columns(hidden, case.dim, None if centred else case.offset))
         assert ours.columns is not None
         assert sorted(ours.columns) == sorted(columns)
     else:

@@ -16,7 +16,6 @@ from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.devices import choose_device
 from ragidx.indexer.encoders.batching import Budget, run
 from ragidx.indexer.encoders.load import load_encoder
-from ragidx.indexer.encoders.precision import choose_dtype
 from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.models.locate import locate
 from ragidx.indexer.prompts.rendering import Rendered
@@ -223,7 +222,7 @@ def test_unknown_names_name_the_near_miss() -> None:
         "did you mean 'mini'?\n  hint: `ragidx models` lists what is bundled and shows what else can be named"
     )
     assert message_of(SpecError, lambda: choose_device("gpu0")).startswith("unknown device 'gpu0'")
-    assert message_of(SpecError, lambda: choose_dtype("float31", "cpu")).startswith(
+    assert message_of(SpecError, lambda: load_encoder("mini", dtype="float31")).startswith(
         "unknown dtype 'float31'; did you mean 'float32'?"
     )
 

@@ -26,14 +26,15 @@ from ragidx.indexer.filters.logits import (
     top_logits,
     top_tokens,
 )
-from ragidx.indexer.filters.unembedding import Spectrum, Unembedding, decompose, find_unembedding, spectrum_of
+from ragidx.indexer.filters.unembedding import Spectrum, decompose, find_unembedding, spectrum_of
+from ragidx.indexer.models.checkpoint import StoredTensor
 from ragidx.indexer.models.locate import locate
 
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = Path(os.environ.get("RAGIDX_GOLDEN", ROOT.parent / "shared" / "golden"))
 LARGE = 9000  # rows: three blocks of a head
 
-Made = Callable[..., tuple[Unembedding, Spectrum]]
+Made = Callable[..., tuple[StoredTensor, Spectrum]]
 SHAPES = {"rows": st.integers(3, 40), "width": st.integers(1, 6), "seed": st.integers(0, 2**32 - 1)}
 
 
@@ -45,11 +46,11 @@ def head_of(tmp_path_factory: pytest.TempPathFactory) -> Made:
     """`head_of(matrix)`: a head file that holds it, and its spectrum."""
     path = tmp_path_factory.mktemp("head") / "model.safetensors"
 
-    def make(matrix: Any, dtype: torch.dtype = torch.float64) -> tuple[Unembedding, Spectrum]:
+    def make(matrix: Any, dtype: torch.dtype = torch.float64) -> tuple[StoredTensor, Spectrum]:
         stored = torch.as_tensor(np.asarray(matrix)).to(dtype).contiguous()
         save_file({"lm_head.weight": stored}, path)
         exact = stored.to(torch.float64).numpy()
-        head = Unembedding(path, "lm_head.weight", _KINDS[dtype], (exact.shape[0], exact.shape[1]))
+        head = StoredTensor(path, "lm_head.weight", _KINDS[dtype], (exact.shape[0], exact.shape[1]))
         return head, decompose(exact.T @ exact)
 
     return make
