@@ -29,14 +29,13 @@ from ragidx.indexer.specs import EncoderSpec
 class DecoderEncoder(Prompted, BatchEncoder):
     """Template, backbone and pooling over any decoder that `AutoModel` loads."""
 
-    def __init__(
-        self, files: ModelFiles, spec: EncoderSpec, *, device: str, dtype: str, measured: bool, attn: str = "auto"
-    ) -> None:
-        super().__init__(device, dtype, measured=measured)
+    def __init__(self, files: ModelFiles, spec: EncoderSpec, *, device: str, dtype: str, attn: str = "auto") -> None:
+        super().__init__(device, dtype)
         self.files, self.spec = files, spec
         self.tokenizer = load_tokenizer(files)
-        self.backbone = load_backbone(files, spec, device=device, dtype=precision.DTYPES[dtype], implementation=attn)
-        if dtype == "mixed":
+        numbers = precision.DTYPES[self.dtype]
+        self.backbone = load_backbone(files, spec, device=device, dtype=numbers, implementation=attn)
+        if self.dtype == "mixed":
             precision.use_mixed(self.backbone.model)
         check_vocabulary(self.tokenizer, self.backbone.n_tokens, files.name)
         self.hidden, self.apart = self.backbone.hidden, self.backbone.positions_change_at

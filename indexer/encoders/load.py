@@ -123,10 +123,7 @@ def encoder_of(
         from ragidx.indexer.encoders.static import StaticEncoder
 
         return StaticEncoder(files, spec)
-    from ragidx.indexer.encoders import precision
-
     place = choose_device(device)
-    kind = precision.choose_dtype(dtype, place)
     if spec.method == SENTENCE_TRANSFORMERS:
         if attn != "auto":
             raise SpecError(
@@ -136,10 +133,10 @@ def encoder_of(
             )
         from ragidx.indexer.encoders.sentence_transformer import WrappedEncoder
 
-        return WrappedEncoder(files, spec, device=place, dtype=kind, measured=dtype == "auto")
+        return WrappedEncoder(files, spec, device=place, dtype=dtype)
     from ragidx.indexer.encoders.decoder import DecoderEncoder
 
-    return DecoderEncoder(files, spec, device=place, dtype=kind, measured=dtype == "auto", attn=attn)
+    return DecoderEncoder(files, spec, device=place, dtype=dtype, attn=attn)
 
 
 def check_network(

@@ -25,8 +25,8 @@ class Prompted:
         spec = self.spec
         self.template = load_template(spec.template, self.files.family, method=spec.method, copies=spec.copies)
         self.rules = RenderRules(spec.pool_eos, spec.truncate, _SPANS.get(spec.pooling, ""))
-        known = [n for n in (self.tokenizer.max_length, max_positions) if n]
-        self.max_length: int | None = min(known) if known else None
+        known = (self.tokenizer.max_length, max_positions)
+        self.max_length: int | None = min((n for n in known if n), default=None)
         self._limits: dict[str | None, int | None] = {}
 
     def default_instruction(self) -> str:
@@ -44,8 +44,8 @@ class Prompted:
             asked = self.spec.max_length
             if asked is not None and self.spec.compute_matched:
                 asked = max(1, asked // n_copies(self.template, instruction))
-            limits = [limit for limit in (fitting, asked) if limit is not None]
-            self._limits[instruction] = min(limits) if limits else None
+            limits = (limit for limit in (fitting, asked) if limit is not None)
+            self._limits[instruction] = min(limits, default=None)
         return self._limits[instruction]
 
     def template_content(self) -> str:

@@ -127,11 +127,6 @@ def default_copies(name: str) -> int | None:
     return _COPIES if any("copies" in piece for piece in fields["document"] if isinstance(piece, dict)) else None
 
 
-def template_names() -> list[str]:
-    """The names for `load_template`."""
-    return sorted(_templates())
-
-
 def template_of_model(method: str, names: Iterable[str]) -> str | None:
     """The template that a method's authors use for a model of one of these names; None where they name none."""
     wanted = set(names)

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.prompts.rendering import RenderRules, n_copies, render, text_limit
-from ragidx.indexer.prompts.templates import load_template, template_names
+from ragidx.indexer.prompts.templates import load_template
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
 
 from ...raising import message_of
-from .rendering_kit import TEXTS, pooled, read
+from .rendering_kit import TEMPLATES, TEXTS, pooled, read
 
 
 def test_known_cuts(tokenizer: TextTokenizer) -> None:
@@ -98,7 +98,7 @@ def test_a_character_cut_in_the_middle_stands_there_once(tokenizer: TextTokenize
 @settings(max_examples=150, deadline=None)
 @given(
     text=TEXTS.map(lambda text: text * 20),
-    name=st.sampled_from(template_names()),
+    name=st.sampled_from(TEMPLATES),
     truncate=st.sampled_from(["end", "middle"]),
     span=st.sampled_from(["", "eos", "all"]),
     spare=st.integers(4, 60),

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.prompts.rendering import RenderRules, clean, render, text_limit
-from ragidx.indexer.prompts.templates import load_template, template_names
+from ragidx.indexer.prompts.templates import load_template
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
 
-from .rendering_kit import pooled, read
+from .rendering_kit import TEMPLATES, pooled, read
 
 
 def test_echo_repeats_the_text_and_pools_the_second_copy_with_eos(tokenizer: TextTokenizer) -> None:
@@ -66,7 +66,7 @@ def test_prompteol_pools_the_last_token_and_differs_by_family(tokenizer: TextTok
 
 
 @pytest.mark.parametrize("text", ["</s>", "<s> <pad>", "a</s>b"])
-@pytest.mark.parametrize("name", template_names())
+@pytest.mark.parametrize("name", TEMPLATES)
 def test_a_text_that_spells_a_special_token_stays_text(name: str, text: str, tokenizer: TextTokenizer) -> None:
     plain = render(load_template(name), ["x"], tokenizer)[0].ids
     row = render(load_template(name), [text], tokenizer)[0]
@@ -79,7 +79,7 @@ def test_a_text_that_spells_a_special_token_stays_text(name: str, text: str, tok
 @pytest.mark.parametrize(
     "text", ["{text} {instruction}", ". The rewritten paragraph: x", '" in one word:"', "{bos}{eos}"]
 )
-@pytest.mark.parametrize("name", template_names())
+@pytest.mark.parametrize("name", TEMPLATES)
 def test_a_text_that_holds_the_templates_words_or_placeholders_stays_text(
     name: str, text: str, tokenizer: TextTokenizer
 ) -> None:
@@ -95,7 +95,7 @@ def test_a_text_that_holds_the_templates_words_or_placeholders_stays_text(
 
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
-@given(text=st.text(min_size=1, max_size=300), name=st.sampled_from(template_names()), length=st.integers(200, 224))
+@given(text=st.text(min_size=1, max_size=300), name=st.sampled_from(TEMPLATES), length=st.integers(200, 224))
 def test_what_is_too_long_is_cut_in_the_text_and_the_prompt_stays_whole(
     text: str, name: str, length: int, tokenizer: TextTokenizer
 ) -> None:
@@ -206,13 +206,13 @@ def test_a_chat_form_drops_white_space_behind_the_text_and_keeps_what_is_before_
     assert read(tokenizer, row.ids) == f"<s>{before}{instruction + ' ' if instruction else ''}  the mill{after}"
 
 
-@pytest.mark.parametrize(("span", "read"), [("eos", "  the mill</s>"), ("", "  the mill \t\n")])
+@pytest.mark.parametrize(("span", "expected"), [("eos", "  the mill</s>"), ("", "  the mill \t\n")])
 def test_white_space_before_an_end_token_that_is_pooled_is_dropped(
-    span: str, read: str, tokenizer: TextTokenizer
+    span: str, expected: str, tokenizer: TextTokenizer
 ) -> None:
     row = render(load_template("llm2vec"), ["  the mill \t\n"], tokenizer, rules=RenderRules(span=span))[0]
 
-    assert read(tokenizer, row.ids) == f"<s>{read}"
+    assert read(tokenizer, row.ids) == f"<s>{expected}"
 
 
 def test_a_users_string_elsewhere_is_cut_at_its_texts(tokenizer: TextTokenizer) -> None:

@@ -5,21 +5,17 @@ from __future__ import annotations
 import pytest
 
 from ragidx.corpora.errors import ModelError, SpecError
-from ragidx.indexer.prompts.templates import (
-    default_copies,
-    load_template,
-    template_names,
-    template_of_model,
-)
+from ragidx.indexer.prompts.templates import default_copies, load_template, template_of_model
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
 
 from ...raising import message_of
+from .rendering_kit import TEMPLATES
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("ecco", "unknown template 'ecco'; did you mean 'echo'?\n  hint: known: " + ", ".join(template_names())),
+        ("ecco", "unknown template 'ecco'; did you mean 'echo'?\n  hint: known: " + ", ".join(TEMPLATES)),
         (
             "no place for it",
             "`template`: the template has no {text}\n  hint: say where the text goes, such as 'Passage: {text}'",
@@ -55,7 +51,7 @@ def test_an_instruction_that_cannot_be_read_is_refused(template: str, instructio
     assert message_of(SpecError, lambda: load_template(template).side(instruction)) == message
 
 
-@pytest.mark.parametrize("template", [*template_names(), "Passage: {text}"])
+@pytest.mark.parametrize("template", [*TEMPLATES, "Passage: {text}"])
 def test_an_empty_instruction_is_none(template: str) -> None:
     side = load_template(template).side(" ")
 
@@ -93,7 +89,7 @@ def test_a_users_string_that_the_method_cannot_read_is_refused(template: str, me
     assert message_of(SpecError, lambda: load_template(template, method=method)) == message
 
 
-@pytest.mark.parametrize("name", [*sorted({*template_names()} - {"reba", "echo-copies"}), "{text} {text}"])
+@pytest.mark.parametrize("name", [*sorted({*TEMPLATES} - {"reba", "echo-copies"}), "{text} {text}"])
 def test_copies_of_a_template_that_has_none_are_refused(name: str) -> None:
     assert default_copies(name) is None
 
@@ -132,7 +128,7 @@ def test_a_model_name_chooses_the_template_of_its_authors(method: str, names: li
     assert template_of_model(method, names) == template
 
 
-@pytest.mark.parametrize("name", template_names())
+@pytest.mark.parametrize("name", TEMPLATES)
 def test_a_template_of_the_package_is_whole(name: str) -> None:
     template = load_template(name)
 
@@ -154,7 +150,7 @@ def test_a_tokenizer_without_a_fast_version_is_refused() -> None:
 
 
 def test_templates_that_differ_have_other_content() -> None:
-    contents = [load_template(name).content() for name in template_names()]
+    contents = [load_template(name).content() for name in TEMPLATES]
 
     assert len(set(contents)) == len(contents)
     assert load_template("prompteol", "mistral").content() != load_template("prompteol").content()
