@@ -35,7 +35,7 @@ def static_vectors(folder: Path, tokenizer: PreTrainedTokenizerFast) -> NDArray[
     model = AutoModel.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa").eval()
     rows: list[NDArray[np.float32]] = []
     with torch.inference_mode():
-        for some in torch.arange(model.config.vocab_size).split(_AT_ONCE):
+        for some in torch.split(torch.arange(model.config.vocab_size), _AT_ONCE):
             before, after = torch.full_like(some, tokenizer.bos_token_id), torch.full_like(some, tokenizer.eos_token_id)
             ids = torch.stack([before, some, after], dim=1)
             rows.append(model(input_ids=ids).last_hidden_state.mean(dim=1).numpy())
@@ -86,7 +86,8 @@ def train_bag(
     wanted = functional.normalize(torch.from_numpy(targets), dim=1)
     for epoch in range(epochs):
         losses = []
-        for some in torch.randperm(len(targets), generator=draw)[: per_epoch * batch].split(batch):
+        order = torch.randperm(len(targets), generator=draw)[: per_epoch * batch]
+        for some in torch.split(order, batch):
             bags = _bags(table, [rows[number] for number in some.tolist()])
             loss = 1 - functional.cosine_similarity(to_teacher(bags), wanted[some]).mean()
             optimizer.zero_grad()
