@@ -1,4 +1,4 @@
-"""Where the spec of an index differs from the one that is asked for, in words; and the error that says so."""
+"""Where the spec of an index differs from the requested one, as sentences; and the error that says so."""
 
 from __future__ import annotations
 
@@ -60,14 +60,9 @@ def _named(want: IndexSpec, one: Difference) -> Difference:
     return dataclasses.replace(one, words=template if one.field == "template" else files)
 
 
-def _of_encoders(*names: str) -> frozenset[str]:
-    """These fields, with the name of each encoder that an index may have."""
-    return frozenset(f"{encoder}.{name}" for encoder in ("encoder", "query_encoder") for name in names)
-
-
-_INSTRUCTION = _of_encoders("instruction")
-_CHOOSE_TEMPLATE = _of_encoders("method", "template", "copies")
-_NAMES = _of_encoders("model", "revision", "adapters", "pooler", "tokenizer")
+_INSTRUCTION = {"encoder.instruction"}
+_CHOOSE_TEMPLATE = {"encoder.method", "encoder.template", "encoder.copies"}
+_NAMES = {"encoder.model", "encoder.revision", "encoder.adapters", "encoder.pooler", "encoder.tokenizer"}
 _CONTENTS = {"template", "weights"}
 
 
@@ -98,7 +93,7 @@ def mismatch(changes: Sequence[Difference], index_type: str, where: str) -> Spec
         where: the index folder.
     """
     hint = "remove the option to update the index, name another `index`, or replace this one with `rebuild=True`"
-    what, fields = "the index was built with other options", [one.field for one in changes]
+    what, fields = "the index was built with other options", [change.field for change in changes]
     if set(fields) <= _CONTENTS:  # no option asked for it
         what, hint = "the index cannot be updated", "replace it with `rebuild=True`"
         if fields[0] == "weights":

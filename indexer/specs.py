@@ -13,14 +13,13 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, Self, TypedDict, TypeVar
 
 from ragidx.corpora.errors import SpecError, unknown_name
-from ragidx.corpora.spec import ChunkSpec, Json, Spec, described, later
+from ragidx.corpora.spec import ChunkSpec, Spec, described, later
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 ATTENTIONS = ("causal", "bidirectional")
 POOLINGS = ("mean", "weighted_mean", "last", "eos", "bos", "trainable")  # what they do: ragidx.indexer.encoders.pooling
 TRUNCATIONS = ("end", "middle")
-PRECOMPUTED = "vectors"  # in JSON alone, in place of a method
 _NAMELESS: dict[str, Any] = {"model": "", "instruction": None, "adapters": ()} | dict.fromkeys(
     ("revision", "pooler", "tokenizer")
 )
@@ -68,12 +67,8 @@ class EncoderSpec(Spec):
             raise unknown_name("attention", self.attention, ATTENTIONS)
         if self.truncate not in TRUNCATIONS:
             raise unknown_name("way to truncate", self.truncate, TRUNCATIONS)
-        if self.copies is not None and self.copies < 1:
-            raise SpecError(f"{self.copies} copies of a text hold nothing", "give 1 or more", where="`copies`")
-        if self.copies is not None and self.copies > MAX_COPIES:
-            raise SpecError(
-                f"{self.copies:,} copies of a text are too many", f"give at most {MAX_COPIES}", where="`copies`"
-            )
+        if self.copies is not None and not 1 <= self.copies <= MAX_COPIES:
+            raise SpecError(f"a text cannot be read {self.copies:,} times", f"give 1 to {MAX_COPIES}", where="`copies`")
         if self.max_length is not None and self.max_length < 1:
             raise SpecError(
                 f"a length of {self.max_length} tokens holds nothing", "give 1 or more", where="`max_length`"
@@ -116,7 +111,7 @@ ENCODER_OPTIONS = tuple(EncoderOptions.__annotations__)
 def written_out(function: F) -> F:
     """Show each option of `**options: Unpack[A TypedDict]` in the signature, for `help()` and completion.
 
-    The default of one that is not said follows from its type.
+    An option without a default has that of its type.
     """
     own = inspect.signature(function)
     *named, rest = own.parameters.values()
@@ -176,7 +171,7 @@ FILTERS = {
 class FilterSpec(Spec):
     """What of an embedding a stored vector keeps.
 
-    Of what is asked for, a field that is not named is the index's own, else the preset's.
+    In a request, a field that is not named is that of the index, else the preset's.
     """
 
     name: str = "embedfilter"  # one of FILTERS
@@ -200,16 +195,10 @@ class FilterSpec(Spec):
                 "give one of `filter.tau` and `filter.dim`",
                 where="filter",
             )
-        if self.tau is not None and math.isnan(self.tau):
-            raise SpecError(
-                "tau=nan is not a number", "give 1 or more: hidden width / kept width", where="`filter.tau`"
-            )
-        if self.tau is not None and self.tau < 1:
-            raise SpecError(
-                f"tau={self.tau:g} would widen the vectors",
-                "give 1 or more: hidden width / kept width",
-                where="`filter.tau`",
-            )
+        if self.tau is not None and not self.tau >= 1:
+            fault = "is not a number" if math.isnan(self.tau) else "would widen the vectors"
+            hint = "give 1 or more: hidden width / kept width"
+            raise SpecError(f"tau={self.tau:g} {fault}", hint, where="`filter.tau`")
         if self.dim is not None and self.dim < 1:
             raise SpecError(f"dim={self.dim} keeps nothing", "give 1 or more", where="`filter.dim`")
         if self.offset is not None and self.offset < 0:
@@ -251,17 +240,15 @@ class FilterSpec(Spec):
         Raises:
             SpecError: nothing would be left, or the width is more than `hidden`.
         """
-        width = self.dim if self.dim is not None else hidden if self.tau is None else int(hidden // self.tau)
         offset = self.offset or 0
-        if self.dim is None and self.tau is None:
-            width = hidden - offset
+        width = self.dim or (hidden - offset if self.tau is None else int(hidden // self.tau))
         if width < 1:
-            given, most, option = (
-                (f"tau={self.tau:g}", hidden, "`filter.tau`")
-                if self.tau is not None
-                else (f"offset={offset}", hidden - 1, "`filter.offset`")
+            name, value, most = ("offset", offset, hidden - 1) if self.tau is None else ("tau", self.tau, hidden)
+            raise SpecError(
+                f"{name}={value:g} leaves nothing of {hidden} dimensions",
+                f"give at most {most}",
+                where=f"`filter.{name}`",
             )
-            raise SpecError(f"{given} leaves nothing of {hidden} dimensions", f"give at most {most}", where=option)
         if width > hidden:
             raise SpecError(
                 f"dim={width} is wider than the model, which has {hidden}",
@@ -289,8 +276,7 @@ class Precomputed(Spec):
 class IndexSpec(Spec):
     """Everything that must be equal for two vectors to be in one index.
 
-    A model is identified by the content of its files, not by its name: a folder may move. In JSON and in the
-    fingerprint, precomputed vectors have the form of version 0.1: see `_stored`.
+    A model is identified by the content of its files, not by its name: a folder may move.
     """
 
     encoder: EncoderSpec | None = field(default=EncoderSpec())  # how a text becomes a vector; None: no model
@@ -307,52 +293,17 @@ class IndexSpec(Spec):
         if self.encoder is None and self.precomputed is None:
             raise SpecError("an index has an encoder, or precomputed vectors")
 
-    def to_json(self) -> dict[str, Json]:
-        """All fields, in the form that an index stores."""
-        return self._stored(Spec.to_json, EncoderSpec.to_json)
-
-    @classmethod
-    def from_json(cls, data: object, *, where: str = "") -> Self:
-        """The inverse of `to_json`; errors as of every spec."""
-        if isinstance(data, dict) and holds_precomputed(data):
-            stored = EncoderSpec.from_json(data["encoder"], where=where)
-            precomputed = {"made_by": stored.model, "input_dim": data.get("input_dim")}
-            rest = {name: value for name, value in data.items() if name not in ("query_encoder", "input_dim")}
-            data = rest | {"encoder": data.get("query_encoder"), "precomputed": precomputed}
-        return super().from_json(data, where=where)
-
-    def decisive(self) -> dict[str, Json]:
-        """What the fingerprint is of, in the form that an index stores."""
-        return self._stored(Spec.decisive, EncoderSpec.decisive)
-
-    def _stored(
-        self, own: Callable[[Spec], dict[str, Json]], form: Callable[[EncoderSpec], dict[str, Json]]
-    ) -> dict[str, Json]:
-        """The fields as JSON by `own`, each encoder by `form`.
-
-        Precomputed vectors are stored as an encoder with the method `vectors`, as the first indexes had them, with
-        `query_encoder` and `input_dim` beside it if set. Only this function and `from_json` know that form.
-        """
-        fields = own(self)
-        fields.pop("precomputed", None)
-        if self.precomputed is not None:
-            fields["encoder"] = form(stored_encoder(self.precomputed.made_by))
-            if self.encoder is not None:
-                fields["query_encoder"] = form(self.encoder)
-            if self.precomputed.input_dim is not None:
-                fields["input_dim"] = self.precomputed.input_dim
-        return fields
-
     def fingerprint(self) -> str:
-        """sha256 (hex) of what decides the vectors; names of files and the queries' instruction do not: `weights` holds
-        the content of the model, its adapters and its pooler.
+        """sha256 (hex) of what decides the vectors.
+
+        Names of files, the queries' instruction and the index type do not; `weights` holds the content of the model,
+        its adapters and its pooler.
         """
         return Spec.fingerprint(
             dataclasses.replace(
                 self,
                 encoder=None if self.encoder is None else dataclasses.replace(self.encoder, **_NAMELESS),
-                # No vector depends on the index type; that hnsw counts is how the first indexes were made.
-                index_type=self.index_type if self.index_type == "hnsw" else "flat",
+                index_type="flat",
                 precomputed=None if self.precomputed is None else Precomputed(),
             )
         )
@@ -360,10 +311,4 @@ class IndexSpec(Spec):
 
 def holds_precomputed(stored: Mapping[str, object]) -> bool:
     """Whether the spec that an index stores is one of precomputed vectors."""
-    encoder = stored.get("encoder")
-    return isinstance(encoder, Mapping) and encoder.get("method") == PRECOMPUTED
-
-
-def stored_encoder(made_by: str) -> EncoderSpec:
-    """The encoder of precomputed vectors in JSON, in an index and in reports."""
-    return EncoderSpec(model=made_by, method=PRECOMPUTED, template="", pooling="own")
+    return stored.get("precomputed") is not None

@@ -22,9 +22,9 @@ def until_enough(
     >>> until_enough([2, 3], 4, lambda queries, wide: [wide + query for query in queries], lambda hits, _: hits < 3)
     [16, 3]
     """
-    found, left = list(answers), list(range(len(answers)))
-    while left := [query for query in left if lacks(found[query], wide)]:
+    newest, left = list(answers), list(range(len(answers)))
+    while left := [query for query in left if lacks(newest[query], wide)]:
         wide *= 4
         for query, answer in zip(left, ask(left, wide), strict=True):
-            found[query] = answer
-    return found
+            newest[query] = answer
+    return newest

@@ -20,7 +20,7 @@ from ragidx.indexer.specs import EncoderSpec, FilterSpec, IndexSpec
 from ragidx.indexer.store.store import Store
 
 if TYPE_CHECKING:
-    from ragidx.indexer.encoders.load import Kept
+    from ragidx.indexer.encoders.load import StoredEndpoint
     from ragidx.indexer.encoders.protocol import Encoder
     from ragidx.indexer.filters.filter import Filter
     from ragidx.indexer.models.locate import ModelFiles
@@ -70,13 +70,13 @@ def stored_filter(store: Store, spec: FilterSpec) -> Filter | None:
     return None if spec.name == "none" else Filter.from_bytes(store.blob(FILTER_FILE))
 
 
-def kept_endpoint(store: Store) -> Kept:
+def kept_endpoint(store: Store) -> StoredEndpoint:
     """What an index of an endpoint's model keeps of it."""
     from ragidx.indexer.encoders.endpoint import CANARY_FILE
-    from ragidx.indexer.encoders.load import Kept
+    from ragidx.indexer.encoders.load import StoredEndpoint
     from ragidx.indexer.models.address import KEPT_AS
 
-    return Kept(store.manifest.notes.get(KEPT_AS), store.blob(CANARY_FILE), str(store.path))
+    return StoredEndpoint(store.manifest.notes.get(KEPT_AS), store.blob(CANARY_FILE), str(store.path))
 
 
 def model_of(store: Store, spec: IndexSpec) -> Hashable:
@@ -135,7 +135,7 @@ def encoder_for(store: Store, spec: IndexSpec, place: ModelPlace, files: ModelFi
     def load() -> Encoder:
         stored_endpoint = kept_endpoint(store) if files.served else None
         encoder = encoder_of(
-            files, encoder_spec, device=device, dtype=place.dtype, endpoint=place.endpoint, kept=stored_endpoint
+            files, encoder_spec, device=device, dtype=place.dtype, endpoint=place.endpoint, stored=stored_endpoint
         )
         if encoder.template_content() != spec.template:
             raise ModelError(

@@ -204,7 +204,7 @@ class DecoderReranker:
         parts = self._parts(query, passage)
         excess = sum(map(len, parts)) - self._limit
         if excess > 0:
-            spans = self._tokenizer.batch([passage])[0].spans
+            spans = self._tokenizer.spans([passage])[0]
             kept = max(0, len(spans) - excess - _BORDER)
             parts = self._parts(query, passage[: spans[kept][0]] if kept < len(spans) else passage)
             if sum(map(len, parts)) > self._limit:

@@ -54,6 +54,7 @@ class Backbone:
         self.layer = self._checked(layer)
         if self.layer == -1:  # OPT can project its last states
             self.hidden = int(getattr(config, "word_embed_proj_dim", None) or self.hidden)
+        self._takes_positions = model.config.model_type not in {"bloom", "mpt"}  # ALiBi: they come from the mask
         self._norm: Callable[[Tensor], Tensor] | None = None
         self._watched = False
         if layer_norm and self.layer == -1:
@@ -74,18 +75,12 @@ class Backbone:
         """How many tokens have an embedding."""
         return int(self.model.get_input_embeddings().weight.shape[0])
 
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        place: torch.device = next(self.model.parameters()).device
-        return place
-
     @torch.inference_mode()
     def states(self, ids: Tensor, attention: Tensor | None) -> Tensor:
         """Hidden states (b, t, d); `attention` is None where no row is padded (faster, and the same)."""
-        extra = {} if attention is None else {"position_ids": (attention.cumsum(-1) - 1).clamp(min=0)}
-        if self._takes_no_positions:
-            extra = {}
+        extra = {}
+        if attention is not None and self._takes_positions:
+            extra["position_ids"] = (attention.cumsum(-1) - 1).clamp(min=0)
         try:
             output = self.model(input_ids=ids, attention_mask=attention, use_cache=False, **extra)
         except _Captured as captured:
@@ -129,10 +124,6 @@ class Backbone:
 
         for layer in list(_layers(self.model, self.n_layers))[1:]:
             layer.register_forward_pre_hook(note, with_kwargs=True)
-
-    @property
-    def _takes_no_positions(self) -> bool:
-        return getattr(self.model.config, "model_type", "") in {"bloom", "mpt"}  # ALiBi: positions come from the mask
 
     def _checked(self, layer: int) -> int:
         if not -self.n_layers - 1 <= layer <= self.n_layers:
@@ -242,9 +233,7 @@ def _loaded(files: ModelFiles, dtype: torch.dtype, implementation: str) -> tuple
 
 def _check_whole(report: Mapping[str, Any], files: ModelFiles) -> None:
     """Transformers fills weights that a checkpoint lacks with random numbers, and says so only in its log."""
-    missing = sorted(
-        name for name in report["missing_keys"] if not name.startswith("pooler.")
-    )  # of encoders, unused here
+    missing = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))  # unused here
     if missing:
         more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
         raise ModelError(
@@ -306,11 +295,12 @@ def check_direction(backbone: Backbone, attention: str, name: str) -> None:
 
 def _sees_the_future(backbone: Backbone, padded: bool) -> bool:
     first, second = backbone.n_tokens // 3, backbone.n_tokens // 2
-    ids = torch.tensor([[first, second, first], [first, second, second]], device=backbone.device)
+    device = backbone.model.device
+    ids = torch.tensor([[first, second, first], [first, second, second]], device=device)
     mask = None
     if padded:
         ids = torch.cat([ids, ids[:, :1]], dim=1)
-        mask = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 0]], device=backbone.device)
+        mask = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 0]], device=device)
     states = backbone.states(ids, mask)[:, 0].to(torch.float32)
     scale = float(states.abs().max().clamp(min=1e-12))
     return float((states[0] - states[1]).abs().max()) > _PROBE_TOLERANCE * scale

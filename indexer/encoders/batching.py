@@ -29,10 +29,6 @@ class Budget:
 
     tokens: int
 
-    def halve(self) -> None:
-        """Called when a batch did not fit."""
-        self.tokens = max(1, self.tokens // 2)
-
 
 # ids (b, t) int64, attention (b, t) int64 or None without padding, pooled (b, t) bool -> (b, k) or (b, t, k) float32
 Forward = Callable[[Tensor, Tensor | None, Tensor], Tensor]
@@ -66,8 +62,7 @@ def run(
                     f"one text of {rendered[rows[0]].n_tokens} tokens does not fit into the memory of '{device}'",
                     "use smaller chunks (`chunk_size`), a smaller `dtype`, or another `device`",
                 ) from fault
-            budget.tokens = len(rows) * rendered[rows[0]].width
-            budget.halve()
+            budget.tokens = len(rows) * rendered[rows[0]].width // 2
             if device.type == "cuda":
                 torch.cuda.empty_cache()
             continue
@@ -85,7 +80,7 @@ def collate(rows: Sequence[Rendered], pad: int, device: torch.device) -> tuple[T
 
     Further prompts for a text are separate rows after its first.
     """
-    rows = [one for row in rows for one in (row, *row.also)]
+    rows = [prompt for row in rows for prompt in (row, *row.also)]
     longest = max(1, *(len(row.ids) for row in rows))
     ids = np.full((len(rows), longest), pad, dtype=np.int64)
     attention = np.zeros((len(rows), longest), dtype=np.int64)

@@ -20,7 +20,7 @@ from ragidx.indexer.encoders.protocol import check_texts
 from ragidx.indexer.encoders.torch_encoder import BatchEncoder
 from ragidx.indexer.encoders.trained_pooling import TrainablePooling, load_pooling
 from ragidx.indexer.models.locate import ModelFiles
-from ragidx.indexer.prompts.prompts import Prompted, Prompts
+from ragidx.indexer.prompts.prompts import Prompted
 from ragidx.indexer.prompts.rendering import positions_of_words, render_words
 from ragidx.indexer.prompts.tokenizer import check_vocabulary, load_tokenizer
 from ragidx.indexer.specs import EncoderSpec
@@ -29,25 +29,24 @@ from ragidx.indexer.specs import EncoderSpec
 class DecoderEncoder(Prompted, BatchEncoder):
     """Template, backbone and pooling over any decoder that `AutoModel` loads."""
 
-    def __init__(
-        self, files: ModelFiles, spec: EncoderSpec, *, device: str, dtype: str, measured: bool, attn: str = "auto"
-    ) -> None:
-        super().__init__(device, dtype, measured=measured)
+    def __init__(self, files: ModelFiles, spec: EncoderSpec, *, device: str, dtype: str, attn: str = "auto") -> None:
+        super().__init__(device, dtype)
         self.files, self.spec = files, spec
         self.tokenizer = load_tokenizer(files)
-        self.backbone = load_backbone(files, spec, device=device, dtype=precision.DTYPES[dtype], implementation=attn)
-        if dtype == "mixed":
+        numbers = precision.DTYPES[self.dtype]
+        self.backbone = load_backbone(files, spec, device=device, dtype=numbers, implementation=attn)
+        if self.dtype == "mixed":
             precision.use_mixed(self.backbone.model)
         check_vocabulary(self.tokenizer, self.backbone.n_tokens, files.name)
         self.hidden, self.apart = self.backbone.hidden, self.backbone.positions_change_at
-        self.prompts = Prompts(files, spec, self.tokenizer, self.backbone.max_positions)
+        self.use_template(self.backbone.max_positions)
         self._pooler = self._load_pooler()
 
     @torch.inference_mode()
     def forward(self, ids: Tensor, attention: Tensor | None, pooled: Tensor, instruction: str | None) -> Tensor:
         """Hidden states pooled in float32 for any dtype of the backbone; prompts for one text are averaged."""
         vectors = self._pooled(ids, attention, pooled)
-        n_prompts = 1 + len(self.prompts.template.also)
+        n_prompts = 1 + len(self.template.also)
         return vectors if n_prompts == 1 else vectors.view(-1, n_prompts, self.hidden).mean(dim=1)
 
     def module(self) -> torch.nn.Module:
@@ -65,7 +64,7 @@ class DecoderEncoder(Prompted, BatchEncoder):
         Raises:
             SpecError: the method reads no words (a prompt's last token), or a text is longer than the model reads.
         """
-        if self.prompts.template.span == "last" or self._pooler is not None:
+        if self.template.span == "last" or self._pooler is not None:
             raise SpecError(
                 f"{self.spec.method} with {self.spec.pooling} pooling has one vector a text and none for its words",
                 "use `method=llm2vec`, reba or classical",
@@ -74,19 +73,19 @@ class DecoderEncoder(Prompted, BatchEncoder):
             previous = self.spec.method == "llm2vec" and bool(self.files.adapters)
         for words in texts:
             check_texts(words)
-        rows = render_words(self.prompts.template, [" ".join(words) for words in texts], self.tokenizer)
+        rows = render_words(self.template, [" ".join(words) for words in texts], self.tokenizer)
         limit = self.text_limit()
         for number, (_, spans) in enumerate(rows):
             if limit is not None and len(spans) > limit:
                 raise SpecError(f"text {number} has {len(spans)} tokens, the model reads {limit}", "encode it in parts")
-        found: list[Floats] = [np.zeros((len(words), self.hidden), np.float32) for words in texts]
+        of_words: list[Floats] = [np.zeros((len(words), self.hidden), np.float32) for words in texts]
         for batch in self._run([row for row, _ in rows], self._token_vectors):
             for row, vectors in zip(batch.rows, batch.vectors, strict=True):
                 at, spans = rows[row][0].positions(), rows[row][1]
                 for number, numbers in enumerate(positions_of_words(spans, texts[row])):
                     places = [max(0, at[i] - previous) for i in numbers]
-                    found[row][number] = vectors[places].mean(axis=0) if places else 0
-        return found
+                    of_words[row][number] = vectors[places].mean(axis=0) if places else 0
+        return of_words
 
     def encode_layers(self, texts: Sequence[str], instruction: str | None = None) -> Floats:
         """(L, n, hidden) float32 of texts, raw: pooled states of every layer from 1 to the last, after the final norm.
@@ -105,7 +104,7 @@ class DecoderEncoder(Prompted, BatchEncoder):
                 where="`layer`",
             )
         self.backbone.watch_layers()
-        n_prompts = 1 + len(self.prompts.template.also)
+        n_prompts = 1 + len(self.template.also)
 
         def forward(ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
             weights = pooling.WEIGHTS[self.spec.pooling](pooled)
@@ -113,10 +112,10 @@ class DecoderEncoder(Prompted, BatchEncoder):
                 rows = self.backbone.layers(ids, attention, lambda states: pooling.pooled(states, weights))
             return rows.view(-1, n_prompts, *rows.shape[1:]).mean(dim=1)
 
-        found = np.zeros((self.backbone.n_layers, len(texts), self.hidden), np.float32)
+        of_layers = np.zeros((self.backbone.n_layers, len(texts), self.hidden), np.float32)
         for batch in self._run(self.rendered(texts, instruction), forward):
-            found[:, batch.rows] = batch.vectors.transpose(1, 0, 2)
-        return found
+            of_layers[:, batch.rows] = batch.vectors.transpose(1, 0, 2)
+        return of_layers
 
     def _pooled(self, ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
         """One vector a row: (b, t), (b, t), (b, t) -> (b, hidden) float32."""

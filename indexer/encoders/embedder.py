@@ -69,6 +69,6 @@ class Embedder:
             names: of the texts in messages; None: their number and beginning.
         """
         project = None if raw else self.filter
-        found = self.encoder.batches(list(texts), instruction=instruction, project=project, tune=tune)
-        for batch in check_finite(found, texts, names):
+        batches = self.encoder.batches(list(texts), instruction=instruction, project=project, tune=tune)
+        for batch in check_finite(batches, texts, names):
             yield batch if raw else dataclasses.replace(batch, vectors=l2_normalize(batch.vectors).vectors)

@@ -157,7 +157,7 @@ class EndpointEncoder(Encoder):
         """What is sent for a text, and whether it is cut."""
         limit = self.spec.max_length
         if instruction is None and limit is not None:
-            spans = self.tokenizer.batch([self.tokenizer.head(text, limit)])[0].spans
+            spans = self.tokenizer.spans([self.tokenizer.head(text, limit)])[0]
             if len(spans) > limit:
                 return self._forms.filled(text[: spans[limit - 1][1]], instruction), True
         return self._forms.filled(text, instruction), False

@@ -24,8 +24,8 @@ log = logging.getLogger("ragidx.indexer")
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What an index keeps of the endpoint that made it.
+class StoredEndpoint:
+    """What an index has of the endpoint that made its vectors.
 
     Attributes:
         url: its address; None: not known.
@@ -91,8 +91,8 @@ def load_embedder(
     from ragidx.indexer.filters.filter import make_filter
 
     encoder = load_encoder(model, **options)
-    asked = FilterSpec(filter) if isinstance(filter, str) else filter
-    return Embedder(encoder, make_filter(filter_spec(encoder.files, encoder.spec, asked), encoder))
+    named = FilterSpec(filter) if isinstance(filter, str) else filter
+    return Embedder(encoder, make_filter(filter_spec(encoder.files, encoder.spec, named), encoder))
 
 
 def encoder_of(
@@ -103,9 +103,9 @@ def encoder_of(
     dtype: str = "auto",
     attn: str = "auto",
     endpoint: str | None = None,
-    kept: Kept | None = None,
+    stored: StoredEndpoint | None = None,
 ) -> Encoder:
-    """The encoder a whole spec describes; `kept`: what its index keeps of an endpoint."""
+    """The encoder a whole spec describes; `stored`: what its index has of an endpoint."""
     log.debug("loading the model %s, method %s, device %s, dtype %s", files.name, spec.method, device, dtype)
     check_device(device)
     check_dtype(dtype)
@@ -114,18 +114,16 @@ def encoder_of(
         from ragidx.indexer.encoders.endpoint import EndpointEncoder, check_canary
         from ragidx.indexer.models.address import chosen_address
 
-        encoder = EndpointEncoder(files, spec, chosen_address(endpoint, None if kept is None else kept.url, files.name))
-        if kept is not None:
-            check_canary(encoder, kept.canary, kept.where)
+        known = None if stored is None else stored.url
+        encoder = EndpointEncoder(files, spec, chosen_address(endpoint, known, files.name))
+        if stored is not None:
+            check_canary(encoder, stored.canary, stored.where)
         return encoder
     if needs is None:
         from ragidx.indexer.encoders.static import StaticEncoder
 
         return StaticEncoder(files, spec)
-    from ragidx.indexer.encoders import precision
-
     place = choose_device(device)
-    kind = precision.choose_dtype(dtype, place)
     if spec.method == SENTENCE_TRANSFORMERS:
         if attn != "auto":
             raise SpecError(
@@ -135,10 +133,10 @@ def encoder_of(
             )
         from ragidx.indexer.encoders.sentence_transformer import WrappedEncoder
 
-        return WrappedEncoder(files, spec, device=place, dtype=kind, measured=dtype == "auto")
+        return WrappedEncoder(files, spec, device=place, dtype=dtype)
     from ragidx.indexer.encoders.decoder import DecoderEncoder
 
-    return DecoderEncoder(files, spec, device=place, dtype=kind, measured=dtype == "auto", attn=attn)
+    return DecoderEncoder(files, spec, device=place, dtype=dtype, attn=attn)
 
 
 def check_network(
@@ -164,13 +162,12 @@ def check_network(
             f"name it as `model={SERVED}NAME`, or remove `endpoint`",
             where="`endpoint`",
         )
-
-    asked = {
+    needs = {
         f"`device={device}`": device not in ("auto", "cpu"),
         f"`dtype={dtype}`": dtype not in ("auto", "float32"),
         f"`attn={attn}`": attn != "auto",
     }
-    what = asks_for_network(files, spec) or next((option for option, asks in asked.items() if asks), None)
+    what = asks_for_network(files, spec) or next((option for option, is_needed in needs.items() if is_needed), None)
     if what is not None:
         check_models(what, *([SENTENCE_TRANSFORMERS] if spec.method == SENTENCE_TRANSFORMERS else []))
     return what

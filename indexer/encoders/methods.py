@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Unpack, cast
+from typing import Any, NamedTuple, Unpack, cast
 
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.indexer.models.locate import SERVED, ModelFiles, locate
@@ -23,33 +22,31 @@ ENDPOINT = "endpoint"
 OWN_MODULES = (SENTENCE_TRANSFORMERS, ENDPOINT)  # methods of models that pool by themselves
 
 
-@dataclass(frozen=True)
-class Method:
-    """Defaults of a method and what it is, in one line."""
+class Method(NamedTuple):
+    """Defaults of a method."""
 
     template: str
     attention: str
     pooling: str
-    about: str
 
 
-METHODS: dict[str, Method] = {
-    "classical": Method("classical", "causal", "mean", "the text once; mean of its tokens"),
-    "echo": Method(
-        "echo", "causal", "mean", "the text twice; mean of the second copy, whose tokens have seen the whole text"
-    ),
-    "prompteol": Method("prompteol", "causal", "last", "the text in a prompt that asks for one word; its last token"),
-    "metaeol": Method(
-        "metaeol", "causal", "last", "several such prompts, one a task; the mean of the vectors of their last tokens"
-    ),
-    "llm2vec": Method(
-        "llm2vec", "bidirectional", "mean", "attention both ways; mean of the text, without the instruction"
-    ),
-    "reba": Method(
-        "reba", "causal", "mean", "the text repeated; each token takes the later states that attended to it back"
-    ),
-    SENTENCE_TRANSFORMERS: Method("", "own", "own", "the model's own modules and prompts"),
-    ENDPOINT: Method("", "own", "own", "a model of a server, by the protocol of OpenAI's embeddings"),
+METHODS = {
+    # the text once; mean of its tokens
+    "classical": Method("classical", "causal", "mean"),
+    # the text twice; mean of the second copy, whose tokens have seen the whole text
+    "echo": Method("echo", "causal", "mean"),
+    # the text in a prompt that asks for one word; its last token
+    "prompteol": Method("prompteol", "causal", "last"),
+    # several such prompts, one a task; the mean of the vectors of their last tokens
+    "metaeol": Method("metaeol", "causal", "last"),
+    # attention both ways; mean of the text, without the instruction
+    "llm2vec": Method("llm2vec", "bidirectional", "mean"),
+    # the text repeated; each token takes the later states that attended to it back
+    "reba": Method("reba", "causal", "mean"),
+    # the model's own modules and prompts
+    SENTENCE_TRANSFORMERS: Method("", "own", "own"),
+    # a model of a server, by the protocol of OpenAI's embeddings
+    ENDPOINT: Method("", "own", "own"),
 }
 DEFAULT_METHOD = "echo"
 DEFAULT_TAU = 2.0
@@ -67,40 +64,39 @@ def located(model: str, options: EncoderOptions) -> ModelFiles:
     )
 
 
-def resolve(files: ModelFiles, **asked: Unpack[EncoderOptions]) -> EncoderSpec:
+def resolve(files: ModelFiles, **named: Unpack[EncoderOptions]) -> EncoderSpec:
     """The whole spec of an encoder.
 
     Args:
         files: the model.
-        asked: the user's options, None where not set.
+        named: the user's options, None where not set.
 
     Raises:
         SpecError: an unknown method or pooling, or options that the model's own modules do not have.
     """
-    given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-    if given.get("layer") == AUTO_LAYER:
+    options: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    if options.get("layer") == AUTO_LAYER:
         raise SpecError(
             "a layer is chosen on a corpus, when its index is made", "give the number of a layer", where="`layer`"
         )
     if files.served:
-        return _endpoint(files, given)
+        return _endpoint(files, options)
     preset = files.preset()
-    own = SENTENCE_TRANSFORMERS if files.sentence_transformers else preset.get("method", DEFAULT_METHOD)
-    method = given.get("method", own)
+    default = SENTENCE_TRANSFORMERS if files.sentence_transformers else preset.get("method", DEFAULT_METHOD)
+    method = options.get("method", default)
     if method not in METHODS:
         raise unknown_name("method", method, METHODS)
     if method == SENTENCE_TRANSFORMERS:
-        return _sentence_transformers(files, given)
+        return _sentence_transformers(files, options)
     if method == ENDPOINT:
         raise SpecError(f"'{files.name}' is no model of a server", f"name it as `model={SERVED}NAME`", where="`method`")
-    defaults = METHODS[method]
-    spec: dict[str, Any] = {"template": defaults.template, "pooling": defaults.pooling, "attention": defaults.attention}
+    spec: dict[str, Any] = METHODS[method]._asdict()
     spec["template"] = template_of_model(method, files.names) or spec["template"]
     if method == preset.get("method"):
         spec |= {name: preset[name] for name in ("template", "pooling", "attention", "layer") if name in preset}
-    if method == "echo" and "copies" in given:
+    if method == "echo" and "copies" in options:
         spec["template"] = "echo-copies"
-    spec |= {"model": files.name, "method": method} | given
+    spec |= {"model": files.name, "method": method} | options
     if spec.get("copies") is None:
         spec["copies"] = default_copies(spec["template"])
     spec["instruction"] = instruction(spec.get("instruction"))
@@ -108,22 +104,21 @@ def resolve(files: ModelFiles, **asked: Unpack[EncoderOptions]) -> EncoderSpec:
     return _checked(EncoderSpec.from_json(spec), files)
 
 
-def continued_options(old: EncoderSpec, asked: EncoderOptions) -> EncoderOptions:
+def continued_options(old: EncoderSpec, named: EncoderOptions) -> EncoderOptions:
     """The options for `resolve` that keep unset fields as they were.
 
     Args:
         old: the encoder of the index to continue.
-        asked: the user's options, None where not set.
+        named: the user's options, None where not set.
     """
-    given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-    if given.get("method", old.method) != old.method:
-        return cast(EncoderOptions, given)
-    names = _OWN_FIELDS.get(old.method, ENCODER_OPTIONS)
-    kept = {name: getattr(old, name) for name in names}
-    for one, other in (("copies", "template"), ("template", "copies")):
-        if one in given and other not in given:
-            kept.pop(other, None)  # each follows from the other
-    return cast(EncoderOptions, kept | given)
+    options: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    if options.get("method", old.method) != old.method:
+        return cast(EncoderOptions, options)
+    continued = {name: getattr(old, name) for name in _OWN_FIELDS.get(old.method, ENCODER_OPTIONS)}
+    for changed, follows in (("copies", "template"), ("template", "copies")):
+        if changed in options and follows not in options:
+            continued.pop(follows, None)
+    return cast(EncoderOptions, continued | options)
 
 
 def _checked(spec: EncoderSpec, files: ModelFiles) -> EncoderSpec:
@@ -220,37 +215,35 @@ def default_filter(files: ModelFiles, spec: EncoderSpec) -> FilterSpec:
 
 
 def filter_spec(
-    files: ModelFiles, encoder: EncoderSpec, asked: FilterSpec | None = None, own: FilterSpec | None = None
+    files: ModelFiles, encoder: EncoderSpec, named: FilterSpec | None = None, stored: FilterSpec | None = None
 ) -> FilterSpec:
-    """The filter that is asked for; a field that is not named is the index's own, else the default filter's.
+    """The whole spec of a filter: a field that is not named is that of the index, else the default filter's.
 
-    Another filter than these keeps half of the width where nothing is said.
+    Another filter than these keeps half of the width where neither tau nor dim is named.
 
     Args:
         files: the model.
         encoder: of its vectors.
-        asked: what was said of the filter; None: nothing.
-        own: the filter of the index that is updated; None: there is none.
+        named: what the user said of the filter; None: nothing.
+        stored: the filter of the index that is updated; None: there is none.
 
     Raises:
         SpecError: values that exclude each other.
     """
     default = default_filter(files, encoder)
-    base = own or default
-    if asked is None:
+    base = stored or default
+    if named is None:
         return base
-    if "name" in asked.given and asked.name != base.name:
-        is_drawn = asked.name == "embedfilter"
-        base = FilterSpec(
-            asked.name, tau=None if asked.name == "none" else DEFAULT_TAU, offset=default.offset if is_drawn else None
-        )
-    if not {"tau", "dim"} & asked.given:
-        return asked.over(base)
-    base, offset = dataclasses.replace(base, tau=None, dim=None, offset=None), base.offset
-    return asked.over(base).from_column(offset, files.hidden)
+    if "name" in named.given and named.name != base.name:
+        offset = default.offset if named.name == "embedfilter" else None
+        base = FilterSpec(named.name, tau=None if named.name == "none" else DEFAULT_TAU, offset=offset)
+    if not {"tau", "dim"} & named.given:
+        return named.over(base)
+    width_free = dataclasses.replace(base, tau=None, dim=None, offset=None)
+    return named.over(width_free).from_column(base.offset, files.hidden)
 
 
-def _sentence_transformers(files: ModelFiles, given: dict[str, Any]) -> EncoderSpec:
+def _sentence_transformers(files: ModelFiles, options: dict[str, Any]) -> EncoderSpec:
     if not files.sentence_transformers:
         raise SpecError(
             f"'{files.name}' has no modules.json, so it is not a sentence-transformers model",
@@ -259,24 +252,24 @@ def _sentence_transformers(files: ModelFiles, given: dict[str, Any]) -> EncoderS
         )
     names = (*_OWN_FIELDS[SENTENCE_TRANSFORMERS], "revision")
     return _own_modules(
-        files, given, SENTENCE_TRANSFORMERS, names, "a sentence-transformers model", "choose another `method`"
+        files, options, SENTENCE_TRANSFORMERS, names, "a sentence-transformers model", "choose another `method`"
     )
 
 
-def _endpoint(files: ModelFiles, given: dict[str, Any]) -> EncoderSpec:
-    if given.get("method", ENDPOINT) != ENDPOINT:
+def _endpoint(files: ModelFiles, options: dict[str, Any]) -> EncoderSpec:
+    if options.get("method", ENDPOINT) != ENDPOINT:
         raise SpecError(
             f"the server runs '{files.name}', whatever its method is",
             "remove `method`, or name the model's folder or its hub id",
             where="`method`",
         )
     other = "name the model's folder or its hub id"
-    spec = _own_modules(files, given, ENDPOINT, _OWN_FIELDS[ENDPOINT], "a model of a server", other)
+    spec = _own_modules(files, options, ENDPOINT, _OWN_FIELDS[ENDPOINT], "a model of a server", other)
     forms_of(spec.template).filled("", spec.instruction or "")
     return spec
 
 
-# What can be said of models that pool by themselves.
+# The options of models that pool by themselves.
 _OWN_FIELDS = {
     SENTENCE_TRANSFORMERS: ("instruction", "max_length"),
     ENDPOINT: ("instruction", "max_length", "template", "tokenizer"),
@@ -284,16 +277,16 @@ _OWN_FIELDS = {
 
 
 def _own_modules(
-    files: ModelFiles, given: dict[str, Any], method: str, names: Sequence[str], what: str, other: str
+    files: ModelFiles, options: dict[str, Any], method: str, names: Sequence[str], what: str, other: str
 ) -> EncoderSpec:
     """The spec of a model that takes `names` alone; `what` it is, and what `other` to choose for the rest."""
-    kept = {name: given.pop(name) for name in names if name in given}
-    for name, value in given.items():
-        if name != "method" and value != () and (value is not False or name == "pool_eos"):
+    for name, value in options.items():
+        if name not in (*names, "method") and value != () and (value is not False or name == "pool_eos"):
             field = f"`{name}=False`" if value is False else f"`{name}`"
             raise SpecError(
                 f"{what} brings its own {name.replace('_', ' ')}", f"remove {field}, or {other}", where=field
             )
-    kept["instruction"] = instruction(kept.get("instruction"))
-    own: dict[str, Any] = {"template": "", "pooling": "own", "attention": "causal"}
-    return EncoderSpec(model=files.name, method=method, **(own | kept))
+    spec: dict[str, Any] = {"template": "", "pooling": "own", "attention": "causal"}
+    spec |= {name: options[name] for name in names if name in options}
+    spec["instruction"] = instruction(spec.get("instruction"))
+    return EncoderSpec(model=files.name, method=method, **spec)

@@ -20,7 +20,6 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ragidx.indexer.devices import check_dtype
 from ragidx.indexer.model_files import keep
 from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.models.locate import ModelFiles
@@ -41,12 +40,7 @@ os.register_at_fork(after_in_child=functools.partial(torch.set_num_threads, 1))
 
 
 def choose_dtype(dtype: str, device: str) -> str:
-    """`auto` is bfloat16 on a GPU that has it (else float16), else float32 until another is measured faster.
-
-    Raises:
-        SpecError: the dtype is unknown.
-    """
-    check_dtype(dtype)
+    """`auto` is bfloat16 on a GPU that has it (else float16), else float32 until another is measured faster."""
     if dtype != "auto":
         return dtype
     if device.startswith("cuda"):
@@ -102,16 +96,16 @@ def use_bfloat16(model: nn.Module) -> Callable[[], None]:
 
 def remembered_format(model: nn.Module, files: ModelFiles, forward: Callable[[], Tensor]) -> str:
     """The format that was measured for this model, machine and these versions, else `fastest_format`; switched on."""
-    machine = (platform.machine(), torch.backends.cpu.get_cpu_capability(), torch.get_num_threads(), _processor())
+    machine = (platform.machine(), torch.backends.cpu.get_cpu_capability(), os.cpu_count(), _processor())
     known_by = (weights_fingerprint(files), *machine, torch.__version__, importlib.metadata.version("transformers"))
-    kept = Path.home() / ".cache" / "ragidx" / "formats" / hashlib.sha256(repr(known_by).encode()).hexdigest()
+    path = Path.home() / ".cache" / "ragidx" / "formats" / hashlib.sha256(repr(known_by).encode()).hexdigest()
     with contextlib.suppress(OSError, ValueError):
-        if (found := kept.read_text("ascii")) in FORMATS:
-            use_format(model, found)
-            return found
-    found = fastest_format(model, forward)
-    keep(kept, lambda temporary: temporary.write_text(found, "ascii"))
-    return found
+        if (remembered := path.read_text("ascii")) in FORMATS:
+            use_format(model, remembered)
+            return remembered
+    measured = fastest_format(model, forward)
+    keep(path, lambda temporary: temporary.write_text(measured, "ascii"))
+    return measured
 
 
 def use_format(model: nn.Module, name: str) -> None:

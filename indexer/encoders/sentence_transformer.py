@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from ragidx.corpora.errors import ModelError, check_machine, first_line
@@ -31,16 +30,16 @@ _DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 class WrappedEncoder(BatchEncoder):
     """A sentence-transformers model as an `Encoder`."""
 
-    def __init__(self, files: ModelFiles, spec: EncoderSpec, *, device: str, dtype: str, measured: bool) -> None:
-        super().__init__(device, dtype, measured=measured)
+    def __init__(self, files: ModelFiles, spec: EncoderSpec, *, device: str, dtype: str) -> None:
+        super().__init__(device, dtype)
         self.files, self.spec = files, spec
-        self.model = _load(files, device, precision.DTYPES[dtype])
-        if dtype == "mixed":
+        self.model = _load(files, device, precision.DTYPES[self.dtype])
+        if self.dtype == "mixed":
             precision.use_mixed(self.model)
         self.tokenizer = TextTokenizer.of(self.model.tokenizer, model=files.name)
         self.hidden = int(self.model.get_embedding_dimension())
-        known = [n for n in (self.model.max_seq_length, self.tokenizer.max_length) if n]
-        self.max_length: int | None = min(known) if known else None
+        known = (self.model.max_seq_length, self.tokenizer.max_length)
+        self.max_length: int | None = min((n for n in known if n), default=None)
 
     def prompt(self, instruction: str | None) -> str:
         """The string the model wants before a text: for documents its own, for queries the instruction's or its own."""
@@ -62,8 +61,7 @@ class WrappedEncoder(BatchEncoder):
         if self.max_length is not None:
             around = len(self.tokenizer.prefix) + len(self.tokenizer.suffix)
             fitting = max(1, self.max_length - around - self._n_prompt(instruction))
-        limits = [limit for limit in (fitting, self.spec.max_length) if limit is not None]
-        return min(limits) if limits else None
+        return min((limit for limit in (fitting, self.spec.max_length) if limit is not None), default=None)
 
     def _n_prompt(self, instruction: str | None) -> int:
         return len(self.tokenizer.piece(self.prompt(instruction)))
@@ -113,16 +111,7 @@ def _load(files: ModelFiles, device: str, dtype: torch.dtype) -> Any:
             local_files_only=True,
             model_kwargs={"dtype": dtype, "use_safetensors": True},
         )
-    except (
-        ValueError,
-        OSError,
-        RuntimeError,
-        KeyError,
-        ImportError,
-        AttributeError,
-        TypeError,
-        SafetensorError,
-    ) as fault:
+    except Exception as fault:  # the library raises what a model's files make it
         check_machine(fault, files.folder)
         raise ModelError(
             f"'{files.name}' cannot be loaded by sentence-transformers: {first_line(fault)}",

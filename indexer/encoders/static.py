@@ -19,7 +19,7 @@ from ragidx.indexer.encoders.protocol import Batch, Encoder
 from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.models import checkpoint
 from ragidx.indexer.models.locate import ModelFiles
-from ragidx.indexer.prompts.prompts import Prompted, Prompts
+from ragidx.indexer.prompts.prompts import Prompted
 from ragidx.indexer.prompts.rendering import Rendered
 from ragidx.indexer.prompts.tokenizer import check_vocabulary, is_plain, load_tokenizer
 from ragidx.indexer.specs import EncoderSpec
@@ -41,7 +41,7 @@ class StaticEncoder(Prompted, Encoder):
         self._table = _table(files)
         self.hidden = self._table.shape[1]
         check_vocabulary(self.tokenizer, len(self._table), files.name)
-        self.prompts = Prompts(files, spec, self.tokenizer, files.config.get("max_position_embeddings"))
+        self.use_template(files.config.get("max_position_embeddings"))
 
     def batches(
         self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None, tune: bool = True

@@ -65,10 +65,10 @@ os.register_at_fork(after_in_child=_open_all)
 class BatchEncoder(Encoder):
     """The base of encoders with a network: batches are here, rendering is in the subclasses."""
 
-    def __init__(self, device: str, dtype: str, *, measured: bool) -> None:
+    def __init__(self, device: str, dtype: str) -> None:
         self.device = device
-        self.dtype = dtype
-        self._measured = measured  # dtype=auto
+        self.dtype = precision.choose_dtype(dtype, device)
+        self._measured = dtype == "auto"
         self._tuned = False
         self._gate = _Gate()
         self.threads: int | None = None  # None: as torch is set

@@ -86,11 +86,7 @@ class TrainablePooling(nn.Module):
         """One vector a text: (b, m, d), (b, m) -> (b, d) float32.
 
         A text without a row to read gives the zero vector, as the other poolings have it.
-
-        Raises:
-            ValueError: the shapes do not belong together, or there are more rows than layer vectors.
         """
-        self._check(rows, mask)
         rows = rows.to(self.latents.dtype)
         if self.layer_vectors is not None:
             rows = rows + self.layer_vectors[: rows.shape[1]]
@@ -124,25 +120,14 @@ class TrainablePooling(nn.Module):
         """(b, n, heads * c) -> (b, heads, n, c)."""
         return states.view(*states.shape[:-1], self.heads, -1).transpose(1, 2)
 
-    def _check(self, rows: Tensor, mask: Tensor) -> None:
-        hidden = self.latents.shape[1]
-        if rows.dim() != 3 or rows.shape[2] != hidden or mask.shape != rows.shape[:2] or mask.dtype != torch.bool:
-            raise ValueError(
-                f"rows {tuple(rows.shape)} and a mask {tuple(mask.shape)} of {mask.dtype}; "
-                f"(b, m, {hidden}) and (b, m) of torch.bool are expected"
-            )
-        if self.layer_vectors is not None and rows.shape[1] > len(self.layer_vectors):
-            raise ValueError(f"{rows.shape[1]} rows, one a layer, and vectors for {len(self.layer_vectors)} layers")
 
-
-def load_pooling(path: Path, *, hidden: int, n_layers: int, heads: int | None = None) -> TrainablePooling:
+def load_pooling(path: Path, *, hidden: int, n_layers: int) -> TrainablePooling:
     """The pooling of a safetensors file; sizes are read off its tensors, the variant off the table of layer vectors.
 
     Args:
-        path: what `TrainablePooling.save` wrote, or the published weights as safetensors.
+        path: what `TrainablePooling.save` wrote, or the published weights as safetensors with the number of heads.
         hidden: hidden width of the model whose states are to be pooled.
         n_layers: how many layers that model has.
-        heads: needed if the file does not have it; the shapes do not show it.
 
     Raises:
         ModelError: the file cannot be read or is a pickle file, a tensor is missing, unknown, misshapen or not finite,
@@ -152,7 +137,7 @@ def load_pooling(path: Path, *, hidden: int, n_layers: int, heads: int | None = 
     _check_names(tensors, path)
     _check_model(tensors, hidden, n_layers, path)
     inner = tensors[_FILED["to_queries.weight"]].shape[0]
-    n_heads = _heads(metadata, heads, inner, path)
+    n_heads = _heads(metadata, inner, path)
     table = tensors.get(_FILED["layer_vectors"])
     with torch.device("meta"):  # shapes alone: nothing is drawn at random to be thrown away
         pooling = TrainablePooling(
@@ -162,10 +147,10 @@ def load_pooling(path: Path, *, hidden: int, n_layers: int, heads: int | None = 
             head_width=inner // n_heads,
             layers=None if table is None else len(table),
         )
-    own = {name: tensors[_FILED[name]] for name in pooling.state_dict()}
+    weights = {name: tensors[_FILED[name]] for name in pooling.state_dict()}
     for name, expected in pooling.state_dict().items():
-        _check_tensor(_FILED[name], own[name], expected, path)
-    pooling.load_state_dict({name: tensor.to(torch.float32) for name, tensor in own.items()}, assign=True)
+        _check_tensor(_FILED[name], weights[name], expected, path)
+    pooling.load_state_dict({name: tensor.to(torch.float32) for name, tensor in weights.items()}, assign=True)
     return pooling
 
 
@@ -182,10 +167,6 @@ def _read(path: Path) -> tuple[dict[str, Tensor], Mapping[str, str]]:
         with safe_open(path, framework="pt") as stored:
             names = stored.keys()
             return {name: stored.get_tensor(name) for name in names}, stored.metadata() or {}
-    except FileNotFoundError as fault:
-        raise ModelError(
-            "there is no such file", "name the safetensors file of a trainable pooling", where=str(path)
-        ) from fault
     except (SafetensorError, OSError) as fault:
         check_machine(fault, path)
         raise ModelError(
@@ -226,25 +207,18 @@ def _check_model(tensors: Mapping[str, Tensor], hidden: int, n_layers: int, path
         )
 
 
-def _heads(metadata: Mapping[str, str], given: int | None, inner: int, path: Path) -> int:
+def _heads(metadata: Mapping[str, str], inner: int, path: Path) -> int:
     filed = metadata.get(_HEADS)
-    if filed is not None and not (filed.isascii() and filed.isdigit()):
-        raise _damaged(f"the file's metadata has {filed!r} heads", path)
-    if filed is None and given is None:
+    if filed is None:
         raise ModelError(
             "the file does not say how many heads the pooling has, and the shapes do not show it",
-            "save it once with that number: load_pooling(path, hidden=..., n_layers=..., heads=32).save(new_path); "
-            "32 are the original's",
+            f'save it once with that number: safetensors.torch.save_file(load_file("{path.name}"), '
+            '"NEW.safetensors", metadata={"heads": "32"}); 32 are the original\'s',
             where=str(path),
         )
-    if filed is not None and given is not None and int(filed) != given:
-        raise ModelError(
-            f"the file says that the pooling has {filed} heads, {given} were asked for",
-            "do not give the number of heads",
-            where=str(path),
-        )
-    heads = given if filed is None else int(filed)
-    assert heads is not None
+    if not (filed.isascii() and filed.isdigit()):
+        raise _damaged(f"the file's metadata has {filed!r} heads", path)
+    heads = int(filed)
     if heads < 1 or inner % heads:
         raise ModelError(
             f"{heads} heads do not divide a width of {inner}",

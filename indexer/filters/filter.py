@@ -23,7 +23,7 @@ from safetensors.numpy import save as save_tensors
 from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.filters.fitting import EmbeddingMoments, Sample, lowest
-from ragidx.indexer.filters.logits import average_token, delta, top_tokens
+from ragidx.indexer.filters.logits import average_of_log_p, delta, log_frequencies, top_tokens
 from ragidx.indexer.filters.unembedding import Spectrum, find_unembedding, spectrum_of
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.specs import FILTERS, FilterSpec
@@ -146,14 +146,9 @@ class EmbedFilter(Filter):
         """
         spec = FilterSpec.from_json({"tau": tau, "dim": dim, "offset": offset})  # which looks at their types
         preset = encoder.files.preset().get("filter", {})
-        return cls.from_spectrum(spectrum_of(encoder.files), spec.from_column(preset.get("offset"), encoder.hidden))
-
-    @classmethod
-    def from_spectrum(cls, spectrum: Spectrum, spec: FilterSpec) -> EmbedFilter:
-        """The filter that `spec` describes, of a spectrum (d, d)."""
-        hidden = len(spectrum.directions)
-        kept = directions(spectrum, kept_columns(hidden, spec.width(hidden), spec.offset))
-        return cls(kept.matrix, kept.columns)
+        made = make_filter(spec.from_column(preset.get("offset"), encoder.hidden), encoder)
+        assert made is not None
+        return cls(made.matrix, made.columns)
 
 
 def make_filter(spec: FilterSpec, source: HeadOwner, sample: Sample | None = None) -> Filter | None:
@@ -261,24 +256,23 @@ def least_columns(effect: NDArray[np.float64], width: int) -> Ints:
     return np.argsort(effect, kind="stable")[:width].astype(np.int64)
 
 
-def _truncation(spec: FilterSpec, source: HeadOwner, sample: Sample) -> Filter:
-    return coordinates(source.hidden, np.arange(spec.width(source.hidden), dtype=np.int64))
-
-
-def _random(spec: FilterSpec, source: HeadOwner, sample: Sample) -> Filter:
-    return coordinates(source.hidden, drawn_columns(source.hidden, spec.width(source.hidden), spec.seed))
-
-
-def _whitening(spec: FilterSpec, source: HeadOwner, sample: Sample) -> Filter:
-    return whitening(sample.moments(), spec.width(source.hidden))
-
-
-def _pca(spec: FilterSpec, source: HeadOwner, sample: Sample) -> Filter:
-    return pca(sample.moments(), spec.width(source.hidden))
-
-
 Maker: TypeAlias = Callable[[FilterSpec, HeadOwner, Sample], Filter]
 Choice: TypeAlias = Callable[[int, int, FilterSpec], Ints]  # hidden width, kept width, spec -> columns
+
+
+def _first(hidden: int, width: int, spec: FilterSpec) -> Ints:
+    return np.arange(width)
+
+
+def _drawn(hidden: int, width: int, spec: FilterSpec) -> Ints:
+    return drawn_columns(hidden, width, spec.seed)
+
+
+def _of_coordinates(choice: Choice) -> Maker:
+    """A filter that keeps coordinates of the embedding."""
+    return lambda spec, source, sample: coordinates(
+        source.hidden, choice(source.hidden, spec.width(source.hidden), spec)
+    )
 
 
 def _of_spectrum(choice: Choice) -> Maker:
@@ -300,24 +294,25 @@ def _of_effect(size: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> Ma
         counts = sample.token_counts(head.shape[0])
         frequent = top_tokens(counts, spec.topk)
         frequent = frequent[counts[frequent] > 0]
-        effect = delta(head, spectrum, average_token(head, spectrum, counts), frequent)
+        average = average_of_log_p(head, spectrum, log_frequencies(counts, head.shape[0]))
+        effect = delta(head, spectrum, average, frequent)
         return directions(spectrum, least_columns(size(effect), spec.width(head.shape[1])))
 
     return make
 
 
 MAKERS: dict[str, Maker] = {
-    "embedfilter": lambda spec, source, sample: EmbedFilter.from_spectrum(spectrum_of(source.files), spec),
-    "truncation": _truncation,
-    "random": _random,
-    "random-directions": _of_spectrum(lambda hidden, width, spec: drawn_columns(hidden, width, spec.seed)),
+    "embedfilter": _of_spectrum(lambda hidden, width, spec: kept_columns(hidden, width, spec.offset)),
+    "truncation": _of_coordinates(_first),
+    "random": _of_coordinates(_drawn),
+    "random-directions": _of_spectrum(_drawn),
     # From the end backwards, so that a prefix is the narrower filter here too.
     "dominant": _of_spectrum(lambda hidden, width, spec: np.arange(hidden - 1, hidden - 1 - width, -1)),
-    "secondary": _of_spectrum(lambda hidden, width, spec: np.arange(width)),
+    "secondary": _of_spectrum(_first),
     "bulk": _of_spectrum(lambda hidden, width, spec: edge_columns(hidden, width)),
     "optimal": _of_effect(lambda effect: effect),
     "optimal-abs": _of_effect(np.abs),
-    "whitening": _whitening,
-    "pca": _pca,
+    "whitening": lambda spec, source, sample: whitening(sample.moments(), spec.width(source.hidden)),
+    "pca": lambda spec, source, sample: pca(sample.moments(), spec.width(source.hidden)),
 }
 """Every name of `FILTERS` but `none`, and how it is made."""

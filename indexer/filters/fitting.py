@@ -94,10 +94,7 @@ class EmbeddingMoments:
     def of(cls, embeddings: NDArray[np.floating]) -> EmbeddingMoments:
         """Of (n, d) embeddings, n >= 1, summed in float64."""
         n, hidden = embeddings.shape
-        mean = np.zeros(hidden)
-        for start in range(0, n, _BLOCK):
-            mean += embeddings[start : start + _BLOCK].sum(axis=0, dtype=np.float64)
-        mean /= n
+        mean = embeddings.mean(axis=0, dtype=np.float64)
         covariance = np.zeros((hidden, hidden))
         for start in range(0, n, _BLOCK):
             centred = embeddings[start : start + _BLOCK] - mean
@@ -115,9 +112,9 @@ class EmbeddingMoments:
             SpecError: embeddings vary in fewer than `width` directions; n of them vary in n - 1 at most. A direction
                 without variance cannot be scaled to variance 1, and a coordinate that is the same for all says nothing.
         """
-        found = decompose(self.covariance)
+        spectrum = decompose(self.covariance)
         length = np.sqrt(np.trace(self.covariance) + self.mean @ self.mean)
-        varying = min(self.n - 1, int(np.count_nonzero(found.values > _NOISE * length)))
+        varying = min(self.n - 1, int(np.count_nonzero(spectrum.values > _NOISE * length)))
         if width > varying:
             raise SpecError(
                 f"filter '{name}' is to keep {width} directions, and the {self.n} chunks that it is fitted on"
@@ -125,7 +122,7 @@ class EmbeddingMoments:
                 "give a smaller `dim`, a larger `filter_sample` or a larger corpus, or take another filter",
                 where="`filter`",
             )
-        return found
+        return spectrum
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,8 +143,7 @@ class Sample:
         Raises:
             SpecError: all are zero.
         """
-        if self.embeddings is None:
-            raise ValueError("the sample has no embeddings")
+        assert self.embeddings is not None
         usable = self.embeddings[self.embeddings.any(axis=1)]
         if not len(usable):
             raise _nothing("embedding")
@@ -159,8 +155,7 @@ class Sample:
         Raises:
             SpecError: no token occurs.
         """
-        if self.ids is None:
-            raise ValueError("the sample has no token ids")
+        assert self.ids is not None
         counts = np.zeros(vocabulary, dtype=np.int64)
         for ids in self.ids:
             found = np.asarray(ids, dtype=np.int64)

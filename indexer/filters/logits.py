@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ragidx.indexer.arrays import Doubles
-from ragidx.indexer.filters.unembedding import Spectrum, Unembedding
-from ragidx.indexer.models.checkpoint import blocks
+from ragidx.indexer.filters.unembedding import Spectrum
+from ragidx.indexer.models.checkpoint import StoredTensor, blocks
 
 Ids = NDArray[np.int64]
 
@@ -34,33 +34,16 @@ def log_frequencies(counts: Ids, vocabulary: int) -> Doubles:
     Args:
         counts: (n,), n <= vocabulary: rows that pad a head beyond the tokenizer count as tokens never seen.
         vocabulary: rows of the head.
-
-    Raises:
-        ValueError: more counts than rows, or a negative one.
     """
-    counted = np.asarray(counts, dtype=np.float64)
-    if counted.ndim != 1 or counted.size > vocabulary or (counted < 0).any():
-        raise ValueError(f"expected at most {vocabulary} counts, none below 0, got shape {counted.shape}")
-    smoothed = np.pad(counted, (0, vocabulary - counted.size)) + 1.0
+    smoothed = np.pad(np.asarray(counts, dtype=np.float64), (0, vocabulary - len(counts))) + 1.0
     return np.asarray(np.log(smoothed / smoothed.sum()), dtype=np.float64)
 
 
-def average_token(head: Unembedding, spectrum: Spectrum, counts: Ids) -> Doubles:
-    """(d,): the vector whose logits come nearest to the log frequencies of tokens counted in a corpus."""
-    return average_of_log_p(head, spectrum, log_frequencies(counts, head.shape[0]))
-
-
-def average_of_log_p(head: Unembedding, spectrum: Spectrum, log_p: Doubles) -> Doubles:
-    """log_p (W_U^T)^+, (V,) -> (d,).
+def average_of_log_p(head: StoredTensor, spectrum: Spectrum, log_p: Doubles) -> Doubles:
+    """The average token log_p (W_U^T)^+, (V,) -> (d,): the vector whose logits come nearest to `log_p`.
 
     With W_U = U Σ V^T it is (W_U^T log_p) V Σ^-2 V^T: one pass over the rows, then d x d.
-
-    Raises:
-        ValueError: `log_p` does not have one finite number for each row of the head.
     """
-    log_p = np.asarray(log_p, dtype=np.float64)
-    if log_p.shape != head.shape[:1] or not np.isfinite(log_p).all():
-        raise ValueError(f"expected {head.shape[0]} finite log frequencies, got shape {log_p.shape}")
     carried = np.zeros(head.shape[1])
     start = 0
     for rows in blocks(head):
@@ -71,7 +54,7 @@ def average_of_log_p(head: Unembedding, spectrum: Spectrum, log_p: Doubles) -> D
     return spectrum.directions @ (inverse * (spectrum.directions.T @ carried))
 
 
-def delta(head: Unembedding, spectrum: Spectrum, average: ArrayLike, tokens: ArrayLike) -> Doubles:
+def delta(head: StoredTensor, spectrum: Spectrum, average: ArrayLike, tokens: ArrayLike) -> Doubles:
     """Δ of every direction (d,): the relative change of the summed logits of `tokens` without it in `average`.
 
     Δ_i = -(h v_i) Σ_t (W_U[t] v_i) / Σ_t (h W_U[t]). All Δ add up to -1. Logits of an average token are negative, as
@@ -94,7 +77,7 @@ def delta(head: Unembedding, spectrum: Spectrum, average: ArrayLike, tokens: Arr
     return np.asarray(-shares / whole, dtype=np.float64)
 
 
-def head_rows(head: Unembedding, ids: ArrayLike) -> NDArray[np.float32]:
+def head_rows(head: StoredTensor, ids: ArrayLike) -> NDArray[np.float32]:
     """Rows of the head, (n,) -> (n, d) float32, in the order of `ids`.
 
     Raises:
@@ -113,39 +96,24 @@ def head_rows(head: Unembedding, ids: ArrayLike) -> NDArray[np.float32]:
     return out
 
 
-def top_logits(head: Unembedding, vectors: ArrayLike, k: int) -> tuple[Ids, Doubles]:
-    """The k tokens with the largest logits of each vector: (n, d) -> ids and logits, both (n, k), largest first.
+def top_logits(head: StoredTensor, vectors: ArrayLike, k: int) -> tuple[Ids, Doubles]:
+    """The k tokens with the largest logits of a few vectors: (n, d) -> ids and logits, both (n, k), largest first.
 
     Of equal logits the smaller id comes first; a head with fewer than k rows gives them all. Summed in float64: the
     logits of frequent tokens often agree to five digits, and their order should not depend on the machine.
-
-    Raises:
-        ValueError: the vectors are not d wide, or k < 1.
     """
-    queries = np.asarray(vectors, dtype=np.float64)
-    if queries.ndim != 2 or queries.shape[1] != head.shape[1] or k < 1:
-        raise ValueError(f"expected vectors of shape (n, {head.shape[1]}) and k >= 1, got {queries.shape} and k = {k}")
-    ids = np.empty((len(queries), 0), dtype=np.int64)
-    values = np.empty((len(queries), 0), dtype=np.float64)
-    start = 0
-    for rows in blocks(head):
-        here = np.broadcast_to(np.arange(start, start + len(rows)), (len(queries), len(rows)))
-        ids = np.concatenate([ids, here], axis=1)
-        values = np.concatenate([values, queries @ rows.astype(np.float64).T], axis=1)
-        # Earlier blocks come first and hold smaller ids, so a stable sort settles ties by id.
-        order = np.argsort(-values, axis=1, kind="stable")[:, :k]
-        ids, values = np.take_along_axis(ids, order, axis=1), np.take_along_axis(values, order, axis=1)
-        start += len(rows)
-    return ids, values
+    values = logits(head, vectors)
+    ids = np.argsort(-values, axis=1, kind="stable")[:, :k]
+    return ids, np.take_along_axis(values, ids, axis=1)
 
 
-def logits(head: Unembedding, vectors: ArrayLike) -> Doubles:
+def logits(head: StoredTensor, vectors: ArrayLike) -> Doubles:
     """All logits of a few vectors, (n, d) -> (n, V)."""
     asked = np.asarray(vectors, dtype=np.float64)
     return np.concatenate([asked @ rows.astype(np.float64).T for rows in blocks(head)], axis=1)
 
 
-def token_coordinates(head: Unembedding, spectrum: Spectrum, vectors: ArrayLike) -> Doubles:
+def token_coordinates(head: StoredTensor, spectrum: Spectrum, vectors: ArrayLike) -> Doubles:
     """A few vectors as one number a token, such that inner products stay what they are: (n, d) -> (n, V).
 
     The columns of W_U (W_U^T W_U)^(-1/2) are orthonormal, so for x and y (V,) of two vectors, Σ_t x_t y_t is their
@@ -158,7 +126,7 @@ def token_coordinates(head: Unembedding, spectrum: Spectrum, vectors: ArrayLike)
     return logits(head, (along * inverse) @ spectrum.directions.T)
 
 
-def _kept(head: Unembedding, spectrum: Spectrum) -> NDArray[np.bool_]:
+def _kept(head: StoredTensor, spectrum: Spectrum) -> NDArray[np.bool_]:
     """Which directions a pseudo-inverse keeps: squares that come out of a Gram matrix are rounding below this."""
     squared = np.square(spectrum.values)
     return np.asarray(squared > squared[0] * 10 * max(head.shape) * np.finfo(np.float64).eps, dtype=np.bool_)

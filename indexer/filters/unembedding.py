@@ -45,14 +45,7 @@ class Spectrum:
     values: NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Unembedding(StoredTensor):
-    """The tensor of a model's head; `tied`: it is the input embedding matrix."""
-
-    tied: bool = False
-
-
-def find_unembedding(files: ModelFiles) -> Unembedding:
+def find_unembedding(files: ModelFiles) -> StoredTensor:
     """The head of a model, or for a tied model its input embeddings.
 
     Raises:
@@ -75,7 +68,7 @@ def find_unembedding(files: ModelFiles) -> Unembedding:
             f"use a checkpoint with the head in float16, bfloat16 or float32; or {_NO_HEAD}",
             where=str(tensor.path),
         )
-    return Unembedding(tensor.path, tensor.name, tensor.kind, tensor.shape, tensor.gguf, tied)
+    return tensor
 
 
 def spectrum_of(files: ModelFiles) -> Spectrum:
@@ -92,8 +85,8 @@ def spectrum_of(files: ModelFiles) -> Spectrum:
     if spectrum is None:
         spectrum = decompose(_gram(head))
         with contextlib.suppress(SafetensorError):
-            kept = {"directions": spectrum.directions, "values": spectrum.values}
-            keep(cached, lambda path: save_file(kept, path))
+            tensors = {"directions": spectrum.directions, "values": spectrum.values}
+            keep(cached, lambda path: save_file(tensors, path))
     return spectrum
 
 
@@ -107,7 +100,7 @@ def decompose(gram: NDArray[np.float64]) -> Spectrum:
     return Spectrum(np.ascontiguousarray(vectors * signs), np.sqrt(np.clip(values, 0, None)))
 
 
-def _gram(head: Unembedding) -> NDArray[np.float64]:
+def _gram(head: StoredTensor) -> NDArray[np.float64]:
     gram = np.zeros((head.shape[1], head.shape[1]))
     for block in checkpoint.blocks(head):
         rows = block.astype(np.float64)
@@ -121,7 +114,7 @@ def _gram(head: Unembedding) -> NDArray[np.float64]:
     return gram
 
 
-def _content(head: Unembedding) -> str:
+def _content(head: StoredTensor) -> str:
     return hashlib.sha256(f"{file_digest(head.path)}\0{head.name}".encode()).hexdigest()
 
 

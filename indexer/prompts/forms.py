@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.prompts.instructions import check_text
-from ragidx.indexer.prompts.templates import DEFAULT_INSTRUCTION, SLOT
+from ragidx.indexer.prompts.templates import DEFAULT_INSTRUCTION, check_instruction
 
 BETWEEN = "||"
 _INSTRUCTED = "Instruct: {instruction}\nQuery: {text}"
@@ -52,15 +52,8 @@ class Forms:
     def _query(self, instruction: str) -> str:
         if not instruction:
             return "{text}" if "{instruction}" in self.query else self.query or "{text}"
-        if slot := SLOT.search(instruction):
-            raise SpecError(f"the instruction holds the placeholder '{slot[0]}'", "remove it", where="`instruction`")
         form = self.query or _INSTRUCTED
-        if "{instruction}" not in form:
-            raise SpecError(
-                f"the template '{form}' has no {{instruction}}, so the instruction would not be read",
-                "say where it goes, such as '{instruction} {text}', or remove the instruction",
-                where="`instruction`",
-            )
+        check_instruction(instruction, form, [form])
         return form.replace("{instruction}", instruction)
 
 

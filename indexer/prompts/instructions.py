@@ -38,7 +38,7 @@ def instruction(text: str | None) -> str | None:
         check_text(text or "", "`instruction`")
         return text
     name = text.removeprefix(PREFIX)
-    known = {_folded(task): task for task in task_names()}
+    known = {_folded(task): task for task in task_instructions()}
     if _folded(name) not in known:
         near = difflib.get_close_matches(_folded(name), known, n=1)
         raise SpecError(
@@ -68,14 +68,9 @@ def check_text(text: str, where: str) -> None:
         raise SpecError(f"no Unicode text at character {at}", "write it in UTF-8, as your terminal should", where=where)
 
 
-def task_names() -> list[str]:
-    """The names for `task:`: the evaluation tasks in the order of their table, then the training sets."""
-    return list(task_instructions())
-
-
 @functools.cache
 def task_instructions() -> Mapping[str, tuple[str, ...]]:
-    """The sentences of each task; more than one for a training set that is used in two ways."""
+    """The sentences of each task, evaluation tasks first; more than one for a training set that is used in two ways."""
     data = tomllib.loads(resources.files("ragidx.indexer.prompts").joinpath("instructions.toml").read_text("utf-8"))
     evaluation = {name: (sentence,) for name, sentence in data["evaluation"].items()}
     training = {name: tuple(sentences) for name, sentences in data["training"].items() if name not in evaluation}

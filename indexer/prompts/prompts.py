@@ -13,28 +13,23 @@ from ragidx.indexer.specs import EncoderSpec
 _SPANS = {"eos": "eos", "bos": "bos", "trainable": "all"}  # poolings that do not read the template's span
 
 
-class Prompts:
-    """The prompts that an encoder spec makes of texts.
+class Prompted:
+    """What an `Encoder` reads of a text, where a template is put around it; `use_template` comes first."""
 
-    Args:
-        files: the model; some templates differ by its family.
-        spec: template, pooling and lengths count here.
-        tokenizer: the model's own.
-        max_positions: the longest input of the model; None: no limit.
-    """
+    files: ModelFiles
+    spec: EncoderSpec
+    tokenizer: TextTokenizer
 
-    def __init__(
-        self, files: ModelFiles, spec: EncoderSpec, tokenizer: TextTokenizer, max_positions: int | None
-    ) -> None:
-        self.template = load_template(spec.template, files.family, method=spec.method, copies=spec.copies)
+    def use_template(self, max_positions: int | None) -> None:
+        """Take the spec's template; `max_positions` is the longest input of the model, None: no limit."""
+        spec = self.spec
+        self.template = load_template(spec.template, self.files.family, method=spec.method, copies=spec.copies)
         self.rules = RenderRules(spec.pool_eos, spec.truncate, _SPANS.get(spec.pooling, ""))
-        known = [n for n in (tokenizer.max_length, max_positions) if n]
-        self.max_length: int | None = min(known) if known else None
-        self._spec, self._tokenizer = spec, tokenizer
+        known = (self.tokenizer.max_length, max_positions)
+        self.max_length: int | None = min((n for n in known if n), default=None)
         self._limits: dict[str | None, int | None] = {}
 
-    @property
-    def instruction(self) -> str:
+    def default_instruction(self) -> str:
         """What queries carry by default: the retrieval instruction for methods trained with one, else none."""
         return DEFAULT_INSTRUCTION if self.template.instructed else ""
 
@@ -45,37 +40,19 @@ class Prompts:
             SpecError: the template alone fills the model.
         """
         if instruction not in self._limits:
-            fitting = text_limit(self.template, self._tokenizer, self.max_length, instruction, self.rules)
-            asked = self._spec.max_length
-            if asked is not None and self._spec.compute_matched:
+            fitting = text_limit(self.template, self.tokenizer, self.max_length, instruction, self.rules)
+            asked = self.spec.max_length
+            if asked is not None and self.spec.compute_matched:
                 asked = max(1, asked // n_copies(self.template, instruction))
-            limits = [limit for limit in (fitting, asked) if limit is not None]
-            self._limits[instruction] = min(limits) if limits else None
+            limits = (limit for limit in (fitting, asked) if limit is not None)
+            self._limits[instruction] = min(limits, default=None)
         return self._limits[instruction]
+
+    def template_content(self) -> str:
+        """The template's pieces as they are."""
+        return self.template.content()
 
     def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:
         """Ids and pooled span of each text; `instruction` None: documents."""
         limit = self.text_limit(instruction)
-        return render(self.template, texts, self._tokenizer, instruction=instruction, limit=limit, rules=self.rules)
-
-
-class Prompted:
-    """What an `Encoder` reads of a text, where its `prompts` say so."""
-
-    prompts: Prompts
-
-    def default_instruction(self) -> str:
-        """The template's."""
-        return self.prompts.instruction
-
-    def text_limit(self, instruction: str | None = None) -> int | None:
-        """The most tokens of a text that are read; with an instruction, of a query."""
-        return self.prompts.text_limit(instruction)
-
-    def template_content(self) -> str:
-        """The template's pieces as they are."""
-        return self.prompts.template.content()
-
-    def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:
-        """Ids and pooled span of each text."""
-        return self.prompts.rendered(texts, instruction)
+        return render(self.template, texts, self.tokenizer, instruction=instruction, limit=limit, rules=self.rules)

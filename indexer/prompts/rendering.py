@@ -86,12 +86,12 @@ def render(
     Raises:
         SpecError: the rules ask for a special token that the model does not have.
     """
-    rows = _render_one(template, texts, tokenizer, instruction, limit, rules)
-    others = [_render_one(other, texts, tokenizer, instruction, limit, rules) for other in template.also]
-    return [
-        dataclasses.replace(row, also=tuple(other[number] for other in others)) if others else row
-        for number, row in enumerate(rows)
-    ]
+    rows, *others = (
+        _render_one(prompt, texts, tokenizer, instruction, limit, rules) for prompt in (template, *template.also)
+    )
+    if not others:
+        return rows
+    return [dataclasses.replace(first, also=tuple(also)) for first, *also in zip(rows, *others, strict=True)]
 
 
 def render_words(
@@ -103,18 +103,18 @@ def render_words(
     rules = RenderRules(pool_eos=False)
     if not template.joined:
         rows = render(template, texts, tokenizer, rules=rules)
-        return [(row, own.spans) for row, own in zip(rows, tokenizer.batch(texts), strict=True)]
+        return list(zip(rows, tokenizer.spans(texts), strict=True))
     form = _spelt(template.side(None)[0].text, tokenizer)
-    found = []
+    rows_of_words = []
     for text in texts:
         # The count from the right, which pooling follows its authors in, can be off where text and form merge.
-        tokens = tokenizer.placed(form, text.rstrip() if template.strip is True else text)
-        ids = _begun(tokens.ids, tokenizer)
-        shift = len(ids) - len(tokens.ids)
-        own = [i for i, (start, end) in enumerate(tokens.spans) if end > start]
-        row = Rendered(_ended(ids, tokenizer), tuple((i + shift, i + shift + 1) for i in own))
-        found.append((row, [tokens.spans[i] for i in own]))
-    return found
+        bare, spans = tokenizer.placed(form, text.rstrip() if template.strip is True else text)
+        ids = _begun(bare, tokenizer)
+        shift = len(ids) - len(bare)
+        inside = [i for i, (start, end) in enumerate(spans) if end > start]
+        row = Rendered(_ended(ids, tokenizer), tuple((i + shift, i + shift + 1) for i in inside))
+        rows_of_words.append((row, [spans[i] for i in inside]))
+    return rows_of_words
 
 
 def text_limit(
@@ -132,14 +132,15 @@ def text_limit(
     if max_length is None:
         return None
     limits = []
-    for one in (template, *template.also):
-        empty = _render_one(one, [""], tokenizer, instruction, None, rules)[0]
-        copies = n_copies(one, instruction)
-        reserve = len(empty.ids) + (_MERGES * copies if one.joined else 0)
+    for prompt in (template, *template.also):
+        empty = _render_one(prompt, [""], tokenizer, instruction, None, rules)[0]
+        copies = n_copies(prompt, instruction)
+        reserve = len(empty.ids) + (_MERGES * copies if prompt.joined else 0)
         limits.append((max_length - reserve) // copies)
         if limits[-1] < 1:
             raise SpecError(
-                f"the template '{one.name}' takes {reserve} of the {max_length} tokens the model reads, no text fits",
+                f"the template '{template.name}' takes {reserve} of the {max_length} tokens the model reads, no text "
+                "fits",
                 "shorten the instruction or the template, or raise the length",
             )
     return min(limits)
@@ -215,24 +216,23 @@ def _render_pieces(
 ) -> list[Rendered]:
     literals = [None if piece.text == "{text}" else _literal(piece.text, tokenizer) for piece in pieces]
     text_ids = tokenizer.ids(texts)
-    before = tokenizer.prefix if template.specials in ("model", "once", "start") else []
-    after = tokenizer.suffix if template.specials in ("model", "once") else []
+    before = tokenizer.prefix if template.specials in ("model", "start") else []
+    after = tokenizer.suffix if template.specials == "model" else []
     if _starts(literals[0] or [], before):  # the template names them itself
         before = []
     if _ends(literals[-1] or [], after):
         after = []
     rows: list[Rendered] = []
-    for own in text_ids:
-        truncated = limit is not None and len(own) > limit
-        first, rest = _kept_tokens(len(own), limit, rules.truncate)
-        kept = own[:first] + own[rest:]
+    for whole in text_ids:
+        first, rest = _kept_tokens(len(whole), limit, rules.truncate)
+        shortened = whole[:first] + whole[rest:]
         ids, spans = list(before), []
         for piece, literal in zip(pieces, literals, strict=True):
             start = len(ids)
-            ids += kept if literal is None else literal
+            ids += shortened if literal is None else literal
             if piece.pool is True or (piece.pool == "eos" and rules.pool_eos):
                 spans.append((start, len(ids)))
-        rows.append(Rendered(ids + after, tuple(spans), truncated))
+        rows.append(Rendered(ids + after, tuple(spans), len(shortened) < len(whole)))
     return rows
 
 
@@ -310,8 +310,7 @@ def _row(ids: list[int], n_pooled: int, n_left_out: int, truncated: bool) -> Ren
 def _cut(texts: Sequence[str], tokenizer: TextTokenizer, limit: int, truncate: str) -> list[str]:
     """Each text itself if it has at most `limit` tokens, else as much of it as those tokens spell."""
     kept: list[str] = []
-    for text, tokens in zip(texts, tokenizer.batch(texts), strict=True):
-        spans = tokens.spans
+    for text, spans in zip(texts, tokenizer.spans(texts), strict=True):
         if len(spans) <= limit:
             kept.append(text)
             continue
@@ -341,11 +340,11 @@ def positions_of_words(spans: Sequence[tuple[int, int]], words: Sequence[str]) -
         if number:
             spaces.add(len(owner))
         owner += [number] * (len(word) + (number > 0))
-    found: list[list[int]] = [[] for _ in words]
+    places_of: list[list[int]] = [[] for _ in words]
     for place, (start, end) in enumerate(spans):
         at = max(start, end - 1)
         if at in spaces and at > start:
             at -= 1
         if at < len(owner):
-            found[owner[at]].append(place)
-    return found
+            places_of[owner[at]].append(place)
+    return places_of

@@ -6,6 +6,7 @@ This module finds and checks a template; `ragidx.indexer.prompts.rendering` fill
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import re
@@ -51,10 +52,8 @@ class Template:
     def content(self) -> str:
         """The whole template as one string: equal content, equal vectors."""
         parts = [[[p.text, p.pool] for p in side] for side in (self.document, self.query, self.plain)]
-        content: list[Any] = [parts, self.joined, self.span, self.specials, self.clean]
-        if self.strip or self.also:  # omitted if unset, so that older indexes stay valid
-            content += [self.strip, [other.content() for other in self.also]]
-        return json.dumps(content, ensure_ascii=True)
+        also = [other.content() for other in self.also]
+        return json.dumps([parts, self.joined, self.span, self.specials, self.clean, self.strip, also])
 
     def side(self, instruction: str | None) -> tuple[Piece, ...]:
         """The pieces of documents (`instruction` None) or queries, the instruction filled in; without one, the
@@ -66,20 +65,29 @@ class Template:
         if instruction is None:
             return tuple(piece for piece in self.document if "{instruction}" not in piece.text)
         instruction = instruction.strip()
-        slot = SLOT.search(instruction)
-        if slot:
-            raise SpecError(f"the instruction holds the placeholder '{slot[0]}'", "remove it", where="`instruction`")
+        check_instruction(instruction, self.name, [piece.text for piece in self.query])
         if instruction:
-            if not any("{instruction}" in piece.text for piece in self.query):
-                raise SpecError(
-                    f"the template '{self.name}' has no {{instruction}}, so the instruction would not be read",
-                    "say where it goes, such as '{instruction} {text}', or remove the instruction",
-                    where="`instruction`",
-                )
             return tuple(Piece(piece.text.replace("{instruction}", instruction), piece.pool) for piece in self.query)
         if self.joined:
             return self.document
         return self.plain or tuple(piece for piece in self.query if "{instruction}" not in piece.text)
+
+
+def check_instruction(instruction: str, template: str, forms: Iterable[str]) -> None:
+    """Check the instruction of queries, against the template whose query has these forms.
+
+    Raises:
+        SpecError: the instruction itself holds a placeholder, or no form has a place for one.
+    """
+    slot = SLOT.search(instruction)
+    if slot:
+        raise SpecError(f"the instruction holds the placeholder '{slot[0]}'", "remove it", where="`instruction`")
+    if instruction and not any("{instruction}" in form for form in forms):
+        raise SpecError(
+            f"the template '{template}' has no {{instruction}}, so the instruction would not be read",
+            "say where it goes, such as '{instruction} {text}', or remove the instruction",
+            where="`instruction`",
+        )
 
 
 def load_template(name: str, family: str = "", *, method: str = "", copies: int | None = None) -> Template:
@@ -119,11 +127,6 @@ def default_copies(name: str) -> int | None:
     return _COPIES if any("copies" in piece for piece in fields["document"] if isinstance(piece, dict)) else None
 
 
-def template_names() -> list[str]:
-    """The names for `load_template`."""
-    return sorted(_templates())
-
-
 def template_of_model(method: str, names: Iterable[str]) -> str | None:
     """The template that a method's authors use for a model of one of these names; None where they name none."""
     wanted = set(names)
@@ -140,20 +143,14 @@ def _templates() -> dict[str, dict[str, Any]]:
 
 def _from_toml(name: str, fields: dict[str, Any], family: str, copies: int) -> Template:
     fields = {**fields, **fields.get("by_family", {}).get(family, {})}
-    joined = fields.get("joined", False)
-    settings: dict[str, Any] = {
-        "joined": joined,
-        "span": fields.get("span", "pieces"),
-        "specials": "model" if joined else fields.get("specials", "none"),
-        "instructed": fields.get("instructed", False),
-        "clean": fields.get("clean", False),
-        "strip": fields.get("strip", False),
-    }
-    if not joined:
-        document, query, plain = (_pieces(fields.get(side, []), copies) for side in ("document", "query", "plain"))
-        return Template(name=name, document=document, query=query, plain=plain, **settings)
+    names = ("joined", "span", "specials", "instructed", "clean", "strip")
+    settings = {name: fields[name] for name in names if name in fields}
+    if not fields.get("joined"):
+        sides: dict[str, Any] = {side: _pieces(fields.get(side, []), copies) for side in ("document", "query", "plain")}
+        return Template(name=name, **sides, **settings)
     forms = fields["document"] if isinstance(fields["document"], list) else [fields["document"]]
-    return _joined(name, forms, [fields["query"]] if "query" in fields else None, settings)
+    queries = [fields["query"]] if "query" in fields else None
+    return _joined(name, forms, queries, settings | {"specials": "model"})
 
 
 def _pieces(side: list[dict[str, Any]], copies: int) -> tuple[Piece, ...]:
@@ -176,9 +173,7 @@ def _joined(name: str, documents: list[str], queries: list[str] | None, settings
         Template(name=name, document=(Piece(document),), query=(Piece(query),), **settings)
         for document, query in zip(documents, queries, strict=True)
     ]
-    return Template(
-        name=name, document=prompts[0].document, query=prompts[0].query, also=tuple(prompts[1:]), **settings
-    )
+    return dataclasses.replace(prompts[0], also=tuple(prompts[1:]))
 
 
 def _from_string(template: str, like: dict[str, Any]) -> Template:
@@ -197,18 +192,16 @@ def _from_string(template: str, like: dict[str, Any]) -> Template:
         raise SpecError(
             "the template has no {text}", "say where the text goes, such as 'Passage: {text}'", where="`template`"
         )
-    # A special token that the string names is not put there twice; the word keeps indexes apart that have it twice.
-    specials = "once" if re.search(r"\{(bos|eos|start)\}", template) else "model"
     if not like.get("joined"):
         parts = [part for part in re.split(r"(\{text\})", template) if part]
         last = max(i for i, part in enumerate(parts) if part == "{text}")
         pieces = tuple(Piece(part, i == last) for i, part in enumerate(parts))
-        return Template(name=template, document=pieces, query=pieces, specials=specials)
+        return Template(name=template, document=pieces, query=pieces, specials="model")
     if like["span"] == "text" and template.count("{text}") > 1:
         raise SpecError(
             "the template holds {text} more than once, and this method pools one", "keep one", where="`template`"
         )
-    settings = {"joined": True, "span": like["span"], "specials": specials, "instructed": like.get("instructed", False)}
+    settings = {"joined": True, "span": like["span"], "specials": "model", "instructed": like.get("instructed", False)}
     # The text before the instruction keeps its space to the text after it.
     documents = [re.sub(r"\s*\{instruction\}\s*$|\{instruction\}\s*", "", form) for form in forms]
     queries = forms if any("{instruction}" in form for form in forms) else None

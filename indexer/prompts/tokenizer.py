@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -36,12 +35,7 @@ _PLAIN_SETTINGS = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Tokens:
-    """The ids of one text and the characters [start, end) that each token spells."""
-
-    ids: list[int]
-    spans: list[tuple[int, int]]
+Span: TypeAlias = tuple[int, int]  # the characters [start, end) that a token spells
 
 
 class TextTokenizer:
@@ -112,10 +106,9 @@ class TextTokenizer:
         """The ids of a literal of a template, where the name of a special token means that token."""
         return list(self.pieces.encode(text, add_special_tokens=False).ids)
 
-    def batch(self, texts: Sequence[str]) -> list[Tokens]:
-        """The ids of texts, without the model's special tokens around them."""
-        encoded = self.texts.encode_batch(list(texts), add_special_tokens=False)
-        return [Tokens(list(one.ids), list(one.offsets)) for one in encoded]
+    def spans(self, texts: Sequence[str]) -> list[list[Span]]:
+        """The spans of each text's tokens, without the model's special tokens around them."""
+        return [list(one.offsets) for one in self.texts.encode_batch(list(texts), add_special_tokens=False)]
 
     def counter(self) -> Counter:
         """Counts the tokens of texts. Once it is there, `ids` need not tokenise the words that it has seen."""
@@ -145,29 +138,29 @@ class TextTokenizer:
             return self.ids([form.replace("{text}", text) for text in texts])
         clean = [not self.spells_special(text) for text in texts]
         whole = [form.replace("{text}", text) for text, good in zip(texts, clean, strict=True) if good]
-        found = (list(one.ids) for one in self.pieces.encode_batch_fast(whole, add_special_tokens=False))
+        together = (list(encoded.ids) for encoded in self.pieces.encode_batch_fast(whole, add_special_tokens=False))
         parts = [self.piece(part) for part in form.split("{text}")]
         n_special = sum(map(self._n_special, parts))
         rows = []
         for text, good in zip(texts, clean, strict=True):
-            ids = next(found) if good else []
+            ids = next(together) if good else []
             if not good or self._n_special(ids) != n_special:
-                own = self.ids([text])[0]
-                ids = parts[0] + [number for part in parts[1:] for number in (*own, *part)]
+                apart = self.ids([text])[0]
+                ids = parts[0] + [number for part in parts[1:] for number in (*apart, *part)]
             rows.append(ids)
         return rows
 
-    def placed(self, form: str, text: str) -> Tokens:
-        """As `filled` for one text at one `{text}`; spans are characters of the text, empty for tokens of the form."""
+    def placed(self, form: str, text: str) -> tuple[list[int], list[Span]]:
+        """As `filled` for one text at one `{text}`; and spans in the text, empty for tokens of the form."""
         ids = self.filled(form, [text])[0]
         before, _, behind = form.partition("{text}")
         backend = self.pieces if self._named.search(form) else self.texts
         whole = backend.encode(form.replace("{text}", text), add_special_tokens=False)
         if whole.ids == ids:
             inside = ((max(0, start - len(before)), min(len(text), end - len(before))) for start, end in whole.offsets)
-            return Tokens(ids, [(start, end) if start < end else (0, 0) for start, end in inside])
+            return ids, [(start, end) if start < end else (0, 0) for start, end in inside]
         around = ([(0, 0)] * len(self.piece(part)) for part in (before, behind))
-        return Tokens(ids, [*next(around), *self.batch([text])[0].spans, *next(around)])
+        return ids, [*next(around), *self.spans([text])[0], *next(around)]
 
     def _n_special(self, ids: Sequence[int]) -> int:
         return sum(number in self._special for number in ids)
@@ -186,7 +179,7 @@ class TextTokenizer:
         return text
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """As `batch`, the ids alone: no offsets are worked out."""
+        """The ids of texts, without the model's special tokens around them."""
         found = [self._known.get(text) for text in texts]
         left = iter(self._ids([text for text, known in zip(texts, found, strict=True) if known is None]))
         return [next(left) if known is None else _listed(known) for known in found]
@@ -274,16 +267,9 @@ def _read_plain(folder: Path) -> TextTokenizer | None:
     changed = backend.truncation or backend.padding or backend.post_processor is None
     if changed or any(token is not None and token not in special for token in named.values()):
         return None
-    numbers = {name: None if token is None else backend.token_to_id(token) for name, token in named.items()}
-    return TextTokenizer(
-        backend,
-        bos=numbers["bos"],
-        eos=numbers["eos"],
-        pad=numbers["pad"],
-        unk=numbers["unk"],
-        max_length=settings["model_max_length"],
-        owned=True,
-    )
+    used = {name: named[name] for name in ("bos", "eos", "pad", "unk")}
+    numbers = {name: None if token is None else backend.token_to_id(token) for name, token in used.items()}
+    return TextTokenizer(backend, **numbers, max_length=settings["model_max_length"], owned=True)
 
 
 def check_vocabulary(tokenizer: TextTokenizer, n_tokens: int, name: str) -> None:

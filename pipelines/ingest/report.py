@@ -16,7 +16,7 @@ from ragidx.corpora.field_settings import setting_for
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.ann.index_types import FLAT
-from ragidx.indexer.specs import PRECOMPUTED, EncoderSpec, FilterSpec, IndexSpec, stored_encoder
+from ragidx.indexer.specs import EncoderSpec, FilterSpec, IndexSpec
 
 if TYPE_CHECKING:
     from ragidx.corpora.readers.layouts import Layouts
@@ -273,9 +273,7 @@ class BuildReport:
                 del fields[name]
         if self.queries is not None:
             fields["queries"]["encoder"] = str(self.queries.encoder)
-        given = self.spec.precomputed
-        encoder = self.encoder if given is None else stored_encoder(given.made_by)
-        made = {"encoder": str(encoder), "filter": str(self.filter)}
+        made = {"encoder": None if self.spec.precomputed else str(self.encoder), "filter": str(self.filter)}
         return {"index": fields.pop("index"), "model": self.model, "method": self.method} | made | fields
 
     @property
@@ -287,7 +285,7 @@ class BuildReport:
     @property
     def method(self) -> str:
         """The method of the encoder; `vectors` where the index holds precomputed ones."""
-        return PRECOMPUTED if self.spec.precomputed or self.encoder is None else self.encoder.method
+        return "vectors" if self.spec.precomputed or self.encoder is None else self.encoder.method
 
     @property
     def encoder(self) -> EncoderSpec | None:

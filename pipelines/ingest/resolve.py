@@ -69,7 +69,7 @@ class Resolved:
             choose_device(device)
         kept = kept_endpoint(self.stored) if self.files.served and self.stored is not None else None
         run = RunOptions(device=self.devices[0], dtype=o.dtype, attn=o.attn, endpoint=o.endpoint)
-        encoder = encoder_of(self.files, self.encoder_spec, **run, kept=kept)
+        encoder = encoder_of(self.files, self.encoder_spec, **run, stored=kept)
         encoder.use_format(self.format)
         return encoder
 

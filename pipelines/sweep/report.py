@@ -14,7 +14,7 @@ from typing import Any
 
 import ragidx
 from ragidx.indexer.ann.index_types import Effort
-from ragidx.indexer.specs import EncoderSpec, stored_encoder
+from ragidx.indexer.specs import EncoderSpec
 from ragidx.pipelines.evaluate.significance import RESAMPLES, Interval, MeanDifference
 
 MAX_LOSS = 0.01
@@ -241,7 +241,7 @@ class SweepReport:
     def to_json(self) -> dict[str, Any]:
         """All fields, and how the numbers were made."""
         fields = {name.name: getattr(self, name.name) for name in dataclasses.fields(self)}
-        fields["encoder"] = str(self.encoder or stored_encoder(self.model))
+        fields["encoder"] = None if self.encoder is None else str(self.encoder)
         fields["reference_ndcg"] = dataclasses.asdict(self.reference_ndcg) if self.reference_ndcg else None
         fields["rows"] = [row.to_json() for row in self.rows]
         fields["words"] = [row.to_json() for row in self.words]

@@ -6,7 +6,7 @@
                        from the state *before* it, because that is what the head of a decoder was trained to do
 
 Ids and labels (b, t) int64, logits (b, t, V) -> a loss in nats, a float32 scalar. The loss of mini is in
-`ragidx.pipelines.train.mini.loss`.
+`ragidx.pipelines.train.mini.layers`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ragidx.corpora.errors import unknown_name
-
 NO_LABEL = -100
-STYLES = ("bert", "all")
 
 
 def contrastive_loss(
@@ -39,16 +36,9 @@ def contrastive_loss(
         negatives: (n, d) hard negatives of the batch, in any order and number.
         scale: what cosines are multiplied with; the reciprocal of the temperature.
 
-    Raises:
-        ValueError: the shapes do not belong together.
-
     >>> round(float(contrastive_loss(torch.eye(2), torch.eye(2), scale=1.0)), 4)  # -log(e / (e + 1))
     0.3133
     """
-    if queries.dim() != 2 or queries.shape != positives.shape or len(queries) == 0:
-        raise ValueError(f"queries {tuple(queries.shape)} and positives {tuple(positives.shape)} are no pairs")
-    if negatives is not None and (negatives.dim() != 2 or negatives.shape[1] != queries.shape[1]):
-        raise ValueError(f"negatives {tuple(negatives.shape)}, (n, {queries.shape[1]}) is expected")
     candidates = positives if negatives is None else torch.cat([positives, negatives])
     cosines = functional.normalize(queries.float(), dim=1) @ functional.normalize(candidates.float(), dim=1).T
     return functional.cross_entropy(scale * cosines, torch.arange(len(queries), device=queries.device))
@@ -67,8 +57,6 @@ def blocks(texts: Iterable[Sequence[int]], length: int) -> Iterator[Tensor]:
     >>> [block.tolist() for block in blocks([[1, 5, 6], [1, 7], [1, 8]], 3)]
     [[1, 5, 6], [1, 7, 1]]
     """
-    if length < 2:
-        raise ValueError(f"a block of length {length} has no token that is predicted from another")
     stream = itertools.chain.from_iterable(texts)
     while len(block := list(itertools.islice(stream, length))) == length:
         yield torch.tensor(block, dtype=torch.int64)
@@ -82,24 +70,16 @@ class Masking:
         probability: the share of tokens that are to be predicted. LLM2Vec: 0.2 for Llama-like models, 0.8 for Mistral.
         mask_id: the token that hides another. Decoders have no mask token; LLM2Vec takes `_`.
         special_ids: tokens that are never hidden: BOS, EOS, padding.
-        n_tokens: size of the vocabulary; `bert` draws random tokens from it.
-        style: `bert`: of the hidden tokens 80 % become the mask, 10 % a random token, 10 % stay (Devlin et al. 2019);
-            `all`: all become the mask.
+        n_tokens: size of the vocabulary, from which random tokens are drawn.
+        all_masked: all hidden tokens become the mask; else 80 % do, 10 % become a random token and 10 % stay (Devlin et
+            al. 2019).
     """
 
     probability: float
     mask_id: int
     special_ids: frozenset[int]
     n_tokens: int
-    style: str = "bert"
-
-    def __post_init__(self) -> None:
-        if self.style not in STYLES:
-            raise unknown_name("style of masking", self.style, STYLES)
-        if not 0 < self.probability <= 1:
-            raise ValueError(f"a probability of {self.probability}, above 0 and at most 1 is expected")
-        if not 0 <= self.mask_id < self.n_tokens:
-            raise ValueError(f"mask_id={self.mask_id} is not among {self.n_tokens} tokens")
+    all_masked: bool = False
 
 
 def mask_tokens(ids: Tensor, masking: Masking, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -122,7 +102,7 @@ def mask_tokens(ids: Tensor, masking: Masking, generator: torch.Generator) -> tu
     special = torch.tensor(sorted(masking.special_ids), dtype=ids.dtype, device=ids.device)
     hidden = drawn(masking.probability) & ~torch.isin(ids, special)
     labels = torch.where(hidden, ids, NO_LABEL)
-    if masking.style == "all":
+    if masking.all_masked:
         return torch.where(hidden, masking.mask_id, ids), labels
     masked = hidden & drawn(0.8)
     randomised = hidden & ~masked & drawn(0.5)
@@ -138,12 +118,7 @@ def mntp_loss(logits: Tensor, labels: Tensor) -> Tensor:
     Args:
         logits: (b, t, V), of a model that attends both ways.
         labels: (b, t), `NO_LABEL` where nothing is to be predicted.
-
-    Raises:
-        ValueError: the shapes do not belong together.
     """
-    if logits.dim() != 3 or logits.shape[:2] != labels.shape:
-        raise ValueError(f"logits {tuple(logits.shape)} and labels {tuple(labels.shape)}; (b, t, V), (b, t) expected")
     targets = labels[:, 1:]
     wanted = targets != NO_LABEL
     # Only the rows of hidden tokens are taken to float32: of a large vocabulary the others would be most of the memory.

@@ -69,7 +69,7 @@ def spec_of_vectors(
 def _changes(have: IndexSpec, want: IndexSpec) -> list[Difference]:
     """As `differences`, in the words of precomputed vectors."""
     if want.encoder is not None and have.encoder is None:
-        return [Difference("query_encoder.model", None, want.encoder.model)]
+        return [Difference("encoder.model", None, want.encoder.model)]
     assert have.precomputed is not None
     assert want.precomputed is not None
     named, made_by = have.precomputed.made_by, want.precomputed.made_by

@@ -27,6 +27,7 @@ from ragidx.indexer.filters.filter import whitening as fitted_whitening
 from ragidx.indexer.filters.fitting import EmbeddingMoments
 from ragidx.indexer.filters.logits import average_of_log_p, delta, top_logits
 from ragidx.indexer.filters.unembedding import find_unembedding, spectrum_of
+from ragidx.indexer.models.checkpoint import INPUTS
 from ragidx.indexer.models.locate import locate
 from ragidx.indexer.prompts.rendering import render
 from ragidx.indexer.specs import EncoderSpec
@@ -64,7 +65,7 @@ def _encoder(case: Case, **fields: object) -> DecoderEncoder:
 def test_golden_backward_attention(case: Case) -> None:
     expected, raw = case.expected, case.tolerance["raw"]
     reba = _encoder(case, method="reba", template="reba", copies=case.repeat)
-    rows = render(reba.prompts.template, case.texts, reba.tokenizer, limit=case.max_length)
+    rows = render(reba.template, case.texts, reba.tokenizer, limit=case.max_length)
     given = [ids[ids >= 0].tolist() for ids in expected["input_ids"]]
     assert [row.ids for row in rows] == [reba.tokenizer.prefix + ids * case.repeat for ids in given]
     batch = collate(rows, pad=0, device=CPU)
@@ -105,7 +106,7 @@ def test_golden_repeated_and_plain(case: Case) -> None:
     """Echo with k copies and classical, which the ReBA cases hold for comparison; one copy is classical."""
     for method, copies in {"echo": case.repeat, "classical": 1}.items():
         encoder = _encoder(case, method="echo", template="echo-copies", copies=copies)
-        rows = render(encoder.prompts.template, case.texts, encoder.tokenizer, limit=case.max_length)
+        rows = render(encoder.template, case.texts, encoder.tokenizer, limit=case.max_length)
         for pooled in ("mean", "last") if (method, copies) != ("echo", 1) else ():
             encoder.spec = dataclasses.replace(encoder.spec, pooling=pooled)
 
@@ -123,7 +124,7 @@ def test_golden_words(case: Case) -> None:
 
     for number, own in enumerate(case.words):
         ids = case.expected["input_ids"][number][case.expected["attention_mask"][number] == 1]
-        assert render(encoder.prompts.template, [" ".join(own)], encoder.tokenizer)[0].ids == ids.tolist()
+        assert render(encoder.template, [" ".join(own)], encoder.tokenizer)[0].ids == ids.tolist()
     for (text, word, _), vector in zip(case.expected["word_index"], case.expected["word_vectors"], strict=True):
         np.testing.assert_allclose(words[text][word], vector, atol=case.tolerance["raw"])
 
@@ -160,7 +161,7 @@ def test_golden_blocks_and_masks(case: Case) -> None:
         mask_id=case.mask_token_id,
         special_ids=frozenset(special),
         n_tokens=backend.get_vocab_size(),
-        style="all" if case.collator == "all_mask" else "bert",
+        all_masked=case.collator == "all_mask",
     )
 
     cut = torch.stack(list(blocks(ids, case.max_length)))
@@ -226,7 +227,7 @@ def test_golden_spectroscopy(case: Case) -> None:
     expected = case.expected
     files = locate(str(case.model_path))
     spectrum, head = spectrum_of(files), find_unembedding(files)
-    assert head.tied == case.tied_embeddings
+    assert head.name.endswith(INPUTS) == case.tied_embeddings
 
     average = average_of_log_p(head, spectrum, np.log(expected["p"].astype(np.float64)))
     effect = delta(head, spectrum, average, expected["top_tokens"].astype(np.int64))

@@ -18,19 +18,19 @@ import pytest
 import torch
 from golden_cases import Case, cases, unit
 from golden_originals import originals
+from safetensors.torch import load_file, save_file
 
 from ragidx.indexer.encoders import pooling
 from ragidx.indexer.encoders.batching import collate
 from ragidx.indexer.encoders.decoder import DecoderEncoder
 from ragidx.indexer.encoders.load import encoder_of
-from ragidx.indexer.encoders.trained_pooling import load_pooling
-from ragidx.indexer.filters.filter import EmbedFilter, directions
+from ragidx.indexer.filters.filter import directions, kept_columns
 from ragidx.indexer.filters.unembedding import spectrum_of
 from ragidx.indexer.models.locate import locate
 from ragidx.indexer.prompts.rendering import Rendered, RenderRules, render
 from ragidx.indexer.prompts.templates import Piece, Template, load_template, template_of_model
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
-from ragidx.indexer.specs import EncoderSpec, FilterSpec
+from ragidx.indexer.specs import EncoderSpec
 
 pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")
@@ -97,7 +97,7 @@ def test_golden_filtered_vectors(case: Case, pooler_folder: Path) -> None:
     hidden, columns = len(spectrum.directions), case.expected["kept_columns"]
     if case.filter_type == "edge":
         centred = case.offset == (hidden - case.dim) // 2
-        ours = EmbedFilter.from_spectrum(spectrum, FilterSpec(dim=case.dim, offset=None if centred else case.offset))
+        ours = directions(spectrum, kept_columns(hidden, case.dim, None if centred else case.offset))
         assert ours.columns is not None
         assert sorted(ours.columns) == sorted(columns)
     else:
@@ -166,16 +166,14 @@ def _pooler(case: Case, folder: Path) -> Path:
     weights = case.path(case.pooler["weights"])
     path = folder / weights.name
     if not path.exists():
-        layers = int(case.pooler["layers"] or 1)
-        heads = case.pooler["num_cross_heads"]
-        load_pooling(weights, hidden=case.pooler["hidden_dim"], n_layers=min(layers, 2), heads=heads).save(path)
+        save_file(load_file(weights), path, {"heads": str(case.pooler["num_cross_heads"])})
     return path
 
 
 def _vectors(encoder: DecoderEncoder, rows: list[Rendered]) -> np.ndarray:
     """The product's own forward pass; rows with further prompts are averaged by it."""
-    template = encoder.prompts.template
-    encoder.prompts.template = dataclasses.replace(template, also=(template,) * len(rows[0].also))
+    template = encoder.template
+    encoder.template = dataclasses.replace(template, also=(template,) * len(rows[0].also))
     return encoder.forward(*collate(rows, pad=0, device=CPU), None).numpy()
 
 

@@ -1,10 +1,9 @@
-"""Training of mini, the bundled model: a static table, then decoder layers on top of it, then the folder that ships.
+"""Training of mini, the bundled model: a static table, then decoder layers on top of it.
 
-The three commands, in their order (each has --help):
+The two commands, in their order (each has --help); each writes a model folder:
 
-    python -m ragidx.pipelines.train.mini.table  --corpora DIR --out DIR
-    python -m ragidx.pipelines.train.mini.layers --corpora DIR --model DIR --out DIR --minutes 75
-    python -m ragidx.pipelines.train.mini.export --model DIR --out DIR
+    python -m ragidx.pipelines.train.mini.table  --corpora DIR --out START
+    python -m ragidx.pipelines.train.mini.layers --corpora DIR --model START --out DIR
 
 `python benchmarks/methods.py` measures the result by method and filter. Nothing outside this package imports it, and
 it is not part of the wheel.

@@ -1,44 +1,109 @@
-"""Make the table of mini and the folder that the layers start from: static vectors, trained bag, unit rows."""
+"""The table of mini: token vectors whose mean over a text agrees with the teacher's vector of it.
+
+The start is the teacher's static vectors (Model2Vec's recipe: the mean state of `[CLS] token [SEP]`), centred, in their
+first WIDTH principal directions, each times a / (a + p) with p the token's share of the text (Arora et al. 2017):
+frequent tokens start short. A bag of tokens (V, WIDTH) and a linear map (WIDTH, 384) are trained under the cosine loss;
+the map is folded into the table, which then gets its shape.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
+from torch import Tensor
+from torch.nn import functional
+from transformers import AutoModel, PreTrainedTokenizerFast
 
-from ragidx.pipelines.train.mini.bag import BagSpec, train_bag, weighted_start
-from ragidx.pipelines.train.mini.export import PRESET, export
+from ragidx.pipelines.train.mini.network import decoder_config, export, identity_decoder
 from ragidx.pipelines.train.mini.shape import unit_table
-from ragidx.pipelines.train.mini.stack import StackSpec, decoder_config, identity_decoder
-from ragidx.pipelines.train.mini.static import static_vectors
 from ragidx.pipelines.train.mini.texts import teacher_texts, teacher_vectors, training_documents
-from ragidx.pipelines.train.mini.tokens import (
-    BOS,
-    EOS,
-    PAD,
-    bare_tokenizer,
-    decoder_tokenizer,
-    ragged,
-    special_id,
-    teacher_folder,
-    token_ids,
-)
+from ragidx.pipelines.train.mini.tokens import mini_tokenizer, teacher_folder, token_ids
 
-TEACHER_TOKENS = 254
+WIDTH = 256
+TEACHER_TOKENS = 254  # of a text, that the teacher read
+_TOKEN_WEIGHT = 1e-3  # a
+_AT_ONCE = 1024  # tokens a batch of the teacher
 
 
-def token_counts(tokenizer: Tokenizer, documents: Iterable[str]) -> NDArray[np.int64]:
-    """(V,) how often each token occurs in the documents."""
-    counts = np.zeros(tokenizer.get_vocab_size(), dtype=np.int64)
-    for row in token_ids(tokenizer, documents):
-        counts += np.bincount(row, minlength=len(counts))
-    return counts
+def static_vectors(folder: Path, tokenizer: PreTrainedTokenizerFast) -> NDArray[np.float32]:
+    """(V, 384) mean state of each vocabulary entry, run alone between BOS and EOS; not normalised."""
+    model = AutoModel.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa").eval()
+    rows: list[NDArray[np.float32]] = []
+    with torch.inference_mode():
+        for some in torch.split(torch.arange(model.config.vocab_size), _AT_ONCE):
+            before, after = torch.full_like(some, tokenizer.bos_token_id), torch.full_like(some, tokenizer.eos_token_id)
+            ids = torch.stack([before, some, after], dim=1)
+            rows.append(model(input_ids=ids).last_hidden_state.mean(dim=1).numpy())
+    return np.concatenate(rows)
+
+
+def weighted_start(static: NDArray[np.float32], counts: NDArray[np.int64], width: int = WIDTH) -> NDArray[np.float32]:
+    """(V, width) first principal directions of the static vectors, each row times a / (a + p)."""
+    centred = static - static.mean(axis=0)
+    _, directions = np.linalg.eigh(centred.T @ centred)
+    share = (counts + 1) / counts.sum()
+    weight = _TOKEN_WEIGHT / (_TOKEN_WEIGHT + share)
+    start: NDArray[np.float32] = (centred @ directions[:, ::-1][:, :width] * weight[:, None]).astype(np.float32)
+    return start
+
+
+def train_bag(
+    start: NDArray[np.float32],
+    rows: Sequence[NDArray[np.uint16]],
+    targets: NDArray[np.float32],
+    tell: Callable[[str], None],
+    *,
+    epochs: int = 5,
+    batch: int = 1024,
+    rate: float = 1e-2,
+) -> NDArray[np.float32]:
+    """Train the bag, then fold its map into the table.
+
+    Args:
+        start: (V, width).
+        rows: tokens of each text.
+        targets: (n, w) teacher vectors, any length.
+        tell: called with a line of progress each epoch.
+        epochs: over all texts.
+        batch: texts a step.
+        rate: of Adam; it falls linearly to 0.
+
+    Returns:
+        (V, w) token vectors in the teacher's space, of rank `width`.
+    """
+    torch.manual_seed(0)
+    draw = torch.Generator().manual_seed(0)
+    table = torch.nn.Parameter(torch.from_numpy(start.copy()))
+    to_teacher = torch.nn.Linear(start.shape[1], targets.shape[1], bias=False)
+    optimizer = torch.optim.Adam([table, *to_teacher.parameters()], lr=rate)
+    per_epoch = len(targets) // batch
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, epochs * per_epoch)
+    wanted = functional.normalize(torch.from_numpy(targets), dim=1)
+    for epoch in range(epochs):
+        losses = []
+        order = torch.randperm(len(targets), generator=draw)[: per_epoch * batch]
+        for some in torch.split(order, batch):
+            bags = _bags(table, [rows[number] for number in some.tolist()])
+            loss = 1 - functional.cosine_similarity(to_teacher(bags), wanted[some]).mean()
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            optimizer.step()
+            schedule.step()
+            losses.append(float(loss.detach()))
+        tell(f"epoch {epoch + 1} of {epochs}: cosine loss {np.mean(losses):.4f}")
+    return (table @ to_teacher.weight.T).detach().numpy()
+
+
+def _bags(table: Tensor, rows: Sequence[NDArray[np.uint16]]) -> Tensor:
+    """The sum of each text's token vectors."""
+    ends = np.cumsum([len(row) for row in rows])
+    starts = torch.from_numpy(np.concatenate([[0], ends[:-1]]))
+    return functional.embedding_bag(torch.from_numpy(np.concatenate(rows).astype(np.int64)), table, starts, mode="sum")
 
 
 @click.command()
@@ -49,32 +114,16 @@ def token_counts(tokenizer: Tokenizer, documents: Iterable[str]) -> NDArray[np.i
     help="Folder with text/, pairs/ and teacher/.",
 )
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Model folder to write, layers untrained.")
-@click.option("--epochs", type=int, default=5, show_default=True)
-@click.option("--threads", type=int, default=2, show_default=True, help="CPU threads.")
-@click.option("--seed", type=int, default=0, show_default=True)
-def main(corpora: Path, out: Path, epochs: int, threads: int, seed: int) -> None:
+def main(corpora: Path, out: Path) -> None:
     """Train the token table against the teacher vectors and write it under layers that are still the identity."""
-    torch.set_num_threads(threads)
-    begun, tokenizer = time.monotonic(), bare_tokenizer()
-
-    def tell(line: str) -> None:
-        click.echo(f"{time.monotonic() - begun:5.0f} s  {line}", err=True)
-
-    flat, offsets = ragged(list(token_ids(tokenizer, teacher_texts(corpora), TEACHER_TOKENS)))
-    tell(f"{len(offsets) - 1:,} teacher texts, {len(flat):,} tokens")
-    counts = token_counts(tokenizer, training_documents(corpora))
-    tell(f"{counts.sum():,} tokens counted")
-    static = static_vectors(teacher_folder(), special_id(tokenizer, BOS), special_id(tokenizer, EOS))
-    tell("static vectors done")
-    spec = BagSpec(epochs=epochs, seed=seed)
-    start = weighted_start(static, counts, spec)
-    table = unit_table(train_bag(start, flat, offsets, teacher_vectors(corpora), spec, tell))
-    stack = StackSpec(seed=seed)
-    named = decoder_tokenizer(stack.max_length)
-    bos, eos, pad = (special_id(tokenizer, token) for token in (BOS, EOS, PAD))
-    config = decoder_config(len(table), table.shape[1], stack, bos, eos, pad)
-    export(identity_decoder(table, config, seed), named, out, PRESET)
-    tell(f"written to {out}")
+    tokenizer = mini_tokenizer(teacher_folder())
+    counts = np.zeros(len(tokenizer), dtype=np.int64)
+    for row in token_ids(tokenizer, training_documents(corpora)):
+        counts += np.bincount(row, minlength=len(counts))
+    start = weighted_start(static_vectors(teacher_folder(), tokenizer), counts)
+    rows = [row[:TEACHER_TOKENS] for row in token_ids(tokenizer, teacher_texts(corpora))]
+    table = unit_table(train_bag(start, rows, teacher_vectors(corpora), click.echo), WIDTH)
+    export(identity_decoder(table, decoder_config(tokenizer, WIDTH)), tokenizer, out)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""Reading the training corpora: documents, pairs and teacher vectors, laid out as in their README.
+"""The training corpora: documents, and the teacher's texts and vectors, laid out as in their README.
 
 `text/shard-0N.jsonl.zst`, `pairs/*.jsonl.zst` (Zstandard, one JSON object a line) and `teacher/` (int8 vectors,
-rows.parquet). The last HELD_OUT documents of the last shard are for held-out loss: no training function here yields
-them.
+rows.parquet). The last HELD_OUT documents of the last shard are for held-out loss and never trained on.
 """
 
 from __future__ import annotations
@@ -19,42 +18,23 @@ import pyarrow.parquet as pq
 import zstandard
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import CorpusError
-
+SHARDS = 4
 HELD_OUT = 200
 
 
 def json_lines(path: Path) -> Iterator[dict[str, Any]]:
     """The objects of a `.jsonl.zst` file, one a line."""
-    if not path.is_file():
-        hint = "give the folder that holds text/, pairs/ and teacher/"
-        raise CorpusError("the file is not there", hint, where=str(path))
     with path.open("rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw) as stream:
         for line in io.TextIOWrapper(stream, encoding="utf-8", newline="\n"):
             yield json.loads(line)
 
 
-def shards(corpora: Path) -> list[Path]:
-    """The text shards in order; the last one carries the held-out documents."""
-    found = sorted((corpora / "text").glob("shard-*.jsonl.zst"))
-    if not found:
-        raise CorpusError(
-            "no shard-*.jsonl.zst is in it", "give the folder that holds text/", where=str(corpora / "text")
-        )
-    return found
-
-
 def training_documents(corpora: Path) -> Iterator[str]:
     """Texts of all documents but the held-out ones, shard by shard."""
-    *full, last = shards(corpora)
+    *full, last = (corpora / "text" / f"shard-{number:02}.jsonl.zst" for number in range(SHARDS))
     for path in full:
         yield from (document["text"] for document in json_lines(path))
     yield from [document["text"] for document in json_lines(last)][:-HELD_OUT]
-
-
-def held_out_documents(corpora: Path) -> list[str]:
-    """The last HELD_OUT documents of the last shard."""
-    return [document["text"] for document in json_lines(shards(corpora)[-1])][-HELD_OUT:]
 
 
 def teacher_texts(corpora: Path) -> list[str]:

@@ -63,7 +63,7 @@ def load(folder: Path, **options: Any) -> DecoderEncoder:
     encoder = load_encoder(str(folder), device="cpu", dtype="float32", **options)
     assert isinstance(encoder, DecoderEncoder)
     # The limit of the tokenizer is that of a model of 128 positions; those with 256 read as much as they can.
-    encoder.prompts.max_length = encoder.backbone.max_positions
+    encoder.max_length = encoder.backbone.max_positions
     return encoder
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,7 @@ from torch import Tensor
 from ragidx.corpora.errors import ModelError
 from ragidx.indexer.encoders.load import load_encoder
 from ragidx.indexer.filters.filter import EmbedFilter, kept_columns
-from ragidx.indexer.filters.unembedding import spectrum_of
 from ragidx.indexer.models.locate import locate
-from ragidx.indexer.specs import FilterSpec
 
 from ...raising import message_of
 
@@ -105,7 +104,7 @@ def test_the_filter_spans_the_middle_of_the_heads_own_spectrum(family: str, tied
     head = model.get_output_embeddings().weight.detach()
     assert tied == (head.data_ptr() == model.get_input_embeddings().weight.data_ptr())
 
-    ours = EmbedFilter.from_spectrum(spectrum_of(locate(str(folder))), FilterSpec(tau=2)).matrix
+    ours = EmbedFilter.from_encoder(SimpleNamespace(files=locate(str(folder)), hidden=32), tau=2).matrix
 
     directions = torch.linalg.svd(head.to(torch.float64), full_matrices=False).Vh.T.numpy()
     theirs = directions[:, np.sort(kept_columns(32, 16))]

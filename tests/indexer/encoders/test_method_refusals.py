@@ -7,10 +7,7 @@ from typing import Any
 import pytest
 
 from ragidx.corpora.errors import SpecError
-from ragidx.indexer.encoders.methods import (
-    SENTENCE_TRANSFORMERS,
-    resolve,
-)
+from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS, resolve
 from ragidx.indexer.models.locate import ModelFiles
 
 from ...raising import message_of
@@ -18,36 +15,6 @@ from ...raising import message_of
 
 def told(files: ModelFiles, **asked: Any) -> str:
     return message_of(SpecError, lambda: resolve(files, **asked))
-
-
-# --- copies
-
-
-@pytest.mark.parametrize("method", ["echo", "reba"])
-@pytest.mark.parametrize("copies", [0, -1])
-def test_fewer_than_one_copy_are_refused(method: str, copies: int, llama: ModelFiles) -> None:
-    assert told(llama, method=method, copies=copies) == (
-        f"`copies`: {copies} copies of a text hold nothing\n  hint: give 1 or more"
-    )
-
-
-@pytest.mark.parametrize(
-    ("asked", "template"),
-    [
-        ({"method": "classical"}, "classical"),
-        ({"method": "llm2vec"}, "llm2vec"),
-        ({"method": "metaeol"}, "metaeol"),
-        ({"method": "echo", "template": "echo-trained"}, "echo-trained"),
-        ({"method": "echo", "template": "A {text} B {text}"}, "A {text} B {text}"),
-    ],
-)
-def test_copies_where_the_template_does_not_repeat_are_refused(
-    asked: dict[str, Any], template: str, llama: ModelFiles
-) -> None:
-    assert told(llama, copies=3, **asked) == (
-        f"`copies`: the template '{template}' does not repeat the text\n"
-        "  hint: remove `copies`, or use `method=reba` or `method=echo` without a template"
-    )
 
 
 # --- what does not go together
@@ -91,16 +58,6 @@ def test_copies_where_the_template_does_not_repeat_are_refused(
         (
             {"method": "reba", "pooling": "eos"},
             "`pooling`: backward attention pools the first copy of the text, which eos pooling does not\n"
-            "  hint: use `pooling=mean`, weighted_mean or last",
-        ),
-        (
-            {"method": "reba", "pooling": "bos", "attention": "bidirectional"},
-            "`pooling`: backward attention pools the first copy of the text, which bos pooling does not\n"
-            "  hint: use `pooling=mean`, weighted_mean or last",
-        ),
-        (
-            {"method": "reba", "pooling": "trainable", "pooler": "p"},
-            "`pooling`: backward attention pools the first copy of the text, which trainable pooling does not\n"
             "  hint: use `pooling=mean`, weighted_mean or last",
         ),
         (
@@ -155,17 +112,10 @@ def test_copies_where_the_template_does_not_repeat_are_refused(
                 {"method": "echo", "pooling": "last"},
             )
         ),
-        (
-            {"method": "reba", "copies": 100},
-            "`copies`: 100 copies of a text are too many\n  hint: give at most 64",
-        ),
+        ({"method": "echo", "copies": 0}, "`copies`: a text cannot be read 0 times\n  hint: give 1 to 64"),
+        ({"method": "reba", "copies": 100}, "`copies`: a text cannot be read 100 times\n  hint: give 1 to 64"),
         ({"max_length": 3.5}, "EncoderSpec.max_length is 3.5, not int or NoneType"),
         ({"layer": True}, "EncoderSpec.layer is True, not int"),
-        (
-            {"template": "P: {text}", "instruction": "Find it"},
-            "`instruction`: the template 'P: {text}' has no {instruction}, so the instruction would not be read\n"
-            "  hint: say where it goes, such as '{instruction} {text}', or remove the instruction",
-        ),
         (
             {"instruction": "Find {text}"},
             "`instruction`: the instruction holds the placeholder '{text}'\n  hint: remove it",
@@ -215,11 +165,9 @@ def test_what_goes_together_is_taken(asked: dict[str, Any], llama: ModelFiles) -
     [
         ({"template": "echo"}, "template", "template"),
         ({"copies": 2}, "copies", "copies"),
-        ({"copies": 0}, "copies", "copies"),
         ({"pooling": "mean"}, "pooling", "pooling"),
         ({"pooler": "p.safetensors"}, "pooler", "pooler"),
         ({"attention": "causal"}, "attention", "attention"),
-        ({"layer": -1}, "layer", "layer"),
         ({"layer": 0}, "layer", "layer"),
         ({"layer_norm": True}, "layer_norm", "layer norm"),
         ({"pool_eos": True}, "pool_eos", "pool eos"),

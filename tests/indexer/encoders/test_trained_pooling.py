@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from ragidx.indexer.encoders.trained_pooling import TrainablePooling
 
-from .pooling_kit import HIDDEN, LAYERS, drawn, every, pooling
+from .pooling_kit import HIDDEN, drawn, every, pooling
 
 # --- what it computes
 
@@ -110,39 +110,6 @@ def test_rows_in_half_precision_are_pooled_in_float32() -> None:
 
     assert vectors.dtype == torch.float32
     assert torch.equal(vectors, pooling()(rows.float(), every(rows)))
-
-
-SHAPES = {
-    "another width": (
-        (2, 3, 5),
-        (2, 3),
-        torch.bool,
-        "rows (2, 3, 5) and a mask (2, 3) of torch.bool; (b, m, 6) and (b, m) of torch.bool are expected",
-    ),
-    "another length": (
-        (2, 3, 6),
-        (2, 4),
-        torch.bool,
-        "rows (2, 3, 6) and a mask (2, 4) of torch.bool; (b, m, 6) and (b, m) of torch.bool are expected",
-    ),
-    "numbers for a mask": (
-        (2, 3, 6),
-        (2, 3),
-        torch.int64,
-        "rows (2, 3, 6) and a mask (2, 3) of torch.int64; (b, m, 6) and (b, m) of torch.bool are expected",
-    ),
-    "too many layers": ((1, 4, 6), (1, 4), torch.bool, "4 rows, one a layer, and vectors for 3 layers"),
-}
-
-
-@pytest.mark.parametrize(("rows", "mask", "dtype", "fault"), SHAPES.values(), ids=SHAPES)
-def test_shapes_that_do_not_belong_together_are_refused(
-    rows: tuple[int, ...], mask: tuple[int, ...], dtype: torch.dtype, fault: str
-) -> None:
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the whole text is compared below
-        pooling(LAYERS)(torch.zeros(rows), torch.ones(mask, dtype=dtype))
-
-    assert str(caught.value) == fault
 
 
 # --- training

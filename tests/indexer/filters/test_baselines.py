@@ -128,18 +128,6 @@ def test_every_column_is_drawn_about_as_often_as_any_other() -> None:
     assert often.max() < 260
 
 
-@settings(max_examples=40)
-@given(st.lists(st.integers(-5, 5), min_size=1, max_size=12), st.data())
-def test_optimal_removes_the_largest(effect: list[int], data: st.DataObject) -> None:
-    width = data.draw(st.integers(1, len(effect)))
-
-    kept = filters.least_columns(np.array(effect, float), width)
-
-    left_out = sorted(set(range(len(effect))) - set(kept))
-    assert len(set(kept)) == width
-    assert all(effect[i] <= effect[j] for i in kept for j in left_out)
-
-
 @pytest.mark.parametrize("name", [name for name in FILTERS if FILTERS[name].nested and name != "none"])
 @pytest.mark.parametrize("narrow", [1, 6, 9])
 def test_the_first_numbers_are_the_vector_of_the_narrower_filter(name: str, narrow: int, model: Any) -> None:
@@ -173,6 +161,8 @@ def test_every_filter_goes_to_bytes_and_back(name: str, model: Any) -> None:
     again = Filter.from_bytes(made.to_bytes())
 
     assert np.array_equal(again(rows), made(rows))
+    assert again.to_bytes() == made.to_bytes()
+    assert again.columns is None if made.columns is None else again.columns.tolist() == made.columns.tolist()
     assert (made.shift is not None) is (name in ("whitening", "pca"))
 
 
@@ -276,21 +266,16 @@ def test_options_that_a_filter_does_not_have_are_refused(options: dict[str, Any]
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dim": 33}, "`filter.dim`: dim=33 is wider than the model, which has 32\n  hint: give at most 32"),
-        ({"tau": 33}, "`filter.tau`: tau=33 leaves nothing of 32 dimensions\n  hint: give at most 32"),
-        ({"tau": float("inf")}, "`filter.tau`: tau=inf leaves nothing of 32 dimensions\n  hint: give at most 32"),
+        ({"dim": 33}, "dim=33 is wider than the model, which has 32"),
+        ({"tau": 33}, "tau=33 leaves nothing of 32 dimensions"),
+        ({"tau": float("inf")}, "tau=inf leaves nothing of 32 dimensions"),
     ],
 )
 def test_a_width_that_the_model_does_not_have_is_refused(
     name: str, options: dict[str, Any], message: str, model: Any
 ) -> None:
-    assert message_of(SpecError, lambda: _made(name, model, **options)) == message
-
-
-def test_an_offset_behind_the_spectrum_is_refused(model: Any) -> None:
-    said = message_of(SpecError, lambda: _made("embedfilter", model, offset=32))
-
-    assert said == "`filter.offset`: offset=32 leaves nothing of 32 dimensions\n  hint: give at most 31"
+    with pytest.raises(SpecError, match=message):
+        _made(name, model, **options)
 
 
 @pytest.mark.parametrize("name", ["embedfilter", *OF_THE_HEAD])

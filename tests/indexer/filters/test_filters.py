@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from safetensors.numpy import save as save_arrays
 from safetensors.torch import load_file, save_file
 
-from ragidx.corpora.errors import IndexFormatError, ModelError, SpecError
+from ragidx.corpora.errors import IndexFormatError, ModelError
 from ragidx.indexer.encoders.load import load_encoder
 from ragidx.indexer.encoders.methods import default_filter, filter_spec, resolve
-from ragidx.indexer.filters.filter import EmbedFilter, Filter, kept_columns, make_filter
+from ragidx.indexer.filters.filter import EmbedFilter, Filter, directions, kept_columns, make_filter
 from ragidx.indexer.filters.unembedding import Spectrum, decompose, find_unembedding, spectrum_of
+from ragidx.indexer.models.checkpoint import INPUTS
 from ragidx.indexer.models.locate import locate
 from ragidx.indexer.specs import FilterSpec
 
@@ -53,12 +54,6 @@ def test_with_an_offset_the_order_is_plain(hidden: int, data: st.DataObject) -> 
     assert kept_columns(hidden, width, offset).tolist() == list(range(offset, offset + width))
 
 
-def test_the_order_starts_in_the_middle() -> None:
-    assert kept_columns(6, 6).tolist() == [2, 3, 1, 4, 0, 5]
-    assert kept_columns(5, 5).tolist() == [2, 1, 3, 0, 4]
-    assert kept_columns(6, 3, offset=2).tolist() == [2, 3, 4]
-
-
 @settings(max_examples=30, deadline=None)
 @given(hidden=st.integers(2, 24), tau=st.floats(1, 6), seed=st.integers(0, 2**31))
 def test_it_is_an_orthogonal_projection(hidden: int, tau: float, seed: int) -> None:
@@ -68,7 +63,7 @@ def test_it_is_an_orthogonal_projection(hidden: int, tau: float, seed: int) -> N
     spectrum = _spectrum(hidden, seed)
     rows = np.random.default_rng(seed).standard_normal((7, hidden)).astype("f4")
 
-    reduced = EmbedFilter.from_spectrum(spectrum, FilterSpec(tau=tau))
+    reduced = directions(spectrum, kept_columns(hidden, width))
 
     v = spectrum.directions[:, (hidden - width) // 2 : (hidden - width) // 2 + width]
     full = rows @ v @ v.T
@@ -81,14 +76,6 @@ def test_it_is_an_orthogonal_projection(hidden: int, tau: float, seed: int) -> N
 
 def _distances(rows: np.ndarray) -> np.ndarray:
     return np.linalg.norm(rows[:, None] - rows[None], axis=-1)
-
-
-def test_tau_1_keeps_every_distance() -> None:
-    rows = np.random.default_rng(1).standard_normal((5, 16)).astype("f4")
-
-    turned = EmbedFilter.from_spectrum(_spectrum(16), FilterSpec(tau=1))(rows)
-
-    np.testing.assert_allclose(turned @ turned.T, rows @ rows.T, atol=1e-4)
 
 
 @pytest.mark.slow
@@ -105,7 +92,7 @@ def test_the_spectrum_is_that_of_the_models_own_head(family: str, tied: bool, ti
     _, values, rows = torch.linalg.svd(head.to(torch.float64), full_matrices=False)
     np.testing.assert_allclose(spectrum.values, values.numpy(), rtol=1e-8)
     np.testing.assert_allclose(np.abs((spectrum.directions * rows.T.numpy()).sum(0)), 1, atol=1e-6)
-    assert find_unembedding(locate(str(folder))).tied is tied
+    assert find_unembedding(locate(str(folder))).name.endswith(INPUTS) is tied
 
 
 def test_a_stale_head_in_a_tied_checkpoint_is_not_read(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
@@ -222,38 +209,6 @@ def test_a_model_without_a_head_is_refused(tiny_sentence_transformer: Path) -> N
     assert fault.value.hint == "use `filter=none`, or one that reads no head: truncation, random, whitening, pca"
 
 
-def test_a_filter_goes_to_bytes_and_back() -> None:
-    one = EmbedFilter.from_spectrum(_spectrum(12), FilterSpec(dim=5))
-
-    again = EmbedFilter.from_bytes(one.to_bytes())
-
-    assert np.array_equal(again.matrix, one.matrix)
-    assert again.columns is not None
-    assert again.columns.tolist() == one.columns.tolist()
-    assert (again.hidden, again.dim, again.shift) == (12, 5, None)
-
-
-@settings(max_examples=30, deadline=None)
-@given(hidden=st.integers(1, 20), width=st.integers(1, 20), shifted=st.booleans(), seed=st.integers(0, 2**31))
-def test_every_filter_goes_to_the_same_bytes_and_back(hidden: int, width: int, shifted: bool, seed: int) -> None:
-    draw = np.random.default_rng(seed).standard_normal
-    one = Filter(draw((hidden, width)), shift=draw(width) if shifted else None)
-
-    again = Filter.from_bytes(one.to_bytes())
-
-    rows = draw((4, hidden)).astype("f4")
-    assert np.array_equal(again(rows), one(rows))
-    assert again.to_bytes() == one.to_bytes()
-
-
-def test_a_filter_of_an_older_index_is_read() -> None:
-    matrix, columns = np.eye(4, 2, dtype="f4"), np.array([1, 2])
-
-    made = Filter.from_bytes(save_arrays({"matrix": matrix, "columns": columns}))
-
-    assert (made.dim, made.columns.tolist(), made.shift) == (2, [1, 2], None)
-
-
 @pytest.mark.parametrize(
     "data",
     [
@@ -293,7 +248,7 @@ def test_a_shift_of_another_width_is_a_value_error() -> None:
 
 def test_embeddings_of_another_width_are_a_value_error() -> None:
     with pytest.raises(ValueError, match=r"takes embeddings of shape \(n, 12\), got \(3, 11\)"):
-        EmbedFilter.from_spectrum(_spectrum(12), FilterSpec(dim=5))(np.zeros((3, 11)))
+        directions(_spectrum(12), np.arange(5))(np.zeros((3, 11)))
 
 
 def test_the_cache_of_a_wide_spectrum_gives_the_same(
@@ -355,13 +310,3 @@ def test_the_bundled_models_offset_holds_at_every_width() -> None:
         wanted = make_filter(filter_spec(files, resolve(files), FilterSpec(**options)), encoder)
         assert wanted is not None
         np.testing.assert_array_equal(EmbedFilter.from_encoder(encoder, **options).columns, wanted.columns)
-
-
-def test_an_unknown_filter_names_the_near_miss() -> None:
-    files = locate("mini")
-
-    assert message_of(SpecError, lambda: filter_spec(files, resolve(files), FilterSpec("embedfiltre"))) == (
-        "unknown filter 'embedfiltre'; did you mean 'embedfilter'?\n"
-        "  hint: known: bulk, dominant, embedfilter, none, optimal, optimal-abs, pca, random, random-directions,"
-        " secondary, truncation, whitening"
-    )

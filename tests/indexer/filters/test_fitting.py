@@ -199,10 +199,3 @@ def test_a_sample_of_nothing_is_refused(sample: Sample, what: str) -> None:
     assert message_of(SpecError, lambda: sample.moments() if what == "embedding" else sample.token_counts(10)) == (
         f"`filter`: the sample of the corpus has no {what} to fit a filter on\n  hint: take another filter"
     )
-
-
-def test_a_sample_without_what_is_asked_for_is_a_value_error() -> None:
-    with pytest.raises(ValueError, match="the sample has no embeddings"):
-        Sample(ids=[[1]]).moments()
-    with pytest.raises(ValueError, match="the sample has no token ids"):
-        Sample(embeddings=np.ones((2, 2), "f4")).token_counts(4)

@@ -18,7 +18,6 @@ from safetensors.torch import save_file
 from ragidx.indexer.filters import logits as spectroscopy
 from ragidx.indexer.filters.logits import (
     average_of_log_p,
-    average_token,
     delta,
     head_rows,
     log_frequencies,
@@ -27,14 +26,15 @@ from ragidx.indexer.filters.logits import (
     top_logits,
     top_tokens,
 )
-from ragidx.indexer.filters.unembedding import Spectrum, Unembedding, decompose, find_unembedding, spectrum_of
+from ragidx.indexer.filters.unembedding import Spectrum, decompose, find_unembedding, spectrum_of
+from ragidx.indexer.models.checkpoint import StoredTensor
 from ragidx.indexer.models.locate import locate
 
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = Path(os.environ.get("RAGIDX_GOLDEN", ROOT.parent / "shared" / "golden"))
 LARGE = 9000  # rows: three blocks of a head
 
-Made = Callable[..., tuple[Unembedding, Spectrum]]
+Made = Callable[..., tuple[StoredTensor, Spectrum]]
 SHAPES = {"rows": st.integers(3, 40), "width": st.integers(1, 6), "seed": st.integers(0, 2**32 - 1)}
 
 
@@ -46,11 +46,11 @@ def head_of(tmp_path_factory: pytest.TempPathFactory) -> Made:
     """`head_of(matrix)`: a head file that holds it, and its spectrum."""
     path = tmp_path_factory.mktemp("head") / "model.safetensors"
 
-    def make(matrix: Any, dtype: torch.dtype = torch.float64) -> tuple[Unembedding, Spectrum]:
+    def make(matrix: Any, dtype: torch.dtype = torch.float64) -> tuple[StoredTensor, Spectrum]:
         stored = torch.as_tensor(np.asarray(matrix)).to(dtype).contiguous()
         save_file({"lm_head.weight": stored}, path)
         exact = stored.to(torch.float64).numpy()
-        head = Unembedding(path, "lm_head.weight", _KINDS[dtype], (exact.shape[0], exact.shape[1]))
+        head = StoredTensor(path, "lm_head.weight", _KINDS[dtype], (exact.shape[0], exact.shape[1]))
         return head, decompose(exact.T @ exact)
 
     return make
@@ -147,7 +147,7 @@ def test_the_average_token_is_the_least_squares_solution_of_least_length(
     head, spectrum = head_of(matrix)
     counts = rng.integers(0, 1000, rows)
 
-    average = average_token(head, spectrum, counts)
+    average = average_of_log_p(head, spectrum, log_frequencies(counts, rows))
 
     wanted = np.linalg.pinv(matrix, rcond=1e-10) @ log_frequencies(counts, rows)
     np.testing.assert_allclose(average, wanted, atol=1e-6 * (1 + abs(wanted).max()))
@@ -232,28 +232,6 @@ def test_ids_that_are_no_rows_are_refused(head_of: Made, ids: list[Any]) -> None
 
     with pytest.raises(ValueError, match="expected one or more ids from 0 to 2, got"):
         head_rows(head, ids)
-
-
-@pytest.mark.parametrize("log_p", [[0.0, 0.0], [0.0, 0.0, -np.inf], [[0.0, 0.0, 0.0]]])
-def test_log_frequencies_must_be_finite_and_one_a_row(head_of: Made, log_p: list[Any]) -> None:
-    head, spectrum = head_of(np.ones((3, 2)))
-
-    with pytest.raises(ValueError, match="expected 3 finite log frequencies, got shape"):
-        average_of_log_p(head, spectrum, np.array(log_p))
-
-
-@pytest.mark.parametrize("counts", [[1, 1, 1], [-1], [[1]]])
-def test_counts_must_fit_the_head(counts: list[Any]) -> None:
-    with pytest.raises(ValueError, match="expected at most 2 counts, none below 0, got shape"):
-        log_frequencies(np.array(counts), 2)
-
-
-@pytest.mark.parametrize(("vectors", "k"), [([[1.0]], 1), ([1.0, 1.0], 1), ([[1.0, 1.0]], 0)])
-def test_vectors_must_fit_the_head(head_of: Made, vectors: list[Any], k: int) -> None:
-    head, _ = head_of(np.ones((3, 2)))
-
-    with pytest.raises(ValueError, match=r"expected vectors of shape \(n, 2\) and k >= 1, got"):
-        top_logits(head, vectors, k)
 
 
 def test_logits_that_cancel_have_no_delta(head_of: Made) -> None:

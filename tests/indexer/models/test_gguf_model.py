@@ -76,7 +76,7 @@ def test_the_head_its_spectrum_and_logits_are_those_of_the_folder(pair: tuple[st
     folder, file = (locate(name) for name in pair)
     head, expected = find_unembedding(file), find_unembedding(folder)
 
-    assert (head.shape, head.tied) == (expected.shape, expected.tied)
+    assert head.shape == expected.shape
     np.testing.assert_allclose(spectrum_of(file).values, spectrum_of(folder).values, rtol=1e-6)
     one = np.ones((1, 32), np.float32)
     np.testing.assert_allclose(logits(head, one), logits(expected, one), rtol=1e-6)
@@ -118,7 +118,7 @@ def test_biases_and_a_tied_head_are_read(tiny_model: Callable[..., Path], tmp_pa
     folder, file = _pair(model, tmp_path)
 
     _near(_vectors(file, method="echo"), _vectors(folder, method="echo"))
-    assert find_unembedding(locate(file)).tied is ("tie_word_embeddings" in options)
+    assert find_unembedding(locate(file)).name.endswith(INPUTS) is ("tie_word_embeddings" in options)
 
 
 def test_a_static_encoder_reads_a_file_without_a_network(tiny_model: Callable[..., Path], tmp_path: Path) -> None:

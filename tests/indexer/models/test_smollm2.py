@@ -42,7 +42,7 @@ def test_its_tensors_are_all_known_and_its_head_is_its_embeddings() -> None:
     head = find_unembedding(files)
 
     assert {kind: kinds.count(kind) for kind in set(kinds)} == {"Q4_1": 210, "F32": 61, "Q8_0": 1}
-    assert (head.name, head.shape, head.kind, head.tied) == ("token_embd.weight", (49152, 576), "Q8_0", True)
+    assert (head.name, head.shape, head.kind) == ("token_embd.weight", (49152, 576), "Q8_0")
     assert gguf.GGUFReader(files.gguf.path).tensors[0].data_offset == files.gguf.tensors["token_embd.weight"].start
 
 

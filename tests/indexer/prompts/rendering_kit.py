@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import tomllib
 from collections.abc import Sequence
+from importlib import resources
 from typing import Any
 
 from hypothesis import strategies as st
@@ -12,6 +14,7 @@ from ragidx.indexer.prompts.rendering import Rendered, RenderRules, clean
 from ragidx.indexer.prompts.templates import Template
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
 
+TEMPLATES = sorted(tomllib.loads((resources.files("ragidx.indexer.prompts") / "templates.toml").read_text("utf-8")))
 CHAT = ["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|im_start|>", "<|im_end|>", "<start_of_turn>"]
 CHAT += ["<end_of_turn>"]
 PIECES = [*("</s>", "<s>", "<pad>", "<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<|", "|>", "[INST]", "[/INST]")]

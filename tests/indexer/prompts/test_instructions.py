@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.prompts import instructions
-from ragidx.indexer.prompts.instructions import instruction, task_instructions, task_names
+from ragidx.indexer.prompts.instructions import instruction, task_instructions
 from ragidx.indexer.specs import EncoderSpec
 
 from ...raising import message_of
@@ -54,7 +54,7 @@ def test_every_task_has_sentences_that_a_template_and_a_spec_take() -> None:
 
 
 def test_no_two_tasks_differ_in_case_and_punctuation_alone() -> None:
-    assert len({instructions._folded(name) for name in task_names()}) == len(task_names()) == 78
+    assert len({instructions._folded(name) for name in task_instructions()}) == len(task_instructions()) == 78
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.prompts.rendering import RenderRules, n_copies, render, text_limit
-from ragidx.indexer.prompts.templates import load_template, template_names
+from ragidx.indexer.prompts.templates import load_template
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
 
 from ...raising import message_of
-from .rendering_kit import TEXTS, pooled, read
+from .rendering_kit import TEMPLATES, TEXTS, pooled, read
 
 
 def test_known_cuts(tokenizer: TextTokenizer) -> None:
@@ -98,7 +98,7 @@ def test_a_character_cut_in_the_middle_stands_there_once(tokenizer: TextTokenize
 @settings(max_examples=150, deadline=None)
 @given(
     text=TEXTS.map(lambda text: text * 20),
-    name=st.sampled_from(template_names()),
+    name=st.sampled_from(TEMPLATES),
     truncate=st.sampled_from(["end", "middle"]),
     span=st.sampled_from(["", "eos", "all"]),
     spare=st.integers(4, 60),
@@ -157,7 +157,7 @@ def test_of_a_long_text_only_the_start_is_tokenised_and_nothing_changes(
         tokenizer, "ids", lambda texts: [n_chars.extend(map(len, texts)), TextTokenizer.ids(tokenizer, texts)][1]
     )
     monkeypatch.setattr(
-        tokenizer, "batch", lambda texts: [n_chars.extend(map(len, texts)), TextTokenizer.batch(tokenizer, texts)][1]
+        tokenizer, "spans", lambda texts: [n_chars.extend(map(len, texts)), TextTokenizer.spans(tokenizer, texts)][1]
     )
 
     quick = render(template, [text], tokenizer, limit=9)

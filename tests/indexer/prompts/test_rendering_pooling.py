@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.prompts.rendering import RenderRules, clean, render
-from ragidx.indexer.prompts.templates import Template, load_template, template_names
+from ragidx.indexer.prompts.templates import Template, load_template
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
 
-from .rendering_kit import BARE, TEXTS, as_read, bare, pooled, prompts, read, rows_of
+from .rendering_kit import BARE, TEMPLATES, TEXTS, as_read, bare, pooled, prompts, read, rows_of
 
 # --- what is pooled
 
@@ -28,7 +28,7 @@ def _expected_count(template: Template, text: str, tokenizer: TextTokenizer) -> 
 
 @pytest.mark.slow
 @settings(max_examples=300, deadline=None)
-@given(text=TEXTS, name=st.sampled_from(template_names()), copies=st.integers(2, 4))
+@given(text=TEXTS, name=st.sampled_from(TEMPLATES), copies=st.integers(2, 4))
 def test_the_pooled_span_counts_exactly_the_texts_tokens_with_every_template(
     text: str, name: str, copies: int, tokenizer: TextTokenizer
 ) -> None:
@@ -112,7 +112,7 @@ def test_cleaning_up_follows_promptEOLs_authors() -> None:
 # --- EOS, BOS and every token
 
 
-@pytest.mark.parametrize("name", template_names())
+@pytest.mark.parametrize("name", TEMPLATES)
 def test_eos_pooling_reads_one_eos_at_the_very_end_and_pools_it_alone(name: str, tokenizer: TextTokenizer) -> None:
     template = load_template(name)
 
@@ -123,7 +123,7 @@ def test_eos_pooling_reads_one_eos_at_the_very_end_and_pools_it_alone(name: str,
         assert one.positions() == [len(one.ids) - 1]
 
 
-@pytest.mark.parametrize("name", template_names())
+@pytest.mark.parametrize("name", TEMPLATES)
 def test_bos_pooling_pools_the_first_token_alone(name: str, tokenizer: TextTokenizer) -> None:
     row = render(load_template(name), ["a mill"], tokenizer, rules=RenderRules(span="bos"))[0]
 
@@ -132,7 +132,7 @@ def test_bos_pooling_pools_the_first_token_alone(name: str, tokenizer: TextToken
         assert one.positions() == [0]
 
 
-@pytest.mark.parametrize("name", template_names())
+@pytest.mark.parametrize("name", TEMPLATES)
 def test_trainable_pooling_reads_every_token_and_an_eos_at_the_end(name: str, tokenizer: TextTokenizer) -> None:
     row = render(load_template(name), ["a mill"], tokenizer, rules=RenderRules(span="all"))[0]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import re
 from typing import Any
 
@@ -11,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragidx.indexer.prompts.rendering import RenderRules, positions_of_words, render, render_words
-from ragidx.indexer.prompts.templates import load_template, template_names
+from ragidx.indexer.prompts.rendering import positions_of_words, render, render_words
+from ragidx.indexer.prompts.templates import load_template
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
 
-from .rendering_kit import BARE, PIECES, TEXTS, as_read, bare, prompts, read, rows_of
+from .rendering_kit import BARE, PIECES, TEMPLATES, TEXTS, as_read, bare, prompts, read, rows_of
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +40,7 @@ def written(form: str) -> str:
 
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None)
-@given(text=TEXTS, name=st.sampled_from(template_names()), instruction=st.sampled_from([None, "", "Find it"]))
+@given(text=TEXTS, name=st.sampled_from(TEMPLATES), instruction=st.sampled_from([None, "", "Find it"]))
 def test_the_model_reads_the_template_with_the_text_in_it_and_nothing_else(
     text: str, name: str, instruction: str | None, tokenizer: TextTokenizer
 ) -> None:
@@ -58,7 +57,7 @@ def test_the_model_reads_the_template_with_the_text_in_it_and_nothing_else(
 
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None)
-@given(text=TEXTS, name=st.sampled_from(template_names()))
+@given(text=TEXTS, name=st.sampled_from(TEMPLATES))
 def test_no_text_brings_or_takes_a_special_token(text: str, name: str, tokenizer: TextTokenizer) -> None:
     special = {n for n, token in tokenizer.pieces.get_added_tokens_decoder().items() if token.special}
     template = load_template(name)
@@ -182,7 +181,7 @@ def test_copies_are_the_same_ids_side_by_side(text: str, copies: int, name: str,
 def test_the_tokens_of_a_word_spell_it_wherever_it_stands(
     words: list[str], name: str, tokenizer: TextTokenizer
 ) -> None:
-    method = "" if name in template_names() else "llm2vec"
+    method = "" if name in TEMPLATES else "llm2vec"
     template = load_template(name, method=method)
     text = " ".join(words)
 
@@ -206,11 +205,3 @@ def test_words_in_a_form_whose_space_merges_with_the_first_are_found(tokenizer: 
     places = row.positions()
     found = [[row.ids[places[i]] for i in numbers] for numbers in positions_of_words(spans, words)]
     assert [read(tokenizer, ids) for ids in found] == [" river", " hills"]
-
-
-def test_rules_and_rows_are_values(tokenizer: TextTokenizer) -> None:
-    row = render(load_template("classical"), ["a"], tokenizer)[0]
-
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        row.truncated = True  # type: ignore[misc]
-    assert hash(RenderRules()) == hash(RenderRules(True, "end", ""))

@@ -2,47 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragidx.corpora.errors import SpecError
-from ragidx.indexer.prompts.rendering import Rendered, RenderRules, clean, render, text_limit
-from ragidx.indexer.prompts.templates import (
-    load_template,
-    template_names,
-)
+from ragidx.indexer.prompts.rendering import RenderRules, clean, render, text_limit
+from ragidx.indexer.prompts.templates import load_template
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
 
-
-@pytest.fixture(scope="module")
-def tokenizer(tiny_tokenizer: Any) -> TextTokenizer:
-    return TextTokenizer.of(tiny_tokenizer, model="tiny")
-
-
-def _read(tokenizer: TextTokenizer, row: Rendered) -> str:
-    return tokenizer.pieces.decode(row.ids, skip_special_tokens=False)
-
-
-def _pooled(tokenizer: TextTokenizer, row: Rendered) -> str:
-    return tokenizer.pieces.decode([i for s, e in row.pooled for i in row.ids[s:e]], skip_special_tokens=False)
+from .rendering_kit import TEMPLATES, pooled, read
 
 
 def test_echo_repeats_the_text_and_pools_the_second_copy_with_eos(tokenizer: TextTokenizer) -> None:
     row = render(load_template("echo"), ["the old mill"], tokenizer)[0]
 
-    assert _read(tokenizer, row) == (
+    assert read(tokenizer, row.ids) == (
         "<s>Rewrite the following paragraph: the old mill. The rewritten paragraph: the old mill</s>"
     )
-    assert _pooled(tokenizer, row) == "the old mill</s>"
+    assert pooled(tokenizer, row) == "the old mill</s>"
 
 
 def test_echo_without_eos_pools_the_second_copy_alone(tokenizer: TextTokenizer) -> None:
     row = render(load_template("echo"), ["the old mill"], tokenizer, rules=RenderRules(pool_eos=False))[0]
 
-    assert _pooled(tokenizer, row) == "the old mill"
+    assert pooled(tokenizer, row) == "the old mill"
 
 
 def test_trained_echo_reads_as_its_authors_write_it(tokenizer: TextTokenizer) -> None:
@@ -51,51 +35,51 @@ def test_trained_echo_reads_as_its_authors_write_it(tokenizer: TextTokenizer) ->
     document = render(template, ["X"], tokenizer)[0]
     query = render(template, ["X"], tokenizer, instruction="Find it")[0]
 
-    assert _read(tokenizer, document) == "<s>Document:X\nDocument again:X</s>"
-    assert _read(tokenizer, query) == "<s>Instruct:Find it,\nQuery:X\nQuery again:X</s>"
+    assert read(tokenizer, document.ids) == "<s>Document:X\nDocument again:X</s>"
+    assert read(tokenizer, query.ids) == "<s>Instruct:Find it,\nQuery:X\nQuery again:X</s>"
 
 
 def test_a_query_without_instruction_loses_its_pieces(tokenizer: TextTokenizer) -> None:
     row = render(load_template("classical"), ["X"], tokenizer, instruction="")[0]
 
-    assert _read(tokenizer, row) == "<s>X"
-    assert _pooled(tokenizer, row) == "X"
+    assert read(tokenizer, row.ids) == "<s>X"
+    assert pooled(tokenizer, row) == "X"
 
 
-def test_the_instruction_is_read_and_not_pooled(tokenizer: TextTokenizer) -> None:
+def test_the_instruction_is_read_and_notpooled(tokenizer: TextTokenizer) -> None:
     for name in ("classical", "llm2vec", "echo"):
         row = render(
             load_template(name), ["the mill"], tokenizer, instruction="Find mills", rules=RenderRules(pool_eos=False)
         )[0]
 
-        assert "Find mills" in _read(tokenizer, row)
-        assert _pooled(tokenizer, row).strip() == "the mill"
+        assert "Find mills" in read(tokenizer, row.ids)
+        assert pooled(tokenizer, row).strip() == "the mill"
 
 
 def test_prompteol_pools_the_last_token_and_differs_by_family(tokenizer: TextTokenizer) -> None:
     row = render(load_template("prompteol"), ["a mill"], tokenizer)[0]
 
-    assert _read(tokenizer, row) == '<s>Summarize the sentence: "a mill" in one word:"'
+    assert read(tokenizer, row.ids) == '<s>Summarize the sentence: "a mill" in one word:"'
     assert row.pooled == ((len(row.ids) - 1, len(row.ids)),)
     mistral = render(load_template("prompteol", "mistral"), ["a mill"], tokenizer)[0]
-    assert _read(tokenizer, mistral) == '<s>This sentence: "a mill" means [MASK]'
+    assert read(tokenizer, mistral.ids) == '<s>This sentence: "a mill" means [MASK]'
 
 
 @pytest.mark.parametrize("text", ["</s>", "<s> <pad>", "a</s>b"])
-@pytest.mark.parametrize("name", template_names())
+@pytest.mark.parametrize("name", TEMPLATES)
 def test_a_text_that_spells_a_special_token_stays_text(name: str, text: str, tokenizer: TextTokenizer) -> None:
     plain = render(load_template(name), ["x"], tokenizer)[0].ids
     row = render(load_template(name), [text], tokenizer)[0]
 
     for special in (0, 1, 2):
         assert row.ids.count(special) == plain.count(special)
-    assert text in _read(tokenizer, row)
+    assert text in read(tokenizer, row.ids)
 
 
 @pytest.mark.parametrize(
     "text", ["{text} {instruction}", ". The rewritten paragraph: x", '" in one word:"', "{bos}{eos}"]
 )
-@pytest.mark.parametrize("name", template_names())
+@pytest.mark.parametrize("name", TEMPLATES)
 def test_a_text_that_holds_the_templates_words_or_placeholders_stays_text(
     name: str, text: str, tokenizer: TextTokenizer
 ) -> None:
@@ -106,12 +90,12 @@ def test_a_text_that_holds_the_templates_words_or_placeholders_stays_text(
     for slot, spelling in (("{start}", "<s>"), ("{bos}", "<s>"), ("{eos}", "</s>")):
         form = form.replace(slot, spelling)
     written = form.replace("{text}", clean(text) if template.clean else text)
-    assert _read(tokenizer, row).removeprefix("<s>") == written.removeprefix("<s>")
+    assert read(tokenizer, row.ids).removeprefix("<s>") == written.removeprefix("<s>")
 
 
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
-@given(text=st.text(min_size=1, max_size=300), name=st.sampled_from(template_names()), length=st.integers(200, 224))
+@given(text=st.text(min_size=1, max_size=300), name=st.sampled_from(TEMPLATES), length=st.integers(200, 224))
 def test_what_is_too_long_is_cut_in_the_text_and_the_prompt_stays_whole(
     text: str, name: str, length: int, tokenizer: TextTokenizer
 ) -> None:
@@ -143,22 +127,22 @@ def test_the_pooled_span_holds_exactly_the_texts_tokens(text: str, name: str, to
     assert [i for s, e in row.pooled for i in row.ids[s:e]] == tokenizer.ids([text])[0]
 
 
-def test_a_users_string_is_a_template_whose_last_text_is_pooled(tokenizer: TextTokenizer) -> None:
+def test_a_users_string_is_a_template_whose_last_text_ispooled(tokenizer: TextTokenizer) -> None:
     row = render(load_template("Again: {text} / {text} end"), ["a mill"], tokenizer)[0]
 
-    assert _read(tokenizer, row) == "<s>Again: a mill / a mill end"
-    assert _pooled(tokenizer, row) == "a mill"
+    assert read(tokenizer, row.ids) == "<s>Again: a mill / a mill end"
+    assert pooled(tokenizer, row) == "a mill"
     assert row.pooled[0][0] > len(row.ids) // 2
 
 
-def test_a_users_string_for_prompteol_is_read_whole_and_its_last_token_pooled(tokenizer: TextTokenizer) -> None:
+def test_a_users_string_for_prompteol_is_read_whole_and_its_last_tokenpooled(tokenizer: TextTokenizer) -> None:
     template = load_template('Say "{text}" in a word:"', method="prompteol")
 
     document, query = (render(template, ["a mill"], tokenizer, instruction=i)[0] for i in (None, "Find it"))
 
-    assert _read(tokenizer, document) == '<s>Say "a mill" in a word:"'
+    assert read(tokenizer, document.ids) == '<s>Say "a mill" in a word:"'
     assert document.pooled == ((len(document.ids) - 1, len(document.ids)),)
-    assert _read(tokenizer, query) == '<s>Instruct: Find it\nSay "a mill" in a word:"'
+    assert read(tokenizer, query.ids) == '<s>Instruct: Find it\nSay "a mill" in a word:"'
 
 
 def test_a_users_string_for_metaeol_holds_a_prompt_a_line(tokenizer: TextTokenizer) -> None:
@@ -166,11 +150,11 @@ def test_a_users_string_for_metaeol_holds_a_prompt_a_line(tokenizer: TextTokeniz
 
     row = render(template, ["a mill"], tokenizer)[0]
 
-    assert [_read(tokenizer, one) for one in (row, *row.also)] == ['<s>One "a mill":"', '<s>Two "a mill":"']
+    assert [read(tokenizer, one.ids) for one in (row, *row.also)] == ['<s>One "a mill":"', '<s>Two "a mill":"']
     assert all(one.pooled == ((len(one.ids) - 1, len(one.ids)),) for one in (row, *row.also))
 
 
-def test_a_users_string_for_llm2vec_is_read_whole_and_its_text_pooled(tokenizer: TextTokenizer) -> None:
+def test_a_users_string_for_llm2vec_is_read_whole_and_its_textpooled(tokenizer: TextTokenizer) -> None:
     template = load_template("[INST] {instruction} {text} [/INST]", method="llm2vec")
 
     document, query = (
@@ -179,9 +163,9 @@ def test_a_users_string_for_llm2vec_is_read_whole_and_its_text_pooled(tokenizer:
     )
 
     assert template.instructed
-    assert _read(tokenizer, document) == "<s>[INST] the mill [/INST]"
-    assert _read(tokenizer, query) == "<s>[INST] Find it the mill [/INST]"
-    assert _pooled(tokenizer, query).strip() == "the mill"
+    assert read(tokenizer, document.ids) == "<s>[INST] the mill [/INST]"
+    assert read(tokenizer, query.ids) == "<s>[INST] Find it the mill [/INST]"
+    assert pooled(tokenizer, query).strip() == "the mill"
 
 
 @pytest.mark.parametrize(
@@ -200,7 +184,7 @@ def test_a_document_is_read_without_the_instruction_and_the_space_after_it(
 ) -> None:
     row = render(load_template(template, method="llm2vec"), ["X"], tokenizer)[0]
 
-    assert _read(tokenizer, row) == f"<s>{document}"
+    assert read(tokenizer, row.ids) == f"<s>{document}"
 
 
 @pytest.mark.parametrize(
@@ -219,16 +203,16 @@ def test_a_chat_form_drops_white_space_behind_the_text_and_keeps_what_is_before_
     """The authors strip the whole string while a separator, which is then taken out, stands before the text."""
     row = render(load_template(name), ["  the mill \t\n"], tokenizer, instruction=instruction)[0]
 
-    assert _read(tokenizer, row) == f"<s>{before}{instruction + ' ' if instruction else ''}  the mill{after}"
+    assert read(tokenizer, row.ids) == f"<s>{before}{instruction + ' ' if instruction else ''}  the mill{after}"
 
 
-@pytest.mark.parametrize(("span", "read"), [("eos", "  the mill</s>"), ("", "  the mill \t\n")])
+@pytest.mark.parametrize(("span", "expected"), [("eos", "  the mill</s>"), ("", "  the mill \t\n")])
 def test_white_space_before_an_end_token_that_is_pooled_is_dropped(
-    span: str, read: str, tokenizer: TextTokenizer
+    span: str, expected: str, tokenizer: TextTokenizer
 ) -> None:
     row = render(load_template("llm2vec"), ["  the mill \t\n"], tokenizer, rules=RenderRules(span=span))[0]
 
-    assert _read(tokenizer, row) == f"<s>{read}"
+    assert read(tokenizer, row.ids) == f"<s>{expected}"
 
 
 def test_a_users_string_elsewhere_is_cut_at_its_texts(tokenizer: TextTokenizer) -> None:
@@ -237,10 +221,10 @@ def test_a_users_string_elsewhere_is_cut_at_its_texts(tokenizer: TextTokenizer) 
     document, query = (render(template, ["a mill"], tokenizer, instruction=i)[0] for i in (None, "it"))
 
     assert [piece.text for piece in template.document] == ["Do {instruction}: ", "{text}", " / ", "{text}", "!"]
-    assert _read(tokenizer, document) == "<s>a mill / a mill!"  # the part that holds {instruction} is left out
-    assert _read(tokenizer, query) == "<s>Do it: a mill / a mill!"
+    assert read(tokenizer, document.ids) == "<s>a mill / a mill!"  # the part that holds {instruction} is left out
+    assert read(tokenizer, query.ids) == "<s>Do it: a mill / a mill!"
     for row in (document, query):
-        assert _pooled(tokenizer, row) == "a mill"
+        assert pooled(tokenizer, row) == "a mill"
         assert row.pooled[0][1] == len(row.ids) - 1
 
 

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-
 import pytest
 
 from ragidx.corpora.errors import ModelError, SpecError
-from ragidx.indexer.prompts.templates import (
-    DEFAULT_INSTRUCTION,
-    default_copies,
-    load_template,
-    template_names,
-    template_of_model,
-)
+from ragidx.indexer.prompts.templates import default_copies, load_template, template_of_model
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
 
 from ...raising import message_of
+from .rendering_kit import TEMPLATES
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("ecco", "unknown template 'ecco'; did you mean 'echo'?\n  hint: known: " + ", ".join(template_names())),
+        ("ecco", "unknown template 'ecco'; did you mean 'echo'?\n  hint: known: " + ", ".join(TEMPLATES)),
         (
             "no place for it",
             "`template`: the template has no {text}\n  hint: say where the text goes, such as 'Passage: {text}'",
@@ -59,7 +51,7 @@ def test_an_instruction_that_cannot_be_read_is_refused(template: str, instructio
     assert message_of(SpecError, lambda: load_template(template).side(instruction)) == message
 
 
-@pytest.mark.parametrize("template", [*template_names(), "Passage: {text}"])
+@pytest.mark.parametrize("template", [*TEMPLATES, "Passage: {text}"])
 def test_an_empty_instruction_is_none(template: str) -> None:
     side = load_template(template).side(" ")
 
@@ -97,7 +89,7 @@ def test_a_users_string_that_the_method_cannot_read_is_refused(template: str, me
     assert message_of(SpecError, lambda: load_template(template, method=method)) == message
 
 
-@pytest.mark.parametrize("name", [*sorted({*template_names()} - {"reba", "echo-copies"}), "{text} {text}"])
+@pytest.mark.parametrize("name", [*sorted({*TEMPLATES} - {"reba", "echo-copies"}), "{text} {text}"])
 def test_copies_of_a_template_that_has_none_are_refused(name: str) -> None:
     assert default_copies(name) is None
 
@@ -136,7 +128,7 @@ def test_a_model_name_chooses_the_template_of_its_authors(method: str, names: li
     assert template_of_model(method, names) == template
 
 
-@pytest.mark.parametrize("name", template_names())
+@pytest.mark.parametrize("name", TEMPLATES)
 def test_a_template_of_the_package_is_whole(name: str) -> None:
     template = load_template(name)
 
@@ -158,42 +150,7 @@ def test_a_tokenizer_without_a_fast_version_is_refused() -> None:
 
 
 def test_templates_that_differ_have_other_content() -> None:
-    contents = [load_template(name).content() for name in template_names()]
+    contents = [load_template(name).content() for name in TEMPLATES]
 
     assert len(set(contents)) == len(contents)
     assert load_template("prompteol", "mistral").content() != load_template("prompteol").content()
-
-
-@pytest.mark.parametrize(
-    ("name", "family", "digest"),
-    [
-        ("classical", "", "624fd14f69352f5c"),
-        ("echo", "", "a9677302887ec87a"),
-        ("echo-trained", "", "02ec1aa5a3216334"),
-        ("llm2vec", "", "fb0d30e703bc013a"),
-        ("prompteol", "", "b942b492bb0de8fb"),
-        ("prompteol", "mistral", "c959a2d5726bb9dc"),
-        ("prompteol-original", "", "4957e872e73e0ab3"),
-    ],
-)
-def test_templates_of_older_indexes_have_the_content_that_they_had(name: str, family: str, digest: str) -> None:
-    assert hashlib.sha256(load_template(name, family).content().encode()).hexdigest().startswith(digest)
-
-
-def test_a_string_that_names_special_tokens_is_another_template_than_when_they_were_put_there_twice() -> None:
-    for named, plain in (
-        ("{bos}P: {text}", "P: {text}"),
-        ("{text}{eos}", "{text}"),
-        ("{start}{text}", "{text}"),
-    ):
-        for method in ("classical", "llm2vec"):
-            contents = [json.loads(load_template(text, method=method).content()) for text in (named, plain)]
-
-            assert [content[3] for content in contents] == ["once", "model"]
-
-
-def test_methods_trained_with_an_instruction_carry_one() -> None:
-    assert load_template("llm2vec").instructed
-    assert load_template("echo-trained").instructed
-    assert not load_template("echo").instructed
-    assert DEFAULT_INSTRUCTION.startswith("Given a question")

@@ -190,7 +190,7 @@ def test_info_names_the_model_of_questions_and_says_whose_the_vectors_are(run: R
     assert re.fullmatch(r"tiny \(weights [0-9a-f]{12}\); precomputed vectors", lines["model"])
     assert lines["encoder"] == "classical, mean pooling, causal attention, last layer"
     assert lines["filter"] == "none: 32 raw coordinates"
-    assert json.loads(run("info", "--json").out)["spec"]["query_encoder"]["method"] == "classical"
+    assert json.loads(run("info", "--json").out)["spec"]["encoder"]["method"] == "classical"
 
 
 @pytest.mark.slow

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragidx.corpora.errors import SpecError
 from ragidx.pipelines.train.objectives import NO_LABEL, Masking, blocks, contrastive_loss, mask_tokens, mntp_loss
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -60,21 +58,6 @@ def test_a_descent_on_the_contrastive_loss_pairs_queries_with_their_positives() 
     assert nearest.argmax(dim=1).tolist() == list(range(8))
 
 
-@pytest.mark.parametrize(
-    ("shapes", "fault"),
-    [
-        (((2, 3), (3, 3)), "queries (2, 3) and positives (3, 3) are no pairs"),
-        (((0, 3), (0, 3)), "queries (0, 3) and positives (0, 3) are no pairs"),
-        (((2, 3), (2, 3), (2, 4)), "negatives (2, 4), (n, 3) is expected"),
-    ],
-)
-def test_vectors_that_are_no_pairs_are_refused(shapes: tuple[tuple[int, ...], ...], fault: str) -> None:
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the whole text is compared below
-        contrastive_loss(*(torch.ones(shape) for shape in shapes))
-
-    assert str(caught.value) == fault
-
-
 # --- masked next-token prediction
 
 
@@ -98,21 +81,16 @@ def test_a_batch_in_which_nothing_is_hidden_has_no_loss_and_a_gradient_of_zero()
     assert torch.equal(logits.grad, torch.zeros(2, 3, 5))
 
 
-def test_logits_of_other_ids_are_refused() -> None:
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the whole text is compared below
-        mntp_loss(torch.zeros(2, 3, 5), torch.zeros(2, 4, dtype=torch.int64))
-
-    assert str(caught.value) == "logits (2, 3, 5) and labels (2, 4); (b, t, V), (b, t) expected"
-
-
 @pytest.mark.slow
-@given(probability=st.floats(0.05, 1.0), style=st.sampled_from(["bert", "all"]), length=st.integers(1, 40), seed=SEEDS)
+@given(probability=st.floats(0.05, 1.0), all_masked=st.booleans(), length=st.integers(1, 40), seed=SEEDS)
 def test_only_what_is_labelled_changes_and_special_tokens_never_do(
-    probability: float, style: str, length: int, seed: int
+    probability: float, all_masked: bool, length: int, seed: int
 ) -> None:
     draw = torch.Generator().manual_seed(seed)
     ids = torch.randint(0, 20, (3, length), generator=draw)
-    masking = Masking(probability=probability, mask_id=7, special_ids=frozenset({0, 1}), n_tokens=20, style=style)
+    masking = Masking(
+        probability=probability, mask_id=7, special_ids=frozenset({0, 1}), n_tokens=20, all_masked=all_masked
+    )
     before = ids.clone()
 
     masked, labels = mask_tokens(ids, masking, draw)
@@ -122,7 +100,7 @@ def test_only_what_is_labelled_changes_and_special_tokens_never_do(
     assert torch.equal(labels[hidden], ids[hidden])
     assert torch.equal(masked[~hidden], ids[~hidden])
     assert not (hidden & (ids < 2)).any()
-    if style == "all":
+    if all_masked:
         assert (masked[hidden] == 7).all()
     if probability == 1:
         assert (hidden | (ids < 2)).all()
@@ -158,32 +136,3 @@ def test_blocks_joined_are_the_beginning_of_all_texts_joined(texts: list[list[in
     stream = [number for text in texts for number in text]
     assert {len(block) for block in cut} <= {length}
     assert [number for block in cut for number in block.tolist()] == stream[: len(stream) // length * length]
-
-
-def test_blocks_of_one_token_are_refused() -> None:
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the whole text is compared below
-        next(blocks([[1, 2]], 1))
-
-    assert str(caught.value) == "a block of length 1 has no token that is predicted from another"
-
-
-@pytest.mark.parametrize(
-    ("change", "fault"),
-    [
-        ({"probability": 0.0}, "a probability of 0.0, above 0 and at most 1 is expected"),
-        ({"probability": 1.5}, "a probability of 1.5, above 0 and at most 1 is expected"),
-        ({"mask_id": 20}, "mask_id=20 is not among 20 tokens"),
-    ],
-)
-def test_masking_that_cannot_be_is_refused(change: dict[str, Any], fault: str) -> None:
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the whole text is compared below
-        Masking(**({"probability": 0.2, "mask_id": 7, "special_ids": frozenset(), "n_tokens": 20} | change))
-
-    assert str(caught.value) == fault
-
-
-def test_an_unknown_style_of_masking_names_the_near_miss() -> None:
-    with pytest.raises(SpecError) as caught:
-        Masking(probability=0.2, mask_id=7, special_ids=frozenset(), n_tokens=20, style="brt")
-
-    assert str(caught.value) == "unknown style of masking 'brt'; did you mean 'bert'?\n  hint: known: all, bert"
