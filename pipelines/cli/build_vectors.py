@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from ragidx.pipelines.cli import console, describe, interrupts
 from ragidx.pipelines.cli.build_notes import tell_kept, tell_memory, tell_removed, tell_skips, with_options
-from ragidx.pipelines.cli.options import FILTER_OPTIONS
+from ragidx.pipelines.cli.options import FILTER_OPTIONS, typed_options
 from ragidx.pipelines.cli.progress import ProgressLine
 from ragidx.pipelines.ingest.options import QUERY_OPTIONS, STORE_OPTIONS
 from ragidx.pipelines.ingest.report import BuildReport, QueryModelCheck
@@ -35,13 +34,7 @@ def check_usage(corpus: Sized, vectors: str | None, vector_field: str | None, in
         raise click.UsageError("--vector-field names a column of --vectors")
     if vectors is None:
         return
-    context = click.get_current_context()
-    typed = {
-        parameter.name or "": parameter.opts[0]
-        for parameter in context.command.params
-        if isinstance(parameter, click.Option)
-        and context.get_parameter_source(parameter.name or "") == ParameterSource.COMMANDLINE
-    }
+    typed = typed_options()
     for name, option in typed.items():
         if name in _QUERY and "model" not in typed:
             raise click.UsageError(

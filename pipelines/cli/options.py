@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import click
+from click.core import ParameterSource
 
 from ragidx.corpora.errors import lone_surrogate
 from ragidx.corpora.spec import ChunkSpec
@@ -66,6 +67,18 @@ class UnicodeText(click.ParamType[Any]):
         if at is not None:
             self.fail(f"no Unicode text at character {at}: write it in UTF-8", param, ctx)
         return value
+
+
+def typed_options() -> dict[str, str]:
+    """The options that were typed for the running command, as they are named: `{"fold": "--no-fold"}`."""
+    context = click.get_current_context()
+    typed: dict[str, str] = {}
+    for option in context.command.params:
+        name = option.name or ""
+        if isinstance(option, click.Option) and context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
+            negated = option.secondary_opts and context.params.get(name) is False
+            typed[name] = (option.secondary_opts if negated else option.opts)[0]
+    return typed
 
 
 def _together(*options: Callable[[Any], Any]) -> Callable[[F], F]:

@@ -17,6 +17,7 @@ from ragidx.indexer.writing import field_bounds
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.maintain.rewrite import shrink
 from ragidx.pipelines.vectors.writer import RowWriter
+from ragidx.retriever import contents
 from ragidx.retriever.query_vectors import read_query_vectors
 
 from ..raising import message_of
@@ -258,27 +259,27 @@ def test_an_index_opens_on_a_device_and_is_refused_on_one_that_there_is_not(inde
 
 
 def test_rows_come_by_id_in_the_order_asked_for(reader: Index) -> None:
-    assert [(row.chunk_id, row.text) for row in reader.searcher.rows(["d", "a", "d"])] == [
+    assert [(row.chunk_id, row.text) for row in contents.rows(reader.searcher.store, ["d", "a", "d"])] == [
         ("d", "four"),
         ("a", "one"),
         ("d", "four"),
     ]
-    assert [row.chunk_id for row in reader.searcher.rows(doc_id="x")] == ["a", "b"]
-    assert reader.searcher.rows([]) == []
+    assert [row.chunk_id for row in contents.rows(reader.searcher.store, document="x")] == ["a", "b"]
+    assert contents.rows(reader.searcher.store, []) == []
 
 
 def test_an_id_that_the_index_does_not_have_is_an_error(reader: Index) -> None:
     with pytest.raises(QueryError) as chunk:
-        reader.searcher.rows(["a", "z", "zz"])
+        contents.rows(reader.searcher.store, ["a", "z", "zz"])
     with pytest.raises(QueryError) as document:
-        reader.searcher.rows(doc_id="a")
+        contents.rows(reader.searcher.store, document="a")
 
     assert str(chunk.value) == "the index has no chunk 'z', and 1 more\n  hint: ids are those that queries show"
     assert str(document.value) == "the index has no document 'a'\n  hint: ids are those that queries show"
-    with pytest.raises(TypeError, match="one of the two"):
-        reader.searcher.rows()
+    with pytest.raises(TypeError, match="give ids of chunks, or a document's id"):
+        reader.chunks()
     with pytest.raises(TypeError, match="got one string"):
-        reader.searcher.rows("a")
+        contents.rows(reader.searcher.store, "a")
 
 
 def test_a_reader_is_a_snapshot_and_refresh_gives_the_newest(index: Path) -> None:
@@ -295,7 +296,7 @@ def test_a_reader_is_a_snapshot_and_refresh_gives_the_newest(index: Path) -> Non
     assert (new.generation, len(new.searcher), new.search_vectors(AXES[:1], k=1)[0][0].chunk_id) == (2, 4, "e")
     with pytest.raises(QueryError, match="no chunk 'a'"):
         new.chunks(["a"])
-    assert old.searcher.rows(["a"])[0].text == "one"
+    assert old.chunks(["a"])[0].text == "one"
 
 
 def test_refresh_sees_an_index_that_was_made_anew_with_the_same_number(index: Path, tmp_path: Path) -> None:

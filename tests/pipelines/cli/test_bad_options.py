@@ -170,6 +170,7 @@ def test_a_name_that_may_be_right_elsewhere_is_no_matter_where_nothing_is_encode
     ("args", "message"),
     [
         (["query"], "give a question, or --vector FILE, or --queries FILE"),
+        (["query", "x", "--rerank-top", "5"], "--rerank-top is for a reranker: add --rerank, or remove --rerank-top"),
         (
             ["query", "--queries", "q", "--run", "-", "--json"],
             "--run - and --json both write to standard output: remove one",

@@ -21,6 +21,7 @@ from ragidx.indexer.store.verify import verify
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.vectors.build import build_vectors
 from ragidx.pipelines.vectors.writer import RowWriter
+from ragidx.retriever import contents
 
 from .conftest import AXES, content_of, table_of
 
@@ -164,7 +165,7 @@ def test_vectors_stream_in_bounded_batches(write: Callable[..., Path], tmp_path:
     reader = Index(tmp_path / "index")
     assert len(reader.searcher) == n
     for place in (0, 4_095, 4_096, 8_999):
-        [row] = reader.searcher.rows([str(place)])
+        [row] = contents.rows(reader.searcher.store, [str(place)])
         assert row.metadata == {"n": place}
         assert reader.search_vectors([[np.cos(angles[place]), np.sin(angles[place])]], k=1)[0][0].score > 0.999
     assert told[-1] == 1.0

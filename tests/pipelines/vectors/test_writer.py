@@ -15,6 +15,7 @@ from ragidx.pipelines.index import Index
 from ragidx.pipelines.ingest.build import build
 from ragidx.pipelines.vectors.build import build_vectors
 from ragidx.pipelines.vectors.writer import RowWriter, WriteReport
+from ragidx.retriever import contents
 
 from ...raising import message_of
 from .conftest import AXES, content_of
@@ -34,7 +35,7 @@ def test_nothing_changes_without_a_commit(tmp_path: Path) -> None:
     with RowWriter(tmp_path / "index", 4) as writer:
         writer.delete(["a"])
 
-    assert Index(tmp_path / "index").searcher.rows(["a"])[0].chunk_id == "a"
+    assert contents.rows(Index(tmp_path / "index").searcher.store, ["a"])[0].chunk_id == "a"
 
 
 def test_rows_are_deleted_by_id_alone(tmp_path: Path) -> None:
