@@ -102,7 +102,7 @@ def _go_offline(ctx: click.Context, param: click.Parameter, value: bool) -> None
         os.environ["TRANSFORMERS_OFFLINE"] = "1"
 
 
-def _or_nothing(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...] | None:
+def or_nothing(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...] | None:
     """None where an option that may be repeated was not given."""
     return value or None
 
@@ -116,7 +116,7 @@ def _field_option(field: dataclasses.Field[Any]) -> Callable[[F], F]:
         return click.option(f"{typed}/--no-{typed[2:]}", default=None, help=about)
     if get_origin(kind) is tuple:
         singular = typed.removesuffix("s")
-        return click.option(singular, name, multiple=True, metavar=metavar, callback=_or_nothing, help=about)
+        return click.option(singular, name, multiple=True, metavar=metavar, callback=or_nothing, help=about)
     number: Any = NumberOr(AUTO_LAYER, "layer") if name == "layer" else int
     return click.option(typed, type=number if int in kinds else str, metavar=metavar, help=about)
 
@@ -172,7 +172,7 @@ endpoint_option = click.option(
 records_option = click.option(
     "--records",
     multiple=True,
-    callback=_or_nothing,
+    callback=or_nothing,
     metavar="GLOB=PATH",
     help="Where the records of JSON files are, such as 'policies.json=policies[]'; may be repeated.",
 )
@@ -275,7 +275,7 @@ corpus_options = _together(
     click.option(
         "--text-field",
         multiple=True,
-        callback=_or_nothing,
+        callback=or_nothing,
         metavar="[GLOB=]F[+F]",
         help="Field of structured files that holds the text, such as 'data/*.csv=title+body' or 'messages[].content'; "
         "may be repeated, the first that fits a file counts [default: decided by the values, and kept].",
@@ -283,7 +283,7 @@ corpus_options = _together(
     click.option(
         "--id-field",
         multiple=True,
-        callback=_or_nothing,
+        callback=or_nothing,
         metavar="[GLOB=]F",
         help="Field of structured files that holds the id; may be repeated.",
     ),

@@ -92,11 +92,6 @@ def _value(value: Scalar) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-def passage(text: str, query: str, stem: Stem | None = None) -> str:
-    """The part of a chunk that `nearest` finds."""
-    return nearest(text, query, stem)[0]
-
-
 def nearest(text: str, query: str, stem: Stem | None = None, length: int = _PASSAGE) -> tuple[str, int]:
     """The part of a chunk that shares the most words with the query, about `length` characters, whole words.
 

@@ -21,12 +21,14 @@ from ragidx.pipelines.cli.options import (
     index_option,
     json_option,
     offline_option,
+    or_nothing,
     typed_options,
 )
 
 if TYPE_CHECKING:
     from ragidx.pipelines.index import Index
 
+_PLACE = ("model", "adapters", "pooler", "device", "dtype", "endpoint")
 _SHAPING = ("per_document", "fold", "mmr", "context")
 _EXCLUDED = (  # by what they have no effect with, and why
     ("run", _SHAPING, "a run lists documents, not passages"),
@@ -46,6 +48,7 @@ _BLOCK = 256  # queries that are answered at once
     "--adapter",
     "adapters",
     multiple=True,
+    callback=or_nothing,
     metavar="PATH",
     help="Where its LoRA adapters are now: all of them, in order.",
 )
@@ -120,17 +123,11 @@ def command(
     text: str | None,
     index: Path,
     instruction: str | None,
-    model: str | None,
-    adapters: tuple[str, ...],
-    pooler: str | None,
     vector: str | None,
     queries: Path | None,
     run: Path | None,
     full: bool,
     show: str | None,
-    device: str,
-    dtype: str,
-    endpoint: str | None,
     as_json: bool,
     rerank: str | None,
     rerank_top: int,
@@ -164,9 +161,7 @@ def command(
 
     _check_usage({"a question": text, "--vector": vector, "--queries": queries}, run, as_json=as_json)
     options["rerank"] = None if rerank is None else Rerank(rerank, rerank_top, rerank_method)
-    opened = Index(
-        index, model=model, adapters=adapters or None, pooler=pooler, device=device, dtype=dtype, endpoint=endpoint
-    )
+    opened = Index(index, **{name: options.pop(name) for name in _PLACE})
     with warnings_as_notes():
         if vector is not None:
             _answer_vectors(opened, vector, options, _fields(show, opened.info().schema), full=full, as_json=as_json)

@@ -228,25 +228,25 @@ def test_without_a_terminal_nothing_is_bold(run: Run) -> None:
 
 @pytest.mark.parametrize("text", [CODE, TABLE, "one\ntwo\nthree", "- a point\n- another point\n\n1. first"])
 def test_code_tables_and_short_lines_stay_as_they_are(text: str) -> None:
-    assert passages.passage(text, "mill") == text
+    assert passages.nearest(text, "mill") == (text, 0)
 
 
 def test_lines_of_prose_are_joined_to_paragraphs() -> None:
     long = "The old mill by the river was leased to a man from the hills, who ran"
 
-    assert passages.passage(f"{long}\nit for nine years.\n\nAfter that it stood empty.", "") == (
+    assert passages.nearest(f"{long}\nit for nine years.\n\nAfter that it stood empty.", "")[0] == (
         f"{long} it for nine years.\n\nAfter that it stood empty."
     )
-    assert passages.passage(f"{long}\n- a point", "") == f"{long}\n- a point"
-    assert passages.passage(f"    {long}\nnext", "") == f"    {long}\nnext"
+    assert passages.nearest(f"{long}\n- a point", "")[0] == f"{long}\n- a point"
+    assert passages.nearest(f"    {long}\nnext", "")[0] == f"    {long}\nnext"
 
 
 def test_tabs_and_runs_of_empty_lines_are_narrow_and_controls_are_gone() -> None:
-    assert passages.passage("a\tb\n\n\n\nc\x1b[31m\n\n", "") == "a   b\n\nc [31m"
+    assert passages.nearest("a\tb\n\n\n\nc\x1b[31m\n\n", "")[0] == "a   b\n\nc [31m"
 
 
 def test_the_heading_that_stands_beside_the_source_is_not_shown_again() -> None:
-    assert passages.passage("# The mill\n\n## Old\n\nIt stands.", "mill") == "It stands."
+    assert passages.nearest("# The mill\n\n## Old\n\nIt stands.", "mill")[0] == "It stands."
 
 
 @pytest.mark.parametrize("gap", ["", " ", ". ", "\n"])  # one word, one sentence, many, lines
@@ -255,7 +255,7 @@ def test_a_word_of_the_question_is_whole_inside_the_passage(gap: str, after: str
     for before in (*range(280, 330), 700):  # characters, across the end of the first window
         text = f"{(('y' + gap) * before)[:before]} PAY_DECLINED_0x3F{after}"
 
-        shown = passages.passage(text, "PAY_DECLINED_0x3F")
+        shown = passages.nearest(text, "PAY_DECLINED_0x3F")[0]
 
         assert "PAY_DECLINED_0x3F" in shown, before
         assert len(shown) <= 320 + len("…  …"), before
