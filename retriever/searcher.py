@@ -79,20 +79,11 @@ class Searcher:
         return found
 
     @property
-    def dim(self) -> int:
-        """Dimensions of the vectors."""
-        return self.store.manifest.dim
-
-    @property
     def schema(self) -> dict[str, str]:
         """What conditions can ask for: metadata fields and their types, and `doc_id` and `heading`."""
         from ragidx.retriever.where.masks import schema_of
 
         return schema_of(self.store)
-
-    def __len__(self) -> int:
-        """How many chunks there are."""
-        return self.store.manifest.n_chunks
 
     def search(
         self,
@@ -121,7 +112,7 @@ class Searcher:
         if vectors is not None:
             precomputed = self.spec.precomputed
             input_dim = None if precomputed is None else precomputed.input_dim
-            unit = unit_queries(vectors, self.dim, input_dim, index=self.store.path)
+            unit = unit_queries(vectors, self.store.manifest.dim, input_dim, index=self.store.path)
             return shaped_hits(self.store, Queries(unit), asked)
         texts = () if queries is None else queries
         _check_questions(texts)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ragidx
-from ragidx.corpora.errors import QueryError, SpecError
+from ragidx.corpora.errors import QueryError
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.vectors.writer import RowWriter
 from ragidx.retriever.options import SearchOptions, search_options
@@ -39,6 +39,9 @@ def test_the_options_hold_the_parsed_condition(index: Path) -> None:
     ("wrong", "message"),
     [
         ({"k": 0}, "`k`: k=0 asks for no hit\n  hint: give 1 or more"),
+        ({"k": "3"}, "`k`: k='3' is not a whole number\n  hint: give 1 or more"),
+        ({"k": True}, "`k`: k=True is not a whole number\n  hint: give 1 or more"),
+        ({"k": None}, "`k`: k=None is not a whole number\n  hint: give 1 or more"),
         ({"where": 3}, "condition: the condition is 3, no text\n  hint: write one such as 'year >= 1900'"),
         (
             {"dim": 5},
@@ -198,8 +201,3 @@ def test_a_vector_has_no_words(mode: str, make: Callable[..., Store]) -> None:
 def test_an_option_that_there_is_not_is_a_programs_mistake(make: Callable[..., Store]) -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'wieght'"):
         search_options(make(), k=3, wieght=1)  # type: ignore[call-arg]
-
-
-def test_a_stemmer_that_there_is_not_is_refused_with_the_nearest_one(make: Callable[..., Store]) -> None:
-    with pytest.raises(SpecError, match="unknown stemmer 'englsh'; did you mean 'english'"):
-        make(stemmer="englsh")

@@ -17,12 +17,6 @@ Run = Callable[..., Done]
 # queries
 
 
-@pytest.mark.parametrize("text", ["", " \n\t"])
-@pytest.mark.usefixtures("index")
-def test_an_empty_query_is_an_error(run: Run, text: str) -> None:
-    assert run("query", text) == (2, "", "Error: the query is empty\n  hint: write a question\n")
-
-
 @pytest.mark.usefixtures("index")
 @pytest.mark.parametrize(
     ("where", "n_hits", "message"),

@@ -166,17 +166,6 @@ def test_standard_input_is_a_text_or_json_lines(run: Run, data: bytes, documents
 
 
 @pytest.mark.slow
-def test_fields_and_globs_choose_what_is_read(run: Run, small_corpus: Path) -> None:
-    (small_corpus / "songs.csv").write_text("song,words\nlark,Up in the air\n")
-
-    done = run("build", "corpus", "--include", "*.csv", "--text-field", "words", "--id-field", "song", "--json")
-
-    report = json.loads(done.out)
-    assert (report["n_documents"], report["skipped"]) == (1, {"not matched by --include": 4})
-    assert [hit["doc_id"] for hit in hits_of(run("query", "air", "-k", "1", "--json"))] == ["songs.csv#lark"]
-
-
-@pytest.mark.slow
 @pytest.mark.usefixtures("small_corpus")
 def test_a_report_names_at_most_twelve_reasons_and_the_next_without_change_no_files(
     run: Run, small_corpus: Path

@@ -220,12 +220,6 @@ def test_common_words_of_the_question_are_not_bold(language: str | None) -> None
     assert bold(text, "why was this what it is, and what does a mill have?", language) == ["mill"]
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("built")
-def test_without_a_terminal_nothing_is_bold(run: Run) -> None:
-    assert "\x1b" not in run("query", "giraffe").out
-
-
 @pytest.mark.parametrize("text", [CODE, TABLE, "one\ntwo\nthree", "- a point\n- another point\n\n1. first"])
 def test_code_tables_and_short_lines_stay_as_they_are(text: str) -> None:
     assert passages.nearest(text, "mill") == (text, 0)
@@ -367,15 +361,6 @@ def test_an_index_without_words_is_searched_by_vectors_and_says_so(run: Run, fol
     )
 
 
-@pytest.mark.slow
-def test_an_index_without_a_chunk_says_so(run: Run, folder: Path) -> None:
-    (folder / "a.txt").write_text("The mill.")
-    run("build", "a.txt")
-    assert run("delete", "--id", "a.txt").status == 0
-
-    assert run("query", "mill") == (0, "", "The index holds no chunk.\n")
-
-
 @pytest.mark.usefixtures("mini_index")
 @pytest.mark.parametrize(
     ("options", "message"),
@@ -402,12 +387,7 @@ def test_a_run_lists_documents_not_passages(run: Run, options: tuple[str, ...], 
     ("options", "message"),
     [
         (("--mode", "lexcal"), "--mode: unknown mode 'lexcal'; did you mean 'lexical'?"),
-        (("--weight", "nan"), "--weight: weight=nan is out of range"),
-        (("--weight", "1.5"), "--weight: weight=1.5 is out of range"),
-        (("--mode", "dense", "--weight", "0.5"), "--weight: it is for hybrid search, and this one is dense"),
         (("--fusion", "rrf", "--min-z", "1"), "--min-z: rrf gives places, no sums of z-scores"),
-        (("--min-score", "2"), "--min-score: min_score=2.0 is out of range"),
-        (("--mmr", "-1"), "--mmr: mmr=-1.0 is out of range"),
     ],
 )
 def test_an_option_that_is_wrong_is_named_as_it_was_typed(run: Run, options: tuple[str, ...], message: str) -> None:

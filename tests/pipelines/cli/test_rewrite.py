@@ -117,9 +117,8 @@ def test_reindex_makes_another_index_and_info_tells_how_it_is_searched(run: Run)
         "rewritten": "3 segments, 20 dead rows dropped",
     }
     shown = fields(run("info", "--index", "graph"))
-    assert re.fullmatch(
-        r"16 x float16, hnsw: HNSW16, ann_recall@10 (0\.\d{3}|1\.000) \(target 0\.5\)", shown["vectors"]
-    )
+    recall = recall_of(Path("graph"))
+    assert shown["vectors"] == f"16 x float16, hnsw: HNSW16, ann_recall@10 {recall:.3f} measured"
     assert shown["model"] == "none: precomputed vectors, made by mine"
     manifest = json.loads(run("info", "--index", "graph", "--json").out)
     assert manifest["index"] == {
@@ -180,10 +179,7 @@ def test_info_tells_apart_what_large_and_small_segments_have(run: Run) -> None:
 
     shown = fields(run("info", "--index", "codes"))
 
-    assert re.fullmatch(
-        r"16 x float16, SQ8: SQ8 for 430 rows, flat for 2 rows, ann_recall@10 [01]\.\d{3} \(target 0\.95\)",
-        shown["vectors"],
-    )
+    assert re.fullmatch(r"16 x float16, SQ8: SQ8, flat, ann_recall@10 [01]\.\d{3} measured", shown["vectors"])
     compacted = fields(run("compact", "--index", "codes"))["vectors"]
     assert compacted == f"16 numbers, SQ8, ann_recall@10 {recall_of(Path('codes')):.3f} measured"
 
@@ -200,20 +196,6 @@ def test_info_tells_apart_what_large_and_small_segments_have(run: Run) -> None:
             "or go back with `ragidx rollback` if it was shrunk\n",
         ),
         (("reindex",), "Error: Missing argument 'DIR'.\n"),
-        (
-            ("reindex", "new", "--max-memory", "x"),
-            "Error: --max-memory: 'x' is not a size\n  hint: write 500MB, 2GB or 1.5GiB\n",
-        ),
-        (
-            ("reindex", "ragidx-index"),
-            "Error: ragidx-index: this is the source index, which stays as it is\n"
-            "  hint: name a folder for the new index; the source is --index\n",
-        ),
-        (
-            ("compact", "--index", "nowhere"),
-            "Error: nowhere: there is no such folder\n"
-            "  hint: build the index first, or name another folder with --index\n",
-        ),
     ],
 )
 def test_a_mistake_ends_with_status_2_and_changes_nothing(command: tuple[str, ...], message: str, run: Run) -> None:

@@ -146,7 +146,7 @@ def test_columns_can_be_named(write: Callable[..., Path], tmp_path: Path) -> Non
     assert {name: row[1] for name, row in content_of(tmp_path / "index").items()} == dict(
         zip("pqrs", "1234", strict=True)
     )
-    assert Index(tmp_path / "index").searcher.dim == 2
+    assert Index(tmp_path / "index").info().dim == 2
 
 
 @pytest.mark.slow
@@ -163,7 +163,7 @@ def test_vectors_stream_in_bounded_batches(write: Callable[..., Path], tmp_path:
     build_vectors(path, tmp_path / "index", on_progress=lambda p: told.append(p.share))
 
     reader = Index(tmp_path / "index")
-    assert len(reader.searcher) == n
+    assert reader.info().n_chunks == n
     for place in (0, 4_095, 4_096, 8_999):
         [row] = contents.rows(reader.searcher.store, [str(place)])
         assert row.metadata == {"n": place}

@@ -84,10 +84,10 @@ def test_replace_keeps_the_old_state_until_the_commit_and_takes_another_width(tm
 
     with RowWriter(tmp_path / "index", 2, replace=True) as writer:
         writer.add_vectors(["z"], [[1, 1]])
-        assert Index(tmp_path / "index").searcher.dim == 4
+        assert Index(tmp_path / "index").info().dim == 4
         writer.commit()
 
-    assert Index(tmp_path / "index").searcher.dim == 2
+    assert Index(tmp_path / "index").info().dim == 2
 
 
 def test_an_index_can_become_empty(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_an_index_can_become_empty(tmp_path: Path) -> None:
 
     reader = Index(tmp_path / "index")
 
-    assert (len(reader.searcher), reader.search_vectors(AXES, k=3)) == (0, [[], [], [], []])
+    assert (reader.info().n_chunks, reader.search_vectors(AXES, k=3)) == (0, [[], [], [], []])
 
 
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
