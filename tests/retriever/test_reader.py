@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import ragidx
 from ragidx.corpora.errors import IndexFormatError, ModelError, QueryError, SpecError
-from ragidx.indexer.writing import field_bounds
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.maintain.rewrite import shrink
 from ragidx.pipelines.vectors.writer import RowWriter
@@ -209,18 +206,10 @@ def test_what_is_no_matrix_of_numbers_is_a_programs_mistake(reader: Index) -> No
 
 
 def test_an_index_opens_on_a_device_and_is_refused_on_one_that_there_is_not(index: Path) -> None:
-    there = f"cuda:{torch.cuda.device_count()}"
-    known = ", ".join(f"cuda:{number}" for number in range(torch.cuda.device_count()))
-    missing = (there, f"known: {known}; or ") if known else ("cuda", "")
-
     for device in ("cpu", "auto", "mps"):
         assert Index(index, device=device).info().segments
     with pytest.raises(SpecError, match="unknown device 'gpu'"):
         Index(index, device="gpu")
-    assert message_of(SpecError, lambda: Index(index, device=there)) == (
-        f"`device`: there is no {missing[0]} device on this machine\n"
-        f"  hint: {missing[1]}use `device=auto` or `device=cpu`"
-    )
 
 
 def test_rows_come_by_id_in_the_order_asked_for(reader: Index) -> None:
@@ -298,22 +287,3 @@ def test_a_retriever_finds_what_a_reader_finds_for_its_vectors(small_corpus: Pat
 
 
 # query vectors of files
-
-
-@pytest.mark.slow
-def test_four_times_the_fields_take_about_four_times_as_long_to_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(field_bounds, "MAX_FIELDS", 16_000)  # an older version wrote any number
-    seconds = []
-    for count in (4_000, 16_000):
-        folder = tmp_path / str(count)
-        with RowWriter(folder, 2) as writer:
-            writer.add_vectors(["a"], [[1.0, 0.0]], metadata=[{f"k{number}": number for number in range(count)}])
-            writer.commit()
-        start = time.process_time()
-        hit = Index(folder).search_vectors([[1.0, 0.0]], k=1, where="k7 == 7")[0][0]
-        seconds.append(time.process_time() - start)
-        assert len(hit.metadata) == count
-
-    assert seconds[1] < 9 * seconds[0]  # 16, where a name is searched among all
