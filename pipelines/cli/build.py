@@ -151,10 +151,7 @@ def command(
         report = _build(corpus, index, options, as_json=as_json)
     else:
         report = _build_vectors(vectors, vector_field, index, options, as_json=as_json)
-    if as_json:
-        console.print_json(with_options(report.to_json()))
-    else:
-        tell_report(report)
+    tell_report(report, as_json=as_json)
     if watch:
         again = {**options, "rebuild": False, "restore": False}
         watching.follow(index, lambda: _build(corpus, index, again, as_json=as_json))

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from ragidx.pipelines.cli import console, describe
-from ragidx.pipelines.cli.build_notes import tell_fields, tell_kept, tell_layer, tell_memory, tell_removed, tell_skips
+from ragidx.pipelines.cli.build_notes import (
+    tell_fields,
+    tell_kept,
+    tell_layer,
+    tell_memory,
+    tell_removed,
+    tell_skips,
+    with_options,
+)
 from ragidx.pipelines.ingest.report import BuildReport, QueryModelCheck
 
 _TIMED_ROWS = 10_000  # fewer give no useful rate
 
 
-def tell_report(r: BuildReport) -> None:
+def tell_report(r: BuildReport, *, as_json: bool) -> None:
     """The report on stdout; what was skipped, on stderr."""
+    if as_json:
+        console.print_json(with_options(r.to_json()))
+        return
     is_of_vectors = r.spec.precomputed is not None
     console.print_fields(
         [

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ragidx.indexer.lexical.analyzer import VERSION
@@ -171,6 +172,7 @@ def test_a_report_names_at_most_twelve_reasons_and_the_next_without_change_no_fi
     "command",
     [
         ("build", "corpus"),
+        ("build", "--vectors", "v.npy", "--index", "other"),
         ("add-source", "more"),
         ("remove-source", "more"),
         ("delete", "--id", "lease.txt"),
@@ -185,6 +187,7 @@ def test_quiet_prints_errors_alone(command: tuple[str, ...], run: Run, folder: P
     (folder / "more").mkdir()
     (folder / "more" / "blob.bin").write_bytes(bytes(100))
     (folder / "more" / "note.txt").write_text("A note.")
+    np.save(folder / "v.npy", np.eye(2))
     if command[0] == "remove-source":
         run("add-source", "more", "--quiet")
 
