@@ -131,7 +131,7 @@ class Index:
         self.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self._open is None else f"generation {self.generation}, {len(self._open):,} chunks"
+        state = "closed" if self._open is None else f"generation {self.generation}, {self.info().n_chunks:,} chunks"
         return f"<ragidx.Index {str(self._path)!r}: {state}>"
 
     def __getstate__(self) -> tuple[Path, ModelPlace]:

@@ -2,7 +2,7 @@
 
 store, and a condition -> Documents, counts, values, record batches; one batch at a time
 
-A document of a folder is put together of its chunks: what lies between them is white space, and is given as line ends,
+A document of a folder is put together of its chunks: what lies between them is white space; line ends take its place,
 so that offsets hold.
 """
 

@@ -66,7 +66,7 @@ def unit_queries(
 
     Raises:
         ValueError: no matrix of numbers of at most 64 bits, or a part of it is masked.
-        QueryError: the width is another, or a vector is zero or not finite in any number that was given.
+        QueryError: the width is another, or a vector is zero or has a number that is not finite.
     """
     if np.ma.is_masked(vectors):
         raise ValueError("some of the query vectors are masked: leave them out, or fill them")

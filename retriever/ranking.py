@@ -25,7 +25,7 @@ class Queries:
 
     Attributes:
         vectors: (q, dim) of length 1; None: nothing is compared by cosine.
-        texts: q questions; None: they are not in words.
+        texts: q questions; None: only vectors are asked.
     """
 
     vectors: Floats | None = None

@@ -1,4 +1,4 @@
-"""From ranked chunks to hits: what is left out, what is folded into one hit, and what is shown around it.
+"""From ranked chunks to hits: what is dropped, what is folded into one hit, and what is shown around it.
 
     ranked chunks -> limits on scores -> equal and nearly equal passages folded -> hits a document -> MMR -> context
 
@@ -40,7 +40,7 @@ class _Candidate:
 
 
 def shaped_hits(store: Store, queries: Queries, options: SearchOptions) -> list[list[Hit]]:
-    """The k hits of each query, if so many exist: where chunks are left out or folded, more are ranked."""
+    """The k hits of each query, if so many exist: where chunks are dropped or folded, more are ranked."""
     k, allowed = options.k, None
     if options.where is not None:
         from ragidx.retriever.where.masks import matching_rows

@@ -125,7 +125,7 @@ def tell_skips(r: BuildReport) -> None:
     """What was skipped, on stderr."""
     for reason, count in list(r.skipped.items())[:_REASONS]:
         console.note(f"Skipped: {count:,} x {as_options(reason)}")
-        if reason in BY_RULE or not r.committed:  # the user chose this, or was told by the build that changed something
+        if reason in BY_RULE or not r.committed:  # the user chose this, or the build that changed something has said it
             continue
         for place in r.skipped_places[reason][:3]:
             console.note(f"    {place}")

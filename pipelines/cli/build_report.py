@@ -76,7 +76,7 @@ def _of_texts(r: BuildReport) -> list[tuple[str, str]]:
 
 
 def _of_vectors(r: BuildReport) -> list[tuple[str, str]]:
-    """Which vectors were given, and the model of questions."""
+    """The precomputed vectors, and the model of questions."""
     made_by = "" if r.spec.precomputed is None else r.spec.precomputed.made_by
     removed = f", {r.n_removed:,} removed" if r.n_removed else ""
     return [

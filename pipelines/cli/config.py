@@ -229,6 +229,6 @@ def _as_typed(value: Any, option: click.Parameter) -> Any:
 
 
 def _line(text: str, key: str) -> int:
-    """The line on which a key stands; 1 where it is not found."""
+    """The line of a key; 1 where it is not found."""
     pattern = re.compile(rf"""^\s*\[*\s*(?:\w+\.)*["']?{re.escape(key)}["']?\s*(=|\]|\.)""")
     return next((number for number, line in enumerate(text.splitlines(), 1) if pattern.match(line)), 1)

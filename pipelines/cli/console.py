@@ -79,7 +79,7 @@ def print_json(data: Any) -> None:
 
 
 def is_quiet() -> bool:
-    """Whether `--quiet` was given: reports, messages and progress are not printed; errors and JSON are."""
+    """Whether the command has `--quiet`: reports, messages and progress are not printed; errors and JSON are."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.meta.get(QUIET))
 

@@ -1,4 +1,4 @@
-"""Specs in words, for tables that people read."""
+"""Specs as text, for tables that people read."""
 
 from __future__ import annotations
 

@@ -28,14 +28,12 @@ class Asked:
         options: of the search.
         full: whether whole passages are shown.
         fields: of the metadata, that are shown.
-        instruction: put before the question.
     """
 
     text: str
     options: Mapping[str, Any]
     full: bool
     fields: Sequence[str]
-    instruction: str | None = None
 
 
 @contextlib.contextmanager
@@ -105,7 +103,7 @@ def _tell_fewer(hits: Sequence[Hit], options: Mapping[str, Any], mode: str) -> N
 
 
 def _limits(options: Mapping[str, Any]) -> list[str]:
-    """The options by which chunks are left out."""
+    """The options that drop chunks."""
     names = {"where": "--where", "min_score": "--min-score", "min_z": "--min-z"}
     return [option for name, option in names.items() if options.get(name) is not None]
 
@@ -121,7 +119,7 @@ def _tell_nothing(index: Index, asked: Asked) -> None:
         return
     encodes, is_near = index.spec.encoder is not None, asked.options.get("min_score") is not None
     mode: Any = "dense" if encodes and is_near else asked.options.get("mode")
-    nearest_hits = index.search(asked.text, 1, instruction=asked.instruction, mode=mode)
+    nearest_hits = index.search(asked.text, 1, instruction=asked.options["instruction"], mode=mode)
     if not nearest_hits:
         console.note("Try --mode hybrid or other words." if encodes else "Try other words.")
         return

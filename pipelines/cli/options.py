@@ -29,10 +29,10 @@ CHUNK_OPTIONS = {"chunk_size", "chunk_overlap", "headings"}
 
 
 def with_values(options: dict[str, Any]) -> dict[str, Any]:
-    """The flat options of the filter and of chunks as the values that Python takes; None: not given."""
-    given = {name: value for name, value in options.items() if value is not None}
-    filter_ = {name.removeprefix("filter_"): given[name] for name in FILTER_OPTIONS & given.keys()}
-    chunks = {name.removeprefix("chunk_"): given[name] for name in CHUNK_OPTIONS & given.keys()}
+    """The flat options of the filter and of chunks as the values that Python takes; None: not typed."""
+    typed = {name: value for name, value in options.items() if value is not None}
+    filter_ = {name.removeprefix("filter_"): typed[name] for name in FILTER_OPTIONS & typed.keys()}
+    chunks = {name.removeprefix("chunk_"): typed[name] for name in CHUNK_OPTIONS & typed.keys()}
     if "filter" in filter_:
         filter_["name"] = filter_.pop("filter")
     if chunks.get("size") == WHOLE:
@@ -103,7 +103,7 @@ def _go_offline(ctx: click.Context, param: click.Parameter, value: bool) -> None
 
 
 def or_nothing(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...] | None:
-    """None where an option that may be repeated was not given."""
+    """None where an option that may be repeated was not typed."""
     return value or None
 
 

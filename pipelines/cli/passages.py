@@ -153,7 +153,7 @@ def printable_text(text: str) -> str:
 
 
 def _is_prose(line: str) -> bool:
-    """Whether a line is one of running text that goes on: long, of many words, not indented and no part of a table."""
+    """Whether a line is of running text that continues: long, of many words, not indented and no part of a table."""
     return len(line) >= _PROSE and line.count(" ") >= _PROSE_WORDS and line[0].isalpha() and "  " not in line
 
 

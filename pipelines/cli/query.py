@@ -72,8 +72,8 @@ _BLOCK = 256  # queries that are answered at once
 )
 @click.option("--weight", type=float, metavar="W", help="Weight of the vectors in hybrid search [default: 0.5].")
 @click.option("--fusion", metavar="F", help="z (scores against those of all chunks) or rrf (places) [default: z].")
-@click.option("--min-score", type=float, metavar="C", help="Leave out chunks with a cosine below C.")
-@click.option("--min-z", type=float, metavar="Z", help="Leave out chunks with a score of hybrid search below Z.")
+@click.option("--min-score", type=float, metavar="C", help="Drop chunks with a cosine below C.")
+@click.option("--min-z", type=float, metavar="Z", help="Drop chunks with a score of hybrid search below Z.")
 @click.option(
     "--per-document",
     type=click.IntRange(min=1),
@@ -122,7 +122,6 @@ _BLOCK = 256  # queries that are answered at once
 def command(
     text: str | None,
     index: Path,
-    instruction: str | None,
     vector: str | None,
     queries: Path | None,
     run: Path | None,
@@ -162,18 +161,18 @@ def command(
     _check_usage({"a question": text, "--vector": vector, "--queries": queries}, run, as_json=as_json)
     options["rerank"] = None if rerank is None else Rerank(rerank, rerank_top, rerank_method)
     opened = Index(index, **{name: options.pop(name) for name in _PLACE})
+    fields = _fields(show, opened.info().schema)
     with warnings_as_notes():
         if vector is not None:
-            _answer_vectors(opened, vector, options, _fields(show, opened.info().schema), full=full, as_json=as_json)
+            _answer_vectors(opened, vector, Asked("", options, full, fields), as_json=as_json)
         elif queries is None:
             if not as_json and options["per_document"] is None:
                 options["per_document"] = PER_DOCUMENT
-            asked = Asked(text or "", options, full, _fields(show, opened.info().schema), instruction)
-            _answer(opened, asked, as_json=as_json)
+            _answer(opened, Asked(text or "", options, full, fields), as_json=as_json)
         elif run is None:
-            _answer_lines(opened, queries, options | {"instruction": instruction})
+            _answer_lines(opened, queries, options)
         else:
-            _answer_file(opened, queries, run, options | {"instruction": instruction}, as_json=as_json)
+            _answer_file(opened, queries, run, options, as_json=as_json)
 
 
 def _check_usage(asking: Mapping[str, object], run: Path | None, *, as_json: bool) -> None:
@@ -212,11 +211,12 @@ def _fields(show: str | None, schema: Mapping[str, str]) -> list[str]:
 
 def _answer(index: Index, asked: Asked, *, as_json: bool) -> None:
     """The hits of one question."""
-    mode = index.searcher.options(**asked.options).mode
+    search = {name: value for name, value in asked.options.items() if name != "instruction"}
+    mode = index.searcher.options(**search).mode
     if mode != "lexical":
         with console.waiting("loading the model"):
             _ = index.searcher.embedder
-    hits = index.search(asked.text, instruction=asked.instruction, **asked.options)
+    hits = index.search(asked.text, **asked.options)
     if as_json:
         about = {name: asked.options[name] for name in ("where", "k")} | {"mode": mode}
         console.print_json({"query": asked.text} | about | {"hits": hits_json(index, hits, asked.text)})
@@ -224,22 +224,20 @@ def _answer(index: Index, asked: Asked, *, as_json: bool) -> None:
         show_answer(index, asked, hits, mode)
 
 
-def _answer_vectors(
-    index: Index, vector: str, options: Mapping[str, Any], fields: list[str], *, full: bool, as_json: bool
-) -> None:
+def _answer_vectors(index: Index, vector: str, asked: Asked, *, as_json: bool) -> None:
     """The hits of each vector of a file."""
     from ragidx.retriever.query_vectors import read_query_vectors
 
-    answers = index.searcher.search(vectors=read_query_vectors(vector), **options)
+    answers = index.searcher.search(vectors=read_query_vectors(vector), **asked.options)
     if as_json:
         found = [{"hits": [hit.to_json() for hit in hits]} for hits in answers]
-        about = {name: options[name] for name in ("where", "k")} | {"mode": "dense"}
+        about = {name: asked.options[name] for name in ("where", "k")} | {"mode": "dense"}
         console.print_json({"vector": vector} | about | {"answers": found})
         return
     for number, hits in enumerate(answers, start=1):
         if len(answers) > 1:
             click.echo(f"{'' if number == 1 else chr(10)}query {number}")
-        show_answer(index, Asked("", options, full, fields), hits, "dense")
+        show_answer(index, asked, hits, "dense")
 
 
 def _answer_lines(index: Index, queries: Path, options: Mapping[str, Any]) -> None:

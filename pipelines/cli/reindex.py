@@ -33,7 +33,7 @@ def command(
     \b
         ragidx reindex small-index --dim 112
 
-    Options that you leave out keep the old index's values. The old index is only read.
+    Options that are not named keep the old index's values. The old index is only read.
 
     \b
         ragidx reindex fast-index --index-type hnsw --target-recall 0.98

@@ -30,7 +30,7 @@ _DOC_ID, _SOURCE, _OWNER = "doc_id", "file.source", "owner"
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """What a name in a condition stands for."""
+    """What a name in a condition means."""
 
     column: str  # as it is stored: `doc_id`, `meta.year`
     kind: str
