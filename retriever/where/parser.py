@@ -29,7 +29,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ragidx.corpora.errors import QueryError, lone_surrogate
-from ragidx.corpora.records import FILE_FIELDS
 from ragidx.retriever.where.conditions import (
     And,
     Compare,
@@ -206,8 +205,6 @@ class _Parser:
             near = difflib.get_close_matches(name, known, n=1)
             guess = f"; did you mean {near[0]!r}?" if near else ""
             hint = f"fields: {', '.join(known[:30])}{f' and {len(known) - 30} more' if len(known) > 30 else ''}"
-            if name in FILE_FIELDS:
-                guess, hint = "", "no document of this index has it: `ragidx build --rebuild` adds it"
             raise self._fault(token, f"unknown field {name!r}{guess}", hint)
         return name
 

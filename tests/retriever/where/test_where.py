@@ -170,12 +170,6 @@ OPS = "== != < <= > >=, in, not in, is null, is not null, starts with, contains,
     [
         ("yaer > 5", 1, "unknown field 'yaer'; did you mean 'year'?", FIELDS),
         ("zzz > 5", 1, "unknown field 'zzz'", FIELDS),
-        (
-            'file.ext == ".md"',
-            1,
-            "unknown field 'file.ext'",
-            "no document of this index has it: `ragidx build --rebuild` adds it",
-        ),
         ("year = 5", 6, "expected a comparison after year, found =", "write =="),
         ("year <> 5", 6, "expected a comparison after year, found <>", "write !="),
         ("year", 5, "expected a comparison after year, found the end", f"write one of {OPS}"),
