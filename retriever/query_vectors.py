@@ -40,15 +40,15 @@ def read_query_vectors(path: str | Path) -> NDArray[Any]:
     where = "standard input" if str(path) == "-" else str(path)
     try:
         data = _data(path)
-        found = _npy(data) if data.startswith(_NPY_MARK) else _json(data)
+        array = _npy(data) if data.startswith(_NPY_MARK) else _json(data)
     except OSError as fault:
         check_machine(fault, where)
         raise QueryError(f"cannot be opened: {fault.strerror or fault}", _FORMS, where=where) from fault
     except _FAULTS as fault:
         raise QueryError(f"holds no vectors: {first_line(fault)}", _FORMS, where=where) from fault
-    matrix = found[None] if found.ndim == 1 else found
+    matrix = array[None] if array.ndim == 1 else array
     if matrix.ndim != 2 or not matrix.size:
-        raise QueryError(f"holds an array of the shape {found.shape}, not (queries, width)", _FORMS, where=where)
+        raise QueryError(f"holds an array of the shape {array.shape}, not (queries, width)", _FORMS, where=where)
     return matrix
 
 

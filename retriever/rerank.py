@@ -237,8 +237,8 @@ class DecoderReranker:
                 stacklevel=2,
             )
         yes, no = self._answers
-        found: list[float] = (logits[:, yes] - logits[:, no]).tolist()
-        return found
+        differences: list[float] = (logits[:, yes] - logits[:, no]).tolist()
+        return differences
 
     def _likelihood(self, rows: Sequence[tuple[list[int], int]]) -> list[float]:
         """The mean log-probability of the tokens of the last part."""

@@ -73,10 +73,10 @@ class Searcher:
             return before
         store = Store.open(path, None if before is None else before.store)
         store.move(place.device)
-        found = cls(store, place)
+        opened = cls(store, place)
         if before is not None:
-            found._inherit(before)
-        return found
+            opened._inherit(before)
+        return opened
 
     @property
     def schema(self) -> dict[str, str]:
@@ -108,16 +108,16 @@ class Searcher:
             ModelError: the index's model is not here, or is another.
             SpecError: the lexical part was made with another version of the stemmers.
         """
-        asked = self.options(in_words=vectors is None, **options)
+        checked = self.options(in_words=vectors is None, **options)
         if vectors is not None:
             precomputed = self.spec.precomputed
             input_dim = None if precomputed is None else precomputed.input_dim
             unit = unit_queries(vectors, self.store.manifest.dim, input_dim, index=self.store.path)
-            return shaped_hits(self.store, Queries(unit), asked)
+            return shaped_hits(self.store, Queries(unit), checked)
         texts = () if queries is None else queries
         _check_questions(texts)
-        encoded = self.encode(texts, instruction) if needs_vectors(asked) else None
-        return self._reranked(Queries(encoded, texts), asked)
+        encoded = self.encode(texts, instruction) if needs_vectors(checked) else None
+        return self._reranked(Queries(encoded, texts), checked)
 
     def rank_documents(self, queries: Sequence[str] | None = None, **options: Any) -> list[list[tuple[str, float]]]:
         """The k best documents for each query as (document id, score): a document counts by its best chunk.

@@ -48,10 +48,10 @@ def shaped_hits(store: Store, queries: Queries, options: SearchOptions) -> list[
         allowed = matching_rows(store, options.where)
 
     def ask(numbers: Sequence[int], wide: int) -> list[tuple[list[Scored], list[_Candidate]]]:
-        ranked = rank(store, queries.of(numbers), wide, allowed, options)
-        rows = iter(store.rows([one.row for of_query in ranked for one in of_query]))
+        answers = rank(store, queries.of(numbers), wide, allowed, options)
+        rows = iter(store.rows([scored.row for ranked in answers for scored in ranked]))
         return [
-            (of_query, _selected([_Candidate(one, next(rows)) for one in of_query], options)) for of_query in ranked
+            (ranked, _selected([_Candidate(scored, next(rows)) for scored in ranked], options)) for ranked in answers
         ]
 
     def lacks(answer: tuple[list[Scored], list[_Candidate]], wide: int) -> bool:
@@ -65,7 +65,8 @@ def shaped_hits(store: Store, queries: Queries, options: SearchOptions) -> list[
     answers = until_enough(ask(range(len(queries)), wide), wide, ask, lacks)
     chosen = (hits if options.mmr is None else _diverse(store, hits, options.mmr) for _, hits in answers)
     return [
-        [_hit(store, place, one, options.context) for place, one in enumerate(hits[:k], start=1)] for hits in chosen
+        [_hit(store, place, candidate, options.context) for place, candidate in enumerate(hits[:k], start=1)]
+        for hits in chosen
     ]
 
 
@@ -145,10 +146,10 @@ def _diverse(store: Store, hits: Sequence[_Candidate], weight: float) -> list[_C
     first, rest = list(hits[:_MMR_HITS]), list(hits[_MMR_HITS:])
     if len(first) < 2:
         return first + rest
-    vectors = store.vectors(np.array([one.scored.row for one in first]))
+    vectors = store.vectors(np.array([candidate.scored.row for candidate in first]))
     centred = vectors - vectors.mean(axis=0)
     centred /= np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-9)
-    scores = np.array([one.scored.score for one in first])
+    scores = np.array([candidate.scored.score for candidate in first])
     scores = (scores - scores.min()) / max(float(np.ptp(scores)), 1e-9)
     chosen, left = [0], list(range(1, len(first)))
     while left:

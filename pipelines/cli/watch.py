@@ -44,11 +44,11 @@ def follow(index: Path, build: Callable[[], BuildReport]) -> None:
     from ragidx.pipelines.maintain.sources import sources
 
     roots = [entry.root(index) for entry in sources(index)]
-    own = str(index.resolve())
+    folder = str(index.resolve())
     console.note(f"Watching {', '.join(map(str, roots))}; Ctrl-C ends.")
 
     def counts(_: watchfiles.Change, path: str) -> bool:
-        return path != own and not path.startswith(f"{own}/")
+        return path != folder and not path.startswith(f"{folder}/")
 
     for _ in watchfiles.watch(*roots, watch_filter=counts, debounce=60_000, step=_QUIET_MS, raise_interrupt=True):
         try:

@@ -223,13 +223,13 @@ class _Parser:
         token = self._take()
         value = token.value
         if token.says("true", "false"):
-            value, found = token.text.lower() == "true", "bool"
+            value, written = token.text.lower() == "true", "bool"
         elif token.kind in ("text", "number"):
-            found = "string" if token.kind == "text" else "float"
+            written = "string" if token.kind == "text" else "float"
         else:
             raise self._fault(token, f"expected a value, found {token.text}", _value_hint(token, field))
-        if _KINDS[found] != _KINDS[_WRITTEN_AS.get(kind, kind)]:
-            message = f"{field!r} is {_KINDS[kind]}, and {token.text} is {_KINDS[found]}"
+        if _KINDS[written] != _KINDS[_WRITTEN_AS.get(kind, kind)]:
+            message = f"{field!r} is {_KINDS[kind]}, and {token.text} is {_KINDS[written]}"
             raise self._fault(token, message, _type_hint(kind, token))
         if kind == "timestamp":
             return self._time(token, field)
@@ -277,7 +277,7 @@ def _whole_date(text: str) -> str:
 
 
 def _tokens(text: str) -> list[_Token]:
-    found: list[_Token] = []
+    tokens: list[_Token] = []
     at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)
@@ -290,13 +290,13 @@ def _tokens(text: str) -> list[_Token]:
         kind, typed = str(match.lastgroup), match[0]
         if kind == "quoted":
             value = _unescaped(text, at, typed)
-            found.append(_Token("field" if typed[0] == "`" else "text", typed, at, value))
+            tokens.append(_Token("field" if typed[0] == "`" else "text", typed, at, value))
         elif kind == "number":
-            found.append(_Token(kind, typed, at, _number(text, at, typed)))
+            tokens.append(_Token(kind, typed, at, _number(text, at, typed)))
         elif kind != "space":
-            found.append(_Token(kind, typed, at))
+            tokens.append(_Token(kind, typed, at))
         at = match.end()
-    return [*found, _Token("end", "the end", len(text))]
+    return [*tokens, _Token("end", "the end", len(text))]
 
 
 def _number(text: str, at: int, typed: str) -> int | float:
