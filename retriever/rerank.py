@@ -99,7 +99,6 @@ class CrossEncoderReranker:
         from ragidx.indexer.encoders.backbone import silence_transformers
 
         silence_transformers()
-        self.device = device
         with _loading(files, "a cross-encoder"):
             self._model = CrossEncoder(
                 str(files.folder),
@@ -256,7 +255,7 @@ class DecoderReranker:
 
 
 Reranker: TypeAlias = CrossEncoderReranker | DecoderReranker
-"""`score` gives (n,), higher is better, for a question and n passages; `device` is where it runs."""
+"""`score` gives (n,), higher is better, for a question and n passages."""
 
 
 def check_scores(scores: Floats, model: str) -> None:

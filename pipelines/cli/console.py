@@ -30,13 +30,12 @@ def printable(text: str) -> str:
     >>> printable("a\\x1b[31mred\\n\\n b\\u202e"), printable("s\\udcff")
     ('a [31mred b', 's?')
     """
-    text = text.encode("utf-8", "replace").decode()  # bytes of a path that are no UTF-8
-    return " ".join("".join(" " if _is_control(c) else c for c in text).split())
+    return " ".join(printable_lines(text).split())
 
 
 def printable_lines(text: str) -> str:
     """As `printable`, the line breaks and indents of our own messages kept."""
-    text = text.encode("utf-8", "replace").decode()
+    text = text.encode("utf-8", "replace").decode()  # bytes of a path that are no UTF-8
     return "\n".join("".join(" " if _is_control(c) else c for c in line) for line in text.split("\n"))
 
 
