@@ -105,6 +105,8 @@ class ProgressLine(_Line):
         pace = progress.stage, progress.n_encoded > 0
         if pace != self._pace:  # a stage takes its own time, and before the first chunk a model is loaded and tuned
             self._pace, self._started, self._share = pace, time.perf_counter(), progress.share or 0.0
+        if progress.last and self._bar is None and not self._as_json:
+            return  # the report follows
         doing = progress.doing or progress.stage
         self._tell(doing, progress.share, _rates(progress), self._left_s(progress), dataclasses.asdict(progress))
 
