@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ragidx.pipelines.cli.help import show_all
+from ragidx.pipelines.cli.help import SHOWS_ALL
 from ragidx.pipelines.cli.main import COMMANDS, cli
 
 PAGE = Path(__file__).with_name("cli.md")
@@ -29,7 +29,7 @@ def reference() -> str:
         command = cli.get_command(group, name)
         assert command is not None
         context = click.Context(command, info_name=name, parent=group, terminal_width=80)
-        show_all(context)
+        context.meta[SHOWS_ALL] = True
         parts.append(f"## ragidx {name}\n\n```text\n{command.get_help(context)}\n```\n")
     return "\n".join(parts)
 

@@ -131,7 +131,7 @@ class Index:
         self.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self._open is None else f"generation {self.generation}, {len(self._open):,} chunks"
+        state = "closed" if self._open is None else f"generation {self.generation}, {self.info().n_chunks:,} chunks"
         return f"<ragidx.Index {str(self._path)!r}: {state}>"
 
     def __getstate__(self) -> tuple[Path, ModelPlace]:
@@ -253,14 +253,14 @@ class Index:
             QueryError: the question is empty, an option is out of range, or the condition is wrong.
             ModelError: the index's model is not here, or is another.
         """
-        options = _given(locals(), ("query", "k", "vector", "where", "instruction"))
+        options = _given(locals(), ("query", "vector"))
         if vector is not None:
             if query is not None or instruction is not None:
                 raise TypeError("give a question or a vector, not both")
-            return self._state.search_vectors(np.asarray(vector)[None], k, where, **options)[0]
+            return self._state.search(vectors=np.asarray(vector)[None], **options)[0]
         if query is None:
             raise TypeError("give a question, or a vector")
-        return self._state.search([query], k, instruction, where, **options)[0]
+        return self._state.search([query], **options)[0]
 
     def search_batch(
         self,
@@ -283,8 +283,7 @@ class Index:
         rerank: Rerank | None = None,
     ) -> list[list[Hit]]:
         """As `search`, for many questions at once: they are encoded and searched in batches."""
-        options = _given(locals(), ("queries", "k", "where", "instruction"))
-        return self._state.search(queries, k, instruction, where, **options)
+        return self._state.search(**_given(locals()))
 
     def search_vectors(
         self,
@@ -301,8 +300,7 @@ class Index:
         context: int = 0,
     ) -> list[list[Hit]]:
         """As `search`, for vectors (q, dim), which are brought to unit length. A vector has no words."""
-        options = _given(locals(), ("vectors", "k", "where"))
-        return self._state.search_vectors(vectors, k, where, **options)
+        return self._state.search(**_given(locals()))
 
     def rank_documents(
         self,
@@ -322,10 +320,7 @@ class Index:
         rerank: Rerank | None = None,
     ) -> list[list[tuple[str, float]]]:
         """The k best documents for each question, or vector, as (document id, score): its best chunk counts."""
-        options = _given(locals(), ("queries", "k", "vectors", "where", "instruction"))
-        if vectors is not None:
-            return self._state.rank_documents_by(vectors, k, where, **options)
-        return self._state.rank_documents(queries or (), k, instruction, where, **options)
+        return self._state.rank_documents(**_given(locals()))
 
     # -- what it holds --------------------------------------------------------------------------------------------
 
@@ -351,9 +346,9 @@ class Index:
         Raises:
             QueryError: the index has no such chunk or document.
         """
-        from ragidx.retriever.contents import chunk_of
+        from ragidx.retriever.contents import chunks
 
-        return [chunk_of(row) for row in self._state.rows(ids, doc_id=document)]
+        return chunks(self._state.store, ids, document)
 
     def documents(self, *, where: str | None = None, source: str | None = None) -> Iterator[Document]:
         """All documents, or those of which a chunk fulfils a condition, or of one source, in the order of the index."""
@@ -724,10 +719,10 @@ def _built(
     return build_vectors(vectors, index, **own, **options)
 
 
-def _given(values: Mapping[str, Any], own: Sequence[str]) -> Any:
-    """The options of a search among a member's arguments, those that say something."""
-    left_out = {"self", *own}
-    return {name: value for name, value in values.items() if name not in left_out and (value is not None)}
+def _given(values: Mapping[str, Any], own: Sequence[str] = ()) -> Any:
+    """The arguments of a member that say something, without its own."""
+    said = {name: value for name, value in values.items() if value is not None or name == "k"}
+    return {name: value for name, value in said.items() if name not in ("self", *own)}
 
 
 def _silent(stage: str, rows: int, done: int) -> None:

@@ -2,7 +2,7 @@
 
 store, and a condition -> Documents, counts, values, record batches; one batch at a time
 
-A document of a folder is put together of its chunks: what lies between them is white space, and is given as line ends,
+A document of a folder is put together of its chunks: what lies between them is white space; line ends take its place,
 so that offsets hold.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,9 +30,26 @@ _FIXED = ("chunk_id", "doc_id", "text", "heading", "start", "end", "line", "page
 _BLOCK = 256  # rows that are decoded at once
 
 
-def chunk_of(row: Row) -> Chunk:
-    """A row as the chunk that it is."""
-    return Chunk(row.doc_id, row.start, row.end, row.text, row.heading)
+def chunks(store: Store, ids: Sequence[str] | None = None, document: str | None = None) -> list[Chunk]:
+    """The chunks of `rows`."""
+    return [Chunk(row.doc_id, row.start, row.end, row.text, row.heading) for row in rows(store, ids, document)]
+
+
+def rows(store: Store, ids: Sequence[str] | None = None, document: str | None = None) -> list[Row]:
+    """Rows by the ids of their chunks, in the order asked for, or those of a document, in that of its text.
+
+    Raises:
+        QueryError: the index has no such chunk or document.
+    """
+    if (ids is None) == (document is None):
+        raise TypeError("give ids of chunks, or a document's id")
+    if document is not None:
+        of_document = _rows_named(store, "doc_id", [document])
+        _check_known("document", [document], {row.doc_id for row in of_document})
+        return sorted(of_document, key=lambda row: (row.start, row.end))
+    by_id = {row.chunk_id: row for row in _rows_named(store, "chunk_id", ids or ())}
+    _check_known("chunk", ids or (), by_id)
+    return [by_id[name] for name in ids or ()]
 
 
 def document_of(rows: Sequence[Row]) -> Document:
@@ -70,20 +87,14 @@ def documents_by_id(store: Store, ids: Sequence[str], *, missing: str = "error")
     Raises:
         QueryError: the index has no such document, and `missing` is `error`.
     """
-    if isinstance(ids, str):
-        raise TypeError("expected a list of ids, got one string")
     if missing not in ("error", "skip"):
         raise QueryError(f"missing={missing!r} is neither error nor skip", "give one of them", where="`missing`")
-    wanted = pa.array(list(dict.fromkeys(ids)), pa.large_string())
-    rows = [rows[true_places(pc.is_in(of.column(0), value_set=wanted))] for rows, of in store.batches(["doc_id"])]
-    held: dict[str, list[Row]] = {}
-    for row in store.rows(np.concatenate([np.zeros(0, np.int64), *rows])):
-        held.setdefault(row.doc_id, []).append(row)
-    absent = [name for name in ids if name not in held]
-    if absent and missing == "error":
-        more = f", and {len(absent) - 1:,} more" if len(absent) > 1 else ""
-        raise QueryError(f"the index has no document '{absent[0]}'{more}", "ids are those that queries show")
-    return [document_of(held[name]) for name in ids if name in held]
+    by_id: dict[str, list[Row]] = {}
+    for row in _rows_named(store, "doc_id", ids):
+        by_id.setdefault(row.doc_id, []).append(row)
+    if missing == "error":
+        _check_known("document", ids, by_id)
+    return [document_of(by_id[name]) for name in ids if name in by_id]
 
 
 def count(store: Store, where: str | None = None) -> int:
@@ -118,6 +129,27 @@ def batches(store: Store, columns: Sequence[str] | None = None, where: str | Non
             raise QueryError(fault.message, fault.hint, where="`columns`")
     allowed = None if where is None else matching_rows(store, parse_for(store, where))
     return _batches(store, asked, [known.get(name, VECTOR) for name in asked], allowed)
+
+
+def _rows_named(store: Store, column: str, names: Sequence[str]) -> list[Row]:
+    """The live rows that have one of these names in a column, in the order of the index."""
+    if isinstance(names, str):
+        raise TypeError("expected a list of ids, got one string")
+    wanted = pa.array(list(dict.fromkeys(names)), pa.large_string())
+    rows = [rows[true_places(pc.is_in(batch.column(0), value_set=wanted))] for rows, batch in store.batches([column])]
+    return store.rows(np.concatenate([np.zeros(0, np.int64), *rows]))
+
+
+def _check_known(what: str, names: Sequence[str], known: Collection[str]) -> None:
+    """Whether all names are known.
+
+    Raises:
+        QueryError: one is not.
+    """
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        more = f", and {len(unknown) - 1:,} more" if len(unknown) > 1 else ""
+        raise QueryError(f"the index has no {what} '{unknown[0]}'{more}", "ids are those that queries show")
 
 
 def _batches(store: Store, names: Sequence[str], stored: Sequence[str], allowed: Bools | None) -> Iterator[Any]:

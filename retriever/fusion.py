@@ -12,8 +12,9 @@ is in the index, or all cosines are equal, that part counts 0. RRF: Cormack, Cla
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -25,12 +26,7 @@ from ragidx.indexer.store.scores import cosines
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.topk import RERANKED
 from ragidx.indexer.widening import until_enough
-
-DENSE, LEXICAL, HYBRID = "dense", "lexical", "hybrid"
-MODES = (DENSE, LEXICAL, HYBRID)
-Z, RRF = "z", "rrf"
-FUSIONS = (Z, RRF)
-WEIGHT = 0.5
+from ragidx.retriever.options import RRF, SearchOptions
 
 RRF_CONSTANT = 60
 _LEAST_FOUND = 100  # candidates by cosine; more cost time and change nothing
@@ -48,102 +44,130 @@ class Scored(NamedTuple):
     bm25: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Fusion:
-    """How two scores become one.
-
-    Attributes:
-        kind: of `FUSIONS`.
-        weight: of the cosine, 0 to 1.
-    """
-
-    kind: str = Z
-    weight: float = WEIGHT
-
-
-@dataclass(frozen=True, slots=True)
-class Widths:
-    """How much of a vector is compared: the first numbers, and with how many the best are compared again."""
-
-    dim: int | None = None
-    rerank_dim: int | None = None
-
-
-def rank_dense(store: Store, queries: Floats, k: int, allowed: Bools | None, widths: Widths) -> list[list[Scored]]:
+def rank_dense(
+    store: Store, queries: Floats, k: int, allowed: Bools | None, options: SearchOptions
+) -> list[list[Scored]]:
     """The k best by cosine for each query (q, dim)."""
-    found = store.search(queries, k, allowed, dim=widths.dim, rerank_dim=widths.rerank_dim)
+    best = store.search(queries, k, allowed, dim=options.dim, rerank_dim=options.rerank_dim)
     return [
         [Scored(row, score, score, None) for row, score in zip(rows, scores.tolist(), strict=False)]
-        for rows, scores in zip(found.rows, found.scores, strict=True)
+        for rows, scores in zip(best.rows, best.scores, strict=True)
     ]
 
 
 def with_cosines(store: Store, ranked: Sequence[Scored], query: Floats) -> list[Scored]:
     """The same chunks, each with its cosine with a query (dim,)."""
-    found = cosines(store.vectors(np.array([one.row for one in ranked], np.int64)), query)
-    return [one._replace(dense=cosine) for one, cosine in zip(ranked, found.tolist(), strict=True)]
+    dense = cosines(store.vectors(np.array([one.row for one in ranked], np.int64)), query)
+    return [one._replace(dense=cosine) for one, cosine in zip(ranked, dense.tolist(), strict=True)]
 
 
 def rank_lexical(store: Store, questions: Sequence[str], k: int, allowed: Bools | None) -> Iterator[list[Scored]]:
     """The k best by BM25 for each question; fewer where fewer chunks have a word of it."""
     for question in questions:
-        scores = _bm25(store, question)
-        ranked = [] if scores is None else _best_words(store, scores, k, allowed)
-        yield [Scored(row, score, None, score) for row, score in ranked]
+        bm25 = _bm25(store, question)
+        if bm25 is None:
+            yield []
+        else:
+            best = _best_words(store, bm25, k, allowed)
+            yield [
+                Scored(row, score, None, score) for row, score in zip(best.tolist(), bm25[best].tolist(), strict=True)
+            ]
 
 
 def rank_hybrid(
-    store: Store,
-    queries: Floats,
-    questions: Sequence[str],
-    k: int,
-    allowed: Bools | None,
-    fusion: Fusion,
-    widths: Widths,
+    store: Store, queries: Floats, questions: Sequence[str], k: int, allowed: Bools | None, options: SearchOptions
 ) -> Iterator[list[Scored]]:
     """The k best by both for each query (q, dim) and its question."""
     if not store.n_rows:
-        yield from ([] for _ in questions)
-        return
-    ranking: type[_ByRank] | type[_ByZ] = _ByRank if fusion.kind == RRF else _ByZ
-    yield from ranking(store, k, allowed, fusion.weight, widths)(queries, questions)
+        return iter([[] for _ in questions])
+    return (_by_places if options.fusion == RRF else _by_z)(store, queries, questions, k, allowed, options)
+
+
+def _by_places(
+    store: Store, queries: Floats, questions: Sequence[str], k: int, allowed: Bools | None, options: SearchOptions
+) -> Iterator[list[Scored]]:
+    """By places in the two lists: the first hundred of each, or as many as hits are asked for."""
+    wide = max(_LEAST_FOUND, k)
+    by_cosine = rank_dense(store, queries, wide, allowed, options)
+    for query, question, dense in zip(queries, questions, by_cosine, strict=True):
+        bm25 = _bm25(store, question)
+        by_words = [] if bm25 is None else _best_words(store, bm25, wide, allowed).tolist()
+        fused: dict[int, float] = defaultdict(float)
+        for weight, ranked in ((options.weight, [one.row for one in dense]), (1 - options.weight, by_words)):
+            for place, row in enumerate(ranked, start=1):
+                fused[row] += weight / (RRF_CONSTANT + place)
+        rows, scores = np.array(list(fused), np.int64), np.array(list(fused.values()), np.float32)
+        best = _best(store, rows, scores, k)
+        yield _scored(rows[best], scores[best], _cosines(store, query, rows[best], options), bm25)
+
+
+def _by_z(
+    store: Store, queries: Floats, questions: Sequence[str], k: int, allowed: Bools | None, options: SearchOptions
+) -> Iterator[list[Scored]]:
+    """By z-scores.
+
+    The best by cosine are candidates, and all rows with a word of the question whose score could still be among the k
+    best if their cosine were that of the last candidate. So the k best of all rows are found where the cosines are
+    searched exactly, and as many real ones as the index finds where they are not.
+    """
+    wide = k if options.rerank_dim is None else max(RERANKED, 4 * k)
+    narrow = queries if options.dim is None else shortened(queries, options.dim)
+    count = max(_LEAST_FOUND, wide + _MARGIN)
+    products, near = store.nearest(narrow, count, allowed, options.dim)
+    spread = store.spread(narrow, options.dim)
+    for place, question in enumerate(questions):
+        bm25 = _bm25(store, question)
+        words = None if bm25 is None or store.lexical is None else store.lexical.spread(bm25)
+        line = _Line.of(options.weight, spread, place, words)
+        of_all = np.zeros(store.n_rows, np.float32) if bm25 is None else bm25
+        pool = _Pool(store, narrow[place], of_all, line, allowed, options.dim, wide)
+        last = pool.add_near(products[place], near[place])
+        pool.add_words(last)
+        pool.add_equal(last, count)
+        rows, scores, dense = pool.best(wide)
+        if options.rerank_dim is not None:
+            dense = _cosines(store, queries[place], rows, options)
+            scores = line(dense, pool.bm25[rows]).astype(np.float32)
+            best = _best(store, rows, scores, k)
+            rows, scores, dense = rows[best], scores[best], dense[best]
+        yield _scored(rows, scores, dense, bm25)
+
+
+def _scored(rows: Ints, scores: Floats, dense: Floats, bm25: Floats | None) -> list[Scored]:
+    """Chunks with their scores (n,), and BM25 of all rows; None: no word of the question is in the index."""
+    words = [None] * len(rows) if bm25 is None else bm25[rows].tolist()
+    return list(map(Scored, rows.tolist(), scores.tolist(), dense.tolist(), words))
 
 
 def _bm25(store: Store, question: str) -> Floats | None:
     return None if store.lexical is None else store.lexical.scores(question)
 
 
-def _best_words(store: Store, scores: Floats, k: int, allowed: Bools | None) -> list[tuple[int, float]]:
+def _cosines(store: Store, query: Floats, rows: Ints, options: SearchOptions) -> Floats:
+    """As the search compares: the stored vectors, or their first numbers as they are stored, or compared again."""
+    again = options.rerank_dim
+    vectors = store.vectors(rows, options.dim if again is None else None)
+    width = again or options.dim
+    if again is not None:
+        vectors = shortened(vectors, again)
+    return cosines(vectors, query if width is None else shortened(query[None], width)[0])
+
+
+def _best_words(store: Store, bm25: Floats, k: int, allowed: Bools | None) -> Ints:
     """The k best rows by BM25, those with a word alone."""
-    rows = np.flatnonzero(scores if allowed is None else np.where(allowed, scores, 0))
-    rows = rows[_best_of(scores[rows], k)]
-    best = rows[store.by_chunk_id(scores[rows], rows)[:k]]
-    return list(zip(best.tolist(), scores[best].tolist(), strict=True))
+    rows = np.flatnonzero(bm25 if allowed is None else np.where(allowed, bm25, 0))
+    return rows[_best(store, rows, bm25[rows], k)]
 
 
-def _best_of(values: Floats, k: int) -> Ints:
-    """The positions of the k best values, and of all that equal the last of them."""
-    return np.flatnonzero(values >= _kth(values, k))
+def _best(store: Store, rows: Ints, scores: Floats, k: int) -> Ints:
+    """The positions of the k best rows, equal ones by chunk id."""
+    candidates = np.flatnonzero(scores >= _kth(scores, k))
+    return candidates[store.by_chunk_id(scores[candidates], rows[candidates])[:k]]
 
 
 def _kth(values: Floats | Doubles, k: int) -> float:
     """The k-th best value; -inf where there are fewer."""
     return float(np.partition(values, len(values) - k)[len(values) - k]) if len(values) >= k else -np.inf
-
-
-class _Pool:
-    """Candidates of one question: row, cosine and BM25 of each, (n,)."""
-
-    def __init__(self) -> None:
-        self.rows, self.dense, self.bm25 = np.zeros(0, np.int64), np.zeros(0, np.float32), np.zeros(0, np.float32)
-
-    def add(self, rows: Ints, dense: Floats, bm25: Floats) -> None:
-        self.rows, self.dense = np.concatenate([self.rows, rows]), np.concatenate([self.dense, dense])
-        self.bm25 = np.concatenate([self.bm25, bm25])
-
-    def without(self, rows: Ints) -> Ints:
-        """Those of some rows that are no candidates yet."""
-        return rows[~np.isin(rows, self.rows)]
 
 
 @dataclass(frozen=True)
@@ -175,138 +199,89 @@ class _Line:
         return np.asarray(self.a * np.asarray(dense, np.float64) + (self.b * bm25.astype(np.float64) + self.c))
 
 
-class _ByZ:
-    """Hybrid search by z-scores.
+@dataclass
+class _Pool:
+    """The candidates of one question, with what their scores are made of.
 
-    The best by cosine are candidates, and all rows with a word of the question whose score could still be among the k
-    best if their cosine were that of the last candidate. So the k best of all rows are found where the cosines are
-    searched exactly, and as many real ones as the index finds where they are not.
+    Attributes:
+        store: the index.
+        query: (width,), as wide as rows are compared.
+        bm25: (rows,), of all rows of the index.
+        line: the score.
+        allowed: (rows,), which may be found; None: all.
+        dim: the width; None: the whole vectors.
+        wide: how many of the best are wanted.
+        rows, dense: the candidates and their cosines, (n,).
     """
 
-    def __init__(self, store: Store, k: int, allowed: Bools | None, weight: float, widths: Widths) -> None:
-        self._store, self._k, self._allowed, self._weight, self._widths = store, k, allowed, weight, widths
-        self._wide = k if widths.rerank_dim is None else max(RERANKED, 4 * k)
+    store: Store
+    query: Floats
+    bm25: Floats
+    line: _Line
+    allowed: Bools | None
+    dim: int | None
+    wide: int
+    rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    dense: Floats = field(default_factory=lambda: np.zeros(0, np.float32))
 
-    def __call__(self, queries: Floats, questions: Sequence[str]) -> Iterator[list[Scored]]:
-        dim, lexical = self._widths.dim, self._store.lexical
-        asked = queries if dim is None else shortened(queries, dim)
-        count = max(_LEAST_FOUND, self._wide + _MARGIN)
-        found = self._store.nearest(asked, count, self._allowed, dim)
-        spread = self._store.spread(asked, dim)
-        for place, question in enumerate(questions):
-            scores = _bm25(self._store, question)
-            words = None if scores is None or lexical is None else lexical.spread(scores)
-            line, pool = _Line.of(self._weight, spread, place, words), _Pool()
-            last = self._add_found(pool, asked[place], found[0][place], found[1][place], scores)
-            if scores is not None:
-                self._add_words(pool, asked[place], scores, line, last)
-            self._add_equal(pool, asked[place], scores, line, last, count)
-            yield self._best(pool, line, queries[place], knows_words=words is not None)
-
-    def _add_found(self, pool: _Pool, query: Floats, products: Floats, found: Ints, scores: Floats | None) -> float:
-        """Candidates by cosine; gives the cosine of the last, 1 where there is none."""
-        count = int(np.count_nonzero(found >= 0))
-        rows = pool.without(found[:count])
-        words = np.zeros(len(rows), np.float32) if scores is None else scores[rows]
-        pool.add(rows, self._cosines(query, rows), words)
+    def add_near(self, products: Floats, rows: Ints) -> float:
+        """Take in the nearest rows; gives the cosine of the last, 1 where there is none."""
+        count = int(np.count_nonzero(rows >= 0))
+        self._add(rows[:count])
         return float(products[count - 1]) if count else 1.0
 
-    def _add_equal(
-        self, pool: _Pool, query: Floats, scores: Floats | None, line: _Line, last: float, count: int
-    ) -> None:
+    def add_words(self, last: float) -> None:
+        """Take in rows with a word of the question whose score may be among the best, the most likely first.
+
+        Args:
+            last: no row beyond the candidates has a larger cosine.
+        """
+        last = min(1.0, last + _SLACK)
+        rows = np.flatnonzero(self.bm25 >= self.line.least_bm25(last, self._least()))
+        if self.allowed is not None:
+            rows = rows[self.allowed[rows]]
+        bounds = self.line(last, self.bm25[rows])
+        order = np.argsort(-bounds, kind="stable")
+        rows, bounds = rows[order], bounds[order]
+        start, step = 0, _STEP
+        while start < len(rows) and bounds[start] >= self._least():
+            self._add(rows[start : start + step])
+            start, step = start + step, 2 * step
+
+    def add_equal(self, last: float, count: int) -> None:
         """More candidates by cosine, as long as one without a word of the question could be as good as the last hit.
 
         That is so only where many rows have the same score: then their ids decide, and all of them are needed.
+
+        Args:
+            last: the cosine of the last of the nearest.
+            count: how many of these were asked for.
         """
         none = np.zeros(1, np.float32)
 
         def ask(_: list[int], wide: int) -> list[float]:
-            products, found = self._store.nearest(query[None], wide, self._allowed, self._widths.dim)
-            return [self._add_found(pool, query, products[0], found[0], scores)]
+            products, rows = self.store.nearest(self.query[None], wide, self.allowed, self.dim)
+            return [self.add_near(products[0], rows[0])]
 
         def lacks(last: float, wide: int) -> bool:
-            return wide < self._store.n_rows and line(min(1.0, last + _SLACK), none)[0] >= self._least(pool, line)
+            return wide < self.store.n_rows and self.line(min(1.0, last + _SLACK), none)[0] >= self._least()
 
         until_enough([last], count, ask, lacks)
 
-    def _add_words(self, pool: _Pool, query: Floats, bm25: Floats, line: _Line, last: float) -> None:
-        """Rows with a word of the question whose score may be among the best, the most likely first."""
-        least, last = self._least(pool, line), min(1.0, last + _SLACK)
-        rows = np.flatnonzero(bm25 >= line.least_bm25(last, least))
-        if self._allowed is not None:
-            rows = rows[self._allowed[rows]]
-        rows = pool.without(rows)
-        bounds = line(last, bm25[rows])
-        kept = np.flatnonzero(bounds >= least)
-        kept = kept[np.argsort(-bounds[kept], kind="stable")]
-        start, step = 0, _STEP
-        while start < len(kept) and bounds[kept[start]] >= self._least(pool, line):
-            chosen = rows[kept[start : start + step]]
-            pool.add(chosen, self._cosines(query, chosen), bm25[chosen])
-            start, step = start + step, 2 * step
+    def best(self, k: int) -> tuple[Ints, Floats, Floats]:
+        """The k best rows, their scores and cosines."""
+        scores = self._scores().astype(np.float32)
+        best = _best(self.store, self.rows, scores, k)
+        return self.rows[best], scores[best], self.dense[best]
 
-    def _cosines(self, query: Floats, rows: Ints) -> Floats:
-        """Of a query as wide as the rows are compared."""
-        return cosines(self._store.vectors(rows, self._widths.dim), query)
+    def _add(self, rows: Ints) -> None:
+        new = rows[~np.isin(rows, self.rows)]
+        dense = cosines(self.store.vectors(new, self.dim), self.query)
+        self.rows, self.dense = np.concatenate([self.rows, new]), np.concatenate([self.dense, dense])
 
-    def _least(self, pool: _Pool, line: _Line) -> float:
+    def _scores(self) -> Doubles:
+        return self.line(self.dense, self.bm25[self.rows])
+
+    def _least(self) -> float:
         """The score of the last of the best so far."""
-        return _kth(line(pool.dense, pool.bm25), self._wide)
-
-    def _best(self, pool: _Pool, line: _Line, query: Floats, *, knows_words: bool) -> list[Scored]:
-        rows, dense, bm25 = pool.rows, pool.dense, pool.bm25
-        ranked = self._ranked(rows, line(dense, bm25), self._wide)
-        again = self._widths.rerank_dim
-        if again is not None:
-            rows, bm25 = rows[ranked], bm25[ranked]
-            dense = cosines(shortened(self._store.vectors(rows), again), shortened(query[None], again)[0])
-            ranked = self._ranked(rows, line(dense, bm25), self._k)
-        best = zip(
-            *(part[ranked].tolist() for part in (rows, line(dense, bm25).astype(np.float32), dense, bm25)), strict=True
-        )
-        return [Scored(row, score, cosine, words if knows_words else None) for row, score, cosine, words in best]
-
-    def _ranked(self, rows: Ints, fused: Doubles, k: int) -> Ints:
-        """The positions of the k best, equal ones by chunk id."""
-        values = fused.astype(np.float32)
-        kept = _best_of(values, k)
-        return kept[self._store.by_chunk_id(values[kept], rows[kept])[:k]]
-
-
-class _ByRank:
-    """Hybrid search by places in the two lists: the first hundred of each, or as many as hits are asked for."""
-
-    def __init__(self, store: Store, k: int, allowed: Bools | None, weight: float, widths: Widths) -> None:
-        self._store, self._k, self._allowed, self._weight, self._widths = store, k, allowed, weight, widths
-
-    def __call__(self, queries: Floats, questions: Sequence[str]) -> Iterator[list[Scored]]:
-        wide = max(_LEAST_FOUND, self._k)
-        by_cosine = rank_dense(self._store, queries, wide, self._allowed, self._widths)
-        for query, question, dense in zip(queries, questions, by_cosine, strict=True):
-            scores = _bm25(self._store, question)
-            words = [] if scores is None else _best_words(self._store, scores, wide, self._allowed)
-            fused = dict.fromkeys([one.row for one in dense] + [row for row, _ in words], 0.0)
-            for place, one in enumerate(dense, start=1):
-                fused[one.row] += self._weight / (RRF_CONSTANT + place)
-            for place, (row, _) in enumerate(words, start=1):
-                fused[row] += (1 - self._weight) / (RRF_CONSTANT + place)
-            rows, values = np.array(list(fused), np.int64), np.array(list(fused.values()), np.float32)
-            known = {one.row: one.score for one in dense}
-            yield [
-                Scored(
-                    row := int(rows[place]),
-                    float(values[place]),
-                    known[row] if row in known else self._cosine(query, row),
-                    None if scores is None else float(scores[row]),
-                )
-                for place in self._store.by_chunk_id(values, rows)[: self._k]
-            ]
-
-    def _cosine(self, query: Floats, row: int) -> float:
-        """As the search compares: the stored vector, or its first numbers as they are stored, or compared again."""
-        dim, again = self._widths.dim, self._widths.rerank_dim
-        vectors = self._store.vectors(np.array([row]), dim if again is None else None)
-        if again is not None:
-            vectors = shortened(vectors, again)
-        width = again or dim
-        return float(cosines(vectors, query if width is None else shortened(query[None], width)[0])[0])
+        return _kth(self._scores(), self.wide)

@@ -6,22 +6,15 @@ into a mask of those chunks: then no search has to go through all others to find
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from ragidx.corpora.errors import QueryError
 from ragidx.indexer.arrays import Bools, Floats
-from ragidx.indexer.normalize import cut_rows, l2_normalize
 from ragidx.indexer.store.store import Store
-from ragidx.retriever.fusion import DENSE, HYBRID, LEXICAL, Scored, rank_dense, rank_hybrid, rank_lexical, with_cosines
-from ragidx.retriever.options import SearchOptions
-
-Rank = Callable[[Sequence[int], int], list[list[Scored]]]
-"""The k best for some of the queries, by their numbers."""
+from ragidx.retriever.fusion import Scored, rank_dense, rank_hybrid, rank_lexical, with_cosines
+from ragidx.retriever.options import DENSE, HYBRID, LEXICAL, SearchOptions
 
 _FEW = 100  # chunks: a smallest cosine that fewer reach becomes a mask
 
@@ -32,7 +25,7 @@ class Queries:
 
     Attributes:
         vectors: (q, dim) of length 1; None: nothing is compared by cosine.
-        texts: q questions; None: they are not in words.
+        texts: q questions; None: only vectors are asked.
     """
 
     vectors: Floats | None = None
@@ -49,46 +42,6 @@ class Queries:
         )
 
 
-def unit_queries(
-    vectors: ArrayLike, dim: int, input_dim: int | None, *, index: str | Path, file: str | Path = ""
-) -> NDArray[np.float32]:
-    """(q, dim) of length 1: what the rows of an index are compared with.
-
-    Args:
-        vectors: (q, dim) numbers, or (q, input_dim): cut as the rows were.
-        dim: width of the index.
-        input_dim: what its vectors were cut from; None: they were not.
-        index: its folder, for messages.
-        file: that holds the vectors, for messages; "": in none.
-
-    Raises:
-        ValueError: no matrix of numbers of at most 64 bits, or a part of it is masked.
-        QueryError: the width is another, or a vector is zero or not finite in any number that was given.
-    """
-    if np.ma.is_masked(vectors):
-        raise ValueError("some of the query vectors are masked: leave them out, or fill them")
-    matrix = np.asarray(vectors)
-    if matrix.ndim != 2 or matrix.dtype.kind not in "fiu" or matrix.dtype.itemsize > 8:
-        raise ValueError(f"query vectors have the shape {matrix.shape} and hold {matrix.dtype}, not (q, {dim})")
-    width = matrix.shape[1]
-    if width not in (dim, input_dim):
-        before = "" if input_dim is None else f", and had {input_dim:,} before they were cut"
-        raise QueryError(
-            f"the query's vector has {width:,} numbers, those of the index have {dim:,}{before}",
-            "make it as the vectors of the index were made",
-            where=str(file or index),
-        )
-    unit = cut_rows(l2_normalize(matrix), dim)
-    for row, reason in unit.faults:
-        place = f"query {row + 1:,}" if len(matrix) > 1 else ""
-        raise QueryError(
-            reason.replace("the vector", "the query's vector"),
-            "give another vector",
-            where=": ".join(filter(None, [str(file), place])),
-        )
-    return unit.vectors
-
-
 def needs_vectors(options: SearchOptions) -> bool:
     """Whether a question has to be encoded."""
     return options.mode != LEXICAL or options.min_score is not None
@@ -99,16 +52,11 @@ def is_too_far(scored: Scored, options: SearchOptions) -> bool:
     return options.min_score is not None and scored.dense is not None and scored.dense < options.min_score
 
 
-def is_too_low(scored: Scored, options: SearchOptions) -> bool:
-    """Whether a chunk has a smaller score than a hit may have."""
-    return is_too_far(scored, options) or is_last(scored, options)
-
-
 def is_last(scored: Scored, options: SearchOptions) -> bool:
     """Whether no chunk from this one on can be a hit, for scores fall."""
     if options.min_z is not None and scored.score < options.min_z:
         return True
-    return options.mode == DENSE and options.min_score is not None and scored.score < options.min_score
+    return options.mode == DENSE and is_too_far(scored, options)
 
 
 def rank(store: Store, queries: Queries, k: int, allowed: Bools | None, options: SearchOptions) -> list[list[Scored]]:
@@ -121,20 +69,19 @@ def rank(store: Store, queries: Queries, k: int, allowed: Bools | None, options:
         allowed: (rows,) which may be found; None: all.
         options: of the search.
     """
-    if options.mode == DENSE or options.min_score is None or queries.vectors is None:
+    if options.mode == DENSE or options.min_score is None:
         return _ranked(store, queries, k, allowed, options)
-    found = []
+    ranked = []
     for number in range(len(queries)):
-        one = queries.of([number])
-        found += _ranked(store, one, k, _near(store, one, allowed, options), options)
-    return found
+        query = queries.of([number])
+        ranked += _ranked(store, query, k, _near(store, query, allowed, options), options)
+    return ranked
 
 
 def _near(store: Store, query: Queries, allowed: Bools | None, options: SearchOptions) -> Bools | None:
     """What is allowed without chunks below the smallest cosine, where few are above it."""
     assert query.vectors is not None
-    assert options.min_score is not None
-    (best,) = rank_dense(store, query.vectors, _FEW, allowed, options.widths)
+    (best,) = rank_dense(store, query.vectors, _FEW, allowed, options)
     if len(best) == _FEW and not is_too_far(best[-1], options):
         return allowed
     near = np.zeros(store.n_rows, np.bool_)
@@ -145,13 +92,13 @@ def _near(store: Store, query: Queries, allowed: Bools | None, options: SearchOp
 def _ranked(
     store: Store, queries: Queries, k: int, allowed: Bools | None, options: SearchOptions
 ) -> list[list[Scored]]:
+    vectors, texts = queries.vectors, queries.texts or ()
     if options.mode == LEXICAL:
-        found = list(rank_lexical(store, queries.texts or (), k, allowed))
-        if queries.vectors is None:
-            return found
-        return [with_cosines(store, one, query) for one, query in zip(found, queries.vectors, strict=True)]
-    assert queries.vectors is not None
+        ranked = list(rank_lexical(store, texts, k, allowed))
+        if vectors is None:
+            return ranked
+        return [with_cosines(store, of_query, query) for of_query, query in zip(ranked, vectors, strict=True)]
+    assert vectors is not None
     if options.mode == HYBRID:
-        texts = queries.texts or ()
-        return list(rank_hybrid(store, queries.vectors, texts, k, allowed, options.fusion, options.widths))
-    return rank_dense(store, queries.vectors, k, allowed, options.widths)
+        return list(rank_hybrid(store, vectors, texts, k, allowed, options))
+    return rank_dense(store, vectors, k, allowed, options)

@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -30,7 +30,6 @@ from ragidx.indexer.prompts.tokenizer import load_tokenizer
 from ragidx.retriever.hit import RerankWarning
 
 AUTO, CROSS_ENCODER, LIKELIHOOD = "auto", "cross-encoder", "likelihood"
-TOP = 20
 
 _BATCH = 8  # passages that go through the model at once
 _BORDER = 2  # tokens more that are cut, since those at a border may be others
@@ -38,24 +37,14 @@ _SLOT = re.compile(r"\{(query|document|instruction)\}")
 _LEAST_MASS = 0.1  # of the probabilities of yes and no together
 
 
-class Reranker(Protocol):
-    """A model that scores passages for a question."""
-
-    device: str
-
-    def score(self, query: str, passages: Sequence[str]) -> Floats:
-        """(n,) higher is better."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """An entry of rerankers.toml."""
 
     method: str
-    families: tuple[str, ...]
+    families: Sequence[str]
     instruction: str
-    prompt: tuple[str, ...]
+    prompt: Sequence[str]
     yes: str
     no: str
 
@@ -65,20 +54,12 @@ def reranker_methods() -> list[str]:
     return [AUTO, CROSS_ENCODER, *_prompts()]
 
 
-def load_reranker(
-    model: str,
-    *,
-    method: str = AUTO,
-    instruction: str | None = None,
-    device: str = "auto",
-    dtype: str = "auto",
-) -> Reranker:
+def load_reranker(model: str, *, method: str = AUTO, device: str = "auto", dtype: str = "auto") -> Reranker:
     """A reranker.
 
     Args:
         model: a folder or a hub id: a cross-encoder that sentence-transformers loads, or a decoder.
         method: `cross-encoder`, or the name of a prompt in rerankers.toml; `auto`: by the model.
-        instruction: the task, for prompts that have a place for it; None: the prompt's own.
         device: as in `load_encoder`.
         dtype: float32, bfloat16 or float16; `auto` is float32 on a CPU, and bfloat16 elsewhere.
 
@@ -105,7 +86,7 @@ def load_reranker(
         raise ModelError(f"'{model}' is a decoder, no cross-encoder", "give another method", where="`rerank_method`")
     name = next((n for n, p in _prompts().items() if files.family in p.families), LIKELIHOOD)
     prompt = _prompts()[name if method == AUTO else method]
-    return DecoderReranker(files, prompt, instruction, place, _dtype(dtype, place))
+    return DecoderReranker(files, prompt, place, _dtype(dtype, place))
 
 
 class CrossEncoderReranker:
@@ -118,7 +99,6 @@ class CrossEncoderReranker:
         from ragidx.indexer.encoders.backbone import silence_transformers
 
         silence_transformers()
-        self.device = device
         with _loading(files, "a cross-encoder"):
             self._model = CrossEncoder(
                 str(files.folder),
@@ -148,7 +128,7 @@ class CrossEncoderReranker:
 class DecoderReranker:
     """A decoder with a prompt."""
 
-    def __init__(self, files: ModelFiles, prompt: Prompt, instruction: str | None, device: str, dtype: str) -> None:
+    def __init__(self, files: ModelFiles, prompt: Prompt, device: str, dtype: str) -> None:
         import torch
         from transformers import AutoModelForCausalLM
 
@@ -171,7 +151,6 @@ class DecoderReranker:
             )
         self._model = model.to(device).eval().requires_grad_(False)
         self._prompt, self._files, self._tokenizer = prompt, files, load_tokenizer(files)
-        self._instruction = prompt.instruction if instruction is None else instruction
         limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self._limit = int(limit) if limit else 1 << 20
         if prompt.method == "yes-no":
@@ -216,7 +195,7 @@ class DecoderReranker:
 
     def _parts(self, query: str, passage: str) -> list[list[int]]:
         """Ids of each part of the prompt, those that the tokenizer puts before every text first."""
-        values = {"query": query, "document": passage, "instruction": self._instruction}
+        values = {"query": query, "document": passage, "instruction": self._prompt.instruction}
         found = [list(self._tokenizer.prefix)]
         for part in self._prompt.prompt:
             filled = _SLOT.sub(lambda slot: values[slot[1]], part)
@@ -257,8 +236,8 @@ class DecoderReranker:
                 stacklevel=2,
             )
         yes, no = self._answers
-        found: list[float] = (logits[:, yes] - logits[:, no]).tolist()
-        return found
+        differences: list[float] = (logits[:, yes] - logits[:, no]).tolist()
+        return differences
 
     def _likelihood(self, rows: Sequence[tuple[list[int], int]]) -> list[float]:
         """The mean log-probability of the tokens of the last part."""
@@ -273,6 +252,10 @@ class DecoderReranker:
                 chosen = ids[number, len(row) - count : len(row)]
                 found.append(float(logits.log_softmax(-1).gather(-1, chosen[:, None]).mean()))
         return found
+
+
+Reranker: TypeAlias = CrossEncoderReranker | DecoderReranker
+"""`score` gives (n,), higher is better, for a question and n passages."""
 
 
 def check_scores(scores: Floats, model: str) -> None:
@@ -340,14 +323,4 @@ def _dtype(dtype: str, device: str) -> str:
 @functools.cache
 def _prompts() -> dict[str, Prompt]:
     data = resources.files(__package__ or "").joinpath("rerankers.toml").read_text("utf-8")
-    return {
-        name: Prompt(
-            entry["method"],
-            tuple(entry["families"]),
-            entry["instruction"],
-            tuple(entry["prompt"]),
-            entry["yes"],
-            entry["no"],
-        )
-        for name, entry in tomllib.loads(data).items()
-    }
+    return {name: Prompt(**entry) for name, entry in tomllib.loads(data).items()}

@@ -14,24 +14,22 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
 from ragidx.corpora.errors import QueryError, lone_surrogate
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.generations import committed
-from ragidx.indexer.store.rows import Row, places_of, true_places
 from ragidx.indexer.store.store import Store
 from ragidx.retriever.hit import Hit
 from ragidx.retriever.models import HERE, ModelPlace, encoder_for, files_for, model_of, shared, stored_filter
-from ragidx.retriever.options import ONE_A_DOCUMENT, SearchKeywords, SearchOptions, TrecKeywords, search_options
-from ragidx.retriever.ranking import Queries, Rank, needs_vectors, rank, unit_queries
+from ragidx.retriever.options import SearchOptions, search_options
+from ragidx.retriever.query_vectors import unit_queries
+from ragidx.retriever.ranking import Queries, needs_vectors
 from ragidx.retriever.shaping import shaped_hits
 
 if TYPE_CHECKING:
@@ -76,15 +74,10 @@ class Searcher:
             return before
         store = Store.open(path, None if before is None else before.store)
         store.move(place.device)
-        found = cls(store, place)
+        opened = cls(store, place)
         if before is not None:
-            found._inherit(before)
-        return found
-
-    @property
-    def dim(self) -> int:
-        """Dimensions of the vectors."""
-        return self.store.manifest.dim
+            opened._inherit(before)
+        return opened
 
     @property
     def schema(self) -> dict[str, str]:
@@ -93,57 +86,58 @@ class Searcher:
 
         return schema_of(self.store)
 
-    def __len__(self) -> int:
-        """How many chunks there are."""
-        return self.store.manifest.n_chunks
-
-    # -- questions ------------------------------------------------------------------------------------------------
-
     def search(
         self,
-        queries: Sequence[str],
-        k: int = 10,
+        queries: Sequence[str] | None = None,
+        *,
+        vectors: ArrayLike | None = None,
         instruction: str | None = None,
-        where: str | None = None,
-        **options: Unpack[SearchKeywords],
+        **options: Any,
     ) -> list[list[Hit]]:
-        """The k best chunks for each question, best first; fewer only if the index, or the options, leave no more.
+        """The k best chunks for each query, best first; fewer only if the index, or the options, leave no more.
 
         Args:
-            queries: questions; they are text, and no query language: quotes, `+`, `-` and `field:value` mean nothing.
-            k: 1 or more.
-            instruction: the task sentence put before it for the model; None: the index's own; empty: none.
-            where: a condition on metadata, such as `subject == "history" and year >= 1900`.
-            options: `SearchKeywords`: mode (by default hybrid where the index has a lexical part), weight, fusion, dim,
-                rerank_dim, min_score, min_z, per_document, fold, mmr, context, rerank.
+            queries: questions.
+            vectors: (q, dim) numbers in place of questions; brought to length 1. Of an index of precomputed vectors
+                that was shrunk, also (q, as many as they had before): cut to the first `dim`.
+            instruction: the task sentence put before a question for the model; None: the index's own; empty: none.
+            options: of `search_options`.
 
         Raises:
-            QueryError: a question is empty, an option is out of range, or the condition is wrong.
+            QueryError: a question is empty, a vector is zero, not finite or of another width, an option is out of
+                range, or the condition is wrong.
             ModelError: the index's model is not here, or is another.
             SpecError: the lexical part was made with another version of the stemmers.
         """
-        return self._reranked_hits(queries, instruction, self.options(k, where, **options))
+        checked = self.options(in_words=vectors is None, **options)
+        if vectors is not None:
+            precomputed = self.spec.precomputed
+            input_dim = None if precomputed is None else precomputed.input_dim
+            unit = unit_queries(vectors, self.store.manifest.dim, input_dim, index=self.store.path)
+            return shaped_hits(self.store, Queries(unit), checked)
+        texts = () if queries is None else queries
+        _check_questions(texts)
+        encoded = self.encode(texts, instruction) if needs_vectors(checked) else None
+        return self._reranked(Queries(encoded, texts), checked)
 
-    def rank_documents(
-        self,
-        queries: Sequence[str],
-        k: int = 10,
-        instruction: str | None = None,
-        where: str | None = None,
-        **options: Unpack[TrecKeywords],
-    ) -> list[list[tuple[str, float]]]:
-        """The k best documents for each question as (document id, score): a document's best chunk counts."""
-        asked = dataclasses.replace(self.options(k, where, **options), shape=ONE_A_DOCUMENT)
-        return ranked_documents(self._reranked_hits(queries, instruction, asked))
+    def rank_documents(self, queries: Sequence[str] | None = None, **options: Any) -> list[list[tuple[str, float]]]:
+        """The k best documents for each query as (document id, score): a document counts by its best chunk.
 
-    def options(self, k: int = 10, where: str | None = None, **options: Unpack[SearchKeywords]) -> SearchOptions:
+        Args:
+            queries: questions.
+            options: as for `search`, but of what becomes of the hits: equal texts of two documents are both there.
+        """
+        answers = self.search(queries, per_document=1, fold=False, **options)
+        return [[(hit.doc_id, hit.score) for hit in hits] for hits in answers]
+
+    def options(self, *, in_words: bool = True, **options: Any) -> SearchOptions:
         """The options of a search in this index, with its defaults: which mode a question is answered in, for example.
 
         Raises:
             QueryError: as `search`.
         """
         encodes = self.spec.encoder is not None
-        return search_options(self.store, k, where, in_words=True, encodes=encodes, **options)
+        return search_options(self.store, in_words=in_words, encodes=encodes, **options)
 
     def encode(self, queries: Sequence[str], instruction: str | None = None) -> NDArray[np.float32]:
         """(q, dim) float32 of unit length: questions as the index wants them.
@@ -190,136 +184,49 @@ class Searcher:
             )
         return self._rerankers[model, method]
 
-    # -- vectors --------------------------------------------------------------------------------------------------
-
-    def search_vectors(
-        self, vectors: ArrayLike, k: int = 10, where: str | None = None, **options: Unpack[SearchKeywords]
-    ) -> list[list[Hit]]:
-        """The k best chunks for each query, best first; fewer only if the index, or the options, leave no more.
-
-        Args:
-            vectors: (q, dim) numbers; brought to length 1. Of an index of precomputed vectors that was shrunk, also
-                (q, as many as were given): cut to the first `dim`.
-            k: 1 or more.
-            where: a condition on metadata, such as `subject == "history" and year >= 1900`.
-            options: `SearchKeywords`: dim, rerank_dim, min_score, per_document, fold, mmr, context. A vector has no
-                words, so the search is dense.
-
-        Raises:
-            QueryError: a vector is zero, not finite or of another width, an option is out of range, or the condition is
-                wrong.
-        """
-        return self.hits(Queries(vectors=self._unit(vectors)), search_options(self.store, k, where, **options))
-
-    def hits(self, queries: Queries, options: SearchOptions) -> list[list[Hit]]:
-        """The hits for queries as the options need them, and options made for this index."""
-        return shaped_hits(self.store, self._rank(queries, options), len(queries), options)
-
-    def rank_documents_by(
-        self, vectors: ArrayLike, k: int = 10, where: str | None = None, **options: Unpack[SearchKeywords]
-    ) -> list[list[tuple[str, float]]]:
-        """As `rank_documents`, by vectors (q, dim)."""
-        asked = dataclasses.replace(search_options(self.store, k, where, **options), shape=ONE_A_DOCUMENT)
-        return ranked_documents(self.hits(Queries(vectors=self._unit(vectors)), asked))
-
-    # -- what the index holds -------------------------------------------------------------------------------------
-
-    def rows(self, chunk_ids: Sequence[str] | None = None, *, doc_id: str | None = None) -> list[Row]:
-        """What the index holds of some chunks, in the order asked for, or of a document, in that of its text.
-
-        Args:
-            chunk_ids: ids of chunks.
-            doc_id: the id of a document, in place of them.
-
-        Raises:
-            QueryError: the index has no such chunk or document.
-        """
-        if (chunk_ids is None) == (doc_id is None):
-            raise TypeError("rows takes chunk ids or a document's id, one of the two")
-        if doc_id is not None:
-            rows = self.store.rows([row for row, _ in self._named("doc_id", [doc_id])])
-            if not rows:
-                raise QueryError(f"the index has no document '{doc_id}'", "ids are those that queries show")
-            return sorted(rows, key=lambda row: (row.start, row.end))
-        if chunk_ids is None or isinstance(chunk_ids, str):
-            raise TypeError("expected a list of chunk ids, got one string")
-        found = {name: row for row, name in self._named("chunk_id", chunk_ids)}
-        missing = [name for name in chunk_ids if name not in found]
-        if missing:
-            more = f", and {len(missing) - 1:,} more" if len(missing) > 1 else ""
-            raise QueryError(f"the index has no chunk '{missing[0]}'{more}", "ids are those that queries show")
-        return self.store.rows([found[name] for name in chunk_ids])
-
     def _inherit(self, before: Searcher) -> None:
         """Take over the models of the state before that are the same."""
         self._rerankers = before._rerankers
         if "encoder" in vars(before) and model_of(before.store, before.spec) == model_of(self.store, self.spec):
             self.model_files, self.encoder = before.model_files, before.encoder
 
-    def _reranked_hits(
-        self, queries: Sequence[str], instruction: str | None, options: SearchOptions
-    ) -> list[list[Hit]]:
+    def _reranked(self, queries: Queries, options: SearchOptions) -> list[list[Hit]]:
         """The hits, read again by the reranker where one is asked for."""
-        asked = self._queries(queries, instruction, options)
         if options.rerank is None:
-            return self.hits(asked, options)
+            return shaped_hits(self.store, queries, options)
         from ragidx.retriever.rerank import check_scores
 
-        reranker = self.reranker(options.rerank.model, options.rerank.method)
-        found = []
-        for query, hits in zip(
-            queries, self.hits(asked, dataclasses.replace(options, k=options.rerank.top)), strict=True
-        ):
+        model = options.rerank.model
+        reranker = self.reranker(model, options.rerank.method)
+        answers = shaped_hits(self.store, queries, dataclasses.replace(options, k=options.rerank.top))
+        reranked = []
+        for query, hits in zip(queries.texts or (), answers, strict=True):
             scores = reranker.score(query, [hit.text for hit in hits]) if hits else np.zeros(0, np.float32)
-            check_scores(scores, options.rerank.model)
+            check_scores(scores, model)
             order = np.argsort(-scores, kind="stable")[: options.k].tolist()
-            found.append(
+            reranked.append(
                 [
                     dataclasses.replace(hits[number], rank=rank, score=float(scores[number]))
                     for rank, number in enumerate(order, start=1)
                 ]
             )
-        return found
-
-    def _queries(self, queries: Sequence[str], instruction: str | None, options: SearchOptions) -> Queries:
-        """What the search needs of questions; what is wrong with one is reported before a model is loaded for it."""
-        if isinstance(queries, str):
-            raise TypeError("expected a list of queries, got one string")
-        for number, query in enumerate(queries, start=1):
-            place = f"query {number}" if len(queries) > 1 else ""
-            if not isinstance(query, str):
-                raise TypeError(f"a query is a str, got {query!r}")
-            if not query.strip():
-                raise QueryError("the query is empty", "write a question", where=place)
-            at = lone_surrogate(query)
-            if at is not None:
-                raise QueryError(f"the query is not Unicode text at character {at}", "write it in UTF-8", where=place)
-        return Queries(self.encode(queries, instruction) if needs_vectors(options) else None, queries)
-
-    def _rank(self, queries: Queries, options: SearchOptions) -> Rank:
-        """The search for some of the queries, by their numbers, and k, with all else that the options say."""
-        allowed = None
-        if options.where is not None:
-            from ragidx.retriever.where.masks import matching_rows
-
-            allowed = matching_rows(self.store, options.where)
-        return lambda numbers, k: rank(self.store, queries.of(numbers), k, allowed, options)
-
-    def _unit(self, vectors: ArrayLike) -> NDArray[np.float32]:
-        """(q, dim) of length 1."""
-        precomputed = self.spec.precomputed
-        input_dim = None if precomputed is None else precomputed.input_dim
-        return unit_queries(vectors, self.dim, input_dim, index=self.store.path)
-
-    def _named(self, column: str, names: Sequence[str]) -> Iterator[tuple[int, str]]:
-        """The rows that are alive and have one of these names in a column, in the order of the index."""
-        wanted = pa.array(list(dict.fromkeys(names)), pa.large_string())
-        for rows, batch in self.store.batches([column]):
-            values = batch.column(0)
-            places = true_places(pc.is_in(values, value_set=wanted))
-            yield from zip(rows[places].tolist(), values.take(places_of(places)).to_pylist(), strict=True)
+        return reranked
 
 
-def ranked_documents(answers: Iterable[Sequence[Hit]]) -> list[list[tuple[str, float]]]:
-    """(document id, score) of hits that have one chunk of each document."""
-    return [[(hit.doc_id, hit.score) for hit in hits] for hits in answers]
+def _check_questions(queries: Sequence[str]) -> None:
+    """What is wrong with a question is reported before a model is loaded for it.
+
+    Raises:
+        QueryError: one is empty, or no Unicode text.
+    """
+    if isinstance(queries, str):
+        raise TypeError("expected a list of queries, got one string")
+    for number, query in enumerate(queries, start=1):
+        place = f"query {number}" if len(queries) > 1 else ""
+        if not isinstance(query, str):
+            raise TypeError(f"a query is a str, got {query!r}")
+        if not query.strip():
+            raise QueryError("the query is empty", "write a question", where=place)
+        at = lone_surrogate(query)
+        if at is not None:
+            raise QueryError(f"the query is not Unicode text at character {at}", "write it in UTF-8", where=place)

@@ -1,4 +1,4 @@
-"""From ranked chunks to hits: what is left out, what is folded into one hit, and what is shown around it.
+"""From ranked chunks to hits: what is dropped, what is folded into one hit, and what is shown around it.
 
     ranked chunks -> limits on scores -> equal and nearly equal passages folded -> hits a document -> MMR -> context
 
@@ -21,8 +21,8 @@ from ragidx.indexer.store.store import Store
 from ragidx.indexer.widening import until_enough
 from ragidx.retriever.fusion import Scored
 from ragidx.retriever.hit import DocumentSpan, Hit
-from ragidx.retriever.options import SearchOptions, Shape
-from ragidx.retriever.ranking import Rank, is_last, is_too_low
+from ragidx.retriever.options import SearchOptions
+from ragidx.retriever.ranking import Queries, is_last, is_too_far, rank
 
 _MMR_HITS = 50  # over so many hits is maximal marginal relevance computed
 _NEAR = 0.9  # share of common word triples from which passages are nearly equal
@@ -39,49 +39,49 @@ class _Candidate:
     also: list[DocumentSpan] = field(default_factory=list)
 
 
-def shaped_hits(store: Store, rank: Rank, n_queries: int, options: SearchOptions) -> list[list[Hit]]:
-    """The k hits of each query, if so many exist: where chunks are left out or folded, more are ranked.
+def shaped_hits(store: Store, queries: Queries, options: SearchOptions) -> list[list[Hit]]:
+    """The k hits of each query, if so many exist: where chunks are dropped or folded, more are ranked."""
+    k, allowed = options.k, None
+    if options.where is not None:
+        from ragidx.retriever.where.masks import matching_rows
 
-    Args:
-        store: the index.
-        rank: the search.
-        n_queries: how many there are.
-        options: of the search.
-    """
-    shape, k = options.shape, options.k
+        allowed = matching_rows(store, options.where)
 
-    def ask(queries: Sequence[int], wide: int) -> list[tuple[list[Scored], list[_Candidate]]]:
-        ranked = rank(queries, wide)
-        rows = iter(store.rows([one.row for of_query in ranked for one in of_query]))
+    def ask(numbers: Sequence[int], wide: int) -> list[tuple[list[Scored], list[_Candidate]]]:
+        answers = rank(store, queries.of(numbers), wide, allowed, options)
+        rows = iter(store.rows([scored.row for ranked in answers for scored in ranked]))
         return [
-            (of_query, _selected([_Candidate(one, next(rows)) for one in of_query], options)) for of_query in ranked
+            (ranked, _selected([_Candidate(scored, next(rows)) for scored in ranked], options)) for ranked in answers
         ]
 
     def lacks(answer: tuple[list[Scored], list[_Candidate]], wide: int) -> bool:
         ranked, hits = answer
         if len(ranked) < wide or is_last(ranked[-1], options):  # there are no more
             return False
-        tied = shape.fold and len(ranked) > 1 and ranked[-1].score == ranked[-2].score
+        tied = options.fold and len(ranked) > 1 and ranked[-1].score == ranked[-2].score
         return len(hits) < k or (tied and hits[k - 1].scored.score == ranked[-1].score)
 
-    wide = max(k, _MMR_HITS) if shape.mmr is not None else k + shape.fold
-    answers = until_enough(ask(range(n_queries), wide), wide, ask, lacks)
-    chosen = (hits if shape.mmr is None else _diverse(store, hits, shape.mmr) for _, hits in answers)
-    return [[_hit(store, place, one, shape) for place, one in enumerate(hits[:k], start=1)] for hits in chosen]
+    wide = k + options.fold if options.mmr is None else max(k, _MMR_HITS)
+    answers = until_enough(ask(range(len(queries)), wide), wide, ask, lacks)
+    chosen = (hits if options.mmr is None else _diverse(store, hits, options.mmr) for _, hits in answers)
+    return [
+        [_hit(store, place, candidate, options.context) for place, candidate in enumerate(hits[:k], start=1)]
+        for hits in chosen
+    ]
 
 
 def _selected(candidates: Iterable[_Candidate], options: SearchOptions) -> list[_Candidate]:
     """Those that are hits, in their order, with the ones that were folded into them."""
     selected: list[_Candidate] = []
     of_document = Counter[str]()
-    high_enough = [candidate for candidate in candidates if not is_too_low(candidate.scored, options)]
-    folded = _Folded(high_enough) if options.shape.fold else None
+    high_enough = [one for one in candidates if not (is_too_far(one.scored, options) or is_last(one.scored, options))]
+    folded = _Folded(high_enough) if options.fold else None
     for candidate in high_enough:
         if folded is not None and (same := folded.same(candidate)) is not None:
             same.also.append(DocumentSpan(candidate.row.doc_id, candidate.row.start, candidate.row.end))
             continue
         of_document[candidate.row.doc_id] += 1
-        if options.shape.per_document is None or of_document[candidate.row.doc_id] <= options.shape.per_document:
+        if options.per_document is None or of_document[candidate.row.doc_id] <= options.per_document:
             selected.append(candidate)
             if folded is not None:
                 folded.add(candidate)
@@ -137,19 +137,19 @@ def _triples(text: str) -> frozenset[tuple[str, ...]]:
     return frozenset(zip(words, words[1:], words[2:], strict=False))
 
 
-def _diverse(store: Store, found: Sequence[_Candidate], weight: float) -> list[_Candidate]:
+def _diverse(store: Store, hits: Sequence[_Candidate], weight: float) -> list[_Candidate]:
     """Maximal marginal relevance: each next hit has the best score less its likeness to the hits before.
 
     Scores are brought to 0 to 1; likeness is the cosine of vectors less their mean, since those of many decoders share
     one direction. Carbonell and Goldstein 1998.
     """
-    first, rest = list(found[:_MMR_HITS]), list(found[_MMR_HITS:])
+    first, rest = list(hits[:_MMR_HITS]), list(hits[_MMR_HITS:])
     if len(first) < 2:
         return first + rest
-    vectors = store.vectors(np.array([one.scored.row for one in first]))
+    vectors = store.vectors(np.array([candidate.scored.row for candidate in first]))
     centred = vectors - vectors.mean(axis=0)
     centred /= np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-9)
-    scores = np.array([one.scored.score for one in first])
+    scores = np.array([candidate.scored.score for candidate in first])
     scores = (scores - scores.min()) / max(float(np.ptp(scores)), 1e-9)
     chosen, left = [0], list(range(1, len(first)))
     while left:
@@ -159,10 +159,10 @@ def _diverse(store: Store, found: Sequence[_Candidate], weight: float) -> list[_
     return [first[number] for number in chosen] + rest
 
 
-def _hit(store: Store, rank: int, one: _Candidate, shape: Shape) -> Hit:
+def _hit(store: Store, place: int, one: _Candidate, context: int) -> Hit:
     row, scored = one.row, one.scored
     return Hit(
-        rank=rank,
+        rank=place,
         score=scored.score,
         text=row.text,
         doc_id=row.doc_id,
@@ -176,7 +176,7 @@ def _hit(store: Store, rank: int, one: _Candidate, shape: Shape) -> Hit:
         line=row.line,
         page=row.page,
         turns=row.turns,
-        context=_context(store, scored.row, shape.context) if shape.context else None,
+        context=_context(store, scored.row, context) if context else None,
         also=tuple(one.also),
     )
 
@@ -188,9 +188,9 @@ def _context(store: Store, row: int, n: int) -> str:
     """
     first, last = np.searchsorted(store.live, [row - n, row + n + 1])
     rows = store.live[first:last].tolist()
-    found = store.rows(rows)
-    own = found[rows.index(row)]
-    return _joined(sorted((one for one in found if one.doc_id == own.doc_id), key=lambda one: one.start))
+    around = store.rows(rows)
+    doc_id = around[rows.index(row)].doc_id
+    return _joined(sorted((one for one in around if one.doc_id == doc_id), key=lambda one: one.start))
 
 
 def _joined(rows: Sequence[Row]) -> str:

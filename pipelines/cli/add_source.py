@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from ragidx.pipelines.cli import console, interrupts
-from ragidx.pipelines.cli.build_notes import with_options
+from ragidx.pipelines.cli import interrupts
 from ragidx.pipelines.cli.build_report import tell_report
 from ragidx.pipelines.cli.config import configured_fields
 from ragidx.pipelines.cli.help import GroupedCommand
@@ -55,7 +54,4 @@ def command(paths: tuple[str, ...], name: str | None, index: Path, as_json: bool
     line = ProgressLine(as_json=as_json)
     with interrupts.reported(lambda: "encoded chunks are kept, and the same command continues"), line:
         report = add(paths, index, name=name, on_progress=line.callback, **options)
-    if as_json:
-        console.print_json(with_options(report.to_json()))
-    else:
-        tell_report(report)
+    tell_report(report, as_json=as_json)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from ragidx.pipelines.cli.build_report import tell_report
 from ragidx.pipelines.cli.config import configured_fields, configured_sources
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import (
+    FILTER_OPTIONS,
     ann_options,
     chunk_options,
     corpus_options,
@@ -28,11 +29,27 @@ from ragidx.pipelines.cli.options import (
     offline_option,
     quiet_option,
     records_option,
+    typed_options,
     with_values,
     workers_option,
 )
 from ragidx.pipelines.cli.progress import ProgressLine
+from ragidx.pipelines.ingest.options import QUERY_OPTIONS, STORE_OPTIONS
 from ragidx.pipelines.ingest.report import BuildReport
+
+_OF_QUERIES = {*QUERY_OPTIONS, *FILTER_OPTIONS} - {"filter_sample", "filter_topk"}
+_OF_VECTORS = {
+    *STORE_OPTIONS,
+    *_OF_QUERIES,
+    "vectors",
+    "vector_field",
+    "index",
+    "as_json",
+    "quiet",
+    "model",
+    "offline",
+    "config",
+}
 
 
 @click.command("build", cls=GroupedCommand)
@@ -114,35 +131,52 @@ def command(
         ragidx build --vectors vectors.parquet
         ragidx build --vectors vectors.parquet --model models/all-MiniLM-L6-v2
     """
-    from ragidx.pipelines.cli import build_vectors
+    from ragidx.pipelines.cli import watch as watching
 
     if not corpus and vectors is None:
         corpus = configured_sources()
     options = with_values({**flat, "fields": configured_fields()})
-    build_vectors.check_usage(corpus, vectors, vector_field, index)
-    if vectors is not None:
-        build_vectors.build(vectors, vector_field, index, as_json, options)
-        return
+    _check_usage(corpus, vectors, vector_field, index)
+    if plan and console.is_quiet():
+        raise click.UsageError("--plan and --quiet exclude each other")
+    if watch:
+        watching.check_watch(list(corpus))
     if not as_json:
         for path in corpus.values() if isinstance(corpus, Mapping) else corpus:
             tell_vectors(path)
     if plan:
-        if console.is_quiet():
-            raise click.UsageError("--plan and --quiet exclude each other")
         _plan(corpus, index, options, as_json=as_json)
         return
-    from ragidx.pipelines.cli import watch as watching
-
-    if watch:
-        watching.check_watch(list(corpus))
-    report = _build(corpus, index, options, as_json=as_json)
-    if as_json:
-        console.print_json(with_options(report.to_json()))
+    if vectors is None:
+        report = _build(corpus, index, options, as_json=as_json)
     else:
-        tell_report(report)
+        report = _build_vectors(vectors, vector_field, index, options, as_json=as_json)
+    tell_report(report, as_json=as_json)
     if watch:
         again = {**options, "rebuild": False, "restore": False}
         watching.follow(index, lambda: _build(corpus, index, again, as_json=as_json))
+
+
+def _check_usage(corpus: Sized, vectors: str | None, vector_field: str | None, index: Path) -> None:
+    """Refuse arguments that exclude each other.
+
+    Raises:
+        click.UsageError: names them.
+    """
+    if corpus and vectors is not None:
+        raise click.UsageError("give CORPUS or --vectors FILE, not both")
+    if not corpus and vectors is None and not index.exists():
+        raise click.UsageError("give CORPUS or --vectors FILE")
+    if vectors is None and vector_field is not None:
+        raise click.UsageError("--vector-field names a column of --vectors")
+    typed = {} if vectors is None else typed_options()
+    for name, option in typed.items():
+        if name in _OF_QUERIES and "model" not in typed:
+            raise click.UsageError(
+                f"{option} is about the model that encodes questions: add --model, or remove {option}"
+            )
+        if name not in _OF_VECTORS:
+            raise click.UsageError(f"{option} does not apply to precomputed vectors: remove it")
 
 
 def _build(
@@ -154,6 +188,19 @@ def _build(
     line = ProgressLine(as_json=as_json)
     with interrupts.reported(lambda: _what_next(line)), line:
         return build(corpus or None, index, on_progress=line.callback, **options)
+
+
+def _build_vectors(
+    vectors: str, vector_field: str | None, index: Path, options: Mapping[str, Any], *, as_json: bool
+) -> BuildReport:
+    """A build of precomputed vectors, with its progress."""
+    from ragidx.pipelines.vectors.build import build_vectors
+
+    known = ("model", *QUERY_OPTIONS, *STORE_OPTIONS)
+    taken = {name: value for name, value in options.items() if name in known}
+    line = ProgressLine(as_json=as_json)
+    with interrupts.reported(lambda: interrupts.START_AGAIN), line:
+        return build_vectors(vectors, index, on_progress=line.callback, vector_field=vector_field, **taken)
 
 
 def _what_next(line: ProgressLine) -> str:

@@ -93,14 +93,14 @@ def _names(shown: Sequence[str], count: int) -> str:
 
 def tell_fields(r: BuildReport) -> None:
     """On stderr: how files with records are read since this build, and fields that are not what they seem."""
-    new = [(name, one) for name, one in r.fields.items() if one["new"]]
-    for name, one in new[:_FILES]:
-        found = {"title": one["title"], "id": one.get("id")}
-        options = "--text-field" if one["text"] is not None else "--id-field"
-        if one["text"] is not None:
-            found = {"text": ", ".join(one["text"]) or "every field, as lines"} | found
-            options += " and --id-field" if one.get("id") else ""
-        said = "; ".join(f"{key} = {value}" for key, value in found.items() if value)
+    new = [(name, fields) for name, fields in r.fields.items() if fields["new"]]
+    for name, fields in new[:_FILES]:
+        named = {"title": fields["title"], "id": fields.get("id")}
+        options = "--text-field" if fields["text"] is not None else "--id-field"
+        if fields["text"] is not None:
+            named = {"text": ", ".join(fields["text"]) or "every field, as lines"} | named
+            options += " and --id-field" if fields.get("id") else ""
+        said = "; ".join(f"{key} = {value}" for key, value in named.items() if value)
         console.note(console.printable(f"{name}: {said}; change it with {options}"))
     if len(new) > _FILES:
         console.note(f"and {len(new) - _FILES:,} more files by the values of their fields: --json lists all of them.")
@@ -125,7 +125,7 @@ def tell_skips(r: BuildReport) -> None:
     """What was skipped, on stderr."""
     for reason, count in list(r.skipped.items())[:_REASONS]:
         console.note(f"Skipped: {count:,} x {as_options(reason)}")
-        if reason in BY_RULE or not r.committed:  # the user chose this, or was told by the build that changed something
+        if reason in BY_RULE or not r.committed:  # the user chose this, or the build that changed something has said it
             continue
         for place in r.skipped_places[reason][:3]:
             console.note(f"    {place}")

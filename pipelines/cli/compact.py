@@ -8,7 +8,8 @@ import click
 
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import index_option, json_option, quiet_option
-from ragidx.pipelines.cli.rewrite_tables import StageLine, tell
+from ragidx.pipelines.cli.progress import StageLine
+from ragidx.pipelines.cli.rewrite_tables import tell
 
 
 @click.command("compact", cls=GroupedCommand)

@@ -117,7 +117,7 @@ def read_config(path: Path, options: Mapping[str, click.Parameter]) -> Config:
     index, sources = data.get("index", {}), data.get("source", [])
     if not isinstance(index, dict):
         raise refuse("index", "'index' is no table", "write [index]")
-    if not isinstance(sources, list) or not all(isinstance(one, dict) for one in sources):
+    if not isinstance(sources, list) or not all(isinstance(table, dict) for table in sources):
         raise refuse("source", "'source' is no list of tables", "write [[source]]")
     values: dict[str, Any] = {}
     for key, value in index.items():
@@ -137,11 +137,11 @@ def read_config(path: Path, options: Mapping[str, click.Parameter]) -> Config:
         if name in places:
             raise refuse(name, f"two sources have the name '{name}'", "give one of them another name")
         places[name] = at
-    own = values.pop(_PATH, None)
+    folder = values.pop(_PATH, None)
     named = {options[key].name or key: _as_typed(value, options[key]) for key, value in values.items()}
     for option, said in _field_settings(data.get("files", []), check, refuse).items():
         named[option] = said if option == _FIELDS else [*said, *named.get(option, [])]
-    return Config(path, None if own is None else os.path.relpath(path.parent / own), named, places)
+    return Config(path, None if folder is None else os.path.relpath(path.parent / folder), named, places)
 
 
 def options_of_file(command: click.Command) -> dict[str, click.Parameter]:
@@ -176,20 +176,20 @@ def _field_settings(
     files: object, check: Callable[[str, tuple[str, ...]], None], refuse: Callable[[str, str, str], SpecError]
 ) -> dict[str, Any]:
     """The settings `GLOB=FIELD` that the tables `[[files]]` are, in their order, by option; others below `fields`."""
-    if not isinstance(files, list) or not all(isinstance(one, dict) for one in files):
+    if not isinstance(files, list) or not all(isinstance(table, dict) for table in files):
         raise refuse("files", "'files' is no list of tables", "write [[files]]")
-    found: dict[str, Any] = {}
-    for one in files:
-        for key in one:
+    settings: dict[str, Any] = {}
+    for table in files:
+        for key in table:
             check(key, _FILE_KEYS)
-        if not isinstance(one.get("match"), str):
+        if not isinstance(table.get("match"), str):
             raise refuse("files", "an entry of 'files' has no match", 'write match = "data/*.csv"')
-        for key, value in one.items():
+        for key, value in table.items():
             if key != "match":
                 said = "+".join(map(str, value)) if isinstance(value, list) else str(value)
-                place = found if key in _FIELD_OPTIONS else found.setdefault(_FIELDS, {})
-                place.setdefault(_FIELD_OPTIONS.get(key, key), []).append(f"{one['match']}={said}")
-    return found
+                place = settings if key in _FIELD_OPTIONS else settings.setdefault(_FIELDS, {})
+                place.setdefault(_FIELD_OPTIONS.get(key, key), []).append(f"{table['match']}={said}")
+    return settings
 
 
 def _text_of(path: Path) -> str:
@@ -229,6 +229,6 @@ def _as_typed(value: Any, option: click.Parameter) -> Any:
 
 
 def _line(text: str, key: str) -> int:
-    """The line on which a key stands; 1 where it is not found."""
+    """The line of a key; 1 where it is not found."""
     pattern = re.compile(rf"""^\s*\[*\s*(?:\w+\.)*["']?{re.escape(key)}["']?\s*(=|\]|\.)""")
     return next((number for number, line in enumerate(text.splitlines(), 1) if pattern.match(line)), 1)

@@ -30,13 +30,12 @@ def printable(text: str) -> str:
     >>> printable("a\\x1b[31mred\\n\\n b\\u202e"), printable("s\\udcff")
     ('a [31mred b', 's?')
     """
-    text = text.encode("utf-8", "replace").decode()  # bytes of a path that are no UTF-8
-    return " ".join("".join(" " if _is_control(c) else c for c in text).split())
+    return " ".join(printable_lines(text).split())
 
 
 def printable_lines(text: str) -> str:
     """As `printable`, the line breaks and indents of our own messages kept."""
-    text = text.encode("utf-8", "replace").decode()
+    text = text.encode("utf-8", "replace").decode()  # bytes of a path that are no UTF-8
     return "\n".join("".join(" " if _is_control(c) else c for c in line) for line in text.split("\n"))
 
 
@@ -79,7 +78,7 @@ def print_json(data: Any) -> None:
 
 
 def is_quiet() -> bool:
-    """Whether `--quiet` was given: reports, messages and progress are not printed; errors and JSON are."""
+    """Whether the command has `--quiet`: reports, messages and progress are not printed; errors and JSON are."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.meta.get(QUIET))
 

@@ -1,4 +1,4 @@
-"""Specs in words, for tables that people read."""
+"""Specs as text, for tables that people read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from ragidx.pipelines.cli import console
 
 if TYPE_CHECKING:
     from ragidx.indexer.lexical.spec import LexicalSpec
-    from ragidx.indexer.store.manifest import Manifest  # loads numpy and FAISS's files, which no --help needs
 
 
 _EACH_FROM = 1000  # rows
@@ -83,18 +82,6 @@ def chunks(spec: ChunkSpec) -> str:
         return "whole documents"
     overlap = f", overlap {spec.overlap}" if spec.overlap else ""
     return f"at most {spec.size} tokens{overlap}" + (", headings in front" if spec.headings else "")
-
-
-def index(manifest: Manifest) -> str:
-    """The index type, what large segments use, and the recall measured there."""
-    rows: Counter[str] = Counter()
-    for entry in manifest.segments:
-        rows[str(entry.ann.recipe) if entry.ann else FLAT] += entry.rows
-    recipes = ", ".join(name if len(rows) < 2 else f"{name} for {count:,} rows" for name, count in rows.items())
-    found = [entry.ann.recall for entry in manifest.segments if entry.ann]
-    recall = f", ann_recall@10 {min(found):.3f} (target {manifest.index.target_recall:g})" if found else ""
-    asked = manifest.index.index_type
-    return _type(asked, recipes, [*rows]) + recall
 
 
 def _type(asked: str, found: str, recipes: list[str]) -> str:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import functools
 import re
@@ -18,40 +19,19 @@ from ragidx.corpora.errors import RagidxError
 GROUPED_FROM = 12  # options; shorter lists are read whole
 
 # Parameter names by group, in the order of the help page. An option in no group is one of the run.
-GROUPS: dict[str, tuple[str, ...]] = {
-    "Model": ("model", "revision", "adapters", "endpoint", "tokenizer", "device", "dtype", "attn", "offline"),
-    "Method": (),  # the fields of `EncoderSpec` that are not of the model: `groups` adds them
-    "Filter": ("tau", "dim", "filter", "filter_offset", "filter_seed", "filter_sample", "filter_topk"),
-    "Width": ("taus", "dims", "filters"),
-    "Chunk": ("chunk_size", "chunk_overlap", "headings"),
-    "Index": (
-        "index",
-        "index_type",
-        "index_types",
-        "target_recall",
-        "max_memory",
-        "stemmer",
-        "lexical",
-        "rebuild",
-        "allow_removal",
-    ),
-    "File": (
-        "vectors",
-        "vector_field",
-        "include",
-        "exclude",
-        "text_field",
-        "id_field",
-        "records",
-        "language",
-        "reread",
-        "workers",
-    ),
-    "Question": ("queries", "qrels", "query_vectors", "vector", "run"),
-    "Ranking": ("mode", "weight", "fusion", "rerank_dim", "where", "min_score", "min_z"),
-    "Reranking": ("rerank", "rerank_top", "rerank_method"),
-    "Hit": ("k", "hit", "per_document", "fold", "mmr", "context", "full", "show"),
-    "Spectrum": ("spectrum", "corpus", "tokens", "centred"),
+GROUPS = {
+    "Model": "model revision adapters endpoint tokenizer device dtype attn offline",
+    "Method": "",  # the fields of `EncoderSpec` that are not of the model: `groups` adds them
+    "Filter": "tau dim filter filter_offset filter_seed filter_sample filter_topk",
+    "Width": "taus dims filters",
+    "Chunk": "chunk_size chunk_overlap headings",
+    "Index": "index index_type index_types target_recall max_memory stemmer lexical rebuild allow_removal",
+    "File": "vectors vector_field include exclude text_field id_field records language reread workers",
+    "Question": "queries qrels query_vectors vector run",
+    "Ranking": "mode weight fusion rerank_dim where min_score min_z",
+    "Reranking": "rerank rerank_top rerank_method",
+    "Hit": "k hit per_document fold mmr context full show",
+    "Spectrum": "spectrum corpus tokens centred",
 }
 RUN = "Run"
 
@@ -67,7 +47,7 @@ SHOWN = {
     "sweep": "model endpoint device method chunk_size dims taus filters index_types queries qrels query_vectors "
     "include exclude out as_json",
 }
-_ALL = "ragidx.help_all"  # in the context of a command
+SHOWS_ALL = "ragidx.help_all"  # in the context of a command
 _INDEX = ("info", "verify", "history", "compact", "shrink", "sources")  # commands whose only place is the index
 _OTHER_WORDS = {"search": "query", "ask": "query", "index": "build", "update": "build", "status": "info"}
 _MEANT = dict.fromkeys(_INDEX, ": name the index with --index FOLDER") | {
@@ -78,13 +58,12 @@ OTHERWISE = {("query", "dim"): "Ranking", ("query", "instruction"): "Question", 
 
 
 @functools.cache
-def groups() -> dict[str, tuple[str, ...]]:
+def groups() -> dict[str, list[str]]:
     """The groups with all names; imports what the list of commands, which has no options, does not need."""
-    import dataclasses
-
     from ragidx.indexer.specs import EncoderSpec
 
-    return GROUPS | {"Method": tuple(field.name for field in dataclasses.fields(EncoderSpec))}
+    named = {group: names.split() for group, names in GROUPS.items()}
+    return named | {"Method": [field.name for field in dataclasses.fields(EncoderSpec)]}
 
 
 class GroupedCommand(click.Command):
@@ -109,7 +88,7 @@ class GroupedCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, group by group where there are many."""
         options = [param for param in super().get_params(ctx) if isinstance(param, click.Option)]
-        wanted = "" if ctx.meta.get(_ALL) else SHOWN.get(self.name or "", "")
+        wanted = "" if ctx.meta.get(SHOWS_ALL) else SHOWN.get(self.name or "", "")
         shown = [
             (option, record)
             for option in options
@@ -151,14 +130,9 @@ def nearest(name: str, known: list[str]) -> str:
     return f" (Did you mean '{_OTHER_WORDS.get(found[0], found[0])}'?)" if found else ""
 
 
-def show_all(ctx: click.Context) -> None:
-    """Let the help page of a command show all of its options."""
-    ctx.meta[_ALL] = True
-
-
 def _print_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value:
-        show_all(ctx)
+        ctx.meta[SHOWS_ALL] = True
         click.echo(ctx.get_help(), color=ctx.color)
         ctx.exit()
 

@@ -27,14 +27,14 @@ def command(index: Path, as_json: bool) -> None:
     from ragidx.indexer.writing.history import ROLLED_BACK, history
 
     faults: list[IndexFormatError] = []
-    kept = history(index, on_fault=faults.append)
+    manifests = history(index, on_fault=faults.append)
     lines = [as_options(line_of(fault)) for fault in faults]
     if as_json:
-        generations = [manifest.to_json() for manifest in kept]
+        generations = [manifest.to_json() for manifest in manifests]
         console.print_json({"path": str(index), "generations": generations, "faults": lines})
         return
     rows = []
-    for number, manifest in enumerate(kept):
+    for number, manifest in enumerate(manifests):
         back = manifest.notes.get(ROLLED_BACK)
         notes = ["committed"] * (number == 0) + [f"as generation {back}"] * (back is not None)
         size = sum(entry.bytes for entry in files_of(manifest).values())

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.passages import Stem, nearest, show_hits
@@ -15,7 +15,6 @@ from ragidx.retriever.hit import Hit, RerankWarning
 
 if TYPE_CHECKING:
     from ragidx.pipelines.index import Index
-    from ragidx.retriever.options import QueryKeywords  # loads numpy and FAISS's files
 
 PER_DOCUMENT = 3  # hits of a document in the table
 
@@ -32,7 +31,7 @@ class Asked:
     """
 
     text: str
-    options: QueryKeywords
+    options: Mapping[str, Any]
     full: bool
     fields: Sequence[str]
 
@@ -40,47 +39,25 @@ class Asked:
 @contextlib.contextmanager
 def warnings_as_notes() -> Iterator[None]:
     """Show what a reranker warns of as notes, each once."""
-
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
-        console.note(str(message))
-
     with warnings.catch_warnings():
-        warnings.showwarning = show
+        warnings.showwarning = lambda message, *_, **__: console.note(str(message))
         warnings.filterwarnings("once", category=RerankWarning)
         yield
 
 
-def show_answer(index: Index, asked: Asked, instruction: str | None) -> None:
-    """Search, and print the table and the notes."""
-    options = index.searcher.options(**asked.options)
-    hits = index.search(asked.text, instruction=instruction, **asked.options)
+def show_answer(index: Index, asked: Asked, hits: Sequence[Hit], mode: str) -> None:
+    """Print the table of hits, and the notes."""
     manifest = index.info()
     never_made = manifest.lexical is None and manifest.index.lexical != "off" and index.spec.precomputed is None
-    if options.mode == "dense" and never_made and manifest.n_chunks:
+    if mode == "dense" and never_made and manifest.n_chunks and asked.text:
         console.note("This index has no lexical part: only vectors are compared. `ragidx build` adds it in one commit.")
     if not hits:
-        _tell_nothing(index, asked, instruction)
+        _tell_nothing(index, asked)
         return
     show_hits(hits, asked.text, _stem(index), full=asked.full, fields=asked.fields)
-    if options.mode == "hybrid" and all(hit.bm25 is None for hit in hits):
+    if mode == "hybrid" and all(hit.bm25 is None for hit in hits):
         console.note("No word of the question is in the index: only the vectors count.")
-    _tell_fewer(hits, asked.options, options.mode)
-
-
-def show_vector_answer(hits: Sequence[Hit], asked: Asked, *, is_empty: bool) -> None:
-    """The hits of a vector, and notes."""
-    if not hits:
-        console.note(_reason(asked.options, is_empty=is_empty))
-        return
-    show_hits(hits, asked.text, full=asked.full, fields=asked.fields)
-    _tell_fewer(hits, asked.options, "dense")
+    _tell_fewer(hits, asked.options, mode)
 
 
 def hits_json(index: Index, hits: Sequence[Hit], query: str) -> list[dict[str, Any]]:
@@ -100,7 +77,7 @@ def _stem(index: Index) -> Stem | None:
     return None if lexical is None else stemmer(lexical.stemmer)
 
 
-def _tell_fewer(hits: Sequence[Hit], options: QueryKeywords, mode: str) -> None:
+def _tell_fewer(hits: Sequence[Hit], options: Mapping[str, Any], mode: str) -> None:
     """Why there are fewer hits than were requested."""
     count, requested = len(hits), options["k"]
     if count >= requested:
@@ -125,38 +102,34 @@ def _tell_fewer(hits: Sequence[Hit], options: QueryKeywords, mode: str) -> None:
     console.note(f"{there} {which}; {requested} hits were requested.")
 
 
-def _limits(options: QueryKeywords) -> list[str]:
-    """The options by which chunks are left out."""
+def _limits(options: Mapping[str, Any]) -> list[str]:
+    """The options that drop chunks."""
     names = {"where": "--where", "min_score": "--min-score", "min_z": "--min-z"}
     return [option for name, option in names.items() if options.get(name) is not None]
 
 
-def _reason(options: QueryKeywords, *, is_empty: bool) -> str:
-    if is_empty:
-        return "The index holds no chunk."
-    limits = _limits(options)
-    return f"No chunk matches {' and '.join(limits)}." if limits else "No chunk has a word of the question."
-
-
-def _tell_nothing(index: Index, asked: Asked, instruction: str | None) -> None:
+def _tell_nothing(index: Index, asked: Asked) -> None:
     """What was nearest without the limits, and what to try; a search that encoded nothing still encodes nothing."""
-    console.note(_reason(asked.options, is_empty=not index.info().n_chunks))
     if not index.info().n_chunks:
+        console.note("The index holds no chunk.")
+        return
+    limits = _limits(asked.options)
+    console.note(f"No chunk matches {' and '.join(limits)}." if limits else "No chunk has a word of the question.")
+    if not asked.text:
         return
     encodes, is_near = index.spec.encoder is not None, asked.options.get("min_score") is not None
-    mode = "dense" if encodes and is_near else asked.options.get("mode")
-    nearest = index.search(asked.text, 1, instruction=instruction, mode=mode)
-    if not nearest:
+    mode: Any = "dense" if encodes and is_near else asked.options.get("mode")
+    nearest_hits = index.search(asked.text, 1, instruction=asked.options["instruction"], mode=mode)
+    if not nearest_hits:
         console.note("Try --mode hybrid or other words." if encodes else "Try other words.")
         return
-    hit = nearest[0]
+    hit = nearest_hits[0]
     cosine = f", cosine {hit.dense:.3f}" if hit.dense is not None else ""
     score = f", score {hit.score:.3f}" if asked.options.get("min_z") is not None else ""
     console.note(f"The nearest chunk without that: {console.printable(hit.doc_id)}{cosine}{score}.")
     tries = {
-        "where": "another condition (`ragidx info` lists the fields)",
-        "min_score": "a lower --min-score",
-        "min_z": "a lower --min-z",
+        "--where": "another condition (`ragidx info` lists the fields)",
+        "--min-score": "a lower --min-score",
+        "--min-z": "a lower --min-z",
     }
-    given = [text for name, text in tries.items() if asked.options.get(name) is not None]
-    console.note(f"Try {' or '.join(given or ['--mode hybrid', 'other words'])}.")
+    console.note(f"Try {' or '.join([tries[limit] for limit in limits] or ['--mode hybrid', 'other words'])}.")

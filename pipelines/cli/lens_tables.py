@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ragidx.pipelines.cli import console, describe
-from ragidx.pipelines.cli.passages import passage
+from ragidx.pipelines.cli.passages import nearest
 
 if TYPE_CHECKING:
     from ragidx.pipelines.lens.lens import HitLens, Lens, SpectrumReport, TextLens
@@ -36,7 +36,7 @@ def print_hit(seen: HitLens) -> None:
     hit = seen.hit
     source = console.printable(hit.doc_id) + (f"  › {console.printable(hit.heading)}" if hit.heading else "")
     click.echo(f"\n{click.style(f'hit {hit.rank}', bold=True)}  {hit.score:5.3f}  {click.style(source, fg='cyan')}")
-    _print_passage(passage(hit.text, seen.query.text), room)
+    _print_passage(nearest(hit.text, seen.query.text)[0], room)
     _print_lens(seen.written)
     click.echo()
     _print_shared(seen)

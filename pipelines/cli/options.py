@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import click
+from click.core import ParameterSource
 
 from ragidx.corpora.errors import lone_surrogate
 from ragidx.corpora.spec import ChunkSpec
@@ -28,10 +29,10 @@ CHUNK_OPTIONS = {"chunk_size", "chunk_overlap", "headings"}
 
 
 def with_values(options: dict[str, Any]) -> dict[str, Any]:
-    """The flat options of the filter and of chunks as the values that Python takes; None: not given."""
-    given = {name: value for name, value in options.items() if value is not None}
-    filter_ = {name.removeprefix("filter_"): given[name] for name in FILTER_OPTIONS & given.keys()}
-    chunks = {name.removeprefix("chunk_"): given[name] for name in CHUNK_OPTIONS & given.keys()}
+    """The flat options of the filter and of chunks as the values that Python takes; None: not typed."""
+    typed = {name: value for name, value in options.items() if value is not None}
+    filter_ = {name.removeprefix("filter_"): typed[name] for name in FILTER_OPTIONS & typed.keys()}
+    chunks = {name.removeprefix("chunk_"): typed[name] for name in CHUNK_OPTIONS & typed.keys()}
     if "filter" in filter_:
         filter_["name"] = filter_.pop("filter")
     if chunks.get("size") == WHOLE:
@@ -68,6 +69,18 @@ class UnicodeText(click.ParamType[Any]):
         return value
 
 
+def typed_options() -> dict[str, str]:
+    """The options that were typed for the running command, as they are named: `{"fold": "--no-fold"}`."""
+    context = click.get_current_context()
+    typed: dict[str, str] = {}
+    for option in context.command.params:
+        name = option.name or ""
+        if isinstance(option, click.Option) and context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
+            negated = option.secondary_opts and context.params.get(name) is False
+            typed[name] = (option.secondary_opts if negated else option.opts)[0]
+    return typed
+
+
 def _together(*options: Callable[[Any], Any]) -> Callable[[F], F]:
     """Several options as one decorator, in their order."""
 
@@ -89,8 +102,8 @@ def _go_offline(ctx: click.Context, param: click.Parameter, value: bool) -> None
         os.environ["TRANSFORMERS_OFFLINE"] = "1"
 
 
-def _or_nothing(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...] | None:
-    """None where an option that may be repeated was not given."""
+def or_nothing(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...] | None:
+    """None where an option that may be repeated was not typed."""
     return value or None
 
 
@@ -103,7 +116,7 @@ def _field_option(field: dataclasses.Field[Any]) -> Callable[[F], F]:
         return click.option(f"{typed}/--no-{typed[2:]}", default=None, help=about)
     if get_origin(kind) is tuple:
         singular = typed.removesuffix("s")
-        return click.option(singular, name, multiple=True, metavar=metavar, callback=_or_nothing, help=about)
+        return click.option(singular, name, multiple=True, metavar=metavar, callback=or_nothing, help=about)
     number: Any = NumberOr(AUTO_LAYER, "layer") if name == "layer" else int
     return click.option(typed, type=number if int in kinds else str, metavar=metavar, help=about)
 
@@ -159,7 +172,7 @@ endpoint_option = click.option(
 records_option = click.option(
     "--records",
     multiple=True,
-    callback=_or_nothing,
+    callback=or_nothing,
     metavar="GLOB=PATH",
     help="Where the records of JSON files are, such as 'policies.json=policies[]'; may be repeated.",
 )
@@ -262,7 +275,7 @@ corpus_options = _together(
     click.option(
         "--text-field",
         multiple=True,
-        callback=_or_nothing,
+        callback=or_nothing,
         metavar="[GLOB=]F[+F]",
         help="Field of structured files that holds the text, such as 'data/*.csv=title+body' or 'messages[].content'; "
         "may be repeated, the first that fits a file counts [default: decided by the values, and kept].",
@@ -270,7 +283,7 @@ corpus_options = _together(
     click.option(
         "--id-field",
         multiple=True,
-        callback=_or_nothing,
+        callback=or_nothing,
         metavar="[GLOB=]F",
         help="Field of structured files that holds the id; may be repeated.",
     ),

@@ -92,11 +92,6 @@ def _value(value: Scalar) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-def passage(text: str, query: str, stem: Stem | None = None) -> str:
-    """The part of a chunk that `nearest` finds."""
-    return nearest(text, query, stem)[0]
-
-
 def nearest(text: str, query: str, stem: Stem | None = None, length: int = _PASSAGE) -> tuple[str, int]:
     """The part of a chunk that shares the most words with the query, about `length` characters, whole words.
 
@@ -111,12 +106,12 @@ def nearest(text: str, query: str, stem: Stem | None = None, length: int = _PASS
     short = stem or simple_stem
     wanted = _stems(query, stem)
     stems = {word: short(word.lower()) for word in set(_WORD.findall(whole))}
-    found = [(*match.span(), stems[match[0]]) for match in _WORD.finditer(whole) if stems[match[0]] in wanted]
+    matches = [(*match.span(), stems[match[0]]) for match in _WORD.finditer(whole) if stems[match[0]] in wanted]
     starts = [match.end() for match in _START.finditer(whole)] or [0]
-    best = _best_start(starts, found, length)
+    best = _best_start(starts, matches, length)
     end = best + length
-    if found and not any(best <= first and last <= end for first, last, _ in found):  # in a long line or sentence
-        first = found[0][0]
+    if matches and not any(best <= first and last <= end for first, last, _ in matches):  # in a long line or sentence
+        first = matches[0][0]
         earliest = max(0, first - length // 2)
         best = next((match.end() for match in _SPACE.finditer(whole, earliest, first)), min(earliest, first))
         end = best + length
@@ -126,7 +121,7 @@ def nearest(text: str, query: str, stem: Stem | None = None, length: int = _PASS
         word = next((match.end() for match in _SPACE.finditer(whole, earliest, best)), earliest)
         best = next((start for start in starts if earliest <= start <= nearest), word)
     else:
-        inside = [last for first, last, _ in found if best <= first and last <= end]
+        inside = [last for first, last, _ in matches if best <= first and last <= end]
         cut = max(whole.rfind(" ", best, end), whole.rfind("\n", best, end), *inside[-1:])
         end = cut if cut > best else end
     shown = f"{'… ' if best else ''}{whole[best:end].rstrip()}{' …' if end < len(whole) else ''}"
@@ -158,7 +153,7 @@ def printable_text(text: str) -> str:
 
 
 def _is_prose(line: str) -> bool:
-    """Whether a line is one of running text that goes on: long, of many words, not indented and no part of a table."""
+    """Whether a line is of running text that continues: long, of many words, not indented and no part of a table."""
     return len(line) >= _PROSE and line.count(" ") >= _PROSE_WORDS and line[0].isalpha() and "  " not in line
 
 

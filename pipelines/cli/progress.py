@@ -1,8 +1,8 @@
-"""Progress of a build on stderr: a bar at a terminal, a plain line now and then elsewhere, JSON lines for machines.
+"""Progress on stderr: a bar at a terminal, a plain line now and then elsewhere, JSON lines for machines.
 
-The bar counts bytes of the corpus, the one total that is known before everything is read; the rates count chunks and
-tokens that went through the model. While a filter is fitted, the bar counts the chunks of the sample. The time left is
-estimated from the pace since the first chunk, once enough is done.
+The bar of a build counts bytes of the corpus, the one total that is known before everything is read; the rates count
+chunks and tokens that went through the model. While a filter is fitted, the bar counts the chunks of the sample. The
+time left is estimated from the pace since the first chunk, once enough is done.
 """
 
 from __future__ import annotations
@@ -17,22 +17,19 @@ from typing import Any, Self
 import click
 
 from ragidx.pipelines.cli import console, interrupts
-from ragidx.pipelines.ingest.report import PLANNING, OnProgress, Progress
+from ragidx.pipelines.ingest.report import PLANNING, Progress
 
+_JSON_EVERY_S = 0.2
 _TELLING_SHARE = 0.02  # of a stage: the first batches do not give the pace of the rest
 _TELLING_S = 2.0
 
 
-class ProgressLine:
-    """A context manager; `callback` is what `build` calls."""
+class _Line:
+    """A context manager that shows how far something is."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
-        self._started = time.perf_counter()
-        self._told = self._started
-        self._seen: Progress | None = None
-        self._pace = ("", False)  # of a stage, and whether a chunk went through the model
-        self._share = 0.0  # when that pace began
+        self._started = self._told = time.perf_counter()
         self._bar: Any = None
         self._task: Any = None
 
@@ -45,13 +42,13 @@ class ProgressLine:
             self._bar = Bar(
                 TextColumn("{task.description}"),
                 BarColumn(),
-                TextColumn("{task.percentage:>3.0f} %  {task.fields[rates]}  ETA {task.fields[eta]}"),
+                TextColumn("{task.percentage:>3.0f} %  {task.fields[done]}  ETA {task.fields[eta]}"),
                 TimeElapsedColumn(),
                 console=Console(file=sys.stderr),
                 transient=True,
             )
             self._bar.start()
-            self._task = self._bar.add_task("indexing", total=None, rates="loading the model", eta="-")
+            self._task = self._bar.add_task("starting", total=None, done="", eta="-")
         return self
 
     def __exit__(
@@ -60,46 +57,61 @@ class ProgressLine:
         if self._bar is not None:
             self._bar.stop()
 
-    @property
-    def callback(self) -> OnProgress:
-        """What `build` calls a few times a second."""
-        return self._show
+    def _tell(self, doing: str, share: float | None, done: str, left_s: float | None, data: object) -> None:
+        """Show it.
+
+        Args:
+            doing: the stage.
+            share: of it that is done, 0 to 1; None: unknown.
+            done: the numbers.
+            left_s: seconds; None: unknown.
+            data: for machines.
+        """
+        now = time.perf_counter()
+        if console.is_quiet():
+            return
+        if self._as_json:
+            click.echo(json.dumps({"progress": data}), err=True)
+        elif self._bar is not None:
+            total = None if share is None else 1.0
+            self._bar.update(
+                self._task, description=doing, completed=share or 0.0, total=total, done=done, eta=_clock(left_s)
+            )
+        elif now - self._told >= console.PLAIN_EVERY_S:
+            self._told = now
+            percent = "" if share is None else f"{100 * share:.0f} %, "
+            click.echo(f"{doing}: {percent}{done}, ETA {_clock(left_s)}", err=True)
+
+
+class ProgressLine(_Line):
+    """Of a build; `callback` is what it calls a few times a second."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        super().__init__(as_json=as_json)
+        self._seen: Progress | None = None
+        self._pace = ("", False)  # of a stage, and whether a chunk went through the model
+        self._share = 0.0  # when that pace began
 
     @property
     def fitting(self) -> bool:
         """Whether a filter is being fitted now; what was encoded for it is not kept."""
         return self._seen is not None and self._seen.fitting  # the same object at every call
 
-    def _show(self, progress: Progress) -> None:
+    def callback(self, progress: Progress) -> None:
+        """Show it."""
         if not progress.last:
             interrupts.check()
         self._seen = progress
         pace = progress.stage, progress.n_encoded > 0
         if pace != self._pace:  # a stage takes its own time, and before the first chunk a model is loaded and tuned
             self._pace, self._started, self._share = pace, time.perf_counter(), progress.share or 0.0
-        if console.is_quiet():
-            return
-        if self._as_json:
-            click.echo(json.dumps({"progress": dataclasses.asdict(progress)}), err=True)
-        elif self._bar is not None:
-            self._bar.update(
-                self._task,
-                description=progress.doing or progress.stage,
-                completed=progress.share or 0.0,
-                total=None if progress.share is None else 1.0,
-                rates=_rates(progress),
-                eta=_clock(self._eta(progress)),
-            )
-        elif not progress.last and time.perf_counter() - self._told >= console.PLAIN_EVERY_S:
-            self._told = time.perf_counter()
-            share = "" if progress.share is None else f"{100 * progress.share:.0f} %, "
-            click.echo(
-                f"{progress.doing or progress.stage}: {share}{_rates(progress)}, ETA {_clock(self._eta(progress))}",
-                err=True,
-            )
+        if progress.last and self._bar is None and not self._as_json:
+            return  # the report follows
+        doing = progress.doing or progress.stage
+        self._tell(doing, progress.share, _rates(progress), self._left_s(progress), dataclasses.asdict(progress))
 
-    def _eta(self, progress: Progress) -> float | None:
-        """Seconds left of the stage at the pace so far; None while too little is done."""
+    def _left_s(self, progress: Progress) -> float | None:
+        """Of the stage at the pace so far; None while too little is done."""
         if progress.share is None:
             return None
         # A sample is first drawn from the whole corpus; only then is it known how much there is to encode.
@@ -108,6 +120,29 @@ class ProgressLine:
         if done < _TELLING_SHARE or taken < _TELLING_S:
             return None
         return taken * (1 - progress.share) / done
+
+
+class StageLine(_Line):
+    """Of what copies rows and makes an index of them; `on_stage` takes the stage, its rows, and how many are done."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        super().__init__(as_json=as_json)
+        self._stage, self._done = ("", 0), 0
+
+    def on_stage(self, stage: str, rows: int, done: int) -> None:
+        """Show it."""
+        interrupts.check()
+        now = time.perf_counter()
+        if (stage, rows) != self._stage or done < self._done:  # the next segment may be like the last
+            self._stage, self._started = (stage, rows), now
+        self._done = done
+        if self._as_json and now - self._told < _JSON_EVERY_S:
+            return
+        if self._as_json:
+            self._told = now
+        left_s = (now - self._started) * (rows - done) / max(1, done)
+        counted = f"{done:,} of {console.plural(rows, 'row')}"
+        self._tell(stage, done / max(1, rows), counted, left_s, {"stage": stage, "rows": rows, "done": done})
 
 
 def _rates(progress: Progress) -> str:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragidx.corpora.errors import QueryError
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import GroupedCommand
-from ragidx.pipelines.cli.hits import PER_DOCUMENT, Asked, hits_json, show_answer, show_vector_answer, warnings_as_notes
+from ragidx.pipelines.cli.hits import PER_DOCUMENT, Asked, hits_json, show_answer, warnings_as_notes
 from ragidx.pipelines.cli.options import (
     device_option,
     dtype_option,
@@ -21,22 +20,19 @@ from ragidx.pipelines.cli.options import (
     index_option,
     json_option,
     offline_option,
+    or_nothing,
+    typed_options,
 )
 
 if TYPE_CHECKING:
     from ragidx.pipelines.index import Index
-    from ragidx.retriever.options import (  # loads numpy and FAISS's files, which no --help needs
-        QueryKeywords,
-        Rerank,
-        TrecKeywords,
-    )
 
-
-_RANKING = (
-    *("dim", "rerank_dim", "mode", "weight", "fusion", "min_score", "min_z"),
-    "rerank",
+_PLACE = ("model", "adapters", "pooler", "device", "dtype", "endpoint")
+_SHAPING = ("per_document", "fold", "mmr", "context")
+_EXCLUDED = (  # by what they have no effect with, and why
+    ("run", _SHAPING, "a run lists documents, not passages"),
+    ("vector", ("instruction", "model", "adapters", "pooler", "dtype"), "nothing is encoded"),
 )
-_TOP, _METHOD = 20, "auto"
 _BLOCK = 256  # queries that are answered at once
 
 
@@ -51,6 +47,7 @@ _BLOCK = 256  # queries that are answered at once
     "--adapter",
     "adapters",
     multiple=True,
+    callback=or_nothing,
     metavar="PATH",
     help="Where its LoRA adapters are now: all of them, in order.",
 )
@@ -74,8 +71,8 @@ _BLOCK = 256  # queries that are answered at once
 )
 @click.option("--weight", type=float, metavar="W", help="Weight of the vectors in hybrid search [default: 0.5].")
 @click.option("--fusion", metavar="F", help="z (scores against those of all chunks) or rrf (places) [default: z].")
-@click.option("--min-score", type=float, metavar="C", help="Leave out chunks with a cosine below C.")
-@click.option("--min-z", type=float, metavar="Z", help="Leave out chunks with a score of hybrid search below Z.")
+@click.option("--min-score", type=float, metavar="C", help="Drop chunks with a cosine below C.")
+@click.option("--min-z", type=float, metavar="Z", help="Drop chunks with a score of hybrid search below Z.")
 @click.option(
     "--per-document",
     type=click.IntRange(min=1),
@@ -93,11 +90,11 @@ _BLOCK = 256  # queries that are answered at once
     help="Let a cross-encoder or a decoder read the best, and order them again.",
 )
 @click.option(
-    "--rerank-top", type=click.IntRange(min=1), default=_TOP, show_default=True, metavar="N", help="Passages it reads."
+    "--rerank-top", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="Passages it reads."
 )
 @click.option(
     "--rerank-method",
-    default=_METHOD,
+    default="auto",
     show_default=True,
     metavar="M",
     help="auto, cross-encoder, qwen3-reranker, yes-no or likelihood.",
@@ -124,22 +121,16 @@ _BLOCK = 256  # queries that are answered at once
 def command(
     text: str | None,
     index: Path,
-    instruction: str | None,
-    model: str | None,
-    adapters: tuple[str, ...],
-    pooler: str | None,
     vector: str | None,
     queries: Path | None,
     run: Path | None,
     full: bool,
     show: str | None,
-    device: str,
-    dtype: str,
-    endpoint: str | None,
     as_json: bool,
+    rerank: str | None,
     rerank_top: int,
     rerank_method: str,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Search an index: print the chunks that answer TEXT, best first.
 
@@ -164,63 +155,23 @@ def command(
         ragidx query --vector question.npy
     """
     from ragidx.pipelines.index import Index
+    from ragidx.retriever.options import Rerank
 
     _check_usage({"a question": text, "--vector": vector, "--queries": queries}, run, as_json=as_json)
-    asked: QueryKeywords = {**given, "rerank": _reranking(given["rerank"], rerank_top, rerank_method)}  # type: ignore[typeddict-item]  # click names them
-    if queries is not None or as_json:
-        _refuse_display(full=full, show=show)
-    if run is not None:
-        _refuse_shaping(asked)
-    if vector is not None:
-        _refuse_encoding(instruction, model, adapters, pooler, dtype)
-        _answer_vectors(index, vector, asked, device, full, show, as_json)
-        return
-    opened = Index(
-        index,
-        model=model,
-        adapters=adapters or None,
-        pooler=pooler,
-        device=device,
-        dtype=dtype,
-        endpoint=endpoint,
-    )
+    options["rerank"] = None if rerank is None else Rerank(rerank, rerank_top, rerank_method)
+    opened = Index(index, **{name: options.pop(name) for name in _PLACE})
+    fields = _fields(show, opened.info().schema)
     with warnings_as_notes():
-        if queries is not None and run is not None:
-            _answer_file(opened, queries, run, instruction, asked, as_json)
-        elif queries is not None:
-            _answer_lines(opened, queries, instruction, asked)
+        if vector is not None:
+            _answer_vectors(opened, vector, Asked("", options, full, fields), as_json=as_json)
+        elif queries is None:
+            if not as_json and options["per_document"] is None:
+                options["per_document"] = PER_DOCUMENT
+            _answer(opened, Asked(text or "", options, full, fields), as_json=as_json)
+        elif run is None:
+            _answer_lines(opened, queries, options)
         else:
-            _answer(opened, text or "", instruction, asked, full=full, show=show, as_json=as_json)
-
-
-def _answer(
-    index: Index,
-    text: str,
-    instruction: str | None,
-    options: QueryKeywords,
-    *,
-    full: bool,
-    show: str | None,
-    as_json: bool,
-) -> None:
-    """The hits of one question."""
-    if index.searcher.options(**options).mode != "lexical":
-        with console.waiting("loading the model"):
-            _ = index.searcher.embedder
-    if as_json:
-        hits = index.search(text, instruction=instruction, **options)
-        question_fields = {
-            "query": text,
-            "where": options["where"],
-            "k": options["k"],
-            "mode": index.searcher.options(**options).mode,
-        }
-        console.print_json(question_fields | {"hits": hits_json(index, hits, text)})
-        return
-    if options["per_document"] is None:
-        options["per_document"] = PER_DOCUMENT
-    question = Asked(text, options, full, _fields(show, index.info().schema))
-    show_answer(index, question, instruction)
+            _answer_file(opened, queries, run, options, as_json=as_json)
 
 
 def _check_usage(asking: Mapping[str, object], run: Path | None, *, as_json: bool) -> None:
@@ -234,18 +185,17 @@ def _check_usage(asking: Mapping[str, object], run: Path | None, *, as_json: boo
         raise click.UsageError("give a question, or --vector FILE, or --queries FILE")
     if str(run) == "-" and as_json:
         raise click.UsageError("--run - and --json both write to standard output: remove one")
-
-
-def _reranking(model: str | None, top: int, method: str) -> Rerank | None:
-    """The model that reads the best passages, as a value."""
-    from ragidx.retriever.options import Rerank
-
-    if model is None:
-        for name, is_given in (("rerank_top", top != _TOP), ("rerank_method", method != _METHOD)):
-            if is_given:
-                raise QueryError("it is for a reranker, and none is named", "give `rerank`, too", where=f"`{name}`")
-        return None
-    return Rerank(model, top, method)
+    typed = typed_options()
+    for name in ("full", "show"):
+        if name in typed and (as_json or asking["--queries"] is not None):
+            raise click.UsageError(f"{typed[name]} is for the table: JSON has whole passages and all fields")
+    for name, others, why in _EXCLUDED:
+        for other in others:
+            if {name, other} <= typed.keys():
+                raise click.UsageError(f"{typed[other]} and {typed[name]} exclude each other: {why}")
+    for name in ("rerank_top", "rerank_method"):
+        if name in typed and "rerank" not in typed:
+            raise click.UsageError(f"{typed[name]} is for a reranker: add --rerank, or remove {typed[name]}")
 
 
 def _fields(show: str | None, schema: Mapping[str, str]) -> list[str]:
@@ -258,86 +208,58 @@ def _fields(show: str | None, schema: Mapping[str, str]) -> list[str]:
     return names
 
 
-def _refuse_display(*, full: bool, show: str | None) -> None:
-    for option, given in (("--full", full), ("--show", show)):
-        if given:
-            raise click.UsageError(f"{option} is for the table: JSON has whole passages and all fields")
+def _answer(index: Index, asked: Asked, *, as_json: bool) -> None:
+    """The hits of one question."""
+    search = {name: value for name, value in asked.options.items() if name != "instruction"}
+    mode = index.searcher.options(**search).mode
+    if mode != "lexical":
+        with console.waiting("loading the model"):
+            _ = index.searcher.embedder
+    hits = index.search(asked.text, **asked.options)
+    if as_json:
+        about = {name: asked.options[name] for name in ("where", "k")} | {"mode": mode}
+        console.print_json({"query": asked.text} | about | {"hits": hits_json(index, hits, asked.text)})
+    else:
+        show_answer(index, asked, hits, mode)
 
 
-def _refuse_shaping(asked: QueryKeywords) -> None:
-    """A run lists documents, not passages."""
-    for name, default in (("per_document", None), ("fold", True), ("mmr", None), ("context", 0)):
-        if asked.get(name) != default:
-            option = f"--{'no-' * (name == 'fold')}{name.replace('_', '-')}"
-            raise click.UsageError(f"{option} and --run exclude each other: a run lists documents, not passages")
-
-
-def _refuse_encoding(
-    instruction: str | None, model: str | None, adapters: tuple[str, ...], pooler: str | None, dtype: str
-) -> None:
-    """Refuse options on how a question is encoded: a vector is not."""
-    given = {
-        "--instruction": instruction,
-        "--model": model,
-        "--adapter": adapters or None,
-        "--pooler": pooler,
-        "--dtype": None if dtype == "auto" else dtype,
-    }
-    for option, value in given.items():
-        if value is not None:
-            raise click.UsageError(f"{option} and --vector exclude each other: nothing is encoded")
-
-
-def _answer_vectors(
-    index: Path, vector: str, asked: QueryKeywords, device: str, full: bool, show: str | None, as_json: bool
-) -> None:
-    from ragidx.pipelines.index import Index
+def _answer_vectors(index: Index, vector: str, asked: Asked, *, as_json: bool) -> None:
+    """The hits of each vector of a file."""
     from ragidx.retriever.query_vectors import read_query_vectors
 
-    opened = Index(index, device=device)
-    answers = opened.searcher.search_vectors(read_query_vectors(vector), **asked)
+    answers = index.searcher.search(vectors=read_query_vectors(vector), **asked.options)
     if as_json:
         found = [{"hits": [hit.to_json() for hit in hits]} for hits in answers]
-        console.print_json(
-            {"vector": vector, "where": asked["where"], "k": asked["k"], "mode": "dense", "answers": found}
-        )
+        about = {name: asked.options[name] for name in ("where", "k")} | {"mode": "dense"}
+        console.print_json({"vector": vector} | about | {"answers": found})
         return
-    question = Asked("", asked, full, _fields(show, opened.info().schema))
     for number, hits in enumerate(answers, start=1):
         if len(answers) > 1:
             click.echo(f"{'' if number == 1 else chr(10)}query {number}")
-        show_vector_answer(hits, question, is_empty=not opened.info().n_chunks)
+        show_answer(index, asked, hits, "dense")
 
 
-def _answer_lines(index: Index, queries: Path, instruction: str | None, asked: QueryKeywords) -> None:
+def _answer_lines(index: Index, queries: Path, options: Mapping[str, Any]) -> None:
     """A line of JSON for each query."""
     from ragidx.corpora.evalsets import load_queries
 
     waiting = iter(load_queries(queries).items())
     while block := list(itertools.islice(waiting, _BLOCK)):
-        found = index.search_batch([text for _, text in block], instruction=instruction, **asked)
-        for (name, text), hits in zip(block, found, strict=True):
+        answers = index.search_batch([text for _, text in block], **options)
+        for (name, text), hits in zip(block, answers, strict=True):
             click.echo(json.dumps({"id": name, "query": text, "hits": hits_json(index, hits, text)}))
 
 
-def _answer_file(
-    index: Index,
-    queries: Path,
-    run: Path,
-    instruction: str | None,
-    asked: QueryKeywords,
-    as_json: bool,
-) -> None:
+def _answer_file(index: Index, queries: Path, run: Path, options: Mapping[str, Any], *, as_json: bool) -> None:
+    """A TREC run of the documents of all queries."""
     from ragidx.corpora.errors import RagidxError
     from ragidx.corpora.evalsets import load_queries, run_lines
     from ragidx.indexer.atomic import write_file, writing
 
     texts = load_queries(queries)
-    ranking: TrecKeywords = {name: asked[name] for name in _RANKING}  # type: ignore[assignment,literal-required]
-    found = index.rank_documents(
-        list(texts.values()), asked["k"], instruction=instruction, where=asked["where"], **ranking
-    )
-    text = "".join(run_lines(zip(texts, found, strict=True)))
+    ranking = {name: value for name, value in options.items() if name not in _SHAPING}
+    answers = index.rank_documents(list(texts.values()), **ranking)
+    text = "".join(run_lines(zip(texts, answers, strict=True)))
     if str(run) == "-":
         click.echo(text, nl=False)
         console.note(f"{console.plural(len(texts), 'query', 'queries')} answered")
@@ -351,6 +273,7 @@ def _answer_file(
     except RagidxError as fault:  # its hint is about an index
         raise RagidxError(fault.message, "choose another file with --run", where=str(run)) from fault
     if as_json:
-        console.print_json({"queries": len(texts), "run": str(run), "k": asked["k"], "documents": sum(map(len, found))})
+        n_documents = sum(map(len, answers))
+        console.print_json({"queries": len(texts), "run": str(run), "k": options["k"], "documents": n_documents})
     else:
         console.note(f"{console.plural(len(texts), 'query', 'queries')} answered, run in {run}")

@@ -8,7 +8,8 @@ import click
 
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import ann_options, index_option, json_option, quiet_option
-from ragidx.pipelines.cli.rewrite_tables import StageLine, tell
+from ragidx.pipelines.cli.progress import StageLine
+from ragidx.pipelines.cli.rewrite_tables import tell
 
 
 @click.command("reindex", cls=GroupedCommand)
@@ -32,7 +33,7 @@ def command(
     \b
         ragidx reindex small-index --dim 112
 
-    Options that you leave out keep the old index's values. The old index is only read.
+    Options that are not named keep the old index's values. The old index is only read.
 
     \b
         ragidx reindex fast-index --index-type hnsw --target-recall 0.98

@@ -46,10 +46,10 @@ def follow(index: Path, build: Callable[[], BuildReport]) -> None:
     from ragidx.pipelines.maintain.sources import sources
 
     roots = [entry.root(index) for entry in sources(index)]
-    own = str(index.resolve())
+    folder = str(index.resolve())
 
     def counts(_: watchfiles.Change, path: str) -> bool:
-        return path != own and not path.startswith(f"{own}/")
+        return path != folder and not path.startswith(f"{folder}/")
 
     bursts = watchfiles.watch(
         *roots,

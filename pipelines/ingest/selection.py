@@ -224,7 +224,7 @@ def _new(paths: Sequence[str | Path], index: Path) -> Selection:
             _check_place(path, index, found, all_files=True)
         name = source_name(path)
         if len(paths) > 1:
-            name = _checked_name(name, found, f"build without it, then `ragidx add {path} --name NAME`")
+            name = _checked_name(name, found, f"build without it, then `ragidx add-source {path} --name NAME`")
         found.append(_entry(name, path, index, found))
     names = tuple(entry.name for entry in found)
     return Selection(tuple(found), names, dict(zip(names, paths, strict=True)))

@@ -201,7 +201,7 @@ def lens_hit(
         )
     encoder, files = searcher.encoder, searcher.model_files
     vocabulary = Vocabulary(files, encoder.tokenizer)
-    hits = searcher.search([query], hit, instruction, where, mode="dense", fold=False)[0]
+    hits = searcher.search([query], k=hit, instruction=instruction, where=where, mode="dense", fold=False)[0]
     if len(hits) < hit:
         found = f"the query has {len(hits)} hit{'' if len(hits) == 1 else 's'}"
         hint = f"give 1 to {len(hits)}" if len(hits) > 1 else "give 1" if hits else "widen the condition"

@@ -25,8 +25,7 @@ from ragidx.indexer.filters.fitting import Sample, lowest
 from ragidx.indexer.specs import EncoderSpec, FilterSpec, IndexSpec
 from ragidx.indexer.store.store import Store
 from ragidx.retriever.models import ModelPlace, stored_filter
-from ragidx.retriever.query_vectors import read_query_vectors
-from ragidx.retriever.ranking import unit_queries
+from ragidx.retriever.query_vectors import read_query_vectors, unit_queries
 from ragidx.retriever.searcher import Searcher
 
 HELD_OUT = 256  # chunks that ask where there are no queries, at most a tenth of all

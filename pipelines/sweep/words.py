@@ -26,7 +26,8 @@ from ragidx.pipelines.sweep.measure import temporary_room, timed_singly
 from ragidx.pipelines.sweep.report import WordRow
 from ragidx.pipelines.sweep.series import Series
 from ragidx.pipelines.sweep.source import Questions, SweepSource
-from ragidx.retriever.fusion import Fusion, Scored, Widths, rank_hybrid, rank_lexical
+from ragidx.retriever.fusion import Scored, rank_hybrid, rank_lexical
+from ragidx.retriever.options import SearchOptions
 
 _BLOCK_ROWS = 4096
 
@@ -75,7 +76,7 @@ class Words:
         assert self._lexical is not None
         queries = series.narrow(self._vectors, series.widths[0])
         for width in series.widths:
-            rank = self._hybrid(store, queries, Widths(None if width == series.widths[0] else width))
+            rank = self._hybrid(store, queries, None if width == series.widths[0] else width)
             values = self._ndcg(rank)
             self._hybrids.append(values)
             vectors = 2 * padded(width) * self._source.n_rows
@@ -90,10 +91,10 @@ class Words:
                 against_lexical=difference(values, self._lexical),
             )
 
-    def _hybrid(self, store: Store, queries: Floats, widths: Widths) -> Rank:
+    def _hybrid(self, store: Store, queries: Floats, dim: int | None) -> Rank:
         def rank(numbers: Sequence[int], k: int) -> list[list[Scored]]:
             texts = [self._texts[number] for number in numbers]
-            return list(rank_hybrid(store, queries[list(numbers)], texts, k, None, Fusion(), widths))
+            return list(rank_hybrid(store, queries[list(numbers)], texts, k, None, SearchOptions(dim=dim)))
 
         return rank
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import operator
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,9 +25,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 Literal: TypeAlias = bool | int | float | str | datetime
-
-KEYWORDS = frozenset(["and", "or", "not", "in", "is", "null", "true", "false"])
-"""Words that are no field names unless they are in backticks."""
 
 TEXT_TESTS: dict[str, Callable[[Any, str], Any]] = {
     "starts with": pc.starts_with,
@@ -45,12 +41,11 @@ _ORDER: dict[str, Callable[[Any, Any], bool]] = {
     "!=": operator.ne,
 }
 _KERNELS = {"<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal", "==": "equal", "!=": "not_equal"}
-_NAME = re.compile(r"[^\W\d][\w.-]*")
 _INT64 = range(-(2**63), 2**63)
 
 
 class Condition(ABC):
-    """A node of the tree: equal by value, and printed as the text that parses back to it."""
+    """A node of the tree, equal by value."""
 
     __slots__ = ()
 
@@ -106,9 +101,6 @@ class Compare(_OfField):
             return _if_known(column, pa.scalar(_ORDER[op](0, bound)))
         return pc.call_function(_KERNELS[op], [column, pa.scalar(bound, pa.int64())])
 
-    def __str__(self) -> str:
-        return f"{show_name(self.field)} {self.op} {show_literal(self.value)}"
-
 
 @dataclass(frozen=True, slots=True)
 class OneOf(_OfField):
@@ -123,13 +115,6 @@ class OneOf(_OfField):
             values = [bound for value in self.values if (bound := _whole("==", value)[1]) in _INT64]
         return _if_known(column, pc.is_in(column, value_set=pa.array(values, column.type)))
 
-    def __str__(self) -> str:
-        return self.show("in")
-
-    def show(self, word: str) -> str:
-        """The text with `in` or `not in` between field and list."""
-        return f"{show_name(self.field)} {word} ({', '.join(show_literal(value) for value in self.values)})"
-
 
 @dataclass(frozen=True, slots=True)
 class IsNull(_OfField):
@@ -137,9 +122,6 @@ class IsNull(_OfField):
 
     def _answer(self, table: pa.Table) -> Any:
         return pc.is_null(_column(table, self.field, None))
-
-    def __str__(self) -> str:
-        return f"{show_name(self.field)} is null"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +133,6 @@ class TextTest(_OfField):
 
     def _answer(self, table: pa.Table) -> Any:
         return TEXT_TESTS[self.test](_column(table, self.field, self.text), self.text)
-
-    def __str__(self) -> str:
-        return f"{show_name(self.field)} {self.test} {show_literal(self.text)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +150,6 @@ class HasItem(_OfField):
         rows[found.to_numpy()] = True
         return _if_known(column, pa.array(rows))
 
-    def __str__(self) -> str:
-        return f"{show_name(self.field)} contains {show_literal(self.item)}"
-
 
 @dataclass(frozen=True, slots=True)
 class Not(Condition):
@@ -189,13 +165,6 @@ class Not(Condition):
     def _answer(self, table: pa.Table) -> Any:
         return pc.invert(self.inner._answer(table))
 
-    def __str__(self) -> str:
-        if isinstance(self.inner, OneOf):
-            return self.inner.show("not in")
-        if isinstance(self.inner, IsNull):
-            return f"{show_name(self.inner.field)} is not null"
-        return f"not {_bracketed(self.inner, (And, Or))}"
-
 
 @dataclass(frozen=True, slots=True)
 class And(_OfParts):
@@ -204,9 +173,6 @@ class And(_OfParts):
     def _answer(self, table: pa.Table) -> Any:
         return reduce(pc.and_kleene, (part._answer(table) for part in self.parts))
 
-    def __str__(self) -> str:
-        return " and ".join(_bracketed(part, (And, Or)) for part in self.parts)
-
 
 @dataclass(frozen=True, slots=True)
 class Or(_OfParts):
@@ -214,34 +180,6 @@ class Or(_OfParts):
 
     def _answer(self, table: pa.Table) -> Any:
         return reduce(pc.or_kleene, (part._answer(table) for part in self.parts))
-
-    def __str__(self) -> str:
-        return " or ".join(_bracketed(part, (Or,)) for part in self.parts)
-
-
-def show_name(name: str) -> str:
-    """A field name as it is typed: in backticks unless it is a plain word."""
-    if _NAME.fullmatch(name) and name.lower() not in KEYWORDS:
-        return name
-    return "`" + _escaped(name, "`") + "`"
-
-
-def show_literal(value: Literal) -> str:
-    """A literal as it is typed: strings in double quotes, white space that ends lines escaped; a time in UTC."""
-    if isinstance(value, datetime):
-        return f'"{value.isoformat()}"'
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return '"' + _escaped(value, '"') + '"' if isinstance(value, str) else repr(value)
-
-
-def _escaped(text: str, quote: str) -> str:
-    named = {"\\": "\\\\", quote: f"\\{quote}", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-    return "".join(named.get(c) or (c if c.isprintable() or ord(c) > 0xFFFF else f"\\u{ord(c):04x}") for c in text)
-
-
-def _bracketed(part: Condition, kinds: tuple[type[Condition], ...]) -> str:
-    return f"({part})" if isinstance(part, kinds) else str(part)
 
 
 def _whole(op: str, value: Literal) -> tuple[str, int]:

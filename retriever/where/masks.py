@@ -11,7 +11,6 @@ Precomputed vectors have no headings: there `heading` is a field like any other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,22 +27,14 @@ _STRING = "string"
 _DOC_ID, _SOURCE, _OWNER = "doc_id", "file.source", "owner"
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
-    """What a name in a condition stands for."""
-
-    column: str  # as it is stored: `doc_id`, `meta.year`
-    kind: str
-
-
 def schema_of(store: Store) -> dict[str, str]:
     """What conditions can ask for: metadata fields and their types, and `doc_id` and `heading`."""
-    return {name: field.kind for name, field in _fields(store).items()}
+    return {name: kind for name, (_, kind) in _fields(store).items()}
 
 
 def columns_of(store: Store) -> dict[str, str]:
     """The stored column of each metadata field that conditions can ask for."""
-    return {name: field.column for name, field in _fields(store).items() if field.column != _OWNER}
+    return {name: column for name, (column, _) in _fields(store).items() if column != _OWNER}
 
 
 def parse_for(store: Store, where: str) -> Condition:
@@ -63,7 +54,7 @@ def matching_rows(store: Store, condition: Condition) -> NDArray[np.bool_]:
         condition: of `parse_for` it.
     """
     fields, names = _fields(store), sorted(condition.fields)
-    columns = [fields[name].column for name in names] or [_DOC_ID]
+    columns = [fields[name][0] for name in names] or [_DOC_ID]
     masks = [np.zeros(0, np.bool_)]
     for table in store.tables(columns):
         values = [
@@ -82,16 +73,16 @@ def _source_names(store: Store, owners: Any) -> Any:
     return pa.chunked_array([names.take(pc.index_in(owners.combine_chunks(), value_set=numbers))])
 
 
-def _fields(store: Store) -> dict[str, _Field]:
-    """The names that a condition can use."""
+def _fields(store: Store) -> dict[str, tuple[str, str]]:
+    """The names that a condition can use, each with its column as it is stored, `meta.year`, and its kind."""
     built_in: tuple[str, ...] = (
         ("doc_id",) if holds_precomputed(store.manifest.spec) else ("doc_id", "heading", _SOURCE)
     )
-    found = {name: _Field(_OWNER if name == _SOURCE else name, _STRING) for name in built_in}
+    fields = {name: (_OWNER if name == _SOURCE else name, _STRING) for name in built_in}
     schema = store.manifest.schema
     for field in sorted(schema):
         name = field
-        while name in found or (name != field and name in schema):
+        while name in fields or (name != field and name in schema):
             name = f"metadata.{name}"
-        found[name] = _Field(f"meta.{field}", schema[field])
-    return found
+        fields[name] = (f"meta.{field}", schema[field])
+    return fields

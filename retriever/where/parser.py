@@ -29,9 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ragidx.corpora.errors import QueryError, lone_surrogate
-from ragidx.corpora.records import FILE_FIELDS
 from ragidx.retriever.where.conditions import (
-    KEYWORDS,
     And,
     Compare,
     Condition,
@@ -50,6 +48,7 @@ MAX_CHARS = 10_000
 MAX_DEPTH = 50
 MAX_VALUES = 1_000
 
+_KEYWORDS = ("and", "or", "not", "in", "is", "null", "true", "false")  # no field names, unless in backticks
 _KINDS = {
     "bool": "a truth value",
     "int": "a number",
@@ -87,7 +86,7 @@ class _Token:
 
 
 def parse(text: str, schema: Mapping[str, str]) -> Condition:
-    """The condition that `text` writes; its `str` parses back to an equal one.
+    """The condition that `text` writes.
 
     Args:
         text: at most 10,000 characters, 50 deep, 1,000 values a list.
@@ -97,8 +96,8 @@ def parse(text: str, schema: Mapping[str, str]) -> Condition:
         QueryError: the text is not a condition, names an unknown field, or compares it with a value of another type.
             The message shows the place.
 
-    >>> str(parse("YEAR_ >= 1900 AND NOT lang in ('no','da')", {"YEAR_": "int", "lang": "string"}))
-    'YEAR_ >= 1900 and lang not in ("no", "da")'
+    >>> parse("YEAR_ >= 1900", {"YEAR_": "int"})
+    Compare(field='YEAR_', op='>=', value=1900)
     """
     if not text.strip():
         raise QueryError("the condition is empty", "write one such as year >= 1900, or remove it", where="condition")
@@ -198,7 +197,7 @@ class _Parser:
 
     def _field(self, token: _Token) -> str:
         name = str(token.value) if token.kind == "field" else token.text
-        if token.kind not in ("word", "field") or (token.kind == "word" and token.text.lower() in KEYWORDS):
+        if token.kind not in ("word", "field") or (token.kind == "word" and token.text.lower() in _KEYWORDS):
             hint = _instead(token) or "a comparison begins with a field, as in year >= 1900"
             raise self._fault(token, f"expected a field, found {token.text}", hint)
         if name not in self._schema:
@@ -206,8 +205,6 @@ class _Parser:
             near = difflib.get_close_matches(name, known, n=1)
             guess = f"; did you mean {near[0]!r}?" if near else ""
             hint = f"fields: {', '.join(known[:30])}{f' and {len(known) - 30} more' if len(known) > 30 else ''}"
-            if name in FILE_FIELDS:
-                guess, hint = "", "no document of this index has it: `ragidx build --rebuild` adds it"
             raise self._fault(token, f"unknown field {name!r}{guess}", hint)
         return name
 
@@ -226,13 +223,13 @@ class _Parser:
         token = self._take()
         value = token.value
         if token.says("true", "false"):
-            value, found = token.text.lower() == "true", "bool"
+            value, written = token.text.lower() == "true", "bool"
         elif token.kind in ("text", "number"):
-            found = "string" if token.kind == "text" else "float"
+            written = "string" if token.kind == "text" else "float"
         else:
             raise self._fault(token, f"expected a value, found {token.text}", _value_hint(token, field))
-        if _KINDS[found] != _KINDS[_WRITTEN_AS.get(kind, kind)]:
-            message = f"{field!r} is {_KINDS[kind]}, and {token.text} is {_KINDS[found]}"
+        if _KINDS[written] != _KINDS[_WRITTEN_AS.get(kind, kind)]:
+            message = f"{field!r} is {_KINDS[kind]}, and {token.text} is {_KINDS[written]}"
             raise self._fault(token, message, _type_hint(kind, token))
         if kind == "timestamp":
             return self._time(token, field)
@@ -280,7 +277,7 @@ def _whole_date(text: str) -> str:
 
 
 def _tokens(text: str) -> list[_Token]:
-    found: list[_Token] = []
+    tokens: list[_Token] = []
     at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)
@@ -293,13 +290,13 @@ def _tokens(text: str) -> list[_Token]:
         kind, typed = str(match.lastgroup), match[0]
         if kind == "quoted":
             value = _unescaped(text, at, typed)
-            found.append(_Token("field" if typed[0] == "`" else "text", typed, at, value))
+            tokens.append(_Token("field" if typed[0] == "`" else "text", typed, at, value))
         elif kind == "number":
-            found.append(_Token(kind, typed, at, _number(text, at, typed)))
+            tokens.append(_Token(kind, typed, at, _number(text, at, typed)))
         elif kind != "space":
-            found.append(_Token(kind, typed, at))
+            tokens.append(_Token(kind, typed, at))
         at = match.end()
-    return [*found, _Token("end", "the end", len(text))]
+    return [*tokens, _Token("end", "the end", len(text))]
 
 
 def _number(text: str, at: int, typed: str) -> int | float:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from ragidx.indexer.lexical.analyzer import Analyzer
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.vectors.writer import RowWriter
-from ragidx.retriever.fusion import Fusion, Scored, Widths, rank_hybrid, rank_lexical
+from ragidx.retriever.fusion import Scored, rank_hybrid, rank_lexical
+from ragidx.retriever.options import SearchOptions
 
 WORDS = ["mill", "river", "lease", "tower", "bees", "lake"]
 
@@ -73,14 +74,11 @@ def hybrid(
     k: int = 10,
     *,
     allowed: set[str] | None = None,
-    kind: str = "z",
-    weight: float = 0.5,
-    widths: Widths | None = None,
+    **options: Any,
 ) -> list[tuple[str, Scored]]:
     """Hybrid search, among the allowed ids alone."""
     mask = None if allowed is None else mask_of(store, allowed)
-    fusion = Fusion(kind, weight)
-    [ranked] = rank_hybrid(store, query[None], [question], k, mask, fusion, widths or Widths())
+    [ranked] = rank_hybrid(store, query[None], [question], k, mask, SearchOptions(mode="hybrid", **options))
     return named(store, ranked)
 
 

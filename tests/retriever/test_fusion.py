@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ragidx.indexer.ann import index_types, tuning
 from ragidx.indexer.store.store import Store
-from ragidx.retriever.fusion import Scored, Widths
+from ragidx.retriever.fusion import Scored
 
 from .fusion_kit import WORDS, Corpus, Plain, any_corpus, cosines, hybrid, is_stored_as_here, lexical, named, unit
 
@@ -59,7 +59,7 @@ def test_a_score_is_the_weighted_sum_of_two_z_scores(tmp_path: Path) -> None:
 def test_rrf_adds_the_weighted_reciprocals_of_two_places(tmp_path: Path) -> None:
     store = by_hand().commit(tmp_path / "index")
 
-    found = hybrid(store, QUERY, "mill", kind="rrf", weight=0.25)
+    found = hybrid(store, QUERY, "mill", fusion="rrf", weight=0.25)
 
     # By cosine a, b and d equal, c; by BM25 b, d; a and c have no word of the question.
     expected = [0.25 / 62 + 0.75 / 61, 0.25 / 63 + 0.75 / 62, 0.25 / 61, 0.25 / 64]
@@ -75,7 +75,7 @@ def test_rrf_gives_a_chunk_that_one_list_alone_has_its_real_other_score(tmp_path
     vectors = np.vstack([near, [[0.1, 1, 0]]])  # the last is the least by cosine, and has the only word
     corpus = Corpus([f"c{n:03}" for n in range(151)], vectors, ["lake"] * 150 + ["mill"])
 
-    found = dict(hybrid(corpus.commit(tmp_path / "index"), QUERY, "mill", 5, kind="rrf"))
+    found = dict(hybrid(corpus.commit(tmp_path / "index"), QUERY, "mill", 5, fusion="rrf"))
 
     assert found["c150"].score == pytest.approx(0.5 / 61, rel=1e-6)
     assert found["c150"].dense == pytest.approx(cosines(vectors[-1:], QUERY)[0], abs=1e-6)
@@ -172,7 +172,7 @@ def test_the_best_of_all_rows_are_found(
     with tempfile.TemporaryDirectory() as folder:
         store = corpus.commit(Path(folder) / "index", sorted(cuts))
 
-        found = hybrid(store, query, question, k, allowed=names, weight=weight, widths=Widths(width))
+        found = hybrid(store, query, question, k, allowed=names, weight=weight, dim=width)
 
     plain = Plain.of(corpus, query, question, width)
     expected = {name: score for name, score in plain.fused(weight).items() if names is None or name in names}
@@ -206,7 +206,7 @@ def test_the_best_at_a_width_are_compared_again_at_another(k: int, tmp_path: Pat
     stored = unit(corpus.vectors).astype(np.float16)
     narrow, wide = Plain.of(corpus, query, "mill", 4), unit(stored[:, :6]).astype(np.float64) @ unit(query[:6])
 
-    found = hybrid(store, query, "mill", k, widths=Widths(4, 6))
+    found = hybrid(store, query, "mill", k, dim=4, rerank_dim=6)
 
     before = narrow.fused()
     chosen = sorted(before, key=lambda name: -before[name])[: max(100, 4 * k)]
@@ -236,7 +236,7 @@ def test_the_history_of_an_index_changes_no_hit(seed: int, cuts: set[int], dead:
         fresh = corpus.alive().commit(Path(folder) / "fresh")
 
         found = [
-            [(name, one.score, one.dense, one.bm25) for name, one in hybrid(store, query, "mill lake", k, kind=kind)]
+            [(name, one.score, one.dense, one.bm25) for name, one in hybrid(store, query, "mill lake", k, fusion=kind)]
             for store in (before, fresh)
         ]
 
@@ -273,7 +273,7 @@ def test_moments_give_the_scores_of_a_scan(dead: int, tmp_path: Path, monkeypatc
     assert (store.dead is None) == (dead == 0)
 
     found = hybrid(store, query, "mill river", 12)
-    narrow = hybrid(store, query, "mill river", 12, widths=Widths(3))
+    narrow = hybrid(store, query, "mill river", 12, dim=3)
 
     check(found, Plain.of(corpus, query, "mill river").fused(), 12)
     check(narrow, Plain.of(corpus, query, "mill river", 3).fused(), 12)
@@ -311,7 +311,7 @@ def test_an_approximate_index_gives_real_scores_and_as_many_hits(
 def test_who_is_better_in_both_parts_is_ranked_higher(seed: int, weight: float, kind: str) -> None:
     corpus, query = any_corpus(seed, 40), unit(np.random.default_rng(seed + 1).standard_normal(8))
     with tempfile.TemporaryDirectory() as folder:
-        found = hybrid(corpus.commit(Path(folder) / "index"), query, "mill lake", 40, kind=kind, weight=weight)
+        found = hybrid(corpus.commit(Path(folder) / "index"), query, "mill lake", 40, fusion=kind, weight=weight)
 
     assert len(found) == 40
     for (_, above), (_, below) in itertools.combinations(found, 2):
@@ -328,8 +328,8 @@ def test_a_condition_changes_no_score_of_z_fusion_and_no_order(kind: str, seed: 
     store = corpus.commit(tmp_path / "index", [20])
     allowed = set(corpus.ids[::3])
 
-    every = hybrid(store, query, "mill", 60, kind=kind)
-    some = hybrid(store, query, "mill", 60, kind=kind, allowed=allowed)
+    every = hybrid(store, query, "mill", 60, fusion=kind)
+    some = hybrid(store, query, "mill", 60, fusion=kind, allowed=allowed)
 
     assert len(some) == 20
     if kind == "z":

@@ -64,7 +64,10 @@ def test_a_question_is_no_query_language(retriever: Index) -> None:
     assert retriever.search("-bees", mode="lexical")[0].doc_id == "bees.txt"
 
 
-@pytest.mark.parametrize(("question", "message"), [(" \n", "the query is empty"), ("\ud800", "not Unicode text")])
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [("", "the query is empty\n  hint: write a question"), (" \n", "is empty"), ("\ud800", "not Unicode text")],
+)
 def test_what_is_no_question_is_refused_in_every_mode(question: str, message: str, retriever: Index) -> None:
     for mode in ("dense", "lexical", "hybrid"):
         with pytest.raises(QueryError, match=message):

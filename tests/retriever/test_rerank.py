@@ -311,7 +311,7 @@ def test_a_vector_cannot_be_reranked_and_options_without_a_model_are_refused(tmp
     retriever = ragidx.Index(tmp_path / "index")
 
     with pytest.raises(QueryError, match="a vector has no words that a reranker could read"):
-        retriever.searcher.search_vectors(np.ones((1, retriever.searcher.dim)), rerank=ragidx.Rerank("mini"))
+        retriever.searcher.search(vectors=np.ones((1, retriever.info().dim)), rerank=ragidx.Rerank("mini"))
     with pytest.raises(QueryError, match="rerank='mini' is no Rerank"):
         retriever.search("mill", rerank="mini")  # type: ignore[arg-type]  # what is tested
     with pytest.raises(ModelError, match="no model 'nothing-here'"):

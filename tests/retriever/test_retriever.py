@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,10 +9,7 @@ import numpy as np
 import pytest
 
 import ragidx
-from ragidx.corpora.errors import ModelError, QueryError
 from ragidx.pipelines.index import Index
-
-from ..raising import message_of
 
 
 @pytest.fixture(scope="module")
@@ -119,18 +114,6 @@ def test_questions_from_many_threads_give_the_same_hits(retriever: Index) -> Non
     assert answers == [expected] * 16
 
 
-@pytest.mark.parametrize(
-    ("query", "k", "message"),
-    [
-        ("", 3, "the query is empty\n  hint: write a question"),
-        (" \n\t", 3, "the query is empty\n  hint: write a question"),
-        ("bees", 0, "`k`: k=0 asks for no hit\n  hint: give 1 or more"),
-    ],
-)
-def test_a_question_that_is_none_is_an_error(query: str, k: int, message: str, retriever: Index) -> None:
-    assert message_of(QueryError, lambda: retriever.search(query, k=k)) == message
-
-
 def test_a_list_instead_of_a_question_is_a_type_error(retriever: Index) -> None:
     with pytest.raises(TypeError) as no_text:
         retriever.search(["x"])  # type: ignore[arg-type]  # what is tested
@@ -144,20 +127,6 @@ def test_a_question_that_spells_special_tokens_is_text(retriever: Index) -> None
 
 def test_opening_loads_no_model(retriever: Index) -> None:
     assert "encoder" not in vars(Index(retriever.path).searcher)
-
-
-def test_a_model_that_changed_is_an_error(small_corpus: Path, tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
-    model = tmp_path / "model"
-    shutil.copytree(tiny_model("llama"), model)
-    ragidx.build(small_corpus, tmp_path / "index", model=str(model), filter=ragidx.FilterSpec(dim=8))
-    data = bytearray((model / "model.safetensors").read_bytes())
-    data[-1] ^= 1
-    (model / "model.safetensors").write_bytes(data)
-
-    assert message_of(ModelError, lambda: Index(tmp_path / "index").search("mill")) == (
-        f"{tmp_path / 'index'}: '{model}' is not the model this index was made with: its files have changed\n"
-        "  hint: name the right folder with `model`, or build the index again with `rebuild=True`"
-    )
 
 
 @pytest.mark.slow

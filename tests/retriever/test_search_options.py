@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 import ragidx
-from ragidx.corpora.errors import QueryError, SpecError
+from ragidx.corpora.errors import QueryError
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.vectors.writer import RowWriter
-from ragidx.retriever.fusion import Fusion, Widths
-from ragidx.retriever.options import SearchOptions, Shape, search_options
-from ragidx.retriever.ranking import Queries, needs_vectors
+from ragidx.retriever.options import SearchOptions, search_options
+from ragidx.retriever.ranking import needs_vectors
 from ragidx.retriever.where.conditions import Compare
 
 
@@ -30,25 +29,19 @@ def index(tmp_path: Path) -> Path:
 def test_the_options_hold_the_parsed_condition(index: Path) -> None:
     reader = ragidx.Index(index)
 
-    options = search_options(reader.searcher.store, np.int64(2), "year >= 2", dim=3)
+    options = search_options(reader.searcher.store, k=np.int64(2), where="year >= 2", dim=3)  # type: ignore[arg-type]
 
-    assert options == SearchOptions(2, Compare("year", ">=", 2), Widths(3))
+    assert options == SearchOptions(2, Compare("year", ">=", 2), dim=3)
     assert type(options.k) is int
-
-
-def test_options_made_once_serve_many_searches(index: Path) -> None:
-    reader = ragidx.Index(index)
-    options = search_options(reader.searcher.store, 2, "year >= 2", dim=2, rerank_dim=3)
-
-    for query in np.eye(3, 4, dtype=np.float32):
-        expected = reader.search_vectors([query.tolist()], 2, where="year >= 2", dim=2, rerank_dim=3)
-        assert reader.searcher.hits(Queries(query[None]), options) == expected
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
         ({"k": 0}, "`k`: k=0 asks for no hit\n  hint: give 1 or more"),
+        ({"k": "3"}, "`k`: k='3' is not a whole number\n  hint: give 1 or more"),
+        ({"k": True}, "`k`: k=True is not a whole number\n  hint: give 1 or more"),
+        ({"k": None}, "`k`: k=None is not a whole number\n  hint: give 1 or more"),
         ({"where": 3}, "condition: the condition is 3, no text\n  hint: write one such as 'year >= 1900'"),
         (
             {"dim": 5},
@@ -91,22 +84,22 @@ def make(tmp_path: Path) -> Callable[..., Store]:
 def test_all_that_an_index_has_is_used_where_nothing_is_said(
     in_words: bool, encodes: bool, mode: str, make: Callable[..., Store]
 ) -> None:
-    options = search_options(make(), 3, None, in_words=in_words, encodes=encodes)
+    options = search_options(make(), k=3, in_words=in_words, encodes=encodes)
 
-    assert (options.mode, options.fusion, options.shape) == (mode, Fusion("z", 0.5), Shape(None, True, None, 0))
+    assert options == SearchOptions(3, mode=mode)
 
 
 def test_an_index_without_a_lexical_part_is_searched_by_its_vectors(make: Callable[..., Store]) -> None:
     off = make(lexical=False)
 
-    assert search_options(off, 3, None, in_words=True).mode == "dense"
+    assert search_options(off, k=3, in_words=True).mode == "dense"
 
 
 def test_lexical_search_without_a_lexical_part_is_refused_with_the_reason(make: Callable[..., Store]) -> None:
     off = make(lexical=False)
     for mode in ("lexical", "hybrid"):
         with pytest.raises(QueryError) as fault:
-            search_options(off, 3, None, in_words=True, mode=mode)
+            search_options(off, k=3, in_words=True, mode=mode)
         assert str(fault.value) == (
             f"{off.path}: the index has no lexical part: it was built without one\n"
             "  hint: build again, which encodes nothing anew, with `lexical=True`; or search with `mode=dense`"
@@ -116,9 +109,9 @@ def test_lexical_search_without_a_lexical_part_is_refused_with_the_reason(make: 
 def test_texts_without_a_word_are_no_lexical_part(make: Callable[..., Store]) -> None:
     store = make(("...", "---", None))
 
-    assert search_options(store, 3, None, in_words=True).mode == "dense"
+    assert search_options(store, k=3, in_words=True).mode == "dense"
     with pytest.raises(QueryError, match="it has no texts"):
-        search_options(store, 3, None, in_words=True, mode="lexical")
+        search_options(store, k=3, in_words=True, mode="lexical")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +126,7 @@ def test_texts_without_a_word_are_no_lexical_part(make: Callable[..., Store]) ->
 def test_a_question_is_encoded_where_a_cosine_is_needed(
     options: dict[str, object], vectors: bool, make: Callable[..., Store]
 ) -> None:
-    assert needs_vectors(search_options(make(), 3, None, in_words=True, **options)) == vectors  # type: ignore[arg-type]
+    assert needs_vectors(search_options(make(), k=3, in_words=True, **options)) == vectors  # type: ignore[arg-type]
 
 
 # what is refused
@@ -192,7 +185,7 @@ def test_an_option_that_is_wrong_is_refused_with_the_reason(
     options: dict[str, object], message: str, make: Callable[..., Store]
 ) -> None:
     with pytest.raises(QueryError) as fault:
-        search_options(make(), 3, None, in_words=True, **options)  # type: ignore[arg-type]
+        search_options(make(), k=3, in_words=True, **options)  # type: ignore[arg-type]
 
     assert str(fault.value) == message.replace("|", "\n  hint: ")
 
@@ -200,16 +193,11 @@ def test_an_option_that_is_wrong_is_refused_with_the_reason(
 @pytest.mark.parametrize("mode", ["lexical", "hybrid"])
 def test_a_vector_has_no_words(mode: str, make: Callable[..., Store]) -> None:
     with pytest.raises(QueryError) as fault:
-        ragidx.Index(make().path).searcher.search_vectors(np.eye(3), mode=mode)  # type: ignore[arg-type]
+        ragidx.Index(make().path).searcher.search(vectors=np.eye(3), mode=mode)  # type: ignore[arg-type]
 
     assert str(fault.value) == f"`mode`: a vector has no words for {mode} search\n  hint: ask with a text"
 
 
 def test_an_option_that_there_is_not_is_a_programs_mistake(make: Callable[..., Store]) -> None:
-    with pytest.raises(TypeError, match="search takes no option 'wieght'"):
-        search_options(make(), 3, None, wieght=1)  # type: ignore[call-arg]
-
-
-def test_a_stemmer_that_there_is_not_is_refused_with_the_nearest_one(make: Callable[..., Store]) -> None:
-    with pytest.raises(SpecError, match="unknown stemmer 'englsh'; did you mean 'english'"):
-        make(stemmer="englsh")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'wieght'"):
+        search_options(make(), k=3, wieght=1)  # type: ignore[call-arg]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import ragidx
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.vectors.writer import RowWriter
+from ragidx.retriever import contents
 from ragidx.retriever.hit import DocumentSpan, Hit
 
 X = [[1.0, 0.0, 0.0]]
@@ -320,7 +321,7 @@ def test_the_context_of_all_chunks_is_the_document(overlap: int, tmp_path: Path)
     hits = Index(tmp_path / "index").search("the mill", 99, context=99)
     near = Index(tmp_path / "index").search("the mill", 99, context=1)
 
-    rows = Index(tmp_path / "index").searcher.rows(doc_id="a.txt")
+    rows = contents.rows(Index(tmp_path / "index").searcher.store, document="a.txt")
     assert any(after.start < before.end for before, after in itertools.pairwise(rows)) == (overlap > 0)
     for hit, one in zip(hits, near, strict=True):
         if hit.doc_id == "b.txt":

@@ -17,6 +17,7 @@ from ragidx.indexer.encoders.load import encoder_of, load_encoder
 from ragidx.indexer.encoders.methods import resolve
 from ragidx.indexer.filters.logits import logits
 from ragidx.indexer.filters.unembedding import find_unembedding, spectrum_of
+from ragidx.indexer.models.checkpoint import INPUTS
 from ragidx.indexer.models.locate import locate
 
 from ...conftest import SENTENCES

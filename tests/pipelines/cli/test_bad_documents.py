@@ -46,16 +46,6 @@ def test_a_corpus_without_a_readable_document_is_an_error_that_counts_the_reason
     )
 
 
-@pytest.mark.slow
-def test_a_corpus_that_is_not_there_is_an_error(run: Run) -> None:
-    assert run("build", "nowhere") == (
-        2,
-        "",
-        "Error: nowhere: cannot be opened: No such file or directory\n"
-        "  hint: give a folder, a file, or - for standard input\n",
-    )
-
-
 # one document of many
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-import ragidx
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.manifest import manifest_bytes, read_manifest
 
@@ -60,25 +59,6 @@ def test_a_build_touches_no_folder_that_is_something_else(run: Run, small_corpus
     assert folder == (2, "", f"Error: corpus: it is not an index, and not empty\n{hint}")
     assert file == (2, "", f"Error: corpus/lease.txt: it is a file, not a folder\n{hint}")
     assert sorted(small_corpus.iterdir()) == before
-
-
-@pytest.mark.parametrize(
-    "args", [["query", "x"], ["info"], ["build", "corpus"], ["build", "corpus", *TINY, "--rebuild"]]
-)
-def test_an_index_of_a_newer_format_is_left_alone(run: Run, index: Path, args: list[str]) -> None:
-    manifest = json.loads((index / "manifest.json").read_text()) | {"format": 6, "ragidx": "9.9.9"}
-    (index / "manifest.json").write_text(json.dumps(manifest))
-    before = {path: path.read_bytes() for path in index.rglob("*") if path.is_file() and path.name != "LOCK"}
-
-    done = run(*args)
-
-    assert done == (
-        2,
-        "",
-        "Error: ragidx-index/manifest.json: the index has the format 6 (written by ragidx '9.9.9'); "
-        f"ragidx {ragidx.__version__} reads format 5\n  hint: upgrade: pip install --upgrade ragidx\n",
-    )
-    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_a_damaged_manifest_is_told_and_its_copy_mends_it(run: Run, index: Path) -> None:

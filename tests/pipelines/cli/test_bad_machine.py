@@ -61,24 +61,6 @@ def test_without_faiss_the_message_names_what_to_install_before_anything_is_enco
     assert not (folder / "new" / "journal").exists()
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("index")
-def test_two_faiss_packages_are_an_error_that_says_how_to_get_out_of_it(run_process: Run, folder: Path) -> None:
-    for name in ("cpu", "gpu"):
-        info = folder / "two" / f"faiss_{name}-1.15.1.dist-info"
-        info.mkdir(parents=True)
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: faiss-{name}\nVersion: 1.15.1\n")
-
-    done = run_process("info", env={"PYTHONPATH": str(folder / "two")})
-
-    assert done == (
-        2,
-        "",
-        "Error: faiss-cpu and faiss-gpu are both installed, and overwrite each other's files\n"
-        "  hint: pip uninstall -y faiss-cpu faiss-gpu, then install one of them again\n",
-    )
-
-
 @contextmanager
 def _file_size_limit(limit: int) -> Iterator[None]:
     """No file of this process grows beyond `limit` bytes, as if the disk were full; Python ignores the signal."""

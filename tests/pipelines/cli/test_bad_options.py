@@ -17,12 +17,6 @@ Run = Callable[..., Done]
 # queries
 
 
-@pytest.mark.parametrize("text", ["", " \n\t"])
-@pytest.mark.usefixtures("index")
-def test_an_empty_query_is_an_error(run: Run, text: str) -> None:
-    assert run("query", text) == (2, "", "Error: the query is empty\n  hint: write a question\n")
-
-
 @pytest.mark.usefixtures("index")
 @pytest.mark.parametrize(
     ("where", "n_hits", "message"),
@@ -117,24 +111,12 @@ UNKNOWN_ATTN = (
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            "--method ecco",
-            "unknown method 'ecco'; did you mean 'echo'?\n"
-            "  hint: known: classical, echo, endpoint, llm2vec, metaeol, prompteol, reba, sentence-transformers",
-        ),
-        (
-            "--model minni",
-            "--model: no model 'minni': neither bundled, nor a GGUF file, a folder or an id of the form owner/name; "
-            "did you mean 'mini'?\n  hint: `ragidx models` lists what is bundled and shows what else can be named",
-        ),
         ("--attn edger", UNKNOWN_ATTN.format("edger", "; did you mean 'eager'?")),
         (
             "--chunk-overlap 300",
             "--chunk-overlap: an overlap of 300 tokens does not fit chunks of 256\n"
             "  hint: give 0 or more, and less than --chunk-size",
         ),
-        ("--tau nan", "--tau: tau=nan is not a number\n  hint: give 1 or more: hidden width / kept width"),
-        ("--tau 2 --dim 4", "filter: tau=2 and dim=4 are both set\n  hint: give one of --tau and --dim"),
         (
             "--filter none --tau 2",
             "--filter: filter 'none' keeps all raw coordinates\n  hint: remove --tau, --dim and --filter-offset",
@@ -170,6 +152,7 @@ def test_a_name_that_may_be_right_elsewhere_is_no_matter_where_nothing_is_encode
     ("args", "message"),
     [
         (["query"], "give a question, or --vector FILE, or --queries FILE"),
+        (["query", "x", "--rerank-top", "5"], "--rerank-top is for a reranker: add --rerank, or remove --rerank-top"),
         (
             ["query", "--queries", "q", "--run", "-", "--json"],
             "--run - and --json both write to standard output: remove one",

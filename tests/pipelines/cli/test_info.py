@@ -13,10 +13,9 @@ import ragidx
 from ragidx.pipelines.cli import describe
 
 from ..conftest import Done
-from .conftest import QUESTION, TINY
+from .conftest import TINY
 
 Run = Callable[..., Done]
-FIGURES = Path(__file__).parents[3] / "benchmarks" / "figures.jsonl"
 
 
 # info, models, verify, and where the index is
@@ -51,23 +50,6 @@ def test_info_tells_what_an_index_holds_and_how_it_was_made(run: Run) -> None:
     ]
     assert re.fullmatch(r"fingerprint  [0-9a-f]{64}", lines[8])
     assert len(lines) == 9
-
-
-@pytest.mark.usefixtures("small_corpus", "model")
-def test_info_names_prompteol_for_sentences_of_an_index_by_echo(run: Run) -> None:
-    run("build", "corpus", *TINY, "--method", "echo")
-    rows = [json.loads(line) for line in FIGURES.read_text().splitlines()]
-    measured = {
-        row["setting"]["options"]: row["values"]["STS-B test Spearman"]["value"]
-        for row in rows
-        if row["figure"] == "decoder by method and filter" and row["setting"]["model"] == "SmolLM2-135M-Instruct"
-    }
-    echo, prompteol = (f"{measured[f'--method {method} --tau 2']:.3f}" for method in ("echo", "prompteol"))
-
-    assert (
-        "similarity   to compare sentences, --method prompteol is ahead of echo "
-        f"(STS-B test {prompteol} against {echo}, SmolLM2-135M with tau 2)"
-    ) in run("info").out.splitlines()
 
 
 def test_info_for_machines_is_the_manifest(run: Run, index: Path) -> None:
@@ -140,21 +122,6 @@ def test_verify_finds_a_whole_index_whole_and_names_what_is_damaged(run: Run, in
     assert damaged == (1, f"{fault}\n", "")
     assert (for_machines.status, for_machines.err) == (1, "")
     assert json.loads(for_machines.out) == {"path": "ragidx-index", "faults": [fault], "kept": []}
-
-
-def test_a_damaged_copy_that_no_search_reads_leaves_the_index_whole(run: Run, index: Path) -> None:
-    assert run("query", QUESTION, "--dim", "8").status == 0
-    copy = next(index.glob("segments/*/prefix-8-*.faiss"))
-    copy.write_bytes(copy.read_bytes()[:-1] + b"\x7f")
-
-    done = run("verify")
-
-    assert done == (
-        0,
-        "ragidx-index: intact\n",
-        f"{copy.relative_to(index.parent)}: the file is damaged: its checksum differs from the one in its name; "
-        "it can be made again: delete it\n",
-    )
 
 
 @pytest.mark.slow

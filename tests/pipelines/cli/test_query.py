@@ -34,16 +34,6 @@ def test_a_query_prints_a_table_of_hits_best_first(run: Run) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("mini_index")
-def test_a_heading_stands_beside_its_source(run: Run) -> None:
-    done = run("query", "the old mill by the river", "-k", "1")
-
-    _, first, passage = done.out.splitlines()
-    assert re.fullmatch(r" 1  \d\.\d{3}   0\.\d{3}   \d\.\d\d  mill\.md:5  › The mill", first)
-    assert passage == "           The old mill stands where the river reaches the sea."
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("mini_index")
 def test_a_query_for_machines_has_every_field_of_its_hits(run: Run) -> None:
     done = run("query", QUESTION, "-k", "3", "--json")
 

@@ -21,7 +21,7 @@ Run = Callable[..., Done]
 KILLED = """
 import os, signal
 from ragidx.pipelines.cli.main import main
-from ragidx.pipelines.cli.rewrite_tables import StageLine
+from ragidx.pipelines.cli.progress import StageLine
 
 StageLine.on_stage = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 main()

@@ -155,16 +155,6 @@ def test_a_closed_pipe_is_no_error(args: tuple[str, ...]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("index")
-def test_head_takes_the_first_line_of_a_query(run_process: Run) -> None:
-    through = ("bash", "-c", 'set -o pipefail; "$@" | head -1', "bash")
-
-    done = run_process("query", "bees", "-k", "3", through=through)
-
-    assert done == (0, " #  score  cosine   bm25  source\n", "")
-
-
-@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="signals of POSIX")
 @pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
 def test_a_build_that_is_ended_loses_nothing_and_the_next_goes_on(
@@ -285,4 +275,4 @@ def test_the_passage_begins_where_most_letters_of_different_words_follow(
 def test_a_passage_of_many_sentences_is_shown_at_once() -> None:
     text = "The mill is by the river. " * 30_000 + "A lease was signed."
 
-    assert "lease" in passages.passage(text, "who signed the lease?")
+    assert "lease" in passages.nearest(text, "who signed the lease?")[0]

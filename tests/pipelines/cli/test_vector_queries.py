@@ -20,19 +20,6 @@ from ..conftest import Done
 Run = Callable[..., Done]
 
 
-def test_wide_vectors_ask_a_shrunk_index(run: Run, folder: Path) -> None:
-    np.save(folder / "v.npy", [[1, 1, 0, 0], [0, 1, 1, 0], [0.6, 0, 0, 0.8]])
-    run("build", "--vectors", "v.npy")
-    run("shrink", "--dim", "2")
-
-    done = run("query", "--vector", "v.npy", "-k", "1")
-
-    assert (done.status, done.err) == (0, "")
-    assert [line.split()[:3] for line in done.out.splitlines() if line.startswith(" 1")] == [
-        ["1", "1.000", row] for row in ("0", "1", "2")
-    ]
-
-
 def test_a_row_of_a_document_is_named_beside_it(run: Run, folder: Path) -> None:
     pq.write_table(pa.table({"vector": [[1.0, 0], [0, 1.0]], "id": ["r1", "r2"], "doc_id": ["d", "d"]}), "v.parquet")
     run("build", "--vectors", "v.parquet")
@@ -41,21 +28,6 @@ def test_a_row_of_a_document_is_named_beside_it(run: Run, folder: Path) -> None:
 
     assert done.out == " #  score  source\n 1  1.000  d  row r2\n"
     assert run("delete", "--id", "r2").out.splitlines()[0] == "deleted  1 chunk: a part of 1 document"
-
-
-def test_a_question_in_words_is_refused_with_the_way_where_there_are_no_texts(run: Run, folder: Path) -> None:
-    np.save(folder / "v.npy", np.eye(4))
-    run("build", "--vectors", "v.npy")
-
-    done = run("query", "who signed the lease?")
-
-    assert (done.status, done.out) == (2, "")
-    assert done.err == (
-        "Error: ragidx-index: the index holds precomputed vectors: it has no model that encodes a text "
-        "question\n"
-        "  hint: ask it with a vector: ragidx query --vector, or Index.search_vectors; or name the model that "
-        "made them when it is built: ragidx build --vectors FILE --model M --rebuild\n"
-    )
 
 
 @pytest.mark.usefixtures("vectors")
@@ -172,31 +144,6 @@ def test_what_a_query_cannot_have_beside_a_vector_is_named(args: tuple[str, ...]
     done = run("query", *args)
 
     assert (done.status, done.err.splitlines()[-1]) == (2, f"Error: {message}")
-
-
-@pytest.mark.usefixtures("vectors")
-def test_a_device_that_there_is_not_is_an_error_for_vectors_too(run: Run) -> None:
-    run("build", "--vectors", "vectors.parquet")
-
-    done = run("query", "--vector", "-", "--device", "gpu", stdin=b"[1, 2, 3, 4]")
-
-    assert (done.status, done.err) == (
-        2,
-        "Error: unknown device 'gpu'; did you mean 'cpu'?\n  hint: known: auto, cpu, cuda, mps\n",
-    )
-
-
-@pytest.mark.usefixtures("vectors")
-def test_a_vector_of_another_width_is_an_error(run: Run) -> None:
-    run("build", "--vectors", "vectors.parquet")
-
-    done = run("query", "--vector", "-", stdin=b"[1, 2]")
-
-    assert (done.status, done.err) == (
-        2,
-        "Error: ragidx-index: the query's vector has 2 numbers, those of the index have 4\n"
-        "  hint: make it as the vectors of the index were made\n",
-    )
 
 
 @pytest.mark.usefixtures("vectors")

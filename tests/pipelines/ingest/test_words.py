@@ -14,6 +14,7 @@ import ragidx
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.lexical.spec import LexicalSpec
 from ragidx.indexer.store.store import Store
+from ragidx.retriever import contents
 
 from ..conftest import Done
 
@@ -83,7 +84,7 @@ def test_every_chunk_has_its_own_line_though_chunks_overlap(overlap: int, head: 
 
     ragidx.build(corpus, "index", chunks=ragidx.ChunkSpec(size=32, overlap=overlap))
 
-    rows = ragidx.Index("index").searcher.rows(doc_id="a.md")
+    rows = contents.rows(ragidx.Index("index").searcher.store, document="a.md")
     whole = (head + body).split("\n")
     assert len(rows) > 10
     assert any(after.start < before.end for before, after in itertools.pairwise(rows)) == (overlap > 0)

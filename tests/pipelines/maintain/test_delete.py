@@ -29,6 +29,7 @@ from ragidx.indexer.writing.history import rollback
 from ragidx.pipelines.maintain.delete import _nearest, delete
 from ragidx.pipelines.vectors.build import build_vectors
 from ragidx.pipelines.vectors.writer import RowWriter
+from ragidx.retriever import contents
 
 from ...raising import message_of
 from .conftest import documents
@@ -209,7 +210,7 @@ def long(folder: Path, model: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_document_of_a_corpus_goes_whole_and_the_report_says_so(long: Path, run: Run) -> None:
-    headings = [row.heading for row in ragidx.Index(long).searcher.rows(doc_id="one.md")]
+    headings = [row.heading for row in contents.rows(ragidx.Index(long).searcher.store, document="one.md")]
 
     done = run("delete", "--where", 'heading == "one 1"')
 
@@ -223,16 +224,16 @@ def test_a_document_of_a_corpus_goes_whole_and_the_report_says_so(long: Path, ru
 
 @pytest.mark.slow
 def test_a_build_that_restores_brings_the_document_back_whole(long: Path) -> None:
-    before = ragidx.Index(long).searcher.rows(doc_id="one.md")
+    before = contents.rows(ragidx.Index(long).searcher.store, document="one.md")
     delete(where='heading == "one 1"')
 
     ragidx.build("corpus", "ragidx-index", restore=True)
 
-    assert ragidx.Index(long).searcher.rows(doc_id="one.md") == before
+    assert contents.rows(ragidx.Index(long).searcher.store, document="one.md") == before
 
 
 def test_a_chunk_of_a_document_is_no_id_that_can_be_deleted(long: Path) -> None:
-    chunk = ragidx.Index(long).searcher.rows(doc_id="one.md")[1].chunk_id
+    chunk = contents.rows(ragidx.Index(long).searcher.store, document="one.md")[1].chunk_id
 
     assert message_of(QueryError, lambda: delete(ids=[chunk])) == (
         f"`ids`: '{chunk}' is a chunk of the document 'one.md'\n"

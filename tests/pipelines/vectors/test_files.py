@@ -21,6 +21,7 @@ from ragidx.indexer.store.verify import verify
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.vectors.build import build_vectors
 from ragidx.pipelines.vectors.writer import RowWriter
+from ragidx.retriever import contents
 
 from .conftest import AXES, content_of, table_of
 
@@ -145,7 +146,7 @@ def test_columns_can_be_named(write: Callable[..., Path], tmp_path: Path) -> Non
     assert {name: row[1] for name, row in content_of(tmp_path / "index").items()} == dict(
         zip("pqrs", "1234", strict=True)
     )
-    assert Index(tmp_path / "index").searcher.dim == 2
+    assert Index(tmp_path / "index").info().dim == 2
 
 
 @pytest.mark.slow
@@ -162,9 +163,9 @@ def test_vectors_stream_in_bounded_batches(write: Callable[..., Path], tmp_path:
     build_vectors(path, tmp_path / "index", on_progress=lambda p: told.append(p.share))
 
     reader = Index(tmp_path / "index")
-    assert len(reader.searcher) == n
+    assert reader.info().n_chunks == n
     for place in (0, 4_095, 4_096, 8_999):
-        [row] = reader.searcher.rows([str(place)])
+        [row] = contents.rows(reader.searcher.store, [str(place)])
         assert row.metadata == {"n": place}
         assert reader.search_vectors([[np.cos(angles[place]), np.sin(angles[place])]], k=1)[0][0].score > 0.999
     assert told[-1] == 1.0

@@ -32,7 +32,7 @@ def content(index: Path) -> tuple[int, int, dict[str, str]]:
     """Generation, documents, and which document each row belongs to; a row that is there twice fails."""
     reader = Index(index)
     hits = reader.search_vectors(AXES[:1], k=100)[0]
-    assert len({hit.chunk_id for hit in hits}) == len(hits) == len(reader.searcher)
+    assert len({hit.chunk_id for hit in hits}) == len(hits) == reader.info().n_chunks
     return reader.generation, reader.searcher.store.manifest.n_documents, {hit.chunk_id: hit.doc_id for hit in hits}
 
 

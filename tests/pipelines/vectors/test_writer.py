@@ -15,6 +15,7 @@ from ragidx.pipelines.index import Index
 from ragidx.pipelines.ingest.build import build
 from ragidx.pipelines.vectors.build import build_vectors
 from ragidx.pipelines.vectors.writer import RowWriter, WriteReport
+from ragidx.retriever import contents
 
 from ...raising import message_of
 from .conftest import AXES, content_of
@@ -34,7 +35,7 @@ def test_nothing_changes_without_a_commit(tmp_path: Path) -> None:
     with RowWriter(tmp_path / "index", 4) as writer:
         writer.delete(["a"])
 
-    assert Index(tmp_path / "index").searcher.rows(["a"])[0].chunk_id == "a"
+    assert contents.rows(Index(tmp_path / "index").searcher.store, ["a"])[0].chunk_id == "a"
 
 
 def test_rows_are_deleted_by_id_alone(tmp_path: Path) -> None:
@@ -83,10 +84,10 @@ def test_replace_keeps_the_old_state_until_the_commit_and_takes_another_width(tm
 
     with RowWriter(tmp_path / "index", 2, replace=True) as writer:
         writer.add_vectors(["z"], [[1, 1]])
-        assert Index(tmp_path / "index").searcher.dim == 4
+        assert Index(tmp_path / "index").info().dim == 4
         writer.commit()
 
-    assert Index(tmp_path / "index").searcher.dim == 2
+    assert Index(tmp_path / "index").info().dim == 2
 
 
 def test_an_index_can_become_empty(tmp_path: Path) -> None:
@@ -99,7 +100,7 @@ def test_an_index_can_become_empty(tmp_path: Path) -> None:
 
     reader = Index(tmp_path / "index")
 
-    assert (len(reader.searcher), reader.search_vectors(AXES, k=3)) == (0, [[], [], [], []])
+    assert (reader.info().n_chunks, reader.search_vectors(AXES, k=3)) == (0, [[], [], [], []])
 
 
 def test_one_writer_at_a_time(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_the_page_has_its_examples() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("condition", "finds"), EXAMPLES, ids=[condition for condition, _ in EXAMPLES])
 def test_each_example_finds_what_the_page_says(condition: str, finds: str, reader: Index) -> None:
-    [hits] = reader.search_vectors(np.ones((1, reader.searcher.dim)), k=9, where=condition)
+    [hits] = reader.search_vectors(np.ones((1, reader.info().dim)), k=9, where=condition)
 
     assert sorted(hit.doc_id.removesuffix(".md") for hit in hits) == sorted(finds.split(", "))
 
@@ -70,7 +70,7 @@ def _value(shown: str) -> object:
 
 
 def test_the_metadata_of_the_page_are_those_of_the_index(reader: Index) -> None:
-    [hits] = reader.search_vectors(np.ones((1, reader.searcher.dim)), k=9)
+    [hits] = reader.search_vectors(np.ones((1, reader.info().dim)), k=9)
 
     told = {
         f"{name}.md": {field: _value(value) for field, value in re.findall(r"`([^`]+)` ([^,]+)", metadata)}
@@ -107,4 +107,4 @@ def test_the_page_names_all_of_the_language_and_its_bounds() -> None:
 
 def test_a_value_of_another_type_is_the_error_the_page_says(reader: Index) -> None:
     with pytest.raises(QueryError, match=r"'year' is a number, and \"1840\" is text"):
-        reader.search_vectors(np.ones((1, reader.searcher.dim)), where='year == "1840"')
+        reader.search_vectors(np.ones((1, reader.info().dim)), where='year == "1840"')

@@ -1,4 +1,4 @@
-"""Metadata conditions: what they select, how they print, and every message."""
+"""Metadata conditions: what they select, and every message."""
 
 import math
 import re
@@ -129,26 +129,21 @@ def test_the_fields_that_a_condition_reads_are_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "printed"),
+    ("text", "same"),
     [
         ("  year>=1900  AND  open==TRUE ", "year >= 1900 and open == true"),
         ("((year > 5))", "year > 5"),
-        ("(year > 5 and year < 9) and year != 7", "(year > 5 and year < 9) and year != 7"),
         ("(year > 5 and year < 9) or year == 1", "year > 5 and year < 9 or year == 1"),
         ("not (not (year > 5))", "not not year > 5"),
         ("not (year in (1,2))", "year not in (1, 2)"),
         ("not (year is null)", "year is not null"),
-        ("not (year > 5 or year < 2)", "not (year > 5 or year < 2)"),
         ("price > 5", "price > 5.0"),
         ("subject Starts With 'a\"b\u2028'", r'subject starts with "a\"b\u2028"'),
         ("`my field` == '' and `year` == 1", '`my field` == "" and year == 1'),
     ],
 )
-def test_a_condition_prints_in_one_form(text: str, printed: str) -> None:
-    condition = parse(text, SCHEMA)
-
-    assert str(condition) == printed
-    assert parse(printed, SCHEMA) == condition
+def test_a_condition_can_be_written_in_more_than_one_way(text: str, same: str) -> None:
+    assert parse(text, SCHEMA) == parse(same, SCHEMA)
 
 
 def test_a_field_named_like_a_word_of_the_language_is_written_in_backticks() -> None:
@@ -156,8 +151,14 @@ def test_a_field_named_like_a_word_of_the_language_is_written_in_backticks() -> 
 
     condition = parse("`not` == 1 and `a\\`b` == 2 and starts starts with 's' and x.y-z>-1", schema)
 
-    assert str(condition) == '`not` == 1 and `a\\`b` == 2 and starts starts with "s" and x.y-z > -1'
-    assert parse(str(condition), schema) == condition
+    assert condition == And(
+        (
+            Compare("not", "==", 1),
+            Compare("a`b", "==", 2),
+            TextTest("starts", "starts with", "s"),
+            Compare("x.y-z", ">", -1),
+        )
+    )
 
 
 FIELDS = "fields: doc_id, my field, open, price, subject, year"
@@ -169,12 +170,6 @@ OPS = "== != < <= > >=, in, not in, is null, is not null, starts with, contains,
     [
         ("yaer > 5", 1, "unknown field 'yaer'; did you mean 'year'?", FIELDS),
         ("zzz > 5", 1, "unknown field 'zzz'", FIELDS),
-        (
-            'file.ext == ".md"',
-            1,
-            "unknown field 'file.ext'",
-            "no document of this index has it: `ragidx build --rebuild` adds it",
-        ),
         ("year = 5", 6, "expected a comparison after year, found =", "write =="),
         ("year <> 5", 6, "expected a comparison after year, found <>", "write !="),
         ("year", 5, "expected a comparison after year, found the end", f"write one of {OPS}"),
@@ -375,13 +370,6 @@ def test_a_condition_selects_what_python_selects(condition: Condition, table: li
     assert condition.mask(columns).tolist() == [answer(condition, row) is True for row in table]
 
 
-@pytest.mark.slow
-@settings(deadline=None)
-@given(condition=CONDITIONS)
-def test_what_a_condition_prints_parses_back_to_it(condition: Condition) -> None:
-    assert parse(str(condition), KINDS) == condition
-
-
 WORDS = ["year", "subject", "==", "<", "in", "is", "not", "null", "and", "or", "(", ")", ",", "5", "'x'", "`"]
 
 
@@ -394,5 +382,4 @@ def test_any_text_is_a_condition_or_a_query_error(text: str) -> None:
     except QueryError:
         return
 
-    assert parse(str(condition), SCHEMA) == condition
     assert condition.mask(TABLE).shape == (4,)
