@@ -123,7 +123,7 @@ def _run(
         changes = _changes(reading, cutter, before, seen, writer, ledger)
         with Vectors(resolved, writer, fitted.vectors, ledger) as vectors:
             drafts = _new_drafts(changes, cutter, before, writer, vectors)
-            for window in windows(_counted(drafts, ledger)):
+            for window in windows(_counted(drafts, cutter, ledger)):
                 vectors.add(window)
         ledger.tell(at_once=True)  # all is encoded, however lately it was last told
         seen.keep()
@@ -198,7 +198,7 @@ def _changes(
     decisions = Decisions(writer.known_documents(), read, deleted, anew=before.relabels, seen=seen)
     anew = before.relabels or before.looks_again or not before.is_updated
     if anew:
-        for change in decisions.changes(reading.program_drafts(cutter, ledger.skip)):
+        for change in decisions.changes(reading.program_drafts(ledger.skip)):
             ledger.change(change)
             yield change
     else:
@@ -226,7 +226,7 @@ def _new_drafts(
         if change.kind is Kind.SAME:
             writer.keep_document(change.draft.id)
             if before.looks_again:  # a build that was not strict may have cut it
-                vectors.count_truncated(change.draft.cut())
+                vectors.count_truncated(cutter.cut(change.draft))
         elif change.kind is Kind.CHANGED:
             writer.delete_document(change.draft.id)
         if change.is_cut:
@@ -234,8 +234,8 @@ def _new_drafts(
             yield change.draft
 
 
-def _counted(drafts: Iterator[Draft], ledger: Ledger) -> Iterator[Item]:
-    for items in cut_ahead(drafts):
+def _counted(drafts: Iterator[Draft], cutter: Cutter, ledger: Ledger) -> Iterator[Item]:
+    for items in cut_ahead(drafts, cutter):
         ledger.cut(items)
         yield from items
 

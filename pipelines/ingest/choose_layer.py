@@ -112,11 +112,11 @@ def choose_layer(encoder: Encoder, filter_: Filter | None, texts: Sequence[str])
 def _texts(resolved: Resolved, reading: Reading, progress: Progress, tell: Teller) -> list[str]:
     """The sample: chunks of documents with the lowest lots, whatever the order of files."""
     drawn = DocumentSample[Draft](0, n=4 * _SAMPLE, n_chars=4 * _SAMPLE * _CHARS_A_DOCUMENT)
-    cutter = Cutter(lambda: chunker_of(resolved.encoder, resolved.spec.chunk), ahead=False)
-    for draft in reading.drafts(cutter, Skips(strict=False).add):
+    cutter = Cutter(lambda: chunker_of(resolved.encoder, resolved.spec.chunk))
+    for draft in reading.drafts(None, Skips().add):
         drawn.add(draft.id, draft.n_chars, draft)
         tell()
-    every = [item.row for items in cut_ahead(drawn.items()) for item in items]
+    every = [item.row for items in cut_ahead(drawn.items(), cutter) for item in items]
     long = [row for row in every if len(_words(row.text)[0]) >= _WORDS + _REST]
     taken = {long[place].text: None for place in lowest(0, (row.chunk_id for row in long), _SAMPLE)}
     if len(taken) < _LEAST:

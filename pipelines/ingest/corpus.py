@@ -150,27 +150,26 @@ class Reading:
 
     def files(
         self,
-        cutter: Cutter,
+        cutter: Cutter | None,
         on_skip: OnSkip,
         on_read: Callable[[int], None] = lambda n_bytes: None,
         known: NDArray[np.void] | None = None,
     ) -> Spread:
-        """What reads them; `known`: as in `Spread`."""
+        """What reads them; the arguments are those of `Spread`."""
         return Spread(
-            self.read_options, self.layouts, cutter, on_skip, on_read, workers=self.options.workers, known=known
+            self.read_options, self.layouts, on_skip, on_read, cutter=cutter, workers=self.options.workers, known=known
         )
 
-    def program_drafts(self, cutter: Cutter, on_skip: OnSkip) -> Iterator[Draft]:
+    def program_drafts(self, on_skip: OnSkip) -> Iterator[Draft]:
         """The documents of the index that a program added."""
-        for document in stored_documents(self.index, on_skip, may_lose=self.options.allow_removal):
-            yield program_draft(document, cutter)
+        return map(program_draft, stored_documents(self.index, on_skip, may_lose=self.options.allow_removal))
 
     def drafts(
-        self, cutter: Cutter, on_skip: OnSkip, on_read: Callable[[int], None] = lambda n_bytes: None
+        self, cutter: Cutter | None, on_skip: OnSkip, on_read: Callable[[int], None] = lambda n_bytes: None
     ) -> Iterator[Draft]:
-        """All documents that an index is made of, streaming."""
+        """All documents that an index is made of, streaming; the arguments are those of `Spread`."""
         if self.options.rebuild:
-            yield from self.program_drafts(cutter, on_skip)
+            yield from self.program_drafts(on_skip)
         files = self.sources(lambda skip, owner: on_skip(skip))
         for _, drafts in self.files(cutter, on_skip, on_read).drafts(files):
             yield from drafts

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import random
 import time
 from collections import Counter, defaultdict
@@ -203,7 +204,7 @@ class _Counts:
         is_sampled = total > WHOLE_BYTES
         drawn = random.Random(_SEED).sample(files, len(files)) if is_sampled else files
         progress.total_bytes = SAMPLE_BYTES if is_sampled else total
-        reader = self.reading.files(Cutter(self._chunker, language=False), self.ledger.skip, self._add_bytes)
+        reader = self.reading.files(self._cutter, self.ledger.skip, self._add_bytes)
         stored = self.resolved.stored
         deleted = deleted_ids(self.resolved.blobs().get(DELETED_FILE)) if stored is not None else {}
         read = [entry.number for entry in self.ledger.selection.selected]
@@ -211,7 +212,7 @@ class _Counts:
         walked, n_drawn, n_read = Counter(self.ledger.skips.counts), 0, 0
         found, of_program = defaultdict[str, float](float), Counter[str]()
         if self.reading.options.rebuild:
-            for change in decisions.changes(self.reading.program_drafts(reader.cutter, self.ledger.skip)):
+            for change in decisions.changes(self.reading.program_drafts(self.ledger.skip)):
                 self._take(change, of_program)
         for source, drafts in reader.drafts(drawn):
             if is_sampled and n_drawn and n_read >= SAMPLE_BYTES:
@@ -262,7 +263,7 @@ class _Counts:
         here[change.kind.value] += 1
         self.known.documents.keep(change.draft.id)
         if change.is_cut:
-            items = change.draft.cut()
+            items = self._cutter.cut(change.draft)
             self.ledger.cut(items)
             if items:
                 self._count(items, here)
@@ -283,6 +284,10 @@ class _Counts:
         self._count_seconds += time.perf_counter() - started
         self.rows += [item.row for item in items][: SAMPLE_ROWS - len(self.rows)]
         self.texts += texts[: TEXTS - len(self.texts)]
+
+    @functools.cached_property
+    def _cutter(self) -> Cutter:
+        return Cutter(self._chunker)
 
     def _chunker(self) -> Chunker:
         started = time.perf_counter()

@@ -103,7 +103,7 @@ class CorpusSource(SweepSource):
         if not tokens:
             return Sample(embeddings=self.rows(np.array(picked, np.int64)))
         names = {self._chunk_ids[row] for row in picked}
-        every = [item for items in cut_ahead(self._drawn) for item in items]
+        every = [item for items in cut_ahead(self._drawn, self._cutter) for item in items]
         return Sample(ids=self.encoder.tokenizer.ids([item.text for item in every if item.row.chunk_id in names]))
 
     def texts(self) -> Iterator[str]:
@@ -134,7 +134,7 @@ class CorpusSource(SweepSource):
 
     def _items(self, sample: DocumentSample[Draft] | None) -> Iterator[Item]:
         """The chunks of the corpus."""
-        for items in cut_ahead(self._drafts(sample)):
+        for items in cut_ahead(self._drafts(sample), self._cutter):
             self._progress.n_cut += len(items)
             yield from items
 

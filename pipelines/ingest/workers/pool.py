@@ -36,7 +36,7 @@ class Pool:
         n_workers: at most; they start when there is something for them.
         make: starts one, given what to call with its messages and at its end.
         lanes: where results wait.
-        answers: what a worker may ask for, by kind: called by whoever takes results, its message is the answer.
+        answer: gives what workers may ask for, once; called by whoever takes results.
         wait: waits until a condition holds, the lock of the lanes being held.
     """
 
@@ -45,11 +45,11 @@ class Pool:
         n_workers: int,
         make: Callable[[Callable[[Worker, Message], bool], Callable[[Worker, str], None]], Worker],
         lanes: Lanes | None = None,
-        answers: dict[str, Callable[[], Message]] | None = None,
+        answer: Callable[[], Message] = lambda: ({}, b""),
         wait: Callable[[Callable[[], bool]], object] | None = None,
     ) -> None:
         self.lanes = lanes or Lanes()
-        self._n_workers, self._make, self._answers = n_workers, make, answers or {}
+        self._n_workers, self._make, self._answer = n_workers, make, answer
         self._wait = wait or self.lanes.changed.wait_for
         self._workers: list[Worker] = []
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="ragidx-start")
@@ -61,8 +61,8 @@ class Pool:
         self._n_promised: Counter[int] = Counter()  # pieces that the reader of a task was asked for
         self._tried: set[int] = set()
         self._cancelled: set[int] = set()
-        self._questions: deque[tuple[Worker, str]] = deque()
-        self._known: dict[str, Message] = {}
+        self._asking: list[Worker] = []
+        self._answered: Message | None = None
         self._next, self._closing, self.broken = 0, False, ""
 
     def __enter__(self) -> Self:
@@ -109,13 +109,14 @@ class Pool:
                     self._pieces.remove(number)
                     lanes.put(number, frames.nested(self._tasks[number][1]), self._until)
                     self._done(number)
-                self._wait(lambda: lanes.is_ready(number) or bool(self._questions or self.broken))
-                questions, self._questions = self._questions, deque()
-                if not questions and not lanes.is_ready(number):
+                self._wait(lambda: lanes.is_ready(number) or bool(self._asking or self.broken))
+                asking, self._asking = self._asking, []
+                if not asking and not lanes.is_ready(number):
                     hint = "use `workers=1`, and see `ragidx doctor`"
                     raise MachineError(f"a worker cannot start: it {self.broken}", hint)
-            for worker, kind in questions:
-                self._answer(worker, kind)
+            for worker in asking:
+                self._answered = self._answered or self._answer()
+                worker.send(*self._answered)
             if lanes.is_ready(number):
                 message = lanes.take(number)
                 if message is None:
@@ -140,11 +141,6 @@ class Pool:
             for worker in [one for one in self._workers if one.is_ready and one.tasks and one.tasks[0] == number]:
                 worker.kill()
 
-    def _answer(self, worker: Worker, kind: str) -> None:
-        if kind not in self._known:
-            self._known[kind] = self._answers[kind]()
-        worker.send(*self._known[kind])
-
     # -- called by the threads of the workers -------------------------------------------------------------------
 
     def _heard(self, worker: Worker, message: Message) -> bool:
@@ -158,12 +154,11 @@ class Pool:
                 number = worker.tasks.popleft()
                 self._done(number)
         elif kind == "want":
-            name = str(header.get("what"))
             with self.lanes.changed:
-                if name in self._known or name not in self._answers:
-                    self._answer(worker, name)
+                if self._answered is not None:
+                    worker.send(*self._answered)
                 else:
-                    self._questions.append((worker, name))
+                    self._asking.append(worker)
                     self.lanes.changed.notify_all()
         elif worker.tasks and worker.tasks[0] not in self._cancelled:
             number = worker.tasks[0]
@@ -219,7 +214,7 @@ class Pool:
     def _ended(self, worker: Worker, why: str) -> None:
         with self.lanes.changed:
             self._workers.remove(worker)
-            self._questions = deque(one for one in self._questions if one[0] is not worker)
+            self._asking = [one for one in self._asking if one is not worker]
             left = list(worker.tasks)
             worker.tasks.clear()
             if self._closing:

@@ -16,7 +16,7 @@ OWNERS = st.integers(0, 2)
 
 
 def _draft(doc_id: str, text: str, owner: int) -> Draft:
-    return Draft(doc_id, digest(text), len(text), list, owner=owner)
+    return Draft(doc_id, digest(text), len(text), owner)
 
 
 @given(

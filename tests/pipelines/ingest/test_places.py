@@ -21,7 +21,7 @@ from ragidx.corpora.records import Document, Place
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.store.rows import COLUMNS, fixed_arrays, rows_of
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.ingest.workers.chunks import Cutter
+from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft
 from ragidx.pipelines.ingest.workers.files import document_hash
 from ragidx.retriever.hit import Hit
 
@@ -82,7 +82,7 @@ def test_a_hit_knows_the_place_of_each_of_its_characters(document: Document, siz
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     cutter = Cutter(lambda: Chunker(ChunkSpec(size=size), tokenizer, limit=200))
 
-    for item in cutter.cut(document, b"h" * 16):
+    for item in cutter.cut(Draft(document.id, b"h" * 16, len(document.text), document=document)):
         row = rows_of(pa.record_batch(fixed_arrays([item.row]), COLUMNS))[0]
         hit = Hit(1, 1.0, row.text, "a", "a:0", row.start, row.end, line=row.line, page=row.page, turns=row.turns)
         offsets = range(len(row.text))

@@ -21,7 +21,6 @@ from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import sources
 from ragidx.corpora.vectors.files import Reader, vector_batches
-from ragidx.pipelines.ingest.workers.documents import Uncut
 from ragidx.pipelines.ingest.workers.spread import Spread
 from ragidx.pipelines.ingest.workers.vectors import vector_reader
 
@@ -87,14 +86,13 @@ def test_hostile_files_are_a_line_each_and_the_others_are_read(tmp_path: Path) -
         (tmp_path / name).write_bytes(data)
         (tmp_path / f"{name}.md").write_text("beside it\n")
     limits = Limits(worker_memory_bytes=900 * MIB, worker_cpu_s=4)
-    said, read, cutter = list[Skip](), list[str](), Uncut()
+    said, read = list[Skip](), list[str]()
 
-    for _, drafts in Spread(ReadOptions(limits=limits), Layouts(), cutter, said.append, workers=2).drafts(
+    for _, drafts in Spread(ReadOptions(limits=limits), Layouts(), said.append, workers=2).drafts(
         sources(tmp_path, on_skip=said.append)
     ):
         for draft in drafts:
-            draft.cut()
-            read.append(cutter.documents.pop().id)
+            read.append(draft.id)
 
     assert {f"{name}.md" for name in FILES} <= set(read)
     assert sorted(skip.where for skip in said) == sorted(FILES)
