@@ -90,13 +90,13 @@ def fit_on_corpus(resolved: Resolved, reading: Reading, cutter: Cutter, ledger: 
     reading.check_something_was_read(drawn.n_added, skips)
     _ = cutter.chunker  # here, and not in the thread that cuts
     every = [item for items in cut_ahead(drawn.items(), cutter) for item in items]
-    fitted = _fit_filter(resolved, every, reading.index, progress, ledger.tell)
+    fitted = fit_filter(resolved, every, reading.index, progress, ledger.tell)
     progress.stage = INDEXING
     ledger.tell(at_once=True)
     return fitted
 
 
-def _fit_filter(resolved: Resolved, every: Sequence[Item], index: Path, progress: Progress, tell: Teller) -> Fitted:
+def fit_filter(resolved: Resolved, every: Sequence[Item], index: Path, progress: Progress, tell: Teller) -> Fitted:
     """Fit the build's filter on chunks of the documents that were drawn.
 
     The encoder is not tuned for it: a build that was killed has to find the same numbers again, and with them its

@@ -29,7 +29,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator
 from importlib.abc import MetaPathFinder
-from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -63,9 +62,8 @@ def main() -> None:
     """Answer tasks until the build ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end_with(os.getppid())
-    stdin, out = os.fdopen(0, "rb", buffering=0), os.fdopen(os.dup(1), "wb", buffering=MIB)
+    stdin, out = frames.over_pipes()
     arrow_without_pandas()
-    os.dup2(2, 1)  # keep what libraries print out of the messages
     with contextlib.suppress(EOFError, BrokenPipeError):
         _Worker(stdin, out).run()
     os._exit(0)  # what libraries do at the end is of no use here
@@ -87,7 +85,7 @@ def arrow_without_pandas() -> None:
 class _Worker:
     """The state of a worker: its job, and the messages that came before their turn."""
 
-    def __init__(self, stdin: FileIO, out: BinaryIO) -> None:
+    def __init__(self, stdin: BinaryIO, out: BinaryIO) -> None:
         self._stdin, self._exactly, self._out = stdin, frames.reader(stdin), out
         self._waiting: deque[Message] = deque()
         self._n_wanted: Counter[int] = Counter()  # pieces, by task
@@ -149,7 +147,7 @@ class _Worker:
             if not isinstance(fault, RagidxError) or _is_of_memory(fault):
                 os._exit(NO_MEMORY)
             saying.flush()
-            self.send({"kind": "error", "error": [type(fault).__name__, fault.message, fault.hint, fault.where]})
+            self.send(frames.of_error(fault))
         saying.flush()
 
     def _make_words(self, task: dict[str, Any], segment: bytes) -> None:

@@ -19,8 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ragidx.corpora import errors
-from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.limits import MIB, ReadOptions
 from ragidx.corpora.readers.layouts import Layout, Layouts
 from ragidx.corpora.readers.registry import is_packed, is_plain, is_streamed
@@ -30,7 +28,7 @@ from ragidx.pipelines.ingest.workers import codec
 from ragidx.pipelines.ingest.workers.capacity import n_workers
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft
 from ragidx.pipelines.ingest.workers.files import drafts_of
-from ragidx.pipelines.ingest.workers.frames import FrameError
+from ragidx.pipelines.ingest.workers.frames import FrameError, error_in
 from ragidx.pipelines.ingest.workers.known import written
 from ragidx.pipelines.ingest.workers.lanes import Message
 from ragidx.pipelines.ingest.workers.pool import Pool
@@ -154,7 +152,7 @@ class Spread:
             def make(on_message: Any, on_end: Any) -> Process:
                 if self.known is not None and len(self.known) and not known:
                     known.append(stack.enter_context(written(self.known)).fileno())
-                return Process(self._job(known), self.options.limits, on_message, on_end, tuple(known))
+                return Process("workers.serve", self._job(known), self.options.limits, on_message, on_end, tuple(known))
 
             yield stack.enter_context(Pool(count, make, answer=self._chunker))
 
@@ -204,7 +202,7 @@ def events(source: Source, pool: Pool, task: int) -> Iterator[codec.Event]:
             if kind == "again":
                 n_passed = 0
             elif kind == "error":
-                raise _error(message[0]["error"])
+                raise error_in(message[0])
             elif kind == "died":
                 yield Skip(source.name, f"{_READER} {message[0]['why']}")
             elif kind == "piece" and isinstance(piece := message[0].get("task"), int):
@@ -223,14 +221,6 @@ def events(source: Source, pool: Pool, task: int) -> Iterator[codec.Event]:
 def is_death(skip: Skip, source: Source) -> bool:
     """Whether a worker could not read the file to its end."""
     return skip.where == source.name and skip.reason.startswith(_READER)
-
-
-def _error(told: Any) -> RagidxError:
-    """The error that a worker met."""
-    name, message, hint, where = map(str, told)
-    kind = getattr(errors, name, None)
-    kind = kind if isinstance(kind, type) and issubclass(kind, RagidxError) else RagidxError
-    return kind(message, hint, where=where)
 
 
 @dataclass

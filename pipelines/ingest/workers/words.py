@@ -58,7 +58,7 @@ class Words:
         if count < 2:
             yield from pieces_of(segment, spec.make_analyzer(), on_rows)
             return
-        with Pool(count, lambda heard, ended: Process(_JOB, _LIMITS, heard, ended)) as pool:
+        with Pool(count, lambda heard, ended: Process("workers.serve", _JOB, _LIMITS, heard, ended)) as pool:
             what, mapped = _written(segment, spec), segment.entry.files[CHUNKS].bytes
             tasks = [pool.add({"words": [part.start, part.stop], "mapped": mapped}, what) for part in parts]
             for task, part in zip(tasks, parts, strict=True):
