@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import CorpusError, IndexFormatError, SpecError
-from ragidx.corpora.language import LANGUAGE, check_language
+from ragidx.corpora.language import LANGUAGE
 from ragidx.corpora.limits import ReadOptions
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.records import Document, OnSkip, Skip
@@ -31,7 +31,7 @@ from ragidx.indexer.specs import holds_precomputed
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.lookup import program_documents
 from ragidx.indexer.store.manifest import MANIFEST, Manifest, NewerFormatError, OlderFormatError, read_manifest
-from ragidx.indexer.store.source_list import sources_of
+from ragidx.indexer.store.source_list import SourceEntry, sources_of
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.options import BuildOptions
 from ragidx.pipelines.ingest.report import Skips
@@ -51,40 +51,22 @@ _UNLIMITED = 1 << 30
 _GUARDED_FROM = 10  # documents of an index: of fewer, a build may remove most
 
 
-@dataclass(frozen=True)
-class Root:
-    """A folder or file that a build reads.
+def sources_at(path: str | Path, entry: SourceEntry, index: Path, on_skip: OnWalkSkip) -> Iterator[Source]:
+    """The files of a source that is at this path, named with its prefix; nothing is opened."""
 
-    Args:
-        path: a folder, a file, a BEIR folder, or `-` for standard input.
-        prefix: what the ids of its documents begin with.
-        include: globs, as in `sources`.
-        exclude: the same.
-        owner: the number of the source.
-    """
+    def skip(found: Skip) -> None:
+        on_skip(dataclasses.replace(found, where=f"{entry.prefix}{found.where}"), entry.number)
 
-    path: str | Path
-    prefix: str = ""
-    include: Sequence[str] = ()
-    exclude: Sequence[str] = ()
-    owner: int = 0
-
-    def sources(self, index: Path, on_skip: OnWalkSkip) -> Iterator[Source]:
-        """The files that are read, named with the prefix; nothing is opened."""
-
-        def skip(found: Skip) -> None:
-            on_skip(dataclasses.replace(found, where=f"{self.prefix}{found.where}"), self.owner)
-
-        found = sources(
-            self.path,
-            include=self.include,
-            exclude=self.exclude,
-            indexes=index_in(self.path, index),
-            beir=not self.prefix,
-            on_skip=skip,
-        )
-        for source in found:
-            yield dataclasses.replace(source, name=f"{self.prefix}{source.name}", owner=self.owner)
+    found = sources(
+        path,
+        include=entry.include,
+        exclude=entry.exclude,
+        indexes=index_in(path, index),
+        beir=not entry.prefix,
+        on_skip=skip,
+    )
+    for source in found:
+        yield dataclasses.replace(source, name=f"{entry.prefix}{source.name}", owner=entry.number)
 
 
 @dataclass(frozen=True)
@@ -95,13 +77,13 @@ class Reading:
         corpus: a folder, a file, a BEIR folder, or `-` for standard input; as it is named in messages.
         index: the index folder, which is skipped where it is in the corpus.
         options: of the build.
-        roots: the sources that are read.
+        roots: the sources that are read, and where they are.
     """
 
     corpus: str | Path
     index: Path
     options: BuildOptions
-    roots: Sequence[Root]
+    roots: Sequence[tuple[str | Path, SourceEntry]]
 
     @property
     def read_options(self) -> ReadOptions:
@@ -118,15 +100,6 @@ class Reading:
     def language(self) -> bool:
         """Whether documents get the field `language`: as asked, else as the index that is updated has it."""
         return self._had_language if self.options.language is None else self.options.language
-
-    def check_language(self) -> None:
-        """Whether languages can be named here, if they are to be.
-
-        Raises:
-            RagidxError: py3langid is not installed.
-        """
-        if self.language:
-            check_language()
 
     @property
     def changes_language(self) -> bool:
@@ -145,8 +118,8 @@ class Reading:
 
     def sources(self, on_skip: OnWalkSkip = lambda skip, owner: None) -> Iterator[Source]:
         """The files that are read; nothing is opened."""
-        for root in self.roots:
-            yield from root.sources(self.index, on_skip)
+        for path, entry in self.roots:
+            yield from sources_at(path, entry, self.index, on_skip)
 
     def files(
         self,

@@ -148,10 +148,10 @@ class _Device(Process):
 
     def batches(self, answer: Message) -> Iterator[Batch]:
         """The batch in an answer; none, and the device is free, after the last one of a part."""
-        header, body = answer
+        header: dict[str, Any] = answer[0]
         match header["kind"]:
             case "batch":
-                vectors = np.frombuffer(body, np.float32).reshape(header["shape"])
+                vectors = np.frombuffer(answer[1], np.float32).reshape(header["shape"])
                 yield _in_call(Batch(header["rows"], vectors, header["n_tokens"], header["n_truncated"]), self.rows)
             case "end":
                 self.rows = []
@@ -229,13 +229,12 @@ def _filter(written: bytes) -> Filter | None:
 def _files(gguf: str | None, pooler: str | None, **others: Any) -> ModelFiles:
     if gguf is not None:
         return locate(gguf, pooler=pooler)
-    folder, adapters, names = Path(others.pop("folder")), others.pop("adapters"), tuple(others.pop("names"))
-    paths = {
-        "folder": folder,
-        "adapters": tuple(map(Path, adapters)),
+    paths: dict[str, Any] = {
+        "folder": Path(others.pop("folder")),
+        "adapters": tuple(map(Path, others.pop("adapters"))),
         "pooler": None if pooler is None else Path(pooler),
     }
-    return ModelFiles(**others, **paths, names=names)
+    return ModelFiles(**paths, names=tuple(others.pop("names")), **others)
 
 
 # -- parts ---------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from ragidx.pipelines.ingest.corpus import Reading
 from ragidx.pipelines.ingest.encode import encode, windows
 from ragidx.pipelines.ingest.endpoint import sample_journal
 from ragidx.pipelines.ingest.ledger import Ledger
-from ragidx.pipelines.ingest.report import INDEXING, Progress, Skips, Teller
+from ragidx.pipelines.ingest.report import INDEXING, Progress, Skips
 from ragidx.pipelines.ingest.resolve import Resolved
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item, cut_ahead
 
@@ -82,21 +82,21 @@ def fit_on_corpus(resolved: Resolved, reading: Reading, cutter: Cutter, ledger: 
     progress, skips = ledger.progress, Skips(reading.options.strict)
     progress.total_bytes = reading.total_bytes()
     progress.stage = f"fitting filter {resolved.spec.filter.name}"
-    ledger.tell(at_once=True)
+    progress.tell(at_once=True)
     drawn = document_sample(resolved.spec)
     for draft in reading.drafts(None, skips.add):
         drawn.add(draft.id, draft.n_chars, draft)
-        ledger.tell()
+        progress.tell()
     reading.check_something_was_read(drawn.n_added, skips)
     _ = cutter.chunker  # here, and not in the thread that cuts
     every = [item for items in cut_ahead(drawn.items(), cutter) for item in items]
-    fitted = fit_filter(resolved, every, reading.index, progress, ledger.tell)
+    fitted = fit_filter(resolved, every, reading.index, progress)
     progress.stage = INDEXING
-    ledger.tell(at_once=True)
+    progress.tell(at_once=True)
     return fitted
 
 
-def fit_filter(resolved: Resolved, every: Sequence[Item], index: Path, progress: Progress, tell: Teller) -> Fitted:
+def fit_filter(resolved: Resolved, every: Sequence[Item], index: Path, progress: Progress) -> Fitted:
     """Fit the build's filter on chunks of the documents that were drawn.
 
     The encoder is not tuned for it: a build that was killed has to find the same numbers again, and with them its
@@ -106,8 +106,7 @@ def fit_filter(resolved: Resolved, every: Sequence[Item], index: Path, progress:
         resolved: its filter is set.
         every: chunk of the documents that were drawn.
         index: its folder, where vectors of a server are kept at once.
-        progress: `n_sample` is set before the first text is encoded; not where none is.
-        tell: called then, and after each batch.
+        progress: `n_sample` is set, and told, before the first text is encoded; not where none is.
 
     Raises:
         SpecError: the sample is too small for the width.
@@ -120,13 +119,13 @@ def fit_filter(resolved: Resolved, every: Sequence[Item], index: Path, progress:
         return Fitted(len(sample), {})
     different = {item.row.text_hash: item for item in sample}
     progress.n_sample = len(different)
-    tell(at_once=True)
+    progress.tell(at_once=True)
     places = {key: place for place, key in enumerate(different)}
     embeddings = np.zeros((len(different), resolved.encoder.hidden), np.float32)
     with sample_journal(resolved, index) as journal:
         known = journal.get(list(different)) if journal else {}
         for window in windows(item for key, item in different.items() if key not in known):
-            for keys, vectors in encode(window, Embedder(resolved.encoder), progress, tell, raw=True, tune=False):
+            for keys, vectors in encode(window, Embedder(resolved.encoder), progress, raw=True, tune=False):
                 embeddings[[places[key] for key in keys]] = vectors
                 if journal:
                     journal.append(keys, vectors)

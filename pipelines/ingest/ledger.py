@@ -18,7 +18,7 @@ from ragidx.indexer.store.source_list import PROGRAM, SourceEntry
 from ragidx.pipelines.ingest.changes import Change, Kind
 from ragidx.pipelines.ingest.corpus import check_removal
 from ragidx.pipelines.ingest.removal import Missing, is_unreadable
-from ragidx.pipelines.ingest.report import Progress, Skips, Teller
+from ragidx.pipelines.ingest.report import Progress, Skips
 from ragidx.pipelines.ingest.selection import Selection, lost
 from ragidx.pipelines.ingest.workers.chunks import Item
 
@@ -54,7 +54,6 @@ class Ledger:
     Attributes:
         selection: the sources, and which are read.
         progress: how far it is; it counts bytes, documents and chunks.
-        tell: called after each document.
         skips: what was skipped.
         sources: documents, by the number of the source; 0: those of a program.
         unreadable: files and folders that could not be read this time, by the number of the source.
@@ -66,7 +65,6 @@ class Ledger:
 
     selection: Selection
     progress: Progress
-    tell: Teller
     skips: Skips
     sources: defaultdict[int, Count] = field(default_factory=lambda: defaultdict(Count))
     unreadable: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -169,7 +167,7 @@ class Ledger:
 
     def _count(self, n_documents: int) -> None:
         self.progress.n_documents += n_documents
-        self.tell()
+        self.progress.tell()
 
 
 def rules(entries: Sequence[SourceEntry]) -> list[tuple[str, str, list[str], list[str]]]:

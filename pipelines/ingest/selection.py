@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ragidx.corpora.errors import CorpusError, SpecError, check_machine
 from ragidx.corpora.sources import beir_corpus
@@ -29,7 +29,7 @@ from ragidx.indexer.store.source_list import (
     stored_path,
 )
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.ingest.corpus import Reading, Root
+from ragidx.pipelines.ingest.corpus import Reading, sources_at
 from ragidx.pipelines.ingest.options import BuildOptions
 from ragidx.pipelines.ingest.removal import file_names
 from ragidx.pipelines.ingest.workers.documents import documents
@@ -61,19 +61,10 @@ class Selection:
         """The sources that are read now."""
         return tuple(entry for entry in self.entries if entry.name in self.names)
 
-    def roots(self, index: Path) -> list[Root]:
-        """Where they are, and what of them is read."""
-        return [
-            Root(
-                self.paths.get(entry.name, entry.root(index)),
-                entry.prefix,
-                entry.include,
-                entry.exclude,
-                entry.number,
-            )
-            for entry in self.selected
-            if self.paths.get(entry.name) != ""
-        ]
+    def roots(self, index: Path) -> list[tuple[str | Path, SourceEntry]]:
+        """Where they are."""
+        places = [(self.paths.get(entry.name, entry.root(index)), entry) for entry in self.selected]
+        return [(path, entry) for path, entry in places if path != ""]
 
 
 def select(
@@ -105,7 +96,7 @@ def select(
     elif not paths:
         selection = Selection(known, tuple(entry.name for entry in known))
     elif not known:
-        selection = _new(list(paths), index)
+        selection = _beside(list(paths), index, ())
     else:
         selection = _known(list(paths), index, known, stored, replaces=replaces)
     if not selection.names and (paths or stored is None or not stored.manifest.n_documents):
@@ -116,7 +107,7 @@ def select(
         )
     if len(selection.entries) > 1:
         selection = _without_missing(selection, index, may_miss=replaces)
-    return with_globs(selection, include, exclude)
+    return _with_globs(selection, include, exclude)
 
 
 def lost(name: str, what: str) -> SpecError:
@@ -155,17 +146,15 @@ def reading_of(corpus: Corpus, index: Path, options: BuildOptions, stored: Store
     return Reading(named, index, options, selection.roots(index)), selection
 
 
-def with_globs(selection: Selection, include: Sequence[str], exclude: Sequence[str]) -> Selection:
-    """The selection, in which globs that are given replace those of the sources that are read."""
-
-    def of(entry: SourceEntry) -> SourceEntry:
-        if entry.name not in selection.names:
-            return entry
-        return dataclasses.replace(
-            entry, include=tuple(include) or entry.include, exclude=tuple(exclude) or entry.exclude
-        )
-
-    return dataclasses.replace(selection, entries=tuple(map(of, selection.entries)))
+def _with_globs(selection: Selection, include: Sequence[str], exclude: Sequence[str]) -> Selection:
+    """The selection, in which globs that are named replace those of the sources that are read."""
+    globs: dict[str, Any] = {
+        name: tuple(value) for name, value in (("include", include), ("exclude", exclude)) if value
+    }
+    entries = [
+        dataclasses.replace(entry, **globs) if entry.name in selection.names else entry for entry in selection.entries
+    ]
+    return dataclasses.replace(selection, entries=tuple(entries))
 
 
 def as_paths(corpus: Corpus) -> list[str | Path]:
@@ -193,63 +182,60 @@ def as_paths(corpus: Corpus) -> list[str | Path]:
 
 
 def added(
-    paths: Sequence[str | Path], index: Path, stored: Store, name: str | None = None, *, all_files: bool = True
+    paths: Sequence[str | Path],
+    index: Path,
+    stored: Store,
+    name: str | None = None,
+    *,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
 ) -> Selection:
-    """The selection that puts new sources beside those of an index; `all_files`: no glob leaves files out.
+    """The selection that puts new sources beside those of an index.
 
     Raises:
         SpecError: a path is a source already or cannot be beside others, or a name is taken or cannot be one.
     """
-    known = sources_of(stored.manifest.notes, index)
     if name is not None and len(paths) > 1:
         raise SpecError("one name is for one source", "add them one after the other", where="`name`")
-    for entry in known:
-        _check_joins(entry.root(index))
-    new: list[SourceEntry] = []
-    for path in paths:
-        _check_joins(path)
-        own = _checked_name(source_name(path) if name is None else name, [*known, *new])
-        _check_place(path, index, [*known, *new], all_files=all_files)
-        new.append(_entry(own, path, index, [*known, *new]))
-    names = tuple(entry.name for entry in new)
-    return Selection((*known, *new), names, dict(zip(names, paths, strict=True)))
+    known = sources_of(stored.manifest.notes, index)
+    return _with_globs(_beside(paths, index, known, name, all_files=not exclude), include, exclude)
 
 
-def _new(paths: Sequence[str | Path], index: Path) -> Selection:
-    """The sources of an index that does not exist yet."""
-    found: list[SourceEntry] = []
+def _beside(
+    paths: Sequence[str | Path],
+    index: Path,
+    known: Sequence[SourceEntry],
+    name: str | None = None,
+    *,
+    all_files: bool = True,
+) -> Selection:
+    """New sources beside those that are known, with names of their own if none is given; the first has bare ids."""
+    entries = list(known)
     for path in paths:
-        if len(paths) > 1:
-            _check_joins(path)
-            _check_place(path, index, found, all_files=True)
-        name = source_name(path)
-        if len(paths) > 1:
-            name = _checked_name(name, found, f"build without it, then `ragidx add {path} --name NAME`")
-        found.append(_entry(name, path, index, found))
-    names = tuple(entry.name for entry in found)
-    return Selection(tuple(found), names, dict(zip(names, paths, strict=True)))
+        named = source_name(path) if name is None else name
+        if len(known) + len(paths) > 1:
+            for root in (path, *(entry.root(index) for entry in entries)):
+                _check_joins(root)
+        if len(known) + len(paths) > 1 or name is not None:
+            later = f"build without it, then `ragidx add-source {path} --name NAME`"
+            named = _checked_name(named, entries, "choose another `name`" if known else later)
+        _check_place(path, index, entries, all_files=all_files)
+        place, prefix = stored_path(path, index), f"{named}/" if entries else ""
+        entries.append(SourceEntry(number=free_number(entries), name=named, path=place, prefix=prefix))
+    names = tuple(entry.name for entry in entries[len(known) :])
+    return Selection(tuple(entries), names, dict(zip(names, paths, strict=True)))
 
 
 def _named(paths: Mapping[str, str | Path], index: Path, known: Sequence[SourceEntry]) -> Selection:
     """The sources of these names at their present places; the others are put beside."""
     entries = {entry.name: entry for entry in known}
-    for name, path in paths.items():
+    named = {unicodedata.normalize("NFC", name): path for name, path in paths.items()}
+    for name, path in named.items():
         if name in entries:
             entries[name] = dataclasses.replace(entries[name], path=stored_path(path, index))
-            continue
-        _check_place(path, index, entries.values(), all_files=True)
-        if entries:
-            for one in (path, *(entry.root(index) for entry in entries.values())):
-                _check_joins(one)
-        own = _checked_name(name, list(entries.values()))
-        entries[own] = _entry(own, path, index, list(entries.values()))
-    return Selection(tuple(entries.values()), tuple(paths), dict(paths))
-
-
-def _entry(name: str, path: str | Path, index: Path, others: Sequence[SourceEntry]) -> SourceEntry:
-    """A new source beside others; the ids of the first one are bare."""
-    prefix = f"{name}/" if others else ""
-    return SourceEntry(number=free_number(others), name=name, path=stored_path(path, index), prefix=prefix)
+        else:
+            entries[name] = _beside([path], index, tuple(entries.values()), name).entries[-1]
+    return Selection(tuple(entries.values()), tuple(named), named)
 
 
 def _check_place(path: str | Path, index: Path, entries: Iterable[SourceEntry], *, all_files: bool) -> None:
@@ -277,9 +263,8 @@ def _known(
         source = next((entry for entry in known if entry.root(index) == at), None)
         if source is None:
             if not replaces and str(path) != STANDARD_INPUT:
-                there = [
-                    entry for entry in known if os.path.lexists(entry.root(index))
-                ]  # the others may have moved here
+                # the others may have moved here
+                there = [entry for entry in known if os.path.lexists(entry.root(index))]
                 _check_place(path, index, there, all_files=True)
             source = _moved(path, index, known, stored)
             alone = len(known) == len(paths) == 1
@@ -313,7 +298,7 @@ def _moved(path: str | Path, index: Path, known: Sequence[SourceEntry], stored: 
         own = hashes[entry.number]
         drawn = set(list(own)[:: 1 + len(own) // _DRAWN])
         files = {name for doc_id in drawn for name in file_names(doc_id)}
-        found = Root(path, entry.prefix, entry.include, entry.exclude).sources(index, lambda skip, owner: None)
+        found = sources_at(path, entry, index, lambda skip, owner: None)
         same = 0
         for document in documents((one for one in found if one.name in files), lambda _: None):
             same += document.id in drawn and own[document.id] == document_hash(document)
@@ -354,7 +339,7 @@ def _check_joins(path: str | Path) -> None:
         )
 
 
-def _checked_name(name: str, known: Sequence[SourceEntry], hint: str = "choose another `name`") -> str:
+def _checked_name(name: str, known: Sequence[SourceEntry], hint: str) -> str:
     """A name in Unicode form NFC that can be the first part of ids."""
     name = unicodedata.normalize("NFC", name)
     if not name or name in (".", "..") or set(name) & set("/\\#\0") or not name.isprintable():

@@ -38,7 +38,7 @@ from ragidx.pipelines.ingest.fit_filter import check_fit
 from ragidx.pipelines.ingest.ledger import Ledger
 from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_ids, missing
-from ragidx.pipelines.ingest.report import PLANNING, OnProgress, Progress, Skips, Teller
+from ragidx.pipelines.ingest.report import PLANNING, OnProgress, Progress, Skips
 from ragidx.pipelines.ingest.resolve import Resolved, resolve
 from ragidx.pipelines.ingest.selection import Corpus, as_paths, reading_of
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item
@@ -148,8 +148,8 @@ def plan(
         )
     resolved = resolve(Path(index), asked)
     reading, selection = reading_of(corpus, Path(index), asked, resolved.stored)
-    progress = Progress(stage=PLANNING)
-    ledger = Ledger(selection, progress, Teller(on_progress, progress), Skips())
+    progress = Progress(stage=PLANNING, on_progress=on_progress)
+    ledger = Ledger(selection, progress, Skips())
     files = list(reading.sources(ledger.skip))
     check_folder(reading.index)
     if resolved.wants_a_sample:
@@ -160,7 +160,7 @@ def plan(
         removed = _n_removed(resolved, reading, ledger, known) if counts.is_whole else None
         made = _made(counts, files, removed)
     progress.last = True
-    ledger.tell(at_once=True)
+    progress.tell(at_once=True)
     return made
 
 
@@ -269,7 +269,7 @@ class _Counts:
                 self._count(items, here)
             else:
                 here["empty"] += 1
-        self.ledger.tell()
+        self.ledger.progress.tell()
 
     def _count(self, items: Sequence[Item], here: Counter[str]) -> None:
         """What the chunks of a document add."""
@@ -364,6 +364,6 @@ def _made(counts: _Counts, files: Sequence[Source], removed: int | None) -> Plan
 def _speed(counts: _Counts) -> Speed | None:
     if not counts.texts:
         return None
-    counts.ledger.tell(at_once=True)
+    counts.ledger.progress.tell(at_once=True)
     project = None if counts.resolved.wants_a_sample else counts.resolved.filter
     return measure(counts.resolved.encoder, counts.texts, project, tune=counts.of["to_encode"] >= TUNE_FROM)

@@ -42,6 +42,11 @@ def n_workers(asked: int | None) -> int:
     return asked or max(1, min(cores(), int(min(free, 1 << 50)) // WORKER_BYTES))
 
 
+def has_interpreter() -> bool:
+    """Whether a worker can be started: not in a program that is packed with its interpreter, for one."""
+    return bool(sys.executable) and os.access(sys.executable, os.X_OK) and not getattr(sys, "frozen", False)
+
+
 def cores() -> int:
     """Cores that this process may use."""
     n_cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -71,7 +71,7 @@ def encoded(events: Sequence[Event]) -> Message:
             case NRead(n_bytes):
                 said.append(["read", n_bytes])
             case Decided(name, layout):
-                said.append(["layout", name, layout.to_json(), layout.n_records])
+                said.append(["layout", name, *told_layout(layout)])
             case Draft():
                 said.append(_said(event, rows))
     return {"kind": "events", "events": said}, rows.body()
@@ -131,8 +131,7 @@ def _events(said: Any, rows: Iterator[tuple[Any, ...]], owner: int) -> Iterator[
         elif kind == "read":
             yield NRead(int(values[0]))
         elif kind == "layout":
-            name, found, n_records = values
-            yield Decided(_text(name), _layout(found, n_records))
+            yield Decided(_text(values[0]), layout_of(*values[1:]))
         else:
             yield _draft(rows, owner, *values)
     if next(rows, None) is not None:
@@ -159,7 +158,13 @@ def _vectors(header: Mapping[str, Any], body: bytes) -> VectorBatch:
     )
 
 
-def _layout(told: Any, n_records: Any) -> Layout:
+def told_layout(layout: Layout) -> tuple[dict[str, Any], int]:
+    """A layout as JSON, and of how many records it is."""
+    return layout.to_json(), layout.n_records
+
+
+def layout_of(told: Any, n_records: Any) -> Layout:
+    """The inverse."""
     found = Layout.from_json(told)
     if found is None:
         raise ValueError("no layout")

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
 from typing import IO
 
 import numpy as np
@@ -47,8 +46,3 @@ class Known:
         if place == len(self._ids) or self._ids[place : place + 1] != wanted:
             return False
         return self._hashes[place].tobytes() == draft.hash and int(self._owners[place]) == draft.owner
-
-
-def records(known: Iterable[tuple[str, bytes]], owner: int = 0) -> NDArray[np.void]:
-    """Ids and hashes of documents of one source as records."""
-    return np.array([(digest(doc_id), doc_hash, owner) for doc_id, doc_hash in known], RECORD)

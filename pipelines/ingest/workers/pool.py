@@ -22,7 +22,7 @@ from typing import Any, Self
 from ragidx.corpora.errors import MachineError
 from ragidx.pipelines.ingest.workers import frames
 from ragidx.pipelines.ingest.workers.lanes import Lanes, Message
-from ragidx.pipelines.ingest.workers.process import Worker
+from ragidx.pipelines.ingest.workers.process import Process
 
 _AHEAD = 8  # tasks that a worker has at most
 _PIECES = 2  # for each worker without a task that may wait
@@ -43,7 +43,7 @@ class Pool:
     def __init__(
         self,
         n_workers: int,
-        make: Callable[[Callable[[Worker, Message], bool], Callable[[Worker, str], None]], Worker],
+        make: Callable[[Callable[[Process, Message], bool], Callable[[Process, str], None]], Process],
         lanes: Lanes | None = None,
         answer: Callable[[], Message] = lambda: ({}, b""),
         wait: Callable[[Callable[[], bool]], object] | None = None,
@@ -51,7 +51,7 @@ class Pool:
         self.lanes = lanes or Lanes()
         self._n_workers, self._make, self._answer = n_workers, make, answer
         self._wait = wait or self.lanes.changed.wait_for
-        self._workers: list[Worker] = []
+        self._workers: list[Process] = []
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="ragidx-start")
         self._tasks: dict[int, Message] = {}  # that are not done
         self._queue: deque[int] = deque()
@@ -61,7 +61,7 @@ class Pool:
         self._n_promised: Counter[int] = Counter()  # pieces that the reader of a task was asked for
         self._tried: set[int] = set()
         self._cancelled: set[int] = set()
-        self._asking: list[Worker] = []
+        self._asking: list[Process] = []
         self._answered: Message | None = None
         self._next, self._closing, self.broken = 0, False, ""
 
@@ -143,7 +143,7 @@ class Pool:
 
     # -- called by the threads of the workers -------------------------------------------------------------------
 
-    def _heard(self, worker: Worker, message: Message) -> bool:
+    def _heard(self, worker: Process, message: Message) -> bool:
         header, kind = message[0], message[0].get("kind")
         if kind == "ready":
             with self.lanes.changed:
@@ -183,7 +183,7 @@ class Pool:
             self._dispatch()
         return {"kind": "piece", "task": piece}, b""
 
-    def _ask(self, worker: Worker, number: int) -> None:
+    def _ask(self, worker: Process, number: int) -> None:
         """Ask a worker whose file is long for pieces, if others have nothing else to do."""
         with self.lanes.changed:
             if self._queue or self._again or self._closing or self._is_piece(number):
@@ -211,7 +211,7 @@ class Pool:
             self.lanes.drop(number)
         self._dispatch()
 
-    def _ended(self, worker: Worker, why: str) -> None:
+    def _ended(self, worker: Process, why: str) -> None:
         with self.lanes.changed:
             self._workers.remove(worker)
             self._asking = [one for one in self._asking if one is not worker]
@@ -264,7 +264,7 @@ class Pool:
             worker.tasks.append(number)
             worker.send(*self._tasks[number])
 
-    def _started(self) -> Worker | None:
+    def _started(self) -> Process | None:
         # Linux ends a worker with the thread that started it: this one lives as long as the pool.
         try:
             worker = self._starter.submit(self._make, self._heard, self._ended).result()
@@ -274,12 +274,12 @@ class Pool:
         self._workers.append(worker)
         return worker
 
-    def _free(self) -> Worker | None:
+    def _free(self) -> Process | None:
         """A worker without a task; one that has started, if a task is retried or a piece."""
         any_may = not self._again and not self._pieces
         return next((w for w in self._workers if not w.tasks and (w.is_ready or any_may)), None)
 
-    def _ahead(self) -> Worker | None:
+    def _ahead(self) -> Process | None:
         """A worker whose pipe takes one task more, if nothing is retried there; a piece is too large for that."""
         if self._again or self._pieces:
             return None

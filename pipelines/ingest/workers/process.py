@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ragidx.corpora.limits import Limits, shown_bytes
 from ragidx.pipelines.ingest.workers import frames
@@ -36,27 +36,6 @@ _ONE_THREAD = dict.fromkeys(
 _ENVIRONMENT = {**_ONE_THREAD, "TOKENIZERS_PARALLELISM": "false", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 
 
-class Worker(Protocol):
-    """What the pool knows of a worker.
-
-    Attributes:
-        tasks: numbers of what was sent and is not done; the first is the one that it works on.
-        is_ready: whether it has said that it is.
-    """
-
-    tasks: deque[int]
-    is_ready: bool
-
-    def send(self, header: dict[str, Any], body: bytes = b"") -> None:
-        """Send a message; one that has ended takes none, and `on_end` tells."""
-
-    def kill(self) -> None:
-        """End it, and do not wait."""
-
-    def close(self) -> None:
-        """End it, whatever it does, and wait for that."""
-
-
 class Process:
     """A process.
 
@@ -68,6 +47,10 @@ class Process:
         on_message: called in a thread with each message; False: it is not listened to any more.
         on_end: called in that thread with the reason, when it has ended.
         pass_fds: open files that it inherits.
+
+    Attributes:
+        tasks: numbers of what a worker was sent and has not done; the first is the one that it works on.
+        is_ready: whether a worker has said that it is.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ import pyarrow as pa
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.limits import MIB, Limits, ReadOptions
-from ragidx.corpora.readers.layouts import Layout, Layouts
+from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.sources import Source
 from ragidx.corpora.spec import ChunkSpec
@@ -162,7 +162,7 @@ class _Worker:
 
     def _drafts(self, task: dict[str, Any], source: Source, saying: _Saying) -> Iterator[Draft]:
         layouts = _Noted(saying)
-        layouts.known = {name: _layout(*told) for name, told in task["layouts"].items()}
+        layouts.known = {name: codec.layout_of(*told) for name, told in task["layouts"].items()}
         for draft in drafts_of(
             source, self._options, layouts, saying.add, lambda count: saying.add(codec.NRead(count))
         ):
@@ -268,10 +268,6 @@ class _Noted(Layouts):
 
 def _is_of_memory(fault: BaseException | None) -> bool:
     return fault is not None and (isinstance(fault, MemoryError) or _is_of_memory(fault.__cause__))
-
-
-def _layout(text: Any, title: Any, id_: Any, times: Any, n_records: int) -> Layout:
-    return Layout(_as_tuple(text), title, id_, tuple(times), n_records)
 
 
 def _as_tuple(value: Any) -> Any:

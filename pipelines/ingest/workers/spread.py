@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from ragidx.corpora.readers.registry import is_packed, is_plain, is_streamed
 from ragidx.corpora.records import OnSkip, Skip
 from ragidx.corpora.sources import Source
 from ragidx.pipelines.ingest.workers import codec
-from ragidx.pipelines.ingest.workers.capacity import n_workers
+from ragidx.pipelines.ingest.workers.capacity import has_interpreter, n_workers
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft
 from ragidx.pipelines.ingest.workers.files import drafts_of
 from ragidx.pipelines.ingest.workers.frames import FrameError, error_in
@@ -43,10 +42,6 @@ WHOLE_BYTES = 64 * MIB
 _READER = "the reader"
 _AHEAD_BYTES = 64 * MIB
 _AHEAD_FILES = 2048
-
-
-def _never(source: Source) -> bool:
-    return False
 
 
 @dataclass(frozen=True)
@@ -72,7 +67,7 @@ class Spread:
     known: NDArray[np.void] | None = None
 
     def drafts(
-        self, sources: Iterable[Source], is_known: Callable[[Source], bool] = _never
+        self, sources: Iterable[Source], is_known: Callable[[Source], bool] = lambda source: False
     ) -> Iterator[tuple[Source, Generator[Draft]]]:
         """Each file with its drafts, in the order of the files.
 
@@ -82,12 +77,12 @@ class Spread:
         """
         count, found = n_workers(self.workers), _Ahead(iter(sources), is_known)
         found.fill(PAYS_BYTES)
-        spreads = count > 1 and bool(sys.executable) and (self.workers is not None or found.n_bytes >= PAYS_BYTES)
+        spreads = count > 1 and has_interpreter() and (self.workers is not None or found.n_bytes >= PAYS_BYTES)
         with self.pool(count if spreads else 1) as pool:
             while True:
                 found.fill(_AHEAD_BYTES)
                 for new in found.untasked():
-                    if sys.executable and not self._is_here(new.source, spreads):
+                    if has_interpreter() and not self._is_here(new.source, spreads):
                         new.task = self.begin(new.source, pool)
                 entry = found.next()
                 if entry is None:
@@ -108,7 +103,7 @@ class Spread:
             yield from drafts_of(entry.source, self.options, self.layouts, self.on_skip, self.on_read)
         elif entry.task is not None:
             yield from self._given(entry.source, entry.task, pool)
-        elif not sys.executable:
+        elif not has_interpreter():
             self.on_skip(Skip(entry.source.name, "needs a Python interpreter to start a worker, and none is known"))
         else:  # wanted after all: the workers have gone on to later files
             with self.pool(1) as other:
@@ -119,7 +114,7 @@ class Spread:
         return pool.add(
             {
                 "source": [str(source.path), source.name, source.size, source.beir, _status(source), source.owner],
-                "layouts": {name: dataclasses.astuple(one) for name, one in self._layouts_of(source).items()},
+                "layouts": {name: codec.told_layout(one) for name, one in self._layouts_of(source).items()},
                 "vectors": vectors,
             }
         )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from ragidx.indexer.lexical.spec import LexicalSpec
 from ragidx.indexer.store.entries import CHUNKS, parse_segment
 from ragidx.indexer.store.segment import BATCH_ROWS, Segment
 from ragidx.indexer.writing.lexical_files import OnRows, pieces_of
-from ragidx.pipelines.ingest.workers.capacity import n_workers
+from ragidx.pipelines.ingest.workers.capacity import has_interpreter, n_workers
 from ragidx.pipelines.ingest.workers.lanes import Message
 from ragidx.pipelines.ingest.workers.pool import Pool
 from ragidx.pipelines.ingest.workers.process import Process
@@ -70,7 +69,7 @@ class Words:
                 on_rows(len(rows))
 
     def _count(self, segment: Segment) -> int:
-        if not sys.executable or (self.workers is None and segment.entry.files[CHUNKS].bytes < PAYS_BYTES):
+        if not has_interpreter() or (self.workers is None and segment.entry.files[CHUNKS].bytes < PAYS_BYTES):
             return 1
         try:
             return n_workers(self.workers)

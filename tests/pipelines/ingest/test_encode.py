@@ -19,7 +19,7 @@ from ragidx.indexer.digests import digest
 from ragidx.indexer.encoders.embedder import Embedder
 from ragidx.indexer.store.rows import Row
 from ragidx.pipelines.ingest.encode import WINDOW_CHARS, WINDOW_CHUNKS, encode, windows
-from ragidx.pipelines.ingest.report import Progress, Teller
+from ragidx.pipelines.ingest.report import Progress
 from ragidx.pipelines.ingest.workers.chunks import Item
 
 
@@ -37,10 +37,11 @@ def test_a_window_ends_after_as_many_chunks_or_characters() -> None:
 
 @pytest.mark.slow
 def test_each_text_goes_through_the_model_once_and_a_zero_vector_is_left_out() -> None:
-    embedder, progress, told = Embedder(ragidx.load_encoder("mini")), Progress(), []
+    embedder, told = Embedder(ragidx.load_encoder("mini")), list[Progress]()
+    progress = Progress(on_progress=told.append)
     items = [_item(number, text) for number, text in enumerate(["a mill", "\u200b", "the sea", "a mill"])]
 
-    parts = list(encode(items, embedder, progress, Teller(told.append, progress)))
+    parts = list(encode(items, embedder, progress))
 
     found = {key: vector for keys, vectors in parts for key, vector in zip(keys, vectors, strict=True)}
     assert found.keys() == {digest("a mill"), digest("the sea")}
@@ -56,7 +57,7 @@ def test_ids_that_a_worker_gave_are_taken_and_such_as_no_text_has_are_not() -> N
 
     def vector(ids: list[int]) -> Any:
         item = dataclasses.replace(_item(0, "the sea"), ids=np.array(ids, "<u4").tobytes())
-        return np.concatenate([found for _, found in encode([item], embedder, progress, Teller(None, progress))])
+        return np.concatenate([found for _, found in encode([item], embedder, progress)])
 
     np.testing.assert_array_equal(vector(tokenizer.ids(["a mill"])[0]), mill)
     np.testing.assert_array_equal(vector([2**32 - 1]), embedder.embed_document(["the sea"]))

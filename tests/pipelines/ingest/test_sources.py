@@ -307,7 +307,7 @@ def test_a_path_in_a_source_or_around_one_is_refused_unless_globs_part_them(fold
         (lambda: ragidx.build(["all", "all/docs"], "new"), f"all/docs: it is in the source 'all' already: {twice}"
          f"`ragidx build {folder / 'all'}` brings that up to date"),
         (lambda: ragidx.build(["all/docs", "more/docs"], "new"), "`name`: the index has a source 'docs' already\n"
-         "  hint: build without it, then `ragidx add more/docs --name NAME`"),
+         "  hint: build without it, then `ragidx add-source more/docs --name NAME`"),
     ):  # fmt: skip
         assert message_of(SpecError, call) == message
     add("all", "index", exclude=["docs/"])

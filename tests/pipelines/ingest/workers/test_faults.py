@@ -115,11 +115,12 @@ def test_a_file_at_which_workers_end_is_one_line_and_the_others_are_read(
     assert children() == []
 
 
+@pytest.mark.parametrize(("name", "value"), [("executable", ""), ("executable", "/no/python"), ("frozen", True)])
 def test_without_an_interpreter_plain_text_is_read_and_the_rest_is_one_reason(
-    corpus: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: object
 ) -> None:
     whole = read(corpus)
-    monkeypatch.setattr(sys, "executable", "")
+    monkeypatch.setattr(sys, name, value, raising=False)
 
     found, skips, *_ = read(corpus, 2)
 

@@ -9,6 +9,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from worker_corpora import children, chunker, large, lines, linux, read
 
@@ -17,6 +18,7 @@ from ragidx.corpora.limits import MIB, Limits, ReadOptions
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import sources
+from ragidx.indexer.digests import digest
 from ragidx.pipelines.ingest.options import check_workers
 from ragidx.pipelines.ingest.workers import known, spread
 from ragidx.pipelines.ingest.workers.chunks import Cutter
@@ -73,7 +75,7 @@ def test_a_document_that_is_known_comes_without_its_text(tmp_path: Path) -> None
     corpus.mkdir()
     lines(corpus / "a.jsonl", 50)
     whole, *_ = read(corpus)
-    record = known.records([(doc_id, doc_hash) for _, doc_id, doc_hash, *_ in whole[:20]])
+    record = np.array([(digest(doc_id), doc_hash, 0) for _, doc_id, doc_hash, *_ in whole[:20]], known.RECORD)
     skips = list[Skip]()
 
     cutter = Cutter(chunker)
