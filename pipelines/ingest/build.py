@@ -3,9 +3,9 @@
     files -> Drafts of documents -> Changes -> chunks -> vectors -> rows -> one commit
 
 A file that did not change is not opened; a document whose content is known is not cut; a chunk whose text is known is
-not encoded. Every batch goes to the writer's journal as soon as it is there: a build that is killed loses the batch in
-flight, and the next one goes on. Nothing is visible before the commit at the end. A filter that is fitted on the corpus
-reads it once more, before. Each stage is a module of its own; this one joins them.
+not encoded. Every batch goes to the writer's journal at once: a build that is killed loses the batch in flight, and the
+next one continues. Nothing is visible before the commit at the end. A filter that is fitted on the corpus reads it once
+more, before. Each stage is a module of its own; this one joins them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.removal import DELETED_FILE, SHOWN, Missing, deleted_ids, missing
 from ragidx.pipelines.ingest.report import BuildReport, OnProgress, Progress, Skips, n_truncated
 from ragidx.pipelines.ingest.resolve import Resolved, resolve
-from ragidx.pipelines.ingest.selection import Corpus, Selection, added, as_paths, reading_of
+from ragidx.pipelines.ingest.selection import Corpus, added, reading_of
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item, cut_ahead
 from ragidx.pipelines.ingest.workers.words import Words
 
@@ -69,7 +69,7 @@ def build(
     asked, folder, started = build_options(**options), Path(index), time.perf_counter()
     asked, scores = with_layer(corpus, folder, asked, on_progress)
     resolved = resolve(folder, asked)
-    report = _run(resolved, *reading_of(corpus, folder, asked, resolved.stored), on_progress, started)
+    report = _run(resolved, reading_of(corpus, folder, asked, resolved.stored), on_progress, started)
     report.layer_scores = scores
     return report
 
@@ -96,18 +96,14 @@ def add(
     """
     asked, folder, started = build_options("add", **options), Path(index), time.perf_counter()
     resolved = resolve(folder, asked)
-    roots, stored = as_paths(paths), resolved.stored or Store.open(folder)
-    selection = added(roots, folder, stored, name, include=asked.include, exclude=asked.exclude)
-    reading = Reading(", ".join(map(str, roots)), folder, asked, selection.roots(folder))
-    return _run(resolved, reading, selection, on_progress, started)
+    reading = added(paths, folder, asked, resolved.stored or Store.open(folder), name)
+    return _run(resolved, reading, on_progress, started)
 
 
-def _run(
-    resolved: Resolved, reading: Reading, selection: Selection, on_progress: OnProgress | None, started: float
-) -> BuildReport:
+def _run(resolved: Resolved, reading: Reading, on_progress: OnProgress | None, started: float) -> BuildReport:
     """The whole build; `started` is when it was asked for, by the clock of `time.perf_counter`."""
     progress, index, options = Progress(on_progress=on_progress), reading.index, reading.options
-    ledger = Ledger(selection, progress, Skips(options.strict))
+    ledger = Ledger(reading.selection, progress, Skips(options.strict))
     if reading.language:
         check_language()
 
@@ -241,7 +237,7 @@ def _remove_others(reading: Reading, before: _Before, seen: SeenFiles, writer: S
     if before.base is not None and guarded:
         ledger.check_none_is_lost(before.sources)
     if ledger.selection.names and (guarded or len(ledger.selection.entries) == 1):
-        n_read = ledger.total.n_all - ledger.sources[PROGRAM].n_all + ledger.n_kept_out
+        n_read = ledger.total.n_all - ledger.sources[PROGRAM].n_all + ledger.n_deleted_before
         reading.check_something_was_read(n_read, ledger.skips)
     known, names = writer.known_documents(), ledger.selection.names
     elsewhere = known.of([entry.number for entry in ledger.selection.entries if entry.name not in names])
@@ -307,7 +303,7 @@ def _report(resolved: Resolved, index: Path, manifest: Manifest, ledger: Ledger,
         n_files_unopened=ledger.n_files_unopened,
         n_removed=len(gone.gone),
         n_unreadable=len(gone.stale),
-        n_deleted_before=ledger.n_kept_out,
+        n_deleted_before=ledger.n_deleted_before,
         removed=gone.gone[:SHOWN],
         unreadable=gone.stale[:SHOWN],
         n_encoded=progress.n_encoded,

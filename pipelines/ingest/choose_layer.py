@@ -28,7 +28,7 @@ from ragidx.pipelines.ingest.options import BuildOptions
 from ragidx.pipelines.ingest.report import OnProgress, Progress, Skips
 from ragidx.pipelines.ingest.resolve import Resolved, resolve
 from ragidx.pipelines.ingest.selection import Corpus, reading_of
-from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, cut_ahead
+from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Encoder
@@ -55,7 +55,7 @@ def with_layer(
     if options.encoder.get("layer") != AUTO_LAYER or last.encoder.get("layer") is None:
         return last, []
     resolved = resolve(index, last)
-    reading, _ = reading_of(corpus, index, resolved.options, None)
+    reading = reading_of(corpus, index, resolved.options, None)
     if str(reading.corpus) == "-":
         raise SpecError(
             "a layer is chosen on the corpus first, and standard input cannot be read twice",
@@ -109,13 +109,9 @@ def choose_layer(encoder: Encoder, filter_: Filter | None, texts: Sequence[str])
 
 
 def _texts(resolved: Resolved, reading: Reading, progress: Progress) -> list[str]:
-    """The sample: chunks of documents with the lowest lots, whatever the order of files."""
     drawn = DocumentSample[Draft](0, n=4 * _SAMPLE, n_chars=4 * _SAMPLE * _CHARS_A_DOCUMENT)
     cutter = Cutter(lambda: chunker_of(resolved.encoder, resolved.spec.chunk))
-    for draft in reading.drafts(None, Skips().add):
-        drawn.add(draft.id, draft.n_chars, draft)
-        progress.tell()
-    every = [item.row for items in cut_ahead(drawn.items(), cutter) for item in items]
+    every = [item.row for item in reading.sample(drawn, cutter, Skips(), progress)]
     long = [row for row in every if len(_words(row.text)[0]) >= _WORDS + _REST]
     taken = {long[place].text: None for place in lowest(0, (row.chunk_id for row in long), _SAMPLE)}
     if len(taken) < _LEAST:

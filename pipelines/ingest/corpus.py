@@ -11,8 +11,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -34,12 +34,13 @@ from ragidx.indexer.store.manifest import MANIFEST, Manifest, NewerFormatError, 
 from ragidx.indexer.store.source_list import SourceEntry, sources_of
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.options import BuildOptions
-from ragidx.pipelines.ingest.report import Skips
-from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, program_draft
+from ragidx.pipelines.ingest.report import Progress, Skips
+from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item, cut_ahead, program_draft
 from ragidx.pipelines.ingest.workers.spread import Spread
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Encoder
+    from ragidx.indexer.filters.fitting import DocumentSample
 
 OnWalkSkip: TypeAlias = Callable[[Skip, int], None]
 """Called with what the walk skips, and the number of the source."""
@@ -49,6 +50,31 @@ LAYOUTS = "fields"  # in the notes of a manifest
 
 _UNLIMITED = 1 << 30
 _GUARDED_FROM = 10  # documents of an index: of fewer, a build may remove most
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a build reads.
+
+    Attributes:
+        entries: the sources of the index after the build.
+        names: of those that are read now.
+        paths: of these by name, as they were typed, for messages; empty for one that is gone.
+    """
+
+    entries: tuple[SourceEntry, ...]
+    names: tuple[str, ...]
+    paths: Mapping[str, str | Path] = field(default_factory=dict)
+
+    @property
+    def selected(self) -> tuple[SourceEntry, ...]:
+        """The sources that are read now."""
+        return tuple(entry for entry in self.entries if entry.name in self.names)
+
+    def roots(self, index: Path) -> list[tuple[str | Path, SourceEntry]]:
+        """Where they are."""
+        places = [(self.paths.get(entry.name, entry.root(index)), entry) for entry in self.selected]
+        return [(path, entry) for path, entry in places if path != ""]
 
 
 def sources_at(path: str | Path, entry: SourceEntry, index: Path, on_skip: OnWalkSkip) -> Iterator[Source]:
@@ -77,13 +103,13 @@ class Reading:
         corpus: a folder, a file, a BEIR folder, or `-` for standard input; as it is named in messages.
         index: the index folder, which is skipped where it is in the corpus.
         options: of the build.
-        roots: the sources that are read, and where they are.
+        selection: the sources of the index, and which of them are read.
     """
 
     corpus: str | Path
     index: Path
     options: BuildOptions
-    roots: Sequence[tuple[str | Path, SourceEntry]]
+    selection: Selection
 
     @property
     def read_options(self) -> ReadOptions:
@@ -118,7 +144,7 @@ class Reading:
 
     def sources(self, on_skip: OnWalkSkip = lambda skip, owner: None) -> Iterator[Source]:
         """The files that are read; nothing is opened."""
-        for path, entry in self.roots:
+        for path, entry in self.selection.roots(self.index):
             yield from sources_at(path, entry, self.index, on_skip)
 
     def files(
@@ -146,6 +172,19 @@ class Reading:
         files = self.sources(lambda skip, owner: on_skip(skip))
         for _, drafts in self.files(cutter, on_skip, on_read).drafts(files):
             yield from drafts
+
+    def sample(self, drawn: DocumentSample[Draft], cutter: Cutter, skips: Skips, progress: Progress) -> list[Item]:
+        """The chunks of documents with the lowest lots, whatever the order of files.
+
+        Raises:
+            CorpusError: there is no document.
+        """
+        for draft in self.drafts(None, skips.add):
+            drawn.add(draft.id, draft.n_chars, draft)
+            progress.tell()
+        self.check_something_was_read(drawn.n_added, skips)
+        _ = cutter.chunker  # here, and not in the thread that cuts
+        return [item for items in cut_ahead(drawn.items(), cutter) for item in items]
 
     def total_bytes(self) -> int:
         """What there is to read, by sizes alone; 0 where it is unknown (standard input)."""
@@ -177,7 +216,7 @@ def stored_documents(index: Path, on_skip: OnSkip, *, may_lose: bool) -> Iterato
     Args:
         index: its folder.
         on_skip: called once where they cannot be read.
-        may_lose: whether they may be left out then.
+        may_lose: whether the build may go without them then.
 
     Raises:
         IndexFormatError: they cannot be read.

@@ -160,7 +160,7 @@ class _Device(Process):
             case _:
                 raise ModelError(
                     f"the process of {self._name} {header['why']}",
-                    "run it again: it goes on where it was; if it ends again, name fewer devices",
+                    "run the build again, it continues where it was; if the process ends again, name fewer devices",
                     where="`device`",
                 )
 

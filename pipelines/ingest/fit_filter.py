@@ -28,7 +28,7 @@ from ragidx.pipelines.ingest.endpoint import sample_journal
 from ragidx.pipelines.ingest.ledger import Ledger
 from ragidx.pipelines.ingest.report import INDEXING, Progress, Skips
 from ragidx.pipelines.ingest.resolve import Resolved
-from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item, cut_ahead
+from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item
 
 _CHARS_A_TOKEN = 8  # more than a token of any language has on average: enough documents are drawn to fill the sample
 _WHOLE_TOKENS = 2048  # of a document that is not cut, when it is guessed how much text a sample takes
@@ -83,13 +83,7 @@ def fit_on_corpus(resolved: Resolved, reading: Reading, cutter: Cutter, ledger: 
     progress.total_bytes = reading.total_bytes()
     progress.stage = f"fitting filter {resolved.spec.filter.name}"
     progress.tell(at_once=True)
-    drawn = document_sample(resolved.spec)
-    for draft in reading.drafts(None, skips.add):
-        drawn.add(draft.id, draft.n_chars, draft)
-        progress.tell()
-    reading.check_something_was_read(drawn.n_added, skips)
-    _ = cutter.chunker  # here, and not in the thread that cuts
-    every = [item for items in cut_ahead(drawn.items(), cutter) for item in items]
+    every = reading.sample(document_sample(resolved.spec), cutter, skips, progress)
     fitted = fit_filter(resolved, every, reading.index, progress)
     progress.stage = INDEXING
     progress.tell(at_once=True)

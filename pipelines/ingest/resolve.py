@@ -175,7 +175,7 @@ def fingerprint_of(spec: IndexSpec, blobs: Mapping[str, bytes]) -> str:
 
 
 def resolve(index: Path, options: BuildOptions) -> Resolved:
-    """What a build into a folder will do: it goes on with the index that is committed there, unless it replaces it.
+    """What a build into a folder will do: it updates the index that is committed there, unless it replaces it.
 
     Raises:
         SpecError: an option is unknown or out of range, or the index was made with another.

@@ -13,7 +13,6 @@ import os
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -29,7 +28,7 @@ from ragidx.indexer.store.source_list import (
     stored_path,
 )
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.ingest.corpus import Reading, sources_at
+from ragidx.pipelines.ingest.corpus import Reading, Selection, sources_at
 from ragidx.pipelines.ingest.options import BuildOptions
 from ragidx.pipelines.ingest.removal import file_names
 from ragidx.pipelines.ingest.workers.documents import documents
@@ -42,63 +41,32 @@ _DRAWN = 64  # documents that are compared, to know a source that was moved
 _SHOWN_CHARS = 200  # of a path in a message
 
 
-@dataclass(frozen=True)
-class Selection:
-    """What a build reads.
-
-    Attributes:
-        entries: the sources of the index after the build.
-        names: of those that are read now.
-        paths: of these by name, as they were typed, for messages; empty for one that is gone.
-    """
-
-    entries: tuple[SourceEntry, ...]
-    names: tuple[str, ...]
-    paths: Mapping[str, str | Path] = field(default_factory=dict)
-
-    @property
-    def selected(self) -> tuple[SourceEntry, ...]:
-        """The sources that are read now."""
-        return tuple(entry for entry in self.entries if entry.name in self.names)
-
-    def roots(self, index: Path) -> list[tuple[str | Path, SourceEntry]]:
-        """Where they are."""
-        places = [(self.paths.get(entry.name, entry.root(index)), entry) for entry in self.selected]
-        return [(path, entry) for path, entry in places if path != ""]
-
-
-def select(
-    paths: Sequence[str | Path] | Mapping[str, str | Path],
-    index: Path,
-    stored: Store | None,
-    *,
-    include: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-    replaces: bool = False,
-) -> Selection:
-    """The sources that a build of `paths` reads.
+def reading_of(corpus: Corpus, index: Path, options: BuildOptions, stored: Store | None) -> Reading:
+    """What a build or a plan of a corpus reads; with `rebuild` and no corpus, the index's own sources.
 
     Args:
-        paths: folders and files, or `-` alone; or by name: those that are no source yet are new ones; none: every
+        corpus: folders and files, or `-` alone; or by name: those that are no source yet are new ones; None: every
             source of the index.
-        index: its folder.
-        stored: its committed state, None where there is none, or where it is replaced.
-        include: globs of what is read now; none: those that a source was built with.
-        exclude: the same.
-        replaces: the only source of the index may become another one, and one of several may be gone.
+        index: the index folder.
+        options: of the build. With `allow_removal` the only source of the index may become another one, and one of
+            several may be gone.
+        stored: the state that is updated, None where there is none or it is replaced.
 
     Raises:
         SpecError: there is nothing to read, or a path is no source of the index.
     """
+    paths = as_paths(corpus)
+    if stored is None and not paths and committed_or_none(index) is not None:
+        stored = Store.open(index)
     known = () if stored is None else sources_of(stored.manifest.notes, index)
-    if isinstance(paths, Mapping) and paths:
-        selection = _named(paths, index, known)
+    if isinstance(corpus, Mapping) and corpus:
+        selection = _named(corpus, index, known)
     elif not paths:
         selection = Selection(known, tuple(entry.name for entry in known))
     elif not known:
-        selection = _beside(list(paths), index, ())
+        selection = _beside(paths, index, ())
     else:
-        selection = _known(list(paths), index, known, stored, replaces=replaces)
+        selection = _known(paths, index, known, stored, replaces=options.allow_removal)
     if not selection.names and (paths or stored is None or not stored.manifest.n_documents):
         raise SpecError("there is nothing to build", "name a folder or a file", where=str(index))
     if not paths and any(entry.path == STANDARD_INPUT for entry in known):
@@ -106,8 +74,9 @@ def select(
             "the index was built from standard input, which cannot be read again", "give - to read it", where=str(index)
         )
     if len(selection.entries) > 1:
-        selection = _without_missing(selection, index, may_miss=replaces)
-    return _with_globs(selection, include, exclude)
+        selection = _without_missing(selection, index, may_miss=options.allow_removal)
+    named = ", ".join(map(str, paths)) or "the sources of the index"
+    return Reading(named, index, options, _with_globs(selection, options))
 
 
 def lost(name: str, what: str) -> SpecError:
@@ -119,37 +88,10 @@ def lost(name: str, what: str) -> SpecError:
     )
 
 
-def reading_of(corpus: Corpus, index: Path, options: BuildOptions, stored: Store | None) -> tuple[Reading, Selection]:
-    """What a build or a plan of a corpus reads, as `select`; with `rebuild` and no corpus, the index's own sources.
-
-    Args:
-        corpus: as for `build`.
-        index: the index folder.
-        options: of the build.
-        stored: the state that is updated, None where there is none or it is replaced.
-
-    Raises:
-        SpecError: as `select`.
-    """
-    paths = as_paths(corpus)
-    if stored is None and not paths and committed_or_none(index) is not None:
-        stored = Store.open(index)
-    selection = select(
-        corpus if isinstance(corpus, Mapping) else paths,
-        index,
-        stored,
-        include=options.include,
-        exclude=options.exclude,
-        replaces=options.allow_removal,
-    )
-    named = ", ".join(map(str, paths)) or "the sources of the index"
-    return Reading(named, index, options, selection.roots(index)), selection
-
-
-def _with_globs(selection: Selection, include: Sequence[str], exclude: Sequence[str]) -> Selection:
+def _with_globs(selection: Selection, options: BuildOptions) -> Selection:
     """The selection, in which globs that are named replace those of the sources that are read."""
     globs: dict[str, Any] = {
-        name: tuple(value) for name, value in (("include", include), ("exclude", exclude)) if value
+        name: tuple(value) for name, value in (("include", options.include), ("exclude", options.exclude)) if value
     }
     entries = [
         dataclasses.replace(entry, **globs) if entry.name in selection.names else entry for entry in selection.entries
@@ -182,23 +124,19 @@ def as_paths(corpus: Corpus) -> list[str | Path]:
 
 
 def added(
-    paths: Sequence[str | Path],
-    index: Path,
-    stored: Store,
-    name: str | None = None,
-    *,
-    include: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-) -> Selection:
-    """The selection that puts new sources beside those of an index.
+    paths: str | Path | Sequence[str | Path], index: Path, options: BuildOptions, stored: Store, name: str | None = None
+) -> Reading:
+    """What a build reads that puts new sources beside those of an index.
 
     Raises:
         SpecError: a path is a source already or cannot be beside others, or a name is taken or cannot be one.
     """
-    if name is not None and len(paths) > 1:
+    roots = as_paths(paths)
+    if name is not None and len(roots) > 1:
         raise SpecError("one name is for one source", "add them one after the other", where="`name`")
     known = sources_of(stored.manifest.notes, index)
-    return _with_globs(_beside(paths, index, known, name, all_files=not exclude), include, exclude)
+    selection = _beside(roots, index, known, name, all_files=not options.exclude)
+    return Reading(", ".join(map(str, roots)), index, options, _with_globs(selection, options))
 
 
 def _beside(

@@ -147,9 +147,9 @@ def plan(
             where="standard input",
         )
     resolved = resolve(Path(index), asked)
-    reading, selection = reading_of(corpus, Path(index), asked, resolved.stored)
+    reading = reading_of(corpus, Path(index), asked, resolved.stored)
     progress = Progress(stage=PLANNING, on_progress=on_progress)
-    ledger = Ledger(selection, progress, Skips())
+    ledger = Ledger(reading.selection, progress, Skips())
     files = list(reading.sources(ledger.skip))
     check_folder(reading.index)
     if resolved.wants_a_sample:

@@ -24,7 +24,7 @@ from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.filters.fitting import DocumentSample, Sample, lowest
 from ragidx.indexer.specs import FilterSpec
 from ragidx.indexer.store.source_list import SourceEntry
-from ragidx.pipelines.ingest.corpus import Reading, chunker_of
+from ragidx.pipelines.ingest.corpus import Reading, Selection, chunker_of
 from ragidx.pipelines.ingest.encode import encode, too_long, windows, with_vector
 from ragidx.pipelines.ingest.fit_filter import document_sample
 from ragidx.pipelines.ingest.options import build_options
@@ -63,10 +63,9 @@ class CorpusSource(SweepSource):
         on_build: OnProgress | None = None,
     ) -> None:
         asked = build_options("sweep", filter="none", **options)
-        roots = [
-            (corpus, SourceEntry(number=0, name="", path=str(corpus), include=asked.include, exclude=asked.exclude))
-        ]
-        self._reading, self._resolved = Reading(corpus, out or folder, asked, roots), resolve_against(asked)
+        entry = SourceEntry(number=0, name="", path="", include=asked.include, exclude=asked.exclude)
+        selection = Selection((entry,), ("",), {"": corpus})
+        self._reading, self._resolved = Reading(corpus, out or folder, asked, selection), resolve_against(asked)
         self.name, self.spec = str(corpus), self._resolved.spec
         self.hidden = self.dim = self._resolved.encoder.hidden
         self.n_documents = 0

@@ -4,7 +4,7 @@
 
 Rows of precomputed vectors are a message of their own.
 A draft has the items that were cut; or neither them nor the document, where the worker saw that it is known; or, where
-somebody else is to cut it, the document. Times and texts come back as the values that they were. Whoever decodes
+another process is to cut it, the document. Times and texts come back as the values that they were. Whoever decodes
 checks: a worker that a hostile file took over may say anything.
 """
 

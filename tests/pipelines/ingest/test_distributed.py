@@ -222,7 +222,7 @@ def test_a_process_that_is_killed_ends_the_build_and_the_next_one_goes_on(
 
     assert said == (
         "`device`: the process of cpu ended by SIGKILL\n"
-        "  hint: run it again: it goes on where it was; if it ends again, name fewer devices"
+        "  hint: run the build again, it continues where it was; if the process ends again, name fewer devices"
     )
     again = ragidx.build("corpus", "index", model=model, device="cpu", **OPTIONS).report
     assert 0 < again.n_encoded < N
