@@ -46,21 +46,7 @@ OPTIONS: dict[str, Any] = {
 @pytest.fixture
 def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    words = [
-        "bees",
-        "make",
-        "honey",
-        "while",
-        "rivers",
-        "carry",
-        "slow",
-        "boats",
-        "past",
-        "the",
-        "old",
-        "stone",
-        "mill",
-    ]
+    words = "bees make honey while rivers carry slow boats past the old stone mill".split()  # noqa: SIM905  # prose
     rng = np.random.default_rng(0)
     lines = [json.dumps({"id": f"d{n}", "text": f"{n} " + " ".join(rng.choice(words, 1 + n % 4))}) for n in range(N)]
     (tmp_path / "corpus").mkdir()
