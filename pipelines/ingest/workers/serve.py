@@ -90,10 +90,11 @@ class _Worker:
         self._waiting: deque[Message] = deque()
         self._n_wanted: Counter[int] = Counter()  # pieces, by task
         job, _ = frames.read(self._exactly)
-        self.limits = Limits(**job["limits"])
+        told = job["options"]
+        self.limits = Limits(**told.pop("limits"))
         self._known = Known(os.fdopen(job["known"], "rb")) if job["known"] is not None else None
-        options = {name: _as_tuple(value) for name, value in job["options"].items()}
-        fields = {name: _as_tuple(value) for name, value in job["fields"].items()}
+        fields = {name: _as_tuple(value) for name, value in told.pop("fields").items()}
+        options = {name: _as_tuple(value) for name, value in told.items()}
         self._options = ReadOptions(**options, fields=fields, limits=self.limits)
         self._language, self._leaves = job["language"], False
         self.cuts = True  # until the tokenizer does not come

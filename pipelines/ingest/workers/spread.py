@@ -152,12 +152,9 @@ class Spread:
             yield stack.enter_context(Pool(count, make, answer=self._chunker))
 
     def _job(self, known: Sequence[int]) -> Message:
-        o = self.options
         return {
             "kind": "job",
-            "limits": dataclasses.asdict(o.limits),
-            "options": {name: getattr(o, name) for name in ("text_field", "id_field", "records")},
-            "fields": dict(o.fields),
+            "options": dataclasses.asdict(self.options),
             "language": self.cutter is not None and self.cutter.language,
             "known": next(iter(known), None),
         }, b""

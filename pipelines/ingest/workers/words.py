@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from ragidx.corpora.errors import MachineError
-from ragidx.corpora.limits import MIB, Limits
+from ragidx.corpora.limits import MIB, ReadOptions
 from ragidx.indexer.lexical.analyzer import Analyzer
 from ragidx.indexer.lexical.blocks import Piece, packed, unpacked
 from ragidx.indexer.lexical.spec import LexicalSpec
@@ -34,9 +34,8 @@ TASK_BATCHES = 16
 PAYS_BYTES = 2 * MIB
 """Of stored rows: fewer are read sooner in this process than workers start."""
 
-_LIMITS = Limits()
-_TOLD = {"limits": dataclasses.asdict(_LIMITS), "options": {}, "fields": {}, "language": False, "known": None}
-_JOB: Message = {"kind": "job", **_TOLD}, b""
+_OPTIONS = ReadOptions()
+_JOB: Message = {"kind": "job", "options": dataclasses.asdict(_OPTIONS), "language": False, "known": None}, b""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Words:
         if count < 2:
             yield from pieces_of(segment, spec.make_analyzer(), on_rows)
             return
-        with Pool(count, lambda heard, ended: Process("workers.serve", _JOB, _LIMITS, heard, ended)) as pool:
+        with Pool(count, lambda heard, ended: Process("workers.serve", _JOB, _OPTIONS.limits, heard, ended)) as pool:
             what, mapped = _written(segment, spec), segment.entry.files[CHUNKS].bytes
             tasks = [pool.add({"words": [part.start, part.stop], "mapped": mapped}, what) for part in parts]
             for task, part in zip(tasks, parts, strict=True):
