@@ -150,19 +150,6 @@ def test_new_metadata_alone_change_a_document_without_encoding(small_corpus: Pat
 
 
 @pytest.mark.slow
-def test_a_document_that_is_gone_from_the_corpus_is_gone_from_the_index(small_corpus: Path, tmp_path: Path) -> None:
-    ragidx.build(small_corpus, tmp_path / "index")
-    (small_corpus / "lease.txt").unlink()
-
-    report = ragidx.build(small_corpus, tmp_path / "index").report
-
-    assert _counts(report) == (0, 0, 5, 1, 0, 0)
-    hits = ragidx.Index(tmp_path / "index").search("who signed the lease?", k=10)
-    assert len(hits) == 5
-    assert "lease.txt" not in {hit.doc_id for hit in hits}
-
-
-@pytest.mark.slow
 def test_equal_texts_are_encoded_once(tmp_path: Path) -> None:
     (tmp_path / "corpus").mkdir()
     for name in "abc":

@@ -92,14 +92,17 @@ def test_a_text_that_the_model_makes_nothing_of_is_in_no_count_of_chunks(tmp_pat
     docs = tmp_path / "docs"
     docs.mkdir()
     (docs / "a.txt").write_text("The mill by the river grinds flour.", "utf-8")
-    (docs / "b.txt").write_text("\u200b\u200b", "utf-8")
+    for name in ("b.txt", "d.txt"):
+        (docs / name).write_text("\u200b\u200b", "utf-8")
 
     first = ragidx.build(docs, tmp_path / "index").report
     (docs / "c.txt").write_text("Cats sleep all day.", "utf-8")
     second = ragidx.build(docs, tmp_path / "index").report
 
-    assert (first.n_chunks, first.n_chunks_reused, first.n_chunks_unchanged) == (1, 0, 0)
-    assert first.skipped == {"the model makes nothing of the text": 1}
+    assert (first.n_chunks, first.n_encoded, first.n_chunks_reused, first.n_chunks_unchanged) == (1, 2, 0, 0)
+    assert first.skipped_places == {
+        "the model makes nothing of the text": [f"{name}.txt:0-2: its vector is zero" for name in "bd"]
+    }
     assert (second.n_chunks, second.n_chunks_reused, second.n_chunks_unchanged) == (2, 0, 1)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -61,20 +60,6 @@ def test_ids_that_a_worker_gave_are_taken_and_such_as_no_text_has_are_not() -> N
 
     np.testing.assert_array_equal(vector(tokenizer.ids(["a mill"])[0]), mill)
     np.testing.assert_array_equal(vector([2**32 - 1]), embedder.embed_document(["the sea"]))
-
-
-@pytest.mark.slow
-def test_every_chunk_without_a_vector_is_reported(tmp_path: Path) -> None:
-    texts = ["a mill", "\u200b", "\u200b"]
-    lines = [json.dumps({"id": f"d{number}", "text": text}) for number, text in enumerate(texts)]
-    (tmp_path / "c.jsonl").write_text("\n".join(lines))
-
-    report = ragidx.build(tmp_path / "c.jsonl", tmp_path / "index").report
-
-    assert (report.n_chunks, report.n_encoded, report.n_chunks_reused) == (1, 2, 0)
-    assert report.skipped_places == {
-        "the model makes nothing of the text": [f"c.jsonl#d{n}:0-1: its vector is zero" for n in (1, 2)]
-    }
 
 
 def test_a_vector_that_is_not_finite_ends_a_build_with_the_name_of_the_chunk(

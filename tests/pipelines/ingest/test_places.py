@@ -230,19 +230,6 @@ def test_conditions_ask_for_the_file(corpus: Path, tmp_path: Path, where: str, e
 
 
 @pytest.mark.slow
-def test_a_touched_file_encodes_and_writes_nothing(corpus: Path, tmp_path: Path) -> None:
-    ragidx.build(corpus, tmp_path / "index")
-    before = metadata_of(tmp_path / "index")
-    for path in (corpus / "docs").iterdir():
-        path.touch()
-
-    report = ragidx.build(corpus, tmp_path / "index").report
-
-    assert (report.n_unchanged, report.n_encoded, report.n_chunks_reused, report.committed) == (3, 0, 0, False)
-    assert metadata_of(tmp_path / "index") == before
-
-
-@pytest.mark.slow
 def test_an_archive_with_hidden_members_is_not_opened_again(corpus: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(corpus / "docs" / "x.zip", "a") as archive:
         archive.writestr("__MACOSX/b/._lease.md", "x")

@@ -20,7 +20,7 @@ from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import sources
 from ragidx.indexer.digests import digest
 from ragidx.pipelines.ingest.options import check_workers
-from ragidx.pipelines.ingest.workers import known, spread
+from ragidx.pipelines.ingest.workers import capacity, known, spread
 from ragidx.pipelines.ingest.workers.chunks import Cutter
 from ragidx.pipelines.ingest.workers.spread import Spread
 
@@ -185,6 +185,26 @@ def test_a_memory_limit_that_is_too_small_for_a_worker_is_one_line(tmp_path: Pat
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
     assert said.startswith("`workers`: the memory limit leaves 100 MiB, and a worker needs 128")
+
+
+@linux
+def test_the_limits_of_the_cgroup_and_of_those_above_it_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {
+        "own": "0::/system.slice/build.service\n",
+        "system.slice/cpu.max": "50000 100000\n",
+        "system.slice/build.service/cpu.max": "max 100000\n",
+        "system.slice/build.service/memory.max": f"{700 * MIB}\n",
+        "system.slice/build.service/memory.current": f"{300 * MIB}\n",
+        "system.slice/build.service/memory.stat": f"anon 7\ninactive_file {100 * MIB}\n",
+    }
+    (tmp_path / "system.slice" / "build.service").mkdir(parents=True)
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(capacity, "_CGROUP", tmp_path)
+    monkeypatch.setattr(capacity, "_OWN_GROUP", tmp_path / "own")
+
+    assert (capacity.cores(), capacity.free_bytes()) == (1, 500 * MIB)
+    assert capacity.n_workers(None) == 1
 
 
 def test_a_worker_may_not_open_a_connection_or_start_a_process() -> None:
