@@ -3,9 +3,9 @@
     files -> Drafts of documents -> Changes -> chunks -> vectors -> rows -> one commit
 
 A file that did not change is not opened; a document whose content is known is not cut; a chunk whose text is known is
-not encoded. Every batch goes to the writer's journal as soon as it is there: a build that is killed loses the batch in
-flight, and the next one goes on. Nothing is visible before the commit at the end. A filter that is fitted on the corpus
-reads it once more, before. Each stage is a module of its own; this one joins them.
+not encoded. Every batch goes to the writer's journal at once: a build that is killed loses the batch in flight, and the
+next one continues. Nothing is visible before the commit at the end. A filter that is fitted on the corpus reads it once
+more, before. Each stage is a module of its own; this one joins them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ragidx.corpora.chunking import Chunker
-from ragidx.corpora.language import LANGUAGE
+from ragidx.corpora.language import LANGUAGE, check_language
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.digests import as_digests, digest
@@ -36,9 +36,9 @@ from ragidx.pipelines.ingest.fit_filter import Fitted, fit_on_corpus
 from ragidx.pipelines.ingest.ledger import Ledger, rules
 from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.removal import DELETED_FILE, SHOWN, Missing, deleted_ids, missing
-from ragidx.pipelines.ingest.report import BuildReport, OnProgress, Progress, Skips, Teller, doing, n_truncated
+from ragidx.pipelines.ingest.report import BuildReport, OnProgress, Progress, Skips, n_truncated
 from ragidx.pipelines.ingest.resolve import Resolved, resolve
-from ragidx.pipelines.ingest.selection import Corpus, Selection, added, as_paths, reading_of, with_globs
+from ragidx.pipelines.ingest.selection import Corpus, added, reading_of
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item, cut_ahead
 from ragidx.pipelines.ingest.workers.words import Words
 
@@ -69,7 +69,7 @@ def build(
     asked, folder, started = build_options(**options), Path(index), time.perf_counter()
     asked, scores = with_layer(corpus, folder, asked, on_progress)
     resolved = resolve(folder, asked)
-    report = _run(resolved, *reading_of(corpus, folder, asked, resolved.stored), on_progress, started)
+    report = _run(resolved, reading_of(corpus, folder, asked, resolved.stored), on_progress, started)
     report.layer_scores = scores
     return report
 
@@ -96,42 +96,39 @@ def add(
     """
     asked, folder, started = build_options("add", **options), Path(index), time.perf_counter()
     resolved = resolve(folder, asked)
-    selection = added(as_paths(paths), folder, resolved.stored or Store.open(folder), name, all_files=not asked.exclude)
-    selection = with_globs(selection, asked.include, asked.exclude)
-    reading = Reading(", ".join(map(str, as_paths(paths))), folder, asked, selection.roots(folder))
-    return _run(resolved, reading, selection, on_progress, started)
+    reading = added(paths, folder, asked, resolved.stored or Store.open(folder), name)
+    return _run(resolved, reading, on_progress, started)
 
 
-def _run(
-    resolved: Resolved, reading: Reading, selection: Selection, on_progress: OnProgress | None, started: float
-) -> BuildReport:
+def _run(resolved: Resolved, reading: Reading, on_progress: OnProgress | None, started: float) -> BuildReport:
     """The whole build; `started` is when it was asked for, by the clock of `time.perf_counter`."""
-    progress, index, options = Progress(), reading.index, reading.options
-    ledger = Ledger(selection, progress, Teller(on_progress, progress), Skips(options.strict))
-    reading.check_language()
+    progress, index, options = Progress(on_progress=on_progress), reading.index, reading.options
+    ledger = Ledger(reading.selection, progress, Skips(options.strict))
+    if reading.language:
+        check_language()
 
     def make_chunker() -> Chunker:
-        with doing("loading the model", progress, ledger.tell):
+        with progress.while_doing("loading the model"):
             return chunker_of(resolved.encoder, resolved.spec.chunk)
 
     cutter = Cutter(make_chunker, language=reading.language)
     fitted = fit_on_corpus(resolved, reading, cutter, ledger) if resolved.wants_a_sample else Fitted(0, {})
     with cleaned_if_refused(index), _writer(resolved, index, ledger) as writer, good_journal(resolved, writer):
-        before = _Before.of(resolved, reading, writer)
+        before = _before(reading, writer)
         reread = options.reread or before.looks_again or before.relabels
         seen = SeenFiles(index, reading.read_options, writer.known_documents(), reread=reread)
         changes = _changes(reading, cutter, before, seen, writer, ledger)
         with Vectors(resolved, writer, fitted.vectors, ledger) as vectors:
             drafts = _new_drafts(changes, cutter, before, writer, vectors)
-            for window in windows(_counted(drafts, ledger)):
+            for window in windows(_counted(drafts, cutter, ledger)):
                 vectors.add(window)
-        ledger.tell(at_once=True)  # all is encoded, however lately it was last told
+        progress.tell(at_once=True)  # all is encoded, however lately it was last told
         seen.keep()
         gone = _remove_others(reading, before, seen, writer, ledger)
         total = ledger.total
         entries = ledger.entries(before.sources, changed=bool(total.n_new or total.n_changed or gone.gone))
         notes = _notes(resolved, reading, before, entries, ledger)
-        changed = before.relabels or (before.is_updated and rules(before.sources) != rules(entries))
+        changed = before.relabels or (before.base is not None and rules(before.sources) != rules(entries))
         check_model(resolved, writer, every=1)
         n_documents = sum(entry.n_documents for entry in entries) + ledger.sources[PROGRAM].n_all
         manifest = writer.commit(notes, n_documents, changed=changed)
@@ -144,38 +141,28 @@ def _run(
     report.seconds = time.perf_counter() - started
     progress.total_bytes = progress.total_bytes or progress.n_bytes
     progress.last = True
-    ledger.tell(at_once=True)
+    progress.tell(at_once=True)
     return report
 
 
 @dataclass(frozen=True)
 class _Before:
-    """What the build finds of an index.
+    """What the build finds of an index."""
 
-    Attributes:
-        is_updated: whether there is one, and it is not replaced.
-        sources: that it lists.
-        relabels: whether all documents get other metadata.
-        n_truncated: its documents that the model did not read whole, at most.
-        looks_again: whether unchanged documents are looked at for that.
-    """
-
-    is_updated: bool
+    base: Manifest | None  # that it updates
     sources: Sequence[SourceEntry]
-    relabels: bool
-    n_truncated: int
-    looks_again: bool
+    relabels: bool  # whether all documents get other metadata
+    looks_again: bool  # whether it is looked at unchanged documents, too: the build is strict, and one may be cut
 
-    @classmethod
-    def of(cls, resolved: Resolved, reading: Reading, writer: StoreWriter) -> _Before:
-        base = writer.base
-        if base is None:
-            return cls(False, (), False, 0, False)
-        sources = sources_of(base.notes, reading.index)
-        if reading.options.rebuild:
-            return cls(False, sources, False, 0, False)
-        cut = n_truncated(base)
-        return cls(True, sources, reading.changes_language, cut, reading.options.strict and cut > 0)
+
+def _before(reading: Reading, writer: StoreWriter) -> _Before:
+    base = None if reading.options.rebuild else writer.base
+    return _Before(
+        base,
+        sources=() if writer.base is None else sources_of(writer.base.notes, reading.index),
+        relabels=base is not None and reading.changes_language,
+        looks_again=reading.options.strict and n_truncated(base) > 0,
+    )
 
 
 def _changes(
@@ -196,9 +183,9 @@ def _changes(
     deleted = deleted_ids(writer.blobs.get(DELETED_FILE))
     read = [entry.number for entry in ledger.selection.selected]
     decisions = Decisions(writer.known_documents(), read, deleted, anew=before.relabels, seen=seen)
-    anew = before.relabels or before.looks_again or not before.is_updated
+    anew = before.relabels or before.looks_again or before.base is None
     if anew:
-        for change in decisions.changes(reading.program_drafts(cutter, ledger.skip)):
+        for change in decisions.changes(reading.program_drafts(ledger.skip)):
             ledger.change(change)
             yield change
     else:
@@ -226,7 +213,7 @@ def _new_drafts(
         if change.kind is Kind.SAME:
             writer.keep_document(change.draft.id)
             if before.looks_again:  # a build that was not strict may have cut it
-                vectors.count_truncated(change.draft.cut())
+                vectors.count_truncated(cutter.cut(change.draft))
         elif change.kind is Kind.CHANGED:
             writer.delete_document(change.draft.id)
         if change.is_cut:
@@ -234,8 +221,8 @@ def _new_drafts(
             yield change.draft
 
 
-def _counted(drafts: Iterator[Draft], ledger: Ledger) -> Iterator[Item]:
-    for items in cut_ahead(drafts):
+def _counted(drafts: Iterator[Draft], cutter: Cutter, ledger: Ledger) -> Iterator[Item]:
+    for items in cut_ahead(drafts, cutter):
         ledger.cut(items)
         yield from items
 
@@ -247,16 +234,16 @@ def _remove_others(reading: Reading, before: _Before, seen: SeenFiles, writer: S
         RagidxError: nothing was read, or more is gone than a build may remove.
     """
     guarded, index = not reading.options.allow_removal, reading.index
-    if before.is_updated and guarded:
+    if before.base is not None and guarded:
         ledger.check_none_is_lost(before.sources)
     if ledger.selection.names and (guarded or len(ledger.selection.entries) == 1):
-        n_read = ledger.total.n_all - ledger.sources[PROGRAM].n_all + ledger.n_kept_out
+        n_read = ledger.total.n_all - ledger.sources[PROGRAM].n_all + ledger.n_deleted_before
         reading.check_something_was_read(n_read, ledger.skips)
     known, names = writer.known_documents(), ledger.selection.names
     elsewhere = known.of([entry.number for entry in ledger.selection.entries if entry.name not in names])
     known.keep_all(elsewhere)
     seen.carry(elsewhere)
-    if not before.is_updated or not len(known.others()):
+    if before.base is None or not len(known.others()):
         return Missing()
     found = missing(Store.open(index), known, ledger.unreadable)
     if guarded:
@@ -270,7 +257,7 @@ def _remove_others(reading: Reading, before: _Before, seen: SeenFiles, writer: S
 def _writer(resolved: Resolved, index: Path, ledger: Ledger) -> StoreWriter:
     def deriving(recipe: str, rows: int, done: int) -> None:
         ledger.progress.derive(recipe, rows, done)
-        ledger.tell()
+        ledger.progress.tell()
 
     return StoreWriter(
         index,
@@ -296,7 +283,7 @@ def _notes(
         LAYOUTS: reading.layouts.to_json(),
         LANGUAGE: reading.language,
         # of the index, at most: some of those before may be gone, unless each was looked at again
-        "truncated": ledger.n_truncated + (0 if before.looks_again else before.n_truncated),
+        "truncated": ledger.n_truncated + (0 if before.looks_again else n_truncated(before.base)),
         **run_notes(resolved),
     }
 
@@ -316,7 +303,7 @@ def _report(resolved: Resolved, index: Path, manifest: Manifest, ledger: Ledger,
         n_files_unopened=ledger.n_files_unopened,
         n_removed=len(gone.gone),
         n_unreadable=len(gone.stale),
-        n_deleted_before=ledger.n_kept_out,
+        n_deleted_before=ledger.n_deleted_before,
         removed=gone.gone[:SHOWN],
         unreadable=gone.stale[:SHOWN],
         n_encoded=progress.n_encoded,

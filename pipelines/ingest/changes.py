@@ -27,7 +27,7 @@ class Kind(enum.Enum):
     NEW = "new"
     CHANGED = "changed"
     SAME = "same"
-    KEPT_OUT = "kept out"  # it was deleted by hand
+    DELETED = "deleted before"  # by hand
     REPEATED = "repeated"  # another document of this build has its id
     TAKEN = "taken"  # a program's document has its id
 
@@ -73,13 +73,13 @@ class Decisions:
         """What becomes of the documents of a file."""
         for draft in drafts:
             kind = self._kind(draft)
-            if self._seen is not None and kind in (Kind.KEPT_OUT, Kind.REPEATED, Kind.TAKEN):
+            if self._seen is not None and kind in (Kind.DELETED, Kind.REPEATED, Kind.TAKEN):
                 self._seen.read_again()  # so that it is counted the next time, too
             yield Change(kind, draft)
 
     def _kind(self, draft: Draft) -> Kind:
         if draft.id in self._deleted.get(draft.owner, ()):
-            return Kind.KEPT_OUT
+            return Kind.DELETED
         key, had = digest(draft.id), self._documents.owner(draft.id)
         owners = list(self._taken.find(key))
         if not owners and had is not None and had != draft.owner and had not in self._read:

@@ -25,10 +25,10 @@ from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.pipelines.ingest.corpus import Reading, chunker_of
 from ragidx.pipelines.ingest.options import BuildOptions
-from ragidx.pipelines.ingest.report import OnProgress, Progress, Skips, Teller, doing
+from ragidx.pipelines.ingest.report import OnProgress, Progress, Skips
 from ragidx.pipelines.ingest.resolve import Resolved, resolve
 from ragidx.pipelines.ingest.selection import Corpus, reading_of
-from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, cut_ahead
+from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Encoder
@@ -55,20 +55,19 @@ def with_layer(
     if options.encoder.get("layer") != AUTO_LAYER or last.encoder.get("layer") is None:
         return last, []
     resolved = resolve(index, last)
-    reading, _ = reading_of(corpus, index, resolved.options, None)
+    reading = reading_of(corpus, index, resolved.options, None)
     if str(reading.corpus) == "-":
         raise SpecError(
             "a layer is chosen on the corpus first, and standard input cannot be read twice",
             "write it to a file and build that, or give the number of a layer",
             where="`layer`",
         )
-    progress = Progress(stage="choosing a layer")
-    tell = Teller(on_progress, progress)
-    with doing("loading the model", progress, tell):
+    progress = Progress(stage="choosing a layer", on_progress=on_progress)
+    with progress.while_doing("loading the model"):
         resolved.encoder.encode_layers([])  # refuses what has none, before the corpus is read
-    texts = _texts(resolved, reading, progress, tell)
+    texts = _texts(resolved, reading, progress)
     progress.n_sample = len(texts)
-    tell(at_once=True)  # encoding them takes most of the time
+    progress.tell(at_once=True)  # encoding them takes most of the time
     layer, scores = choose_layer(resolved.encoder, None if resolved.wants_a_sample else resolved.filter, texts)
     return dataclasses.replace(options, encoder={**options.encoder, "layer": layer}), scores
 
@@ -109,14 +108,10 @@ def choose_layer(encoder: Encoder, filter_: Filter | None, texts: Sequence[str])
     return -1 if best == len(scores) - 1 else best + 1, scores.round(4).tolist()
 
 
-def _texts(resolved: Resolved, reading: Reading, progress: Progress, tell: Teller) -> list[str]:
-    """The sample: chunks of documents with the lowest lots, whatever the order of files."""
+def _texts(resolved: Resolved, reading: Reading, progress: Progress) -> list[str]:
     drawn = DocumentSample[Draft](0, n=4 * _SAMPLE, n_chars=4 * _SAMPLE * _CHARS_A_DOCUMENT)
-    cutter = Cutter(lambda: chunker_of(resolved.encoder, resolved.spec.chunk), ahead=False)
-    for draft in reading.drafts(cutter, Skips(strict=False).add):
-        drawn.add(draft.id, draft.n_chars, draft)
-        tell()
-    every = [item.row for items in cut_ahead(drawn.items()) for item in items]
+    cutter = Cutter(lambda: chunker_of(resolved.encoder, resolved.spec.chunk))
+    every = [item.row for item in reading.sample(drawn, cutter, Skips(), progress)]
     long = [row for row in every if len(_words(row.text)[0]) >= _WORDS + _REST]
     taken = {long[place].text: None for place in lowest(0, (row.chunk_id for row in long), _SAMPLE)}
     if len(taken) < _LEAST:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import CorpusError, IndexFormatError, SpecError
-from ragidx.corpora.language import LANGUAGE, check_language
+from ragidx.corpora.language import LANGUAGE
 from ragidx.corpora.limits import ReadOptions
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.records import Document, OnSkip, Skip
@@ -32,15 +32,16 @@ from ragidx.indexer.store.files import MANIFEST
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.lookup import program_documents
 from ragidx.indexer.store.manifest import Manifest, NewerFormatError, OlderFormatError, read_manifest
-from ragidx.indexer.store.source_list import sources_of
+from ragidx.indexer.store.source_list import SourceEntry, sources_of
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.options import BuildOptions
-from ragidx.pipelines.ingest.report import Skips
-from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, program_draft
+from ragidx.pipelines.ingest.report import Progress, Skips
+from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item, cut_ahead, program_draft
 from ragidx.pipelines.ingest.workers.spread import Spread
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Encoder
+    from ragidx.indexer.filters.fitting import DocumentSample
 
 OnWalkSkip: TypeAlias = Callable[[Skip, int], None]
 """Called with what the walk skips, and the number of the source."""
@@ -53,39 +54,46 @@ _GUARDED_FROM = 10  # documents of an index: of fewer, a build may remove most
 
 
 @dataclass(frozen=True)
-class Root:
-    """A folder or file that a build reads.
+class Selection:
+    """What a build reads.
 
-    Args:
-        path: a folder, a file, a BEIR folder, or `-` for standard input.
-        prefix: what the ids of its documents begin with.
-        include: globs, as in `sources`.
-        exclude: the same.
-        owner: the number of the source.
+    Attributes:
+        entries: the sources of the index after the build.
+        names: of those that are read now.
+        paths: of these by name, as they were typed, for messages; empty for one that is gone.
     """
 
-    path: str | Path
-    prefix: str = ""
-    include: Sequence[str] = ()
-    exclude: Sequence[str] = ()
-    owner: int = 0
+    entries: tuple[SourceEntry, ...]
+    names: tuple[str, ...]
+    paths: Mapping[str, str | Path] = field(default_factory=dict)
 
-    def sources(self, index: Path, on_skip: OnWalkSkip) -> Iterator[Source]:
-        """The files that are read, named with the prefix; nothing is opened."""
+    @property
+    def selected(self) -> tuple[SourceEntry, ...]:
+        """The sources that are read now."""
+        return tuple(entry for entry in self.entries if entry.name in self.names)
 
-        def skip(found: Skip) -> None:
-            on_skip(dataclasses.replace(found, where=f"{self.prefix}{found.where}"), self.owner)
+    def roots(self, index: Path) -> list[tuple[str | Path, SourceEntry]]:
+        """Where they are."""
+        places = [(self.paths.get(entry.name, entry.root(index)), entry) for entry in self.selected]
+        return [(path, entry) for path, entry in places if path != ""]
 
-        found = sources(
-            self.path,
-            include=self.include,
-            exclude=self.exclude,
-            indexes=index_in(self.path, index),
-            beir=not self.prefix,
-            on_skip=skip,
-        )
-        for source in found:
-            yield dataclasses.replace(source, name=f"{self.prefix}{source.name}", owner=self.owner)
+
+def sources_at(path: str | Path, entry: SourceEntry, index: Path, on_skip: OnWalkSkip) -> Iterator[Source]:
+    """The files of a source that is at this path, named with its prefix; nothing is opened."""
+
+    def skip(found: Skip) -> None:
+        on_skip(dataclasses.replace(found, where=f"{entry.prefix}{found.where}"), entry.number)
+
+    found = sources(
+        path,
+        include=entry.include,
+        exclude=entry.exclude,
+        indexes=index_in(path, index),
+        beir=not entry.prefix,
+        on_skip=skip,
+    )
+    for source in found:
+        yield dataclasses.replace(source, name=f"{entry.prefix}{source.name}", owner=entry.number)
 
 
 @dataclass(frozen=True)
@@ -96,13 +104,13 @@ class Reading:
         corpus: a folder, a file, a BEIR folder, or `-` for standard input; as it is named in messages.
         index: the index folder, which is skipped where it is in the corpus.
         options: of the build.
-        roots: the sources that are read.
+        selection: the sources of the index, and which of them are read.
     """
 
     corpus: str | Path
     index: Path
     options: BuildOptions
-    roots: Sequence[Root]
+    selection: Selection
 
     @property
     def read_options(self) -> ReadOptions:
@@ -119,15 +127,6 @@ class Reading:
     def language(self) -> bool:
         """Whether documents get the field `language`: as asked, else as the index that is updated has it."""
         return self._had_language if self.options.language is None else self.options.language
-
-    def check_language(self) -> None:
-        """Whether languages can be named here, if they are to be.
-
-        Raises:
-            RagidxError: py3langid is not installed.
-        """
-        if self.language:
-            check_language()
 
     @property
     def changes_language(self) -> bool:
@@ -146,35 +145,47 @@ class Reading:
 
     def sources(self, on_skip: OnWalkSkip = lambda skip, owner: None) -> Iterator[Source]:
         """The files that are read; nothing is opened."""
-        for root in self.roots:
-            yield from root.sources(self.index, on_skip)
+        for path, entry in self.selection.roots(self.index):
+            yield from sources_at(path, entry, self.index, on_skip)
 
     def files(
         self,
-        cutter: Cutter,
+        cutter: Cutter | None,
         on_skip: OnSkip,
         on_read: Callable[[int], None] = lambda n_bytes: None,
         known: NDArray[np.void] | None = None,
     ) -> Spread:
-        """What reads them; `known`: as in `Spread`."""
+        """What reads them; the arguments are those of `Spread`."""
         return Spread(
-            self.read_options, self.layouts, cutter, on_skip, on_read, workers=self.options.workers, known=known
+            self.read_options, self.layouts, on_skip, on_read, cutter=cutter, workers=self.options.workers, known=known
         )
 
-    def program_drafts(self, cutter: Cutter, on_skip: OnSkip) -> Iterator[Draft]:
+    def program_drafts(self, on_skip: OnSkip) -> Iterator[Draft]:
         """The documents of the index that a program added."""
-        for document in stored_documents(self.index, on_skip, may_lose=self.options.allow_removal):
-            yield program_draft(document, cutter)
+        return map(program_draft, stored_documents(self.index, on_skip, may_lose=self.options.allow_removal))
 
     def drafts(
-        self, cutter: Cutter, on_skip: OnSkip, on_read: Callable[[int], None] = lambda n_bytes: None
+        self, cutter: Cutter | None, on_skip: OnSkip, on_read: Callable[[int], None] = lambda n_bytes: None
     ) -> Iterator[Draft]:
-        """All documents that an index is made of, streaming."""
+        """All documents that an index is made of, streaming; the arguments are those of `Spread`."""
         if self.options.rebuild:
-            yield from self.program_drafts(cutter, on_skip)
+            yield from self.program_drafts(on_skip)
         files = self.sources(lambda skip, owner: on_skip(skip))
         for _, drafts in self.files(cutter, on_skip, on_read).drafts(files):
             yield from drafts
+
+    def sample(self, drawn: DocumentSample[Draft], cutter: Cutter, skips: Skips, progress: Progress) -> list[Item]:
+        """The chunks of documents with the lowest lots, whatever the order of files.
+
+        Raises:
+            CorpusError: there is no document.
+        """
+        for draft in self.drafts(None, skips.add):
+            drawn.add(draft.id, draft.n_chars, draft)
+            progress.tell()
+        self.check_something_was_read(drawn.n_added, skips)
+        _ = cutter.chunker  # here, and not in the thread that cuts
+        return [item for items in cut_ahead(drawn.items(), cutter) for item in items]
 
     def total_bytes(self) -> int:
         """What there is to read, by sizes alone; 0 where it is unknown (standard input)."""
@@ -206,7 +217,7 @@ def stored_documents(index: Path, on_skip: OnSkip, *, may_lose: bool) -> Iterato
     Args:
         index: its folder.
         on_skip: called once where they cannot be read.
-        may_lose: whether they may be left out then.
+        may_lose: whether the build may go without them then.
 
     Raises:
         IndexFormatError: they cannot be read.

@@ -1,35 +1,35 @@
 """Encoding on several devices: one process for each, one build, one commit.
 
 texts -> parts of similar length, longest first -> whichever device is free -> batches, as they come. The build's own
-process encodes on the first device. Each further one has a process with a model of its own, which ends with the build,
-also with one that is killed. They speak by pickled messages over a socket pair of their own: nothing from outside is
-unpickled. A filter is fitted on a sample by the first device alone, since a later run has to find the same numbers.
+process encodes on the first device. Each further one has a process with a model of its own, which is started and spoken
+to as a worker is, and ends with the build, also with one that is killed. A filter is fitted on a sample by the first
+device alone, since a later run has to find the same numbers.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import queue
-import signal
-import subprocess
-import sys
-import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
 
 from ragidx.corpora.errors import ModelError, RagidxError
 from ragidx.indexer.encoders.embedder import Embedder
 from ragidx.indexer.encoders.load import encoder_of
 from ragidx.indexer.encoders.protocol import Batch
-from ragidx.indexer.models.locate import ModelFiles
+from ragidx.indexer.models.locate import ModelFiles, locate
 from ragidx.indexer.specs import EncoderSpec
 from ragidx.pipelines.ingest.resolve import Resolved
+from ragidx.pipelines.ingest.workers import frames
+from ragidx.pipelines.ingest.workers.lanes import Message
+from ragidx.pipelines.ingest.workers.process import Process
 
 if TYPE_CHECKING:
     from ragidx.indexer.filters.filter import Filter
@@ -38,20 +38,6 @@ LEAST_TEXTS = 64
 """Of a part: fewer are not worth sending."""
 
 _PARTS = 4  # a device, of one call: the last part is waited for
-_CODE = "import sys; sys.path[:] = {path!r}; from ragidx.pipelines.ingest.distributed import serve; serve({handle})"
-
-
-@dataclass(frozen=True)
-class Job:
-    """What the process of a device needs to know, once."""
-
-    files: ModelFiles
-    spec: EncoderSpec
-    filter: Filter | None
-    device: str
-    dtype: str
-    attn: str
-    threads: int | None
 
 
 @contextlib.contextmanager
@@ -66,10 +52,8 @@ def embedder_of(resolved: Resolved) -> Iterator[Embedder]:
         import torch
 
         threads = max(1, torch.get_num_threads() // devices.count("cpu"))
-    with resolved.encoder.on_threads(threads), contextlib.ExitStack() as workers:
-        yield _Spread(
-            encoder=resolved.encoder, filter=resolved.filter, resolved=resolved, threads=threads, ends=workers
-        )
+    with resolved.encoder.on_threads(threads), contextlib.ExitStack() as ends:
+        yield _Spread(encoder=resolved.encoder, filter=resolved.filter, resolved=resolved, threads=threads, ends=ends)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +63,8 @@ class _Spread(Embedder):
     resolved: Resolved
     threads: int | None
     ends: contextlib.ExitStack
-    workers: list[_Worker] = field(default_factory=list)
-    answers: queue.SimpleQueue[tuple[_Worker, Any]] = field(default_factory=queue.SimpleQueue)
+    devices: list[_Device] = field(default_factory=list)
+    answers: queue.SimpleQueue[tuple[_Device, Message]] = field(default_factory=queue.SimpleQueue)
 
     def batches(
         self,
@@ -96,10 +80,10 @@ class _Spread(Embedder):
         if len(parts) < 2 or instruction is not None or raw:
             yield from super().batches(texts, instruction=instruction, raw=raw, tune=tune, names=names)
             return
-        if tune and not self.workers:
+        if tune and not self.devices:
             self.encoder.tune(texts)  # all use its number format
         self._start(len(parts))
-        while parts or any(worker.rows for worker in self.workers):
+        while parts or any(device.rows for device in self.devices):
             self._share(parts, texts, names)
             if not parts:
                 yield from self._answers(wait=True)
@@ -111,135 +95,149 @@ class _Spread(Embedder):
                 self._share(parts, texts, names)
 
     def _share(self, parts: deque[list[int]], texts: Sequence[str], names: Sequence[str] | None) -> None:
-        """A part for each worker that is free."""
-        for worker in self.workers:
-            if parts and not worker.rows:
-                worker.ask(parts.popleft(), texts, names)
+        """A part for each device that is free."""
+        for device in self.devices:
+            if parts and not device.rows:
+                device.ask(parts.popleft(), texts, names)
 
     def _start(self, n_parts: int) -> None:
         """Start what is not started yet; no more devices than parts are of use."""
-        resolved, dtype = self.resolved, self.encoder.dtype
-        for device in resolved.devices[1 + len(self.workers) : n_parts]:
-            job = Job(
-                resolved.files, resolved.encoder_spec, self.filter, device, dtype, resolved.options.attn, self.threads
-            )
-            self.workers.append(self.ends.enter_context(_Worker(device, self.answers)))
-            self.workers[-1].send(job)
+        r = self.resolved
+        for name in r.devices[1 + len(self.devices) : n_parts]:
+            job = job_of(r.files, r.encoder_spec, self.filter, name, self.encoder.dtype, r.options.attn, self.threads)
+            self.devices.append(_Device(job, self.answers))
+            self.ends.callback(self.devices[-1].close)  # it has given all, or the build has failed
 
     def _answers(self, *, wait: bool) -> Iterator[Batch]:
         """The batches that are there; or the next one, or end of a part, and those that are there then."""
         with contextlib.suppress(queue.Empty):
             while True:
-                worker, found = self.answers.get(wait)
-                yield from worker.batch(found)
+                device, answer = self.answers.get(wait)
+                yield from device.batches(answer)
                 wait = False
 
 
-class _Worker:
-    """The process of a device, and a thread that reads its answers: it never waits for the build's own device.
-
-    A context manager.
+class _Device(Process):
+    """The process of a device.
 
     Args:
-        device: of the process.
-        answers: where its answers are put, each with the worker; an EOFError is its end.
+        job: of `job_of`.
+        answers: where its answers are put, each with the device.
 
     Attributes:
         rows: of the part that it has; empty: it is free.
     """
 
-    def __init__(self, device: str, answers: queue.SimpleQueue[tuple[_Worker, Any]]) -> None:
+    def __init__(self, job: Message, answers: queue.SimpleQueue[tuple[_Device, Message]]) -> None:
         self.rows: list[int] = []
-        self._device, self._answers = device, answers
-        self._connection, theirs = Pipe()
-        with theirs:
-            path = [str(Path(entry).absolute()) for entry in sys.path]
-            code = _CODE.format(path=path, handle=theirs.fileno())
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", code],
-                stdin=subprocess.DEVNULL,
-                stdout=2,  # the build's own output is not for what libraries print
-                pass_fds=[theirs.fileno()],
-                process_group=0,  # Ctrl-C reaches the build alone, and that ends this process
-            )
-        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._name = job[0]["device"]
 
-    def __enter__(self) -> _Worker:
-        self._reader.start()
-        return self
+        def heard(_: Process, answer: Message) -> bool:
+            answers.put((self, answer))
+            return True
 
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()  # it has given all, or the build has failed
-        self._process.wait()
-        self._reader.join()
+        def ended(_: Process, why: str) -> None:
+            answers.put((self, ({"kind": "ended", "why": why}, b"")))
+
+        super().__init__("distributed", job, None, heard, ended)
 
     def ask(self, rows: list[int], texts: Sequence[str], names: Sequence[str] | None) -> None:
         """Send a part: these rows of a call's texts."""
         self.rows = rows
-        self.send(([texts[row] for row in rows], _of(rows, names)))
+        self.send({"kind": "part"}, json.dumps([[texts[row] for row in rows], _of(rows, names)]).encode())
 
-    def batch(self, found: Any) -> Iterator[Batch]:
-        """The batch of an answer; none, and the worker is free, after the last one of a part."""
-        if isinstance(found, Batch):
-            yield _in_call(found, self.rows)
-        elif found is None:
-            self.rows = []
-        elif isinstance(found, EOFError):
-            raise self._dead()
-        else:
-            kind, message, hint, where = found
-            raise kind(message, hint, where=where)
+    def batches(self, answer: Message) -> Iterator[Batch]:
+        """The batch in an answer; none, and the device is free, after the last one of a part."""
+        header: dict[str, Any] = answer[0]
+        match header["kind"]:
+            case "batch":
+                vectors = np.frombuffer(answer[1], np.float32).reshape(header["shape"])
+                yield _in_call(Batch(header["rows"], vectors, header["n_tokens"], header["n_truncated"]), self.rows)
+            case "end":
+                self.rows = []
+            case "error":
+                raise frames.error_in(header)
+            case _:
+                raise ModelError(
+                    f"the process of {self._name} {header['why']}",
+                    "run the build again, it continues where it was; if the process ends again, name fewer devices",
+                    where="`device`",
+                )
 
-    def send(self, what: object) -> None:
-        """Send a part, or at first the job."""
+
+def job_of(
+    files: ModelFiles,
+    spec: EncoderSpec,
+    filter_: Filter | None,
+    device: str,
+    dtype: str = "auto",
+    attn: str = "auto",
+    threads: int | None = None,
+) -> Message:
+    """What the process of a device needs to know, once; its body is the filter."""
+    told = vars(files) if files.gguf is None else {"gguf": files.gguf.path, "pooler": files.pooler}
+    return {
+        "files": json.dumps(told, default=str),  # of paths
+        "spec": spec.to_json(),
+        "device": device,
+        "dtype": dtype,
+        "attn": attn,
+        "threads": threads,
+    }, (b"" if filter_ is None else filter_.to_bytes())
+
+
+# -- in the process of a device ------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Encode what comes, until the build ends."""
+    stdin, out = frames.over_pipes()
+    with contextlib.suppress(EOFError, BrokenPipeError):
         try:
-            self._connection.send(what)
-        except OSError as fault:
-            raise self._dead() from fault
-
-    def _read(self) -> None:
-        try:
-            with contextlib.suppress(EOFError, OSError):
-                while True:
-                    self._answers.put((self, self._connection.recv()))
-        finally:  # whatever it was, neither side must wait for the other
-            self._connection.close()
-            self._answers.put((self, EOFError()))
-
-    def _dead(self) -> ModelError:
-        status = self._process.wait()
-        how = f"by the signal {signal.Signals(-status).name}" if status < 0 else f"with the status {status}"
-        return ModelError(
-            f"the process of {self._device} ended {how}",
-            "run it again: it goes on where it was; if it ends again, name fewer devices",
-            where="`device`",
-        )
-
-
-def serve(handle: int) -> None:
-    """Encode what comes over a connection, until it ends: what the process of a device does.
-
-    The first message is a `Job`, each further one (texts, names or None). The answers are batches and then None, or
-    (class, message, hint, where) of a `RagidxError`.
-    """
-    with Connection(handle) as build, contextlib.suppress(EOFError, ConnectionError):
-        try:
-            _encode(build)
+            _encode(stdin, out)
         except RagidxError as fault:
-            build.send((type(fault), fault.message, fault.hint, fault.where))
+            frames.write(out, frames.of_error(fault))
 
 
-def _encode(build: Connection) -> None:
-    job: Job = build.recv()
-    texts, names = build.recv()  # before the model is loaded: the build does not wait for that
-    encoder = encoder_of(job.files, job.spec, device=job.device, dtype=job.dtype, attn=job.attn)
-    embedder = Embedder(encoder, job.filter)
-    with encoder.on_threads(job.threads):
+def _encode(stdin: BinaryIO, out: BinaryIO) -> None:
+    exactly = frames.reader(stdin)
+    job, filter_ = frames.read(exactly)
+    part = frames.read(exactly)  # before the model is loaded: the build does not wait for that
+    spec = EncoderSpec.from_json(job["spec"])
+    encoder = encoder_of(
+        _files(**json.loads(job["files"])), spec, device=job["device"], dtype=job["dtype"], attn=job["attn"]
+    )
+    embedder = Embedder(encoder, _filter(filter_))
+    with encoder.on_threads(job["threads"]):
         while True:
+            texts, names = json.loads(part[1])
             for batch in embedder.batches(texts, tune=False, names=names):
-                build.send(batch)
-            build.send(None)
-            texts, names = build.recv()
+                vectors = np.ascontiguousarray(batch.vectors, np.float32)
+                counts = {"n_tokens": batch.n_tokens, "n_truncated": batch.n_truncated}
+                header = {"kind": "batch", "rows": batch.rows, "shape": vectors.shape, **counts}
+                frames.write(out, header, vectors.tobytes())
+            frames.write(out, {"kind": "end"})
+            part = frames.read(exactly)
+
+
+def _filter(written: bytes) -> Filter | None:
+    from ragidx.indexer.filters.filter import Filter
+
+    return Filter.from_bytes(written) if written else None
+
+
+def _files(gguf: str | None, pooler: str | None, **others: Any) -> ModelFiles:
+    if gguf is not None:
+        return locate(gguf, pooler=pooler)
+    paths: dict[str, Any] = {
+        "folder": Path(others.pop("folder")),
+        "adapters": tuple(map(Path, others.pop("adapters"))),
+        "pooler": None if pooler is None else Path(pooler),
+    }
+    return ModelFiles(**paths, names=tuple(others.pop("names")), **others)
+
+
+# -- parts ---------------------------------------------------------------------------------------------------------
 
 
 def _parts(texts: Sequence[str], n_devices: int) -> deque[list[int]]:

@@ -22,7 +22,7 @@ from ragidx.indexer.encoders.embedder import Embedder
 from ragidx.indexer.encoders.protocol import TUNE_FROM
 from ragidx.pipelines.ingest.distributed import embedder_of
 from ragidx.pipelines.ingest.endpoint import check_model, check_uncut
-from ragidx.pipelines.ingest.report import Progress, Skips, StrictError, Teller, doing
+from ragidx.pipelines.ingest.report import Progress, Skips, StrictError
 from ragidx.pipelines.ingest.workers.chunks import Item
 
 if TYPE_CHECKING:
@@ -51,15 +51,15 @@ def windows(items: Iterable[Item]) -> Iterator[list[Item]]:
 
 
 def encode(
-    items: Sequence[Item], embedder: Embedder, progress: Progress, tell: Teller, *, raw: bool = False, tune: bool = True
+    items: Sequence[Item], embedder: Embedder, progress: Progress, *, raw: bool = False, tune: bool = True
 ) -> Iterator[tuple[list[bytes], Floats]]:
     """Vectors of a window, each different text once: text hashes and (n, k), without those that are zero.
 
     Args:
         items: of the window.
         embedder: of the vectors.
-        progress: counts what went through the model, and the seconds, those that the caller takes included.
-        tell: called after each batch.
+        progress: counts what went through the model, and the seconds, those that the caller takes included; told after
+            each batch.
         raw: neither filtered nor normalised.
         tune: as in `Encoder.batches`.
 
@@ -69,7 +69,7 @@ def encode(
     different = list({item.row.text_hash: item for item in items}.values())
     texts, names = [item.text for item in different], [item.row.chunk_id for item in different]
     if tune and len(texts) >= TUNE_FROM:  # `batches` would do it, but with the clock running
-        with doing("measuring what is fastest", progress, tell):
+        with progress.while_doing("measuring what is fastest"):
             embedder.encoder.tune(texts)
     started, before = time.perf_counter(), progress.seconds
     with _knowing(different, embedder.encoder):
@@ -79,7 +79,7 @@ def encode(
             progress.n_encoded += len(batch.rows)
             progress.n_tokens += batch.n_tokens
             progress.seconds = before + time.perf_counter() - started
-            tell()
+            progress.tell()
 
 
 @contextlib.contextmanager
@@ -133,7 +133,7 @@ class Vectors(contextlib.ExitStack):
         ledger.n_rows += len(items)
         ledger.n_chunks_reused += len(items) - sum(key in vectors for key in missing)  # less what is zero
         ledger.progress.n_chunks = done
-        ledger.tell()
+        ledger.progress.tell()
 
     def count_truncated(self, items: Sequence[Item]) -> None:
         """Count documents that are longer than the model reads.
@@ -157,7 +157,7 @@ class Vectors(contextlib.ExitStack):
         if not items:
             return found
         progress = self._ledger.progress
-        for keys, vectors in encode(items, self._embedder, progress, self._ledger.tell):
+        for keys, vectors in encode(items, self._embedder, progress):
             self._writer.remember(keys, vectors)
             found |= zip(keys, vectors, strict=True)
             progress.n_chunks += len(keys)

@@ -123,7 +123,7 @@ class SeenFiles:
             self._skipped_here.append([skip.where.removeprefix(self._source.name), skip.reason])
 
     def read_again(self) -> None:
-        """Read this file the next time, too: what is left out of it depends on more than its bytes."""
+        """Read this file the next time, too: what is skipped of it depends on more than its bytes."""
         self._source = None
 
     def keep(self) -> None:

@@ -26,9 +26,9 @@ from ragidx.pipelines.ingest.corpus import Reading
 from ragidx.pipelines.ingest.encode import encode, windows
 from ragidx.pipelines.ingest.endpoint import sample_journal
 from ragidx.pipelines.ingest.ledger import Ledger
-from ragidx.pipelines.ingest.report import INDEXING, Progress, Skips, Teller
+from ragidx.pipelines.ingest.report import INDEXING, Progress, Skips
 from ragidx.pipelines.ingest.resolve import Resolved
-from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, cut_ahead
+from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item
 
 _CHARS_A_TOKEN = 8  # more than a token of any language has on average: enough documents are drawn to fill the sample
 _WHOLE_TOKENS = 2048  # of a document that is not cut, when it is guessed how much text a sample takes
@@ -76,26 +76,21 @@ def fit_on_corpus(resolved: Resolved, reading: Reading, cutter: Cutter, ledger: 
     """Fit the filter of a build; the corpus streams through once. What is skipped is reported when it is indexed.
 
     Raises:
-        RagidxError: as `check_fit` and `fit_filter`, or there is no document.
+        RagidxError: as `check_fit`; the sample is too small for the filter, or there is no document.
     """
     check_fit(resolved, reading.corpus, reading.index)
     progress, skips = ledger.progress, Skips(reading.options.strict)
     progress.total_bytes = reading.total_bytes()
     progress.stage = f"fitting filter {resolved.spec.filter.name}"
-    ledger.tell(at_once=True)
-    drawn = document_sample(resolved.spec)
-    for draft in reading.drafts(Cutter(lambda: cutter.chunker, ahead=False), skips.add):
-        drawn.add(draft.id, draft.n_chars, draft)
-        ledger.tell()
-    reading.check_something_was_read(drawn.n_added, skips)
-    _ = cutter.chunker  # here, and not in the thread that cuts
-    fitted = fit_filter(resolved, drawn.items(), reading.index, progress, ledger.tell)
+    progress.tell(at_once=True)
+    every = reading.sample(document_sample(resolved.spec), cutter, skips, progress)
+    fitted = fit_filter(resolved, every, reading.index, progress)
     progress.stage = INDEXING
-    ledger.tell(at_once=True)
+    progress.tell(at_once=True)
     return fitted
 
 
-def fit_filter(resolved: Resolved, drawn: Sequence[Draft], index: Path, progress: Progress, tell: Teller) -> Fitted:
+def fit_filter(resolved: Resolved, every: Sequence[Item], index: Path, progress: Progress) -> Fitted:
     """Fit the build's filter on chunks of the documents that were drawn.
 
     The encoder is not tuned for it: a build that was killed has to find the same numbers again, and with them its
@@ -103,30 +98,28 @@ def fit_filter(resolved: Resolved, drawn: Sequence[Draft], index: Path, progress
 
     Args:
         resolved: its filter is set.
-        drawn: documents of the corpus, by rising lot.
+        every: chunk of the documents that were drawn.
         index: its folder, where vectors of a server are kept at once.
-        progress: `n_sample` is set before the first text is encoded; not where none is.
-        tell: called then, and after each batch.
+        progress: `n_sample` is set, and told, before the first text is encoded; not where none is.
 
     Raises:
         SpecError: the sample is too small for the width.
         ModelError: the model gave a number that is not finite.
     """
     spec = resolved.spec.filter
-    every = [item for items in cut_ahead(drawn) for item in items]
     sample = [every[place] for place in lowest(spec.seed, (item.row.chunk_id for item in every), spec.sample)]
     if FILTERS[spec.name].head:
         resolved.fit(Sample(ids=resolved.encoder.tokenizer.ids([item.text for item in sample])))
         return Fitted(len(sample), {})
     different = {item.row.text_hash: item for item in sample}
     progress.n_sample = len(different)
-    tell(at_once=True)
+    progress.tell(at_once=True)
     places = {key: place for place, key in enumerate(different)}
     embeddings = np.zeros((len(different), resolved.encoder.hidden), np.float32)
     with sample_journal(resolved, index) as journal:
         known = journal.get(list(different)) if journal else {}
         for window in windows(item for key, item in different.items() if key not in known):
-            for keys, vectors in encode(window, Embedder(resolved.encoder), progress, tell, raw=True, tune=False):
+            for keys, vectors in encode(window, Embedder(resolved.encoder), progress, raw=True, tune=False):
                 embeddings[[places[key] for key in keys]] = vectors
                 if journal:
                     journal.append(keys, vectors)

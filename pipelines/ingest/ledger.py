@@ -16,10 +16,10 @@ from ragidx.corpora.sources import Source
 from ragidx.indexer.store.lock import now
 from ragidx.indexer.store.source_list import PROGRAM, SourceEntry
 from ragidx.pipelines.ingest.changes import Change, Kind
-from ragidx.pipelines.ingest.corpus import check_removal
+from ragidx.pipelines.ingest.corpus import Selection, check_removal
 from ragidx.pipelines.ingest.removal import Missing, is_unreadable
-from ragidx.pipelines.ingest.report import Progress, Skips, Teller
-from ragidx.pipelines.ingest.selection import Selection, lost
+from ragidx.pipelines.ingest.report import Progress, Skips
+from ragidx.pipelines.ingest.selection import lost
 from ragidx.pipelines.ingest.workers.chunks import Item
 
 REPEATED = "its id is another document's"
@@ -54,24 +54,22 @@ class Ledger:
     Attributes:
         selection: the sources, and which are read.
         progress: how far it is; it counts bytes, documents and chunks.
-        tell: called after each document.
         skips: what was skipped.
         sources: documents, by the number of the source; 0: those of a program.
         unreadable: files and folders that could not be read this time, by the number of the source.
         n_files_unopened: files that did not change.
-        n_kept_out: documents that were deleted by hand.
+        n_deleted_before: documents that were deleted by hand.
         n_empty, n_truncated: new and changed documents without a chunk, and documents longer than the model reads.
         n_rows, n_chunks_reused: chunks that were added, and those of them whose vector was known.
     """
 
     selection: Selection
     progress: Progress
-    tell: Teller
     skips: Skips
     sources: defaultdict[int, Count] = field(default_factory=lambda: defaultdict(Count))
     unreadable: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     n_files_unopened: int = 0
-    n_kept_out: int = 0
+    n_deleted_before: int = 0
     n_empty: int = 0
     n_truncated: int = 0
     n_rows: int = 0
@@ -104,8 +102,8 @@ class Ledger:
 
     def change(self, change: Change) -> None:
         """Note what was decided about a document."""
-        if change.kind is Kind.KEPT_OUT:
-            self.n_kept_out += 1
+        if change.kind is Kind.DELETED:
+            self.n_deleted_before += 1
             return
         if change.kind in (Kind.REPEATED, Kind.TAKEN):
             self.skips.add(Skip(change.draft.id, REPEATED if change.kind is Kind.REPEATED else OF_PROGRAM))
@@ -169,7 +167,7 @@ class Ledger:
 
     def _count(self, n_documents: int) -> None:
         self.progress.n_documents += n_documents
-        self.tell()
+        self.progress.tell()
 
 
 def rules(entries: Sequence[SourceEntry]) -> list[tuple[str, str, list[str], list[str]]]:

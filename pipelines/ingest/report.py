@@ -8,7 +8,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ragidx.corpora.errors import RagidxError
@@ -72,9 +72,16 @@ class OverMemory:
     max_memory: int
 
 
+OnProgress: TypeAlias = Callable[["Progress"], None]
+
+
 @dataclass
 class Progress:
-    """How far a build is; the same object at every call, its numbers grow."""
+    """How far a build is; the same object at every call, its numbers grow.
+
+    Args:
+        on_progress: called with it a few times a second.
+    """
 
     stage: str = INDEXING  # or PLANNING, that a filter is fitted, or DERIVING and what
     doing: str = ""  # what takes its time beside: the model is loaded, or it is measured what is fastest
@@ -91,6 +98,27 @@ class Progress:
     n_rows: int = 0  # of a large segment whose index is being made
     n_derived: int = 0  # of them in that index
     last: bool = False
+    on_progress: InitVar[OnProgress | None] = None
+
+    def __post_init__(self, on_progress: OnProgress | None) -> None:
+        self._on_progress, self._told_at = on_progress, 0.0
+
+    def tell(self, *, at_once: bool = False) -> None:
+        """Call `on_progress`, if it is time."""
+        now = time.perf_counter()
+        if self._on_progress is not None and (at_once or now - self._told_at >= _TELL_EVERY_S):
+            self._told_at = now
+            self._on_progress(self)
+
+    @contextlib.contextmanager
+    def while_doing(self, what: str) -> Iterator[None]:
+        """Say what takes its time, before it does."""
+        self.doing = what
+        self.tell(at_once=True)
+        try:
+            yield
+        finally:
+            self.doing = ""
 
     @property
     def fitting(self) -> bool:
@@ -128,40 +156,6 @@ class Progress:
             return read
         has_chunks = (self.has_new or self.n_cut) and not self.last
         return read * self.n_chunks / max(1, self.n_cut) if has_chunks else read
-
-
-OnProgress: TypeAlias = Callable[[Progress], None]
-
-
-class Teller:
-    """Progress, reported a few times a second; `at_once`: now.
-
-    Args:
-        on_progress: called with the progress; None: not at all.
-        progress: what is reported.
-    """
-
-    def __init__(self, on_progress: OnProgress | None, progress: Progress) -> None:
-        self._on_progress, self._progress = on_progress, progress
-        self._reported = 0.0
-
-    def __call__(self, *, at_once: bool = False) -> None:
-        """Tell, if it is time."""
-        now = time.perf_counter()
-        if self._on_progress is not None and (at_once or now - self._reported >= _TELL_EVERY_S):
-            self._reported = now
-            self._on_progress(self._progress)
-
-
-@contextlib.contextmanager
-def doing(what: str, progress: Progress, tell: Teller) -> Iterator[None]:
-    """Say what takes its time, before it does."""
-    progress.doing = what
-    tell(at_once=True)
-    try:
-        yield
-    finally:
-        progress.doing = ""
 
 
 class StrictError(RagidxError):

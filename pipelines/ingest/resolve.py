@@ -138,7 +138,7 @@ class Resolved:
     def fingerprint(self) -> str:
         """The index's own where one is updated, else `fingerprint_of`; a filter is made for it only if fitted."""
         if self.stored is not None:
-            return self.stored.manifest.fingerprint  # the specs were compared; older ones wrote 2.0 for 2
+            return self.stored.manifest.fingerprint  # the specs were compared
         return fingerprint_of(self.spec, self.blobs() if FILTERS[self.spec.filter.name].calibrated else {})
 
     def index_options(self) -> IndexOptions:
@@ -175,14 +175,15 @@ def fingerprint_of(spec: IndexSpec, blobs: Mapping[str, bytes]) -> str:
 
 
 def resolve(index: Path, options: BuildOptions) -> Resolved:
-    """What a build into a folder will do: it goes on with the index that is committed there, unless it replaces it.
+    """What a build into a folder will do: it updates the index that is committed there, unless it replaces it.
 
     Raises:
         SpecError: an option is unknown or out of range, or the index was made with another.
         ModelError: the model is not there.
         RagidxError: the extra `models` is asked for, and not installed.
     """
-    return resolve_against(options, None if options.rebuild else _stored(index))
+    goes_on = not options.rebuild and committed_or_none(index) is not None
+    return resolve_against(options, Store.open(index) if goes_on else None)
 
 
 def resolve_against(options: BuildOptions, stored: Store | None = None) -> Resolved:
@@ -205,12 +206,14 @@ def resolve_against(options: BuildOptions, stored: Store | None = None) -> Resol
         raise mismatch([Difference("encoder.model", old_encoder.model, files.name)], old.index_type, where)
     encoder_options = options.encoder if old_encoder is None else continued_options(old_encoder, options.encoder)
     encoder = methods.resolve(files, **encoder_options)
+    if options.index_type is not None:
+        check_index_type(options.index_type)
     old_chunks = ChunkSpec() if old is None else old.chunk
     spec = IndexSpec(
         encoder=encoder,
         filter=filter_spec(files, encoder, options.filter, None if old is None else old.filter),
         chunk=old_chunks if options.chunks is None else options.chunks.over(old_chunks),
-        index_type=_index_type(options.index_type, AUTO if old is None else old.index_type),
+        index_type=options.index_type or (AUTO if old is None else old.index_type),
         weights=weights_fingerprint(files),
         template=_template_content(encoder, files),
     )
@@ -236,11 +239,6 @@ def _narrower(fault: SpecError, options: BuildOptions, stored: Store | None, fie
     )
 
 
-def _stored(index: Path) -> Store | None:
-    """The committed state, None where nothing is committed yet."""
-    return None if committed_or_none(index) is None else Store.open(index)
-
-
 def _template_content(spec: EncoderSpec, files: ModelFiles) -> str:
     if spec.method in OWN_MODULES:
         return ""
@@ -258,9 +256,3 @@ def _files(model: str | None, asked: EncoderOptions, own: EncoderSpec | None) ->
         pooler=asked.get("pooler") or own.pooler,
         served=True,
     )
-
-
-def _index_type(asked: str | None, own: str) -> str:
-    if asked is not None:
-        check_index_type(asked)
-    return asked or own

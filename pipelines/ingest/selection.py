@@ -13,9 +13,8 @@ import os
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ragidx.corpora.errors import CorpusError, SpecError, check_machine
 from ragidx.corpora.sources import beir_corpus
@@ -29,7 +28,7 @@ from ragidx.indexer.store.source_list import (
     stored_path,
 )
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.ingest.corpus import Reading, Root
+from ragidx.pipelines.ingest.corpus import Reading, Selection, sources_at
 from ragidx.pipelines.ingest.options import BuildOptions
 from ragidx.pipelines.ingest.removal import file_names
 from ragidx.pipelines.ingest.workers.documents import documents
@@ -42,72 +41,32 @@ _DRAWN = 64  # documents that are compared, to know a source that was moved
 _SHOWN_CHARS = 200  # of a path in a message
 
 
-@dataclass(frozen=True)
-class Selection:
-    """What a build reads.
-
-    Attributes:
-        entries: the sources of the index after the build.
-        names: of those that are read now.
-        paths: of these by name, as they were typed, for messages; empty for one that is gone.
-    """
-
-    entries: tuple[SourceEntry, ...]
-    names: tuple[str, ...]
-    paths: Mapping[str, str | Path] = field(default_factory=dict)
-
-    @property
-    def selected(self) -> tuple[SourceEntry, ...]:
-        """The sources that are read now."""
-        return tuple(entry for entry in self.entries if entry.name in self.names)
-
-    def roots(self, index: Path) -> list[Root]:
-        """Where they are, and what of them is read."""
-        return [
-            Root(
-                self.paths.get(entry.name, entry.root(index)),
-                entry.prefix,
-                entry.include,
-                entry.exclude,
-                entry.number,
-            )
-            for entry in self.selected
-            if self.paths.get(entry.name) != ""
-        ]
-
-
-def select(
-    paths: Sequence[str | Path] | Mapping[str, str | Path],
-    index: Path,
-    stored: Store | None,
-    *,
-    include: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-    replaces: bool = False,
-) -> Selection:
-    """The sources that a build of `paths` reads.
+def reading_of(corpus: Corpus, index: Path, options: BuildOptions, stored: Store | None) -> Reading:
+    """What a build or a plan of a corpus reads; with `rebuild` and no corpus, the index's own sources.
 
     Args:
-        paths: folders and files, or `-` alone; or by name: those that are no source yet are new ones; none: every
+        corpus: folders and files, or `-` alone; or by name: those that are no source yet are new ones; None: every
             source of the index.
-        index: its folder.
-        stored: its committed state, None where there is none, or where it is replaced.
-        include: globs of what is read now; none: those that a source was built with.
-        exclude: the same.
-        replaces: the only source of the index may become another one, and one of several may be gone.
+        index: the index folder.
+        options: of the build. With `allow_removal` the only source of the index may become another one, and one of
+            several may be gone.
+        stored: the state that is updated, None where there is none or it is replaced.
 
     Raises:
         SpecError: there is nothing to read, or a path is no source of the index.
     """
+    paths = as_paths(corpus)
+    if stored is None and not paths and committed_or_none(index) is not None:
+        stored = Store.open(index)
     known = () if stored is None else sources_of(stored.manifest.notes, index)
-    if isinstance(paths, Mapping) and paths:
-        selection = _named(paths, index, known)
+    if isinstance(corpus, Mapping) and corpus:
+        selection = _named(corpus, index, known)
     elif not paths:
         selection = Selection(known, tuple(entry.name for entry in known))
     elif not known:
-        selection = _new(list(paths), index)
+        selection = _beside(paths, index, ())
     else:
-        selection = _known(list(paths), index, known, stored, replaces=replaces)
+        selection = _known(paths, index, known, stored, replaces=options.allow_removal)
     if not selection.names and (paths or stored is None or not stored.manifest.n_documents):
         raise SpecError("there is nothing to build", "name a folder or a file", where=str(index))
     if not paths and any(entry.path == STANDARD_INPUT for entry in known):
@@ -115,8 +74,9 @@ def select(
             "the index was built from standard input, which cannot be read again", "give - to read it", where=str(index)
         )
     if len(selection.entries) > 1:
-        selection = _without_missing(selection, index, may_miss=replaces)
-    return with_globs(selection, include, exclude)
+        selection = _without_missing(selection, index, may_miss=options.allow_removal)
+    named = ", ".join(map(str, paths)) or "the sources of the index"
+    return Reading(named, index, options, _with_globs(selection, options))
 
 
 def lost(name: str, what: str) -> SpecError:
@@ -128,44 +88,15 @@ def lost(name: str, what: str) -> SpecError:
     )
 
 
-def reading_of(corpus: Corpus, index: Path, options: BuildOptions, stored: Store | None) -> tuple[Reading, Selection]:
-    """What a build or a plan of a corpus reads, as `select`; with `rebuild` and no corpus, the index's own sources.
-
-    Args:
-        corpus: as for `build`.
-        index: the index folder.
-        options: of the build.
-        stored: the state that is updated, None where there is none or it is replaced.
-
-    Raises:
-        SpecError: as `select`.
-    """
-    paths = as_paths(corpus)
-    if stored is None and not paths and committed_or_none(index) is not None:
-        stored = Store.open(index)
-    selection = select(
-        corpus if isinstance(corpus, Mapping) else paths,
-        index,
-        stored,
-        include=options.include,
-        exclude=options.exclude,
-        replaces=options.allow_removal,
-    )
-    named = ", ".join(map(str, paths)) or "the sources of the index"
-    return Reading(named, index, options, selection.roots(index)), selection
-
-
-def with_globs(selection: Selection, include: Sequence[str], exclude: Sequence[str]) -> Selection:
-    """The selection, in which globs that are given replace those of the sources that are read."""
-
-    def of(entry: SourceEntry) -> SourceEntry:
-        if entry.name not in selection.names:
-            return entry
-        return dataclasses.replace(
-            entry, include=tuple(include) or entry.include, exclude=tuple(exclude) or entry.exclude
-        )
-
-    return dataclasses.replace(selection, entries=tuple(map(of, selection.entries)))
+def _with_globs(selection: Selection, options: BuildOptions) -> Selection:
+    """The selection, in which globs that are named replace those of the sources that are read."""
+    globs: dict[str, Any] = {
+        name: tuple(value) for name, value in (("include", options.include), ("exclude", options.exclude)) if value
+    }
+    entries = [
+        dataclasses.replace(entry, **globs) if entry.name in selection.names else entry for entry in selection.entries
+    ]
+    return dataclasses.replace(selection, entries=tuple(entries))
 
 
 def as_paths(corpus: Corpus) -> list[str | Path]:
@@ -193,63 +124,56 @@ def as_paths(corpus: Corpus) -> list[str | Path]:
 
 
 def added(
-    paths: Sequence[str | Path], index: Path, stored: Store, name: str | None = None, *, all_files: bool = True
-) -> Selection:
-    """The selection that puts new sources beside those of an index; `all_files`: no glob leaves files out.
+    paths: str | Path | Sequence[str | Path], index: Path, options: BuildOptions, stored: Store, name: str | None = None
+) -> Reading:
+    """What a build reads that puts new sources beside those of an index.
 
     Raises:
         SpecError: a path is a source already or cannot be beside others, or a name is taken or cannot be one.
     """
-    known = sources_of(stored.manifest.notes, index)
-    if name is not None and len(paths) > 1:
+    roots = as_paths(paths)
+    if name is not None and len(roots) > 1:
         raise SpecError("one name is for one source", "add them one after the other", where="`name`")
-    for entry in known:
-        _check_joins(entry.root(index))
-    new: list[SourceEntry] = []
-    for path in paths:
-        _check_joins(path)
-        own = _checked_name(source_name(path) if name is None else name, [*known, *new])
-        _check_place(path, index, [*known, *new], all_files=all_files)
-        new.append(_entry(own, path, index, [*known, *new]))
-    names = tuple(entry.name for entry in new)
-    return Selection((*known, *new), names, dict(zip(names, paths, strict=True)))
+    known = sources_of(stored.manifest.notes, index)
+    selection = _beside(roots, index, known, name, all_files=not options.exclude)
+    return Reading(", ".join(map(str, roots)), index, options, _with_globs(selection, options))
 
 
-def _new(paths: Sequence[str | Path], index: Path) -> Selection:
-    """The sources of an index that does not exist yet."""
-    found: list[SourceEntry] = []
+def _beside(
+    paths: Sequence[str | Path],
+    index: Path,
+    known: Sequence[SourceEntry],
+    name: str | None = None,
+    *,
+    all_files: bool = True,
+) -> Selection:
+    """New sources beside those that are known, with names of their own if none is given; the first has bare ids."""
+    entries = list(known)
     for path in paths:
-        if len(paths) > 1:
-            _check_joins(path)
-            _check_place(path, index, found, all_files=True)
-        name = source_name(path)
-        if len(paths) > 1:
-            name = _checked_name(name, found, f"build without it, then `ragidx add-source {path} --name NAME`")
-        found.append(_entry(name, path, index, found))
-    names = tuple(entry.name for entry in found)
-    return Selection(tuple(found), names, dict(zip(names, paths, strict=True)))
+        named = source_name(path) if name is None else name
+        if len(known) + len(paths) > 1:
+            for root in (path, *(entry.root(index) for entry in entries)):
+                _check_joins(root)
+        if len(known) + len(paths) > 1 or name is not None:
+            later = f"build without it, then `ragidx add-source {path} --name NAME`"
+            named = _checked_name(named, entries, "choose another `name`" if known else later)
+        _check_place(path, index, entries, all_files=all_files)
+        place, prefix = stored_path(path, index), f"{named}/" if entries else ""
+        entries.append(SourceEntry(number=free_number(entries), name=named, path=place, prefix=prefix))
+    names = tuple(entry.name for entry in entries[len(known) :])
+    return Selection(tuple(entries), names, dict(zip(names, paths, strict=True)))
 
 
 def _named(paths: Mapping[str, str | Path], index: Path, known: Sequence[SourceEntry]) -> Selection:
     """The sources of these names at their present places; the others are put beside."""
     entries = {entry.name: entry for entry in known}
-    for name, path in paths.items():
+    named = {unicodedata.normalize("NFC", name): path for name, path in paths.items()}
+    for name, path in named.items():
         if name in entries:
             entries[name] = dataclasses.replace(entries[name], path=stored_path(path, index))
-            continue
-        _check_place(path, index, entries.values(), all_files=True)
-        if entries:
-            for one in (path, *(entry.root(index) for entry in entries.values())):
-                _check_joins(one)
-        own = _checked_name(name, list(entries.values()))
-        entries[own] = _entry(own, path, index, list(entries.values()))
-    return Selection(tuple(entries.values()), tuple(paths), dict(paths))
-
-
-def _entry(name: str, path: str | Path, index: Path, others: Sequence[SourceEntry]) -> SourceEntry:
-    """A new source beside others; the ids of the first one are bare."""
-    prefix = f"{name}/" if others else ""
-    return SourceEntry(number=free_number(others), name=name, path=stored_path(path, index), prefix=prefix)
+        else:
+            entries[name] = _beside([path], index, tuple(entries.values()), name).entries[-1]
+    return Selection(tuple(entries.values()), tuple(named), named)
 
 
 def _check_place(path: str | Path, index: Path, entries: Iterable[SourceEntry], *, all_files: bool) -> None:
@@ -277,9 +201,8 @@ def _known(
         source = next((entry for entry in known if entry.root(index) == at), None)
         if source is None:
             if not replaces and str(path) != STANDARD_INPUT:
-                there = [
-                    entry for entry in known if os.path.lexists(entry.root(index))
-                ]  # the others may have moved here
+                # the others may have moved here
+                there = [entry for entry in known if os.path.lexists(entry.root(index))]
                 _check_place(path, index, there, all_files=True)
             source = _moved(path, index, known, stored)
             alone = len(known) == len(paths) == 1
@@ -313,7 +236,7 @@ def _moved(path: str | Path, index: Path, known: Sequence[SourceEntry], stored: 
         own = hashes[entry.number]
         drawn = set(list(own)[:: 1 + len(own) // _DRAWN])
         files = {name for doc_id in drawn for name in file_names(doc_id)}
-        found = Root(path, entry.prefix, entry.include, entry.exclude).sources(index, lambda skip, owner: None)
+        found = sources_at(path, entry, index, lambda skip, owner: None)
         same = 0
         for document in documents((one for one in found if one.name in files), lambda _: None):
             same += document.id in drawn and own[document.id] == document_hash(document)
@@ -354,7 +277,7 @@ def _check_joins(path: str | Path) -> None:
         )
 
 
-def _checked_name(name: str, known: Sequence[SourceEntry], hint: str = "choose another `name`") -> str:
+def _checked_name(name: str, known: Sequence[SourceEntry], hint: str) -> str:
     """A name in Unicode form NFC that can be the first part of ids."""
     name = unicodedata.normalize("NFC", name)
     if not name or name in (".", "..") or set(name) & set("/\\#\0") or not name.isprintable():

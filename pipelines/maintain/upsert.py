@@ -96,7 +96,7 @@ class Batch:
         """
         self._check_open()
         self._failed, is_whole = True, self._failed  # unless all of it is done: what a failure left is never committed
-        window: dict[str, list[Item]] = {}
+        window: dict[str, Sequence[Item]] = {}
         n_chunks = n_chars = 0
         for document in documents:
             self._check(document)
@@ -169,9 +169,9 @@ class Batch:
         if not self._open:
             raise ValueError("the batch has ended; begin another one")
 
-    def _items(self, document: Document) -> list[Item]:
+    def _items(self, document: Document) -> Sequence[Item]:
         """The chunks of a document that is new or changed; none of one that is as before."""
-        draft, had = program_draft(document, self._cutter), self._documents.get(document.id)
+        draft, had = program_draft(document), self._documents.get(document.id)
         if owner := self._documents.owner(document.id):
             source = next((f"the source '{one.name}'" for one in self._sources() if one.number == owner), "a source")
             raise CorpusError(
@@ -182,7 +182,7 @@ class Batch:
         if had == draft.hash:
             self.n_unchanged += 1
             return []
-        items = draft.cut()
+        items = self._cutter.cut(draft)
         if not items:
             raise CorpusError("the document has no text", "leave it out", where=printable(document.id))
         if had is not None:

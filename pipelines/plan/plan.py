@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import random
 import time
 from collections import Counter, defaultdict
@@ -37,7 +38,7 @@ from ragidx.pipelines.ingest.fit_filter import check_fit
 from ragidx.pipelines.ingest.ledger import Ledger
 from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_ids, missing
-from ragidx.pipelines.ingest.report import PLANNING, OnProgress, Progress, Skips, Teller
+from ragidx.pipelines.ingest.report import PLANNING, OnProgress, Progress, Skips
 from ragidx.pipelines.ingest.resolve import Resolved, resolve
 from ragidx.pipelines.ingest.selection import Corpus, as_paths, reading_of
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item
@@ -146,9 +147,9 @@ def plan(
             where="standard input",
         )
     resolved = resolve(Path(index), asked)
-    reading, selection = reading_of(corpus, Path(index), asked, resolved.stored)
-    progress = Progress(stage=PLANNING)
-    ledger = Ledger(selection, progress, Teller(on_progress, progress), Skips())
+    reading = reading_of(corpus, Path(index), asked, resolved.stored)
+    progress = Progress(stage=PLANNING, on_progress=on_progress)
+    ledger = Ledger(reading.selection, progress, Skips())
     files = list(reading.sources(ledger.skip))
     check_folder(reading.index)
     if resolved.wants_a_sample:
@@ -159,7 +160,7 @@ def plan(
         removed = _n_removed(resolved, reading, ledger, known) if counts.is_whole else None
         made = _made(counts, files, removed)
     progress.last = True
-    ledger.tell(at_once=True)
+    progress.tell(at_once=True)
     return made
 
 
@@ -203,7 +204,7 @@ class _Counts:
         is_sampled = total > WHOLE_BYTES
         drawn = random.Random(_SEED).sample(files, len(files)) if is_sampled else files
         progress.total_bytes = SAMPLE_BYTES if is_sampled else total
-        reader = self.reading.files(Cutter(self._chunker, language=False), self.ledger.skip, self._add_bytes)
+        reader = self.reading.files(self._cutter, self.ledger.skip, self._add_bytes)
         stored = self.resolved.stored
         deleted = deleted_ids(self.resolved.blobs().get(DELETED_FILE)) if stored is not None else {}
         read = [entry.number for entry in self.ledger.selection.selected]
@@ -211,7 +212,7 @@ class _Counts:
         walked, n_drawn, n_read = Counter(self.ledger.skips.counts), 0, 0
         found, of_program = defaultdict[str, float](float), Counter[str]()
         if self.reading.options.rebuild:
-            for change in decisions.changes(self.reading.program_drafts(reader.cutter, self.ledger.skip)):
+            for change in decisions.changes(self.reading.program_drafts(self.ledger.skip)):
                 self._take(change, of_program)
         for source, drafts in reader.drafts(drawn):
             if is_sampled and n_drawn and n_read >= SAMPLE_BYTES:
@@ -262,13 +263,13 @@ class _Counts:
         here[change.kind.value] += 1
         self.known.documents.keep(change.draft.id)
         if change.is_cut:
-            items = change.draft.cut()
+            items = self._cutter.cut(change.draft)
             self.ledger.cut(items)
             if items:
                 self._count(items, here)
             else:
                 here["empty"] += 1
-        self.ledger.tell()
+        self.ledger.progress.tell()
 
     def _count(self, items: Sequence[Item], here: Counter[str]) -> None:
         """What the chunks of a document add."""
@@ -283,6 +284,10 @@ class _Counts:
         self._count_seconds += time.perf_counter() - started
         self.rows += [item.row for item in items][: SAMPLE_ROWS - len(self.rows)]
         self.texts += texts[: TEXTS - len(self.texts)]
+
+    @functools.cached_property
+    def _cutter(self) -> Cutter:
+        return Cutter(self._chunker)
 
     def _chunker(self) -> Chunker:
         started = time.perf_counter()
@@ -359,6 +364,6 @@ def _made(counts: _Counts, files: Sequence[Source], removed: int | None) -> Plan
 def _speed(counts: _Counts) -> Speed | None:
     if not counts.texts:
         return None
-    counts.ledger.tell(at_once=True)
+    counts.ledger.progress.tell(at_once=True)
     project = None if counts.resolved.wants_a_sample else counts.resolved.filter
     return measure(counts.resolved.encoder, counts.texts, project, tune=counts.of["to_encode"] >= TUNE_FROM)

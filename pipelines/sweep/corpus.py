@@ -23,11 +23,12 @@ from ragidx.indexer.encoders.embedder import Embedder
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.filters.fitting import DocumentSample, Sample, lowest
 from ragidx.indexer.specs import FilterSpec
-from ragidx.pipelines.ingest.corpus import Reading, Root, chunker_of
+from ragidx.indexer.store.source_list import SourceEntry
+from ragidx.pipelines.ingest.corpus import Reading, Selection, chunker_of
 from ragidx.pipelines.ingest.encode import encode, too_long, windows, with_vector
 from ragidx.pipelines.ingest.fit_filter import document_sample
 from ragidx.pipelines.ingest.options import build_options
-from ragidx.pipelines.ingest.report import OnProgress, Progress, Skips, Teller
+from ragidx.pipelines.ingest.report import OnProgress, Progress, Skips
 from ragidx.pipelines.ingest.resolve import resolve_against
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item, cut_ahead
 from ragidx.pipelines.sweep.measure import temporary_room
@@ -62,16 +63,16 @@ class CorpusSource(SweepSource):
         on_build: OnProgress | None = None,
     ) -> None:
         asked = build_options("sweep", filter="none", **options)
-        roots = [Root(corpus, include=asked.include, exclude=asked.exclude)]
-        self._reading, self._resolved = Reading(corpus, out or folder, asked, roots), resolve_against(asked)
+        entry = SourceEntry(number=0, name="", path="", include=asked.include, exclude=asked.exclude)
+        selection = Selection((entry,), ("",), {"": corpus})
+        self._reading, self._resolved = Reading(corpus, out or folder, asked, selection), resolve_against(asked)
         self.name, self.spec = str(corpus), self._resolved.spec
         self.hidden = self.dim = self._resolved.encoder.hidden
         self.n_documents = 0
         self._path = folder / "raw.f32"
         self._chunk_ids: list[str] = []
         self._doc_ids: list[str] = []
-        self._skips, self._progress, self._n_truncated = Skips(), Progress(), 0
-        self._tell = Teller(on_build, self._progress)
+        self._skips, self._progress, self._n_truncated = Skips(), Progress(on_progress=on_build), 0
         self._cutter = Cutter(lambda: chunker_of(self.encoder, self.spec.chunk))
         self._drawn: list[Draft] = []
         with temporary_room(self._path):
@@ -103,7 +104,7 @@ class CorpusSource(SweepSource):
         if not tokens:
             return Sample(embeddings=self.rows(np.array(picked, np.int64)))
         names = {self._chunk_ids[row] for row in picked}
-        every = [item for items in cut_ahead(self._drawn) for item in items]
+        every = [item for items in cut_ahead(self._drawn, self._cutter) for item in items]
         return Sample(ids=self.encoder.tokenizer.ids([item.text for item in every if item.row.chunk_id in names]))
 
     def texts(self) -> Iterator[str]:
@@ -130,11 +131,11 @@ class CorpusSource(SweepSource):
         self._drawn = [] if sample is None else sample.items()
         self._reading.check_something_was_read(self.n_documents, self._skips)
         self._progress.last = True
-        self._tell(at_once=True)
+        self._progress.tell(at_once=True)
 
     def _items(self, sample: DocumentSample[Draft] | None) -> Iterator[Item]:
         """The chunks of the corpus."""
-        for items in cut_ahead(self._drafts(sample)):
+        for items in cut_ahead(self._drafts(sample), self._cutter):
             self._progress.n_cut += len(items)
             yield from items
 
@@ -145,7 +146,7 @@ class CorpusSource(SweepSource):
                 sample.add(draft.id, draft.n_chars, draft)
             self.n_documents += 1
             self._progress.n_documents += 1
-            self._tell()
+            self._progress.tell()
             yield draft
 
     def _encode(self, window: Sequence[Item]) -> None:
@@ -153,7 +154,7 @@ class CorpusSource(SweepSource):
         self._n_truncated += len(too_long(window, self.encoder, self.spec.chunk))
         done = self._progress.n_chunks + len(window)
         found: dict[bytes, Floats] = {}
-        for keys, vectors in encode(window, Embedder(self.encoder), self._progress, self._tell, raw=True):
+        for keys, vectors in encode(window, Embedder(self.encoder), self._progress, raw=True):
             found |= zip(keys, vectors, strict=True)
             self._progress.n_chunks += len(keys)
         self._progress.n_chunks = done

@@ -31,7 +31,7 @@ from ragidx.pipelines.ingest.options import (
     build_options,
     check_names,
 )
-from ragidx.pipelines.ingest.report import BuildReport, OnProgress, Progress, QueryModelCheck, Skips, Teller
+from ragidx.pipelines.ingest.report import BuildReport, OnProgress, Progress, QueryModelCheck, Skips
 from ragidx.pipelines.ingest.workers.vectors import vector_reader
 from ragidx.pipelines.vectors.query_model import N_TEXTS, TextSample, compare, model_of_queries
 from ragidx.pipelines.vectors.rows import VectorRows
@@ -94,8 +94,7 @@ class _Build:
         self.vectors, self.index, self.options = vectors, index, options
         self._vector_field, self._made_by = vector_field, made_by
         self.report = BuildReport(index=str(index))
-        self.progress = Progress()
-        self._tell = Teller(on_progress, self.progress)
+        self.progress = Progress(on_progress=on_progress)
         self.skips = Skips(options.strict)
         self._indexes = index_in(vectors, index)
         self._begun: Source | None = None
@@ -167,7 +166,7 @@ class _Build:
         r.index_bytes = sum(entry.bytes for entry in files_of(manifest).values())
         r.seconds = time.perf_counter() - started
         self.progress.last = True
-        self._tell(at_once=True)
+        self.progress.tell(at_once=True)
         return r
 
     def _model(self, old: Manifest | None, width: int) -> Resolved | None:
@@ -209,7 +208,7 @@ class _Build:
         p = self.progress
         p.n_documents = p.n_cut = p.n_chunks = self.report.n_chunks
         p.n_bytes = self._bytes_before + int(batch.share * self._begun.size)
-        self._tell()
+        p.tell()
 
     def _begin(self, source: Source) -> None:
         self._bytes_before += 0 if self._begun is None else self._begun.size

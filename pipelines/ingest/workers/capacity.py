@@ -21,6 +21,7 @@ NO_MEMORY = 3
 
 _LEAST_BYTES = 128 * MIB
 _CGROUP = Path("/sys/fs/cgroup")
+_OWN_GROUP = Path("/proc/self/cgroup")
 
 
 def n_workers(asked: int | None) -> int:
@@ -42,21 +43,28 @@ def n_workers(asked: int | None) -> int:
     return asked or max(1, min(cores(), int(min(free, 1 << 50)) // WORKER_BYTES))
 
 
+def has_interpreter() -> bool:
+    """Whether a worker can be started: not in a program that is packed with its interpreter, for one."""
+    return bool(sys.executable) and os.access(sys.executable, os.X_OK) and not getattr(sys, "frozen", False)
+
+
 def cores() -> int:
     """Cores that this process may use."""
     n_cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    quota = _words("cpu.max")
-    if len(quota) == 2 and all(word.isdigit() for word in quota):
-        n_cores = min(n_cores, max(1, math.ceil(int(quota[0]) / max(1, int(quota[1])))))
+    for group in _groups():
+        quota = _words(group / "cpu.max")
+        if len(quota) == 2 and all(word.isdigit() for word in quota):
+            n_cores = min(n_cores, max(1, math.ceil(int(quota[0]) / max(1, int(quota[1])))))
     return n_cores
 
 
 def free_bytes() -> float:
     """Memory that the limits of this process leave; infinite where there are none."""
     found = math.inf
-    most, used = _words("memory.max"), _words("memory.current")
-    if most and used and most[0].isdigit():
-        found = int(most[0]) - int(used[0]) + _cached()
+    for group in _groups():
+        most, used = _words(group / "memory.max"), _words(group / "memory.current")
+        if most and used and most[0].isdigit():
+            found = min(found, int(most[0]) - int(used[0]) + _cached(group))
     if sys.platform == "linux":
         import resource
 
@@ -65,15 +73,24 @@ def free_bytes() -> float:
     return found
 
 
-def _cached() -> int:
+def _groups() -> list[Path]:
+    """The folder of this process's cgroup, and of those above it, whose limits hold for it, too."""
+    try:
+        own = Path(_OWN_GROUP.read_text().rpartition("0::/")[2].strip())
+    except OSError:
+        own = Path()
+    return [_CGROUP / own, *(_CGROUP / above for above in own.parents)]
+
+
+def _cached(group: Path) -> int:
     """Bytes of files that the system gives back when memory is short."""
-    words = _words("memory.stat")
+    words = _words(group / "memory.stat")
     named = dict(zip(words[::2], words[1::2], strict=False))
     return int(named.get("inactive_file", "0"))
 
 
-def _words(name: str) -> list[str]:
+def _words(path: Path) -> list[str]:
     try:
-        return (_CGROUP / name).read_text().split()
+        return path.read_text().split()
     except OSError:
         return []

@@ -7,7 +7,6 @@ bounded, by number and by characters.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from bisect import bisect_left, bisect_right
 from collections import deque
@@ -16,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from ragidx.corpora.chunking import Chunker
+from ragidx.corpora.errors import DefectError
 from ragidx.corpora.language import LANGUAGE, language_finder
 from ragidx.corpora.records import Chunk, Document, Place
 from ragidx.corpora.whole import whole_of
@@ -43,29 +43,25 @@ class Draft:
         id: of the document.
         hash: of everything its rows hold.
         n_chars: of its text; 0: it is blank.
-        cut: gives its chunks. Called where they are wanted, and not before.
         owner: the number of its source; 0 for a program.
+        document: None where a worker has cut it, or saw that the index has it as it is.
+        items: its chunks, where a worker has cut it.
+        whole: what the first row of a program's document keeps of it.
     """
 
     id: str
     hash: bytes
     n_chars: int
-    cut: Callable[[], list[Item]]
     owner: int = 0
+    document: Document | None = None
+    items: Sequence[Item] | None = None
+    whole: str | None = None
 
 
-def program_draft(document: Document, cutter: Cutter) -> Draft:
+def program_draft(document: Document) -> Draft:
     """A program's document; its rows keep it whole."""
     whole = whole_of(document)
-    doc_hash = digest(whole)
-
-    def cut() -> list[Item]:
-        return [
-            dataclasses.replace(item, row=dataclasses.replace(item.row, whole="" if number else whole))
-            for number, item in enumerate(cutter.cut(document, doc_hash))
-        ]
-
-    return Draft(document.id, doc_hash, len(document.text), cut)
+    return Draft(document.id, digest(whole), len(document.text), document=document, whole=whole)
 
 
 class Cutter:
@@ -74,11 +70,10 @@ class Cutter:
     Args:
         make_chunker: called when the first text is cut: a build with nothing to cut loads no model.
         language: whether documents that name no language get one in their metadata.
-        ahead: whether workers cut all documents; False: few are wanted, and they are cut here.
     """
 
-    def __init__(self, make_chunker: Callable[[], Chunker], *, language: bool = False, ahead: bool = True) -> None:
-        self._make_chunker, self.language, self.ahead = make_chunker, language, ahead
+    def __init__(self, make_chunker: Callable[[], Chunker], *, language: bool = False) -> None:
+        self._make_chunker, self.language = make_chunker, language
 
     @functools.cached_property
     def chunker(self) -> Chunker:
@@ -89,9 +84,14 @@ class Cutter:
     def _find_language(self) -> Callable[[str], str | None] | None:
         return language_finder() if self.language else None
 
-    def cut(self, document: Document, doc_hash: bytes, owner: int = 0) -> list[Item]:
-        """The chunks of a document of a source, by its number, with what their rows hold."""
-        items = []
+    def cut(self, draft: Draft) -> Sequence[Item]:
+        """The chunks of a document with what their rows hold: those of the worker that cut it, else made now."""
+        if draft.items is not None:
+            return draft.items
+        if draft.document is None:
+            raise DefectError("a document that the index has is wanted as a new one", "report it", where=draft.id)
+        items: list[Item] = []
+        document = draft.document
         chunks = list(self.chunker.chunks(document))
         metadata = {**document.metadata, **document.file}
         if self._find_language is not None:
@@ -108,12 +108,13 @@ class Cutter:
                 text=chunk.text,
                 heading=chunk.heading or document.heading,
                 text_hash=digest(text),
-                doc_hash=doc_hash,
+                doc_hash=draft.hash,
                 metadata=metadata,
                 line=line,
                 page=page,
                 turns=turned,
-                owner=owner,
+                owner=draft.owner,
+                whole=draft.whole if draft.whole is None or not items else "",
             )
             items.append(Item(row, text))
         return items
@@ -134,14 +135,14 @@ def _turns(document: Document, chunks: Sequence[Chunk]) -> list[tuple[Place, ...
     ]
 
 
-def cut_ahead(drafts: Iterable[Draft]) -> Iterator[list[Item]]:
+def cut_ahead(drafts: Iterable[Draft], cutter: Cutter) -> Iterator[Sequence[Item]]:
     """The chunks of each document, in order, cut in a thread of its own while the caller uses those before."""
-    waiting: deque[tuple[int, Future[list[Item]]]] = deque()
+    waiting: deque[tuple[int, Future[Sequence[Item]]]] = deque()
     n_chars = 0
     pool = ThreadPoolExecutor(1, thread_name_prefix="ragidx-cut")
     try:
         for draft in drafts:
-            waiting.append((draft.n_chars, pool.submit(draft.cut)))
+            waiting.append((draft.n_chars, pool.submit(cutter.cut, draft)))
             n_chars += draft.n_chars
             while len(waiting) > _WAITING or n_chars > _WAITING_CHARS:
                 length, done = waiting.popleft()

@@ -3,8 +3,8 @@
     events -> header {"kind": "events", "events": [...]}, body: the rows of all drafts as an Arrow IPC stream -> events
 
 Rows of precomputed vectors are a message of their own.
-A draft has the items of its document; or none, where the worker saw that the document is known; or, where only the
-build's own process can cut it, the document. Times and texts come back as the values that they were. Whoever decodes
+A draft has the items that were cut; or neither them nor the document, where the worker saw that it is known; or, where
+another process is to cut it, the document. Times and texts come back as the values that they were. Whoever decodes
 checks: a worker that a hostile file took over may say anything.
 """
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -25,7 +24,7 @@ from ragidx.corpora.records import Document, Place, Skip
 from ragidx.corpora.vectors.batch import VectorBatch
 from ragidx.corpora.whole import values_from_json, values_to_json
 from ragidx.indexer.store.rows import TURNS, Row, turns_of
-from ragidx.pipelines.ingest.workers.chunks import Item
+from ragidx.pipelines.ingest.workers.chunks import Draft, Item
 from ragidx.pipelines.ingest.workers.frames import FrameError
 from ragidx.pipelines.ingest.workers.lanes import Message
 
@@ -58,24 +57,7 @@ class Decided(NamedTuple):
     layout: Layout
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A draft on its way: `Draft`, with the items that were cut, or the document.
-
-    Args:
-        id, hash, n_chars: of the document.
-        items: of the document; None: nobody cut it.
-        document: where it is to be cut by who gets it.
-    """
-
-    id: str
-    hash: bytes
-    n_chars: int
-    items: Sequence[Item] | None = None
-    document: Document | None = None
-
-
-Event: TypeAlias = Skip | NRead | Decided | Sent | VectorBatch
+Event: TypeAlias = Skip | NRead | Decided | Draft | VectorBatch
 
 
 def encoded(events: Sequence[Event]) -> Message:
@@ -89,28 +71,28 @@ def encoded(events: Sequence[Event]) -> Message:
             case NRead(n_bytes):
                 said.append(["read", n_bytes])
             case Decided(name, layout):
-                said.append(["layout", name, layout.to_json(), layout.n_records])
-            case Sent():
+                said.append(["layout", name, *told_layout(layout)])
+            case Draft():
                 said.append(_said(event, rows))
     return {"kind": "events", "events": said}, rows.body()
 
 
-def _said(sent: Sent, rows: _Rows) -> list[Any]:
-    own = ["draft", sent.id, sent.hash.hex(), sent.n_chars]
-    if sent.document is not None:
-        d = sent.document
+def _said(draft: Draft, rows: _Rows) -> list[Any]:
+    own = ["draft", draft.id, draft.hash.hex(), draft.n_chars]
+    if draft.document is not None:
+        d = draft.document
         rows.add(0, 0, d.text, d.heading, *[None] * 6)
         fields = [values_to_json(d.metadata), d.markdown, d.line, d.places, values_to_json(d.file), d.parts]
         return [*own, "document", fields]
-    if sent.items is None:
+    if draft.items is None:
         return [*own, "known", None]
-    for item in sent.items:
+    for item in draft.items:
         r = item.row
         rows.add(
             *(r.start, r.end, r.text, r.heading, r.text_hash, r.line, r.page, r.turns),
             *(None if item.text == r.text else item.text, item.ids),
         )
-    return [*own, "items", [len(sent.items), values_to_json(sent.items[0].row.metadata) if sent.items else {}]]
+    return [*own, "items", [len(draft.items), values_to_json(draft.items[0].row.metadata) if draft.items else {}]]
 
 
 def encoded_vectors(batch: VectorBatch) -> Message:
@@ -149,10 +131,9 @@ def _events(said: Any, rows: Iterator[tuple[Any, ...]], owner: int) -> Iterator[
         elif kind == "read":
             yield NRead(int(values[0]))
         elif kind == "layout":
-            name, found, n_records = values
-            yield Decided(_text(name), _layout(found, n_records))
+            yield Decided(_text(values[0]), layout_of(*values[1:]))
         else:
-            yield _sent(rows, owner, *values)
+            yield _draft(rows, owner, *values)
     if next(rows, None) is not None:
         raise ValueError("rows of no document")
 
@@ -177,27 +158,33 @@ def _vectors(header: Mapping[str, Any], body: bytes) -> VectorBatch:
     )
 
 
-def _layout(told: Any, n_records: Any) -> Layout:
+def told_layout(layout: Layout) -> tuple[dict[str, Any], int]:
+    """A layout as JSON, and of how many records it is."""
+    return layout.to_json(), layout.n_records
+
+
+def layout_of(told: Any, n_records: Any) -> Layout:
+    """The inverse."""
     found = Layout.from_json(told)
     if found is None:
         raise ValueError("no layout")
     return dataclasses.replace(found, n_records=int(n_records))
 
 
-def _sent(
+def _draft(
     rows: Iterator[tuple[Any, ...]], owner: int, doc_id: Any, doc_hash: Any, n_chars: Any, what: Any, values: Any
-) -> Sent:
-    own, hashed = _text(doc_id), bytes.fromhex(doc_hash)
+) -> Draft:
+    draft = Draft(_text(doc_id), bytes.fromhex(doc_hash), int(n_chars), owner)
     if what == "known":
-        return Sent(own, hashed, int(n_chars))
+        return draft
     if what == "document":
         metadata, markdown, line, places, file, parts = values
         _, _, text, heading, *_ = next(rows)
         document = Document(
-            *(own, text, values_from_json(metadata), bool(markdown), line, heading),
+            *(draft.id, text, values_from_json(metadata), bool(markdown), line, heading),
             *(_places(places), values_from_json(file), _places(parts)),
         )
-        return Sent(own, hashed, int(n_chars), document=document)
+        return dataclasses.replace(draft, document=document)
     count, metadata = values
     shared, items = values_from_json(metadata), []
     for _ in range(count):
@@ -205,14 +192,14 @@ def _sent(
         if ids is not None and len(ids) % ID_DTYPE.itemsize:
             raise ValueError("ids of another length")
         row = Row(
-            chunk_id=f"{own}:{start}-{end}",
-            doc_id=own,
+            chunk_id=f"{draft.id}:{start}-{end}",
+            doc_id=draft.id,
             start=start,
             end=end,
             text=text,
             heading=heading,
             text_hash=text_hash,
-            doc_hash=hashed,
+            doc_hash=draft.hash,
             metadata=shared,
             line=line,
             page=page,
@@ -220,7 +207,7 @@ def _sent(
             owner=owner,
         )
         items.append(Item(row, text if longer is None else longer, ids))
-    return Sent(own, hashed, int(n_chars), items)
+    return dataclasses.replace(draft, items=items)
 
 
 class _Rows:

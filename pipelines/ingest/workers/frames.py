@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
+from ragidx.corpora import errors
+from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.limits import GIB, MIB
 
 HEADER_BYTES = 64 * MIB
@@ -29,6 +32,26 @@ def packed(header: dict[str, Any], body: bytes = b"") -> list[bytes]:
     """A message as its parts, to be written one after another."""
     head = json.dumps(header, separators=(",", ":")).encode()
     return [_LENGTHS.pack(len(head), len(body)) + head, body]
+
+
+def over_pipes() -> tuple[BinaryIO, BinaryIO]:
+    """Stdin and stdout of a process that speaks in messages, not buffered and buffered; what is printed is stderr's."""
+    stdin, out = os.fdopen(0, "rb", buffering=0), os.fdopen(os.dup(1), "wb", buffering=MIB)
+    os.dup2(2, 1)
+    return stdin, out
+
+
+def of_error(fault: RagidxError) -> dict[str, Any]:
+    """The message of an error that the other side is to raise."""
+    return {"kind": "error", "error": [type(fault).__name__, fault.message, fault.hint, fault.where]}
+
+
+def error_in(header: Mapping[str, Any]) -> RagidxError:
+    """The inverse."""
+    name, message, hint, where = map(str, header["error"])
+    kind = getattr(errors, name, None)
+    kind = kind if isinstance(kind, type) and issubclass(kind, RagidxError) else RagidxError
+    return kind(message, hint, where=where)
 
 
 def write(stream: BinaryIO, header: dict[str, Any], body: bytes = b"") -> None:

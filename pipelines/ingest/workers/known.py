@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
 from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ragidx.indexer.digests import as_digests, digest
+from ragidx.pipelines.ingest.workers.chunks import Draft
 
 RECORD = np.dtype([("document", "S16"), ("hash", "V16"), ("owner", "<i4")])
 
@@ -39,15 +39,10 @@ class Known:
         self._ids, self._hashes = found[: 16 * count].view("S16"), found[16 * count : 32 * count].view("V16")
         self._owners = found[32 * count :].view("<i4")
 
-    def has(self, doc_id: str, doc_hash: bytes, owner: int) -> bool:
+    def has(self, draft: Draft) -> bool:
         """Whether the index has this document as it is, of this source."""
-        wanted = as_digests([digest(doc_id)])
+        wanted = as_digests([digest(draft.id)])
         place = int(self._ids.searchsorted(wanted)[0])
         if place == len(self._ids) or self._ids[place : place + 1] != wanted:
             return False
-        return self._hashes[place].tobytes() == doc_hash and int(self._owners[place]) == owner
-
-
-def records(known: Iterable[tuple[str, bytes]], owner: int = 0) -> NDArray[np.void]:
-    """Ids and hashes of documents of one source as records."""
-    return np.array([(digest(doc_id), doc_hash, owner) for doc_id, doc_hash in known], RECORD)
+        return self._hashes[place].tobytes() == draft.hash and int(self._owners[place]) == draft.owner

@@ -57,7 +57,7 @@ class Lanes:
             lane = self._lanes[number]
             while True:
                 if not lane.on_disk and (size <= self._left[0] or (number == self.head and not lane.waiting)):
-                    lane.waiting.append((message, size, 0))
+                    lane.waiting.append((message, size, None))
                     self._left[0] -= size
                     break
                 if number != self.head and size <= self._left[1] and (place := lane.spool(message[1])) is not None:
@@ -87,7 +87,7 @@ class Lanes:
         lane = self._lanes.pop(number, None)
         if lane is not None:
             for _, size, place in lane.waiting:
-                self._left[1 if place else 0] += size
+                self._left[0 if place is None else 1] += size
             lane.close()
             self.changed.notify_all()
 
@@ -110,10 +110,10 @@ class Lanes:
                 del self._lanes[number]
                 return None
             (header, body), size, place = lane.waiting.popleft()
-            if place:
+            if place is not None:
                 body = lane.spooled(place)
                 lane.on_disk -= 1
-            self._left[1 if place else 0] += size
+            self._left[0 if place is None else 1] += size
             self.changed.notify_all()
             return header, body
 
@@ -126,39 +126,33 @@ class Lanes:
 
 class _Lane:
     def __init__(self) -> None:
-        self.waiting: deque[tuple[Message, int, int]] = deque()  # message, size, end in the temporary file or 0
+        self.waiting: deque[tuple[Message, int, range | None]] = deque()  # message, size, place in the temporary file
         self.ended, self.on_disk = False, 0
         self._file: IO[bytes] | None = None
-        self._start = 0
+        self._end = 0  # of the bodies that wait there
 
-    def spool(self, body: bytes) -> int | None:
-        """Write a body to the file; where it ends there, counted from 1. None: there is no room on the disk."""
+    def spool(self, body: bytes) -> range | None:
+        """Write a body to the file, and give its place; None: there is no room on the disk."""
+        start = self._end if self.on_disk else 0
         try:
             self._file = self._file or tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
-            if not self.on_disk:
-                self._start = 0
-                self._file.seek(0)
-            end = self._file.seek(0, 2) if self.on_disk else 0
+            self._file.seek(start)
             view = memoryview(body)
             while view:
                 view = view[self._file.write(view) :]
         except OSError:
             if self._file is not None:
                 with contextlib.suppress(OSError):
-                    self._file.truncate(end if self.on_disk else 0)
+                    self._file.truncate(start)
             return None
-        return end + len(body) + 1
+        self._end = start + len(body)
+        return range(start, self._end)
 
-    def spooled(self, place: int) -> bytes:
-        """The body that ends there; bodies are read in their order."""
+    def spooled(self, place: range) -> bytes:
+        """The body at a place."""
         assert self._file is not None
-        self._file.seek(self._start)
-        data = bytearray(place - 1 - self._start)
-        view, at = memoryview(data), 0
-        while at < len(data):
-            at += self._file.readinto(view[at:]) or 0  # type: ignore[attr-defined]  # a raw file
-        self._start = place - 1
-        return bytes(data)
+        self._file.seek(place.start)
+        return self._file.read(len(place))
 
     def close(self) -> None:
         if self._file is not None:

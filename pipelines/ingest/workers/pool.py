@@ -22,7 +22,7 @@ from typing import Any, Self
 from ragidx.corpora.errors import MachineError
 from ragidx.pipelines.ingest.workers import frames
 from ragidx.pipelines.ingest.workers.lanes import Lanes, Message
-from ragidx.pipelines.ingest.workers.process import Worker
+from ragidx.pipelines.ingest.workers.process import Process
 
 _AHEAD = 8  # tasks that a worker has at most
 _PIECES = 2  # for each worker without a task that may wait
@@ -36,22 +36,22 @@ class Pool:
         n_workers: at most; they start when there is something for them.
         make: starts one, given what to call with its messages and at its end.
         lanes: where results wait.
-        answers: what a worker may ask for, by kind: called by whoever takes results, its message is the answer.
+        answer: gives what workers may ask for, once; called by whoever takes results.
         wait: waits until a condition holds, the lock of the lanes being held.
     """
 
     def __init__(
         self,
         n_workers: int,
-        make: Callable[[Callable[[Worker, Message], bool], Callable[[Worker, str], None]], Worker],
+        make: Callable[[Callable[[Process, Message], bool], Callable[[Process, str], None]], Process],
         lanes: Lanes | None = None,
-        answers: dict[str, Callable[[], Message]] | None = None,
+        answer: Callable[[], Message] = lambda: ({}, b""),
         wait: Callable[[Callable[[], bool]], object] | None = None,
     ) -> None:
         self.lanes = lanes or Lanes()
-        self._n_workers, self._make, self._answers = n_workers, make, answers or {}
+        self._n_workers, self._make, self._answer = n_workers, make, answer
         self._wait = wait or self.lanes.changed.wait_for
-        self._workers: list[Worker] = []
+        self._workers: list[Process] = []
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="ragidx-start")
         self._tasks: dict[int, Message] = {}  # that are not done
         self._queue: deque[int] = deque()
@@ -61,8 +61,8 @@ class Pool:
         self._n_promised: Counter[int] = Counter()  # pieces that the reader of a task was asked for
         self._tried: set[int] = set()
         self._cancelled: set[int] = set()
-        self._questions: deque[tuple[Worker, str]] = deque()
-        self._known: dict[str, Message] = {}
+        self._asking: list[Process] = []
+        self._answered: Message | None = None
         self._next, self._closing, self.broken = 0, False, ""
 
     def __enter__(self) -> Self:
@@ -109,13 +109,14 @@ class Pool:
                     self._pieces.remove(number)
                     lanes.put(number, frames.nested(self._tasks[number][1]), self._until)
                     self._done(number)
-                self._wait(lambda: lanes.is_ready(number) or bool(self._questions or self.broken))
-                questions, self._questions = self._questions, deque()
-                if not questions and not lanes.is_ready(number):
+                self._wait(lambda: lanes.is_ready(number) or bool(self._asking or self.broken))
+                asking, self._asking = self._asking, []
+                if not asking and not lanes.is_ready(number):
                     hint = "use `workers=1`, and see `ragidx doctor`"
                     raise MachineError(f"a worker cannot start: it {self.broken}", hint)
-            for worker, kind in questions:
-                self._answer(worker, kind)
+            for worker in asking:
+                self._answered = self._answered or self._answer()
+                worker.send(*self._answered)
             if lanes.is_ready(number):
                 message = lanes.take(number)
                 if message is None:
@@ -140,14 +141,9 @@ class Pool:
             for worker in [one for one in self._workers if one.is_ready and one.tasks and one.tasks[0] == number]:
                 worker.kill()
 
-    def _answer(self, worker: Worker, kind: str) -> None:
-        if kind not in self._known:
-            self._known[kind] = self._answers[kind]()
-        worker.send(*self._known[kind])
-
     # -- called by the threads of the workers -------------------------------------------------------------------
 
-    def _heard(self, worker: Worker, message: Message) -> bool:
+    def _heard(self, worker: Process, message: Message) -> bool:
         header, kind = message[0], message[0].get("kind")
         if kind == "ready":
             with self.lanes.changed:
@@ -158,12 +154,11 @@ class Pool:
                 number = worker.tasks.popleft()
                 self._done(number)
         elif kind == "want":
-            name = str(header.get("what"))
             with self.lanes.changed:
-                if name in self._known or name not in self._answers:
-                    self._answer(worker, name)
+                if self._answered is not None:
+                    worker.send(*self._answered)
                 else:
-                    self._questions.append((worker, name))
+                    self._asking.append(worker)
                     self.lanes.changed.notify_all()
         elif worker.tasks and worker.tasks[0] not in self._cancelled:
             number = worker.tasks[0]
@@ -188,7 +183,7 @@ class Pool:
             self._dispatch()
         return {"kind": "piece", "task": piece}, b""
 
-    def _ask(self, worker: Worker, number: int) -> None:
+    def _ask(self, worker: Process, number: int) -> None:
         """Ask a worker whose file is long for pieces, if others have nothing else to do."""
         with self.lanes.changed:
             if self._queue or self._again or self._closing or self._is_piece(number):
@@ -216,10 +211,10 @@ class Pool:
             self.lanes.drop(number)
         self._dispatch()
 
-    def _ended(self, worker: Worker, why: str) -> None:
+    def _ended(self, worker: Process, why: str) -> None:
         with self.lanes.changed:
             self._workers.remove(worker)
-            self._questions = deque(one for one in self._questions if one[0] is not worker)
+            self._asking = [one for one in self._asking if one is not worker]
             left = list(worker.tasks)
             worker.tasks.clear()
             if self._closing:
@@ -269,7 +264,7 @@ class Pool:
             worker.tasks.append(number)
             worker.send(*self._tasks[number])
 
-    def _started(self) -> Worker | None:
+    def _started(self) -> Process | None:
         # Linux ends a worker with the thread that started it: this one lives as long as the pool.
         try:
             worker = self._starter.submit(self._make, self._heard, self._ended).result()
@@ -279,12 +274,12 @@ class Pool:
         self._workers.append(worker)
         return worker
 
-    def _free(self) -> Worker | None:
+    def _free(self) -> Process | None:
         """A worker without a task; one that has started, if a task is retried or a piece."""
         any_may = not self._again and not self._pieces
         return next((w for w in self._workers if not w.tasks and (w.is_ready or any_may)), None)
 
-    def _ahead(self) -> Worker | None:
+    def _ahead(self) -> Process | None:
         """A worker whose pipe takes one task more, if nothing is retried there; a piece is too large for that."""
         if self._again or self._pieces:
             return None

@@ -1,7 +1,7 @@
-"""One worker process: how it is started, heard and ended.
+"""A process of a build, a worker or that of a device: how it is started, heard and ended.
 
 Started as `python -P -c` with pipes, so a caller's `__main__`, start methods and /dev/shm do not matter. A thread reads
-what it says; while nobody takes that, the worker's silence does not count.
+what it says; while nobody takes that, a worker's silence does not count.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ragidx.corpora.limits import Limits, shown_bytes
 from ragidx.pipelines.ingest.workers import frames
@@ -27,7 +27,7 @@ from ragidx.pipelines.ingest.workers.lanes import Message
 SILENCE = 10
 """Times the limit on CPU time: how long a worker with a task may say nothing."""
 
-_CODE = "import sys; sys.path[:] = {path!r}; from ragidx.pipelines.ingest.workers.serve import main; main()"
+_CODE = "import sys; sys.path[:] = {path!r}; from ragidx.pipelines.ingest.{module} import main; main()"
 _TICK_S = 1.0
 _PIPE_BYTES = 1 << 20
 _ONE_THREAD = dict.fromkeys(
@@ -36,42 +36,28 @@ _ONE_THREAD = dict.fromkeys(
 _ENVIRONMENT = {**_ONE_THREAD, "TOKENIZERS_PARALLELISM": "false", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 
 
-class Worker(Protocol):
-    """What the pool knows of a worker.
-
-    Attributes:
-        tasks: numbers of what was sent and is not done; the first is the one that it works on.
-        is_ready: whether it has said that it is.
-    """
-
-    tasks: deque[int]
-    is_ready: bool
-
-    def send(self, header: dict[str, Any], body: bytes = b"") -> None:
-        """Send a message; one that has ended takes none, and `on_end` tells."""
-
-    def kill(self) -> None:
-        """End it, and do not wait."""
-
-    def close(self) -> None:
-        """End it, whatever it does, and wait for that."""
-
-
 class Process:
-    """A worker that is a process.
+    """A process.
 
     Args:
+        module: below `ragidx.pipelines.ingest`, whose `main` it runs.
         job: what it needs to know, once.
-        limits: bounds on time and memory.
+        limits: bounds on time and memory of a worker, which gets one thread, and whose stderr nobody sees; None: the
+            process is trusted.
         on_message: called in a thread with each message; False: it is not listened to any more.
         on_end: called in that thread with the reason, when it has ended.
         pass_fds: open files that it inherits.
+
+    Attributes:
+        tasks: numbers of what a worker was sent and has not done; the first is the one that it works on.
+        is_ready: whether a worker has said that it is.
     """
 
     def __init__(
         self,
+        module: str,
         job: Message,
-        limits: Limits,
+        limits: Limits | None,
         on_message: Callable[[Process, Message], bool],
         on_end: Callable[[Process, str], None],
         pass_fds: tuple[int, ...] = (),
@@ -82,13 +68,13 @@ class Process:
         self._why = ""
         path = [str(Path(entry).absolute()) for entry in sys.path]
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _CODE.format(path=path)],
+            [sys.executable, "-P", "-c", _CODE.format(path=path, module=module)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=None if limits is None else subprocess.DEVNULL,
             bufsize=0,
             pass_fds=pass_fds,
-            env=os.environ | _ENVIRONMENT,
+            env=None if limits is None else os.environ | _ENVIRONMENT,
             start_new_session=True,  # Ctrl-C reaches the build alone, and that ends this process
         )
         assert self._process.stdout is not None
@@ -147,16 +133,20 @@ class Process:
             self._on_end(self, self._why or self._how(status))
 
     def _how(self, status: int) -> str:
-        if status == -signal.SIGXCPU:
+        if self._limits is not None and status == -signal.SIGXCPU:
             return f"takes more than {self._limits.worker_cpu_s:g} s"
-        if status == NO_MEMORY:
-            return f"needs more than {shown_bytes(self._limits.worker_memory_bytes)} of memory"
+        if self._limits is not None and status == NO_MEMORY:
+            return self._too_large(self._limits)
         return f"ended by {signal.Signals(-status).name}" if status < 0 else f"ended with the status {status}"
+
+    @staticmethod
+    def _too_large(limits: Limits) -> str:
+        return f"needs more than {shown_bytes(limits.worker_memory_bytes)} of memory"
 
     def _exactly(self, count: int) -> bytearray:
         """So many bytes of what it says; while it has a task, it may not be silent for ever."""
         data = bytearray(count)
-        view, at = memoryview(data), 0
+        view, at, limits = memoryview(data), 0, self._limits
         silent_from = time.monotonic()
         while at < count:
             if self._poll.poll(1000 * _TICK_S):
@@ -164,12 +154,12 @@ class Process:
                 if not more:
                     raise EOFError
                 at, silent_from = at + more, time.monotonic()
-            elif not self.tasks:
+            elif limits is None or not self.tasks:
                 silent_from = time.monotonic()
-            elif time.monotonic() - silent_from > SILENCE * self._limits.worker_cpu_s:
-                self.kill(f"says nothing for {SILENCE * self._limits.worker_cpu_s:g} s")
-            elif sys.platform != "linux" and self._resident() > self._limits.worker_memory_bytes:
-                self.kill(f"needs more than {shown_bytes(self._limits.worker_memory_bytes)} of memory")
+            elif time.monotonic() - silent_from > SILENCE * limits.worker_cpu_s:
+                self.kill(f"says nothing for {SILENCE * limits.worker_cpu_s:g} s")
+            elif sys.platform != "linux" and self._resident() > limits.worker_memory_bytes:
+                self.kill(self._too_large(limits))
         return data
 
     def _resident(self) -> int:

@@ -3,7 +3,7 @@
     stdin   {"kind": "job", ...} once, then {"kind": "task", "task": n, "source": [...]}
             or {"kind": "task", "task": n, "words": [start, stop], "mapped": n}: of the body's segment
     stdout  {"kind": "ready"}; for each task {"kind": "open", "name": ...}, messages of events, {"kind": "end"}
-            {"kind": "want", "what": "chunker"}: answered with the tokenizer's JSON, when the first text is cut
+            {"kind": "want"}: answered with the tokenizer's JSON, when the first text is cut
     stdin   {"kind": "give", "task": n, "count": m}, after events with "more": other workers have nothing to do
     stdout  {"kind": "piece"}, m times: a message of events in it, of documents that this worker did not cut
     stdin   a task with "is_piece", for another worker, with that message in it
@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import functools
 import math
 import os
 import resource
@@ -28,7 +29,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator
 from importlib.abc import MetaPathFinder
-from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -37,16 +37,15 @@ import pyarrow as pa
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.limits import MIB, Limits, ReadOptions
-from ragidx.corpora.readers.layouts import Layout, Layouts
+from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.readers.source_file import SourceFile
-from ragidx.corpora.records import Document
 from ragidx.corpora.sources import Source
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.corpora.vectors.files import VectorBatch, read_vectors
 from ragidx.pipelines.ingest.workers import codec, frames
 from ragidx.pipelines.ingest.workers.capacity import NO_MEMORY
-from ragidx.pipelines.ingest.workers.chunks import Cutter, Item
-from ragidx.pipelines.ingest.workers.files import Files
+from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft
+from ragidx.pipelines.ingest.workers.files import drafts_of
 from ragidx.pipelines.ingest.workers.known import Known
 from ragidx.pipelines.ingest.workers.lanes import Message
 
@@ -63,9 +62,8 @@ def main() -> None:
     """Answer tasks until the build ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end_with(os.getppid())
-    stdin, out = os.fdopen(0, "rb", buffering=0), os.fdopen(os.dup(1), "wb", buffering=MIB)
+    stdin, out = frames.over_pipes()
     arrow_without_pandas()
-    os.dup2(2, 1)  # keep what libraries print out of the messages
     with contextlib.suppress(EOFError, BrokenPipeError):
         _Worker(stdin, out).run()
     os._exit(0)  # what libraries do at the end is of no use here
@@ -87,17 +85,19 @@ def arrow_without_pandas() -> None:
 class _Worker:
     """The state of a worker: its job, and the messages that came before their turn."""
 
-    def __init__(self, stdin: FileIO, out: BinaryIO) -> None:
+    def __init__(self, stdin: BinaryIO, out: BinaryIO) -> None:
         self._stdin, self._exactly, self._out = stdin, frames.reader(stdin), out
         self._waiting: deque[Message] = deque()
         self._n_wanted: Counter[int] = Counter()  # pieces, by task
         job, _ = frames.read(self._exactly)
-        self.limits = Limits(**job["limits"])
+        told = job["options"]
+        self.limits = Limits(**told.pop("limits"))
         self._known = Known(os.fdopen(job["known"], "rb")) if job["known"] is not None else None
-        options = {name: _as_tuple(value) for name, value in job["options"].items()}
-        fields = {name: _as_tuple(value) for name, value in job["fields"].items()}
+        fields = {name: _as_tuple(value) for name, value in told.pop("fields").items()}
+        options = {name: _as_tuple(value) for name, value in told.items()}
         self._options = ReadOptions(**options, fields=fields, limits=self.limits)
-        self._cutter = _Cutter(self._chunker, language=job["language"])
+        self._language, self._leaves = job["language"], False
+        self.cuts = True  # until the tokenizer does not come
         _limit("RLIMIT_AS", self.limits.worker_memory_bytes)
         _limit("RLIMIT_CORE", 0)
         sys.addaudithook(_refuse)
@@ -130,13 +130,13 @@ class _Worker:
             self._take()
         count = self._n_wanted[task]  # what was wanted of tasks before came too late
         self._n_wanted = Counter({task: max(0, count - 1)})
-        self._cutter.leaves = count > 0
-        return count > 0
+        self._leaves = count > 0
+        return self._leaves
 
     def _do(self, task: dict[str, Any], body: bytes) -> None:
         source = _source(task["source"])
         self.send({"kind": "open", "name": source.name})
-        saying, self._cutter.leaves = _Saying(self, task["task"], source), False
+        saying, self._leaves = _Saying(self, task["task"], source), False
         try:
             if task["vectors"] is not None:
                 events: Iterator[codec.Event] = self._vectors(task, source, saying)
@@ -148,7 +148,7 @@ class _Worker:
             if not isinstance(fault, RagidxError) or _is_of_memory(fault):
                 os._exit(NO_MEMORY)
             saying.flush()
-            self.send({"kind": "error", "error": [type(fault).__name__, fault.message, fault.hint, fault.where]})
+            self.send(frames.of_error(fault))
         saying.flush()
 
     def _make_words(self, task: dict[str, Any], segment: bytes) -> None:
@@ -161,45 +161,49 @@ class _Worker:
         except (RagidxError, MemoryError):
             self.send({"kind": "error"})
 
-    def _drafts(self, task: dict[str, Any], source: Source, saying: _Saying) -> Iterator[codec.Sent]:
+    def _drafts(self, task: dict[str, Any], source: Source, saying: _Saying) -> Iterator[Draft]:
         layouts = _Noted(saying)
-        layouts.known = {name: _layout(*told) for name, told in task["layouts"].items()}
-        files = Files(self._options, layouts, self._cutter, saying.add, lambda count: saying.add(codec.NRead(count)))
-        for draft in files.of(source):
-            items, document = None, None
-            if self._known is None or not self._known.has(draft.id, draft.hash, draft.owner):
-                items = draft.cut()
-                document, self._cutter.left = self._cutter.left, None
-            yield codec.Sent(draft.id, draft.hash, draft.n_chars, None if document else items, document)
+        layouts.known = {name: codec.layout_of(*told) for name, told in task["layouts"].items()}
+        for draft in drafts_of(
+            source, self._options, layouts, saying.add, lambda count: saying.add(codec.NRead(count))
+        ):
+            is_known = self._known is not None and self._known.has(draft)
+            yield dataclasses.replace(draft, document=None) if is_known else self._cut(draft)
 
     def _piece(self, body: bytes) -> Iterator[codec.Event]:
         """What another worker said, with its documents cut."""
         for event in codec.decoded(frames.nested(body)):
-            if isinstance(event, codec.Sent) and event.document is not None:
-                yield dataclasses.replace(event, items=self._cutter.cut(event.document, event.hash), document=None)
-            else:
-                yield event
+            yield self._cut(event) if isinstance(event, Draft) else event
+
+    def _cut(self, draft: Draft) -> Draft:
+        """A draft with its chunks, and their ids where the encoder takes them; or as it is, for others to cut."""
+        if draft.document is None or self._leaves or self._cutter is None:
+            return draft
+        items, chunker = self._cutter.cut(draft), self._cutter.chunker
+        if chunker.takes_ids:
+            ids = chunker.ids([item.text for item in items])
+            items = [dataclasses.replace(item, ids=one) for item, one in zip(items, ids, strict=True)]
+        return dataclasses.replace(draft, items=items, document=None)
 
     def _vectors(self, task: dict[str, Any], source: Source, saying: _Saying) -> Iterator[VectorBatch]:
         file = SourceFile(source=source, options=self._options, on_skip=saying.add)
         yield from read_vectors(file, *task["vectors"])
 
-    def _chunker(self) -> Chunker:
-        self.send({"kind": "want", "what": "chunker"})
+    @functools.cached_property
+    def _cutter(self) -> Cutter | None:
+        """What cuts; None where the build's own process does."""
+        self.send({"kind": "want"})
         while (message := self._take())[0]["kind"] != "chunker":
             pass
         header, body = message
-        if not body:
-            raise _StaysError
+        self.cuts = bool(body)
+        if not self.cuts:
+            return None
         from tokenizers import Tokenizer
 
         spec, tokenizer = ChunkSpec.from_json(header["spec"]), Tokenizer.from_str(body.decode())
-        return Chunker(spec, tokenizer, limit=header["limit"], takes_ids=header["ids"])
-
-    @property
-    def leaves_all(self) -> bool:
-        """Whether only the build's own process can cut."""
-        return self._cutter.stays
+        chunker = Chunker(spec, tokenizer, limit=header["limit"], takes_ids=header["ids"])
+        return Cutter(lambda: chunker, language=self._language)
 
     def send(self, header: dict[str, Any], body: bytes = b"") -> None:
         frames.write(self._out, header, body)
@@ -232,7 +236,7 @@ class _Saying:
             _limit_cpu(self._seconds)
             return
         self._events.append(event)
-        if isinstance(event, codec.Sent):
+        if isinstance(event, Draft):
             self._n_chars += event.n_chars
             _limit_cpu(self._seconds)
         if self._n_chars > _FLUSH_CHARS or time.monotonic() - self._since > _FLUSH_S:
@@ -246,7 +250,7 @@ class _Saying:
             if self._is_piece:
                 self._worker.send({"kind": "piece"}, b"".join(frames.packed(header, body)))
             else:
-                self._worker.send({**header, "more": more and not self._worker.leaves_all}, body)
+                self._worker.send({**header, "more": more and self._worker.cuts}, body)
         self._begin()
 
 
@@ -263,44 +267,8 @@ class _Noted(Layouts):
         self._saying.add(codec.Decided(name, layout))
 
 
-class _Cutter(Cutter):
-    """Cuts here where the tokenizer came; else leaves the document to who can.
-
-    Attributes:
-        left: the document that was not cut.
-        leaves: whether documents are left to others.
-        stays: whether the tokenizer did not come.
-    """
-
-    left: Document | None = None
-    leaves = stays = False
-
-    def cut(self, document: Document, doc_hash: bytes, owner: int = 0) -> list[Item]:
-        """The chunks, with their ids where the encoder takes them; or none."""
-        if not self.stays and not self.leaves:
-            try:
-                items = super().cut(document, doc_hash, owner)
-                return self._with_ids(items) if self.chunker.takes_ids else items
-            except _StaysError:
-                self.stays = True
-        self.left = document
-        return []
-
-    def _with_ids(self, items: list[Item]) -> list[Item]:
-        ids = self.chunker.ids([item.text for item in items])
-        return [dataclasses.replace(item, ids=one) for item, one in zip(items, ids, strict=True)]
-
-
 def _is_of_memory(fault: BaseException | None) -> bool:
     return fault is not None and (isinstance(fault, MemoryError) or _is_of_memory(fault.__cause__))
-
-
-class _StaysError(Exception):
-    """The tokenizer cannot be sent."""
-
-
-def _layout(text: Any, title: Any, id_: Any, times: Any, n_records: int) -> Layout:
-    return Layout(_as_tuple(text), title, id_, tuple(times), n_records)
 
 
 def _as_tuple(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Files become Drafts in processes of their own: `Files`, spread over workers, in the same order.
+"""Files become Drafts, most of them in workers, in the order of the files.
 
     Sources -> tasks -> workers -> (Source, its Drafts), in the order of the sources
 
@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
-import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,18 +18,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ragidx.corpora import errors
-from ragidx.corpora.errors import DefectError, RagidxError
-from ragidx.corpora.limits import MIB
-from ragidx.corpora.readers.layouts import Layout
+from ragidx.corpora.limits import MIB, ReadOptions
+from ragidx.corpora.readers.layouts import Layout, Layouts
 from ragidx.corpora.readers.registry import is_packed, is_plain, is_streamed
-from ragidx.corpora.records import Skip
+from ragidx.corpora.records import OnSkip, Skip
 from ragidx.corpora.sources import Source
 from ragidx.pipelines.ingest.workers import codec
-from ragidx.pipelines.ingest.workers.capacity import n_workers
-from ragidx.pipelines.ingest.workers.chunks import Draft, Item
-from ragidx.pipelines.ingest.workers.files import Files
-from ragidx.pipelines.ingest.workers.frames import FrameError
+from ragidx.pipelines.ingest.workers.capacity import has_interpreter, n_workers
+from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft
+from ragidx.pipelines.ingest.workers.files import drafts_of
+from ragidx.pipelines.ingest.workers.frames import FrameError, error_in
 from ragidx.pipelines.ingest.workers.known import written
 from ragidx.pipelines.ingest.workers.lanes import Message
 from ragidx.pipelines.ingest.workers.pool import Pool
@@ -48,34 +44,45 @@ _AHEAD_BYTES = 64 * MIB
 _AHEAD_FILES = 2048
 
 
-def _never(source: Source) -> bool:
-    return False
-
-
 @dataclass(frozen=True)
-class Spread(Files):
-    """Reads files in workers, as `Files` does here.
+class Spread:
+    """Reads files in workers.
 
     Args:
+        options: which fields are taken, and bounds.
+        layouts: of earlier builds; takes those of this one.
+        on_skip: called for each skip, while the drafts of its file are iterated.
+        on_read: called with the bytes that were read since its last call, in all the sizes of the files.
+        cutter: workers cut as it does; None: they cut nothing.
         workers: how many; None: as the machine has room for, and one if the corpus is small.
         known: of documents that need not be cut, the digests of their ids, hashes and owners; None: all are cut.
     """
 
+    options: ReadOptions
+    layouts: Layouts
+    on_skip: OnSkip
+    on_read: Callable[[int], None] = lambda n_bytes: None
+    cutter: Cutter | None = None
     workers: int | None = None
     known: NDArray[np.void] | None = None
 
     def drafts(
-        self, sources: Iterable[Source], is_known: Callable[[Source], bool] = _never
+        self, sources: Iterable[Source], is_known: Callable[[Source], bool] = lambda source: False
     ) -> Iterator[tuple[Source, Generator[Draft]]]:
-        """Each file with its drafts; files are read ahead, but those that `is_known` names."""
+        """Each file with its drafts, in the order of the files.
+
+        Args:
+            sources: the files.
+            is_known: whether a file will probably not be asked for its drafts: then it is not read ahead.
+        """
         count, found = n_workers(self.workers), _Ahead(iter(sources), is_known)
         found.fill(PAYS_BYTES)
-        spreads = count > 1 and bool(sys.executable) and (self.workers is not None or found.n_bytes >= PAYS_BYTES)
+        spreads = count > 1 and has_interpreter() and (self.workers is not None or found.n_bytes >= PAYS_BYTES)
         with self.pool(count if spreads else 1) as pool:
             while True:
                 found.fill(_AHEAD_BYTES)
                 for new in found.untasked():
-                    if sys.executable and not self._is_here(new.source, spreads):
+                    if has_interpreter() and not self._is_here(new.source, spreads):
                         new.task = self.begin(new.source, pool)
                 entry = found.next()
                 if entry is None:
@@ -93,10 +100,10 @@ class Spread(Files):
 
     def _stream(self, entry: _Entry, pool: Pool, spreads: bool) -> Generator[Draft]:
         if entry.task is None and self._is_here(entry.source, spreads):
-            yield from self.of(entry.source)
+            yield from drafts_of(entry.source, self.options, self.layouts, self.on_skip, self.on_read)
         elif entry.task is not None:
             yield from self._given(entry.source, entry.task, pool)
-        elif not sys.executable:
+        elif not has_interpreter():
             self.on_skip(Skip(entry.source.name, "needs a Python interpreter to start a worker, and none is known"))
         else:  # wanted after all: the workers have gone on to later files
             with self.pool(1) as other:
@@ -107,7 +114,7 @@ class Spread(Files):
         return pool.add(
             {
                 "source": [str(source.path), source.name, source.size, source.beir, _status(source), source.owner],
-                "layouts": {name: dataclasses.astuple(one) for name, one in self._layouts_of(source).items()},
+                "layouts": {name: codec.told_layout(one) for name, one in self._layouts_of(source).items()},
                 "vectors": vectors,
             }
         )
@@ -125,17 +132,9 @@ class Spread(Files):
             elif isinstance(event, codec.NRead):
                 n_read += event.n_bytes
                 self.on_read(event.n_bytes)
-            elif isinstance(event, codec.Sent):
-                cut = functools.partial(self._items, event, source.owner)
-                yield Draft(event.id, event.hash, event.n_chars, cut, source.owner)
+            elif isinstance(event, Draft):
+                yield event
         self.on_read(max(0, source.size - n_read))
-
-    def _items(self, sent: codec.Sent, owner: int) -> list[Item]:
-        if sent.document is not None:
-            return self.cutter.cut(sent.document, sent.hash, owner)
-        if sent.items is None:
-            raise DefectError("a document that the index has is wanted as a new one", "report it", where=sent.id)
-        return list(sent.items)
 
     # -- what workers are sent ------------------------------------------------------------------------------------
 
@@ -148,18 +147,15 @@ class Spread(Files):
             def make(on_message: Any, on_end: Any) -> Process:
                 if self.known is not None and len(self.known) and not known:
                     known.append(stack.enter_context(written(self.known)).fileno())
-                return Process(self._job(known), self.options.limits, on_message, on_end, tuple(known))
+                return Process("workers.serve", self._job(known), self.options.limits, on_message, on_end, tuple(known))
 
-            yield stack.enter_context(Pool(count, make, answers={"chunker": self._chunker}))
+            yield stack.enter_context(Pool(count, make, answer=self._chunker))
 
     def _job(self, known: Sequence[int]) -> Message:
-        o = self.options
         return {
             "kind": "job",
-            "limits": dataclasses.asdict(o.limits),
-            "options": {name: getattr(o, name) for name in ("text_field", "id_field", "records")},
-            "fields": dict(o.fields),
-            "language": self.cutter.language,
+            "options": dataclasses.asdict(self.options),
+            "language": self.cutter is not None and self.cutter.language,
             "known": next(iter(known), None),
         }, b""
 
@@ -171,7 +167,7 @@ class Spread(Files):
         return {own: known[own]} if own in known else {}
 
     def _chunker(self) -> Message:
-        if not self.cutter.ahead:
+        if self.cutter is None:
             return {"kind": "chunker"}, b""
         chunker = self.cutter.chunker
         spec, limit, tokenizer = chunker.parts()
@@ -198,7 +194,7 @@ def events(source: Source, pool: Pool, task: int) -> Iterator[codec.Event]:
             if kind == "again":
                 n_passed = 0
             elif kind == "error":
-                raise _error(message[0]["error"])
+                raise error_in(message[0])
             elif kind == "died":
                 yield Skip(source.name, f"{_READER} {message[0]['why']}")
             elif kind == "piece" and isinstance(piece := message[0].get("task"), int):
@@ -217,14 +213,6 @@ def events(source: Source, pool: Pool, task: int) -> Iterator[codec.Event]:
 def is_death(skip: Skip, source: Source) -> bool:
     """Whether a worker could not read the file to its end."""
     return skip.where == source.name and skip.reason.startswith(_READER)
-
-
-def _error(told: Any) -> RagidxError:
-    """The error that a worker met."""
-    name, message, hint, where = map(str, told)
-    kind = getattr(errors, name, None)
-    kind = kind if isinstance(kind, type) and issubclass(kind, RagidxError) else RagidxError
-    return kind(message, hint, where=where)
 
 
 @dataclass

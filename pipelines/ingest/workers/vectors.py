@@ -15,7 +15,6 @@ from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Skip
 from ragidx.corpora.vectors.files import HINT, Reader, VectorBatch
-from ragidx.pipelines.ingest.workers.documents import Uncut
 from ragidx.pipelines.ingest.workers.spread import Spread, events, is_death
 
 _BYTES_A_BYTE = 4  # of memory for a file: one record batch may be all of it, packed
@@ -31,7 +30,7 @@ def vector_reader(sizes: Sequence[int], options: ReadOptions) -> Iterator[Reader
     """
     most = Limits().worker_memory_bytes + _BYTES_A_BYTE * max(sizes, default=0)
     options = dataclasses.replace(options, limits=Limits(worker_memory_bytes=most))
-    spread = Spread(options, Layouts(), Uncut(), lambda skip: None)
+    spread = Spread(options, Layouts(), lambda skip: None)
     with spread.pool(1) as pool:
 
         def read(file: SourceFile, vector_field: str | None, dim: int | None, named: bool) -> Iterator[VectorBatch]:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 
 from ragidx.corpora.errors import MachineError
-from ragidx.corpora.limits import MIB, Limits
+from ragidx.corpora.limits import MIB, ReadOptions
 from ragidx.indexer.lexical.analyzer import Analyzer
 from ragidx.indexer.lexical.blocks import Piece, packed, unpacked
 from ragidx.indexer.lexical.spec import LexicalSpec
@@ -25,7 +24,7 @@ from ragidx.indexer.store.entries import parse_segment
 from ragidx.indexer.store.files import CHUNKS
 from ragidx.indexer.store.segment import BATCH_ROWS, Segment
 from ragidx.indexer.writing.lexical_files import OnRows, pieces_of
-from ragidx.pipelines.ingest.workers.capacity import n_workers
+from ragidx.pipelines.ingest.workers.capacity import has_interpreter, n_workers
 from ragidx.pipelines.ingest.workers.lanes import Message
 from ragidx.pipelines.ingest.workers.pool import Pool
 from ragidx.pipelines.ingest.workers.process import Process
@@ -36,9 +35,8 @@ TASK_BATCHES = 16
 PAYS_BYTES = 2 * MIB
 """Of stored rows: fewer are read sooner in this process than workers start."""
 
-_LIMITS = Limits()
-_TOLD = {"limits": dataclasses.asdict(_LIMITS), "options": {}, "fields": {}, "language": False, "known": None}
-_JOB: Message = {"kind": "job", **_TOLD}, b""
+_OPTIONS = ReadOptions()
+_JOB: Message = {"kind": "job", "options": dataclasses.asdict(_OPTIONS), "language": False, "known": None}, b""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +57,7 @@ class Words:
         if count < 2:
             yield from pieces_of(segment, spec.make_analyzer(), on_rows)
             return
-        with Pool(count, lambda heard, ended: Process(_JOB, _LIMITS, heard, ended)) as pool:
+        with Pool(count, lambda heard, ended: Process("workers.serve", _JOB, _OPTIONS.limits, heard, ended)) as pool:
             what, mapped = _written(segment, spec), segment.entry.files[CHUNKS].bytes
             tasks = [pool.add({"words": [part.start, part.stop], "mapped": mapped}, what) for part in parts]
             for task, part in zip(tasks, parts, strict=True):
@@ -71,7 +69,7 @@ class Words:
                 on_rows(len(rows))
 
     def _count(self, segment: Segment) -> int:
-        if not sys.executable or (self.workers is None and segment.entry.files[CHUNKS].bytes < PAYS_BYTES):
+        if not has_interpreter() or (self.workers is None and segment.entry.files[CHUNKS].bytes < PAYS_BYTES):
             return 1
         try:
             return n_workers(self.workers)

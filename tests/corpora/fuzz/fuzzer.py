@@ -25,7 +25,6 @@ from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import Source, sources
 from ragidx.corpora.vectors.files import ENDINGS, Reader, vector_batches
-from ragidx.pipelines.ingest.workers.documents import Uncut
 from ragidx.pipelines.ingest.workers.spread import Spread
 from ragidx.pipelines.ingest.workers.vectors import vector_reader
 
@@ -52,8 +51,8 @@ class Answer(NamedTuple):
 
 def answers(folder: Path, files: Iterable[tuple[str, bytes]]) -> Iterator[Answer]:
     """What comes of each file (ending, bytes); one that may hold vectors is read as such, too."""
-    skips, cutter = list[Skip](), Uncut()
-    spread = Spread(ReadOptions(limits=LIMITS), Layouts(), cutter, skips.append, workers=2)
+    skips = list[Skip]()
+    spread = Spread(ReadOptions(limits=LIMITS), Layouts(), skips.append, workers=2)
     with vector_reader([MIB], ReadOptions()) as read:
         for source, drafts in spread.drafts(_written(folder, files)):
             assert source.path is not None
@@ -61,9 +60,9 @@ def answers(folder: Path, files: Iterable[tuple[str, bytes]]) -> Iterator[Answer
             fault = None
             try:
                 for draft in drafts:
-                    draft.cut()
-                    document = cutter.documents.pop()
+                    document = draft.document
                     n_documents += 1
+                    assert document is not None
                     assert document.text.strip()
                     held = [*document.metadata, *map(str, document.metadata.values())]
                     "".join([document.id, document.text, *held]).encode()

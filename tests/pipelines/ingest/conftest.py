@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from ragidx.corpora.limits import UnreadableError
+from ragidx.corpora.readers import source_file
 from ragidx.indexer.specs import FILTERS
 
 FITTED = [name for name, kind in FILTERS.items() if kind.calibrated]
@@ -25,6 +27,16 @@ def corpus(tmp_path: Path) -> Path:
     path = tmp_path / "corpus.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
+
+
+@pytest.fixture
+def closed(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on, when the index is built, no file of a corpus can be opened."""
+
+    def refuse(path: Path) -> Any:
+        raise UnreadableError(f"{path} was opened")
+
+    monkeypatch.setattr(source_file, "_open_regular", refuse)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import ragidx
-from ragidx.corpora.errors import CorpusError, RagidxError, SpecError
+from ragidx.corpora.errors import CorpusError, RagidxError
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.report import Progress
 
@@ -37,20 +37,6 @@ def test_strict_ends_at_the_first_thing_left_out_and_commits_nothing(small_corpu
 
 
 @pytest.mark.slow
-def test_what_is_left_out_is_counted_with_its_places(small_corpus: Path, tmp_path: Path) -> None:
-    (small_corpus / "blob.bin").write_bytes(b"\0\1\2" * 100)
-    (small_corpus / "empty.txt").write_text(" \n")
-
-    report = ragidx.build(small_corpus, tmp_path / "index").report
-
-    assert report.skipped == {"binary file of unknown format '.bin'": 1, "empty text": 1}
-    assert report.skipped_places == {
-        "binary file of unknown format '.bin'": ["blob.bin"],
-        "empty text": ["empty.txt"],
-    }
-
-
-@pytest.mark.slow
 def test_whole_documents_longer_than_the_model_are_cut_and_counted(tmp_path: Path, small_corpus: Path) -> None:
     (small_corpus / "long.txt").write_text("word " * 3000)
 
@@ -58,11 +44,6 @@ def test_whole_documents_longer_than_the_model_are_cut_and_counted(tmp_path: Pat
 
     assert report.n_truncated == 1
     assert report.n_chunks == 7
-
-
-def test_an_unknown_option_is_named(small_corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="build takes no such option: 'metod'; did you mean 'method'"):
-        ragidx.build(small_corpus, tmp_path / "index", metod="echo")
 
 
 @pytest.mark.slow
@@ -111,14 +92,17 @@ def test_a_text_that_the_model_makes_nothing_of_is_in_no_count_of_chunks(tmp_pat
     docs = tmp_path / "docs"
     docs.mkdir()
     (docs / "a.txt").write_text("The mill by the river grinds flour.", "utf-8")
-    (docs / "b.txt").write_text("\u200b\u200b", "utf-8")
+    for name in ("b.txt", "d.txt"):
+        (docs / name).write_text("\u200b\u200b", "utf-8")
 
     first = ragidx.build(docs, tmp_path / "index").report
     (docs / "c.txt").write_text("Cats sleep all day.", "utf-8")
     second = ragidx.build(docs, tmp_path / "index").report
 
-    assert (first.n_chunks, first.n_chunks_reused, first.n_chunks_unchanged) == (1, 0, 0)
-    assert first.skipped == {"the model makes nothing of the text": 1}
+    assert (first.n_chunks, first.n_encoded, first.n_chunks_reused, first.n_chunks_unchanged) == (1, 2, 0, 0)
+    assert first.skipped_places == {
+        "the model makes nothing of the text": [f"{name}.txt:0-2: its vector is zero" for name in "bd"]
+    }
     assert (second.n_chunks, second.n_chunks_reused, second.n_chunks_unchanged) == (2, 0, 1)
 
 

@@ -16,7 +16,7 @@ OWNERS = st.integers(0, 2)
 
 
 def _draft(doc_id: str, text: str, owner: int) -> Draft:
-    return Draft(doc_id, digest(text), len(text), list, owner=owner)
+    return Draft(doc_id, digest(text), len(text), owner)
 
 
 @given(
@@ -45,7 +45,7 @@ def test_the_first_document_with_an_id_wins_and_none_takes_that_of_a_source_that
         elsewhere = None if stored[1] in (owner, *read) else stored[1]
         winner = first.get(doc_id, elsewhere)
         if doc_id in deleted.get(owner, ()):
-            expected = Kind.KEPT_OUT
+            expected = Kind.DELETED
         elif winner is not None:
             expected = Kind.TAKEN if winner == 0 else Kind.REPEATED
         elif doc_id not in had:

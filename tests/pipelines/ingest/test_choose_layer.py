@@ -54,11 +54,6 @@ def corpus(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def tiny(tiny_model: Callable[..., Path]) -> dict[str, Any]:
-    return {"model": str(tiny_model("llama")), "method": "classical", "dtype": "float32", "device": "cpu"}
-
-
 def test_the_best_layer_is_taken_and_the_last_where_the_difference_may_be_chance() -> None:
     every, none = slice(0, 20), slice(0)
     kinds = [(every, none, every), (slice(0, 2), every, slice(2, 5)), (none, every, none)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -29,8 +30,7 @@ from ragidx.indexer.encoders.load import encoder_of
 from ragidx.indexer.encoders.methods import located, resolve
 from ragidx.indexer.encoders.protocol import Batch
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.ingest import distributed
-from ragidx.pipelines.ingest.distributed import LEAST_TEXTS, Job, _parts, _Worker
+from ragidx.pipelines.ingest.distributed import LEAST_TEXTS, _Device, _parts, job_of
 
 from ...raising import message_of
 
@@ -46,21 +46,7 @@ OPTIONS: dict[str, Any] = {
 @pytest.fixture
 def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    words = [
-        "bees",
-        "make",
-        "honey",
-        "while",
-        "rivers",
-        "carry",
-        "slow",
-        "boats",
-        "past",
-        "the",
-        "old",
-        "stone",
-        "mill",
-    ]
+    words = "bees make honey while rivers carry slow boats past the old stone mill".split()  # noqa: SIM905  # prose
     rng = np.random.default_rng(0)
     lines = [json.dumps({"id": f"d{n}", "text": f"{n} " + " ".join(rng.choice(words, 1 + n % 4))}) for n in range(N)]
     (tmp_path / "corpus").mkdir()
@@ -89,7 +75,7 @@ def pids(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         started.append(process.pid)
         return process
 
-    monkeypatch.setattr(distributed.subprocess, "Popen", kept)
+    monkeypatch.setattr(subprocess, "Popen", kept)
     return started
 
 
@@ -211,18 +197,18 @@ def test_few_texts_start_no_process(many: Path, model: str, pids: list[int]) -> 
 def test_a_process_that_is_killed_ends_the_build_and_the_next_one_goes_on(
     many: Path, model: str, pids: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask = _Worker.ask
+    ask = _Device.ask
 
-    def killed(worker: _Worker, rows: list[int], *texts: Any) -> None:
-        ask(worker, rows, *texts)
+    def killed(device: _Device, rows: list[int], *texts: Any) -> None:
+        ask(device, rows, *texts)
         os.kill(pids[0], signal.SIGKILL)
 
-    monkeypatch.setattr(_Worker, "ask", killed)
+    monkeypatch.setattr(_Device, "ask", killed)
     said = message_of(ModelError, lambda: ragidx.build("corpus", "index", model=model, device="cpu,cpu", **OPTIONS))
 
     assert said == (
-        "`device`: the process of cpu ended by the signal SIGKILL\n"
-        "  hint: run it again: it goes on where it was; if it ends again, name fewer devices"
+        "`device`: the process of cpu ended by SIGKILL\n"
+        "  hint: run the build again, it continues where it was; if the process ends again, name fewer devices"
     )
     again = ragidx.build("corpus", "index", model=model, device="cpu", **OPTIONS).report
     assert 0 < again.n_encoded < N
@@ -239,36 +225,38 @@ def test_what_the_process_refuses_is_the_error_of_the_build(
     folder = many / "model"
     shutil.copytree(tiny_model("llama"), folder)
     files = located(str(folder), {})
-    job = Job(files, resolve(files, method="prompteol"), None, "cpu", "float32", "auto", 1)
+    spec = resolve(files, method="prompteol")
     (folder / "model.safetensors").unlink()
 
-    answers: queue.SimpleQueue[tuple[_Worker, Any]] = queue.SimpleQueue()
-    with _Worker(job.device, answers) as worker:
-        worker.send(job)
-        worker.ask([0], [text], None)
+    answers: queue.SimpleQueue[tuple[_Device, Any]] = queue.SimpleQueue()
+    with contextlib.closing(_Device(job_of(files, spec, None, "cpu"), answers)) as device:
+        device.ask([0], [text], None)
         with pytest.raises(ModelError) as caught:
-            list(worker.batch(answers.get(timeout=60)[1]))
+            list(device.batches(answers.get(timeout=60)[1]))
 
-    assert str(caught.value) == message_of(ModelError, lambda: encoder_of(files, job.spec, device="cpu"))
+    assert str(caught.value) == message_of(ModelError, lambda: encoder_of(files, spec, device="cpu"))
 
 
 @pytest.mark.slow
 def test_a_process_waits_for_no_one_to_read_its_vectors(model: str) -> None:
     files = located(model, {})
-    job = Job(files, resolve(files, method="prompteol"), None, "cpu", "float32", "auto", 1)
+    job = job_of(files, resolve(files, method="prompteol"), None, "cpu", "float32", threads=1)
     texts = ["bees make honey"] * 5000  # 5000 x 32 numbers of 4 bytes fill the pipe
-    answers: queue.SimpleQueue[tuple[_Worker, Any]] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[tuple[_Device, Any]] = queue.SimpleQueue()
+    rows = list[int]()
 
-    with _Worker("cpu", answers) as worker:
-        worker.send(job)
-        worker.ask(list(range(5000)), texts, None)
-        found = [answers.get(timeout=60)[1]]
-        assert soon(lambda: answers.qsize() * len(found[0].rows) >= 5000)
-        os.kill(worker._process.pid, signal.SIGKILL)
-        while found[-1] is not None:
-            found.append(answers.get(timeout=60)[1])
+    with contextlib.closing(_Device(job, answers)) as device:
+        device.ask(list(range(5000)), texts, None)
+        first = answers.get(timeout=60)[1]
+        assert soon(lambda: answers.qsize() * len(first[0]["rows"]) >= 5000)
+        os.kill(device.pid, signal.SIGKILL)
+        answer = first
+        while answer[0]["kind"] == "batch":
+            rows += [row for batch in device.batches(answer) for row in batch.rows]
+            answer = answers.get(timeout=60)[1]
 
-    assert sorted(row for batch in found[:-1] for row in batch.rows) == list(range(5000))
+    assert answer[0] == {"kind": "end"}
+    assert sorted(rows) == list(range(5000))
 
 
 @pytest.mark.slow
@@ -281,7 +269,7 @@ def test_a_device_that_is_done_gets_more_while_another_has_a_part(
         n_own.append(len(texts))
         for batch in batches(embedder, texts, **options):
             for row in range(len(batch.rows)):
-                assert soon(lambda: embedder.answers.qsize() or not any(one.rows for one in embedder.workers))
+                assert soon(lambda: embedder.answers.qsize() or not any(one.rows for one in embedder.devices))
                 yield dataclasses.replace(batch, rows=batch.rows[row : row + 1], vectors=batch.vectors[row : row + 1])
 
     monkeypatch.setattr(Embedder, "batches", slow)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ from ragidx.indexer.digests import digest
 from ragidx.indexer.encoders.embedder import Embedder
 from ragidx.indexer.store.rows import Row
 from ragidx.pipelines.ingest.encode import WINDOW_CHARS, WINDOW_CHUNKS, encode, windows
-from ragidx.pipelines.ingest.report import Progress, Teller
+from ragidx.pipelines.ingest.report import Progress
 from ragidx.pipelines.ingest.workers.chunks import Item
 
 
@@ -37,10 +36,11 @@ def test_a_window_ends_after_as_many_chunks_or_characters() -> None:
 
 @pytest.mark.slow
 def test_each_text_goes_through_the_model_once_and_a_zero_vector_is_left_out() -> None:
-    embedder, progress, told = Embedder(ragidx.load_encoder("mini")), Progress(), []
+    embedder, told = Embedder(ragidx.load_encoder("mini")), list[Progress]()
+    progress = Progress(on_progress=told.append)
     items = [_item(number, text) for number, text in enumerate(["a mill", "\u200b", "the sea", "a mill"])]
 
-    parts = list(encode(items, embedder, progress, Teller(told.append, progress)))
+    parts = list(encode(items, embedder, progress))
 
     found = {key: vector for keys, vectors in parts for key, vector in zip(keys, vectors, strict=True)}
     assert found.keys() == {digest("a mill"), digest("the sea")}
@@ -56,24 +56,10 @@ def test_ids_that_a_worker_gave_are_taken_and_such_as_no_text_has_are_not() -> N
 
     def vector(ids: list[int]) -> Any:
         item = dataclasses.replace(_item(0, "the sea"), ids=np.array(ids, "<u4").tobytes())
-        return np.concatenate([found for _, found in encode([item], embedder, progress, Teller(None, progress))])
+        return np.concatenate([found for _, found in encode([item], embedder, progress)])
 
     np.testing.assert_array_equal(vector(tokenizer.ids(["a mill"])[0]), mill)
     np.testing.assert_array_equal(vector([2**32 - 1]), embedder.embed_document(["the sea"]))
-
-
-@pytest.mark.slow
-def test_every_chunk_without_a_vector_is_reported(tmp_path: Path) -> None:
-    texts = ["a mill", "\u200b", "\u200b"]
-    lines = [json.dumps({"id": f"d{number}", "text": text}) for number, text in enumerate(texts)]
-    (tmp_path / "c.jsonl").write_text("\n".join(lines))
-
-    report = ragidx.build(tmp_path / "c.jsonl", tmp_path / "index").report
-
-    assert (report.n_chunks, report.n_encoded, report.n_chunks_reused) == (1, 2, 0)
-    assert report.skipped_places == {
-        "the model makes nothing of the text": [f"c.jsonl#d{n}:0-1: its vector is zero" for n in (1, 2)]
-    }
 
 
 def test_a_vector_that_is_not_finite_ends_a_build_with_the_name_of_the_chunk(

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 import ragidx
-from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers import registry as readers
 from ragidx.corpora.readers import source_file
 from ragidx.indexer.store.files import FILE_CACHE
@@ -48,16 +47,6 @@ def index(corpus: Path, tmp_path: Path) -> Path:
     report = ragidx.build(corpus, tmp_path / "index").report
     assert (report.n_added, report.n_files_unopened) == (3, 0)
     return tmp_path / "index"
-
-
-@pytest.fixture
-def closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No file of a corpus can be opened."""
-
-    def refuse(path: Path) -> Any:
-        raise UnreadableError(f"{path} was opened")
-
-    monkeypatch.setattr(source_file, "_open_regular", refuse)
 
 
 def _settle() -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import ragidx
-from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers import registry as readers
 from ragidx.corpora.readers import source_file
 from ragidx.pipelines.ingest import file_cache
@@ -41,16 +40,6 @@ def index(corpus: Path, tmp_path: Path) -> Path:
     """Of the corpus, built once."""
     assert ragidx.build(corpus, tmp_path / "index", **SMALL).report.n_added == 2
     return tmp_path / "index"
-
-
-@pytest.fixture
-def closed(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From here on no file of a corpus can be opened."""
-
-    def refuse(path: Path) -> Any:
-        raise UnreadableError(f"{path} was opened")
-
-    monkeypatch.setattr(source_file, "_open_regular", refuse)
 
 
 def _archive(path: Path, members: dict[str, bytes]) -> None:

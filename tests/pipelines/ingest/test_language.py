@@ -14,8 +14,6 @@ from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.language import language_finder
 from ragidx.indexer.store.generations import committed
 
-from ..conftest import Done
-
 TEXTS = {
     "en": "The lease was signed in Bergen on 3 May, and the rent is due on the first day of the month.",
     "de": "Der Vertrag wurde in Bergen unterzeichnet, und die Miete ist am ersten Tag des Monats fällig.",
@@ -94,17 +92,6 @@ def test_the_setting_is_kept_and_a_change_writes_all_documents_again_but_encodes
     assert (removed.n_changed, removed.n_encoded) == (6, 0)
     assert committed(index).notes["language"] is False
     assert set(languages(index).values()) == {None, "Swiss"}
-
-
-@pytest.mark.slow
-def test_the_command_line_takes_the_setting(
-    corpus: Path, tmp_path: Path, find: Callable[[str], str | None], run: Callable[..., Done]
-) -> None:
-    done = run("build", str(corpus), "--index", "index", "--language")
-
-    assert done.status == 0, done.err
-
-    assert languages(tmp_path / "index")["de"] == "de"
 
 
 def test_without_the_package_the_extra_is_named_before_anything_is_written(

@@ -22,7 +22,7 @@ from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.store.rows import COLUMNS, arrays_of, rows_of
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest import file_cache
-from ragidx.pipelines.ingest.workers.chunks import Cutter
+from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft
 from ragidx.pipelines.ingest.workers.files import document_hash
 from ragidx.retriever.hit import Hit
 
@@ -83,7 +83,7 @@ def test_a_hit_knows_the_place_of_each_of_its_characters(document: Document, siz
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     cutter = Cutter(lambda: Chunker(ChunkSpec(size=size), tokenizer, limit=200))
 
-    for item in cutter.cut(document, b"h" * 16):
+    for item in cutter.cut(Draft(document.id, b"h" * 16, len(document.text), document=document)):
         row = rows_of(pa.record_batch(arrays_of([item.row])[0], COLUMNS))[0]
         hit = Hit(1, 1.0, row.text, "a", "a:0", row.start, row.end, line=row.line, page=row.page, turns=row.turns)
         offsets = range(len(row.text))
@@ -228,19 +228,6 @@ def test_conditions_ask_for_the_file(corpus: Path, tmp_path: Path, where: str, e
     hits = ragidx.Index(tmp_path / "index").search("mill tower lease", where=where)
 
     assert [hit.doc_id for hit in hits] == expected
-
-
-@pytest.mark.slow
-def test_a_touched_file_encodes_and_writes_nothing(corpus: Path, tmp_path: Path) -> None:
-    ragidx.build(corpus, tmp_path / "index")
-    before = metadata_of(tmp_path / "index")
-    for path in (corpus / "docs").iterdir():
-        path.touch()
-
-    report = ragidx.build(corpus, tmp_path / "index").report
-
-    assert (report.n_unchanged, report.n_encoded, report.n_chunks_reused, report.committed) == (3, 0, 0, False)
-    assert metadata_of(tmp_path / "index") == before
 
 
 @pytest.mark.slow

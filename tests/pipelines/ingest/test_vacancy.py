@@ -53,38 +53,26 @@ def _names(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-def test_folders_that_were_made_are_gone_and_those_that_were_there_stay(tmp_path: Path) -> None:
-    (tmp_path / "here").mkdir()
+@pytest.mark.parametrize(
+    ("before", "index", "files", "left"),
+    [
+        (["here/"], "here/deep/index", [], ["here"]),
+        ([], ".", [], []),
+        ([], "index", ["journal/vectors"], ["index", f"index/{LOCK}", "index/journal", "index/journal/vectors"]),
+        ([], "index", ["note.txt"], ["index", f"index/{LOCK}", "index/note.txt"]),  # of somebody else
+        ([LOCK], ".", [], [LOCK, "journal", "segments"]),
+    ],
+    ids=["the folders", "all in an empty folder", "not what was encoded", "not another file", "nothing of before"],
+)
+def test_what_is_gone_of_a_refused_build(
+    before: list[str], index: str, files: list[str], left: list[str], tmp_path: Path
+) -> None:
+    for name in before:
+        (tmp_path / name).mkdir() if name.endswith("/") else (tmp_path / name).touch()
 
-    _refuse(tmp_path / "here/deep/index", _write())
+    _refuse(tmp_path / index, _write(*files))
 
-    assert _names(tmp_path) == ["here"]
-
-
-def test_an_empty_folder_is_empty_again(tmp_path: Path) -> None:
-    _refuse(tmp_path, _write())
-
-    assert _names(tmp_path) == []
-
-
-def test_what_was_encoded_stays_with_the_lock_by_which_the_folder_is_known(tmp_path: Path) -> None:
-    _refuse(tmp_path / "index", _write("journal/vectors"))
-
-    assert _names(tmp_path / "index") == [LOCK, "journal", "journal/vectors"]
-
-
-def test_a_file_of_somebody_else_stays(tmp_path: Path) -> None:
-    _refuse(tmp_path / "index", _write("note.txt"))
-
-    assert _names(tmp_path / "index") == [LOCK, "note.txt"]
-
-
-def test_a_folder_that_held_anything_before_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / LOCK).touch()
-
-    _refuse(tmp_path, _write())
-
-    assert _names(tmp_path) == [LOCK, "journal", "segments"]
+    assert _names(tmp_path) == left
 
 
 def test_a_folder_that_another_writer_has_taken_meanwhile_is_left_to_it(tmp_path: Path) -> None:

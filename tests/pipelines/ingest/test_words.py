@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import ragidx
-from ragidx.corpora.errors import SpecError
 from ragidx.indexer.lexical.spec import LexicalSpec
 from ragidx.indexer.store.store import Store
 from ragidx.retriever import contents
@@ -167,26 +166,21 @@ def test_the_words_of_a_files_path_are_found_and_those_of_files_of_records_are_n
 
 
 @pytest.mark.slow
-def test_another_stemmer_encodes_nothing_and_stays(corpus: Path) -> None:
+def test_the_guess_is_made_once_and_another_stemmer_encodes_nothing_and_stays(corpus: Path) -> None:
     (corpus / "a.txt").write_text(ENGLISH)
     ragidx.build(corpus, "index")
+    (corpus / "c.txt").write_text(GERMAN * 20)
 
+    guessed = ragidx.build(corpus, "index").report
     other = ragidx.build(corpus, "index", stemmer="german").report
-    later = ragidx.build(corpus, "index").report
+    later = ragidx.build(corpus, "index", lexical=True).report
     (corpus / "b.txt").write_text(ENGLISH * 2)
     more = ragidx.build(corpus, "index").report
 
+    assert (guessed.committed, guessed.lexical) == (True, LexicalSpec.of("english"))
+    assert later.lexical_setting == "german"
     assert (other.committed, other.n_encoded, other.lexical) == (True, 0, LexicalSpec.of("german"))
     assert (later.committed, more.committed, more.lexical) == (False, True, LexicalSpec.of("german"))
-
-
-@pytest.mark.slow
-def test_the_guess_is_made_once(corpus: Path) -> None:
-    (corpus / "a.txt").write_text(ENGLISH)
-    ragidx.build(corpus, "index")
-    (corpus / "b.txt").write_text(GERMAN * 20)
-
-    assert ragidx.build(corpus, "index").report.lexical == LexicalSpec.of("english")
 
 
 @pytest.mark.slow
@@ -226,24 +220,13 @@ def test_the_lexical_part_goes_and_comes_without_encoding(corpus: Path) -> None:
     assert ragidx.Index("index").search("mill")[0].bm25 is not None
 
 
-@pytest.mark.slow
-def test_a_named_stemmer_stays_where_the_lexical_part_is_asked_for_again(corpus: Path) -> None:
-    (corpus / "a.txt").write_text(ENGLISH)
-    ragidx.build(corpus, "index", stemmer="german")
-
-    assert ragidx.build(corpus, "index", lexical=True).report.lexical_setting == "german"
-
-
 def test_a_stemmer_without_a_lexical_part_is_refused(run: Run, corpus: Path) -> None:
     (corpus / "a.txt").write_text(ENGLISH)
 
-    with pytest.raises(SpecError) as fault:
-        ragidx.build(corpus, "index", stemmer="english", lexical=False)
     done = run("build", "corpus", "--stemmer", "english", "--no-lexical")
 
-    assert str(fault.value) == ("`stemmer`: a stemmer is for the lexical part\n  hint: remove it, or `lexical=False`")
     assert done == (2, "", "Error: --stemmer: a stemmer is for the lexical part\n  hint: remove it, or --no-lexical\n")
-    assert not Path("index").exists()
+    assert not Path("ragidx-index").exists()
 
 
 def test_a_language_that_there_is_not_is_refused_before_anything_is_read(run: Run, corpus: Path) -> None:

@@ -19,8 +19,6 @@ from ragidx.corpora.records import Skip
 from ragidx.indexer.store.verify import verify
 from ragidx.pipelines.ingest.build import build
 from ragidx.pipelines.ingest.workers import words
-from ragidx.pipelines.ingest.workers.files import Files
-from ragidx.pipelines.ingest.workers.spread import Spread
 
 pytestmark = linux
 
@@ -85,10 +83,10 @@ def corpus(tmp_path: Path) -> Path:
 def test_a_worker_that_dies_once_changes_nothing(corpus: Path, arm: Any, stage: str) -> None:
     n_met = arm(stage, KILL, 1)
 
-    found = read(Spread, corpus, workers=2)
+    found = read(corpus, 2)
 
     assert n_met() == 1
-    assert found == read(Files, corpus)
+    assert found == read(corpus)
     assert children() == []
 
 
@@ -106,9 +104,9 @@ def test_a_file_at_which_workers_end_is_one_line_and_the_others_are_read(
 ) -> None:
     n_met = arm(stage, fault, times)
 
-    found, skips, *_ = read(Spread, corpus, workers=2)
+    found, skips, *_ = read(corpus, 2)
 
-    whole = read(Files, corpus)[0]
+    whole = read(corpus)[0]
     assert n_met() == times
     assert skips[-1] == Skip("large.csv", reason)
     assert [name for name, *_ in found][:: len(found) - 1] == ["a.html", "z.html"]
@@ -117,13 +115,14 @@ def test_a_file_at_which_workers_end_is_one_line_and_the_others_are_read(
     assert children() == []
 
 
+@pytest.mark.parametrize(("name", "value"), [("executable", ""), ("executable", "/no/python"), ("frozen", True)])
 def test_without_an_interpreter_plain_text_is_read_and_the_rest_is_one_reason(
-    corpus: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: object
 ) -> None:
-    whole = read(Files, corpus)
-    monkeypatch.setattr(sys, "executable", "")
+    whole = read(corpus)
+    monkeypatch.setattr(sys, name, value, raising=False)
 
-    found, skips, *_ = read(Spread, corpus, workers=2)
+    found, skips, *_ = read(corpus, 2)
 
     assert found == whole[0][1:-1]
     assert [skip.where for skip in skips if skip not in whole[1]] == ["a.html", "z.html"]

@@ -22,7 +22,7 @@ class Machine:
     def __init__(self, seed: int, deadly: dict[int, int], n_workers: int, memory: int = 3000) -> None:
         self.chance, self.deadly, self.workers = random.Random(seed), deadly, list[Fake]()
         self.asked = self.given = 0
-        self.pool = Pool(n_workers, self.make, Lanes(memory, 1 << 20), {"word": self.word}, self.wait)
+        self.pool = Pool(n_workers, self.make, Lanes(memory, 1 << 20), self.word, self.wait)
 
     def make(self, heard: Callable[..., bool], ended: Callable[..., None]) -> "Fake":
         self.workers.append(Fake(self, heard, ended))
@@ -66,7 +66,7 @@ class Fake:
                 ({"kind": "events", "said": [number, part], "more": True}, bytes(400)) for part in range(task["parts"])
             ]
             says = [frames.nested(body)] if "is_piece" in task else own
-            wants = [({"kind": "want", "what": "word"}, b"")] if number % 3 == 0 else []
+            wants = [({"kind": "want"}, b"")] if number % 3 == 0 else []
             if self.machine.deadly.get(number, 0) > 0:
                 self.machine.deadly[number] -= 1
                 self.script.extend([*wants, *says[: len(says) // 2], ({"kind": "die"}, b"")])

@@ -9,6 +9,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from worker_corpora import children, chunker, large, lines, linux, read
 
@@ -17,10 +18,10 @@ from ragidx.corpora.limits import MIB, Limits, ReadOptions
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import sources
+from ragidx.indexer.digests import digest
 from ragidx.pipelines.ingest.options import check_workers
-from ragidx.pipelines.ingest.workers import known, spread
+from ragidx.pipelines.ingest.workers import capacity, known, spread
 from ragidx.pipelines.ingest.workers.chunks import Cutter
-from ragidx.pipelines.ingest.workers.files import Files
 from ragidx.pipelines.ingest.workers.spread import Spread
 
 sys.path.append(str(Path(__file__).parents[3] / "corpora" / "fuzz"))
@@ -44,8 +45,8 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_any_number_of_workers_gives_what_one_process_gives(mixed: Path, workers: int) -> None:
-    found, skips, *more = read(Spread, mixed, workers=workers)
-    found_here, skips_here, *more_here = read(Files, mixed)
+    found, skips, *more = read(mixed, workers)
+    found_here, skips_here, *more_here = read(mixed)
 
     assert (found, more) == (found_here, more_here)
     # A damaged length asks for 512 GiB, which a worker is not given at once.
@@ -63,9 +64,9 @@ def test_a_large_file_is_read_by_one_worker_and_cut_by_all(
     monkeypatch.setattr(spread, "WHOLE_BYTES", 1000)
     counts = list[int]()
 
-    found = read(Spread, tmp_path, watch=lambda: counts.append(len(children())), workers=2)
+    found = read(tmp_path, 2, watch=lambda: counts.append(len(children())))
 
-    assert found == read(Files, tmp_path)
+    assert found == read(tmp_path)
     assert max(counts) == 2
 
 
@@ -73,27 +74,32 @@ def test_a_document_that_is_known_comes_without_its_text(tmp_path: Path) -> None
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     lines(corpus / "a.jsonl", 50)
-    whole, *_ = read(Files, corpus)
-    record = known.records([(doc_id, doc_hash) for _, doc_id, doc_hash, *_ in whole[:20]])
+    whole, *_ = read(corpus)
+    record = np.array([(digest(doc_id), doc_hash, 0) for _, doc_id, doc_hash, *_ in whole[:20]], known.RECORD)
     skips = list[Skip]()
 
-    files = Spread(ReadOptions(), Layouts(), Cutter(chunker), skips.append, workers=2, known=record)
+    cutter = Cutter(chunker)
+    files = Spread(ReadOptions(), Layouts(), skips.append, cutter=cutter, workers=2, known=record)
 
     drafts = [d for _, found in files.drafts(sources(corpus, on_skip=skips.append)) for d in found]
 
     assert [(d.id, d.hash) for d in drafts] == [(doc_id, doc_hash) for _, doc_id, doc_hash, *_ in whole]
-    assert [d.cut() for d in drafts[20:]] == [items for *_, items in whole[20:]]
+    assert [cutter.cut(d) for d in drafts[20:]] == [items for *_, items in whole[20:]]
     with pytest.raises(RagidxError, match="wanted as a new one"):
-        drafts[0].cut()
+        cutter.cut(drafts[0])
 
 
 def test_the_ids_of_chunks_come_with_them_where_the_encoder_takes_them(tmp_path: Path) -> None:
     lines(tmp_path / "a.jsonl", 50)
     skips = list[Skip]()
-    files = Spread(ReadOptions(), Layouts(), Cutter(lambda: chunker(takes_ids=True)), skips.append, workers=2)
+    cutter = Cutter(lambda: chunker(takes_ids=True))
+    files = Spread(ReadOptions(), Layouts(), skips.append, cutter=cutter, workers=2)
 
     found = [
-        item for _, drafts in files.drafts(sources(tmp_path, on_skip=skips.append)) for d in drafts for item in d.cut()
+        item
+        for _, drafts in files.drafts(sources(tmp_path, on_skip=skips.append))
+        for draft in drafts
+        for item in cutter.cut(draft)
     ]
 
     expected = chunker().ids([item.text for item in found])
@@ -104,7 +110,7 @@ def test_the_ids_of_chunks_come_with_them_where_the_encoder_takes_them(tmp_path:
 def test_two_large_files_have_a_worker_each_and_one_does_not_die_with_the_other(tmp_path: Path) -> None:
     for name in ("a.jsonl", "b.jsonl"):
         lines(tmp_path / name, 6000)
-    files = Spread(ReadOptions(), Layouts(), Cutter(chunker), list[Skip]().append, workers=2)
+    files = Spread(ReadOptions(), Layouts(), list[Skip]().append, cutter=Cutter(chunker), workers=2)
     pids, left, n_drafts = list[int](), list[int](), 0
 
     for _, drafts in files.drafts(sources(tmp_path, on_skip=pytest.fail)):
@@ -118,7 +124,7 @@ def test_two_large_files_have_a_worker_each_and_one_does_not_die_with_the_other(
 
     assert len(pids) == 2
     assert pids[1] in left
-    assert n_drafts == len(read(Files, tmp_path)[0])
+    assert n_drafts == len(read(tmp_path)[0])
 
 
 @linux
@@ -129,7 +135,7 @@ def test_memory_and_time_that_a_file_may_not_have_are_one_line_each(tmp_path: Pa
     (tmp_path / "c.html").write_text("<p>after")
 
     limits = Limits(worker_memory_bytes=800 * MIB, json_bytes=1 << 30)
-    found, skips, *_ = read(Spread, tmp_path, limits, workers=workers)
+    found, skips, *_ = read(tmp_path, workers, limits)
 
     assert [name for name, *_ in found] == ["a.html", "c.html"]
     assert skips == [Skip("b.ipynb", "the reader needs more than 800 MiB of memory")]
@@ -142,7 +148,8 @@ def test_a_worker_that_says_nothing_is_ended(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")  # skipped by the walk
     lines(tmp_path / "b.jsonl", 20_000)
     said, names = list[Skip](), set[str]()
-    files = Spread(ReadOptions(limits=Limits(worker_cpu_s=1.5)), Layouts(), Cutter(chunker), said.append, workers=2)
+    options = ReadOptions(limits=Limits(worker_cpu_s=1.5))
+    files = Spread(options, Layouts(), said.append, cutter=Cutter(chunker), workers=2)
 
     def stop() -> None:
         time.sleep(0.2)
@@ -178,6 +185,26 @@ def test_a_memory_limit_that_is_too_small_for_a_worker_is_one_line(tmp_path: Pat
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
     assert said.startswith("`workers`: the memory limit leaves 100 MiB, and a worker needs 128")
+
+
+@linux
+def test_the_limits_of_the_cgroup_and_of_those_above_it_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {
+        "own": "0::/system.slice/build.service\n",
+        "system.slice/cpu.max": "50000 100000\n",
+        "system.slice/build.service/cpu.max": "max 100000\n",
+        "system.slice/build.service/memory.max": f"{700 * MIB}\n",
+        "system.slice/build.service/memory.current": f"{300 * MIB}\n",
+        "system.slice/build.service/memory.stat": f"anon 7\ninactive_file {100 * MIB}\n",
+    }
+    (tmp_path / "system.slice" / "build.service").mkdir(parents=True)
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(capacity, "_CGROUP", tmp_path)
+    monkeypatch.setattr(capacity, "_OWN_GROUP", tmp_path / "own")
+
+    assert (capacity.cores(), capacity.free_bytes()) == (1, 500 * MIB)
+    assert capacity.n_workers(None) == 1
 
 
 def test_a_worker_may_not_open_a_connection_or_start_a_process() -> None:

@@ -21,7 +21,8 @@ from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import sources
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.pipelines.ingest.workers.chunks import Cutter
-from ragidx.pipelines.ingest.workers.files import Files
+from ragidx.pipelines.ingest.workers.files import drafts_of
+from ragidx.pipelines.ingest.workers.spread import Spread
 
 WORDS = ["the", "river", "rises", "in", "hills", "and", "flows", "past", "old", "mill"]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="limits and /proc are those of Linux")
@@ -34,19 +35,20 @@ def chunker(**more: Any) -> Chunker:
 
 
 def read(
-    kind: type[Files],
-    corpus: Path,
-    limits: Limits | None = None,
-    watch: Callable[[], object] = lambda: None,
-    **more: Any,
+    corpus: Path, workers: int = 0, limits: Limits | None = None, watch: Callable[[], object] = lambda: None
 ) -> tuple[list[Any], list[Skip], int, Any]:
-    """Drafts with their items, skips, bytes and layouts."""
-    skips, counts, layouts = list[Skip](), list[int](), Layouts()
-    options = ReadOptions(limits=limits or Limits())
-    files = kind(options, layouts, Cutter(chunker), skips.append, counts.append, **more)
+    """Drafts with their items, skips, bytes and layouts; without workers all is read and cut here."""
+    skips, counts, layouts, cutter = list[Skip](), list[int](), Layouts(), Cutter(chunker)
+    arguments = ReadOptions(limits=limits or Limits()), layouts, skips.append, counts.append
+    files = sources(corpus, on_skip=skips.append)
+    by_file = (
+        Spread(*arguments, cutter, workers).drafts(files)
+        if workers
+        else ((source, drafts_of(source, *arguments)) for source in files)
+    )
     found = [
-        (source.name, draft.id, draft.hash, draft.n_chars, draft.cut())
-        for source, drafts in files.drafts(sources(corpus, on_skip=skips.append))
+        (source.name, draft.id, draft.hash, draft.n_chars, cutter.cut(draft))
+        for source, drafts in by_file
         for draft in drafts
         if not watch()
     ]
