@@ -20,7 +20,7 @@ import numpy as np
 
 from ragidx.indexer.specs import EncoderOptions, RunOptions, written_out
 from ragidx.retriever.models import ModelPlace
-from ragidx.retriever.options import Rerank
+from ragidx.retriever.options import RankKeywords, SearchKeywords, VectorKeywords
 from ragidx.retriever.searcher import Searcher
 
 if TYPE_CHECKING:
@@ -76,10 +76,6 @@ class BuildKeywords(CreateKeywords, ReadKeywords, total=False):
     restore: bool  # take in again what was deleted by hand
     allow_removal: bool  # go on also if most of the index is gone from the corpus or the file
     rebuild: bool  # replace the index, whatever it was made with
-
-
-Mode = Literal["dense", "lexical", "hybrid"]
-Fused = Literal["z", "rrf"]
 
 
 class Index:
@@ -207,6 +203,7 @@ class Index:
 
     # -- questions ------------------------------------------------------------------------------------------------
 
+    @written_out
     def search(
         self,
         query: str | None = None,
@@ -215,18 +212,7 @@ class Index:
         vector: ArrayLike | None = None,
         where: str | None = None,
         instruction: str | None = None,
-        mode: Mode | None = None,
-        weight: float | None = None,
-        fusion: Fused | None = None,
-        dim: int | None = None,
-        rerank_dim: int | None = None,
-        min_score: float | None = None,
-        min_z: float | None = None,
-        per_document: int | None = None,
-        fold: bool = True,
-        mmr: float | None = None,
-        context: int = 0,
-        rerank: Rerank | None = None,
+        **options: Unpack[SearchKeywords],
     ) -> list[Hit]:
         """The k best chunks for a question, best first; fewer only if the index, or the options, leave no more.
 
@@ -253,7 +239,6 @@ class Index:
             QueryError: the question is empty, an option is out of range, or the condition is wrong.
             ModelError: the index's model is not here, or is another.
         """
-        options = _given(locals(), ("query", "k", "vector", "where", "instruction"))
         if vector is not None:
             if query is not None or instruction is not None:
                 raise TypeError("give a question or a vector, not both")
@@ -262,6 +247,7 @@ class Index:
             raise TypeError("give a question, or a vector")
         return self._state.search([query], k, instruction, where, **options)[0]
 
+    @written_out
     def search_batch(
         self,
         queries: Sequence[str],
@@ -269,41 +255,24 @@ class Index:
         *,
         where: str | None = None,
         instruction: str | None = None,
-        mode: Mode | None = None,
-        weight: float | None = None,
-        fusion: Fused | None = None,
-        dim: int | None = None,
-        rerank_dim: int | None = None,
-        min_score: float | None = None,
-        min_z: float | None = None,
-        per_document: int | None = None,
-        fold: bool = True,
-        mmr: float | None = None,
-        context: int = 0,
-        rerank: Rerank | None = None,
+        **options: Unpack[SearchKeywords],
     ) -> list[list[Hit]]:
         """As `search`, for many questions at once: they are encoded and searched in batches."""
-        options = _given(locals(), ("queries", "k", "where", "instruction"))
         return self._state.search(queries, k, instruction, where, **options)
 
+    @written_out
     def search_vectors(
         self,
         vectors: ArrayLike,
         k: int = 10,
         *,
         where: str | None = None,
-        dim: int | None = None,
-        rerank_dim: int | None = None,
-        min_score: float | None = None,
-        per_document: int | None = None,
-        fold: bool = True,
-        mmr: float | None = None,
-        context: int = 0,
+        **options: Unpack[VectorKeywords],
     ) -> list[list[Hit]]:
         """As `search`, for vectors (q, dim), which are brought to unit length. A vector has no words."""
-        options = _given(locals(), ("vectors", "k", "where"))
         return self._state.search_vectors(vectors, k, where, **options)
 
+    @written_out
     def rank_documents(
         self,
         queries: Sequence[str] | None = None,
@@ -312,17 +281,9 @@ class Index:
         vectors: ArrayLike | None = None,
         where: str | None = None,
         instruction: str | None = None,
-        mode: Mode | None = None,
-        weight: float | None = None,
-        fusion: Fused | None = None,
-        dim: int | None = None,
-        rerank_dim: int | None = None,
-        min_score: float | None = None,
-        min_z: float | None = None,
-        rerank: Rerank | None = None,
+        **options: Unpack[RankKeywords],
     ) -> list[list[tuple[str, float]]]:
         """The k best documents for each question, or vector, as (document id, score): its best chunk counts."""
-        options = _given(locals(), ("queries", "k", "vectors", "where", "instruction"))
         if vectors is not None:
             return self._state.rank_documents_by(vectors, k, where, **options)
         return self._state.rank_documents(queries or (), k, instruction, where, **options)
@@ -649,25 +610,14 @@ class Index:
             raise ValueError(f"the index {str(self._path)!r} was closed; open it again with ragidx.Index")
         return found
 
-    def _changed(self) -> _Refreshed:
+    @contextlib.contextmanager
+    def _changed(self) -> Iterator[None]:
+        """Around a change, which the index shows from then on."""
         _ = self._state
         if self._batch is not None:
             raise ValueError("a batch of this index is open: call its members, or end it first")
-        return _Refreshed(self)
-
-
-class _Refreshed:
-    """After a change: the index shows it, also where the change then failed in a later step."""
-
-    def __init__(self, index: Index) -> None:
-        self._index = index
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, fault: object, trace: object) -> None:
-        if kind is None:
-            self._index.refresh()
+        yield
+        self.refresh()
 
 
 @written_out
@@ -732,12 +682,6 @@ def _built(
         raise TypeError("give sources or vectors, not both")
     own: Any = {"vector_field": vector_field, "made_by": made_by, "on_progress": on_progress}
     return build_vectors(vectors, index, **own, **options)
-
-
-def _given(values: Mapping[str, Any], own: Sequence[str]) -> Any:
-    """The options of a search among a member's arguments, those that say something."""
-    left_out = {"self", *own}
-    return {name: value for name, value in values.items() if name not in left_out and (value is not None)}
 
 
 def _silent(stage: str, rows: int, done: int) -> None:

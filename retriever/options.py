@@ -19,16 +19,22 @@ if TYPE_CHECKING:
     from ragidx.retriever.where.conditions import Condition
 
 
-class RankKeywords(TypedDict, total=False):
-    """How chunks are ranked, by name; None: the default."""
+class WidthKeywords(TypedDict, total=False):
+    """How vectors are compared, by name; None: the default."""
 
     dim: int | None  # compare the first numbers of the vectors only
     rerank_dim: int | None  # compare the best again, by so many numbers
+    min_score: float | None  # leave out chunks with a smaller cosine
+
+
+class RankKeywords(WidthKeywords, total=False):
+    """How chunks are ranked for a question, by name: the options of a search for documents."""
+
     mode: Literal["dense", "lexical", "hybrid"] | None
     weight: float | None  # of the cosine in hybrid search, 0 to 1
     fusion: Literal["z", "rrf"] | None
-    min_score: float | None  # leave out chunks with a smaller cosine
     min_z: float | None  # leave out chunks with a smaller sum of z-scores
+    rerank: Rerank | None  # a model that reads the question with the best passages
 
 
 class ShapeKeywords(TypedDict, total=False):
@@ -40,17 +46,11 @@ class ShapeKeywords(TypedDict, total=False):
     context: int  # chunks of the document on each side
 
 
-class RerankKeywords(TypedDict, total=False):
-    """Whether a model reads the question with the best passages, by name."""
-
-    rerank: Rerank | None
+class VectorKeywords(WidthKeywords, ShapeKeywords, total=False):
+    """The options of a search by vectors, by name, without the condition."""
 
 
-class TrecKeywords(RankKeywords, RerankKeywords, total=False):
-    """The options of a search for documents, by name."""
-
-
-class SearchKeywords(TrecKeywords, ShapeKeywords, total=False):
+class SearchKeywords(RankKeywords, ShapeKeywords, total=False):
     """The options of a search in words, by name, without the condition."""
 
 

@@ -30,7 +30,7 @@ from ragidx.indexer.store.rows import Row, places_of, true_places
 from ragidx.indexer.store.store import Store
 from ragidx.retriever.hit import Hit
 from ragidx.retriever.models import HERE, ModelPlace, encoder_for, model_of, shared, stored_filter
-from ragidx.retriever.options import ONE_A_DOCUMENT, SearchKeywords, SearchOptions, TrecKeywords, search_options
+from ragidx.retriever.options import ONE_A_DOCUMENT, RankKeywords, SearchKeywords, SearchOptions, search_options
 from ragidx.retriever.ranking import Queries, Rank, needs_vectors, rank, unit_queries
 from ragidx.retriever.shaping import shaped_hits
 
@@ -129,7 +129,7 @@ class Searcher:
         k: int = 10,
         instruction: str | None = None,
         where: str | None = None,
-        **options: Unpack[TrecKeywords],
+        **options: Unpack[RankKeywords],
     ) -> list[list[tuple[str, float]]]:
         """The k best documents for each question as (document id, score): a document's best chunk counts."""
         asked = dataclasses.replace(self.options(k, where, **options), shape=ONE_A_DOCUMENT)

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ragidx.pipelines.index import Index
     from ragidx.retriever.options import (  # loads numpy and FAISS's files, which no --help needs
         QueryKeywords,
+        RankKeywords,
         Rerank,
-        TrecKeywords,
     )
 
 
@@ -332,7 +332,7 @@ def _answer_file(
     from ragidx.corpora.evalsets import load_queries, write_run
 
     texts = load_queries(queries)
-    ranking: TrecKeywords = {name: asked[name] for name in _RANKING}  # type: ignore[assignment,literal-required]
+    ranking: RankKeywords = {name: asked[name] for name in _RANKING}  # type: ignore[assignment,literal-required]
     found = index.rank_documents(
         list(texts.values()), asked["k"], instruction=instruction, where=asked["where"], **ranking
     )
