@@ -436,7 +436,7 @@ class Index:
         Args:
             ids: of documents; of precomputed vectors, also of rows.
             where: a condition as in a search. With ids, only what is theirs and fulfils it.
-            missing: whether an id that the index does not have is an error or left out.
+            missing: whether an id that the index does not have is an error or skipped.
             dry_run: say what would be deleted, and change nothing.
             timeout: seconds to wait for another writer.
 

@@ -223,11 +223,15 @@ class StoreWriter:
             self._segment_for(rows).add(rows, vectors)
 
     def delete_rows(self, rows: Ints) -> None:
-        """Mark rows of the committed state dead, by their numbers in it."""
+        """Mark rows dead, by their numbers: those of the committed state, and behind them those of `add_rows`."""
         with self.whole():
-            starts = np.cumsum([0, *(segment.entry.rows for segment in self._segments)])
+            added = [entry.rows for entry, _ in self._finished] + ([self._current.n_rows] if self._current else [])
+            starts = np.cumsum([0, *(segment.entry.rows for segment in self._segments), *added])
             for number, _, mine in grouped(starts, rows):
-                self._mask(number)[mine] = True
+                if number < len(self._segments):
+                    self._mask(number)[mine] = True
+                else:
+                    self._dead_again += [(number, row, 1) for row in mine.tolist()]
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[None]:

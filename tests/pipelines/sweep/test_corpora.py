@@ -19,7 +19,6 @@ from ragidx.pipelines.sweep.grid import Stage
 from ragidx.pipelines.sweep.measure import lay
 from ragidx.pipelines.sweep.series import WidthChoice, series_of
 from ragidx.pipelines.sweep.sweep import sweep
-from ragidx.pipelines.vectors.writer import RowWriter
 
 from ...raising import message_of
 from .conftest import SUBJECTS, random_rows, widths_of, write_lines
@@ -142,9 +141,7 @@ def test_the_results_of_an_earlier_sweep_are_no_documents(small_corpus: Path) ->
 
 def test_an_index_without_rows_is_refused(given_index: Callable[..., Path]) -> None:
     index = given_index(random_rows(2, 4))
-    with RowWriter(index, dim=4) as writer:
-        writer.delete([0, 1])
-        writer.commit()
+    ragidx.Index(index).delete(["0", "1"])
 
     said = message_of(CorpusError, lambda: sweep(index))
 

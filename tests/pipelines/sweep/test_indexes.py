@@ -22,7 +22,6 @@ from ragidx.pipelines.sweep.source import IndexSource
 from ragidx.pipelines.sweep.sweep import KNOWN as KNOWN_OPTIONS
 from ragidx.pipelines.sweep.sweep import sweep
 from ragidx.pipelines.vectors.build import build_vectors
-from ragidx.pipelines.vectors.writer import RowWriter
 
 from ...raising import message_of
 from .conftest import random_rows, widths_of
@@ -120,9 +119,7 @@ def test_a_narrower_width_is_what_a_query_of_that_width_compares(
 
 def test_deleted_rows_are_not_searched(given_index: Callable[..., Path], tmp_path: Path) -> None:
     index = given_index(random_rows(20, 4))
-    with RowWriter(index, dim=4) as writer:
-        assert writer.delete([0, 1]) == 2
-        writer.commit()
+    ragidx.Index(index).delete(["0", "1"])
 
     source = IndexSource(index, {})
 
