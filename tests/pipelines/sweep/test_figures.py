@@ -14,14 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragidx.corpora.errors import RagidxError, SpecError
+from ragidx.indexer.ann.index_types import Effort
 from ragidx.indexer.specs import EncoderSpec
 from ragidx.pipelines.evaluate.measures import measure
 from ragidx.pipelines.evaluate.significance import difference, interval, ndcg
-from ragidx.pipelines.sweep import measure as sweep_measure
-from ragidx.pipelines.sweep.measure import Exact, share_found
-from ragidx.pipelines.sweep.report import SweepReport, SweepRow
+from ragidx.pipelines.sweep.measure import exact_search, scores_of, share_found
+from ragidx.pipelines.sweep.report import SweepReport, SweepRow, Times
 from ragidx.pipelines.sweep.series import WidthChoice
-from ragidx.pipelines.sweep.source import IndexSource
 from ragidx.pipelines.sweep.sweep import sweep
 
 from ...raising import message_of
@@ -33,21 +32,21 @@ pytestmark = pytest.mark.usefixtures("briefly")
 # known values
 
 
-def test_the_nearest_rows_are_those_with_the_largest_cosine(given_index: Callable[..., Path]) -> None:
-    source = IndexSource(given_index([[1, 0], [3, 4], [0, 2], [-1, 0]]), {})
+def test_the_nearest_rows_are_those_with_the_largest_cosine() -> None:
+    blocks = [np.array([[1, 0], [0.6, 0.8]], "f4"), np.array([[0, 1], [-1, 0]], "f4")]
 
-    scores, rows = Exact(source).search(np.array([[2.0, 0.0], [0.0, 1.0]], "f4"), 3)
+    scores, rows = exact_search(blocks, np.array([[1.0, 0.0], [0.0, 1.0]], "f4"), 3)
 
     assert rows.tolist() == [[0, 1, 2], [2, 1, 0]]
-    np.testing.assert_allclose(scores, [[1, 0.6, 0], [1, 0.8, 0]], atol=5e-4)  # stored as float16
+    np.testing.assert_allclose(scores, [[1, 0.6, 0], [1, 0.8, 0]], atol=1e-6)
 
 
-def test_scores_of_given_rows_are_cosines_and_no_row_has_none(given_index: Callable[..., Path]) -> None:
-    source = IndexSource(given_index([[1, 0], [3, 4], [0, 2]]), {})
+def test_scores_of_given_rows_are_cosines_and_no_row_has_none() -> None:
+    blocks = [np.array([[1, 0], [0.6, 0.8]], "f4"), np.array([[0, 1]], "f4")]
 
-    scores = Exact(source).scores(np.array([[0.0, 5.0]], "f4"), np.array([[2, -1, 1]]))
+    scores = scores_of(blocks, np.array([[0.0, 1.0]], "f4"), np.array([[2, -1, 1]]))
 
-    np.testing.assert_allclose(scores, [[1, -np.inf, 0.8]], atol=5e-4)
+    np.testing.assert_allclose(scores, [[1, -np.inf, 0.8]], atol=1e-6)
 
 
 def test_ndcg_has_linear_gain_and_a_logarithmic_discount() -> None:
@@ -153,10 +152,10 @@ def _report(rows: list[tuple[int, float]], spread: float = 0.0) -> SweepReport:
     """Rows of (dim, nDCG) by real statistics: forty queries whose values vary alike for all rows."""
     base = 0.5 + 0.1 * np.sin(np.arange(40))
     noise = spread * np.random.default_rng(1).standard_normal(40)
-    times = sweep_measure.Times(1.0, 2.0, 3.0, 10)
+    times = Times(1.0, 2.0, 3.0, 10)
     made = [
         SweepRow(
-            filter="pca", dim=dim, tau=256 / dim, asked="flat", index_type="flat", effort=sweep_measure.Effort(),
+            filter="pca", dim=dim, tau=256 / dim, asked="flat", index_type="flat", effort=Effort(),
             bytes_per_vector=2 * dim, disk_bytes=dim, build_seconds=0.0, recall=1.0, overlap=1.0, single=times,
             batch=times, queries_per_s=1.0, ndcg=interval(base + moved + noise),
             against=difference(base + moved + noise, base),

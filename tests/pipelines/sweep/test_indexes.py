@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 import ragidx
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES
-from ragidx.pipelines.sweep.measure import lay
+from ragidx.indexer.ann.index_types import IndexOptions
+from ragidx.pipelines.sweep.measure import index_of
 from ragidx.pipelines.sweep.series import WidthChoice, series_of
 from ragidx.pipelines.sweep.source import IndexSource
 from ragidx.pipelines.sweep.sweep import KNOWN as KNOWN_OPTIONS
@@ -108,13 +109,14 @@ def test_a_narrower_width_is_what_a_query_of_that_width_compares(
     source = IndexSource(folder / "index", {})
     series = series_of(source, ["truncation"], WidthChoice(dims=(width,)), {})[0]
 
-    laid = lay(folder / "laid", width, 20, (series.narrow(block, width) for block in source.blocks()))
+    blocks = (series.narrow(block, width) for block in source.blocks())
+    store, _ = index_of(folder / "made", blocks, width, IndexOptions("flat"))
     unit = vectors[:3] / np.linalg.norm(vectors[:3], axis=1, keepdims=True)
-    scores, _ = laid.search(series.narrow(unit, width), 5)
+    scores, _ = store.nearest(series.narrow(unit, width), 5)
 
     told = ragidx.Index(folder / "index").search_vectors(vectors[:3], k=5, dim=width)
-    of_hits = [[hit.score for hit in hits] for hits in told]  # at most 1: float16 may make a row longer
-    np.testing.assert_allclose(np.minimum(scores, 1), of_hits, atol=1e-6)
+    of_hits = [[hit.score for hit in hits] for hits in told]
+    np.testing.assert_allclose(scores, of_hits, atol=1e-6)
 
 
 def test_deleted_rows_are_not_searched(given_index: Callable[..., Path], tmp_path: Path) -> None:
