@@ -13,10 +13,11 @@ import tempfile
 import time
 from pathlib import Path
 
+import ir_measures
 from figures import record
+from ir_measures import RR, R, nDCG
 
 from ragidx.corpora.evalsets import load_qrels, load_queries, read_run
-from ragidx.pipelines.evaluate.measures import measure
 
 
 def main():
@@ -41,10 +42,11 @@ def main():
         report = json.loads(done.stdout)
         query = [*ragidx, "query", "--queries", str(asked), "--run", str(run), "-k", "100", *where]
         subprocess.run(query, stderr=subprocess.DEVNULL, check=True)
-        values = measure(qrels, read_run(run))
+        hits = {query: dict(found) for query, found in read_run(run).items()}
+        values = ir_measures.calc_aggregate([nDCG @ 10, RR @ 10, R @ 100], qrels, hits)
     record(
         f"{arguments.set} quality",
-        {name: round(value, 4) for name, value in values.items()}
+        {str(name): round(value, 4) for name, value in values.items()}
         | {
             "seconds": round(built, 1),
             "documents/s": round(report["n_encoded"] / report["encode_seconds"], 1),

@@ -71,17 +71,10 @@ class SweepRow:
     ndcg: Interval | None = None
     against: MeanDifference | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """All fields; `against` with its verdict."""
-        fields = dataclasses.asdict(self)
-        if self.against is not None:
-            fields["against"]["verdict"] = self.against.verdict
-        return fields
-
     def flat(self) -> dict[str, Any]:
-        """As `to_json`, without nesting: `single_p50_ms`, `against_p` ..."""
+        """All fields without nesting: `single_p50_ms`, `against_p` ..."""
         found: dict[str, Any] = {}
-        for name, value in self.to_json().items():
+        for name, value in dataclasses.asdict(self).items():
             if isinstance(value, dict):
                 found |= {f"{name}_{inner}": one for inner, one in value.items()}
             else:
@@ -115,15 +108,6 @@ class WordRow:
     ndcg: Interval
     against_lexical: MeanDifference | None = None
     against_best: MeanDifference | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """All fields; each difference with its verdict."""
-        fields = dataclasses.asdict(self)
-        for name in ("against_lexical", "against_best"):
-            found: MeanDifference | None = getattr(self, name)
-            if found is not None:
-                fields[name]["verdict"] = found.verdict
-        return fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,14 +224,9 @@ class SweepReport:
 
     def to_json(self) -> dict[str, Any]:
         """All fields, and how the numbers were made."""
-        fields = {name.name: getattr(self, name.name) for name in dataclasses.fields(self)}
-        fields["encoder"] = str(self.encoder or stored_encoder(self.model))
-        fields["reference_ndcg"] = dataclasses.asdict(self.reference_ndcg) if self.reference_ndcg else None
-        fields["rows"] = [row.to_json() for row in self.rows]
-        fields["words"] = [row.to_json() for row in self.words]
-        fields["notes"] = list(self.notes)
         best = self.recommended
-        return fields | {
+        return dataclasses.asdict(self) | {
+            "encoder": str(self.encoder or stored_encoder(self.model)),
             "recommended": None if best is None else {"filter": best.filter, "dim": best.dim, "asked": best.asked},
             "recommendation": self.recommendation(),
             "hybrid_recommendation": self.hybrid_recommendation(),

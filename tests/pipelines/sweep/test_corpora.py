@@ -16,13 +16,13 @@ import ragidx
 from ragidx.corpora.errors import CorpusError, RagidxError
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.encoders.static import StaticEncoder
-from ragidx.pipelines.evaluate.measures import measure
 from ragidx.pipelines.sweep.corpus import CorpusSource
 from ragidx.pipelines.sweep.grid import Stage
 from ragidx.pipelines.sweep.measure import index_of
 from ragidx.pipelines.sweep.series import WidthChoice, series_of
 from ragidx.pipelines.sweep.sweep import sweep
 
+from ...measuring import ndcg_at_10
 from ...raising import message_of
 from .conftest import SUBJECTS, random_rows, widths_of, write_lines
 
@@ -76,7 +76,7 @@ def test_the_widths_of_a_sweep_rank_documents_as_an_index_of_that_width_does(bei
     asked = {"q1": "the story of the bees", "q2": "music"}
     answers = retriever.rank_documents(list(asked.values()))
     qrels = {"q1": {"d4": 1}, "q2": {"d8": 1}}
-    want = measure(qrels, {q: dict(hits) for q, hits in zip(asked, answers, strict=True)}, ["nDCG@10"])["nDCG@10"]
+    want = ndcg_at_10(qrels, {q: dict(hits) for q, hits in zip(asked, answers, strict=True)})
 
     report = sweep(beir, filters=["pca"], dims=[6], chunks=ragidx.ChunkSpec(size=None))
 
