@@ -10,6 +10,8 @@ Every member calls the room that does the work; nothing is computed here. An `In
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -130,16 +132,9 @@ class Index:
         state = "closed" if self._open is None else f"generation {self.generation}, {len(self._open):,} chunks"
         return f"<ragidx.Index {str(self._path)!r}: {state}>"
 
-    def __getstate__(self) -> tuple[Path, ModelPlace]:
-        """Its place: where it is unpickled, it opens the newest state."""
-        return self._path.absolute(), self._place
-
-    def __setstate__(self, state: tuple[Path, ModelPlace]) -> None:
-        self.report = None
-        self._path, self._place = state
-        self._changing = threading.Lock()
-        self._batch = None
-        self._open = Searcher.open(self._path, self._place)
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Where it is unpickled, it opens the newest state of the same folder."""
+        return functools.partial(type(self), **dataclasses.asdict(self._place)), (self._path.absolute(),)
 
     def close(self) -> None:
         """Let go of the files and of the model, which is freed when no other index uses it."""

@@ -294,7 +294,7 @@ class Sweep:
         return SweepReport(
             source=source.name,
             model=source.model,
-            encoder=source.encoder_spec,
+            encoder=source.spec.encoder,
             hidden=source.hidden,
             reference=kept,
             reference_dim=source.dim,

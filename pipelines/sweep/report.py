@@ -175,14 +175,13 @@ class SweepReport:
         assert row.against is not None
         if row.dim == self.reference_dim:
             return f"Keep all {row.dim:,} dimensions. {self._undecided()}"
-        share = (
-            f", with {share_of(row.dim, self.reference_dim)} of its bytes" if row.dim < 0.9 * self.reference_dim else ""
-        )
+        share = row.dim / self.reference_dim
+        saved = f", with {100 * share:.0f} % of its bytes" if share < 0.9 else ""
         how = f", {row.filter}" + ("" if row.index_type == "flat" else f", {row.index_type}")
         lost = f"; at most {-row.against.low:.3f} is lost" if row.against.low < 0 else ""
         return (
             f"Take {row.dim:,} dimension{'s' * (row.dim > 1)}{how}: the smallest width that loses less than {MAX_LOSS}"
-            f" of nDCG@10 to the full one{share} ({row.ndcg.mean:.3f} against {self.reference_ndcg.mean:.3f}"
+            f" of nDCG@10 to the full one{saved} ({row.ndcg.mean:.3f} against {self.reference_ndcg.mean:.3f}"
             f"{lost}, {self.n_queries:,} queries)."
         )
 
@@ -244,12 +243,3 @@ class SweepReport:
         writer.writeheader()
         writer.writerows(flat)
         return file.getvalue()
-
-
-def share_of(part: int, whole: int) -> str:
-    """A share as people say it: a fraction where it is one, else per cent.
-
-    >>> share_of(112, 448), share_of(100, 448)
-    ('1/4', '22 %')
-    """
-    return f"1/{whole // part}" if whole % part == 0 else f"{100 * part / whole:.0f} %"

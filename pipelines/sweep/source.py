@@ -22,7 +22,8 @@ from ragidx.corpora.evalsets import Qrels, load_qrels, load_queries
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.filters.fitting import Sample, lowest
-from ragidx.indexer.specs import EncoderSpec, FilterSpec, IndexSpec
+from ragidx.indexer.models.locate import ModelFiles
+from ragidx.indexer.specs import FilterSpec, IndexSpec
 from ragidx.indexer.store.store import Store
 from ragidx.retriever.models import ModelPlace, stored_filter
 from ragidx.retriever.query_vectors import read_query_vectors
@@ -99,11 +100,6 @@ class SweepSource(ABC):
         return self.spec.filter.name == "none"
 
     @property
-    def encoder_spec(self) -> EncoderSpec | None:
-        """How questions become vectors: as the rows were made, or as the model is asked that made given ones."""
-        return self.spec.encoder
-
-    @property
     def model(self) -> str:
         """The name of that model, else what the user says of what made the vectors."""
         made_by = "" if self.spec.precomputed is None else self.spec.precomputed.made_by
@@ -113,6 +109,11 @@ class SweepSource(ABC):
     @abstractmethod
     def encoder(self) -> Encoder:
         """The model that made them, loaded when it is first asked for."""
+
+    @property
+    def files(self) -> ModelFiles:
+        """The model's, which filters are made of."""
+        return self.encoder.files
 
     @abstractmethod
     def encode(self, queries: Sequence[str]) -> Floats:
@@ -192,7 +193,12 @@ class SweepSource(ABC):
             vectors = self.encode(list(texts.values())) if given is None else given
             return Questions(vectors, None, f"{len(texts):,} without qrels")
         relevance = load_qrels(qrels)
-        _check_judged(texts, relevance, qrels)
+        if not texts.keys() & relevance.keys():
+            raise CorpusError(
+                f"no query is judged (queries: '{next(iter(texts))}', ...; qrels: '{next(iter(relevance))}', ...)",
+                "give the qrels that belong to the queries",
+                where=str(qrels),
+            )
         judged = {name: text for name, text in texts.items() if name in relevance}
         rows = [row for row, name in enumerate(texts) if name in relevance]
         return Questions(
@@ -277,7 +283,7 @@ class IndexSource(SweepSource):
 
     def encode(self, queries: Sequence[str]) -> Floats:
         """Of unit length, through the index's filter."""
-        if self.encoder_spec is None:
+        if self.spec.encoder is None:
             raise ModelError(
                 "the index holds precomputed vectors: it has no model that encodes a text query",
                 "give the vectors of the queries, in their order, with `query_vectors=FILE`; or name the model that "
@@ -333,12 +339,3 @@ def evaluation_of(source: str | Path, queries: Path | None, qrels: Path | None) 
 
 def _is_there(path: Path) -> bool:
     return any(path.with_name(path.name + ending).is_file() for ending in ("", ".gz", ".zst"))
-
-
-def _check_judged(asked: Mapping[str, str], found: Qrels, qrels: Path) -> None:
-    if not asked.keys() & found.keys():
-        raise CorpusError(
-            f"no query is judged (queries: '{next(iter(asked))}', ...; qrels: '{next(iter(found))}', ...)",
-            "give the qrels that belong to the queries",
-            where=str(qrels),
-        )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,13 +33,13 @@ from ragidx.pipelines.ingest.options import (
 )
 from ragidx.pipelines.ingest.report import BuildReport, OnProgress, Progress, QueryModelCheck, Skips, Teller
 from ragidx.pipelines.ingest.workers.vectors import vector_reader
-from ragidx.pipelines.vectors.query_model import N_TEXTS, TextSample, compare, model_of_queries
+from ragidx.pipelines.vectors.query_model import ModelCheck, model_of_queries
 from ragidx.pipelines.vectors.rows import VectorRows
 from ragidx.pipelines.vectors.spec import check_given
 from ragidx.pipelines.vectors.writer import DELETED, RowWriter
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.ingest.resolve import Resolved
+    pass
 
 
 def build_vectors(
@@ -139,13 +139,16 @@ class _Build:
         ):
             if o.restore:
                 writer.restore()
-            check = None if resolved is None else _ModelCheck(resolved, str(self.vectors), self.report)
+            check = None if resolved is None else ModelCheck(resolved, str(self.vectors))
             for batch in itertools.chain([first], batches):
                 self._add(writer, batch, check)
             if not self.report.n_chunks and not self.report.n_deleted_before:
                 raise self._nothing_read()
             if check is not None:
                 self.report.queries = check.last()
+                self.report.encode_seconds += check.seconds
+                if check.seconds:
+                    self.report.device, self.report.dtype = check.encoder.device, check.encoder.dtype
             elif writer.spec.encoder is not None:
                 self.report.queries = QueryModelCheck(writer.spec.encoder)
             if old is not None and not o.allow_removal:
@@ -181,11 +184,11 @@ class _Build:
             read=read,
         )
 
-    def _add(self, writer: RowWriter, batch: VectorBatch, check: _ModelCheck | None) -> None:
+    def _add(self, writer: RowWriter, batch: VectorBatch, check: ModelCheck | None) -> None:
         rows = VectorRows(batch.ids, batch.vectors, batch.texts, batch.metadata, batch.doc_ids)
         faults = writer.add_sound(rows)
         if check is not None:
-            check.add(batch, faults)
+            check.add(batch.ids, batch.texts, batch.vectors, without=faults)
         for row in sorted(faults):
             if faults[row] == DELETED:
                 self.report.n_deleted_before += 1
@@ -211,45 +214,3 @@ class _Build:
             "repair the file, or name another",
             where=str(self.vectors),
         )
-
-
-class _ModelCheck:
-    """Whether the model made the vectors: asked after the first batches that have enough texts, and at the end of all.
-
-    Args:
-        resolved: of the model.
-        where: the vectors, for messages.
-        report: gets the seconds, and what the model ran on.
-    """
-
-    def __init__(self, resolved: Resolved, where: str, report: BuildReport) -> None:
-        self._resolved, self._where, self._report = resolved, where, report
-        self._sample = TextSample()
-        self._has_begun = False
-
-    def add(self, batch: VectorBatch, faults: Collection[int]) -> None:
-        """Take note of a batch, without its broken rows.
-
-        Raises:
-            SpecError: of the texts of the batches before it, the model made the vector of none.
-        """
-        if not self._has_begun and len(self._sample) == N_TEXTS:
-            self._has_begun = True
-            self._compare(is_last=False)
-        self._sample.add(batch.ids, batch.texts, batch.vectors, without=faults)
-
-    def last(self) -> QueryModelCheck:
-        """What the sample of all says.
-
-        Raises:
-            SpecError: the model did not make the vectors.
-        """
-        return self._compare(is_last=True)
-
-    def _compare(self, *, is_last: bool) -> QueryModelCheck:
-        started = time.perf_counter()
-        found = compare(self._resolved, self._sample, self._where, is_last=is_last)
-        if found.n_checked:
-            self._report.device, self._report.dtype = self._resolved.encoder.device, self._resolved.encoder.dtype
-            self._report.encode_seconds += time.perf_counter() - started
-        return found

@@ -175,8 +175,8 @@ def test_the_smallest_width_that_surely_loses_little_is_recommended() -> None:
 
     assert report.recommended is report.rows[1]
     assert report.recommendation() == (
-        "Take 64 dimensions, pca: the smallest width that loses less than 0.01 of nDCG@10 to the full one, with 1/4 of"
-        " its bytes (0.499 against 0.503; at most 0.004 is lost, 40 queries)."
+        "Take 64 dimensions, pca: the smallest width that loses less than 0.01 of nDCG@10 to the full one, with 25 %"
+        " of its bytes (0.499 against 0.503; at most 0.004 is lost, 40 queries)."
     )
 
 

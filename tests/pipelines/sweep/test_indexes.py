@@ -151,7 +151,7 @@ def test_what_cannot_be_asked_of_an_index_is_refused(given_index: Callable[..., 
          f"{index}: the index says how its vectors are made: `method` cannot be chosen\n  hint: remove it, or sweep a"
          " corpus in place of the index"),
         ({"layer": 0}, "`layer` cannot be chosen"),
-        ({"filter": "pca"}, "sweep: a sweep has no filter: it takes several\n  hint: give filters, a list"),
+        ({"filter": "pca"}, "sweep takes no such option: 'filter'; did you mean 'filters'?"),
         ({"strict": True}, f"sweep takes no such option: 'strict'\n  hint: known: {KNOWN}"),
         ({"allow_removal": True}, f"sweep takes no such option: 'allow_removal'\n  hint: known: {KNOWN}"),
         ({"bogus": 1}, f"sweep takes no such option: 'bogus'\n  hint: known: {KNOWN}"),
