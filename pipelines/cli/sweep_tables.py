@@ -70,7 +70,7 @@ def _table(report: SweepReport) -> tuple[list[str], list[list[str]]]:
             f"{row.queries_per_s:,.0f}",
             f"{row.recall:.3f}",
             f"{row.overlap:.3f}",
-            *([] if row.ndcg is None else [_interval(row.ndcg), _moved(row.against)]),
+            *([] if row.ndcg is None else [_interval(row.ndcg), _moved(row.against_full)]),
         ]
         for row in report.rows
     ]

@@ -190,7 +190,7 @@ class Sweep:
             filter=series.name,
             dim=dim,
             tau=self._source.hidden / dim,
-            asked=options.index_type,
+            requested=options.index_type,
             index_type=index_type,
             effort=Effort() if segments[0].ann is None else segments[0].ann.effort,
             bytes_per_vector=2 * padded(dim),
@@ -204,7 +204,7 @@ class Sweep:
             batch=batch,
             queries_per_s=rate,
             ndcg=None if values is None else interval(values),
-            against=None if values is None or self._values is None else difference(values, self._values),
+            against_full=None if values is None or self._values is None else difference(values, self._values),
         )
 
     def _word_rows(self, series: Series) -> Iterator[WordRow]:

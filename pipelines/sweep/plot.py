@@ -73,7 +73,7 @@ def _types(report: SweepReport) -> list[str]:
 
 def _kind(row: SweepRow) -> str:
     """What the index is called in the picture: as it was asked for, flat where it became that."""
-    return "flat" if row.index_type == "flat" else row.asked
+    return "flat" if row.index_type == "flat" else row.requested
 
 
 def _line(report: SweepReport, name: str, kind: str) -> list[SweepRow]:
@@ -113,7 +113,7 @@ def _draw_line(axes: Axes, rows: Sequence[SweepRow], style: tuple[str, str, obje
     for x, value, row in zip(across, values, rows, strict=True):
         if row.ndcg is not None:
             axes.plot([x, x], [row.ndcg.low, row.ndcg.high], color=colour, linewidth=1.0, alpha=0.55, zorder=2)
-        lost = row.against is not None and row.against.verdict == "worse"
+        lost = row.against_full is not None and row.against_full.verdict == "worse"
         face = "white" if lost else colour
         axes.plot(
             [x], [value], marker=marker, color=colour, markerfacecolor=face, markersize=6, linestyle="none", zorder=4

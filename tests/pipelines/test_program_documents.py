@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -87,6 +88,20 @@ def test_a_batch_is_one_commit_and_its_later_calls_win(index: Index) -> None:
 
     assert (index.generation, index.count()) == (2, 2)
     assert {one.id: one.text for one in index.documents()} == {"a": "four towers", "c": "three bees"}
+
+
+@pytest.mark.slow
+def test_the_memory_of_a_batch_does_not_grow_with_its_documents(tmp_path: Path) -> None:
+    index, peaks = Index.create(tmp_path / "whole", chunks=ChunkSpec(size=None)), []
+    for n_documents in (40, 160):  # of 200,000 characters each; a window is 4 million
+        tracemalloc.start()
+        with index.batch() as batch:
+            batch.add(Document(f"{n_documents}-{n}", f"{n} mills. " * 20_000) for n in range(n_documents))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+
+    assert index.count() == 200
+    assert peaks[1] < 1.3 * peaks[0]
 
 
 def test_a_batch_that_is_left_by_an_exception_changes_nothing(index: Index) -> None:

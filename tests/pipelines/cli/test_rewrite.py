@@ -213,7 +213,7 @@ def test_info_tells_apart_what_large_and_small_segments_have(run: Run) -> None:
         (
             ("compact", "--index", "nowhere"),
             "Error: nowhere: there is no such folder\n"
-            "  hint: build the index first, or name another folder with --index\n",
+            "  hint: build or create the index first, or name another folder with --index\n",
         ),
     ],
 )

@@ -156,10 +156,10 @@ def _report(rows: list[tuple[int, float]], spread: float = 0.0) -> SweepReport:
     times = Times(1.0, 2.0, 3.0, 10)
     made = [
         SweepRow(
-            filter="pca", dim=dim, tau=256 / dim, asked="flat", index_type="flat", effort=Effort(),
+            filter="pca", dim=dim, tau=256 / dim, requested="flat", index_type="flat", effort=Effort(),
             bytes_per_vector=2 * dim, disk_bytes=dim, build_seconds=0.0, recall=1.0, overlap=1.0, single=times,
             batch=times, queries_per_s=1.0, ndcg=interval(base + moved + noise),
-            against=difference(base + moved + noise, base),
+            against_full=difference(base + moved + noise, base),
         )
         for dim, moved in rows
     ]  # fmt: skip
@@ -220,12 +220,14 @@ def test_json_and_csv_hold_every_row(given_index: Callable[..., Path], tmp_path:
     head, *lines = (tmp_path / "out" / "sweep.csv").read_text().splitlines()
     assert data == json.loads(json.dumps(report.to_json()))
     assert len(lines) == len(data["rows"]) == 4
-    assert head.startswith("filter,dim,tau,asked,index_type,effort_beam,effort_lists,effort_factor,bytes_per_vector,")
+    assert head.startswith(
+        "filter,dim,tau,requested,index_type,effort_beam,effort_lists,effort_factor,bytes_per_vector,"
+    )
     assert lines[0].startswith("none,8,1.0,flat,flat,0,0,1,16,")
     assert "ndcg" not in head  # nothing is judged
     judged = _report([(64, 0.0)]).to_csv().splitlines()[0]
     assert judged.endswith(
-        ",ndcg_mean,ndcg_low,ndcg_high,against_mean,against_low,against_high,against_p,against_verdict"
+        ",ndcg_mean,ndcg_low,ndcg_high,against_full_mean,against_full_low,against_full_high,against_full_p,against_full_verdict"
     )
 
 

@@ -36,7 +36,7 @@ def _report(
                         filter=name,
                         dim=256 >> step,
                         tau=2.0**step,
-                        asked=kind,
+                        requested=kind,
                         index_type="HNSW16" if kind == "hnsw" else kind,
                         effort=Effort(),
                         bytes_per_vector=2 * (256 >> step),
@@ -48,7 +48,7 @@ def _report(
                         batch=single,
                         queries_per_s=100.0,
                         ndcg=interval(values) if judged else None,
-                        against=difference(values, base) if judged else None,
+                        against_full=difference(values, base) if judged else None,
                     )
                 )
     return SweepReport(
