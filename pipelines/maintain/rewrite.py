@@ -137,14 +137,14 @@ def reindex(
     return _report(Path(target), rewrite.copy(Path(index), Path(target), decide, on_stage=on_stage))
 
 
-def _change(store: Store, dim: int, **options: Any) -> Change:
+def _change(store: Store, dim: int, **asked: Any) -> Change:
     """The index at this width, under the options of an index that are named."""
     base = store.manifest
     spec = IndexSpec.from_json(dict(base.spec), where=str(store.path))
     blobs = {name: store.blob(name) for name in base.files}
     if dim != base.dim:
         spec, blobs = _narrower(spec, blobs, base.dim, dim)
-    options = index_options(base.index, dim, **options)
+    options = index_options(base.index, dim, **asked)
     spec = dataclasses.replace(spec, index_type=options.index_type)
     return Change(spec.to_json(), fingerprint_of(spec, blobs), dim, options, blobs)
 

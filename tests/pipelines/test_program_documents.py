@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 import threading
-import tracemalloc
+import weakref
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -90,21 +91,28 @@ def test_a_batch_is_one_commit_and_its_later_calls_win(index: Index) -> None:
     assert {one.id: one.text for one in index.documents()} == {"a": "four towers", "c": "three bees"}
 
 
-def test_the_memory_of_a_batch_does_not_grow_with_its_documents(
+class Counted(Document):
+    """A document that can be referred to weakly, to see how long it lives."""
+
+
+def test_a_batch_holds_a_window_of_documents_however_many_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ragidx.pipelines.maintain.upsert.WINDOW_CHARS", 100_000)
-    index, peaks = Index.create(tmp_path / "whole", chunks=ChunkSpec(size=None)), []
-    index.add([Document("first", "What is made once is made here.")])
-    for n_documents in (20, 100):  # of 10,000 characters each
-        tracemalloc.start()
-        with index.batch() as batch:
-            batch.add(Document(f"{n_documents}-{n}", f"{n:3} mills. " * 1_000) for n in range(n_documents))
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
+    monkeypatch.setattr("ragidx.pipelines.maintain.upsert.WINDOW_CHARS", 10_000)
+    index, gone, most = Index.create(tmp_path / "whole", chunks=ChunkSpec(size=None)), list[int](), 0
 
-    assert index.count() == 121
-    assert peaks[1] < 1.3 * peaks[0]
+    def documents() -> Iterator[Document]:
+        nonlocal most
+        for number in range(300):  # of 720 characters each
+            document = Counted(f"d{number}", f"{number:4} mills. " * 60)
+            weakref.finalize(document, gone.append, number)
+            most = max(most, number + 1 - len(gone))
+            yield document
+
+    index.add(documents())
+
+    assert index.count() == 300
+    assert most <= 20
 
 
 def test_a_batch_that_is_left_by_an_exception_changes_nothing(index: Index) -> None:

@@ -25,7 +25,7 @@ FAILED = "this writer failed, and what it wrote may be incomplete; make another 
 
 def change(writer: VectorBatch) -> None:
     """Of a, b and c one goes, one is replaced and one stays; d comes."""
-    writer.delete(["a"])
+    writer.delete(["a"], missing="skip")
     writer.add_vectors(["b", "c", "d"], AXES[[3, 2, 0]], doc_ids=["x", "c", "x"])
     writer.commit()
 
