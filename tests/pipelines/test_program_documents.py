@@ -10,8 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import weakref
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -89,30 +87,6 @@ def test_a_batch_is_one_commit_and_its_later_calls_win(index: Index) -> None:
 
     assert (index.generation, index.count()) == (2, 2)
     assert {one.id: one.text for one in index.documents()} == {"a": "four towers", "c": "three bees"}
-
-
-class Counted(Document):
-    """A document that can be referred to weakly, to see how long it lives."""
-
-
-def test_a_batch_holds_a_window_of_documents_however_many_there_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ragidx.pipelines.maintain.upsert.WINDOW_CHARS", 10_000)
-    index, gone, most = Index.create(tmp_path / "whole", chunks=ChunkSpec(size=None)), list[int](), 0
-
-    def documents() -> Iterator[Document]:
-        nonlocal most
-        for number in range(300):  # of 720 characters each
-            document = Counted(f"d{number}", f"{number:4} mills. " * 60)
-            weakref.finalize(document, gone.append, number)
-            most = max(most, number + 1 - len(gone))
-            yield document
-
-    index.add(documents())
-
-    assert index.count() == 300
-    assert most <= 20
 
 
 def test_a_batch_that_is_left_by_an_exception_changes_nothing(index: Index) -> None:

@@ -37,20 +37,6 @@ def test_a_build_from_vectors_tells_what_it_made(run: Run) -> None:
     assert re.fullmatch(r"time       \d+\.\d s", seconds)  # four rows say nothing of a rate
 
 
-@pytest.mark.usefixtures("vectors")
-def test_the_same_vectors_again_change_nothing(run: Run) -> None:
-    run("build", "--vectors", "vectors.parquet")
-
-    done = run("build", "--vectors", "vectors.parquet")
-
-    assert done.status == 0
-    assert done.out.startswith(
-        "index      ragidx-index (generation 1, unchanged)\n"
-        "vectors    4 numbers each, precomputed\n"
-        "rows       4: 0 new, 0 changed, 4 unchanged\n"
-    )
-
-
 def test_what_is_left_out_is_told_on_stderr_and_strict_ends_with_1(run: Run, folder: Path) -> None:
     np.save(folder / "v.npy", np.array([[1.0, 0], [0, 0], [0, 1]]))
 

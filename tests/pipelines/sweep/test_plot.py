@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-from typing import Any
 
 import numpy as np
 import pytest
 
-from ragidx.corpora.errors import RagidxError, SpecError
+from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann.index_types import Effort
 from ragidx.indexer.specs import EncoderSpec
 from ragidx.pipelines.evaluate.significance import difference, interval
@@ -153,11 +151,6 @@ def test_the_same_report_gives_the_same_bytes(format: str) -> None:
     assert draw(_report(), format) == draw(_report(), format)
 
 
-def test_another_format_is_refused() -> None:
-    with pytest.raises(SpecError, match="unknown format of a picture 'pdf'"):
-        draw(_report(), "pdf")
-
-
 def test_a_report_without_rows_has_no_picture() -> None:
     empty = _report(rows=1)
     bare = SweepReport(**{name: getattr(empty, name) for name in empty.__slots__} | {"rows": ()})
@@ -165,17 +158,3 @@ def test_a_report_without_rows_has_no_picture() -> None:
     said = message_of(SpecError, lambda: draw(bare, "png"))
 
     assert said == "a sweep without rows has no picture\n  hint: measure a width first"
-
-
-def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = importlib.util.find_spec
-
-    def missing(name: str, *rest: Any) -> Any:
-        return None if name == "matplotlib" else real(name, *rest)
-
-    monkeypatch.setattr(importlib.util, "find_spec", missing)
-
-    assert message_of(RagidxError, lambda: draw(_report(), "png")) == (
-        "pictures need matplotlib, which is not installed\n"
-        "  hint: pip install '.[plot]' in a checkout, or pip install 'ragidx[plot]'"
-    )
