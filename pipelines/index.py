@@ -76,7 +76,7 @@ class BuildKeywords(CreateKeywords, ReadKeywords, total=False):
     language: bool | None  # name the language of each document in its metadata
     reread: bool  # open every file again
     restore: bool  # take in again what was deleted by hand
-    allow_removal: bool  # go on also if most of the index is gone from the corpus or the file
+    allow_removal: bool  # continue also if most of the index is gone from the corpus or the file
     rebuild: bool  # replace the index, whatever it was made with
 
 
@@ -137,7 +137,7 @@ class Index:
         return functools.partial(type(self), **dataclasses.asdict(self._place)), (self._path.absolute(),)
 
     def close(self) -> None:
-        """Let go of the files and of the model, which is freed when no other index uses it."""
+        """Release the files and the model, which is freed when no other index uses it."""
         self._open = None
 
     def refresh(self) -> bool:
@@ -222,8 +222,8 @@ class Index:
             fusion: of the two scores in hybrid search: z (z-scores) or rrf (places); None: z.
             dim: compare only the first numbers of the vectors.
             rerank_dim: compare the best again, by so many numbers.
-            min_score: leave out chunks with a smaller cosine.
-            min_z: leave out chunks with a smaller score of hybrid search.
+            min_score: skip chunks with a smaller cosine.
+            min_z: skip chunks with a smaller score of hybrid search.
             per_document: hits of one document, at most.
             fold: show equal and nearly equal passages once.
             mmr: maximal marginal relevance: 1 is by score alone, 0 by unlikeness to the hits before.
@@ -426,7 +426,7 @@ class Index:
         dry_run: bool = False,
         timeout: float = 60.0,
     ) -> DeleteReport:
-        """Delete documents by id or by a condition, in one commit; later builds leave out what was of a folder.
+        """Delete documents by id or by a condition, in one commit; later builds skip what was of a folder.
 
         Args:
             ids: of documents; of precomputed vectors, also of rows.
@@ -547,7 +547,7 @@ class Index:
         doc_ids: Iterable[str | int] | None = None,
         timeout: float = 60.0,
     ) -> None:
-        """Add rows of an index of given vectors, or replace those of the same ids, in one commit.
+        """Add rows of an index of precomputed vectors, or replace those of the same ids, in one commit.
 
         Args:
             ids: n, each once.
@@ -567,7 +567,7 @@ class Index:
 
     @contextlib.contextmanager
     def batch(self, *, timeout: float = 60.0) -> Iterator[Batch | VectorBatch]:
-        """Many changes of documents, or of given vectors, in one commit; none where an exception leaves the block.
+        """Many changes of documents, or of precomputed vectors, in one commit; none where an exception leaves the block.
 
             with index.batch() as batch:
                 batch.add(documents)

@@ -81,7 +81,7 @@ class SharedToken:
     """A token that query and hit both write, after the filter.
 
     Attributes:
-        share: the part of the score that it stands for; those of the whole vocabulary add up to the score.
+        share: its part of the score; those of the whole vocabulary add up to the score.
         query, hit: its logits.
     """
 

@@ -2,7 +2,7 @@
 
 A narrower index is what a build at that width would have made, but that its numbers were rounded twice: each is within
 a step of float16 of the other, and the cosine of both vectors is 1 to 1e-6. The spec says the narrower width, the
-filter is cut to it, and `ragidx build` goes on with the index as with any other.
+filter is cut to it, and `ragidx build` continues the index as any other.
 """
 
 from __future__ import annotations

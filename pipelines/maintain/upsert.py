@@ -91,7 +91,7 @@ class Batch:
             self.close()
 
     def add(self, documents: Iterable[Document]) -> None:
-        """Add documents, or replace those of the same ids; one that is as before is left alone.
+        """Add documents, or replace those of the same ids; one that is as before is not written.
 
         Raises:
             CorpusError: a document has no id or no text, is too long, has metadata that an index cannot hold, or the
@@ -113,7 +113,7 @@ class Batch:
         self._failed = is_whole
 
     def add_vectors(self, ids: Iterable[str | int], vectors: ArrayLike, **more: object) -> NoReturn:
-        """Of an index of given vectors.
+        """Of an index of precomputed vectors.
 
         Raises:
             SpecError: always.
@@ -188,7 +188,7 @@ class Batch:
             return []
         items = draft.cut()
         if not items:
-            raise CorpusError("the document has no text", "leave it out", where=printable(document.id))
+            raise CorpusError("the document has no text", "skip it", where=printable(document.id))
         if had is not None:
             self._writer.delete_document(document.id)
         self.n_changed += had is not None
@@ -246,7 +246,7 @@ class Batch:
             for batch in self._state.embedder.batches([item.text for item in missing.values()], names=names):
                 for row, vector in zip(batch.rows, batch.vectors, strict=True):
                     if not vector.any():
-                        raise CorpusError("the model makes nothing of the text", "leave it out", where=names[row])
+                        raise CorpusError("the model makes nothing of the text", "skip it", where=names[row])
                     vectors[keys[row]] = vector
         rows = [item.row for item in window]
         self._writer.add(rows, np.stack([vectors[row.text_hash] for row in rows]))

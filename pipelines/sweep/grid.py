@@ -1,8 +1,8 @@
 """The rows of a sweep: each width of each series, made into an index of every type, searched and compared.
 
 source, questions and series -> SweepReport. Each row is measured on an index of its own, which is gone when it is done;
-the reference has none. Where there are texts and judged questions in words, BM25 alone and hybrid search at every width
-are measured, too. Where vectors come from is `source`'s, what a width is `series`'.
+the reference has none. Where there are texts and judged text questions, BM25 alone and hybrid search at every width are
+measured, too. Where vectors come from is `source`'s, what a width is `series`'.
 """
 
 from __future__ import annotations

@@ -119,17 +119,17 @@ class SweepReport:
         model: its name; empty for precomputed vectors.
         encoder: how it encodes queries; None: precomputed vectors, and nothing does.
         hidden: width that tau divides.
-        reference: what the rows are compared with, in words.
+        reference: what the rows are compared with, for people.
         reference_dim: its width.
         reference_ndcg: its nDCG@10; None without qrels.
         n_documents: of the source.
         n_chunks: that are searched.
         n_queries: that are asked.
-        queries: where they are from, in words.
+        queries: where they are from, for people.
         threads: of a batch.
         batch: queries in it.
         rows: in the order of the sweep.
-        words: search by words, alone and with the vectors; empty without texts, or without judged questions in words.
+        words: search by words, alone and with the vectors; empty without texts, or without judged text questions.
         notes: what was skipped and why, for people.
     """
 

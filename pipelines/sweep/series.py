@@ -178,13 +178,13 @@ def _check_none(widths: WidthChoice, hidden: int) -> None:
     if narrower:
         raise SpecError(
             f"filter 'none' keeps all {hidden:,} numbers, and has no width of {narrower[0]:,}",
-            "leave `dim` and `tau` out, or take the first numbers: `filter=truncation`",
+            "remove `dim` and `tau`, or take the first numbers: `filter=truncation`",
             where="`filter`",
         )
 
 
 def _series(source: SweepSource, name: str, widths: WidthChoice, fields: Mapping[str, Any], *, named: bool) -> Series:
-    """What is fitted leaves out widths that the sample is too poor for; all of them only where it was not named."""
+    """What is fitted skips widths that the sample is too poor for; all of them only where it was not named."""
     if name == "none":
         return Series(name, (source.hidden,), None, source.is_unit)
     if name == "truncation":

@@ -53,9 +53,9 @@ class Questions:
     Attributes:
         vectors: (q, dim) in the space of the source's.
         judged: for each query the relevance of its documents; None where nothing is known of it.
-        origin: where they are from, in words.
+        origin: where they are from, for people.
         notes: what was skipped.
-        texts: the queries in words; None where they are vectors or chunks.
+        texts: of the queries; None where they are vectors or chunks.
     """
 
     vectors: Floats
@@ -164,7 +164,7 @@ class SweepSource(ABC):
         return np.concatenate(parts)
 
     def ask(self, queries: Path | None, qrels: Path | None) -> Questions:
-        """The queries of a file, those that are judged where there are qrels; without a file, given vectors or
+        """The queries of a file, those that are judged where there are qrels; without a file, precomputed ones or
         some of the rows.
 
         Args:

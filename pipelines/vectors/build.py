@@ -73,7 +73,7 @@ def build_vectors(
     if options.get("model") is None and said:
         raise SpecError(
             f"{said[0]} says how a model encodes questions, and no model is named",
-            f"name with model the one that made the vectors, or leave {said[0]} out",
+            f"name with model the one that made the vectors, or remove {said[0]}",
         )
     asked = build_options(**options)
     return _Build(Path(vectors), Path(index), asked, vector_field, made_by, on_progress).run()

@@ -14,17 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragidx.corpora.errors import RagidxError, SpecError
-from ragidx.indexer.ann.index_types import Effort
-from ragidx.indexer.specs import EncoderSpec
 from ragidx.pipelines.evaluate.significance import difference, interval, ndcg
 from ragidx.pipelines.sweep.measure import exact_search, scores_of, share_found
-from ragidx.pipelines.sweep.report import SweepReport, SweepRow, Times
+from ragidx.pipelines.sweep.report import SweepReport
 from ragidx.pipelines.sweep.series import WidthChoice
 from ragidx.pipelines.sweep.sweep import sweep
 
 from ...measuring import ndcg_at_10
 from ...raising import message_of
-from .conftest import random_rows
+from .conftest import made_report, made_row, random_rows
 
 pytestmark = pytest.mark.usefixtures("briefly")
 
@@ -153,21 +151,11 @@ def _report(rows: list[tuple[int, float]], spread: float = 0.0) -> SweepReport:
     """Rows of (dim, nDCG) by real statistics: forty queries whose values vary alike for all rows."""
     base = 0.5 + 0.1 * np.sin(np.arange(40))
     noise = spread * np.random.default_rng(1).standard_normal(40)
-    times = Times(1.0, 2.0, 3.0, 10)
-    made = [
-        SweepRow(
-            filter="pca", dim=dim, tau=256 / dim, requested="flat", index_type="flat", effort=Effort(),
-            bytes_per_vector=2 * dim, disk_bytes=dim, build_seconds=0.0, recall=1.0, overlap=1.0, single=times,
-            batch=times, queries_per_s=1.0, ndcg=interval(base + moved + noise),
-            against_full=difference(base + moved + noise, base),
-        )
-        for dim, moved in rows
-    ]  # fmt: skip
-    return SweepReport(
-        source="s", model="m", encoder=EncoderSpec(), hidden=256, reference="r", reference_dim=256,
-        reference_ndcg=interval(base), n_documents=1, n_chunks=1, n_queries=40, queries="", threads=1, batch=64,
-        rows=tuple(made),
-    )  # fmt: skip
+    made = []
+    for dim, moved in rows:
+        values = base + moved + noise
+        made.append(made_row(dim, ndcg=interval(values), against_full=difference(values, base)))
+    return made_report(made, base)
 
 
 def test_the_smallest_width_that_surely_loses_little_is_recommended() -> None:

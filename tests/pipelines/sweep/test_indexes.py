@@ -91,7 +91,7 @@ def test_the_filter_none_alone_has_no_narrower_width(given_index: Callable[..., 
             sweep(index, filters=["none"], **widths)  # type: ignore[arg-type]
         assert str(fault.value) == (
             "`filter`: filter 'none' keeps all 16 numbers, and has no width of 4\n"
-            "  hint: leave `dim` and `tau` out, or take the first numbers: `filter=truncation`"
+            "  hint: remove `dim` and `tau`, or take the first numbers: `filter=truncation`"
         )
     assert [row.dim for row in sweep(index, filters=["none"], dims=[16]).rows] == [16]
 

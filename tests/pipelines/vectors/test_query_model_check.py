@@ -179,7 +179,7 @@ def test_texts_are_drawn_by_the_hash_of_the_id_whatever_their_order(folder: Path
         (
             {"model": None},
             "method says how a model encodes questions, and no model is named\n"
-            "  hint: name with model the one that made the vectors, or leave method out",
+            "  hint: name with model the one that made the vectors, or remove method",
         ),
     ],
 )

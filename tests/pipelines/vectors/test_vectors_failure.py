@@ -100,7 +100,7 @@ def test_a_row_that_is_broken_is_no_failure(old: Path) -> None:
 
 ONE = AXES[:1]
 NO_IDS = "neither text nor a whole number"
-MASKED = "are masked: leave these rows out, or fill them"
+MASKED = "are masked: remove these rows, or fill them"
 
 
 @pytest.mark.slow
