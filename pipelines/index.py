@@ -567,7 +567,7 @@ class Index:
 
     @contextlib.contextmanager
     def batch(self, *, timeout: float = 60.0) -> Iterator[Batch | VectorBatch]:
-        """Many changes of documents, or of precomputed vectors, in one commit; none where an exception leaves the block.
+        """Many changes of documents, or of precomputed vectors, in one commit; none if an exception leaves the block.
 
             with index.batch() as batch:
                 batch.add(documents)

@@ -2,8 +2,8 @@
 
     counted tokens -> log p (V,) -> average token (d,) -> Δ (d,) for each group of tokens
 
-Δ_i is the part by which the summed logits of a group change when direction i is removed from the average token; the Δ of
-all directions add up to -1. Directions are numbered from 0 by falling singular value, as the filter counts them.
+Δ_i is the part by which the summed logits of a group change when direction i is removed from the average token; the Δ
+of all directions add up to -1. Directions are numbered from 0 by falling singular value, as the filter counts them.
 Source: the EmbedFilter paper, section 3.2 and figure 2. Only the head and the tokenizer of the model are read.
 """
 
