@@ -217,9 +217,3 @@ def test_the_pictures_on_its_page_are_small(picture: str) -> None:
 )
 def test_options_that_mean_nothing_together_are_refused(run: Run, args: tuple[str, ...], message: str) -> None:
     assert run("lens", *args) == (2, "", USAGE.format(message))
-
-
-@pytest.mark.parametrize("args", [("lens", ""), ("lens", " ", "--index", "ragidx-index")])
-@pytest.mark.usefixtures("mini_index")
-def test_an_empty_text_is_an_error(run: Run, args: tuple[str, ...]) -> None:
-    assert run(*args) == (2, "", "Error: the text is empty\n  hint: write a text\n")

@@ -324,6 +324,7 @@ def test_an_index_that_is_empty_has_nothing_to_delete(given: Path) -> None:
     delete(where="year >= 0")
 
     assert (rows(given), delete(where='doc_id == "d"').n_chunks) == ([], 0)
+    assert ragidx.Index(given).search_vectors(np.eye(6), k=3) == [[]] * 6
     with pytest.raises(QueryError, match="no document or row 'd'"):
         delete(ids=["d"])
 

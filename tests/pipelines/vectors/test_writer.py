@@ -129,17 +129,6 @@ def test_replace_keeps_the_old_state_until_the_commit_and_takes_another_width(tm
     assert Index(tmp_path / "index").searcher.dim == 2
 
 
-def test_an_index_can_become_empty(tmp_path: Path) -> None:
-    with RowWriter(tmp_path / "index", 4) as writer:
-        writer.add_vectors(["a"], AXES[:1])
-        writer.commit()
-    index = Index(tmp_path / "index")
-
-    index.delete(["a"])
-
-    assert (len(index.searcher), index.search_vectors(AXES, k=3)) == (0, [[], [], [], []])
-
-
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
     with RowWriter(tmp_path / "index", 4), pytest.raises(BusyError):
         RowWriter(tmp_path / "index", 4)
