@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragidx.corpora.errors import CorpusError, ModelError, SpecError
 from ragidx.corpora.evalsets import Qrels, load_qrels, load_queries
@@ -32,7 +31,7 @@ from ragidx.retriever.searcher import Searcher
 
 HELD_OUT = 256  # chunks that ask where there are no queries, at most a tenth of all
 
-_BLOCK_ROWS = 16_384
+_BLOCK_BYTES = 32 << 20
 _SEED = 0
 _OPENING = {
     "model",
@@ -87,12 +86,12 @@ class SweepSource(ABC):
     notes: tuple[str, ...] = ()
     given: Floats | None = None
     is_unit = False
-    _kept: NDArray[np.bool_]  # of all rows, those that are searched
+    _searched: Ints  # the numbers of the rows that are
 
     @property
     def n_rows(self) -> int:
         """How many are searched."""
-        return int(np.count_nonzero(self._kept))
+        return len(self._searched)
 
     @property
     def is_raw(self) -> bool:
@@ -129,8 +128,8 @@ class SweepSource(ABC):
         """What a filter is fitted on: embeddings, or token ids."""
 
     @abstractmethod
-    def _all(self) -> Iterator[Floats]:
-        """All rows, in order."""
+    def rows(self, numbers: Ints) -> Floats:
+        """Some of all rows, held out or not: (n, dim), copied."""
 
     @abstractmethod
     def _names(self, column: str) -> list[str]:
@@ -138,11 +137,8 @@ class SweepSource(ABC):
 
     def blocks(self) -> Iterator[Floats]:
         """The rows that are searched, in order."""
-        start = 0
-        for block in self._all():
-            kept = self._kept[start : start + len(block)]
-            yield block if kept.all() else block[kept]
-            start += len(block)
+        step = max(1, _BLOCK_BYTES // (4 * self.dim))
+        return (self.rows(self._searched[start : start + step]) for start in range(0, self.n_rows, step))
 
     @abstractmethod
     def texts(self) -> Iterator[str]:
@@ -151,17 +147,7 @@ class SweepSource(ABC):
     def doc_ids(self) -> list[str]:
         """The document of each row that is searched."""
         names = self._names("doc_id")
-        return [names[row] for row in np.flatnonzero(self._kept).tolist()]
-
-    def rows(self, numbers: Ints) -> Floats:
-        """Some of all rows, held out or not: (n, dim), in the order of the index."""
-        chosen = np.zeros(len(self._kept), np.bool_)
-        chosen[numbers] = True
-        parts, start = [], 0
-        for block in self._all():
-            parts.append(block[chosen[start : start + len(block)]])
-            start += len(block)
-        return np.concatenate(parts)
+        return [names[row] for row in self._searched.tolist()]
 
     def ask(self, queries: Path | None, qrels: Path | None) -> Questions:
         """The queries of a file, those that are judged where there are qrels; without a file, precomputed ones or
@@ -229,9 +215,9 @@ class SweepSource(ABC):
         if self.n_rows < 2:
             raise CorpusError("one chunk alone has nothing to be compared with", "add documents", where=self.name)
         count = max(1, min(HELD_OUT, self.n_rows // 10))
-        drawn = np.array(lowest(_SEED, self._names("chunk_id"), count), np.int64)
+        drawn = np.sort(np.array(lowest(_SEED, self._names("chunk_id"), count), np.int64))
         vectors = self.rows(drawn)
-        self._kept[drawn] = False
+        self._searched = np.setdiff1d(self._searched, drawn)
         chunks = "chunk that was" if count == 1 else "chunks that were"
         return Questions(vectors, None, f"{count:,} {chunks} held out, as there are no queries")
 
@@ -273,7 +259,7 @@ class IndexSource(SweepSource):
         self.dim, self.n_documents = store.manifest.dim, store.manifest.n_documents
         kept = stored_filter(store, self.spec.filter)
         self.hidden = self.dim if kept is None else kept.hidden
-        self._kept = np.ones(len(store.live), np.bool_)
+        self._searched = np.arange(len(store.live))
         self.given = None if query_vectors is None else self._read(Path(query_vectors))
 
     @property
@@ -294,7 +280,7 @@ class IndexSource(SweepSource):
 
     def sample(self, spec: FilterSpec, *, tokens: bool) -> Sample:
         """Of chunks with the lowest lots; of headings in front of a text, the tokens are not counted."""
-        chosen = np.array(lowest(spec.seed, self._names("chunk_id"), spec.sample), np.int64)
+        chosen = np.sort(np.array(lowest(spec.seed, self._names("chunk_id"), spec.sample), np.int64))
         if not tokens:
             return Sample(embeddings=self.rows(chosen))
         texts = self._names("text")
@@ -313,9 +299,9 @@ class IndexSource(SweepSource):
         input_dim = None if precomputed is None else precomputed.input_dim
         return unit_queries(found, self.dim, input_dim, index=self.name, file=path)
 
-    def _all(self) -> Iterator[Floats]:
-        for start in range(0, self._store.live.size, _BLOCK_ROWS):
-            yield self._store.vectors(self._store.live[start : start + _BLOCK_ROWS])
+    def rows(self, numbers: Ints) -> Floats:
+        """As stored."""
+        return self._store.vectors(self._store.live[numbers])
 
     def _names(self, column: str) -> list[str]:
         return [name for _, batch in self._store.batches([column]) for name in batch.column(0).to_pylist()]

@@ -140,12 +140,7 @@ class RowWriter:
     ) -> None:
         """Add rows, or replace those of the same ids: all of them, or none where one is broken.
 
-        Args:
-            ids: n, each once in a call; of two calls the later one wins.
-            vectors: (n, dim) numbers; brought to length 1.
-            texts: n, shown with a hit; None: none.
-            metadata: n, values by name, for conditions; None: none.
-            doc_ids: n; rows of one document share its id. None: each row is a document of its own.
+        The arguments are those of `Index.add_vectors`; of two calls with one id the later one wins.
 
         Raises:
             ValueError: there are not n of everything, or the vectors have another width.
