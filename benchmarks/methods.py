@@ -16,8 +16,10 @@ import json
 from functools import partial
 from pathlib import Path
 
+import ir_measures
 import numpy as np
 from figures import record
+from scipy.stats import spearmanr
 
 import ragidx
 from ragidx.corpora.errors import SpecError
@@ -28,7 +30,6 @@ from ragidx.indexer.filters.filter import make_filter
 from ragidx.indexer.filters.fitting import Sample
 from ragidx.indexer.specs import FILTERS, FilterSpec
 from ragidx.pipelines.demo import sample_corpus
-from ragidx.pipelines.evaluate.measures import measure, spearman
 
 ENCODERS = {
     "preset": {},
@@ -99,7 +100,7 @@ def retrieval(encoder, folder, corpus):
             query: dict(zip(ids[best[row]].tolist(), scores[row, best[row]].tolist(), strict=True))
             for row, query in enumerate(queries)
         }
-        return measure(qrels, run, ["nDCG@10"])["nDCG@10"]
+        return ir_measures.calc_aggregate([ir_measures.nDCG @ 10], qrels, run)[ir_measures.nDCG @ 10]
 
     return quality
 
@@ -136,7 +137,7 @@ def encoded(encoder, texts, cache):
 
 
 def correlation(gold, cosines, spec):
-    return spearman(gold.tolist(), cosines(spec).tolist())
+    return float(spearmanr(gold, cosines(spec)).statistic)
 
 
 def main():

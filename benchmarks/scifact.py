@@ -13,10 +13,11 @@ import tempfile
 import time
 from pathlib import Path
 
+import ir_measures
 from figures import record
+from ir_measures import RR, R, nDCG
 
 from ragidx.corpora.evalsets import load_qrels, load_queries
-from ragidx.pipelines.evaluate.measures import measure
 
 
 def main():
@@ -45,10 +46,10 @@ def main():
         for line in run.read_text().splitlines():
             query_id, _, doc_id, _, score, _ = line.split()
             ranked.setdefault(query_id, {})[doc_id] = float(score)
-        values = measure(qrels, ranked)
+        values = ir_measures.calc_aggregate([nDCG @ 10, RR @ 10, R @ 100], qrels, ranked)
     record(
         f"{arguments.set} quality",
-        {name: round(value, 4) for name, value in values.items()}
+        {str(name): round(value, 4) for name, value in values.items()}
         | {
             "seconds": round(built, 1),
             "documents/s": round(report["n_encoded"] / report["encode_seconds"], 1),

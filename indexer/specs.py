@@ -118,14 +118,14 @@ def written_out(function: F) -> F:
     listed = function.__globals__[str(rest.annotation).removeprefix("Unpack[").removesuffix("]")]
     kinds = {name: kind.__forward_arg__ for name, kind in listed.__annotations__.items()}
     options = [
-        inspect.Parameter(name, rest.KEYWORD_ONLY, default=_UNSAID.get(kind), annotation=kind)
+        inspect.Parameter(name, rest.KEYWORD_ONLY, default=_UNSAID.get(name, _UNSAID.get(kind)), annotation=kind)
         for name, kind in kinds.items()
     ]
     function.__signature__ = own.replace(parameters=[*named, *options])  # type: ignore[attr-defined]
     return function
 
 
-_UNSAID: dict[str, Any] = {"bool": False, "str": "auto", "Sequence[str]": ()}
+_UNSAID: dict[str, Any] = {"bool": False, "fold": True, "int": 0, "str": "auto", "Sequence[str]": ()}
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ Every member calls the room that does the work; nothing is computed here. An `In
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock, get_ident
@@ -20,7 +22,7 @@ import numpy as np
 
 from ragidx.indexer.specs import EncoderOptions, RunOptions, written_out
 from ragidx.retriever.models import ModelPlace
-from ragidx.retriever.options import Rerank
+from ragidx.retriever.options import RankKeywords, SearchKeywords, VectorKeywords
 from ragidx.retriever.searcher import Searcher
 
 if TYPE_CHECKING:
@@ -74,12 +76,8 @@ class BuildKeywords(CreateKeywords, ReadKeywords, total=False):
     language: bool | None  # name the language of each document in its metadata
     reread: bool  # open every file again
     restore: bool  # take in again what was deleted by hand
-    allow_removal: bool  # go on also if most of the index is gone from the corpus or the file
+    allow_removal: bool  # continue also if most of the index is gone from the corpus or the file
     rebuild: bool  # replace the index, whatever it was made with
-
-
-Mode = Literal["dense", "lexical", "hybrid"]
-Fused = Literal["z", "rrf"]
 
 
 class Index:
@@ -134,19 +132,12 @@ class Index:
         state = "closed" if self._open is None else f"generation {self.generation}, {self.info().n_chunks:,} chunks"
         return f"<ragidx.Index {str(self._path)!r}: {state}>"
 
-    def __getstate__(self) -> tuple[Path, ModelPlace]:
-        """Its place: where it is unpickled, it opens the newest state."""
-        return self._path.absolute(), self._place
-
-    def __setstate__(self, state: tuple[Path, ModelPlace]) -> None:
-        self.report = None
-        self._path, self._place = state
-        self._changing = Lock()
-        self._in_batch = set[int]()
-        self._open = Searcher.open(self._path, self._place)
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Where it is unpickled, it opens the newest state of the same folder."""
+        return functools.partial(type(self), **dataclasses.asdict(self._place)), (self._path.absolute(),)
 
     def close(self) -> None:
-        """Let go of the files and of the model, which is freed when no other index uses it."""
+        """Release the files and the model, which is freed when no other index uses it."""
         self._open = None
 
     def refresh(self) -> bool:
@@ -207,6 +198,7 @@ class Index:
 
     # -- questions ------------------------------------------------------------------------------------------------
 
+    @written_out
     def search(
         self,
         query: str | None = None,
@@ -215,18 +207,7 @@ class Index:
         vector: ArrayLike | None = None,
         where: str | None = None,
         instruction: str | None = None,
-        mode: Mode | None = None,
-        weight: float | None = None,
-        fusion: Fused | None = None,
-        dim: int | None = None,
-        rerank_dim: int | None = None,
-        min_score: float | None = None,
-        min_z: float | None = None,
-        per_document: int | None = None,
-        fold: bool = True,
-        mmr: float | None = None,
-        context: int = 0,
-        rerank: Rerank | None = None,
+        **options: Unpack[SearchKeywords],
     ) -> list[Hit]:
         """The k best chunks for a question, best first; fewer only if the index, or the options, leave no more.
 
@@ -241,8 +222,8 @@ class Index:
             fusion: of the two scores in hybrid search: z (z-scores) or rrf (places); None: z.
             dim: compare only the first numbers of the vectors.
             rerank_dim: compare the best again, by so many numbers.
-            min_score: leave out chunks with a smaller cosine.
-            min_z: leave out chunks with a smaller score of hybrid search.
+            min_score: skip chunks with a smaller cosine.
+            min_z: skip chunks with a smaller score of hybrid search.
             per_document: hits of one document, at most.
             fold: show equal and nearly equal passages once.
             mmr: maximal marginal relevance: 1 is by score alone, 0 by unlikeness to the hits before.
@@ -253,15 +234,15 @@ class Index:
             QueryError: the question is empty, an option is out of range, or the condition is wrong.
             ModelError: the index's model is not here, or is another.
         """
-        options = _given(locals(), ("query", "vector"))
         if vector is not None:
             if query is not None or instruction is not None:
                 raise TypeError("give a question or a vector, not both")
-            return self._state.search(vectors=np.asarray(vector)[None], **options)[0]
+            return self._state.search(vectors=np.asarray(vector)[None], k=k, where=where, **options)[0]
         if query is None:
             raise TypeError("give a question, or a vector")
-        return self._state.search([query], **options)[0]
+        return self._state.search([query], k=k, where=where, instruction=instruction, **options)[0]
 
+    @written_out
     def search_batch(
         self,
         queries: Sequence[str],
@@ -269,39 +250,24 @@ class Index:
         *,
         where: str | None = None,
         instruction: str | None = None,
-        mode: Mode | None = None,
-        weight: float | None = None,
-        fusion: Fused | None = None,
-        dim: int | None = None,
-        rerank_dim: int | None = None,
-        min_score: float | None = None,
-        min_z: float | None = None,
-        per_document: int | None = None,
-        fold: bool = True,
-        mmr: float | None = None,
-        context: int = 0,
-        rerank: Rerank | None = None,
+        **options: Unpack[SearchKeywords],
     ) -> list[list[Hit]]:
         """As `search`, for many questions at once: they are encoded and searched in batches."""
-        return self._state.search(**_given(locals()))
+        return self._state.search(queries, k=k, where=where, instruction=instruction, **options)
 
+    @written_out
     def search_vectors(
         self,
         vectors: ArrayLike,
         k: int = 10,
         *,
         where: str | None = None,
-        dim: int | None = None,
-        rerank_dim: int | None = None,
-        min_score: float | None = None,
-        per_document: int | None = None,
-        fold: bool = True,
-        mmr: float | None = None,
-        context: int = 0,
+        **options: Unpack[VectorKeywords],
     ) -> list[list[Hit]]:
         """As `search`, for vectors (q, dim), which are brought to unit length. A vector has no words."""
-        return self._state.search(**_given(locals()))
+        return self._state.search(vectors=vectors, k=k, where=where, **options)
 
+    @written_out
     def rank_documents(
         self,
         queries: Sequence[str] | None = None,
@@ -310,17 +276,12 @@ class Index:
         vectors: ArrayLike | None = None,
         where: str | None = None,
         instruction: str | None = None,
-        mode: Mode | None = None,
-        weight: float | None = None,
-        fusion: Fused | None = None,
-        dim: int | None = None,
-        rerank_dim: int | None = None,
-        min_score: float | None = None,
-        min_z: float | None = None,
-        rerank: Rerank | None = None,
+        **options: Unpack[RankKeywords],
     ) -> list[list[tuple[str, float]]]:
         """The k best documents for each question, or vector, as (document id, score): its best chunk counts."""
-        return self._state.rank_documents(**_given(locals()))
+        return self._state.rank_documents(
+            queries, k=k, vectors=vectors, where=where, instruction=instruction, **options
+        )
 
     # -- what it holds --------------------------------------------------------------------------------------------
 
@@ -465,12 +426,12 @@ class Index:
         dry_run: bool = False,
         timeout: float = 60.0,
     ) -> DeleteReport:
-        """Delete documents by id or by a condition, in one commit; later builds leave out what was of a folder.
+        """Delete documents by id or by a condition, in one commit; later builds skip what was of a folder.
 
         Args:
             ids: of documents; of precomputed vectors, also of rows.
             where: a condition as in a search. With ids, only what is theirs and fulfils it.
-            missing: whether an id that the index does not have is an error or left out.
+            missing: whether an id that the index does not have is an error or skipped.
             dry_run: say what would be deleted, and change nothing.
             timeout: seconds to wait for another writer.
 
@@ -586,7 +547,7 @@ class Index:
         doc_ids: Iterable[str | int] | None = None,
         timeout: float = 60.0,
     ) -> None:
-        """Add rows of an index of given vectors, or replace those of the same ids, in one commit.
+        """Add rows of an index of precomputed vectors, or replace those of the same ids, in one commit.
 
         Args:
             ids: n, each once.
@@ -606,7 +567,7 @@ class Index:
 
     @contextlib.contextmanager
     def batch(self, *, timeout: float = 60.0) -> Iterator[Batch | VectorBatch]:
-        """Many changes of documents, or of given vectors, in one commit; none where an exception leaves the block.
+        """Many changes of documents, or of precomputed vectors, in one commit; none if an exception leaves the block.
 
             with index.batch() as batch:
                 batch.add(documents)
@@ -717,12 +678,6 @@ def _built(
         raise TypeError("give sources or vectors, not both")
     own: Any = {"vector_field": vector_field, "made_by": made_by, "on_progress": on_progress}
     return build_vectors(vectors, index, **own, **options)
-
-
-def _given(values: Mapping[str, Any], own: Sequence[str] = ()) -> Any:
-    """The arguments of a member that say something, without its own."""
-    said = {name: value for name, value in values.items() if value is not None or name == "k"}
-    return {name: value for name, value in said.items() if name not in ("self", *own)}
 
 
 def _silent(stage: str, rows: int, done: int) -> None:

@@ -7,7 +7,7 @@ before anything is encoded for it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 import numpy as np
 
@@ -22,6 +22,41 @@ MODES = (DENSE, LEXICAL, HYBRID)
 Z, RRF = "z", "rrf"
 FUSIONS = (Z, RRF)
 WEIGHT = 0.5
+
+
+class WidthKeywords(TypedDict, total=False):
+    """How vectors are compared, by name; None: the default."""
+
+    dim: int | None  # compare the first numbers of the vectors only
+    rerank_dim: int | None  # compare the best again, by so many numbers
+    min_score: float | None  # leave out chunks with a smaller cosine
+
+
+class RankKeywords(WidthKeywords, total=False):
+    """How chunks are ranked for a question, by name: the options of a search for documents."""
+
+    mode: Literal["dense", "lexical", "hybrid"] | None
+    weight: float | None  # of the cosine in hybrid search, 0 to 1
+    fusion: Literal["z", "rrf"] | None
+    min_z: float | None  # leave out chunks with a smaller sum of z-scores
+    rerank: Rerank | None  # a model that reads the question with the best passages
+
+
+class ShapeKeywords(TypedDict, total=False):
+    """What becomes of the ranked chunks, by name."""
+
+    per_document: int | None  # hits of one document, at most
+    fold: bool  # equal and nearly equal passages become one hit
+    mmr: float | None  # how much the score counts against likeness to hits before, 0 to 1
+    context: int  # chunks of the document on each side
+
+
+class VectorKeywords(WidthKeywords, ShapeKeywords, total=False):
+    """The options of a search by vectors, by name, without the condition."""
+
+
+class SearchKeywords(RankKeywords, ShapeKeywords, total=False):
+    """The options of a search in words, by name, without the condition."""
 
 
 @dataclass(frozen=True, slots=True)

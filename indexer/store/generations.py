@@ -60,7 +60,8 @@ def committed(folder: Path) -> Manifest:
         return read_manifest(folder)
     except FileNotFoundError as fault:
         if not folder.exists():
-            message, hint = "there is no such folder", "build the index first, or name another folder with `index`"
+            message = "there is no such folder"
+            hint = "build or create the index first, or name another folder with `index`"
         elif (folder / LOCK).exists():
             message, hint = (
                 "the index is not built yet: nothing was committed",

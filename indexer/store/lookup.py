@@ -1,9 +1,8 @@
-"""Lookup in an index: rows by document, rows by chunk id, vectors by the hash of their text.
+"""Lookup in an index: rows by document, vectors by the hash of their text.
 
 Ids and texts are found by digest, so memory does not depend on their lengths: 90 bytes a run of adjacent rows
-(`Documents`), some 70 bytes a row (`KnownRows`), 44 bytes a row (`CommittedVectors`). The larger part of these is kept
-with an open segment, for the next change. Documents and chunk ids are those of live rows; vectors are those of dead
-rows too.
+(`Documents`), 44 bytes a row (`CommittedVectors`). The larger part of these is kept with an open segment, for the next
+change. Documents are those of live rows; vectors are those of dead rows too.
 """
 
 from __future__ import annotations
@@ -248,73 +247,6 @@ class CommittedVectors:
         for hashes, numbers in dead_rows:
             table.extend(hashes, numbers, ordered=True)
         return table
-
-
-class KnownRows:
-    """All live rows, by their unique chunk id.
-
-    Args:
-        store: the committed state; None: there is none, or it will be replaced.
-    """
-
-    def __init__(self, store: Store | None = None) -> None:
-        total = 0 if store is None else store.n_rows
-        self._hashes: Digests = np.zeros(total, _DIGEST)
-        self._documents = np.zeros(total, np.uint64)
-        self._alive, self._kept = np.zeros(total, np.bool_), np.zeros(total, np.bool_)
-        self._table = DigestTable()
-        if store is not None and len(store.live):
-            self._alive[store.live] = True
-            self._table.extend(np.concatenate(list(self._load(store))), store.live)
-
-    def find(self, keys: Sequence[bytes]) -> Ints:
-        """The row of each chunk id, by its digest; -1 where none is alive."""
-        numbers = self._table.first(keys)
-        if len(self._alive):
-            numbers[(numbers >= 0) & ~self._alive[numbers]] = -1
-        return numbers
-
-    def hold(self, numbers: Ints, hashes: Digests) -> Bools:
-        """Whether the rows hold what these hashes say; False for -1."""
-        same = np.zeros(len(numbers), np.bool_)
-        there = numbers >= 0
-        same[there] = self._hashes[numbers[there]] == hashes[there]
-        return same
-
-    def keep(self, numbers: Ints) -> None:
-        """Mark rows, so that they are not among `others`."""
-        self._kept[numbers] = True
-
-    def others(self) -> Ints:
-        """The rows that are alive and were not kept."""
-        return np.flatnonzero(self._alive & ~self._kept)
-
-    def drop(self, numbers: Ints) -> None:
-        """Forget rows."""
-        self._alive[numbers] = False
-
-    def documents(self) -> NDArray[np.uint64]:
-        """The document of each row that is alive, as `document_numbers` has it."""
-        return self._documents[self._alive]
-
-    def _load(self, store: Store) -> Iterator[Digests]:
-        """Read what is known of the rows; the digests of their ids, in the order of the index."""
-        for rows, batch in store.batches(["chunk_id", "doc_id", "doc_hash"]):
-            ids, documents, hashes = batch.columns
-            keys = as_digests([digest(name) for name in ids.to_pylist()])
-            own = keys if ids.equals(documents) else as_digests([digest(name) for name in documents.to_pylist()])
-            self._documents[rows] = document_numbers(own)
-            self._hashes[rows] = numbers_of(hashes, _DIGEST)
-            yield keys
-
-
-def document_numbers(keys: Digests) -> NDArray[np.uint64]:
-    """The first 8 bytes of digests as numbers, to count different ones: two of a million share one in 3 of 10**8 runs.
-
-    >>> document_numbers(as_digests([b"a" * 16, b"a" * 16, b"b" * 16])).tolist()[0] == 0x6161616161616161
-    True
-    """
-    return np.frombuffer(keys.tobytes(), "<u8").reshape(len(keys), 2)[:, 0].astype(np.uint64)
 
 
 def document_rows(store: Store, names: Sequence[str]) -> dict[str, tuple[Ints, int]]:

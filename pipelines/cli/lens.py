@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +28,10 @@ from ragidx.pipelines.ingest.report import Skips
 
 if TYPE_CHECKING:
     from ragidx.indexer.models.locate import ModelFiles
-    from ragidx.pipelines.lens.lens import SpectrumReport
+    from ragidx.pipelines.lens.spectrum import SpectrumReport
 
 _FORMATS = ("svg", "png", "json")
+_ELSEWHERE = "choose another file with --out"
 
 # Options that decide a vector; `--instruction` has another meaning here than in a build.
 _ENCODER = set(ENCODER_OPTIONS) - {"instruction"}
@@ -118,8 +118,8 @@ def _show_text(text: str, as_json: bool, options: dict[str, Any]) -> None:
     seen = lens_text(text, encoder, wanted, instruction=options["instruction"], k=options["k"])
     if as_json:
         console.print_json(seen.to_json())
-        return
-    lens_tables.print_text(seen)
+    else:
+        lens_tables.print_text(seen)
 
 
 def _show_hit(query: str, index: Path, as_json: bool, options: dict[str, Any]) -> None:
@@ -144,12 +144,12 @@ def _show_hit(query: str, index: Path, as_json: bool, options: dict[str, Any]) -
     )
     if as_json:
         console.print_json(seen.to_json())
-        return
-    lens_tables.print_hit(seen)
+    else:
+        lens_tables.print_hit(seen)
 
 
 def _show_spectrum(text: str | None, index: Path | None, as_json: bool, options: dict[str, Any]) -> None:
-    from ragidx.pipelines.lens.lens import spectrum
+    from ragidx.pipelines.lens.spectrum import spectrum
 
     if text is not None:
         raise click.UsageError("--spectrum reads no TEXT: remove it")
@@ -203,10 +203,10 @@ def _filter_spec(files: ModelFiles, spec: EncoderSpec, options: dict[str, Any]) 
 def _check_out(out: Path | None) -> None:
     """Refuse, before anything is counted, a file that cannot be written or has an unknown ending."""
     from ragidx.corpora.errors import RagidxError, SpecError
+    from ragidx.pipelines.results import check_folder
 
     if out is None:
         return
-    elsewhere = "choose another file with --out"
     if out.suffix[1:].lower() not in _FORMATS:
         raise SpecError(
             f"'{out.name}' has no known ending",
@@ -214,16 +214,10 @@ def _check_out(out: Path | None) -> None:
             where="--out",
         )
     if not out.parent.is_dir():
-        raise RagidxError("there is no such folder", f"create it, or {elsewhere}", where=str(out.parent))
+        raise RagidxError("there is no such folder", f"create it, or {_ELSEWHERE}", where=str(out.parent))
     if out.is_dir():
-        raise RagidxError("a folder has this name", elsewhere, where=str(out))
-    try:
-        with tempfile.TemporaryFile(dir=out.parent):  # permission bits are not enough: root, /proc
-            pass
-    except OSError as fault:
-        raise RagidxError(
-            f"the folder cannot be written to: {fault.strerror}", elsewhere, where=str(out.parent)
-        ) from fault
+        raise RagidxError("a folder has this name", _ELSEWHERE, where=str(out))
+    check_folder(out.parent, _ELSEWHERE)
     if out.suffix.lower() != ".json":
         from ragidx.pipelines.pictures import check_plot
 
@@ -231,15 +225,11 @@ def _check_out(out: Path | None) -> None:
 
 
 def _write(report: SpectrumReport, out: Path) -> None:
-    from ragidx.corpora.errors import RagidxError
-    from ragidx.indexer.atomic import write_file
     from ragidx.pipelines.lens.plot import draw
+    from ragidx.pipelines.results import write_result
 
     if out.suffix.lower() == ".json":
         data = json.dumps(report.to_json(), indent=2).encode("ascii") + b"\n"
     else:
         data = draw(report, out.suffix[1:].lower())
-    try:
-        write_file(out, data)
-    except RagidxError as fault:  # its hint is about an index
-        raise RagidxError(fault.message, "choose another file with --out", where=str(out)) from fault
+    write_result(out, data, _ELSEWHERE)

@@ -13,7 +13,8 @@ from ragidx.pipelines.cli import console, describe
 from ragidx.pipelines.cli.passages import nearest
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.lens.lens import HitLens, Lens, SpectrumReport, TextLens
+    from ragidx.pipelines.lens.lens import HitLens, Lens, TextLens
+    from ragidx.pipelines.lens.spectrum import SpectrumReport
 
 _FITS = 0.3  # correlation with log p below which a note warns that the average token does not follow frequency
 _STRONGEST = 4  # directions named for each group

@@ -7,8 +7,7 @@ import dataclasses
 import json
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -144,31 +143,21 @@ def command(source: str, as_json: bool, out: Path | None, **options: Any) -> Non
         console.note(f"Written to {out}: {', '.join(written)}")
 
 
-class _Lines:
-    """Progress on stderr: the encoding as in a build, then which stage of how many."""
+class _Lines(contextlib.ExitStack):
+    """Progress on stderr: the encoding as in a build, then which stage of how many. Closing it takes the line away."""
 
     def __init__(self, *, as_json: bool) -> None:
+        super().__init__()
         self._as_json = as_json
         self._told = time.perf_counter()
-        self._line: ProgressLine | None = None
-        self._shown = False
-        self._open = contextlib.ExitStack()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._open.close()
-        self._clear()
+        self._bar: ProgressLine | None = None
 
     def build(self, progress: Progress) -> None:
         """A corpus is being encoded."""
-        if self._line is None:
-            self._clear()
-            self._line = self._open.enter_context(ProgressLine(as_json=self._as_json))
-        self._line.callback(progress)
+        if self._bar is None:
+            self.close()
+            self._bar = self.enter_context(ProgressLine(as_json=self._as_json))
+        self._bar.callback(progress)
 
     def stage(self, stage: Stage) -> None:
         """A stage begins."""
@@ -176,23 +165,13 @@ class _Lines:
         if self._as_json:
             click.echo(json.dumps({"stage": dataclasses.asdict(stage)}), err=True)
             return
+        self.close()
+        self._bar = None
         total = f" of {stage.total}" if stage.total else ""
         text = f"stage {stage.number}{total}: {stage.name}"
-        if self._line is not None:
-            self._open.close()
-            self._line = None
-        if console.is_terminal():
-            self._show(text)
+        if console.is_terminal():  # no animation: a drawing thread would take time from what is timed
+            click.echo(f"\r{console.printable(text)}", nl=False, err=True)
+            self.callback(click.echo, "\r\x1b[2K", nl=False, err=True)
         elif time.perf_counter() - self._told >= console.PLAIN_EVERY_S:
             self._told = time.perf_counter()
             click.echo(text, err=True)
-
-    def _show(self, text: str) -> None:
-        """Overwrite the last line. No animation: a drawing thread would take time from what is timed."""
-        click.echo(f"\r\x1b[2K{console.printable(text)}", nl=False, err=True)
-        self._shown = True
-
-    def _clear(self) -> None:
-        if self._shown:
-            click.echo("\r\x1b[2K", nl=False, err=True)
-            self._shown = False

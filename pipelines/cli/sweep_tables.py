@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -14,10 +13,7 @@ from ragidx.pipelines.cli.help import as_options
 
 if TYPE_CHECKING:
     from ragidx.pipelines.evaluate.significance import Interval, MeanDifference
-    from ragidx.pipelines.sweep.report import SweepReport, SweepRow
-
-_TEXT = 2  # columns of text, aligned left, as the verdict is; numbers are aligned right
-_VERDICT = 11
+    from ragidx.pipelines.sweep.report import SweepReport
 
 
 def print_report(report: SweepReport) -> None:
@@ -36,10 +32,7 @@ def print_report(report: SweepReport) -> None:
         ]
     )
     click.echo()
-    head, *lines = _table(r)
-    click.echo(click.style(head, bold=True))
-    for line in lines:
-        click.echo(line)
+    console.print_table(*_table(r))
     click.echo()
     room = min(console.width(sys.stdout), 120)
     for line in _explained(r):
@@ -62,42 +55,26 @@ def _model(report: SweepReport) -> str:
     return f"{report.model}: {describe.encoder(spec)}"
 
 
-def _table(report: SweepReport) -> list[str]:
-    """The head and the rows, numbers under each other; columns without values are dropped."""
-    judged = report.reference_ndcg is not None
+def _table(report: SweepReport) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of the widths; without qrels without quality."""
     head = ["filter", "index", "dim", "bytes", "disk", "made", "ms", "q/s", "recall", "overlap"]
-    cells = [head + ["nDCG@10", " vs full"] * judged]
-    cells += [[*_row(row), *(_quality(row) if judged else ())] for row in report.rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return ["  ".join(_aligned(row, widths)).rstrip() for row in cells]
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
-    for number, (cell, size) in enumerate(zip(row, widths, strict=True)):
-        is_text = number < _TEXT or number == _VERDICT
-        yield cell.ljust(size) if is_text else cell.rjust(size)
-
-
-def _row(row: SweepRow) -> list[str]:
-    return [
-        row.filter,
-        row.index_type,
-        f"{row.dim:,}",
-        f"{row.bytes_per_vector:,}",
-        console.n_bytes(row.disk_bytes),
-        f"{row.build_seconds:.2f} s",
-        f"{row.single.p50_ms:.2f}",
-        f"{row.queries_per_s:,.0f}",
-        f"{row.recall:.3f}",
-        f"{row.overlap:.3f}",
+    rows = [
+        [
+            row.filter,
+            row.index_type,
+            f"{row.dim:,}",
+            f"{row.bytes_per_vector:,}",
+            console.n_bytes(row.disk_bytes),
+            f"{row.build_seconds:.2f} s",
+            f"{row.single.p50_ms:.2f}",
+            f"{row.queries_per_s:,.0f}",
+            f"{row.recall:.3f}",
+            f"{row.overlap:.3f}",
+            *([] if row.ndcg is None else [_interval(row.ndcg), _moved(row.against_full)]),
+        ]
+        for row in report.rows
     ]
-
-
-def _quality(row: SweepRow) -> list[str]:
-    assert row.ndcg is not None
-    assert row.against is not None
-    moved = f"{row.against.mean:+.3f}"
-    return [_interval(row.ndcg), f" {moved}  {row.against.verdict}" if row.against.is_real else f"({moved})"]
+    return head + ["nDCG@10", "vs full"] * (report.reference_ndcg is not None), rows
 
 
 def _words(report: SweepReport) -> tuple[list[str], list[list[str]]]:
@@ -122,7 +99,7 @@ def _words(report: SweepReport) -> tuple[list[str], list[list[str]]]:
 def _moved(apart: MeanDifference | None) -> str:
     if apart is None:
         return ""
-    return f"{apart.mean:+.3f}  {apart.verdict}" if apart.is_real else f"({apart.mean:+.3f})"
+    return f"{apart.mean:+.3f} {apart.verdict}" if apart.is_real else f"({apart.mean:+.3f})"
 
 
 _WORDS_EXPLAINED = (

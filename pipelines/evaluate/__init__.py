@@ -1,1 +1,1 @@
-"""Measures of a run, and which difference between two runs is real."""
+"""How good rankings are, and which difference between two of them is real."""

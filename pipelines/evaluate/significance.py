@@ -42,24 +42,19 @@ class MeanDifference:
         low: of the interval.
         high: of the interval.
         p: how often chance alone, which of the two systems a query's value came from, does as much.
+        verdict: `better`, `worse`, or `not real` where chance explains it.
     """
 
     mean: float
     low: float
     high: float
     p: float
+    verdict: str
 
     @property
     def is_real(self) -> bool:
         """Whether chance is a poor explanation."""
         return self.p < LEVEL
-
-    @property
-    def verdict(self) -> str:
-        """`better`, `worse`, or `not real`."""
-        if not self.is_real:
-            return "not real"
-        return "better" if self.mean > 0 else "worse"
 
 
 def ndcg(ranking: Sequence[str], judged: Mapping[str, int]) -> float:
@@ -86,8 +81,9 @@ def difference(values: Doubles, reference: Doubles) -> MeanDifference:
     """How far the mean of `values` (q,) is above that of `reference` (q,), query by query."""
     apart = values - reference
     low, high = np.percentile(_resampled(apart), (2.5, 97.5))
-    mean = float(apart.mean())
-    return MeanDifference(mean, float(low), float(high), _chance(apart))
+    mean, p = float(apart.mean()), _chance(apart)
+    verdict = "not real" if p >= LEVEL else "better" if mean > 0 else "worse"
+    return MeanDifference(mean, float(low), float(high), p, verdict)
 
 
 def _resampled(values: Doubles) -> Doubles:

@@ -145,11 +145,11 @@ def check_workers(asked: object) -> int | None:
 
 def index_options(
     own: IndexOptions,
-    index_type: str | None,
-    target_recall: float | None,
-    max_memory: int | str | None,
     dim: int | None,
     *,
+    index_type: str | None = None,
+    target_recall: float | None = None,
+    max_memory: int | str | None = None,
     stemmer: str | None = None,
     lexical: bool | None = None,
 ) -> IndexOptions:

@@ -28,7 +28,7 @@ from ragidx.indexer.prompts.templates import load_template
 from ragidx.indexer.specs import FILTERS, EncoderOptions, EncoderSpec, IndexSpec, RunOptions
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.ingest.options import BuildOptions, index_options
+from ragidx.pipelines.ingest.options import INDEX_OPTIONS, BuildOptions, index_options
 from ragidx.pipelines.ingest.removal import DELETED_FILE
 from ragidx.retriever.models import FILTER_FILE, kept_endpoint, stored_filter
 
@@ -148,9 +148,8 @@ class Resolved:
             own, dim = self.stored.manifest.index, self.stored.manifest.dim
         elif self.spec.index_type not in INDEX_TYPES:  # the width of a model may be known to its network alone
             dim = self.spec.filter.width(self.hidden)
-        return index_options(
-            own, self.spec.index_type, o.target_recall, o.max_memory, dim, stemmer=o.stemmer, lexical=o.lexical
-        )
+        asked = {name: getattr(o, name) for name in INDEX_OPTIONS}
+        return index_options(own, dim, **asked | {"index_type": self.spec.index_type})
 
     def blobs(self) -> dict[str, bytes]:
         """Files that the index keeps beside its vectors; without those that were deleted, where they are restored."""

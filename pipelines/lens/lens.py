@@ -25,15 +25,12 @@ from ragidx.indexer.encoders.methods import ENDPOINT, default_filter
 from ragidx.indexer.filters.filter import Filter, make_filter
 from ragidx.indexer.filters.logits import head_rows, token_coordinates
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
-from ragidx.pipelines.lens.spectrum import SpectrumReport, spectrum
 from ragidx.pipelines.lens.vocabulary import TokenLogit, Vocabulary
 from ragidx.retriever.hit import Hit
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Encoder
     from ragidx.retriever.searcher import Searcher
-
-__all__ = ["HitLens", "Lens", "SharedToken", "SpectrumReport", "TextLens", "lens_hit", "lens_text", "spectrum"]
 
 _UNLIMITED = 1 << 30
 _TOLERANCE = 1e-3  # of the inner products of a filter's columns, which are float32
@@ -84,7 +81,7 @@ class SharedToken:
     """A token that query and hit both write, after the filter.
 
     Attributes:
-        share: the part of the score that it stands for; those of the whole vocabulary add up to the score.
+        share: its part of the score; those of the whole vocabulary add up to the score.
         query, hit: its logits.
     """
 
@@ -118,16 +115,8 @@ class HitLens:
 
     def to_json(self) -> dict[str, Any]:
         """All fields; the hit as `ragidx query` has it."""
-        names = [field.name for field in dataclasses.fields(self) if field.name != "hit"]
-        data: dict[str, Any] = {name: getattr(self, name) for name in names}
-        lenses = {name: dataclasses.asdict(data[name]) for name in ("query", "written")}
         specs = {"encoder": str(self.encoder), "filter": str(self.filter)}
-        return (
-            data
-            | specs
-            | lenses
-            | {"hit": self.hit.to_json(), "shared": [dataclasses.asdict(each) for each in self.shared]}
-        )
+        return dataclasses.asdict(self) | specs | {"hit": self.hit.to_json()}
 
 
 def lens_text(

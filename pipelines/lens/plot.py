@@ -132,7 +132,7 @@ def _legend(report: SpectrumReport) -> list[Artist]:
 
 
 def _shade(axes: Axes, report: SpectrumReport) -> None:
-    """Grey over the directions that the filter leaves out."""
+    """Grey over the directions that the filter drops."""
     if report.kept is None:
         return
     gone = np.setdiff1d(np.arange(report.values.size), np.array(report.kept))

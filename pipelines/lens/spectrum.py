@@ -2,8 +2,8 @@
 
     counted tokens -> log p (V,) -> average token (d,) -> Δ (d,) for each group of tokens
 
-Δ_i is the part by which the summed logits of a group change when direction i is left out of the average token; the Δ of
-all directions add up to -1. Directions are numbered from 0 by falling singular value, as the filter counts them.
+Δ_i is the part by which the summed logits of a group change when direction i is removed from the average token; the Δ
+of all directions add up to -1. Directions are numbered from 0 by falling singular value, as the filter counts them.
 Source: the EmbedFilter paper, section 3.2 and figure 2. Only the head and the tokenizer of the model are read.
 """
 
@@ -58,9 +58,9 @@ class TokenGroup:
         name: frequent, rare or random.
         ids, tokens: which they are.
         log_p: the mean logarithm of their frequency in the corpus, less the mean of all tokens if `centred`.
-        logit: their mean logit, read from the average token; it stands for `log_p`, as well as the head allows.
+        logit: their mean logit, read from the average token; it is `log_p`, as well as the head can write it.
         delta: (d,).
-        parts: the shares of the edges, the middle, and what the filter leaves out.
+        parts: the shares of the edges, the middle, and what the filter drops.
     """
 
     name: str
@@ -210,7 +210,7 @@ def spectrum(
 
 
 def parts_of(changes: Doubles, kept: tuple[int, ...] | None) -> tuple[SpectrumPart, ...]:
-    """The shares of Σ|Δ| (d,) at both edges, in the middle half, and in what a filter leaves out.
+    """The shares of Σ|Δ| (d,) at both edges, in the middle half, and in what a filter drops.
 
     >>> [(p.name, p.n_directions, p.share) for p in parts_of(np.array([-0.5, 0.25, -0.25, 0.0]), (1, 2))][-3:]
     [('last 5 %', 1, 0.0), ('last 1 %', 1, 0.0), ('dropped by the filter', 2, 0.5)]

@@ -32,7 +32,7 @@ def create(path: Path, dim: int | None, options: Mapping[str, Any], *, exist_ok:
         for name in options:
             if name not in INDEX_OPTIONS:
                 raise SpecError(
-                    f"dim={dim} makes an index for given vectors, and {name} is about encoding",
+                    f"dim={dim} makes an index for precomputed vectors, and {name} is about encoding",
                     f"remove `{name}`; the dimensions of encoded texts are `filter=ragidx.FilterSpec(dim={dim})`",
                     where="`dim`",
                 )

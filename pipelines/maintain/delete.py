@@ -1,22 +1,20 @@
 """Deleting from an index, by id or by a condition on metadata, in one commit.
 
-ids and a condition -> for each segment the rows to delete -> dead rows. No file is rewritten; readers that are open
-keep what they see. The corpus is not touched, and builds leave out what was deleted until `restore` is given.
+ids and a condition -> the rows to delete -> dead rows. No file is rewritten; readers that are open keep what they see.
+The corpus is not touched, and builds skip what was deleted until one with `restore`.
 
 What is deleted depends on what the index was built from. Documents of a corpus go whole: their metadata are one, and a
 build that finds a document in the index takes it to be whole there, so that a part would never come back. Rows of
-precomputed vectors have metadata and ids of their own, and go one by one; new rows of the same document are not kept
-out.
+precomputed vectors have metadata and ids of their own, and go one by one; new rows of the same document are taken.
 """
 
 from __future__ import annotations
 
 import bisect
-import contextlib
 import dataclasses
 import difflib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -26,9 +24,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import BusyError, QueryError, lone_surrogate, printable
+from ragidx.corpora.errors import QueryError, SpecError, lone_surrogate, printable
 from ragidx.indexer.arrays import numbers_of
 from ragidx.indexer.specs import holds_precomputed
+from ragidx.indexer.store.generations import committed
 from ragidx.indexer.store.lookup import document_rows
 from ragidx.indexer.store.rows import COLUMNS
 from ragidx.indexer.store.source_list import PROGRAM, SOURCES, sources_of
@@ -58,8 +57,8 @@ class DeleteReport:
         generation: of the committed state.
         committed: whether this made it.
         n_documents_left, n_chunks_left: what the index holds now.
-        every: the ids of all documents that went, or of all rows of precomputed vectors; builds leave them out. Not in
-            the JSON.
+        every: the ids of all documents that went, or of all rows of precomputed vectors; builds skip them. Not in the
+            JSON.
     """
 
     n_documents: int
@@ -95,7 +94,7 @@ def delete(
         ids: ids of documents; of precomputed vectors, also of rows. One that is both is the document's.
         where: a condition as in a query. Of precomputed vectors just the rows that fulfil it go; a document of a corpus
             goes whole if one of its chunks does. With ids, only what is theirs and fulfils it.
-        missing: whether an id that the index does not have is an error or left out.
+        missing: whether an id that the index does not have is an error or skipped.
         dry_run: say what would be deleted, and leave the index as it is.
         opened: a state of the index that is open.
         timeout: seconds to wait for another writer; ids and condition are then looked up in what it has committed.
@@ -107,32 +106,19 @@ def delete(
     """
     if isinstance(ids, str):
         raise TypeError("expected a list of ids, got one string")
-    until = time.monotonic() + timeout
-    while True:
-        store = Store.open(index, opened)
-        try:
-            return _delete(store, ids, where, missing, dry_run, until)
-        except BusyError:
-            if time.monotonic() >= until:
-                raise
-
-
-def _delete(
-    store: Store, ids: Sequence[str], where: str | None, missing: Missing, dry_run: bool, until: float
-) -> DeleteReport:
-    """`delete` from a state of the index, unless there is a newer one when it is this writer's turn."""
-    rows, report, owners = _named(store, ids, where) or chosen(store, ids, where, missing)
+    store = Store.open(index, opened)
     if dry_run:
-        return report
-    blobs = {name: store.blob(name) for name in store.manifest.files}
-    notes = {name: note for name, note in store.manifest.notes.items() if name != ROLLED_BACK}
-    if not holds_precomputed(store.manifest.spec):
-        gone = zip(report.every, owners, strict=True)
-        notes[SOURCES] = note_deleted(blobs, sources_of(notes, store.path), gone)
-    elif report.every:
-        deleted = deleted_ids(blobs.get(DELETED_FILE)).get(PROGRAM, set())
-        blobs[DELETED_FILE] = deleted_file({PROGRAM: deleted.union(report.every)})
-    with writer_of(store.path, store, blobs, max(0.0, until - time.monotonic())) as writer:
+        return _chosen(store, ids, where, missing)[1]
+    store, writer = writer_on(store, timeout)
+    with writer:
+        rows, report, owners = _chosen(store, ids, where, missing)
+        notes = {name: note for name, note in store.manifest.notes.items() if name != ROLLED_BACK}
+        if not holds_precomputed(store.manifest.spec):
+            gone = zip(report.every, owners, strict=True)
+            notes[SOURCES] = note_deleted(writer.blobs, sources_of(notes, store.path), gone)
+        elif report.every:
+            deleted = deleted_ids(writer.blobs.get(DELETED_FILE)).get(PROGRAM, set())
+            writer.blobs[DELETED_FILE] = deleted_file({PROGRAM: deleted.union(report.every)})
         writer.delete_rows(rows)
         manifest = writer.commit(notes, max(0, report.n_documents_left - report.n_documents))
     return dataclasses.replace(
@@ -144,56 +130,75 @@ def _delete(
     )
 
 
-@contextlib.contextmanager
-def writer_of(
-    index: str | Path, store: Store, blobs: Mapping[str, bytes], timeout: float = 0.0
-) -> Iterator[StoreWriter]:
-    """A writer that goes on with an index as `store` has it, with these files; `timeout` is in seconds.
+def writer_on(store: Store, timeout: float = 0.0, *, journal: bool = False) -> tuple[Store, StoreWriter]:
+    """The committed state of an index, and a writer that continues it.
+
+    Args:
+        store: a state of the index that is open.
+        timeout: seconds to wait for another writer.
+        journal: whether something will be encoded; else the journal of an interrupted build stays for the next one.
 
     Raises:
-        BusyError: a writer holds the index, or it was committed to since the store was opened.
+        BusyError: another writer holds the index for longer.
+        IndexFormatError: the index is gone, or damaged now.
     """
+    until = time.monotonic() + timeout
+    while True:
+        if committed(store.path) != store.manifest:
+            store = Store.open(store.path, store)
+        manifest = store.manifest
+        try:
+            writer = StoreWriter(
+                store.path,
+                spec=manifest.spec,
+                fingerprint=manifest.fingerprint,
+                dim=manifest.dim,
+                index=manifest.index,
+                blobs={name: store.blob(name) for name in manifest.files},
+                timeout=max(0.0, until - time.monotonic()),
+                opened=store,
+                journal=journal,
+            )
+        except SpecError:  # another spec was committed while this one waited
+            if committed(store.path) == manifest:
+                raise
+            continue
+        if writer.base == manifest:
+            return store, writer
+        writer.close()
+
+
+def _chosen(
+    store: Store, ids: Sequence[str], where: str | None, missing: Missing
+) -> tuple[NDArray[np.int64], DeleteReport, list[int]]:
+    """As `chosen`; all ids are not read where they are documents of a corpus."""
+    if ids and where is None and not holds_precomputed(store.manifest.spec):
+        found = document_rows(store, ids)
+        if len(found) == len(set(ids)):
+            names = sorted(found, key=lambda name: int(found[name][0][0]))
+            rows = np.concatenate([found[name][0] for name in names])
+            report = _report(store, names, n_chunks=len(rows), n_matched=len(rows), every=names)
+            return rows, report, [found[name][1] for name in names]
+    return chosen(store, ids, where, missing)
+
+
+def _report(
+    store: Store, documents: Sequence[str], *, n_chunks: int, n_matched: int, every: Sequence[str], n_partly: int = 0
+) -> DeleteReport:
+    """What would be deleted: all of these documents, but `n_partly` of them."""
     manifest = store.manifest
-    with StoreWriter(
-        index,
-        spec=manifest.spec,
-        fingerprint=manifest.fingerprint,
-        dim=manifest.dim,
-        index=manifest.index,
-        blobs=blobs,
-        opened=store,
-        timeout=timeout,
-        journal=False,  # nothing is encoded: what an interrupted build has encoded stays for the next one
-    ) as writer:
-        if writer.base is None or writer.base.generation != manifest.generation:
-            raise BusyError("the index was committed to meanwhile", "run it again", where=str(index))
-        yield writer
-
-
-def _named(
-    store: Store, ids: Sequence[str], where: str | None
-) -> tuple[NDArray[np.int64], DeleteReport, list[int]] | None:
-    """As `chosen`, where all ids are documents of a corpus, and without reading all ids; None: they are not."""
-    if not ids or where is not None or holds_precomputed(store.manifest.spec):
-        return None
-    found, manifest = document_rows(store, ids), store.manifest
-    if len(found) < len(set(ids)):
-        return None
-    names = sorted(found, key=lambda name: int(found[name][0][0]))
-    rows = np.concatenate([found[name][0] for name in names])
-    report = DeleteReport(
-        n_documents=len(names),
-        n_documents_partly=0,
-        n_chunks=len(rows),
-        n_matched=len(rows),
-        documents=names[:_SHOWN],
+    return DeleteReport(
+        n_documents=len(documents) - n_partly,
+        n_documents_partly=n_partly,
+        n_chunks=n_chunks,
+        n_matched=n_matched,
+        documents=list(documents[:_SHOWN]),
         generation=manifest.generation,
         committed=False,
         n_documents_left=manifest.n_documents,
         n_chunks_left=manifest.n_chunks,
-        every=tuple(names),
+        every=tuple(every),
     )
-    return rows, report, [found[name][1] for name in names]
 
 
 def chosen(
@@ -224,21 +229,15 @@ def chosen(
         chosen, n_chosen = (n_chosen > 0)[document], np.where(n_chosen > 0, n_rows, 0)
     touched = np.flatnonzero(n_chosen)
     names = [documents[number].as_py() for number in touched.tolist()]
-    n_whole = int((n_chosen[touched] == n_rows[touched]).sum())
-    manifest = store.manifest
     owners = np.zeros(len(documents), np.int32)
     owners[document] = numbers_of(_column(store, "owner").combine_chunks(), "<i4")
-    report = DeleteReport(
-        n_documents=n_whole,
-        n_documents_partly=len(touched) - n_whole,
+    report = _report(
+        store,
+        names,
         n_chunks=int(chosen.sum()),
         n_matched=n_matched,
-        documents=names[:_SHOWN],
-        generation=manifest.generation,
-        committed=False,
-        n_documents_left=manifest.n_documents,
-        n_chunks_left=manifest.n_chunks,
-        every=tuple(_column(store, "chunk_id").filter(pa.array(chosen)).to_pylist() if is_given else names),
+        every=_column(store, "chunk_id").filter(pa.array(chosen)).to_pylist() if is_given else names,
+        n_partly=int((n_chosen[touched] < n_rows[touched]).sum()),
     )
     return store.live[chosen], report, owners[touched].tolist()
 

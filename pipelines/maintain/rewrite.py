@@ -2,7 +2,7 @@
 
 A narrower index is what a build at that width would have made, but that its numbers were rounded twice: each is within
 a step of float16 of the other, and the cosine of both vectors is 1 to 1e-6. The spec says the narrower width, the
-filter is cut to it, and `ragidx build` goes on with the index as with any other.
+filter is cut to it, and `ragidx build` continues the index as any other.
 """
 
 from __future__ import annotations
@@ -132,24 +132,19 @@ def reindex(
 
     def decide(store: Store) -> Change:
         wanted = store.manifest.dim if dim is None else dim
-        return _change(store, wanted, index_type, target_recall, max_memory)
+        return _change(store, wanted, index_type=index_type, target_recall=target_recall, max_memory=max_memory)
 
     return _report(Path(target), rewrite.copy(Path(index), Path(target), decide, on_stage=on_stage))
 
 
-def _change(
-    store: Store,
-    dim: int,
-    index_type: str | None = None,
-    target_recall: float | None = None,
-    max_memory: int | str | None = None,
-) -> Change:
+def _change(store: Store, dim: int, **asked: Any) -> Change:
+    """The index at this width, under the options of an index that are named."""
     base = store.manifest
     spec = IndexSpec.from_json(dict(base.spec), where=str(store.path))
     blobs = {name: store.blob(name) for name in base.files}
     if dim != base.dim:
         spec, blobs = _narrower(spec, blobs, base.dim, dim)
-    options = index_options(base.index, index_type, target_recall, max_memory, dim)
+    options = index_options(base.index, dim, **asked)
     spec = dataclasses.replace(spec, index_type=options.index_type)
     return Change(spec.to_json(), fingerprint_of(spec, blobs), dim, options, blobs)
 

@@ -14,7 +14,7 @@ from ragidx.indexer.store.source_list import SOURCES, SourceEntry, sources_of
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.history import ROLLED_BACK
 from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_file, deleted_ids
-from ragidx.pipelines.maintain.delete import writer_of
+from ragidx.pipelines.maintain.delete import writer_on
 
 
 def sources(index: str | Path = "ragidx-index") -> tuple[SourceEntry, ...]:
@@ -42,20 +42,18 @@ def remove(name: str, index: str | Path = "ragidx-index") -> int:
         IndexFormatError: there is no index, or it is damaged.
         BusyError: a writer holds the index.
     """
-    store = Store.open(index)
-    manifest = store.manifest
-    entries = sources_of(manifest.notes, Path(index))
-    chosen = next((entry for entry in entries if entry.name == name), None)
-    if chosen is None:
-        names = [entry.name for entry in entries]
-        near = "".join(f"; did you mean '{one}'?" for one in difflib.get_close_matches(name, names, n=1))
-        raise QueryError(f"the index has no source '{name}'{near}", "`ragidx sources` lists them", where="`name`")
-
-    blobs = {blob: store.blob(blob) for blob in manifest.files}
-    deleted = deleted_ids(blobs.get(DELETED_FILE))
-    if deleted.pop(chosen.number, None):
-        blobs[DELETED_FILE] = deleted_file(deleted)
-    with writer_of(index, store, blobs) as writer:
+    store, writer = writer_on(Store.open(index))
+    with writer:
+        manifest = store.manifest
+        entries = sources_of(manifest.notes, Path(index))
+        chosen = next((entry for entry in entries if entry.name == name), None)
+        if chosen is None:
+            names = [entry.name for entry in entries]
+            near = "".join(f"; did you mean '{one}'?" for one in difflib.get_close_matches(name, names, n=1))
+            raise QueryError(f"the index has no source '{name}'{near}", "`ragidx sources` lists them", where="`name`")
+        deleted = deleted_ids(writer.blobs.get(DELETED_FILE))
+        if deleted.pop(chosen.number, None):
+            writer.blobs[DELETED_FILE] = deleted_file(deleted)
         known = writer.known_documents()
         known.keep_all(known.of([entry.number for entry in entries if entry != chosen]))
         n_removed = writer.delete_others()

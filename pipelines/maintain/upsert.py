@@ -10,7 +10,6 @@ exception for, or by a kill, is not in the index; what a kill left encoded is in
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import NoReturn, Self
@@ -24,16 +23,15 @@ from ragidx.corpora.limits import MIB
 from ragidx.corpora.records import Document
 from ragidx.corpora.spec import Json
 from ragidx.indexer.arrays import Floats
-from ragidx.indexer.store.generations import committed
+from ragidx.indexer.specs import holds_precomputed
 from ragidx.indexer.store.rows import kind_of
 from ragidx.indexer.store.source_list import PROGRAM, SOURCES, SourceEntry, sources_of
 from ragidx.indexer.writing.history import ROLLED_BACK
-from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.ingest.encode import WINDOW_CHARS, WINDOW_CHUNKS
 from ragidx.pipelines.ingest.removal import note_deleted
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Item, program_draft
-from ragidx.pipelines.maintain.delete import Missing, chosen
+from ragidx.pipelines.maintain.delete import Missing, chosen, writer_on
 from ragidx.retriever.searcher import Searcher
 
 MAX_TEXT_CHARS = 64 * MIB
@@ -64,8 +62,14 @@ class Batch:
 
     def __init__(self, shown: Searcher, timeout: float = TIMEOUT_S) -> None:
         self.n_added = self.n_changed = self.n_unchanged = self.n_deleted = 0
-        self._state, self._writer = _opened(shown, timeout)
-        state, self._open, self._failed = self._state, True, False
+        store, self._writer = writer_on(shown.store, timeout, journal=True)
+        if holds_precomputed(store.manifest.spec):
+            self._writer.close()
+            raise SpecError(
+                "the index holds precomputed vectors", "give it vectors: `add_vectors`", where=str(store.path)
+            )
+        self._state = state = Searcher.open(store.path, shown.place, shown)
+        self._open, self._failed = True, False
         self._kinds: dict[str, str] = {}  # of fields that the index did not have
         self._documents = self._writer.known_documents()
         self._cutter = Cutter(
@@ -87,7 +91,7 @@ class Batch:
             self.close()
 
     def add(self, documents: Iterable[Document]) -> None:
-        """Add documents, or replace those of the same ids; one that is as before is left alone.
+        """Add documents, or replace those of the same ids; one that is as before is not written.
 
         Raises:
             CorpusError: a document has no id or no text, is too long, has metadata that an index cannot hold, or the
@@ -109,7 +113,7 @@ class Batch:
         self._failed = is_whole
 
     def add_vectors(self, ids: Iterable[str | int], vectors: ArrayLike, **more: object) -> NoReturn:
-        """Of an index of given vectors.
+        """Of an index of precomputed vectors.
 
         Raises:
             SpecError: always.
@@ -123,7 +127,7 @@ class Batch:
         Args:
             ids: of documents, those of this batch too.
             where: a condition, asked of what the index held before the batch. With ids, only what is theirs.
-            missing: whether an id that the index does not have is an error or left out.
+            missing: whether an id that the index does not have is an error or skipped.
 
         Raises:
             QueryError: the index has no such document, or the condition is wrong.
@@ -184,7 +188,7 @@ class Batch:
             return []
         items = self._cutter.cut(draft)
         if not items:
-            raise CorpusError("the document has no text", "leave it out", where=printable(document.id))
+            raise CorpusError("the document has no text", "skip it", where=printable(document.id))
         if had is not None:
             self._writer.delete_document(document.id)
         self.n_changed += had is not None
@@ -242,35 +246,7 @@ class Batch:
             for batch in self._state.embedder.batches([item.text for item in missing.values()], names=names):
                 for row, vector in zip(batch.rows, batch.vectors, strict=True):
                     if not vector.any():
-                        raise CorpusError("the model makes nothing of the text", "leave it out", where=names[row])
+                        raise CorpusError("the model makes nothing of the text", "skip it", where=names[row])
                     vectors[keys[row]] = vector
         rows = [item.row for item in window]
         self._writer.add(rows, np.stack([vectors[row.text_hash] for row in rows]))
-
-
-def _opened(shown: Searcher, timeout: float) -> tuple[Searcher, StoreWriter]:
-    """The committed state and a writer that goes on with it; the wait for other writers is over then."""
-    until, path, state = time.monotonic() + timeout, shown.store.path, shown
-    while True:
-        state = Searcher.open(path, shown.place, state)
-        manifest = state.store.manifest
-        if state.spec.precomputed is not None:
-            raise SpecError("the index holds precomputed vectors", "give it vectors: `add_vectors`", where=str(path))
-        try:
-            writer = StoreWriter(
-                path,
-                spec=manifest.spec,
-                fingerprint=manifest.fingerprint,
-                dim=manifest.dim,
-                index=manifest.index,
-                blobs={name: state.store.blob(name) for name in manifest.files},
-                timeout=max(0.0, until - time.monotonic()),
-                opened=state.store,
-            )
-        except SpecError:  # another spec was committed while this one waited
-            if committed(path) == manifest:
-                raise
-            continue
-        if writer.base == manifest:
-            return state, writer
-        writer.close()

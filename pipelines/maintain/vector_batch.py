@@ -1,4 +1,4 @@
-"""A program's vectors into an index of given vectors: rows added, replaced and deleted by id, many in one commit."""
+"""A program's vectors into an index of precomputed vectors: rows added, replaced and deleted, in one commit."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
+import numpy as np
+
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.records import Document
+from ragidx.indexer.digests import digest
 from ragidx.indexer.store.generations import committed
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.maintain.delete import Missing, chosen
@@ -19,7 +22,7 @@ from ragidx.pipelines.vectors.writer import RowWriter
 
 
 class VectorBatch(RowWriter):
-    """Changes of an index of given vectors, made visible together by the end of the block. A context manager.
+    """Changes of an index of precomputed vectors, made visible together by the end of the block. A context manager.
 
         with index.batch() as batch:
             batch.add_vectors(["a", "b"], vectors)
@@ -28,9 +31,6 @@ class VectorBatch(RowWriter):
     Args:
         path: the index folder.
         timeout: seconds to wait for another writer.
-
-    Attributes:
-        n_added, n_changed, n_unchanged, n_removed: rows so far.
 
     Raises:
         BusyError: another writer held the index for so long.
@@ -60,20 +60,28 @@ class VectorBatch(RowWriter):
 
     def delete(
         self, ids: Iterable[str | int] | None = None, *, where: str | None = None, missing: Missing = "error"
-    ) -> int:
-        """Delete rows, and all of a document, of what the index held before the batch; how many.
-
-        Builds from a file leave them out.
+    ) -> None:
+        """Delete rows, and all of a document; builds from a file skip them.
 
         Args:
-            ids: of documents or rows.
-            where: a condition. With ids, only what is theirs and fulfils it.
-            missing: whether an id that the index does not have is an error or left out.
+            ids: of documents or rows, those of this batch too.
+            where: a condition, asked of what the index held before the batch. With ids, only what is theirs.
+            missing: whether an id that the index does not have is an error or skipped.
 
         Raises:
             QueryError: the index has no such id, or the condition is wrong.
         """
-        names = () if ids is None else names_of(ids, "ids")
-        gone = chosen(Store.open(self.path), names, where, missing)[1].every
-        self._deleted |= set(gone)
-        return super().delete(gone)
+        names = [] if ids is None else names_of(ids, "ids")
+        added, named = np.zeros(0, np.int64), set[str]()
+        if where is None:
+            added, is_added = self._known.added_of([digest(name) for name in names])
+            named = {name for name, here in zip(names, is_added.tolist(), strict=True) if here}
+        store, others = Store.open(self.path), [name for name in names if name not in named]
+        gone = chosen(store, sorted(named), None, "skip")[1].every if named else ()
+        if others or not named:
+            gone += chosen(store, others, where, missing)[1].every
+        rows = self._known.find([digest(name) for name in gone])
+        is_committed = (rows >= 0) & (rows < self._known.n_committed)  # not one that this batch has replaced
+        self._deleted |= {name for name, as_before in zip(gone, is_committed.tolist(), strict=True) if as_before}
+        self._deleted |= named.intersection(gone)
+        self.remove(np.union1d(added, rows[is_committed]))

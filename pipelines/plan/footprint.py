@@ -173,7 +173,7 @@ def stored_rows(resolved: Resolved) -> list[Row]:
 def first_recipes(resolved: Resolved, dim: int, *, n_new: int, text_bytes: int) -> list[tuple[int, Recipe | None]]:
     """Rows of each segment that a build adds, and what is made of its vectors first; None: they are compared whole.
 
-    That a commit merges small segments is left out.
+    That a commit merges small segments is not counted.
 
     Raises:
         SpecError: nothing fits into `--max-memory`, in the words of the build.

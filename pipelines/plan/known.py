@@ -21,7 +21,7 @@ from ragidx.pipelines.ingest.workers.chunks import Item
 
 
 class Known(contextlib.ExitStack):
-    """The index that a build would go on with, if there is one; the copy of a journal is removed at the end.
+    """The index that a build would continue, if there is one; the copy of a journal is removed at the end.
 
     Args:
         resolved: of the build.
@@ -55,7 +55,7 @@ class Known(contextlib.ExitStack):
         return [texts[key] for key in keys]
 
     def _journal_of(self, resolved: Resolved, index: Path) -> Journal | None:
-        """A copy of the journal that the build would go on with."""
+        """A copy of the journal that the build would continue."""
         if resolved.wants_a_sample:  # its numbers name the journal, and they are not there yet
             return None
         key = resolved.fingerprint()

@@ -26,7 +26,7 @@ class Speed:
     """What was measured.
 
     Attributes:
-        tokens_per_s: tokens that the model reads, padding left out.
+        tokens_per_s: tokens that the model reads, without padding.
         n_chunks: of how many chunks.
         device, dtype: of the model.
         tuned: whether threads, batches and number format were chosen by measurement first, as a build does.

@@ -18,7 +18,7 @@ import numpy as np
 
 from ragidx.corpora.errors import QueryError
 from ragidx.corpora.sources import BY_RULE
-from ragidx.indexer.arrays import Floats
+from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.encoders.embedder import Embedder
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.filters.fitting import DocumentSample, Sample, lowest
@@ -33,8 +33,6 @@ from ragidx.pipelines.ingest.resolve import resolve_against
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item, cut_ahead
 from ragidx.pipelines.sweep.measure import temporary_room
 from ragidx.pipelines.sweep.source import SweepSource
-
-_BLOCK_BYTES = 32 << 20
 
 
 class CorpusSource(SweepSource):
@@ -80,7 +78,10 @@ class CorpusSource(SweepSource):
             self._texts = self._path.with_suffix(".texts").open("w", encoding="utf-8")
         with self._file, self._texts:
             self._encode_all(fitted)
-        self._kept = np.ones(len(self._chunk_ids), np.bool_)
+        self._searched = np.arange(len(self._chunk_ids))
+        self._raw = np.zeros((0, self.dim), np.float32)
+        if self._chunk_ids:
+            self._raw = np.memmap(self._path, "<f4", "r", shape=(len(self._chunk_ids), self.dim))
         self.notes = tuple(self._notes())
 
     @property
@@ -102,7 +103,7 @@ class CorpusSource(SweepSource):
         rows = [row for row, doc_id in enumerate(self._doc_ids) if doc_id in chosen]
         picked = [rows[place] for place in lowest(spec.seed, (self._chunk_ids[row] for row in rows), spec.sample)]
         if not tokens:
-            return Sample(embeddings=self.rows(np.array(picked, np.int64)))
+            return Sample(embeddings=self.rows(np.sort(np.array(picked, np.int64))))
         names = {self._chunk_ids[row] for row in picked}
         every = [item for items in cut_ahead(self._drawn, self._cutter) for item in items]
         return Sample(ids=self.encoder.tokenizer.ids([item.text for item in every if item.row.chunk_id in names]))
@@ -113,12 +114,9 @@ class CorpusSource(SweepSource):
             for line in file:
                 yield json.loads(line)
 
-    def _all(self) -> Iterator[Floats]:
-        step = max(1, _BLOCK_BYTES // (4 * self.dim))
-        with self._path.open("rb") as file:
-            for start in range(0, len(self._chunk_ids), step):
-                count = min(step, len(self._chunk_ids) - start)
-                yield np.frombuffer(file.read(4 * self.dim * count), "<f4").reshape(count, self.dim)
+    def rows(self, numbers: Ints) -> Floats:
+        """As the model made them."""
+        return np.array(self._raw[numbers])
 
     def _names(self, column: str) -> list[str]:
         return self._doc_ids if column == "doc_id" else self._chunk_ids

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
-import tempfile
 from pathlib import Path
 
 from ragidx.corpora.errors import RagidxError, install
 from ragidx.indexer import atomic
+from ragidx.pipelines.results import check_folder, write_result
 from ragidx.pipelines.sweep.report import SweepReport
 
 PICTURES = ("svg", "png")
@@ -29,12 +29,9 @@ def check_out(out: Path) -> None:
         raise RagidxError("a file has this name", _ELSEWHERE, where=str(out))
     try:
         atomic.make_folder(out)
-        with tempfile.TemporaryFile(dir=out):  # asking for permission tells nothing to root
-            pass
-    except OSError as fault:
-        raise RagidxError(f"the folder cannot be written to: {fault.strerror}", _ELSEWHERE, where=str(out)) from fault
     except RagidxError as fault:  # its hint is about an index
         raise RagidxError(fault.message, _ELSEWHERE, where=fault.where) from fault
+    check_folder(out, _ELSEWHERE)
 
 
 def write_out(report: SweepReport, out: Path) -> SweepReport:
@@ -58,8 +55,5 @@ def write_out(report: SweepReport, out: Path) -> SweepReport:
 
         data |= {f"sweep.{format}": draw(report, format) for format in PICTURES}
     for name, content in data.items():
-        try:
-            atomic.write_file(out / name, content)
-        except RagidxError as fault:
-            raise RagidxError(fault.message, _ELSEWHERE, where=fault.where) from fault
+        write_result(out / name, content, _ELSEWHERE)
     return report

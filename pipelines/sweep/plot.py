@@ -50,8 +50,11 @@ def draw(report: SweepReport, format: str) -> bytes:
         figure = Figure(figsize=(7.2, 7.6), layout="constrained")
         quality, storage, latency = figure.subplots(3, 1, sharex=True, gridspec_kw={"height_ratios": [1.7, 0.9, 1.0]})
         _draw_quality(quality, report)
-        _draw_storage(storage, report)
-        _draw_latency(latency, report)
+        sizes = [row.disk_bytes / report.n_chunks for row in report.rows]
+        _draw_costs(storage, report, sizes, sizes, 2, "bytes a vector\non disk")
+        medians, high = zip(*((row.single.p50_ms, row.single.p95_ms) for row in report.rows), strict=True)
+        label = "ms a query, one thread\nmedian to 95th percentile"
+        _draw_costs(latency, report, medians, high, 10, label)
         _scale_dimensions(latency, quality, report)
         figure.suptitle(_title(report), fontsize=10)
         figure.legend(handles=_legend(report), loc="outside lower center", ncols=3, frameon=False, fontsize=8.5)
@@ -70,7 +73,7 @@ def _types(report: SweepReport) -> list[str]:
 
 def _kind(row: SweepRow) -> str:
     """What the index is called in the picture: as it was asked for, flat where it became that."""
-    return "flat" if row.index_type == "flat" else row.asked
+    return "flat" if row.index_type == "flat" else row.requested
 
 
 def _line(report: SweepReport, name: str, kind: str) -> list[SweepRow]:
@@ -110,34 +113,25 @@ def _draw_line(axes: Axes, rows: Sequence[SweepRow], style: tuple[str, str, obje
     for x, value, row in zip(across, values, rows, strict=True):
         if row.ndcg is not None:
             axes.plot([x, x], [row.ndcg.low, row.ndcg.high], color=colour, linewidth=1.0, alpha=0.55, zorder=2)
-        lost = row.against is not None and row.against.verdict == "worse"
+        lost = row.against_full is not None and row.against_full.verdict == "worse"
         face = "white" if lost else colour
         axes.plot(
             [x], [value], marker=marker, color=colour, markerfacecolor=face, markersize=6, linestyle="none", zorder=4
         )
 
 
-def _draw_storage(axes: Axes, report: SweepReport) -> None:
+def _draw_costs(
+    axes: Axes, report: SweepReport, values: Sequence[float], highest: Sequence[float], base: int, label: str
+) -> None:
+    """A value of each row, and a bar up to its highest; a line for each index type."""
     for number, kind in enumerate(_types(report)):
-        dims, found = _by_dim(report, kind, [row.disk_bytes / report.n_chunks for row in report.rows])
+        dims, found = _by_dim(report, kind, values)
+        axes.vlines(dims, found, _by_dim(report, kind, highest)[1], color="black", linewidth=0.9, alpha=0.5)
         axes.plot(dims, found, color="black", marker=_MARKERS[number % len(_MARKERS)], markersize=5, linewidth=1.2)
         axes.lines[-1].set_linestyle(_LINES[number % len(_LINES)])  # type: ignore[arg-type]  # of matplotlib's stubs
-    axes.set_yscale("log", base=2)
-    _plain(axes, 2)
-    axes.set_ylabel("bytes a vector\non disk")
-
-
-def _draw_latency(axes: Axes, report: SweepReport) -> None:
-    for number, kind in enumerate(_types(report)):
-        dims, middle = _by_dim(report, kind, [row.single.p50_ms for row in report.rows])
-        _, high = _by_dim(report, kind, [row.single.p95_ms for row in report.rows])
-        for x, low, top in zip(dims, middle, high, strict=True):
-            axes.plot([x, x], [low, top], color="black", linewidth=0.9, alpha=0.5)
-        axes.plot(dims, middle, color="black", marker=_MARKERS[number % len(_MARKERS)], markersize=5, linewidth=1.2)
-        axes.lines[-1].set_linestyle(_LINES[number % len(_LINES)])  # type: ignore[arg-type]  # of matplotlib's stubs
-    axes.set_yscale("log")
-    _plain(axes, 10)
-    axes.set_ylabel("ms a query, one thread\nmedian to 95th percentile")
+    axes.set_yscale("log", base=base)
+    _plain(axes, base)
+    axes.set_ylabel(label)
 
 
 def _by_dim(report: SweepReport, kind: str, values: Sequence[float]) -> tuple[list[int], list[float]]:

@@ -39,7 +39,7 @@ class SweepRow:
         filter: what the width is taken from.
         dim: numbers a vector.
         tau: hidden width / dim.
-        asked: the index type that was asked for.
+        requested: the index type that was asked for.
         index_type: the factory that was made; flat where all vectors are compared.
         effort: how hard it is searched, as it was tuned.
         bytes_per_vector: of the stored vector, without what an index adds.
@@ -51,13 +51,13 @@ class SweepRow:
         batch: `batch` of the report's queries at a time, all threads.
         queries_per_s: in such batches.
         ndcg: nDCG@10 of documents with its interval; None without qrels.
-        against: its difference from the reference; None without qrels.
+        against_full: its difference from the reference; None without qrels.
     """
 
     filter: str
     dim: int
     tau: float
-    asked: str
+    requested: str
     index_type: str
     effort: Effort
     bytes_per_vector: int
@@ -69,19 +69,12 @@ class SweepRow:
     batch: Times
     queries_per_s: float
     ndcg: Interval | None = None
-    against: MeanDifference | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """All fields; `against` with its verdict."""
-        fields = dataclasses.asdict(self)
-        if self.against is not None:
-            fields["against"]["verdict"] = self.against.verdict
-        return fields
+    against_full: MeanDifference | None = None
 
     def flat(self) -> dict[str, Any]:
-        """As `to_json`, without nesting: `single_p50_ms`, `against_p` ..."""
+        """All fields without nesting: `single_p50_ms`, `against_full_p` ..."""
         found: dict[str, Any] = {}
-        for name, value in self.to_json().items():
+        for name, value in dataclasses.asdict(self).items():
             if isinstance(value, dict):
                 found |= {f"{name}_{inner}": one for inner, one in value.items()}
             else:
@@ -116,15 +109,6 @@ class WordRow:
     against_lexical: MeanDifference | None = None
     against_best: MeanDifference | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """All fields; each difference with its verdict."""
-        fields = dataclasses.asdict(self)
-        for name in ("against_lexical", "against_best"):
-            found: MeanDifference | None = getattr(self, name)
-            if found is not None:
-                fields[name]["verdict"] = found.verdict
-        return fields
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepReport:
@@ -135,17 +119,17 @@ class SweepReport:
         model: its name; empty for precomputed vectors.
         encoder: how it encodes queries; None: precomputed vectors, and nothing does.
         hidden: width that tau divides.
-        reference: what the rows are compared with, in words.
+        reference: what the rows are compared with, for people.
         reference_dim: its width.
         reference_ndcg: its nDCG@10; None without qrels.
         n_documents: of the source.
         n_chunks: that are searched.
         n_queries: that are asked.
-        queries: where they are from, in words.
+        queries: where they are from, for people.
         threads: of a batch.
         batch: queries in it.
         rows: in the order of the sweep.
-        words: search by words, alone and with the vectors; empty without texts, or without judged questions in words.
+        words: search by words, alone and with the vectors; empty without texts, or without judged text questions.
         notes: what was skipped and why, for people.
     """
 
@@ -174,7 +158,7 @@ class SweepReport:
         """
         if self.reference_ndcg is None:
             return None
-        good = [row for row in self.rows if row.against is not None and row.against.low > -MAX_LOSS]
+        good = [row for row in self.rows if row.against_full is not None and row.against_full.low > -MAX_LOSS]
         return min(good, key=lambda row: (row.dim, -(row.ndcg.mean if row.ndcg else 0.0)), default=None)
 
     def recommendation(self) -> str:
@@ -188,17 +172,16 @@ class SweepReport:
         if row is None:
             return self._undecided()
         assert row.ndcg is not None
-        assert row.against is not None
+        assert row.against_full is not None
         if row.dim == self.reference_dim:
             return f"Keep all {row.dim:,} dimensions. {self._undecided()}"
-        share = (
-            f", with {share_of(row.dim, self.reference_dim)} of its bytes" if row.dim < 0.9 * self.reference_dim else ""
-        )
+        share = row.dim / self.reference_dim
+        saved = f", with {100 * share:.0f} % of its bytes" if share < 0.9 else ""
         how = f", {row.filter}" + ("" if row.index_type == "flat" else f", {row.index_type}")
-        lost = f"; at most {-row.against.low:.3f} is lost" if row.against.low < 0 else ""
+        lost = f"; at most {-row.against_full.low:.3f} is lost" if row.against_full.low < 0 else ""
         return (
             f"Take {row.dim:,} dimension{'s' * (row.dim > 1)}{how}: the smallest width that loses less than {MAX_LOSS}"
-            f" of nDCG@10 to the full one{share} ({row.ndcg.mean:.3f} against {self.reference_ndcg.mean:.3f}"
+            f" of nDCG@10 to the full one{saved} ({row.ndcg.mean:.3f} against {self.reference_ndcg.mean:.3f}"
             f"{lost}, {self.n_queries:,} queries)."
         )
 
@@ -225,30 +208,27 @@ class SweepReport:
 
     def _undecided(self) -> str:
         """Why no smaller width is recommended: what the narrower ones lose, or may lose."""
-        smaller = [row for row in self.rows if row.against is not None and row.dim < self.reference_dim]
+        smaller = [row for row in self.rows if row.against_full is not None and row.dim < self.reference_dim]
         if not smaller:
             return "No smaller width was measured."
-        row = max(smaller, key=lambda row: row.against.low if row.against else 0.0)
-        assert row.against is not None
+        row = max(smaller, key=lambda row: row.against_full.low if row.against_full else 0.0)
+        assert row.against_full is not None
         dim = f"{row.dim:,} dimensions ({row.filter})"
-        if row.against.verdict == "worse":
-            return f"Every smaller width loses nDCG@10: {dim} loses {-row.against.mean:.3f}."
+        if row.against_full.verdict == "worse":
+            return f"Every smaller width loses nDCG@10: {dim} loses {-row.against_full.mean:.3f}."
         return (
             f"The {self.n_queries:,} queries cannot decide on a smaller width: {dim} may lose up to"
-            f" {-row.against.low:.3f} of nDCG@10, more than {MAX_LOSS}. Give more queries."
+            f" {-row.against_full.low:.3f} of nDCG@10, more than {MAX_LOSS}. Give more queries."
         )
 
     def to_json(self) -> dict[str, Any]:
         """All fields, and how the numbers were made."""
-        fields = {name.name: getattr(self, name.name) for name in dataclasses.fields(self)}
-        fields["encoder"] = None if self.encoder is None else str(self.encoder)
-        fields["reference_ndcg"] = dataclasses.asdict(self.reference_ndcg) if self.reference_ndcg else None
-        fields["rows"] = [row.to_json() for row in self.rows]
-        fields["words"] = [row.to_json() for row in self.words]
-        fields["notes"] = list(self.notes)
         best = self.recommended
-        return fields | {
-            "recommended": None if best is None else {"filter": best.filter, "dim": best.dim, "asked": best.asked},
+        return dataclasses.asdict(self) | {
+            "encoder": None if self.encoder is None else str(self.encoder),
+            "recommended": None
+            if best is None
+            else {"filter": best.filter, "dim": best.dim, "requested": best.requested},
             "recommendation": self.recommendation(),
             "hybrid_recommendation": self.hybrid_recommendation(),
             "resamples": RESAMPLES,
@@ -265,12 +245,3 @@ class SweepReport:
         writer.writeheader()
         writer.writerows(flat)
         return file.getvalue()
-
-
-def share_of(part: int, whole: int) -> str:
-    """A share as people say it: a fraction where it is one, else per cent.
-
-    >>> share_of(112, 448), share_of(100, 448)
-    ('1/4', '22 %')
-    """
-    return f"1/{whole // part}" if whole % part == 0 else f"{100 * part / whole:.0f} %"

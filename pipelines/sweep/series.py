@@ -17,7 +17,6 @@ from ragidx.indexer.ann.prefixes import shortened
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.encoders.methods import OWN_MODULES, default_filter
 from ragidx.indexer.filters.filter import Filter, make_filter
-from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.specs import FILTERS, FilterSpec
 from ragidx.pipelines.sweep.source import SweepSource
 
@@ -154,14 +153,14 @@ def series_of(
 
 def _suitable(source: SweepSource) -> list[str]:
     """EmbedFilter for decoders; truncation and PCA where no unembedding matrix belongs to the vectors."""
-    has_none = source.encoder_spec is None or source.encoder_spec.method in OWN_MODULES
+    has_none = source.spec.encoder is None or source.spec.encoder.method in OWN_MODULES
     return ["truncation", "pca"] if has_none else ["embedfilter"]
 
 
 def _check_model(names: Sequence[str], source: SweepSource) -> None:
     """Whether there is a model for the filters that are made of one."""
     wanting = [name for name in names if FILTERS[name].head]
-    if wanting and source.encoder_spec is None:
+    if wanting and source.spec.encoder is None:
         raise ModelError(
             f"filter '{wanting[0]}' is computed from a model's unembedding matrix, and the index names no model: its "
             "vectors are precomputed",
@@ -179,28 +178,28 @@ def _check_none(widths: WidthChoice, hidden: int) -> None:
     if narrower:
         raise SpecError(
             f"filter 'none' keeps all {hidden:,} numbers, and has no width of {narrower[0]:,}",
-            "leave `dim` and `tau` out, or take the first numbers: `filter=truncation`",
+            "remove `dim` and `tau`, or take the first numbers: `filter=truncation`",
             where="`filter`",
         )
 
 
 def _series(source: SweepSource, name: str, widths: WidthChoice, fields: Mapping[str, Any], *, named: bool) -> Series:
-    """What is fitted leaves out widths that the sample is too poor for; all of them only where it was not named."""
+    """What is fitted skips widths that the sample is too poor for; all of them only where it was not named."""
     if name == "none":
         return Series(name, (source.hidden,), None, source.is_unit)
     if name == "truncation":
         return Series(name, widths.of(source.hidden, source.hidden), None, source.is_unit)
     own = {field: value for field, value in fields.items() if field in FILTERS[name].fields and value is not None}
     if name == "embedfilter" and "offset" not in own:
-        own["offset"] = default_filter(source.encoder.files, source.encoder.spec).offset
+        own["offset"] = default_filter(source.files, source.encoder.spec).offset
     wanted = widths.of(source.hidden, source.hidden - (own.get("offset") or 0))
     spec = FilterSpec(name=name, dim=wanted[0], **own)
     if not FILTERS[name].calibrated:
-        return Series(name, wanted, make_filter(spec, _Maker(source)))
+        return Series(name, wanted, make_filter(spec, source))
     sample, left_out = source.sample(spec, tokens=FILTERS[name].head), []
     for place, width in enumerate(wanted):
         try:
-            made = make_filter(dataclasses.replace(spec, dim=width), _Maker(source), sample)
+            made = make_filter(dataclasses.replace(spec, dim=width), source, sample)
         except SpecError as fault:  # the sample varies in fewer directions
             if named and width == wanted[-1]:
                 raise
@@ -208,23 +207,6 @@ def _series(source: SweepSource, name: str, widths: WidthChoice, fields: Mapping
             continue
         return Series(name, wanted[place:], made, left_out=tuple(left_out))
     return Series(name, (), left_out=tuple(left_out))
-
-
-@dataclass(frozen=True)
-class _Maker:
-    """What a filter is made from; the model is looked for when its files are asked for."""
-
-    source: SweepSource
-
-    @property
-    def files(self) -> ModelFiles:
-        """The model of the index."""
-        return self.source.encoder.files
-
-    @property
-    def hidden(self) -> int:
-        """Width of its embeddings."""
-        return self.source.hidden
 
 
 def _check_fields(names: Sequence[str], fields: Mapping[str, Any]) -> None:

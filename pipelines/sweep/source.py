@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragidx.corpora.errors import CorpusError, ModelError, SpecError
 from ragidx.corpora.evalsets import Qrels, load_qrels, load_queries
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.filters.fitting import Sample, lowest
-from ragidx.indexer.specs import EncoderSpec, FilterSpec, IndexSpec
+from ragidx.indexer.models.locate import ModelFiles
+from ragidx.indexer.specs import FilterSpec, IndexSpec
 from ragidx.indexer.store.store import Store
 from ragidx.retriever.models import ModelPlace, stored_filter
 from ragidx.retriever.query_vectors import read_query_vectors, unit_queries
@@ -30,7 +30,7 @@ from ragidx.retriever.searcher import Searcher
 
 HELD_OUT = 256  # chunks that ask where there are no queries, at most a tenth of all
 
-_BLOCK_ROWS = 16_384
+_BLOCK_BYTES = 32 << 20
 _SEED = 0
 _OPENING = {
     "model",
@@ -51,9 +51,9 @@ class Questions:
     Attributes:
         vectors: (q, dim) in the space of the source's.
         judged: for each query the relevance of its documents; None where nothing is known of it.
-        origin: where they are from, in words.
+        origin: where they are from, for people.
         notes: what was skipped.
-        texts: the queries in words; None where they are vectors or chunks.
+        texts: of the queries; None where they are vectors or chunks.
     """
 
     vectors: Floats
@@ -85,22 +85,17 @@ class SweepSource(ABC):
     notes: tuple[str, ...] = ()
     given: Floats | None = None
     is_unit = False
-    _kept: NDArray[np.bool_]  # of all rows, those that are searched
+    _searched: Ints  # the numbers of the rows that are
 
     @property
     def n_rows(self) -> int:
         """How many are searched."""
-        return int(np.count_nonzero(self._kept))
+        return len(self._searched)
 
     @property
     def is_raw(self) -> bool:
         """Whether every filter can be applied to them."""
         return self.spec.filter.name == "none"
-
-    @property
-    def encoder_spec(self) -> EncoderSpec | None:
-        """How questions become vectors: as the rows were made, or as the model is asked that made given ones."""
-        return self.spec.encoder
 
     @property
     def model(self) -> str:
@@ -112,6 +107,11 @@ class SweepSource(ABC):
     @abstractmethod
     def encoder(self) -> Encoder:
         """The model that made them, loaded when it is first asked for."""
+
+    @property
+    def files(self) -> ModelFiles:
+        """The model's, which filters are made of."""
+        return self.encoder.files
 
     @abstractmethod
     def encode(self, queries: Sequence[str]) -> Floats:
@@ -127,8 +127,8 @@ class SweepSource(ABC):
         """What a filter is fitted on: embeddings, or token ids."""
 
     @abstractmethod
-    def _all(self) -> Iterator[Floats]:
-        """All rows, in order."""
+    def rows(self, numbers: Ints) -> Floats:
+        """Some of all rows, held out or not: (n, dim), copied."""
 
     @abstractmethod
     def _names(self, column: str) -> list[str]:
@@ -136,11 +136,8 @@ class SweepSource(ABC):
 
     def blocks(self) -> Iterator[Floats]:
         """The rows that are searched, in order."""
-        start = 0
-        for block in self._all():
-            kept = self._kept[start : start + len(block)]
-            yield block if kept.all() else block[kept]
-            start += len(block)
+        step = max(1, _BLOCK_BYTES // (4 * self.dim))
+        return (self.rows(self._searched[start : start + step]) for start in range(0, self.n_rows, step))
 
     @abstractmethod
     def texts(self) -> Iterator[str]:
@@ -149,20 +146,10 @@ class SweepSource(ABC):
     def doc_ids(self) -> list[str]:
         """The document of each row that is searched."""
         names = self._names("doc_id")
-        return [names[row] for row in np.flatnonzero(self._kept).tolist()]
-
-    def rows(self, numbers: Ints) -> Floats:
-        """Some of all rows, held out or not: (n, dim), in the order of the index."""
-        chosen = np.zeros(len(self._kept), np.bool_)
-        chosen[numbers] = True
-        parts, start = [], 0
-        for block in self._all():
-            parts.append(block[chosen[start : start + len(block)]])
-            start += len(block)
-        return np.concatenate(parts)
+        return [names[row] for row in self._searched.tolist()]
 
     def ask(self, queries: Path | None, qrels: Path | None) -> Questions:
-        """The queries of a file, those that are judged where there are qrels; without a file, given vectors or
+        """The queries of a file, those that are judged where there are qrels; without a file, precomputed ones or
         some of the rows.
 
         Args:
@@ -191,7 +178,12 @@ class SweepSource(ABC):
             vectors = self.encode(list(texts.values())) if given is None else given
             return Questions(vectors, None, f"{len(texts):,} without qrels")
         relevance = load_qrels(qrels)
-        _check_judged(texts, relevance, qrels)
+        if not texts.keys() & relevance.keys():
+            raise CorpusError(
+                f"no query is judged (queries: '{next(iter(texts))}', ...; qrels: '{next(iter(relevance))}', ...)",
+                "give the qrels that belong to the queries",
+                where=str(qrels),
+            )
         judged = {name: text for name, text in texts.items() if name in relevance}
         rows = [row for row, name in enumerate(texts) if name in relevance]
         return Questions(
@@ -222,9 +214,9 @@ class SweepSource(ABC):
         if self.n_rows < 2:
             raise CorpusError("one chunk alone has nothing to be compared with", "add documents", where=self.name)
         count = max(1, min(HELD_OUT, self.n_rows // 10))
-        drawn = np.array(lowest(_SEED, self._names("chunk_id"), count), np.int64)
+        drawn = np.sort(np.array(lowest(_SEED, self._names("chunk_id"), count), np.int64))
         vectors = self.rows(drawn)
-        self._kept[drawn] = False
+        self._searched = np.setdiff1d(self._searched, drawn)
         chunks = "chunk that was" if count == 1 else "chunks that were"
         return Questions(vectors, None, f"{count:,} {chunks} held out, as there are no queries")
 
@@ -266,7 +258,7 @@ class IndexSource(SweepSource):
         self.dim, self.n_documents = store.manifest.dim, store.manifest.n_documents
         kept = stored_filter(store, self.spec.filter)
         self.hidden = self.dim if kept is None else kept.hidden
-        self._kept = np.ones(len(store.live), np.bool_)
+        self._searched = np.arange(len(store.live))
         self.given = None if query_vectors is None else self._read(Path(query_vectors))
 
     @property
@@ -276,7 +268,7 @@ class IndexSource(SweepSource):
 
     def encode(self, queries: Sequence[str]) -> Floats:
         """Of unit length, through the index's filter."""
-        if self.encoder_spec is None:
+        if self.spec.encoder is None:
             raise ModelError(
                 "the index holds precomputed vectors: it has no model that encodes a text query",
                 "give the vectors of the queries, in their order, with `query_vectors=FILE`; or name the model that "
@@ -287,7 +279,7 @@ class IndexSource(SweepSource):
 
     def sample(self, spec: FilterSpec, *, tokens: bool) -> Sample:
         """Of chunks with the lowest lots; of headings in front of a text, the tokens are not counted."""
-        chosen = np.array(lowest(spec.seed, self._names("chunk_id"), spec.sample), np.int64)
+        chosen = np.sort(np.array(lowest(spec.seed, self._names("chunk_id"), spec.sample), np.int64))
         if not tokens:
             return Sample(embeddings=self.rows(chosen))
         texts = self._names("text")
@@ -306,9 +298,9 @@ class IndexSource(SweepSource):
         input_dim = None if precomputed is None else precomputed.input_dim
         return unit_queries(found, self.dim, input_dim, index=self.name, file=path)
 
-    def _all(self) -> Iterator[Floats]:
-        for start in range(0, self._store.live.size, _BLOCK_ROWS):
-            yield self._store.vectors(self._store.live[start : start + _BLOCK_ROWS])
+    def rows(self, numbers: Ints) -> Floats:
+        """As stored."""
+        return self._store.vectors(self._store.live[numbers])
 
     def _names(self, column: str) -> list[str]:
         return [name for _, batch in self._store.batches([column]) for name in batch.column(0).to_pylist()]
@@ -332,12 +324,3 @@ def evaluation_of(source: str | Path, queries: Path | None, qrels: Path | None) 
 
 def _is_there(path: Path) -> bool:
     return any(path.with_name(path.name + ending).is_file() for ending in ("", ".gz", ".zst"))
-
-
-def _check_judged(asked: Mapping[str, str], found: Qrels, qrels: Path) -> None:
-    if not asked.keys() & found.keys():
-        raise CorpusError(
-            f"no query is judged (queries: '{next(iter(asked))}', ...; qrels: '{next(iter(found))}', ...)",
-            "give the qrels that belong to the queries",
-            where=str(qrels),
-        )

@@ -32,7 +32,6 @@ KNOWN = (
 )
 """Those of a build that a sweep takes, too; widths, filters and index types are arguments of its own."""
 _NPY = (".npy", ".npy.gz", ".npy.zst")
-_NAMED_OTHERWISE = {"filter": "filters", "index_type": "index_types"}
 
 
 def sweep(
@@ -126,10 +125,7 @@ def _split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     Raises:
         SpecError: an option that no sweep takes.
     """
-    given: dict[str, Any] = dict(options)
-    for name, own in _NAMED_OTHERWISE.items():
-        if given.pop(name, None) is not None:
-            raise SpecError(f"a sweep has no {name}: it takes several", f"give {own}, a list", where="sweep")
-    check_names("sweep", given, KNOWN)
-    fields = {name: given.pop(f"filter_{name}", None) for name in _FILTER_FIELDS}
-    return fields, given
+    check_names("sweep", options, (*KNOWN, "filters", "index_types"))
+    of_source: dict[str, Any] = dict(options)
+    fields = {name: of_source.pop(f"filter_{name}", None) for name in _FILTER_FIELDS}
+    return fields, of_source

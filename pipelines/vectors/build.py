@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +19,12 @@ from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import Source
 from ragidx.corpora.vectors.batch import check_width
 from ragidx.corpora.vectors.files import Reader, VectorBatch, VectorOptions, vector_batches, vector_sizes
-from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.generations import committed_or_none
-from ragidx.indexer.store.manifest import Manifest, files_of, read_manifest
+from ragidx.indexer.store.manifest import files_of
 from ragidx.indexer.writing.vacuum import cleaned_if_refused
 from ragidx.pipelines.ingest.corpus import check_removal, index_in
 from ragidx.pipelines.ingest.options import (
+    INDEX_OPTIONS,
     QUERY_OPTIONS,
     STORE_OPTIONS,
     BuildOptions,
@@ -33,13 +33,13 @@ from ragidx.pipelines.ingest.options import (
 )
 from ragidx.pipelines.ingest.report import BuildReport, OnProgress, Progress, QueryModelCheck, Skips
 from ragidx.pipelines.ingest.workers.vectors import vector_reader
-from ragidx.pipelines.vectors.query_model import N_TEXTS, TextSample, compare, model_of_queries
+from ragidx.pipelines.vectors.query_model import ModelCheck, model_of_queries
 from ragidx.pipelines.vectors.rows import VectorRows
-from ragidx.pipelines.vectors.spec import check_given, spec_of_vectors
+from ragidx.pipelines.vectors.spec import check_given
 from ragidx.pipelines.vectors.writer import DELETED, RowWriter
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.ingest.resolve import Resolved
+    pass
 
 
 def build_vectors(
@@ -73,7 +73,7 @@ def build_vectors(
     if options.get("model") is None and said:
         raise SpecError(
             f"{said[0]} says how a model encodes questions, and no model is named",
-            f"name with model the one that made the vectors, or leave {said[0]} out",
+            f"name with model the one that made the vectors, or remove {said[0]}",
         )
     asked = build_options(**options)
     return _Build(Path(vectors), Path(index), asked, vector_field, made_by, on_progress).run()
@@ -121,63 +121,53 @@ class _Build:
         if old is not None and dim != cut_from:
             check_width(dim, old.dim, "the file", first.file)
         asked = time.perf_counter()
-        resolved = self._model(old, dim if old is None else old.dim)
-        asks = None if resolved is None else resolved.spec
-        spec_of_vectors(  # what does not go into the index is refused in the words of a build
-            old, dim, index_type=o.index_type, made_by=self._made_by, queries=asks, where=str(self.index)
-        )
+        resolved = None
+        if o.model is not None:
+            resolved = model_of_queries(self.index, old, o, dim if old is None else old.dim)
         self.report.encode_seconds = 0.0 if resolved is None else time.perf_counter() - asked
         with (
             cleaned_if_refused(self.index),
             RowWriter(
                 self.index,
                 dim,
-                index_type=o.index_type,
-                target_recall=o.target_recall,
-                max_memory=o.max_memory,
-                stemmer=o.stemmer,
-                lexical=o.lexical,
                 made_by=self._made_by,
                 queries=resolved,
                 replace=o.rebuild,
+                **{name: getattr(o, name) for name in INDEX_OPTIONS},
             ) as writer,
         ):
             if o.restore:
                 writer.restore()
-            check = None if resolved is None else _ModelCheck(resolved, str(self.vectors), self.report)
+            check = None if resolved is None else ModelCheck(resolved, str(self.vectors))
             for batch in itertools.chain([first], batches):
                 self._add(writer, batch, check)
             if not self.report.n_chunks and not self.report.n_deleted_before:
                 raise self._nothing_read()
-            self.report.queries = self._queries(writer.spec, check)
+            if check is not None:
+                self.report.queries = check.last()
+                self.report.encode_seconds += check.seconds
+                if check.seconds:
+                    self.report.device, self.report.dtype = check.encoder.device, check.encoder.dtype
+            elif writer.spec.encoder is not None:
+                self.report.queries = QueryModelCheck(writer.spec.encoder)
             if old is not None and not o.allow_removal:
                 check_removal(writer.count_others(), old.n_chunks, self.index, "rows")
             writer.delete_others()
-            done = writer.commit({"corpus": str(self.vectors), "skipped": dict(self.skips.counts)})
+            manifest = writer.commit({"corpus": str(self.vectors), "skipped": dict(self.skips.counts)})
         r, r.spec = self.report, writer.spec
-        r.dim, r.generation, r.committed = writer.stored_dim, done.generation, done.committed
+        r.dim, r.generation = writer.stored_dim, manifest.generation
+        r.committed = old is None or manifest.generation != old.generation
         r.input_dim = None if dim == r.dim else dim
-        r.n_documents, r.n_chunks = done.n_documents, done.n_rows
-        r.n_added, r.n_changed, r.n_unchanged = done.n_added, done.n_changed, done.n_unchanged
-        r.n_removed = done.n_removed
+        r.n_documents, r.n_chunks = manifest.n_documents, manifest.n_chunks
+        r.n_added, r.n_changed, r.n_unchanged = writer.n_added, writer.n_changed, writer.n_unchanged
+        r.n_removed = writer.n_removed
         r.skipped, r.skipped_places = dict(self.skips.counts), self.skips.places
-        manifest = read_manifest(self.index)
         r.take_index(manifest)
         r.index_bytes = sum(entry.bytes for entry in files_of(manifest).values())
         r.seconds = time.perf_counter() - started
         self.progress.last = True
         self.progress.tell(at_once=True)
         return r
-
-    def _model(self, old: Manifest | None, width: int) -> Resolved | None:
-        """The model of questions, where one is named."""
-        return None if self.options.model is None else model_of_queries(self.index, old, self.options, width)
-
-    def _queries(self, spec: IndexSpec, check: _ModelCheck | None) -> QueryModelCheck | None:
-        """What is reported of the model of questions; one that is named has to have made the vectors."""
-        if check is None:
-            return None if spec.encoder is None else QueryModelCheck(spec.encoder)
-        return check.last()
 
     def _batches(self, dim: int | None, read: Reader) -> Iterator[VectorBatch]:
         o = self.options
@@ -193,11 +183,11 @@ class _Build:
             read=read,
         )
 
-    def _add(self, writer: RowWriter, batch: VectorBatch, check: _ModelCheck | None) -> None:
+    def _add(self, writer: RowWriter, batch: VectorBatch, check: ModelCheck | None) -> None:
         rows = VectorRows(batch.ids, batch.vectors, batch.texts, batch.metadata, batch.doc_ids)
         faults = writer.add_sound(rows)
         if check is not None:
-            check.add(batch, faults)
+            check.add(batch.ids, batch.texts, batch.vectors, without=faults)
         for row in sorted(faults):
             if faults[row] == DELETED:
                 self.report.n_deleted_before += 1
@@ -223,45 +213,3 @@ class _Build:
             "repair the file, or name another",
             where=str(self.vectors),
         )
-
-
-class _ModelCheck:
-    """Whether the model made the vectors: asked after the first batches that have enough texts, and at the end of all.
-
-    Args:
-        resolved: of the model.
-        where: the vectors, for messages.
-        report: gets the seconds, and what the model ran on.
-    """
-
-    def __init__(self, resolved: Resolved, where: str, report: BuildReport) -> None:
-        self._resolved, self._where, self._report = resolved, where, report
-        self._sample = TextSample()
-        self._has_begun = False
-
-    def add(self, batch: VectorBatch, faults: Collection[int]) -> None:
-        """Take note of a batch, without its broken rows.
-
-        Raises:
-            SpecError: of the texts of the batches before it, the model made the vector of none.
-        """
-        if not self._has_begun and len(self._sample) == N_TEXTS:
-            self._has_begun = True
-            self._compare(is_last=False)
-        self._sample.add(batch.ids, batch.texts, batch.vectors, without=faults)
-
-    def last(self) -> QueryModelCheck:
-        """What the sample of all says.
-
-        Raises:
-            SpecError: the model did not make the vectors.
-        """
-        return self._compare(is_last=True)
-
-    def _compare(self, *, is_last: bool) -> QueryModelCheck:
-        started = time.perf_counter()
-        found = compare(self._resolved, self._sample, self._where, is_last=is_last)
-        if found.n_checked:
-            self._report.device, self._report.dtype = self._resolved.encoder.device, self._resolved.encoder.dtype
-            self._report.encode_seconds += time.perf_counter() - started
-        return found

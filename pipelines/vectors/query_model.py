@@ -1,16 +1,16 @@
 """Questions for precomputed vectors: which model encodes them, and whether it made the vectors.
 
 model and options -> what a build resolves to, whose encoder and filter make the vectors of questions. Texts that come
-with the vectors are encoded and compared with them; these new vectors are not stored. `compare` loads the model, and so
-does `model_of_queries` where nothing else gives its width.
+with the vectors are encoded and compared with them; these new vectors are not stored. `ModelCheck` loads the model, and
+so does `model_of_queries` where nothing else gives its width.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import heapq
+import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.digests import digest
 from ragidx.indexer.encoders.methods import continued_options, filter_spec
+from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import FilterSpec, IndexSpec
 from ragidx.indexer.store.manifest import Manifest
@@ -90,80 +91,78 @@ def _other_width(resolved: Resolved, widths: Sequence[int], width: int, *, says_
     )
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class _Drawn:
-    key: bytes
-    text: str = dataclasses.field(compare=False)
-    vector: NDArray[Any] = dataclasses.field(compare=False)
+class ModelCheck:
+    """Whether a model made the vectors that come with texts: some of the texts are encoded again.
 
+    The median of the cosines must be 0.99, and closer to 1 where different texts are near each other, as those of
+    many decoders are: a fiftieth of the way to another text, at most. The texts are drawn by the hashes of their ids:
+    whatever their order, and from the whole file.
 
-class TextSample:
-    """Some rows with a text, drawn by the hashes of their ids: whatever their order, and from the whole file."""
+    Args:
+        resolved: the model, by `model_of_queries`.
+        where: the vectors, for messages.
 
-    def __init__(self, size: int = N_TEXTS) -> None:
-        self._size = size
-        self._drawn: list[_Drawn] = []
+    Attributes:
+        seconds: that encoding took.
+    """
 
-    def __len__(self) -> int:
-        return len(self._drawn)
+    def __init__(self, resolved: Resolved, where: str) -> None:
+        self._resolved, self._where = resolved, where
+        self._drawn: list[tuple[bytes, str, NDArray[Any]]] = []
+        self._has_begun = False
+        self.seconds = 0.0
 
-    def add(
-        self, ids: Sequence[str], texts: Sequence[str], vectors: NDArray[Any], *, without: Collection[int] = ()
-    ) -> None:
-        """Take note of n rows; `without` those numbers."""
-        bar = self._drawn[-1].key if len(self._drawn) == self._size else b"\xff" * 32
+    @property
+    def encoder(self) -> Encoder:
+        """Of the model."""
+        return self._resolved.encoder
+
+    def add(self, ids: Sequence[str], texts: Sequence[str], vectors: NDArray[Any], *, without: Collection[int]) -> None:
+        """Take note of n rows; `without` those numbers.
+
+        Raises:
+            SpecError: of the texts of the rows before them, the model made the vector of none. The beginning of a file
+                need not be like the rest (long texts, cut otherwise, may come first), so one of all is enough here.
+        """
+        if not self._has_begun and len(self._drawn) == N_TEXTS:
+            self._has_begun = True
+            self._compare(is_last=False)
+        bar = self._drawn[-1][0] if len(self._drawn) == N_TEXTS else b"\xff" * 32
         new = [
-            _Drawn(key, texts[row], np.array(vectors[row]))
+            (key, texts[row], np.array(vectors[row]))
             for row, name in enumerate(ids)
             if row not in without and texts[row].strip() and (key := digest(name)) < bar
         ]
         if new:
-            self._drawn = heapq.nsmallest(self._size, self._drawn + new)
+            self._drawn = heapq.nsmallest(N_TEXTS, self._drawn + new, key=lambda drawn: drawn[0])
 
-    @property
-    def texts(self) -> list[str]:
-        """Those that were drawn."""
-        return [one.text for one in self._drawn]
+    def last(self) -> QueryModelCheck:
+        """What the texts of all rows say.
 
-    @property
-    def vectors(self) -> NDArray[Any]:
-        """(n, width) beside them, as they were given; n at least 1."""
-        return np.stack([one.vector for one in self._drawn])
+        Raises:
+            SpecError: the model did not make the vectors.
+        """
+        return self._compare(is_last=True) if self._drawn else QueryModelCheck(self._resolved.encoder_spec, 0)
 
-
-def compare(resolved: Resolved, sample: TextSample, where: str, *, is_last: bool = True) -> QueryModelCheck:
-    """Encode the texts again and compare: a model that did not make the vectors is refused.
-
-    The median of the cosines must be 0.99, and closer to 1 where different texts are near each other, as those of
-    many decoders are: a fiftieth of the way to another text, at most.
-
-    Args:
-        resolved: the model, by `model_of_queries`.
-        sample: texts and the vectors that were given for them.
-        where: the file, for messages.
-        is_last: False: there is more to come, and the beginning of a file need not be like the rest (long texts, cut
-            otherwise, may come first); it is refused only where no cosine is near enough.
-
-    Raises:
-        SpecError: the vectors are not the model's.
-    """
-    encoder = resolved.encoder_spec
-    if not len(sample):
-        return QueryModelCheck(encoder, 0)
-    given = l2_normalize(sample.vectors[:, : resolved.dim()]).vectors
-    made = resolved.embedder.embed_document(sample.texts)
-    cosines = (given * made).sum(axis=1)
-    median, least, others = float(np.median(cosines)), float(cosines.min()), _others(given, sample.texts)
-    needed = 1 - min(_FAR, max(_ROUNDING, _SHARE * (1 - others)))
-    if (median if is_last else float(cosines.max())) < needed:
-        n, near = len(sample), f", since different texts have {others:.4f} here" if needed > 1 - _FAR else ""
-        raise SpecError(
-            f"'{resolved.files.name}' did not make these vectors: of {n} text{'s' * (n > 1)} encoded again, the median "
-            f"cosine with these vectors is {median:.4f} (least {least:.4f}), and {needed:.4f} is asked for{near}",
-            f"name the model, `method`, `pooling` and `filter` that made them, or {_WITHOUT}",
-            where=where,
-        )
-    return QueryModelCheck(encoder, len(sample), median, least)
+    def _compare(self, *, is_last: bool) -> QueryModelCheck:
+        started, resolved = time.perf_counter(), self._resolved
+        texts = [text for _, text, _ in self._drawn]
+        given = l2_normalize(np.stack([vector for *_, vector in self._drawn])[:, : resolved.dim()]).vectors
+        made = resolved.embedder.embed_document(texts)
+        self.seconds += time.perf_counter() - started
+        cosines = (given * made).sum(axis=1)
+        median, least, others = float(np.median(cosines)), float(cosines.min()), _others(given, texts)
+        needed = 1 - min(_FAR, max(_ROUNDING, _SHARE * (1 - others)))
+        if (median if is_last else float(cosines.max())) < needed:
+            n, near = len(texts), f", since different texts have {others:.4f} here" if needed > 1 - _FAR else ""
+            raise SpecError(
+                f"'{resolved.files.name}' did not make these vectors: of {n} text{'s' * (n > 1)} encoded again, the "
+                f"median cosine with these vectors is {median:.4f} (least {least:.4f}), and {needed:.4f} is asked for"
+                f"{near}",
+                f"name the model, `method`, `pooling` and `filter` that made them, or {_WITHOUT}",
+                where=self._where,
+            )
+        return QueryModelCheck(resolved.encoder_spec, len(texts), median, least)
 
 
 def _others(unit: NDArray[np.float32], texts: Sequence[str]) -> float:

@@ -107,7 +107,7 @@ def _written(texts: Sequence[str | None]) -> list[str]:
 def _check_whole(values: object, what: str) -> None:
     """Refuse an array of NumPy of which something is masked: what is below a mask is no value."""
     if np.ma.is_masked(values):
-        raise ValueError(f"some of the {what} are masked: leave these rows out, or fill them")
+        raise ValueError(f"some of the {what} are masked: remove these rows, or fill them")
 
 
 def _scalars(name: str, fields: Mapping[str, object]) -> dict[str, Scalar]:

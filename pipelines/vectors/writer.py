@@ -2,20 +2,17 @@
 
     with RowWriter("index/", dim=384) as writer:
         writer.add_vectors(ids, vectors, texts, metadata)      vectors (n, dim), of any length but zero
-        writer.delete(["old"])
+        writer.delete_others()
         writer.commit()
 
-An id that the index has already is replaced where its row holds anything else, and left alone where it holds the same.
-Without `commit` nothing changes. Without a model for questions no torch is loaded.
-Files are read by `build_vectors`, which leaves out rows that `ragidx delete` removed; a program that adds one takes it
-in again.
+A row whose id the index has is replaced where it differs, and left alone where it does not. Without `commit` nothing
+changes. A build (`add_sound`) skips rows that `ragidx delete` removed; a program that adds one takes it in again.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -23,16 +20,16 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ragidx.corpora.errors import CorpusError, SpecError, lone_surrogate
+from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.records import plain
 from ragidx.corpora.spec import Json
 from ragidx.corpora.vectors.batch import MAX_WIDTH, batch_rows
 from ragidx.indexer.ann.index_types import IndexOptions
-from ragidx.indexer.digests import DIGEST_BYTES, Digests, DigestTable, as_digests, digest
+from ragidx.indexer.digests import DIGEST_BYTES, as_digests, digest
 from ragidx.indexer.models.address import KEPT_AS
 from ragidx.indexer.normalize import UnitRows, cut_rows, l2_normalize
 from ragidx.indexer.store.generations import committed_or_none
-from ragidx.indexer.store.lookup import KnownRows, document_numbers
+from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.source_list import PROGRAM
 from ragidx.indexer.store.store import Store
@@ -40,7 +37,8 @@ from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.ingest.endpoint import endpoint_note
 from ragidx.pipelines.ingest.options import index_options
 from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_file, deleted_ids
-from ragidx.pipelines.vectors.rows import NOTHING_ADDED, VectorRows, checked_rows, names_of, shown
+from ragidx.pipelines.vectors.known_rows import KnownRows
+from ragidx.pipelines.vectors.rows import NOTHING_ADDED, VectorRows, checked_rows, shown
 from ragidx.pipelines.vectors.spec import spec_of_vectors
 
 if TYPE_CHECKING:
@@ -50,44 +48,23 @@ SEEN_BEFORE = "the id was seen before"
 DELETED = "deleted by hand"
 
 
-@dataclass(frozen=True, slots=True)
-class WriteReport:
-    """What a commit of an `RowWriter` did; all but `n_documents` count rows.
-
-    Attributes:
-        generation: of the committed state.
-        committed: whether this made it; False: nothing differed.
-        n_added, n_changed, n_unchanged: ids that were new, held something else, held the same.
-        n_removed: deleted, by id or because they were not given again.
-        n_rows, n_documents: what the index holds now.
-    """
-
-    generation: int
-    committed: bool
-    n_added: int
-    n_changed: int
-    n_unchanged: int
-    n_removed: int
-    n_rows: int
-    n_documents: int
-
-
 class RowWriter:
     """The one writer of an index of precomputed vectors, until `close`. A context manager.
 
-    Rows that are broken are refused, and it goes on. Where writing fails, it takes nothing more: make another one.
+    Rows that are broken are refused, and it continues. Where writing fails, it takes nothing more: make another one.
 
     Args:
         path: the index folder; made if it is missing.
         dim: width of the vectors that are added: the index's, or what it was before it was shrunk; they are cut then.
-        index_type: as in `ragidx build --index-type`; None: the index's own, else the default.
-        target_recall: likewise.
-        max_memory: likewise: bytes, or text such as 2GB.
-        stemmer, lexical: as in a build; texts can be searched by their words, too.
-        made_by: what made the vectors, in your words; kept, and never looked up. "": the index's own.
+        made_by: what made the vectors, in the user's words; kept, and never looked up. "": the index's own.
         queries: the model that encodes questions, of `model_of_queries`; None: the index's own, else there is none.
         replace: the new state has only what this writer adds; the old one stays until then.
         timeout: seconds to wait for another writer.
+        options: `index_type`, `target_recall`, `max_memory`, `stemmer` and `lexical` of a build.
+
+    Attributes:
+        n_added, n_changed, n_unchanged: rows whose ids were new, held something else, held the same.
+        n_removed: rows that were deleted.
 
     Raises:
         SpecError: the index in the folder holds something else, or `dim` is not a width.
@@ -100,45 +77,35 @@ class RowWriter:
         path: str | Path,
         dim: int,
         *,
-        index_type: str | None = None,
-        target_recall: float | None = None,
-        max_memory: int | str | None = None,
-        stemmer: str | None = None,
-        lexical: bool | None = None,
         made_by: str = "",
         queries: Resolved | None = None,
         replace: bool = False,
         timeout: float = 0.0,
+        **options: Any,
     ) -> None:
         dim = _width(dim)
         self.path, self.dim = Path(path), dim
         old = None if replace else committed_or_none(self.path)
-        asks = None if queries is None else queries.spec
-        try:
-            self.spec = spec_of_vectors(old, dim, index_type=index_type, made_by=made_by, queries=asks, where=str(path))
-        except SpecError as fault:  # its hint is that of a build
-            hint = fault.hint.replace("`rebuild=True`", "`replace=True`")
-            raise SpecError(fault.message, hint, where=fault.where) from fault
+        self.spec = spec_of_vectors(
+            old,
+            dim,
+            index_type=options.get("index_type"),
+            made_by=made_by,
+            queries=None if queries is None else queries.spec,
+            where=str(path),
+        )
         self.stored_dim = dim if old is None else old.dim
-        own = IndexOptions() if old is None else old.index
         blobs = {} if queries is None else queries.blobs()
         if old is not None and old.files:
             store = Store.open(self.path)
             blobs = {name: store.blob(name) for name in old.files}
+        own = IndexOptions() if old is None else old.index
         self._writer = StoreWriter(
             self.path,
             spec=self.spec.to_json(),
             fingerprint=self.spec.fingerprint(),
             dim=self.stored_dim,
-            index=index_options(
-                own,
-                self.spec.index_type,
-                target_recall,
-                max_memory,
-                self.stored_dim,
-                stemmer=stemmer,
-                lexical=lexical,
-            ),
+            index=index_options(own, self.stored_dim, **options | {"index_type": self.spec.index_type}),
             blobs=blobs,
             replace=replace,
             journal=False,
@@ -148,15 +115,11 @@ class RowWriter:
         if not self._notes and old is not None and KEPT_AS in old.notes:
             self._notes = {KEPT_AS: old.notes[KEPT_AS]}
         try:
-            self._base = None if replace or self._writer.base is None else Store.open(self.path)
-            self._known = KnownRows(self._base)
+            self._known = KnownRows(None if replace or self._writer.base is None else Store.open(self.path))
         except BaseException:
             self._writer.close()
             raise
         self._deleted = deleted_ids(blobs.get(DELETED_FILE)).get(PROGRAM, set())
-        self._seen = DigestTable()
-        self._n_seen = 0
-        self._new_documents: list[NDArray[np.uint64]] = []
         self.n_added = self.n_changed = self.n_unchanged = self.n_removed = 0
 
     def __enter__(self) -> Self:
@@ -177,12 +140,7 @@ class RowWriter:
     ) -> None:
         """Add rows, or replace those of the same ids: all of them, or none where one is broken.
 
-        Args:
-            ids: n, each once in a batch.
-            vectors: (n, dim) numbers; brought to length 1.
-            texts: n, shown with a hit; None: none.
-            metadata: n, values by name, for conditions; None: none.
-            doc_ids: n; rows of one document share its id. None: each row is a document of its own.
+        The arguments are those of `Index.add_vectors`; of two calls with one id the later one wins.
 
         Raises:
             ValueError: there are not n of everything, or the vectors have another width.
@@ -190,8 +148,7 @@ class RowWriter:
                 nothing that metadata can be. It names the id.
         """
         rows = checked_rows(self.dim, ids, vectors, texts, metadata, doc_ids)
-        keys = [digest(name) for name in rows.ids]
-        faults = self._repeated(keys, range(len(keys)))
+        faults = _repeated([digest(name) for name in rows.ids], range(len(rows.ids)))
         for number, part in enumerate(rows.parts()):
             first = number * batch_rows(self.dim)
             faults |= {first + row: reason for row, reason in self._unit(part.vectors)[1].faults}
@@ -201,56 +158,50 @@ class RowWriter:
         self._deleted -= set(rows.ids)
         with self._writer.whole():
             for part in rows.parts():
-                self.add_sound(part)
+                given, cut = self._unit(part.vectors)
+                self._put(part, given.vectors, cut.vectors, np.arange(len(part.ids)))
 
     def add_sound(self, rows: VectorRows) -> dict[int, str]:
-        """As `add`, of rows that are clean but for their vectors and ids: broken ones are skipped.
+        """As `add_vectors`, of rows that are clean but for their vectors and ids: broken ones are skipped.
 
         Returns:
             The number of each row that was skipped, and why; DELETED: it is one that `ragidx delete` removed.
         """
         keys = [digest(name) for name in rows.ids]
-        given, kept = self._unit(rows.vectors)
-        faults = dict(kept.faults)
+        given, cut = self._unit(rows.vectors)
+        faults = dict(cut.faults)
         if self._deleted:
             faults |= {row: DELETED for row, name in enumerate(rows.ids) if name in self._deleted}
-        faults |= self._repeated(keys, [row for row in range(len(keys)) if row not in faults])
+        again = self._known.kept(self._known.find(keys))
+        faults |= {row: SEEN_BEFORE for row in np.flatnonzero(again).tolist() if row not in faults}
+        faults |= _repeated(keys, [row for row in range(len(keys)) if row not in faults])
         sound = np.array([row for row in range(len(keys)) if row not in faults], np.int64)
         if len(sound):
-            hashes = _hashes(rows, given.vectors, sound)
-            sound_keys = [keys[row] for row in sound.tolist()] if faults else keys
             with self._writer.whole():
-                self._put(rows, kept.vectors, sound_keys, hashes, sound)
+                self._put(rows, given.vectors, cut.vectors, sound)
         return faults
 
     def restore(self) -> None:
         """Take in again what `ragidx delete` removed, where it is added."""
         self._deleted.clear()
 
-    def delete(self, ids: Iterable[str | int]) -> int:
-        """Delete rows by id; how many there were.
-
-        Raises:
-            ValueError: an id was given to `add` of this writer.
-        """
-        names = [name for name in names_of(ids, "ids") if lone_surrogate(name) is None]  # an index has no other
-        keys = [digest(name) for name in dict.fromkeys(names)]
-        if (self._seen.first(keys) >= 0).any():
-            name = next(name for name in names if self._seen.find(digest(name)))
-            raise ValueError(f"the id '{name}' was added by this writer; commit first, and delete with another")
-        numbers = self._known.find(keys)
-        return self._remove(numbers[numbers >= 0])
+    def remove(self, numbers: NDArray[np.int64]) -> int:
+        """Delete rows by their numbers; how many there were."""
+        self._writer.delete_rows(numbers)
+        self._known.drop(numbers)
+        self.n_removed += len(numbers)
+        return len(numbers)
 
     def delete_others(self) -> int:
-        """Delete all rows whose ids were not given to `add` of this writer; how many there were."""
-        return self._remove(self._known.others())
+        """Delete all rows whose ids were not added by this writer; how many there were."""
+        return self.remove(self._known.others())
 
     def count_others(self) -> int:
         """How many rows `delete_others` would delete."""
         return len(self._known.others())
 
-    def commit(self, notes: Mapping[str, Json] | None = None) -> WriteReport:
-        """Make everything visible at once, and end this writer.
+    def commit(self, notes: Mapping[str, Json] | None = None) -> Manifest:
+        """Make everything visible at once, and end this writer; where nothing differs, no commit is made.
 
         Args:
             notes: kept in the manifest.
@@ -261,37 +212,15 @@ class RowWriter:
             ValueError: this writer committed, was closed, or failed before.
         """
         with self._writer.whole():  # cannot be undone from here on: what is known of the rows goes
-            n_documents = len(np.unique(np.concatenate([self._known.documents(), *self._new_documents])))
-            # What is known of a million rows takes 100 MB, which the making of an index had better use.
-            self._known, self._seen, self._new_documents = KnownRows(), DigestTable(), []
+            n_documents = len(np.unique(self._known.documents()))
+            self._known = KnownRows()  # of a million rows it takes 100 MB, which the making of an index had better use
             self._writer.blobs.pop(DELETED_FILE, None)
             self._writer.blobs |= {DELETED_FILE: deleted_file({PROGRAM: self._deleted})} if self._deleted else {}
-            manifest = self._writer.commit({**self._notes, **(notes or {})}, n_documents)
-        return WriteReport(
-            generation=manifest.generation,
-            committed=self._writer.base is None or manifest.generation != self._writer.base.generation,
-            n_added=self.n_added,
-            n_changed=self.n_changed,
-            n_unchanged=self.n_unchanged,
-            n_removed=self.n_removed,
-            n_rows=manifest.n_chunks,
-            n_documents=manifest.n_documents,
-        )
+            return self._writer.commit({**self._notes, **(notes or {})}, n_documents)
 
     def close(self) -> None:
-        """Let go of the index. What was not committed is gone."""
+        """Release the index. What was not committed is gone."""
         self._writer.close()
-
-    def _repeated(self, keys: Sequence[bytes], rows: Sequence[int]) -> dict[int, str]:
-        """The rows whose ids this writer has seen, or that come earlier among these rows."""
-        mine = [keys[row] for row in rows]
-        again = {row for row, number in zip(rows, self._seen.first(mine).tolist(), strict=True) if number >= 0}
-        if len(set(mine)) < len(mine):
-            met = set[bytes]()
-            for row, key in zip(rows, mine, strict=True):
-                again |= {row} if key in met else set()
-                met.add(key)
-        return dict.fromkeys(sorted(again), SEEN_BEFORE)
 
     def _unit(self, vectors: NDArray[Any]) -> tuple[UnitRows, UnitRows]:
         """Vectors of length 1, as wide as they are given, and as wide as they are stored."""
@@ -299,44 +228,41 @@ class RowWriter:
         return given, cut_rows(given, self.stored_dim)
 
     def _put(
-        self,
-        rows: VectorRows,
-        unit: NDArray[np.float32],
-        keys: Sequence[bytes],
-        hashes: Sequence[bytes],
-        sound: NDArray[np.int64],
+        self, rows: VectorRows, given: NDArray[np.float32], cut: NDArray[np.float32], sound: NDArray[np.int64]
     ) -> None:
-        """Write those of the sound rows, whose ids and contents have these digests, that are new or hold another."""
-        mine = as_digests(keys)
+        """Write those of the sound rows that are new, or differ from what the index has under their ids."""
+        keys = [digest(rows.ids[row]) for row in sound.tolist()]
+        hashes = _hashes(rows, given, sound)
         numbers = self._known.find(keys)
         same = self._known.hold(numbers, as_digests(hashes))
         self._known.keep(numbers[same])
-        changed = numbers[~same & (numbers >= 0)]
-        self._delete(changed)
+        replaced = numbers[~same & (numbers >= 0)]
+        self._writer.delete_rows(replaced)
+        self._known.drop(replaced)
         fresh = np.flatnonzero(~same)
         places = sound[fresh]
         if len(places):
-            found = [hashes[row] for row in fresh.tolist()]
-            self._writer.add_rows(_index_rows(rows, places.tolist(), found), unit[places])
-            self._new_documents.append(document_numbers(self._documents(rows, mine[fresh], places)))
-        self._seen.extend(mine, np.arange(self._n_seen, self._n_seen + len(mine)))
-        self._n_seen += len(mine)
-        self.n_changed += len(changed)
+            held = [hashes[row] for row in fresh.tolist()]
+            self._writer.add_rows(_index_rows(rows, places.tolist(), held), cut[places])
+            mine = as_digests([keys[row] for row in fresh.tolist()])
+            own = rows.doc_ids
+            of_document = mine if own is None else as_digests([digest(own[row]) for row in places.tolist()])
+            self._known.add(mine, of_document)
+        self.n_changed += int((replaced < self._known.n_committed).sum())
         self.n_unchanged += int(same.sum())
-        self.n_added += len(places) - len(changed)
+        self.n_added += len(places) - len(replaced)
 
-    def _documents(self, rows: VectorRows, own: Digests, places: NDArray[np.int64]) -> Digests:
-        """The documents of rows, by digest; `own` are those of their ids."""
-        return own if rows.doc_ids is None else as_digests([digest(rows.doc_ids[row]) for row in places.tolist()])
 
-    def _delete(self, numbers: NDArray[np.int64]) -> None:
-        self._writer.delete_rows(numbers)
-        self._known.drop(numbers)
-
-    def _remove(self, numbers: NDArray[np.int64]) -> int:
-        self._delete(numbers)
-        self.n_removed += len(numbers)
-        return len(numbers)
+def _repeated(keys: Sequence[bytes], rows: Sequence[int]) -> dict[int, str]:
+    """Those of the rows whose key an earlier one of them has."""
+    if len({keys[row] for row in rows}) == len(rows):
+        return {}
+    met, again = set[bytes](), []
+    for row in rows:
+        if keys[row] in met:
+            again.append(row)
+        met.add(keys[row])
+    return dict.fromkeys(again, SEEN_BEFORE)
 
 
 def _width(dim: object) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -71,3 +73,27 @@ def test_a_batch_of_given_vectors_is_one_commit_or_none(tmp_path: Path) -> None:
     assert [row["chunk_id"] for rows in index.to_batches(["chunk_id"]) for row in rows.to_pylist()] == ["b", "d"]
     with index.batch(), pytest.raises(BusyError, match="is being written by process"):
         Index(index.path).add_vectors(["f"], [[1, 0, 0, 0]], timeout=0.1)
+
+
+class Counted(Document):
+    """A document that can be referred to weakly, to see how long it lives."""
+
+
+def test_a_batch_holds_a_window_of_documents_however_many_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ragidx.pipelines.maintain.upsert.WINDOW_CHARS", 10_000)
+    index, gone, most = Index.create(tmp_path / "whole", chunks=ChunkSpec(size=None)), list[int](), 0
+
+    def documents() -> Iterator[Document]:
+        nonlocal most
+        for number in range(300):  # of 720 characters each
+            document = Counted(f"d{number}", f"{number:4} mills. " * 60)
+            weakref.finalize(document, gone.append, number)
+            most = max(most, number + 1 - len(gone))
+            yield document
+
+    index.add(documents())
+
+    assert index.count() == 300
+    assert most <= 20

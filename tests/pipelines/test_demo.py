@@ -11,8 +11,8 @@ import ragidx
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.corpora.evalsets import load_qrels, load_queries
 from ragidx.pipelines import demo
-from ragidx.pipelines.evaluate.measures import measure
 
+from ..measuring import ndcg_at_10
 from ..raising import message_of
 from .conftest import Done
 
@@ -79,7 +79,7 @@ def _ndcg(index: Path, dim: int | None) -> float:
     sample = demo.sample_corpus().parent
     queries, qrels = load_queries(sample), load_qrels(sample)
     found = ragidx.Index(index).rank_documents(list(queries.values()), 10, mode="dense", dim=dim)
-    return measure(qrels, {query: dict(few) for query, few in zip(queries, found, strict=True)}, ["nDCG@10"])["nDCG@10"]
+    return ndcg_at_10(qrels, {query: dict(few) for query, few in zip(queries, found, strict=True)})
 
 
 @pytest.mark.slow

@@ -158,7 +158,7 @@ def test_a_writer_waits_for_another_one_and_then_gives_up(index: Index) -> None:
     ("document", "message"),
     [
         (Document("", "x"), "a document has no id\n  hint: give each one a text of its own as id"),
-        (Document("a", " \n"), "a: the document has no text\n  hint: leave it out"),
+        (Document("a", " \n"), "a: the document has no text\n  hint: skip it"),
         (Document("a", "x", {"n": "one"}), "a: the field 'n' holds values of the type int in this index, and this is a "
          "string\n  hint: give it the same type, or another name"),
         (Document("a", "x", {"m": {"deep": 1}}), "a: the field 'm': metadata value {'deep': 1} is a dict, not a "

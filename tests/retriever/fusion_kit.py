@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ragidx.indexer.lexical.analyzer import Analyzer
 from ragidx.indexer.store.store import Store
+from ragidx.pipelines.index import Index
 from ragidx.pipelines.vectors.writer import RowWriter
 from ragidx.retriever.fusion import Scored, rank_hybrid, rank_lexical
 from ragidx.retriever.options import SearchOptions
@@ -37,9 +38,7 @@ class Corpus:
                 writer.add_vectors(self.ids[start:end], self.vectors[start:end], self.texts[start:end])
                 writer.commit()
         if self.dead:
-            with RowWriter(path, self.vectors.shape[1]) as writer:
-                writer.delete(sorted(self.dead))
-                writer.commit()
+            Index(path).delete(sorted(self.dead))
         return Store.open(path)
 
     def alive(self) -> Corpus:

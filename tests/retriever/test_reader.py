@@ -130,9 +130,7 @@ def test_wide_query_vectors_are_cut_as_the_vectors_were_when_the_index_was_shrun
     ],
 )
 def test_a_wide_query_vector_that_cannot_be_cut_is_an_error(vector: list[float], message: str, index: Path) -> None:
-    with RowWriter(index, 4) as writer:
-        writer.delete(["c", "d"])
-        writer.commit()
+    Index(index).delete(["c", "d"])
     shrink(index, dim=2)
 
     with pytest.raises(QueryError) as fault:
@@ -239,10 +237,9 @@ def test_an_id_that_the_index_does_not_have_is_an_error(reader: Index) -> None:
 def test_a_reader_is_a_snapshot_and_refresh_gives_the_newest(index: Path) -> None:
     old, new = Index(index), Index(index)
     assert not old.refresh()
-    with RowWriter(index, 4) as writer:
-        writer.delete(["a"])
-        writer.add_vectors(["e"], [[1, 1, 0, 0]])
-        writer.commit()
+    with Index(index).batch() as batch:
+        batch.delete(["a"])
+        batch.add_vectors(["e"], [[1, 1, 0, 0]])
 
     assert new.refresh()
 

@@ -297,9 +297,7 @@ def test_context_is_the_text_with_the_rows_of_its_document_around_it(tmp_path: P
 
 def test_rows_that_were_deleted_are_in_no_context(tmp_path: Path) -> None:
     make(tmp_path / "index", ["one", "two", "three", "four"], ["x"] * 4)
-    with RowWriter(tmp_path / "index", 3) as writer:
-        writer.delete(["1"])
-        writer.commit()
+    Index(tmp_path / "index").delete(["1"])
 
     [hits] = Index(tmp_path / "index").search_vectors(X, 1, context=2)
 

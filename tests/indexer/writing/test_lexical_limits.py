@@ -94,7 +94,7 @@ def test_the_lexical_option_of_an_index_is_kept_where_no_other_is_asked_for() ->
     """A build, a reindex and a shrink of an index ask `index_options` for what it has."""
     own = IndexOptions("flat", lexical="english")
 
-    assert index_options(own, None, None, None, None) == own
+    assert index_options(own, None) == own
 
 
 def test_a_disk_that_fills_where_terms_are_sorted_ends_in_one_error(tmp_path: Path) -> None:

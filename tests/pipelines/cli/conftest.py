@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ragidx.indexer.ann import index_types, tuning
+from ragidx.pipelines.index import Index
 from ragidx.pipelines.vectors.writer import RowWriter
 
 from ..conftest import Done
@@ -55,11 +56,13 @@ def vectors(folder: Path) -> Path:
 def given(folder: Path) -> None:
     """`ragidx-index`, of given vectors of 16 numbers: 300, 100 of which 20 are dead, and 50."""
     raw = np.random.default_rng(0).standard_normal((450, 16)).astype(np.float32)
-    for first, end in ((0, 300), (300, 400), (400, 450)):
+    for first, end in ((0, 300), (300, 400)):
         with RowWriter(INDEX, dim=16, made_by="mine") as writer:
             writer.add_vectors([f"v{n}" for n in range(first, end)], raw[first:end])
-            writer.delete([f"v{n}" for n in range(300, 320)] if end == 450 else [])
             writer.commit()
+    with Index(INDEX).batch() as batch:
+        batch.add_vectors([f"v{n}" for n in range(400, 450)], raw[400:])
+        batch.delete([f"v{n}" for n in range(300, 320)])
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import runpy
 import shlex
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,14 +68,6 @@ def test_without_a_filter_there_is_one_column(run: Run) -> None:
     assert lines[1] == "filter  none: 256 raw coordinates"
     assert lines[3].split() == ["before", "logit"]
     assert len(lines) == 6
-
-
-def test_an_instruction_makes_a_query_of_the_text(run: Run, model: Path) -> None:
-    echo = ("--model", str(model), "--method", "echo", "--device", "cpu", "--dtype", "float32", "--json")
-
-    plain, asked = (json_of(run("lens", TEXT, *echo, "--instruction", text)) for text in ("", "Find the year"))
-
-    assert plain["lens"]["before"] != asked["lens"]["before"]
 
 
 @pytest.mark.usefixtures("folder")
@@ -230,34 +221,3 @@ def test_the_pictures_on_its_page_are_small(picture: str) -> None:
 )
 def test_options_that_mean_nothing_together_are_refused(run: Run, args: tuple[str, ...], message: str) -> None:
     assert run("lens", *args) == (2, "", USAGE.format(message))
-
-
-def test_a_sentence_transformers_model_has_no_head_to_look_through(
-    run: Run, folder: Path, tiny_sentence_transformer: Path
-) -> None:
-    shutil.copytree(tiny_sentence_transformer, "st")
-
-    done = run("lens", TEXT, "--model", "st")
-
-    assert done == (
-        2,
-        "",
-        f"Error: {folder / 'st'}: 'st' has no unembedding matrix, so it has no spectrum\n"
-        "  hint: the lens reads a decoder language model with its head in float16, bfloat16 or float32,"
-        " such as --model mini\n",
-    )
-
-
-@pytest.mark.parametrize("args", [("lens", ""), ("lens", " ", "--index", "ragidx-index")])
-@pytest.mark.usefixtures("mini_index")
-def test_an_empty_text_is_an_error(run: Run, args: tuple[str, ...]) -> None:
-    assert run(*args) == (2, "", "Error: the text is empty\n  hint: write a text\n")
-
-
-@pytest.mark.usefixtures("mini_index")
-def test_a_hit_beyond_the_last_is_an_error(run: Run) -> None:
-    assert run("lens", QUERY, "--index", "ragidx-index", "--hit", "7") == (
-        2,
-        "",
-        "Error: --hit: the query has 6 hits, there is no hit 7\n  hint: give 1 to 6\n",
-    )

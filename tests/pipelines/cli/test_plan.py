@@ -103,15 +103,6 @@ def test_a_plan_names_what_would_be_cut_and_left_out(run: Run) -> None:
     )
 
 
-def test_a_plan_of_standard_input_is_refused(run: Run) -> None:
-    assert run("build", "-", "--plan", stdin=b"text") == (
-        2,
-        "",
-        "Error: standard input: it can be read once, and a plan would leave nothing of it for the build\n"
-        "  hint: write it to a file, and plan with that\n",
-    )
-
-
 def test_a_plan_of_nothing_is_the_builds_error(run: Run, folder: Path) -> None:
     (folder / "empty").mkdir()
 

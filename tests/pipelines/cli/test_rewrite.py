@@ -154,22 +154,6 @@ def test_a_build_names_the_index_that_it_made_and_its_recall(run: Run, monkeypat
     assert "searched" not in fields(run("build", "corpus"))  # every vector is compared
 
 
-@pytest.mark.usefixtures("folder")
-def test_so_does_a_build_of_given_vectors(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    of_any_size(monkeypatch)
-    np.save("rows.npy", np.random.default_rng(0).standard_normal((300, 16)).astype(np.float32))
-
-    told = fields(run("build", "--vectors", "rows.npy", "--index-type", "SQ8"))
-    flat = fields(run("build", "--vectors", "rows.npy", "--index", "other"))
-    for_machines = json.loads(run("build", "--vectors", "rows.npy", "--json").out)
-
-    recall = recall_of(INDEX)
-    assert told["searched"] == f"SQ8, ann_recall@10 {recall:.3f} measured"
-    searched = [for_machines[name] for name in ("index_type", "segment_types", "recall")]
-    assert searched == ["SQ8", ["SQ8"], recall]
-    assert "searched" not in flat
-
-
 @pytest.mark.usefixtures("given", "large")
 def test_info_tells_apart_what_large_and_small_segments_have(run: Run) -> None:
     run("reindex", "codes", "--index-type", "SQ8")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
 import json
 import os
 import re
@@ -164,25 +163,3 @@ def test_a_file_that_fails_in_the_end_is_told_with_its_own_option(run: Run, monk
         "Error: s.json: cannot write: No space left on device\n  hint: choose another file with --out\n"
     )
     assert (done.status, list(Path().glob("*s.json*"))) == (2, [])
-
-
-@pytest.mark.usefixtures("small_corpus")
-def test_a_picture_without_matplotlib_names_the_extra(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "matplotlib" else real(name, *a))
-
-    done = run("lens", "--spectrum", "--corpus", "corpus", "--tokens", "9", "--out", "s.svg")
-
-    assert done == (
-        2,
-        "",
-        "Error: pictures need matplotlib, which is not installed\n"
-        "  hint: pip install '.[plot]' in a checkout, or pip install 'ragidx[plot]'\n",
-    )
-
-
-def test_a_corpus_that_is_not_there_is_an_error(run: Run) -> None:
-    done = run("lens", "--spectrum", "--corpus", "nowhere")
-
-    assert (done.status, done.out) == (2, "")
-    assert done.err.startswith("Error: nowhere: ")

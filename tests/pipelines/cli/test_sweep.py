@@ -57,32 +57,13 @@ def test_the_table_has_a_line_for_each_width(run: Run) -> None:
     ]
     assert lines[5].split() == ["filter", "index", "dim", "bytes", "disk", "made", "ms", "q/s", "recall", "overlap"]
     assert re.fullmatch(
-        r"none        flat     8     16  \d+ B  +\d\.\d\d s  \d+\.\d\d +[\d,]+   1\.000    1\.000", lines[6]
+        r"none        flat   8    16     \d+ B +\d\.\d\d s  \d+\.\d\d +[\d,]+ +1\.000   1\.000", lines[6]
     )
     assert re.fullmatch(
-        r"truncation  flat     4     16  \d+ B  +\d\.\d\d s  \d+\.\d\d +[\d,]+   1\.000    0\.\d+", lines[7]
+        r"truncation  flat   4    16     \d+ B +\d\.\d\d s  \d+\.\d\d +[\d,]+ +1\.000   0\.\d+", lines[7]
     )
     assert lines[8] == ""
     assert "Without qrels the overlap tells" in done.out
-
-
-@pytest.mark.usefixtures("given_index")
-def test_vectors_of_queries_are_judged_too(run: Run, folder: Path) -> None:
-    np.save(folder / "q.npy", np.load(folder / "own.npy")[:2])
-    (folder / "q.jsonl").write_text("".join(json.dumps({"_id": f"q{n}", "text": "any"}) + "\n" for n in range(2)))
-    (folder / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq0\t0\t1\nq1\t1\t1\n")
-
-    done = run(
-        "sweep", "own", "--queries", "q.jsonl", "--query-vectors", "q.npy", "--qrels", "qrels.tsv",
-        "--filter", "truncation", "--dim", "8",
-    )  # fmt: skip
-
-    assert (done.status, done.err) == (0, "")
-    lines = done.out.splitlines()
-    assert lines[2:4] == [
-        "queries     2 that are judged",
-        "full width  the raw vectors, 8 dimensions, float32, exact, nDCG@10 1.000 ± 0.000",
-    ]
 
 
 def test_the_vectors_name_who_made_them(run: Run, folder: Path) -> None:
@@ -104,8 +85,8 @@ def test_with_qrels_the_table_says_which_differences_are_real(run: Run) -> None:
     assert re.fullmatch(
         r"full width  the raw vectors, 256 dimensions, float32, exact, nDCG@10 \d\.\d{3} ± \d\.\d{3}", lines[3]
     )
-    assert lines[5].endswith("nDCG@10   vs full")
-    assert re.search(r"embedfilter  flat    32 .* \d\.\d{3} ± \d\.\d{3}  \([+-]\d\.\d{3}\)$", lines[7])
+    assert re.search(r"nDCG@10 +vs full$", lines[5])
+    assert re.search(r"embedfilter  flat   32 .* \d\.\d{3} ± \d\.\d{3}  \([+-]\d\.\d{3}\)$", lines[7])
     assert "in brackets where chance explains it" in " ".join(lines)
     assert "Take 32 dimensions, embedfilter: the smallest width" in done.out  # 1 dimension loses more
 
@@ -166,19 +147,12 @@ def test_without_matplotlib_the_rest_is_written_and_the_extra_named(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["own", "--filter", "embedfilter"], "the index names no model: its vectors are precomputed\n  hint: "),
         (["own", "--out", "own.npy"], "Error: own.npy: a file has this name\n  hint: name another folder with --out\n"),
         (["own", "--dim", "9", "--filter", "truncation"],
          "Error: --dim: dim=9 is more than the 8 dimensions there are\n  hint: give at most 8\n"),
         (["own", "--chunk-size", "64"],
          "Error: own: the index says how its vectors are made: --chunk-size cannot be chosen\n"
          "  hint: remove it, or sweep a corpus in place of the index\n"),
-        (["own", "--filter", "none", "--tau", "4"],
-         "Error: --filter: filter 'none' keeps all 8 numbers, and has no width of 2\n"
-         "  hint: leave --dim and --tau out, or take the first numbers: --filter truncation\n"),
-        (["own.npy"],
-         "Error: own.npy: a file of vectors is not a corpus: there is no text that a model could read\n"
-         "  hint: make an index of it and sweep that: ragidx build --vectors own.npy --index DIR\n"),
         (["nowhere"], "Error: nowhere: cannot be opened: No such file or directory\n"),
         (["own", "--queries", "none.jsonl"], "Error: none.jsonl: "),
     ],

@@ -25,7 +25,6 @@ from ragidx.indexer.prompts.tokenizer import load_tokenizer
 from ragidx.indexer.specs import FilterSpec
 from ragidx.pipelines.ingest.build import build
 from ragidx.pipelines.lens import plot as spectrum_plot
-from ragidx.pipelines.lens import spectrum as module
 from ragidx.pipelines.lens.plot import draw
 from ragidx.pipelines.lens.spectrum import SpectrumReport, parts_of, spectrum
 from ragidx.pipelines.lens.vocabulary import Vocabulary
@@ -330,13 +329,6 @@ def test_a_spectrum_needs_no_matplotlib(small_corpus: Path, tiny: str, monkeypat
     monkeypatch.setattr(builtins, "__import__", without)
 
     assert spectrum(tiny, corpus=small_corpus, group_size=5).n_texts == 6
-
-
-def test_the_examples_of_the_docstrings_are_run() -> None:
-    import doctest
-
-    assert doctest.testmod(module, extraglobs={"np": np}) == (0, 1)
-    assert doctest.testmod(spectrum_plot) == (0, 1)
 
 
 def document_texts(corpus: Path) -> list[str]:

@@ -123,12 +123,6 @@ def test_a_model_without_an_unembedding_matrix_is_told_so(tiny_sentence_transfor
     )
 
 
-def test_the_examples_of_the_docstrings_are_run() -> None:
-    import doctest
-
-    assert doctest.testmod(vocabulary) == (0, 2)
-
-
 def test_top_names_the_tokens_of_each_vector(tiny_vocabulary: Vocabulary) -> None:
     rows: Any = np.eye(32)[:2]
 

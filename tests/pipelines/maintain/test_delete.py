@@ -27,7 +27,6 @@ from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.history import rollback
 from ragidx.pipelines.maintain.delete import _nearest, delete
-from ragidx.pipelines.vectors.build import build_vectors
 from ragidx.pipelines.vectors.writer import RowWriter
 from ragidx.retriever import contents
 
@@ -307,17 +306,6 @@ def test_an_id_that_neither_a_document_nor_a_row_has_deletes_nothing(given: Path
     assert len(rows(given)) == 5
 
 
-def test_rows_that_went_come_back_with_a_build_of_the_same_vectors_that_restores(folder: Path) -> None:
-    np.save(folder / "v.npy", np.eye(4))
-    build_vectors("v.npy", "ragidx-index")
-    delete(ids=["1", "2"])
-
-    assert build_vectors("v.npy", "ragidx-index").n_deleted_before == 2
-    report = build_vectors("v.npy", "ragidx-index", restore=True)
-
-    assert (report.n_added, report.n_unchanged, sorted(rows(folder / "ragidx-index"))) == (2, 2, ["0", "1", "2", "3"])
-
-
 def test_the_command_tells_documents_that_lost_a_part(given: Path, run: Run) -> None:
     tried = run("delete", "--where", "year >= 2", "--dry-run")
     done = run("delete", "--id", "r0", "--where", "year < 2")
@@ -338,6 +326,7 @@ def test_an_index_that_is_empty_has_nothing_to_delete(given: Path) -> None:
     delete(where="year >= 0")
 
     assert (rows(given), delete(where='doc_id == "d"').n_chunks) == ([], 0)
+    assert ragidx.Index(given).search_vectors(np.eye(6), k=3) == [[]] * 6
     with pytest.raises(QueryError, match="no document or row 'd'"):
         delete(ids=["d"])
 

@@ -39,7 +39,7 @@ def test_an_index_of_given_vectors_gets_narrower_too(given: np.ndarray) -> None:
     )
     with RowWriter(INDEX, dim=8) as writer:  # it goes on at the narrower width
         writer.add_vectors(["new"], narrow[:1])
-        assert writer.commit().n_rows == 401
+        assert writer.commit().n_chunks == 401
     with pytest.raises(SpecError, match="vectors have 8 numbers in the index, 12 now"):
         RowWriter(INDEX, dim=12)
 
@@ -48,15 +48,16 @@ def test_the_vectors_that_were_given_come_again_after_a_shrink_and_are_known(giv
     shrink(INDEX, dim=12)
     shrink(INDEX, dim=8)
 
-    with RowWriter(INDEX, dim=16) as writer:
-        writer.add_vectors([f"v{n}" for n in range(400)], given)
-        again = writer.commit()
-    with RowWriter(INDEX, dim=16) as writer:  # another vector, which is stored as wide as the others
-        writer.add_vectors(["v0"], -given[:1])
-        changed = writer.commit()
+    before = read_manifest(INDEX)
+    with RowWriter(INDEX, dim=16) as again:
+        again.add_vectors([f"v{n}" for n in range(400)], given)
+        assert again.commit() == before
+    with RowWriter(INDEX, dim=16) as changed:  # another vector, which is stored as wide as the others
+        changed.add_vectors(["v0"], -given[:1])
+        changed.commit()
 
     [[hit]] = ragidx.Index(INDEX).search_vectors(-given[:1, :8], k=1)
-    assert (again.committed, again.n_unchanged) == (False, 400)
+    assert (again.n_unchanged, again.n_changed) == (400, 0)
     assert (changed.n_changed, changed.n_unchanged) == (1, 0)
     assert (hit.chunk_id, hit.score) == ("v0", pytest.approx(1, abs=5e-4))  # a step of float16
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from ragidx.pipelines.sweep.report import SweepReport
+from ragidx.indexer.ann.index_types import Effort
+from ragidx.indexer.specs import EncoderSpec
+from ragidx.pipelines.evaluate.significance import interval
+from ragidx.pipelines.sweep.report import SweepReport, SweepRow, Times
 from ragidx.pipelines.vectors.build import build_vectors
 
 SUBJECTS = ["river", "mill", "lease", "tower", "bees", "planet", "printing", "bread", "music", "bridge", "medicine"]
@@ -62,3 +66,45 @@ def asked(tmp_path: Path) -> dict[str, Path]:
     files["qrels"].write_text("query-id\tcorpus-id\tscore\nsecond\t2\t1\n")
     np.save(files["query_vectors"], np.array([[1, 0, 0, 0], [0, 0, 9, 1]], "f4"))
     return files
+
+
+def made_row(dim: int, **fields: Any) -> SweepRow:
+    """A row of a sweep, flat; other values by their fields."""
+    times = Times(1.0, 2.0, 3.0, 10)
+    usual: dict[str, Any] = {
+        "filter": "pca",
+        "dim": dim,
+        "tau": 256 / dim,
+        "requested": "flat",
+        "index_type": "flat",
+        "effort": Effort(),
+        "bytes_per_vector": 2 * dim,
+        "disk_bytes": dim,
+        "build_seconds": 0.0,
+        "recall": 1.0,
+        "overlap": 1.0,
+        "single": times,
+        "batch": times,
+        "queries_per_s": 1.0,
+    }
+    return SweepRow(**usual | fields)
+
+
+def made_report(rows: Sequence[SweepRow], base: np.ndarray | None, source: str = "s") -> SweepReport:
+    """The report of these rows; `base` is nDCG@10 of each query at full width, None without qrels."""
+    return SweepReport(
+        source=source,
+        model="models/mini",
+        encoder=EncoderSpec(),
+        hidden=256,
+        reference="the raw vectors",
+        reference_dim=256,
+        reference_ndcg=None if base is None else interval(base),
+        n_documents=1000,
+        n_chunks=1000,
+        n_queries=30 if base is None else len(base),
+        queries="",
+        threads=2,
+        batch=64,
+        rows=tuple(rows),
+    )

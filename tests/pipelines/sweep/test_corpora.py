@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import resource
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,15 +14,15 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import CorpusError, RagidxError
+from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.encoders.static import StaticEncoder
-from ragidx.pipelines.evaluate.measures import measure
 from ragidx.pipelines.sweep.corpus import CorpusSource
 from ragidx.pipelines.sweep.grid import Stage
-from ragidx.pipelines.sweep.measure import lay
+from ragidx.pipelines.sweep.measure import index_of
 from ragidx.pipelines.sweep.series import WidthChoice, series_of
 from ragidx.pipelines.sweep.sweep import sweep
-from ragidx.pipelines.vectors.writer import RowWriter
 
+from ...measuring import ndcg_at_10
 from ...raising import message_of
 from .conftest import SUBJECTS, random_rows, widths_of, write_lines
 
@@ -74,7 +76,7 @@ def test_the_widths_of_a_sweep_rank_documents_as_an_index_of_that_width_does(bei
     asked = {"q1": "the story of the bees", "q2": "music"}
     answers = retriever.rank_documents(list(asked.values()))
     qrels = {"q1": {"d4": 1}, "q2": {"d8": 1}}
-    want = measure(qrels, {q: dict(hits) for q, hits in zip(asked, answers, strict=True)}, ["nDCG@10"])["nDCG@10"]
+    want = ndcg_at_10(qrels, {q: dict(hits) for q, hits in zip(asked, answers, strict=True)})
 
     report = sweep(beir, filters=["pca"], dims=[6], chunks=ragidx.ChunkSpec(size=None))
 
@@ -142,9 +144,7 @@ def test_the_results_of_an_earlier_sweep_are_no_documents(small_corpus: Path) ->
 
 def test_an_index_without_rows_is_refused(given_index: Callable[..., Path]) -> None:
     index = given_index(random_rows(2, 4))
-    with RowWriter(index, dim=4) as writer:
-        writer.delete([0, 1])
-        writer.commit()
+    ragidx.Index(index).delete(["0", "1"])
 
     said = message_of(CorpusError, lambda: sweep(index))
 
@@ -232,12 +232,15 @@ def test_stages_are_counted_and_nothing_stays_behind(
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_a_temporary_folder_without_room_is_named(given_index: Callable[..., Path], tmp_path: Path) -> None:
-    blocker = tmp_path / "laid"
-    blocker.write_text("a file where a folder is to be")
-
-    with pytest.raises(RagidxError) as fault:
-        lay(blocker, 2, 1, [np.ones((1, 2), "f4")])
+def test_a_temporary_folder_without_room_is_named(tmp_path: Path) -> None:
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(RagidxError) as fault:
+            index_of(tmp_path / "made", [np.tile(np.eye(1, 8, dtype="f4"), (99, 1))], 8, IndexOptions("flat"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
 
     assert fault.value.message.startswith("the temporary folder: cannot write: ")
     assert fault.value.hint == "free some space, or name a folder with room: TMPDIR=DIR ragidx sweep ..."

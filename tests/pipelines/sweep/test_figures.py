@@ -14,18 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragidx.corpora.errors import RagidxError, SpecError
-from ragidx.indexer.specs import EncoderSpec
-from ragidx.pipelines.evaluate.measures import measure
 from ragidx.pipelines.evaluate.significance import difference, interval, ndcg
-from ragidx.pipelines.sweep import measure as sweep_measure
-from ragidx.pipelines.sweep.measure import Exact, share_found
-from ragidx.pipelines.sweep.report import SweepReport, SweepRow
+from ragidx.pipelines.sweep.measure import exact_search, scores_of, share_found
+from ragidx.pipelines.sweep.report import SweepReport
 from ragidx.pipelines.sweep.series import WidthChoice
-from ragidx.pipelines.sweep.source import IndexSource
 from ragidx.pipelines.sweep.sweep import sweep
 
+from ...measuring import ndcg_at_10
 from ...raising import message_of
-from .conftest import random_rows
+from .conftest import made_report, made_row, random_rows
 
 pytestmark = pytest.mark.usefixtures("briefly")
 
@@ -33,21 +30,21 @@ pytestmark = pytest.mark.usefixtures("briefly")
 # known values
 
 
-def test_the_nearest_rows_are_those_with_the_largest_cosine(given_index: Callable[..., Path]) -> None:
-    source = IndexSource(given_index([[1, 0], [3, 4], [0, 2], [-1, 0]]), {})
+def test_the_nearest_rows_are_those_with_the_largest_cosine() -> None:
+    blocks = [np.array([[1, 0], [0.6, 0.8]], "f4"), np.array([[0, 1], [-1, 0]], "f4")]
 
-    scores, rows = Exact(source).search(np.array([[2.0, 0.0], [0.0, 1.0]], "f4"), 3)
+    scores, rows = exact_search(blocks, np.array([[1.0, 0.0], [0.0, 1.0]], "f4"), 3)
 
     assert rows.tolist() == [[0, 1, 2], [2, 1, 0]]
-    np.testing.assert_allclose(scores, [[1, 0.6, 0], [1, 0.8, 0]], atol=5e-4)  # stored as float16
+    np.testing.assert_allclose(scores, [[1, 0.6, 0], [1, 0.8, 0]], atol=1e-6)
 
 
-def test_scores_of_given_rows_are_cosines_and_no_row_has_none(given_index: Callable[..., Path]) -> None:
-    source = IndexSource(given_index([[1, 0], [3, 4], [0, 2]]), {})
+def test_scores_of_given_rows_are_cosines_and_no_row_has_none() -> None:
+    blocks = [np.array([[1, 0], [0.6, 0.8]], "f4"), np.array([[0, 1]], "f4")]
 
-    scores = Exact(source).scores(np.array([[0.0, 5.0]], "f4"), np.array([[2, -1, 1]]))
+    scores = scores_of(blocks, np.array([[0.0, 1.0]], "f4"), np.array([[2, -1, 1]]))
 
-    np.testing.assert_allclose(scores, [[1, -np.inf, 0.8]], atol=5e-4)
+    np.testing.assert_allclose(scores, [[1, -np.inf, 0.8]], atol=1e-6)
 
 
 def test_ndcg_has_linear_gain_and_a_logarithmic_discount() -> None:
@@ -64,6 +61,7 @@ def test_ndcg_counts_ten_documents() -> None:
     assert ndcg([f"x{n}" for n in range(10)] + ["a"], {"a": 1}) == 0.0
 
 
+@pytest.mark.wheel
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_ndcg_equals_that_of_ir_measures(seed: int) -> None:
@@ -73,7 +71,7 @@ def test_ndcg_equals_that_of_ir_measures(seed: int) -> None:
 
     ours = np.mean([ndcg(list(run[q]), qrels[q]) for q in qrels])
 
-    assert ours == pytest.approx(measure(qrels, run, ["nDCG@10"])["nDCG@10"], abs=1e-6)
+    assert ours == pytest.approx(ndcg_at_10(qrels, run), abs=1e-6)
 
 
 def test_an_interval_of_equal_values_is_that_value() -> None:
@@ -153,21 +151,11 @@ def _report(rows: list[tuple[int, float]], spread: float = 0.0) -> SweepReport:
     """Rows of (dim, nDCG) by real statistics: forty queries whose values vary alike for all rows."""
     base = 0.5 + 0.1 * np.sin(np.arange(40))
     noise = spread * np.random.default_rng(1).standard_normal(40)
-    times = sweep_measure.Times(1.0, 2.0, 3.0, 10)
-    made = [
-        SweepRow(
-            filter="pca", dim=dim, tau=256 / dim, asked="flat", index_type="flat", effort=sweep_measure.Effort(),
-            bytes_per_vector=2 * dim, disk_bytes=dim, build_seconds=0.0, recall=1.0, overlap=1.0, single=times,
-            batch=times, queries_per_s=1.0, ndcg=interval(base + moved + noise),
-            against=difference(base + moved + noise, base),
-        )
-        for dim, moved in rows
-    ]  # fmt: skip
-    return SweepReport(
-        source="s", model="m", encoder=EncoderSpec(), hidden=256, reference="r", reference_dim=256,
-        reference_ndcg=interval(base), n_documents=1, n_chunks=1, n_queries=40, queries="", threads=1, batch=64,
-        rows=tuple(made),
-    )  # fmt: skip
+    made = []
+    for dim, moved in rows:
+        values = base + moved + noise
+        made.append(made_row(dim, ndcg=interval(values), against_full=difference(values, base)))
+    return made_report(made, base)
 
 
 def test_the_smallest_width_that_surely_loses_little_is_recommended() -> None:
@@ -175,8 +163,8 @@ def test_the_smallest_width_that_surely_loses_little_is_recommended() -> None:
 
     assert report.recommended is report.rows[1]
     assert report.recommendation() == (
-        "Take 64 dimensions, pca: the smallest width that loses less than 0.01 of nDCG@10 to the full one, with 1/4 of"
-        " its bytes (0.499 against 0.503; at most 0.004 is lost, 40 queries)."
+        "Take 64 dimensions, pca: the smallest width that loses less than 0.01 of nDCG@10 to the full one, with 25 %"
+        " of its bytes (0.499 against 0.503; at most 0.004 is lost, 40 queries)."
     )
 
 
@@ -220,12 +208,14 @@ def test_json_and_csv_hold_every_row(given_index: Callable[..., Path], tmp_path:
     head, *lines = (tmp_path / "out" / "sweep.csv").read_text().splitlines()
     assert data == json.loads(json.dumps(report.to_json()))
     assert len(lines) == len(data["rows"]) == 4
-    assert head.startswith("filter,dim,tau,asked,index_type,effort_beam,effort_lists,effort_factor,bytes_per_vector,")
+    assert head.startswith(
+        "filter,dim,tau,requested,index_type,effort_beam,effort_lists,effort_factor,bytes_per_vector,"
+    )
     assert lines[0].startswith("none,8,1.0,flat,flat,0,0,1,16,")
     assert "ndcg" not in head  # nothing is judged
     judged = _report([(64, 0.0)]).to_csv().splitlines()[0]
     assert judged.endswith(
-        ",ndcg_mean,ndcg_low,ndcg_high,against_mean,against_low,against_high,against_p,against_verdict"
+        ",ndcg_mean,ndcg_low,ndcg_high,against_full_mean,against_full_low,against_full_high,against_full_p,against_full_verdict"
     )
 
 

@@ -227,7 +227,7 @@ def test_upserts_end_with_what_was_given_last(states: list[dict[str, Any]], tmp_
             report = writer.commit()
         expected |= state
 
-        assert report.n_rows == len(expected)
+        assert report.n_chunks == len(expected)
         assert report.n_documents == len({document for document, *_ in expected.values()})
     found = {
         name: (document, text, vector.index(1), str(metadata.get("m")))  # ints and strings in one field are strings

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import ragidx
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.digests import digest
 from ragidx.pipelines.vectors.build import build_vectors
-from ragidx.pipelines.vectors.query_model import N_TEXTS, TextSample
+from ragidx.pipelines.vectors.query_model import N_TEXTS
 
 from ...raising import message_of
 from .conftest import INDEX, TEXTS, WITHOUT, build_with_tiny
@@ -134,21 +136,22 @@ def test_without_texts_only_the_width_is_looked_at(
         build_with_tiny(write_texts(np.eye(33), []), rebuild=True)
 
 
-def test_texts_are_drawn_by_the_hash_of_the_id_whatever_their_order() -> None:
-    names = [f"d{n}" for n in range(500)]
-    texts = ["" if n % 5 == 0 else f"text {n}" for n in range(500)]
-    broken = {7, 11}
-    vectors = np.arange(500.0)[:, None]
-    whole, parts = TextSample(), TextSample()
+def test_texts_are_drawn_by_the_hash_of_the_id_whatever_their_order(folder: Path, encode: Callable[..., Any]) -> None:
+    made = encode(SOME)
+    given = made + 0.005 * np.abs(made).max() * np.random.default_rng(0).standard_normal(made.shape)
+    able = sorted((n for n in range(300) if n % 5), key=lambda n: digest(f"d{n}"))[:N_TEXTS]
+    lengths = np.linalg.norm(made, axis=1) * np.linalg.norm(given, axis=1)
+    cosines = ((made * given).sum(axis=1) / lengths)[able]
 
-    whole.add(names, texts, vectors, without=broken)
-    for start in reversed(range(0, 500, 70)):
-        here = slice(start, start + 70)
-        parts.add(names[here], texts[here], vectors[here], without={row - start for row in broken})
+    for order in (list(range(300)), list(range(300))[::-1]):
+        columns = {"id": [f"d{n}" for n in order], "text": [SOME[n] if n % 5 else "" for n in order]}
+        pq.write_table(pa.table(columns | {"vector": [given[n].tolist() for n in order]}), folder / "v.parquet")
 
-    able = sorted((n for n in range(500) if n % 5 and n not in broken), key=lambda n: digest(names[n]))[:N_TEXTS]
-    assert whole.texts == parts.texts == [f"text {n}" for n in able]
-    assert whole.vectors.tolist() == parts.vectors.tolist() == [[n] for n in able]
+        queries = build_with_tiny(rebuild=True).queries
+
+        assert queries.n_checked == N_TEXTS
+        assert queries.median_cosine == pytest.approx(np.median(cosines), abs=1e-5)
+        assert queries.least_cosine == pytest.approx(cosines.min(), abs=1e-5)
 
 
 # what is refused
@@ -176,7 +179,7 @@ def test_texts_are_drawn_by_the_hash_of_the_id_whatever_their_order() -> None:
         (
             {"model": None},
             "method says how a model encodes questions, and no model is named\n"
-            "  hint: name with model the one that made the vectors, or leave method out",
+            "  hint: name with model the one that made the vectors, or remove method",
         ),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import re
 import shutil
@@ -15,15 +16,16 @@ from faults import Disk, Failing, Step, error_of, turns
 from ragidx.corpora.errors import RagidxError
 from ragidx.indexer.store.verify import verify
 from ragidx.pipelines.index import Index
+from ragidx.pipelines.maintain.vector_batch import VectorBatch
 from ragidx.pipelines.vectors.writer import RowWriter
 
 AXES = np.eye(4, dtype=np.float32)
 FAILED = "this writer failed, and what it wrote may be incomplete; make another one"
 
 
-def change(writer: RowWriter) -> None:
+def change(writer: VectorBatch) -> None:
     """Of a, b and c one goes, one is replaced and one stays; d comes."""
-    writer.delete(["a"])
+    writer.delete(["a"], missing="skip")
     writer.add_vectors(["b", "c", "d"], AXES[[3, 2, 0]], doc_ids=["x", "c", "x"])
     writer.commit()
 
@@ -52,7 +54,7 @@ def old(tmp_path: Path) -> Path:
 def steps(old: Path, tmp_path: Path) -> list[Step]:
     """What a change does to the disk without a fault."""
     root = shutil.copytree(old, tmp_path / "whole")
-    with RowWriter(root / "index", 4) as writer, Disk(root) as disk:
+    with contextlib.closing(VectorBatch(root / "index", 0)) as writer, Disk(root) as disk:
         change(writer)
     assert content(root / "index") == NEW
     return disk.steps
@@ -69,7 +71,7 @@ def test_whatever_call_failed_a_second_commit_is_refused_and_the_next_writer_is_
     for step in turns(steps):
         root = shutil.copytree(old, tmp_path / f"copy {step.number}")
         index = root / "index"
-        with RowWriter(index, 4) as writer:
+        with contextlib.closing(VectorBatch(index, 0)) as writer:
             with Failing(root, step.number, code, torn=torn):
                 fault = error_of(lambda writer=writer: change(writer))
             if fault is not None:
@@ -81,14 +83,14 @@ def test_whatever_call_failed_a_second_commit_is_refused_and_the_next_writer_is_
                     writer.delete(["c"])
         assert content(index) == (OLD if fault is not None and step.number <= commit else NEW)
 
-        with RowWriter(index, 4) as writer:
+        with contextlib.closing(VectorBatch(index, 0)) as writer:
             change(writer)
         assert content(index) == NEW
         assert verify(index) == []
 
 
 def test_a_row_that_is_broken_is_no_failure(old: Path) -> None:
-    with RowWriter(old / "index", 4) as writer:
+    with contextlib.closing(VectorBatch(old / "index", 0)) as writer:
         with pytest.raises(RagidxError):
             writer.add_vectors(["d"], np.zeros((1, 4)))
         change(writer)
@@ -98,7 +100,7 @@ def test_a_row_that_is_broken_is_no_failure(old: Path) -> None:
 
 ONE = AXES[:1]
 NO_IDS = "neither text nor a whole number"
-MASKED = "are masked: leave these rows out, or fill them"
+MASKED = "are masked: remove these rows, or fill them"
 
 
 @pytest.mark.slow
@@ -141,7 +143,7 @@ MASKED = "are masked: leave these rows out, or fill them"
 def test_what_is_no_row_is_refused_and_the_writer_goes_on(
     given: dict[str, Any], fault: type[Exception], message: str, old: Path
 ) -> None:
-    with RowWriter(old / "index", 4) as writer:
+    with contextlib.closing(VectorBatch(old / "index", 0)) as writer:
         with pytest.raises(fault, match=f"^{re.escape(message)}$"):
             writer.add_vectors(**{"ids": ["d"], "vectors": ONE, **given})
         change(writer)
@@ -153,7 +155,7 @@ def test_an_id_of_numpy_is_as_that_of_python(tmp_path: Path) -> None:
     with RowWriter(tmp_path / "index", 4) as writer:
         writer.add_vectors([np.int64(7)], ONE)
         writer.add_vectors(np.array(["a"]), ONE)
-        assert writer.delete(["\udcff"]) == 0
         writer.commit()
+    assert not Index(tmp_path / "index").delete(["\udcff"], missing="skip").committed
 
     assert content(tmp_path / "index") == (1, 2, {"7": "7", "a": "a"})

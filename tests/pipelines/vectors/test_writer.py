@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from ragidx.corpora.errors import BusyError, CorpusError, IndexFormatError, SpecError
+from ragidx.corpora.errors import BusyError, CorpusError, IndexFormatError, QueryError, SpecError
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.specs import IndexSpec, Precomputed
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.ingest.build import build
+from ragidx.pipelines.maintain.vector_batch import VectorBatch
 from ragidx.pipelines.vectors.build import build_vectors
-from ragidx.pipelines.vectors.writer import RowWriter, WriteReport
+from ragidx.pipelines.vectors.writer import RowWriter
 from ragidx.retriever import contents
 
 from ...raising import message_of
@@ -30,40 +35,75 @@ def test_nothing_changes_without_a_commit(tmp_path: Path) -> None:
         Index(tmp_path / "index")
     with RowWriter(tmp_path / "index", 4) as writer:
         writer.add_vectors(["a"], AXES[:1])
-        assert writer.commit() == WriteReport(1, True, 1, 0, 0, 0, 1, 1)
+        manifest = writer.commit()
+        assert (manifest.generation, writer.n_added, manifest.n_chunks, manifest.n_documents) == (1, 1, 1, 1)
 
-    with RowWriter(tmp_path / "index", 4) as writer:
-        writer.delete(["a"])
+    with contextlib.closing(VectorBatch(tmp_path / "index", 0)) as batch:
+        batch.delete(["a"])
 
     assert contents.rows(Index(tmp_path / "index").searcher.store, ["a"])[0].chunk_id == "a"
 
 
 def test_rows_are_deleted_by_id_alone(tmp_path: Path) -> None:
-    with RowWriter(tmp_path / "index", 4) as writer:
-        writer.add_vectors([1, 2, 3], AXES[:3], doc_ids=["d", "d", "d"])
-        writer.commit()
+    index = Index.create(tmp_path / "index", dim=4)
+    index.add_vectors([1, 2, 3], AXES[:3], doc_ids=["d", "d", "d"])
 
-    with RowWriter(tmp_path / "index", 4) as writer:
-        assert writer.delete(["2", "2", "nobody"]) == 1
-        report = writer.commit()
+    index.delete(["2", "2", "nobody"], missing="skip")
 
-    assert (report.n_removed, report.n_rows, report.n_documents) == (1, 2, 1)
+    assert (index.info().n_chunks, index.info().n_documents) == (2, 1)
     assert list(content_of(tmp_path / "index")) == ["1", "3"]
 
 
-def test_a_deleted_row_can_come_again_and_an_added_one_cannot_go(tmp_path: Path) -> None:
-    with RowWriter(tmp_path / "index", 4) as writer:
-        writer.add_vectors(["a", "b"], AXES[:2])
-        writer.commit()
+def test_later_calls_of_a_batch_win(tmp_path: Path) -> None:
+    index = Index.create(tmp_path / "index", dim=4)
+    index.add_vectors(["a", "b", "c"], AXES[:3])
 
-    with RowWriter(tmp_path / "index", 4) as writer:
-        writer.delete(["a"])
-        writer.add_vectors(["a"], AXES[:1])
-        with pytest.raises(ValueError, match="the id 'a' was added by this writer; commit first"):
-            writer.delete(["a"])
-        writer.commit()
+    with index.batch() as batch:
+        batch.delete(["a"])
+        batch.add_vectors(["a"], AXES[3:], texts=["again"])
+        batch.add_vectors(["x", "y", "z"], AXES[:3], doc_ids=["d", "d", "z"])
+        batch.add_vectors(["b", "x"], AXES[2:], texts=["other", "new"], doc_ids=["b", "d"])
+        batch.delete(["c", "z"])
+        batch.add_vectors(["c"], AXES[:1], texts=["third"])
+        batch.delete(["b"])
 
-    assert sorted(content_of(tmp_path / "index")) == ["a", "b"]
+    texts = {row["chunk_id"]: row["text"] for rows in index.to_batches() for row in rows.to_pylist()}
+    assert texts == {"a": "again", "c": "third", "x": "new", "y": ""}
+    assert index.info().n_documents == 3
+    with index.batch() as batch:
+        batch.add_vectors(["p"], AXES[:1], doc_ids=["d"])
+        batch.delete(["d"])
+        with pytest.raises(QueryError, match="the index has no document or row 'p'"):
+            batch.delete(["a", "p"])
+    assert sorted(content_of(tmp_path / "index")) == ["a", "c"]
+    assert index.verify() == []
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_any_sequence_of_batches_is_what_a_dictionary_holds(
+    seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    drawn, held = random.Random(seed), dict[str, tuple[str, str]]()
+    index = Index.create(tmp_path_factory.mktemp("batches"), dim=4)
+    for _ in range(4):
+        with index.batch() as batch:
+            for _ in range(drawn.randint(1, 6)):
+                names = drawn.sample("abcdefgh", drawn.randint(1, 4))
+                if drawn.random() < 0.6:
+                    new = {name: (f"{name} {drawn.random()}", drawn.choice("xyz")) for name in names}
+                    texts, documents = zip(*new.values(), strict=True)
+                    batch.add_vectors(list(new), AXES[: len(new)], texts=texts, doc_ids=documents)
+                    held |= new
+                else:
+                    gone = [*names, drawn.choice("xyz")]
+                    batch.delete(gone, missing="skip")
+                    held = {name: row for name, row in held.items() if name not in gone and row[1] not in gone}
+        found = {
+            row["chunk_id"]: (row["text"], row["doc_id"]) for part in index.to_batches() for row in part.to_pylist()
+        }
+        assert found == held
+        assert index.info().n_documents == len({document for _, document in held.values()})
 
 
 def test_others_are_deleted_where_the_rows_given_are_all_there_are(tmp_path: Path) -> None:
@@ -90,19 +130,6 @@ def test_replace_keeps_the_old_state_until_the_commit_and_takes_another_width(tm
     assert Index(tmp_path / "index").info().dim == 2
 
 
-def test_an_index_can_become_empty(tmp_path: Path) -> None:
-    with RowWriter(tmp_path / "index", 4) as writer:
-        writer.add_vectors(["a"], AXES[:1])
-        writer.commit()
-    with RowWriter(tmp_path / "index", 4) as writer:
-        writer.delete(["a"])
-        writer.commit()
-
-    reader = Index(tmp_path / "index")
-
-    assert (reader.info().n_chunks, reader.search_vectors(AXES, k=3)) == (0, [[], [], [], []])
-
-
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
     with RowWriter(tmp_path / "index", 4), pytest.raises(BusyError):
         RowWriter(tmp_path / "index", 4)
@@ -114,7 +141,7 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
         ({"vectors": [[0, 0, 0, 0]]}, "id 'b': the vector is zero"),
         ({"vectors": [[0, np.nan, 0, 0]]}, "id 'b': the vector holds a number that is not finite"),
         ({"vectors": [[0, 0, -np.inf, 0]]}, "id 'b': the vector holds a number that is not finite"),
-        ({"ids": ["a"]}, "id 'a': the id was seen before"),
+        ({"ids": ["x"]}, "id 'x': the id was seen before"),
         ({"texts": ["\ud800"]}, "id 'b': the text is not Unicode text"),
         ({"ids": ["b\udc00"]}, "id 'b\\udc00': the id is not Unicode text"),
         ({"doc_ids": ["\udc00"]}, "id 'b': the document's id is not Unicode text"),
@@ -134,7 +161,7 @@ def test_a_broken_row_is_an_error_and_nothing_of_the_call_is_added(
             writer.add_vectors(**{name: [*first[name], *(good | row)[name]] for name in good})
 
         assert str(fault.value) == f"{message}\n  hint: repair it, or remove the row; nothing of this call was added"
-        assert writer.commit().n_rows == 1
+        assert writer.commit().n_chunks == 1
 
 
 def test_an_id_that_stands_twice_in_one_call_is_named(tmp_path: Path) -> None:
@@ -221,7 +248,7 @@ def test_a_writer_of_another_width_or_type_is_refused(tmp_path: Path) -> None:
     assert message_of(SpecError, lambda: RowWriter(tmp_path / "index", 4, index_type="hnsw")) == (
         f"{tmp_path / 'index'}: the index was built with other options: `index_type` is 'flat' in the index, "
         "'hnsw' now\n"
-        "  hint: remove the option to update the index, name another `index`, or replace this one with `replace=True`; "
+        "  hint: remove the option to update the index, name another `index`, or replace this one with `rebuild=True`; "
         f"'ragidx reindex DIR --index {tmp_path / 'index'} --index-type hnsw' makes one of that type beside it, and "
         "encodes nothing"
     )
