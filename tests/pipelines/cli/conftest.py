@@ -24,6 +24,12 @@ ANSWER = "The lease of the house by the lake was signed by Ada Lovelace in 1840.
 TINY = ("--model", "tiny", "--method", "classical", "--tau", "2", "--device", "cpu", "--dtype", "float32")
 
 
+@pytest.fixture(autouse=True)
+def no_plain_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is: no line of progress after ten seconds; tests of these lines set their own."""
+    monkeypatch.setattr("ragidx.pipelines.cli.console.PLAIN_EVERY_S", 600.0)
+
+
 def hits_of(done: Done) -> list[dict[str, Any]]:
     assert (done.status, done.err) == (0, "")
     found: list[dict[str, Any]] = json.loads(done.out)["hits"]
