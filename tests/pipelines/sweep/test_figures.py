@@ -171,12 +171,12 @@ def test_the_smallest_width_that_surely_loses_little_is_recommended() -> None:
 def test_queries_that_cannot_decide_give_no_smaller_width() -> None:
     report = _report([(256, 0.0), (64, 0.0)], spread=0.1)
 
-    assert report.rows[1].against is not None
-    assert not report.rows[1].against.is_real
+    assert report.rows[1].against_full is not None
+    assert not report.rows[1].against_full.is_real
     assert report.recommended is None
     assert report.recommendation() == (
         "The 40 queries cannot decide on a smaller width: 64 dimensions (pca) may lose up to"
-        f" {-report.rows[1].against.low:.3f} of nDCG@10, more than 0.01. Give more queries."
+        f" {-report.rows[1].against_full.low:.3f} of nDCG@10, more than 0.01. Give more queries."
     )
 
 
