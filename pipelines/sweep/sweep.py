@@ -29,8 +29,9 @@ _FILTER_FIELDS = ("offset", "seed", "sample", "topk")
 KNOWN = (
     *("model", *ENCODER_OPTIONS, *RUN_OPTIONS, "chunks", *CORPUS_OPTIONS, "records", "fields"),
     *(f"filter_{name}" for name in _FILTER_FIELDS),
+    *("filters", "index_types"),
 )
-"""Those of a build that a sweep takes, too; widths, filters and index types are arguments of its own."""
+"""Those of a build that a sweep takes, too, and what it takes in place of one filter and one index type."""
 _NPY = (".npy", ".npy.gz", ".npy.zst")
 
 
@@ -125,7 +126,7 @@ def _split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     Raises:
         SpecError: an option that no sweep takes.
     """
-    check_names("sweep", options, (*KNOWN, "filters", "index_types"))
+    check_names("sweep", options, KNOWN)
     of_source: dict[str, Any] = dict(options)
     fields = {name: of_source.pop(f"filter_{name}", None) for name in _FILTER_FIELDS}
     return fields, of_source
