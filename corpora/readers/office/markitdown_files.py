@@ -41,7 +41,7 @@ class _Chapters(HtmlConverter):
     """Notes the Markdown of each chapter of a book."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.found: list[str] = []
 
     def convert(self, *given: Any, **options: Any) -> Any:

@@ -32,7 +32,7 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
 
 
 def _words(source: str) -> str:
-    text: str = rtf_to_text(source, errors="ignore").replace("\0", "")
+    text: str = rtf_to_text(source, errors="ignore").replace("\0", "")  # type: ignore[no-untyped-call]
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # a pair may be two control words
 
 

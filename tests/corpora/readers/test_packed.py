@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from ragidx.corpora.limits import shown_bytes
 from ragidx.corpora.readers.registry import Limits, ReadOptions, SourceFile, read_file
 from ragidx.corpora.sources import sources
 
@@ -102,14 +101,6 @@ def test_a_document_packed_small_is_still_too_large(read_bytes: ReadBytes) -> No
     options = ReadOptions(limits=Limits(document_bytes=10))
 
     assert read_bytes("a.txt.gz", gzip.compress(b"x" * 11), options).reasons == [("a.txt.gz", "larger than 10 bytes")]
-
-
-@pytest.mark.parametrize(
-    ("count", "words"),
-    [(1, "1 bytes"), (1 << 10, "1 KiB"), (64 << 20, "64 MiB"), (2 << 30, "2 GiB"), (1025, "1025 bytes")],
-)
-def test_sizes_are_told_in_words(count: int, words: str) -> None:
-    assert shown_bytes(count) == words
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.csv", "a.txt", "a.bin"])
