@@ -66,7 +66,7 @@ def check_growth(count: int, packed: int, limits: Limits) -> None:
 
 
 def shown_bytes(count: int) -> str:
-    """A size in words, exact for the round numbers that limits are.
+    """A size with its unit, exact for the round numbers that limits are.
 
     >>> shown_bytes(64 * MIB), shown_bytes(2 * GIB), shown_bytes(1000)
     ('64 MiB', '2 GiB', '1000 bytes')

@@ -95,9 +95,7 @@ def read_office(file: SourceFile) -> Iterator[Document]:
     title = first_heading(found.text) if file.ending == ".docx" else ""
     title = title or found.title or (first_heading(found.text) if file.ending == ".epub" else "")
     metadata = {name: text for name, text in (("title", title), ("author", found.author)) if text}
-    # Older versions knew no chapters: as parts they make no document another one.
-    places, parts = ((), found.places) if file.ending == ".epub" else (found.places, ())
-    yield Document(file.doc_id(), found.text, metadata, found.markdown, places=places, parts=parts)
+    yield Document(file.doc_id(), found.text, metadata, found.markdown, places=found.places)
 
 
 def _document(

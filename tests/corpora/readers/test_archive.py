@@ -14,8 +14,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from ragidx.corpora.limits import MIB
-from ragidx.corpora.readers.registry import Limits, ReadOptions
+from ragidx.corpora.limits import MIB, Limits, ReadOptions
 
 from ..conftest import ReadBytes
 from .test_pdf import pdf

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from ragidx.corpora.readers.registry import Limits, ReadOptions, SourceFile, read_file
+from ragidx.corpora.limits import Limits, ReadOptions
+from ragidx.corpora.readers.registry import read_file
+from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.sources import sources
 
 from ..conftest import ReadBytes

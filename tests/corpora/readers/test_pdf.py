@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ragidx.corpora.limits import MIB
-from ragidx.corpora.readers.registry import Limits, ReadOptions
+from ragidx.corpora.limits import MIB, Limits, ReadOptions
 from ragidx.corpora.records import Document, Place
 
 from ..conftest import ReadBytes, reading
