@@ -26,7 +26,6 @@ class Limits:
     line_bytes: int = 64 * MIB  # a line of JSON Lines, a line or a field of CSV
     unpacked_bytes: int = 256 * GIB  # what one .gz, .zst, .bz2 or .xz expands to
     unpacked_ratio: int = 200  # expanded / packed, of whatever is packed; checked from `RATIO_FROM_BYTES` on
-    nested_chars: int = 10_000  # a list or an object that becomes metadata, as JSON text
     archive_members: int = 10_000  # entries of a .zip or .tar
     archive_bytes: int = GIB  # what the members of one unpack to, by the bytes that are read
     archive_ratio: int = 100  # unpacked / packed; checked from `RATIO_FROM_BYTES` on
