@@ -17,7 +17,7 @@ from markitdown import StreamInfo
 from markitdown.converters import DocxConverter, EpubConverter, HtmlConverter, PptxConverter, XlsxConverter
 
 from ragidx.corpora.limits import Limits
-from ragidx.corpora.readers.office.converted import Converted
+from ragidx.corpora.readers.office.converter import Converted
 from ragidx.corpora.records import Place
 
 _KINDS = {".docx": DocxConverter, ".pptx": PptxConverter, ".xlsx": XlsxConverter, ".epub": EpubConverter}

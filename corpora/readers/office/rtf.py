@@ -13,7 +13,7 @@ from pathlib import Path
 from striprtf.striprtf import rtf_to_text
 
 from ragidx.corpora.limits import Limits, UnreadableError
-from ragidx.corpora.readers.office.converted import Converted
+from ragidx.corpora.readers.office.converter import Converted
 
 _CODE_PAGE = re.compile(r"\\ansicpg\d{1,5}")
 _PARAGRAPH = re.compile(r"(?<!\\)\\(?:par|sect|page)(?![a-z])")

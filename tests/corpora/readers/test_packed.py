@@ -91,18 +91,17 @@ def test_a_bomb_is_stopped_by_its_ratio(read_bytes: ReadBytes, name: str, packin
     )
 
 
-def test_what_expands_beyond_the_limit_is_left_out(read_bytes: ReadBytes) -> None:
-    options = ReadOptions(limits=Limits(unpacked_bytes=10))
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (Limits(unpacked_bytes=10), "expands to more than 10 bytes"),
+        (Limits(document_bytes=10), "larger than 10 bytes"),
+    ],
+)
+def test_what_is_larger_unpacked_than_a_limit_is_skipped(read_bytes: ReadBytes, limits: Limits, reason: str) -> None:
+    found = read_bytes("a.txt.gz", gzip.compress(b"x" * 11), ReadOptions(limits=limits))
 
-    assert read_bytes("a.txt.gz", gzip.compress(b"x" * 11), options).reasons == [
-        ("a.txt.gz", "expands to more than 10 bytes")
-    ]
-
-
-def test_a_document_packed_small_is_still_too_large(read_bytes: ReadBytes) -> None:
-    options = ReadOptions(limits=Limits(document_bytes=10))
-
-    assert read_bytes("a.txt.gz", gzip.compress(b"x" * 11), options).reasons == [("a.txt.gz", "larger than 10 bytes")]
+    assert found.reasons == [("a.txt.gz", reason)]
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.csv", "a.txt", "a.bin"])
