@@ -189,7 +189,7 @@ def seeds() -> list[tuple[str, bytes]]:
 def office_seeds() -> list[tuple[str, bytes]]:
     """The same of the endings that the converter reads, each by a process of its own."""
     odt = _zip({"mimetype": b"application/vnd.oasis.opendocument.text", "content.xml": ODT.encode()})
-    made = {".pdf": pdf("A star."), ".docx": docx("Pulsars", "A star."), ".pptx": pptx(), ".xlsx": xlsx()}
+    made = {".pdf": pdf([["A star."]]), ".docx": docx("Pulsars", "A star."), ".pptx": pptx(), ".xlsx": xlsx()}
     made |= {".epub": epub(), ".odt": odt, ".rtf": RTF.encode()}
     return [(ending, made[ending]) for ending in ENDINGS]
 

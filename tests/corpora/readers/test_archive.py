@@ -17,7 +17,7 @@ import pytest
 from ragidx.corpora.limits import MIB, Limits, ReadOptions
 
 from ..conftest import ReadBytes
-from .test_pdf import pdf
+from ..fuzz.office_files import pdf
 
 FILES = {"docs/a.md": "# Lakes\n\nBaikal.", "b.txt": "Tanganyika.", "rows.csv": "id,text\n7,Tahoe\n"}
 
