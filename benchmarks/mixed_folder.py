@@ -61,7 +61,9 @@ def make(folder: Path) -> None:
 
 def read(folder: Path) -> None:
     """Read the folder, and record what came of it."""
-    from ragidx.corpora.readers.registry import ReadOptions, SourceFile, read_file
+    from ragidx.corpora.limits import ReadOptions
+    from ragidx.corpora.readers.registry import read_file
+    from ragidx.corpora.readers.source_file import SourceFile
     from ragidx.corpora.sources import sources
 
     skips, sizes, taken = [], {}, Counter()

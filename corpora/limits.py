@@ -26,7 +26,6 @@ class Limits:
     line_bytes: int = 64 * MIB  # a line of JSON Lines, a line or a field of CSV
     unpacked_bytes: int = 256 * GIB  # what one .gz, .zst, .bz2 or .xz expands to
     unpacked_ratio: int = 200  # expanded / packed, of whatever is packed; checked from `RATIO_FROM_BYTES` on
-    nested_chars: int = 10_000  # a list or an object that becomes metadata, as JSON text
     archive_members: int = 10_000  # entries of a .zip or .tar
     archive_bytes: int = GIB  # what the members of one unpack to, by the bytes that are read
     archive_ratio: int = 100  # unpacked / packed; checked from `RATIO_FROM_BYTES` on
@@ -66,7 +65,7 @@ def check_growth(count: int, packed: int, limits: Limits) -> None:
 
 
 def shown_bytes(count: int) -> str:
-    """A size in words, exact for the round numbers that limits are.
+    """A size with its unit, exact for the round numbers that limits are.
 
     >>> shown_bytes(64 * MIB), shown_bytes(2 * GIB), shown_bytes(1000)
     ('64 MiB', '2 GiB', '1000 bytes')

@@ -66,8 +66,8 @@ class Document:
         places: where in the file the text goes on elsewhere, by rising offsets.
         file: `FILE_FIELDS` of its file as it was when the document last changed: no part of what it is.
         heading: of the whole text, such as the title of a record; shown, and searched by words, with every chunk.
-        parts: in place of `line` and `places`, the record or the chapters that the text is: all of a part has its line
-            or page. As they were when the document last changed: no part of what it is.
+        parts: in place of `line` and `places`, the record that the text is: all of it has its line. As it was when the
+            document last changed: no part of what it is.
     """
 
     id: str

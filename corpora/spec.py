@@ -51,7 +51,7 @@ class Spec:
         return dataclasses.replace(own, **{name: getattr(self, name) for name in self.given})
 
     def __post_init__(self) -> None:
-        """Refuse true and false where a number stands: in Python they are numbers.
+        """Refuse true and false in place of a number: in Python they are numbers.
 
         Raises:
             SpecError: a field is a boolean that should not be.

@@ -22,7 +22,7 @@ from ragidx.corpora.chunking.levels import Levels
 from ragidx.corpora.chunking.packing import CHARS_A_TOKEN, Span, Window, pack
 from ragidx.corpora.chunking.pieces import Counter
 from ragidx.corpora.chunking.places import halves, next_seen, stripped
-from ragidx.corpora.errors import CorpusError, SpecError, lone_surrogate, panics_of
+from ragidx.corpora.errors import SpecError, panics_of
 from ragidx.corpora.headings import SEPARATOR, Section, sections
 from ragidx.corpora.records import Chunk, Document
 from ragidx.corpora.spec import ChunkSpec
@@ -75,10 +75,8 @@ class Chunker:
         """The chunks of a document, in order; their ends rise, so no two are the same. A blank document has none.
 
         Raises:
-            CorpusError: the text has a lone surrogate.
             DefectError: the tokenizer gave up on it.
         """
-        _refuse_surrogates(document)
         found = sections(document.text) if document.markdown else []
         starts = [section.start for section in found]
         reached = 0
@@ -193,16 +191,6 @@ def _plain_copy(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     copy.no_padding()
     copy.encode_special_tokens = True
     return copy
-
-
-def _refuse_surrogates(document: Document) -> None:
-    at = lone_surrogate(document.text)
-    if at is not None:
-        raise CorpusError(
-            f"character {at} is U+{ord(document.text[at]):04X}, half of a surrogate pair, which no tokenizer reads",
-            "write the text as UTF-8, or escape the whole pair",
-            where=document.id,
-        )
 
 
 def _groups(text: str, found: Sequence[Section]) -> Iterator[tuple[list[Section], int]]:

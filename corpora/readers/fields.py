@@ -41,6 +41,7 @@ _INT = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
 _FLOAT = re.compile(r"-?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]{1,3})?")
 _BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _INT64 = 1 << 63
+_NESTED_CHARS = 10_000  # of a list or an object that becomes metadata, as JSON text
 
 
 def from_text(value: object) -> Scalar:
@@ -79,7 +80,7 @@ def zoned_time(value: object) -> datetime.datetime | None:
         return None
 
 
-def from_value(value: object, *, nested_chars: int = 10_000) -> Scalar:
+def from_value(value: object) -> Scalar:
     """The value of a typed source as metadata.
 
     Raises:
@@ -100,7 +101,7 @@ def from_value(value: object, *, nested_chars: int = 10_000) -> Scalar:
     if isinstance(value, datetime.date | datetime.time):
         return value if isinstance(value, datetime.datetime) else value.isoformat()
     if isinstance(value, list | tuple | dict):
-        return _nested(value, nested_chars) if value else None
+        return _nested(value) if value else None
     raise ValueError(f"a value of type {type(value).__name__}")
 
 
@@ -111,7 +112,7 @@ def _digits(value: int) -> str:
         raise ValueError("a number of too many digits") from fault
 
 
-def _nested(value: list[object] | tuple[object, ...] | dict[object, object], most: int) -> str | list[str]:
+def _nested(value: list[object] | tuple[object, ...] | dict[object, object]) -> str | list[str]:
     """A list of strings as it is, anything else as JSON text."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_nested_leaf)
@@ -120,8 +121,8 @@ def _nested(value: list[object] | tuple[object, ...] | dict[object, object], mos
     except ValueError as fault:
         reasons = {"Out of range": "not a finite number", "Exceeds": "a number of too many digits"}
         raise ValueError(next((reasons[word] for word in reasons if word in str(fault)), str(fault))) from fault
-    if len(text) > most:
-        raise ValueError(f"nested values of more than {most} characters")
+    if len(text) > _NESTED_CHARS:
+        raise ValueError(f"nested values of more than {_NESTED_CHARS} characters")
     if lone_surrogate(text) is not None:
         raise ValueError("lone surrogate")
     if isinstance(value, list) and all(isinstance(item, str) for item in value):

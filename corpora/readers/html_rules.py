@@ -1,4 +1,4 @@
-"""What of an HTML page is its text: navigation, notices and everything around the main part are left out.
+"""What of an HTML page is its text: navigation, notices and everything around the main part are dropped.
 
     body of a parsed page -> the element to read, and the elements in it to pass over
 

@@ -93,6 +93,6 @@ class Layouts:
 
     @classmethod
     def from_json(cls, data: object) -> Layouts:
-        """The inverse; what is no layout is left out."""
+        """The inverse; what is no layout is skipped."""
         files = data if isinstance(data, dict) else {}
         return cls({name: layout for name, one in files.items() if (layout := Layout.from_json(one)) is not None})

@@ -19,26 +19,12 @@ from typing import IO, TypeAlias
 
 from ragidx.corpora.errors import RagidxError, check_machine, first_line
 from ragidx.corpora.field_settings import OTHERS
-from ragidx.corpora.limits import Limits, ReadOptions, UnreadableError
+from ragidx.corpora.limits import ReadOptions, UnreadableError
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.readers.office.converter import ENDINGS as OFFICE_ENDINGS
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import FILE_FIELDS, Document, OnSkip, Scalar, Skip
 from ragidx.corpora.sources import EMPTY, Source, sources
-
-__all__ = [
-    "ENTRY_POINTS",
-    "READERS",
-    "Limits",
-    "ReadOptions",
-    "Reader",
-    "SourceFile",
-    "UnreadableError",
-    "added_endings",
-    "documents",
-    "member_documents",
-    "read_file",
-]
 
 Reader: TypeAlias = Callable[[SourceFile], Iterator[Document]]
 
@@ -208,7 +194,7 @@ def _read(file: SourceFile) -> Iterator[Document]:
             reported = True
             yield document if document.file else _with_file(document, fields)
     except UnreadableError as fault:
-        check_machine(fault, source.name)  # a file that is left out leaves the index
+        check_machine(fault, source.name)  # the documents of a skipped file leave the index
         file.skip(str(fault))
     except OSError as fault:
         check_machine(fault, source.name)

@@ -9,7 +9,6 @@ The rest of the text is unchanged but for newlines. YAML is data: no tags, no al
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -41,7 +40,7 @@ _RST_UNDERLINED = re.compile(rf"(?!{_MARKS}\1{{2,}}[ \t]*\n)(?P<title>\S.*)\n{_M
 def read_text(file: SourceFile) -> Iterator[Document]:
     """The file's text."""
     text = decode(file.data(file.limits.document_bytes))
-    yield _document(file, text, {}, whole=text)
+    yield _document(file, text, {}, text)
 
 
 def read_unknown(file: SourceFile) -> Iterator[Document]:
@@ -51,20 +50,19 @@ def read_unknown(file: SourceFile) -> Iterator[Document]:
         if marked_encoding(sample) is None and is_binary(sample):
             raise UnreadableError(f"binary file of unknown format '{file.ending}'" if file.ending else "binary file")
         text = decode(read_all(stream, file.limits.document_bytes, sample))
-    yield _document(file, text, {}, whole=text)
+    yield _document(file, text, {}, text)
 
 
 def read_markdown(file: SourceFile) -> Iterator[Document]:
     """The text below the front matter."""
     text = decode(file.data(file.limits.document_bytes))
     fields, body = front_matter(text)
-    to_scalar = functools.partial(from_value, nested_chars=file.limits.nested_chars)
     metadata: dict[str, Scalar] = {}
     for name, value in fields.items():
         try:
             if lone_surrogate(name) is not None:
                 raise ValueError("lone surrogate")
-            scalar = to_scalar(value)
+            scalar = from_value(value)
         except ValueError as fault:
             file.skip(f"the field '{printable(name)}': {fault}")
         else:
@@ -72,7 +70,7 @@ def read_markdown(file: SourceFile) -> Iterator[Document]:
                 metadata[name] = scalar
     if "title" not in metadata and (title := first_heading(body)):
         metadata["title"] = title
-    yield _document(file, body, metadata, markdown=True, whole=text)
+    yield _document(file, body, metadata, text, markdown=True)
 
 
 def read_rst(file: SourceFile) -> Iterator[Document]:
@@ -82,7 +80,7 @@ def read_rst(file: SourceFile) -> Iterator[Document]:
     metadata = {name: value for name, raw in fields.items() if (value := from_text(raw)) is not None}
     if title:
         metadata.setdefault("title", title)
-    yield _document(file, body, metadata, whole=text)
+    yield _document(file, body, metadata, text)
 
 
 def read_office(file: SourceFile) -> Iterator[Document]:
@@ -95,19 +93,15 @@ def read_office(file: SourceFile) -> Iterator[Document]:
     title = first_heading(found.text) if file.ending == ".docx" else ""
     title = title or found.title or (first_heading(found.text) if file.ending == ".epub" else "")
     metadata = {name: text for name, text in (("title", title), ("author", found.author)) if text}
-    # Older versions knew no chapters: as parts they make no document another one.
-    places, parts = ((), found.places) if file.ending == ".epub" else (found.places, ())
-    yield Document(file.doc_id(), found.text, metadata, found.markdown, places=places, parts=parts)
+    yield Document(file.doc_id(), found.text, metadata, found.markdown, places=found.places)
 
 
 def _document(
-    file: SourceFile, text: str, metadata: Mapping[str, Scalar], *, markdown: bool = False, whole: str | None = None
+    file: SourceFile, text: str, metadata: Mapping[str, Scalar], whole: str, *, markdown: bool = False
 ) -> Document:
-    """The document; `whole` is the text of the file, of which this is the end, if its lines are to be counted."""
+    """The document; `whole` is the text of the file. Its lines are counted where `text` is the end of it."""
     check_text(text)
-    line = None
-    if whole is not None and whole.endswith(text):
-        line = 1 + whole.count("\n", 0, len(whole) - len(text))
+    line = 1 + whole.count("\n", 0, len(whole) - len(text)) if whole.endswith(text) else None
     return Document(file.doc_id(), text, metadata, markdown, line)
 
 

@@ -169,7 +169,7 @@ class _Rows:
             return values
         for row, value in enumerate(values):
             try:
-                values[row] = from_value(value, nested_chars=self.file.limits.nested_chars)
+                values[row] = from_value(value)
             except ValueError as fault:
                 self.file.skip(f"the field '{name}': {fault}", f"#{first + row}")
                 values[row] = None

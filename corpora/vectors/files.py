@@ -10,7 +10,6 @@ inode are compared before and after each batch. Whether a vector is finite or ze
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -24,7 +23,7 @@ from ragidx.corpora.sources import Source, sources
 from ragidx.corpora.vectors.batch import VectorBatch, batch_rows, check_width, row_ids
 from ragidx.corpora.vectors.npy import open_npy
 
-__all__ = ["ENDINGS", "Reader", "VectorBatch", "VectorOptions", "read_vectors", "vector_batches", "vector_sizes"]
+__all__ = ["ENDINGS", "Reader", "VectorBatch", "read_vectors", "vector_batches", "vector_sizes"]
 
 _NPY = ".npy"
 ENDINGS = (".parquet", ".arrow", ".feather", ".ipc", _NPY)
@@ -37,24 +36,10 @@ Reader: TypeAlias = Callable[[SourceFile, str | None, int | None, bool], Iterato
 """Of a file with columns: given that of vectors, their width, and whether ids that are row numbers have its name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VectorOptions:
-    """Columns to read; None: a column with a known name (`vectors.fields`).
-
-    Args:
-        vector_field: the column of vectors.
-        id_field: the column of ids; as `text_field`, it may be several settings `GLOB=COLUMN`.
-        text_field: the column of texts.
-    """
-
-    vector_field: str | None = None
-    id_field: str | tuple[str, ...] | None = None
-    text_field: str | tuple[str, ...] | None = None
-
-
 def vector_batches(
     path: str | Path,
-    options: VectorOptions | None = None,
+    vector_field: str | None = None,
+    options: ReadOptions | None = None,
     *,
     dim: int | None = None,
     include: Sequence[str] = (),
@@ -68,7 +53,8 @@ def vector_batches(
 
     Args:
         path: a file or a folder.
-        options: which columns to read.
+        vector_field: the column of vectors; None: one with a known name (`vectors.fields`).
+        options: likewise of ids and texts.
         dim: the width that the vectors must have; None: that of the first ones.
         include: gitignore-style globs below a folder; a file is kept if one matches.
         exclude: the same, for what to skip.
@@ -82,16 +68,14 @@ def vector_batches(
             vectors of another width.
         SpecError: a glob is not valid.
     """
-    options = options or VectorOptions()
-    reading = ReadOptions(options.text_field, options.id_field)
     is_folder = Path(path).is_dir()
     for source in _sources(path, include, exclude, indexes, on_skip):
-        file = SourceFile(source=source, options=reading, on_skip=on_skip)
+        file = SourceFile(source=source, options=options or ReadOptions(), on_skip=on_skip)
         if not _is_read(file, is_folder=is_folder):
             continue
         on_source(source)
         reader = read_vectors if read is None or file.ending == _NPY else read
-        for batch in _unchanged(file, reader(file, options.vector_field, dim, is_folder)):
+        for batch in _unchanged(file, reader(file, vector_field, dim, is_folder)):
             dim = batch.vectors.shape[1]
             yield batch
 

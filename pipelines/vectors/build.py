@@ -18,7 +18,7 @@ from ragidx.corpora.limits import ReadOptions
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import Source
 from ragidx.corpora.vectors.batch import check_width
-from ragidx.corpora.vectors.files import Reader, VectorBatch, VectorOptions, vector_batches, vector_sizes
+from ragidx.corpora.vectors.files import Reader, VectorBatch, vector_batches, vector_sizes
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.manifest import files_of
 from ragidx.indexer.writing.vacuum import cleaned_if_refused
@@ -173,7 +173,8 @@ class _Build:
         o = self.options
         return vector_batches(
             self.vectors,
-            VectorOptions(vector_field=self._vector_field, id_field=o.id_field, text_field=o.text_field),
+            self._vector_field,
+            ReadOptions(o.text_field, o.id_field),
             dim=dim,
             include=o.include,
             exclude=o.exclude,

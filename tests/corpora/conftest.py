@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ragidx.corpora.readers.registry import ReadOptions, documents
+from ragidx.corpora.limits import ReadOptions
+from ragidx.corpora.readers.registry import documents
 from ragidx.corpora.records import Document, Skip
 from ragidx.corpora.sources import sources
 

@@ -66,6 +66,10 @@ def test_a_byte_order_mark_is_no_part_of_the_first_query(tmp_path: Path) -> None
         ('{"_id": "q", "text": " "}', "the text of query 'q' is ' '\n  hint: give every query a text"),
         ('{"_id": "q", "text": null}', "the text of query 'q' is None\n  hint: give every query a text"),
         ('{"_id": "q1", "text": "x"}', "the query 'q1' appears twice\n  hint: keep one of them"),
+        (
+            '{"_id": "\\ud800", "text": "x"}',
+            "the id '\\ud800' is not Unicode text\n  hint: give every query a string of its own as '_id'",
+        ),
     ],
 )
 def test_a_line_that_is_no_query_is_named(tmp_path: Path, line: str, message: str) -> None:
@@ -94,6 +98,10 @@ def test_files_that_are_missing_empty_or_broken_are_named(tmp_path: Path) -> Non
     assert told(load_queries, tmp_path / "empty.jsonl") == (
         "empty.jsonl: the file holds no query\n  hint: check that it is the right one"
     )
+    (tmp_path / "test.tsv").write_text("query-id\tcorpus-id\tscore\n")
+    assert told(load_qrels, tmp_path / "test.tsv") == (
+        "test.tsv: the file holds no judgement\n  hint: check that it is the right one"
+    )
     assert told(load_queries, tmp_path / "latin.jsonl") == (
         "latin.jsonl:2: the line is not UTF-8\n  hint: write the file as UTF-8"
     )
@@ -103,14 +111,6 @@ def test_files_that_are_missing_empty_or_broken_are_named(tmp_path: Path) -> Non
     assert told(load_queries, tmp_path / "bad.jsonl.zst") == (
         "bad.jsonl.zst: the file cannot be read: ZSTD decompress failed: Unknown frame descriptor\n"
         "  hint: create the file again"
-    )
-
-
-def test_a_query_whose_id_no_run_can_hold_is_named(tmp_path: Path) -> None:
-    (tmp_path / "q.jsonl").write_text('{"_id": "\\ud800", "text": "x"}')
-
-    assert told(load_queries, tmp_path / "q.jsonl") == (
-        "q.jsonl:1: the id '\\ud800' is not Unicode text\n  hint: give every query a string of its own as '_id'"
     )
 
 
@@ -144,12 +144,6 @@ def test_a_line_that_is_no_judgement_is_named(tmp_path: Path, line: str, message
     file = packed(tmp_path / "test.tsv", f"query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td1\t2\n{line}\n")
 
     assert told(load_qrels, file) == f"test.tsv:4: {message}"
-
-
-def test_qrels_of_nothing_but_a_header_are_refused(tmp_path: Path) -> None:
-    file = packed(tmp_path / "test.tsv", "query-id\tcorpus-id\tscore\n")
-
-    assert told(load_qrels, file) == "test.tsv: the file holds no judgement\n  hint: check that it is the right one"
 
 
 def test_a_run_is_written_in_trec_form() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.field_settings import FieldSettings, check_settings, settings_of
-from ragidx.corpora.readers.registry import ReadOptions
+from ragidx.corpora.limits import ReadOptions
 
 from ..raising import message_of
 from .conftest import ReadBytes

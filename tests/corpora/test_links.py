@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -30,6 +31,14 @@ def nobody() -> Iterator[Path]:
             if not path.is_symlink():
                 path.chmod(0o755)
         shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def owner() -> Iterator[None]:
+    """The rights of who owns the folder of `nobody`."""
+    os.seteuid(0) if os.getuid() == 0 else None
+    yield
+    os.seteuid(65534) if os.getuid() == 0 else None
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:
@@ -66,39 +75,29 @@ def test_a_link_with_a_name_that_is_too_long_is_left_out(tmp_path: Path) -> None
     assert walk(tmp_path) == (["a.txt"], {"long": "link that cannot be followed: File name too long"})
 
 
-def test_a_link_whose_target_may_not_be_looked_at_is_left_out(nobody: Path) -> None:
-    os.seteuid(0) if os.getuid() == 0 else None
-    plant(nobody, "root/a.txt", "closed/b.txt")
-    (nobody / "root" / "out").symlink_to("../closed/b.txt")
-    (nobody / "closed").chmod(0)
-    os.seteuid(65534) if os.getuid() == 0 else None
-
-    assert walk(nobody / "root") == (["a.txt"], {"out": "link that cannot be followed: Permission denied"})
-
-
-@pytest.mark.skipif(not os.path.lexists("/proc/1/exe"), reason="no link here that may be seen and not read")
-def test_a_link_that_may_not_be_read_is_left_out(nobody: Path) -> None:
-    os.seteuid(0) if os.getuid() == 0 else None
-    plant(nobody, "root/a.txt")
-    (nobody / "root" / "out").symlink_to("/proc/1/exe")
-    os.seteuid(65534) if os.getuid() == 0 else None
+@pytest.mark.parametrize("target", ["../closed/b.txt", "/proc/1/exe"])  # of the second, the link itself is not read
+def test_a_link_that_may_not_be_followed_is_skipped(target: str, nobody: Path) -> None:
+    if not os.path.lexists("/proc/1/exe"):
+        pytest.skip("no link here that may be seen and not read")
+    with owner():
+        plant(nobody, "root/a.txt", "closed/b.txt")
+        (nobody / "root" / "out").symlink_to(target)
+        (nobody / "closed").chmod(0)
 
     assert walk(nobody / "root") == (["a.txt"], {"out": "link that cannot be followed: Permission denied"})
 
 
 def test_a_corpus_whose_files_may_not_be_looked_at_is_reported(nobody: Path) -> None:
-    os.seteuid(0) if os.getuid() == 0 else None
-    plant(nobody, "root/a.txt")
-    (nobody / "root").chmod(0o444)
-    os.seteuid(65534) if os.getuid() == 0 else None
+    with owner():
+        plant(nobody, "root/a.txt")
+        (nobody / "root").chmod(0o444)
 
     assert walk(nobody / "root", beir=True) == ([], {"a.txt": "cannot be opened: Permission denied"})
 
 
 def test_what_may_not_be_opened_is_reported(nobody: Path) -> None:
-    os.seteuid(0) if os.getuid() == 0 else None
-    plant(nobody, "a.txt", "closed/b.txt")
-    (nobody / "closed").chmod(0)
-    os.seteuid(65534) if os.getuid() == 0 else None
+    with owner():
+        plant(nobody, "a.txt", "closed/b.txt")
+        (nobody / "closed").chmod(0)
 
     assert walk(nobody) == (["a.txt"], {"closed/": "cannot be opened: Permission denied"})

@@ -10,11 +10,12 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.util
+from dataclasses import dataclass
 from pathlib import Path
 
 from ragidx.corpora.errors import check_machine, first_line, install
 from ragidx.corpora.limits import Limits, UnreadableError, shown_bytes
-from ragidx.corpora.readers.office.converted import Converted
+from ragidx.corpora.records import Place
 
 _MISSING = f"needs the extra 'docs': {install('docs')}"
 
@@ -27,6 +28,18 @@ _MODULES = {
 """The module here by ending, and what it needs; imported when a file has the ending."""
 
 ENDINGS = tuple(_MODULES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Converted:
+    """What a file became: its text, as Markdown or plain, with its places, and what of it was skipped, and why."""
+
+    text: str
+    markdown: bool = True
+    title: str = ""
+    author: str = ""
+    places: tuple[Place, ...] = ()
+    skips: tuple[tuple[str, str], ...] = ()  # (after the file's name, reason)
 
 
 def convert(path: Path, ending: str, limits: Limits) -> Converted:

@@ -17,7 +17,7 @@ from markitdown import StreamInfo
 from markitdown.converters import DocxConverter, EpubConverter, HtmlConverter, PptxConverter, XlsxConverter
 
 from ragidx.corpora.limits import Limits
-from ragidx.corpora.readers.office.converted import Converted
+from ragidx.corpora.readers.office.converter import Converted
 from ragidx.corpora.records import Place
 
 _KINDS = {".docx": DocxConverter, ".pptx": PptxConverter, ".xlsx": XlsxConverter, ".epub": EpubConverter}
@@ -41,7 +41,7 @@ class _Chapters(HtmlConverter):
     """Notes the Markdown of each chapter of a book."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.found: list[str] = []
 
     def convert(self, *given: Any, **options: Any) -> Any:

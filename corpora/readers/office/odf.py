@@ -14,7 +14,7 @@ from typing import Any
 from xml.etree.ElementTree import Element, TreeBuilder, XMLParser
 
 from ragidx.corpora.limits import Limits
-from ragidx.corpora.readers.office.converted import Converted
+from ragidx.corpora.readers.office.converter import Converted
 
 _TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
 _TABLE = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}"

@@ -18,7 +18,7 @@ import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
 
 from ragidx.corpora.limits import Limits
-from ragidx.corpora.readers.office.converted import Converted
+from ragidx.corpora.readers.office.converter import Converted
 from ragidx.corpora.records import Place
 
 _FRAME_LINES = 2  # at the top and at the foot, where repeated lines are looked for

@@ -13,7 +13,7 @@ from pathlib import Path
 from striprtf.striprtf import rtf_to_text
 
 from ragidx.corpora.limits import Limits, UnreadableError
-from ragidx.corpora.readers.office.converted import Converted
+from ragidx.corpora.readers.office.converter import Converted
 
 _CODE_PAGE = re.compile(r"\\ansicpg\d{1,5}")
 _PARAGRAPH = re.compile(r"(?<!\\)\\(?:par|sect|page)(?![a-z])")
@@ -32,7 +32,7 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
 
 
 def _words(source: str) -> str:
-    text: str = rtf_to_text(source, errors="ignore").replace("\0", "")
+    text: str = rtf_to_text(source, errors="ignore").replace("\0", "")  # type: ignore[no-untyped-call]
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # a pair may be two control words
 
 

@@ -2,7 +2,7 @@
 
     cue -> a line; a pause or another speaker begins a paragraph; every line knows its line in the file
 
-A line that repeats the one before, as rolling captions do, is left out.
+A line that repeats the one before, as rolling captions do, is skipped.
 """
 
 from __future__ import annotations

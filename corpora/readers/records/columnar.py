@@ -9,7 +9,6 @@ is validated before a value is read: its offsets may be wrong. Which field is th
 from __future__ import annotations
 
 import datetime
-import functools
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -62,9 +61,8 @@ def read_arrow(file: SourceFile) -> Iterator[Document]:
 
 def _documents(file: SourceFile, names: list[str], batches: Iterator[Any], n_bytes: int) -> Iterator[Document]:
     check_chosen(names, file.fields.text)
-    to_scalar = functools.partial(from_value, nested_chars=file.limits.nested_chars)
     n_chars = 0
-    for document in record_documents(file, _records(file, batches, names), to_scalar):
+    for document in record_documents(file, _records(file, batches, names), from_value):
         n_chars += len(document.text)
         check_growth(n_chars, n_bytes, file.limits)
         yield document

@@ -29,9 +29,7 @@ from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document, Place, Scalar
 
 _SHOWN_FIELDS = 8
-_MANY_FIELDS = (
-    64  # of a record that is read as lines: of more, and of a file with one, only the outer ones are metadata
-)
+_MANY_FIELDS = 64  # of a record that is read as lines: of more, only the outer ones are metadata
 _TITLE_CHARS = 200
 
 

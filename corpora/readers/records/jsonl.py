@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple, TypeAlias
 from ragidx.corpora.errors import printable
 from ragidx.corpora.limits import UnreadableError, shown_bytes
 from ragidx.corpora.readers.decoding import decode, is_binary
-from ragidx.corpora.readers.fields import TEXT_FIELDS, ToScalar, check_text, from_value
+from ragidx.corpora.readers.fields import TEXT_FIELDS, check_text, from_value
 from ragidx.corpora.readers.records.documents import Record, record_documents
 from ragidx.corpora.readers.records.paths import at
 from ragidx.corpora.readers.source_file import SourceFile, read_all
@@ -44,7 +44,7 @@ def read_json_lines(file: SourceFile) -> Iterator[Document]:
             raise UnreadableError("JSON Lines in UTF-16: convert the file to UTF-8")
         if is_binary(head.line):
             raise UnreadableError("binary file")
-        yield from record_documents(file, _line_records(file, stream, [(head.number, head.line)]), _to_scalar(file))
+        yield from record_documents(file, _line_records(file, stream, [(head.number, head.line)]), from_value)
 
 
 def read_json(file: SourceFile) -> Iterator[Document]:
@@ -55,10 +55,10 @@ def read_json(file: SourceFile) -> Iterator[Document]:
         second = _next_filled(stream, limit, head.number + 1) if _is_object(head.line) else None
         if second:
             taken = [(head.number, head.line), second]
-            yield from record_documents(file, _line_records(file, stream, taken), _to_scalar(file))
+            yield from record_documents(file, _line_records(file, stream, taken), from_value)
             return
         text = decode(read_all(stream, file.limits.json_bytes, head.data))
-    yield from record_documents(file, _value_records(file, text), _to_scalar(file))
+    yield from record_documents(file, _value_records(file, text), from_value)
 
 
 def read_standard_input(file: SourceFile) -> Iterator[Document]:
@@ -66,15 +66,11 @@ def read_standard_input(file: SourceFile) -> Iterator[Document]:
     with file.stream() as stream:
         head = _head(stream, file.limits.line_bytes)
         if _is_object(head.line):
-            yield from record_documents(file, _line_records(file, stream, [(head.number, head.line)]), _to_scalar(file))
+            yield from record_documents(file, _line_records(file, stream, [(head.number, head.line)]), from_value)
             return
         text = decode(read_all(stream, file.limits.document_bytes, head.data))
     check_text(text)
     yield Document(file.doc_id(), text)
-
-
-def _to_scalar(file: SourceFile) -> ToScalar:
-    return functools.partial(from_value, nested_chars=file.limits.nested_chars)
 
 
 class _Head(NamedTuple):

@@ -2,7 +2,7 @@
 
     JSON -> Markdown; a cell is a page, counted from 1
 
-Pictures are left out. What a cell printed is cut at 2,000 characters; of an error its name and message stay. A cell
+Pictures are skipped. What a cell printed is cut at 2,000 characters; of an error its name and message stay. A cell
 that is no cell is skipped and reported, and the others are read. Versions 3 and 4 of the format.
 """
 

@@ -1,6 +1,6 @@
 """Paths of values in nested records: `meta.owner.team`, `messages[].content`.
 
-Objects are joined by dots, and `[]` stands for every item of a list. A key that holds a dot itself comes first.
+Objects are joined by dots, and `[]` means every item of a list. A key that holds a dot itself comes first.
 """
 
 from __future__ import annotations

@@ -66,6 +66,9 @@ def answers(folder: Path, files: Iterable[tuple[str, bytes]]) -> Iterator[Answer
                     assert document.text.strip()
                     held = [*document.metadata, *map(str, document.metadata.values())]
                     "".join([document.id, document.text, *held]).encode()
+                    offsets = [place.offset for place in document.places]
+                    assert offsets == sorted(offsets)
+                    assert all(0 <= offset < len(document.text) for offset in offsets)
                 if source.name.removesuffix(".gz").endswith(ENDINGS):
                     n_rows = _rows(source, read, skips)
                 for skip in skips:

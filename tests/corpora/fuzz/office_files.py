@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Sequence
 
 XML = '<?xml version="1.0" encoding="UTF-8"?>'
 PACKAGE = "http://schemas.openxmlformats.org/package/2006"
@@ -127,24 +128,50 @@ def epub(*more: str) -> bytes:
     )
 
 
-def pdf(text: str) -> bytes:
-    """One page with one line of text."""
-    content = f"BT /F1 12 Tf 72 720 Td ({text}) Tj ET".encode()
+FONT = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"
+PICTURE = (
+    b"<< /Type /XObject /Subtype /Image /Width 1 /Height 1 /BitsPerComponent 8 /ColorSpace /DeviceGray /Length 1 >>"
+    b"\nstream\n\x00\nendstream"
+)
+
+
+def pdf(
+    pages: Sequence[Sequence[str]],
+    *,
+    info: str = "",
+    outline: Sequence[tuple[str, int]] = (),
+    pictures: Sequence[int] = (),
+) -> bytes:
+    """A PDF of pages of lines; `outline`: titles and pages from 0; `pictures`: pages from 0 that show one."""
+    first, n = 7, len(pages)
+    entries = first + 2 * n
     objects = [
-        b"<< /Type /Catalog /Pages 2 0 R >>",
-        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
-        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R"
-        b" /Resources << /Font << /F1 5 0 R >> >> >>",
-        b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content),
-        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+        b"<< /Type /Catalog /Pages 2 0 R" + (b" /Outlines 6 0 R" if outline else b"") + b" >>",
+        b"<< /Type /Pages /Kids [%s] /Count %d >>" % (b" ".join(b"%d 0 R" % (first + 2 * at) for at in range(n)), n),
+        FONT,
+        PICTURE,
+        f"<< {info} >>".encode(),
+        b"<< /First %d 0 R /Last %d 0 R /Count %d >>" % (entries, entries + len(outline) - 1, len(outline)),
     ]
-    data = b"%PDF-1.4\n"
-    places = []
+    for at, lines in enumerate(pages):
+        shown = [f"1 0 0 1 72 {720 - 20 * row} Tm ({line}) Tj" for row, line in enumerate(lines)]
+        content = f"BT /F1 12 Tf {' '.join(shown)} ET {'/P Do' if at in pictures else ''}".encode()
+        objects += [
+            b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents %d 0 R" % (first + 2 * at + 1)
+            + b" /Resources << /Font << /F1 3 0 R >> /XObject << /P 4 0 R >> >> >>",
+            b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content),
+        ]
+    for number, (title, page) in enumerate(outline):
+        more = b" /Next %d 0 R" % (entries + number + 1) if number + 1 < len(outline) else b""
+        objects.append(
+            b"<< /Title (%s) /Parent 6 0 R /Dest [%d 0 R /Fit]%s >>" % (title.encode(), first + 2 * page, more)
+        )
+    data, places = b"%PDF-1.4\n", []
     for number, body in enumerate(objects, start=1):
         places.append(len(data))
         data += b"%d 0 obj\n%s\nendobj\n" % (number, body)
     table = b"".join(b"%010d 00000 n \n" % place for place in places)
     return data + (
-        b"xref\n0 6\n0000000000 65535 f \n%strailer\n<< /Size 6 /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n"
-        % (table, len(data))
+        b"xref\n0 %d\n0000000000 65535 f \n%strailer\n<< /Size %d /Root 1 0 R /Info 5 0 R >>\nstartxref\n%d\n%%%%EOF\n"
+        % (len(objects) + 1, table, len(objects) + 1, len(data))
     )

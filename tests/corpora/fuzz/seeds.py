@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import lzma
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterable
@@ -162,7 +163,6 @@ _BY_ENDING: dict[str, list[bytes]] = {
     ".tar": [_tar(MEMBERS)],
     ".srt": [SRT.encode()],
     ".vtt": [f"WEBVTT\n\n{SRT}".replace(",000", ".000").encode()],
-    ".rtf": [RTF.encode()],
     ".tex": [TEX.encode()],
     **dict.fromkeys((".arrow", ".feather", ".ipc"), _ARROW),
 }
@@ -182,14 +182,16 @@ def seeds() -> list[tuple[str, bytes]]:
     text = [MARKDOWN.encode(), "Grüße\r\naus Köln".encode("cp1252"), "日本語のテキスト。".encode("utf-16")]
     found = [(ending, data) for ending in READERS if ending not in ENDINGS for data in _BY_ENDING.get(ending, text)]
     packed = [(f"{ending}.{name}", pack(data)) for name, pack in _PACKINGS.items() for ending, data in found[:4]]
+    packed.append((".tar.xz", lzma.compress(_tar(MEMBERS))))
     return [*found, (".unknown", text[1]), *packed, (".jsonl.gz", gzip.compress(_LINES, mtime=0)), *VECTOR_FILES]
 
 
 def office_seeds() -> list[tuple[str, bytes]]:
     """The same of the endings that the converter reads, each by a process of its own."""
     odt = _zip({"mimetype": b"application/vnd.oasis.opendocument.text", "content.xml": ODT.encode()})
-    made = [pdf("A star."), docx("Pulsars", "A star."), pptx(), xlsx(), epub(), odt]
-    return list(zip(ENDINGS, made, strict=True))
+    made = {".pdf": pdf([["A star."]]), ".docx": docx("Pulsars", "A star."), ".pptx": pptx(), ".xlsx": xlsx()}
+    made |= {".epub": epub(), ".odt": odt, ".rtf": RTF.encode()}
+    return [(ending, made[ending]) for ending in ENDINGS]
 
 
 _PACKINGS: dict[str, Callable[[bytes], bytes]] = {

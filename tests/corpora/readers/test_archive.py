@@ -14,11 +14,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from ragidx.corpora.limits import MIB
-from ragidx.corpora.readers.registry import Limits, ReadOptions
+from ragidx.corpora.limits import MIB, Limits, ReadOptions
 
 from ..conftest import ReadBytes
-from .test_pdf import pdf
+from ..fuzz.office_files import pdf
 
 FILES = {"docs/a.md": "# Lakes\n\nBaikal.", "b.txt": "Tanganyika.", "rows.csv": "id,text\n7,Tahoe\n"}
 

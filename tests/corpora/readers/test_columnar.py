@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from ragidx.corpora.readers.registry import ReadOptions
+from ragidx.corpora.limits import ReadOptions
 
 from ..conftest import ReadBytes, reading
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ragidx.corpora.limits import Limits, ReadOptions
 from ragidx.corpora.readers.fields import from_text, from_value
-from ragidx.corpora.readers.registry import Limits, ReadOptions
 
 from ..conftest import ReadBytes
 

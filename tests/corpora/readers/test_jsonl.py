@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragidx.corpora.readers.registry import Limits, ReadOptions
+from ragidx.corpora.limits import Limits, ReadOptions
 
 from ..conftest import ReadBytes, Reading, reading
 

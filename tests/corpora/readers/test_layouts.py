@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ragidx.corpora.limits import ReadOptions
 from ragidx.corpora.readers.layouts import Layout, Layouts
-from ragidx.corpora.readers.registry import ReadOptions, documents, said_of_fields
+from ragidx.corpora.readers.registry import documents, said_of_fields
 from ragidx.corpora.records import Document, Skip
 from ragidx.corpora.sources import Source
 

@@ -8,8 +8,7 @@ from email.mime.base import MIMEBase
 
 import pytest
 
-from ragidx.corpora.limits import MIB
-from ragidx.corpora.readers.registry import Limits, ReadOptions
+from ragidx.corpora.limits import MIB, Limits, ReadOptions
 
 from ..conftest import ReadBytes
 from .test_archive import zipped

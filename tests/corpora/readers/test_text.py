@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ragidx.corpora
+from ragidx.corpora.limits import Limits, ReadOptions
 from ragidx.corpora.readers.decoding import decode
 from ragidx.corpora.readers.html_page import page_text, parsed
-from ragidx.corpora.readers.registry import Limits, ReadOptions, SourceFile, read_file
+from ragidx.corpora.readers.registry import read_file
+from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.readers.text import docinfo, front_matter
 from ragidx.corpora.sources import sources
 

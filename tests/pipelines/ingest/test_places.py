@@ -26,7 +26,7 @@ from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft
 from ragidx.pipelines.ingest.workers.files import document_hash
 from ragidx.retriever.hit import Hit
 
-from ...corpora.readers.test_pdf import pdf
+from ...corpora.fuzz.office_files import pdf
 from ..conftest import Done
 
 Run = Callable[..., Done]
