@@ -44,7 +44,7 @@ def load_faiss() -> Any:
     Raises:
         RagidxError: it is not installed, cannot be loaded, or two packages have installed it over each other.
     """
-    two = [name for name in PACKAGES if _installed(name)]
+    two = [name for name in PACKAGES if any(importlib.metadata.distributions(name=name))]
     if len(two) > 1:
         raise RagidxError(
             f"{' and '.join(two)} are both installed, and overwrite each other's files",
@@ -167,14 +167,6 @@ def inner(index: Any) -> Any:
     """An index without the rotation in front of it."""
     module = faiss()
     return module.downcast_index(index.index) if isinstance(index, module.IndexPreTransform) else index
-
-
-def _installed(name: str) -> bool:
-    try:
-        importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
 
 
 def _read(path: Path, flags: int, kind: Any, shape: tuple[int, int]) -> Any:

@@ -91,7 +91,7 @@ def search_exact(vectors: Any, queries: Floats, k: int, allowed: Bools | None) -
     if not width or not len(queries):
         return best_first(np.zeros((len(queries), 0), np.float32), np.zeros((len(queries), 0), np.int64), k)
     module = faiss()
-    chosen = {} if allowed is None else {"sel": _selector(allowed)}
+    chosen = {} if allowed is None else {"sel": module.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))}
     with _threads(vectors, queries):
         scores, rows = vectors.search(queries, width, params=module.SearchParameters(**chosen))
     return best_first(scores, rows, k)
@@ -301,10 +301,6 @@ def _params_of(recipe: Recipe, effort: Effort, factor: float) -> Any:
 @functools.lru_cache
 def _beam_of(nodes: int) -> Any:
     return faiss().SearchParametersHNSW(efSearch=nodes)  # cached: making it takes a fortieth of a query
-
-
-def _selector(allowed: Bools) -> Any:
-    return faiss().IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
 
 
 def _width(vectors: Any, k: int, allowed: Bools | None) -> int:

@@ -139,7 +139,7 @@ def unpacked(data: bytes, rows: range) -> list[Piece]:
     """The inverse, checked.
 
     Args:
-        data: what somebody gave as the postings of some rows.
+        data: untrusted bytes, said to be the postings of some rows.
         rows: those rows.
 
     Raises:

@@ -1,6 +1,6 @@
 """Stemmers: Snowball's, by language, and the choice of one for a corpus.
 
-The languages are told apart by their function words: in running text they are a quarter to a half of all words of their
+Languages are recognised by their function words: in running text they are a quarter to a half of all words of their
 language, and rarely words of another. No model and no network is used.
 """
 

@@ -11,7 +11,7 @@ import bisect
 import functools
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -26,7 +26,9 @@ from ragidx.indexer.digests import DIGEST_BYTES, Digests, DigestTable, as_digest
 from ragidx.indexer.store.rows import places_of, true_places
 from ragidx.indexer.store.segment import Segment
 from ragidx.indexer.store.source_list import PROGRAM
-from ragidx.indexer.store.store import Store
+
+if TYPE_CHECKING:
+    from ragidx.indexer.store.store import Store
 
 _DIGEST = f"S{DIGEST_BYTES}"
 _RUN = np.dtype([("document", "S16"), ("hash", "V16"), ("owner", "<i4"), ("first", "<i8"), ("count", "<i4")])

@@ -16,7 +16,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,13 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         """All fields but the checksum."""
-        return asdict(self) | {"segments": [segment.to_json() for segment in self.segments]}
+        data = {column.name: getattr(self, column.name) for column in fields(self)}
+        data |= {"spec": dict(self.spec), "notes": dict(self.notes)}  # untrusted: they may be too deep for `asdict`
+        data |= {"index": asdict(self.index), "segments": [segment.to_json() for segment in self.segments]}
+        data["files"] = {name: asdict(entry) for name, entry in self.files.items()}
+        data["deletions"] = asdict(self.deletions) if self.deletions else None
+        data["lexical"] = asdict(self.lexical) if self.lexical else None
+        return data
 
 
 def _is_short(text: str) -> bool:

@@ -49,7 +49,7 @@ def search_parts(parts: Sequence[Part], ids: Ids, queries: Floats, k: int) -> To
     """The k best allowed rows of all parts for each query (q, width)."""
     if k < 1:
         raise ValueError(f"k is {k}, not 1 or more")
-    wide = min(k, n_rows(parts))
+    wide = min(k, sum(part.view.entry.rows for part in parts))
     scores = np.full((len(queries), wide), -np.inf, np.float32)
     rows: list[list[int]] = []
     step = max(1, _BLOCK // max(1, wide * len(parts)))
@@ -83,11 +83,6 @@ def limited(scores: Floats) -> Floats:
         return scores
     bounded: Floats = np.where(np.isneginf(scores), scores, np.clip(scores, -1, 1))
     return bounded
-
-
-def n_rows(parts: Sequence[Part]) -> int:
-    """How many rows there are, with those that are not allowed."""
-    return sum(part.view.entry.rows for part in parts)
 
 
 def _search(part: Part, queries: Floats, k: int) -> tuple[Floats, Ints]:

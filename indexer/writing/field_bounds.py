@@ -16,17 +16,17 @@ from ragidx.indexer.store.rows import Row, Schema, kind_of, widen
 
 MAX_FIELDS = 1_000
 SHARED = "more_fields"
-SHARED_CHARS = 10_000  # of its JSON text; what is beyond is left out
+SHARED_CHARS = 10_000  # of its JSON text; what is beyond is dropped
 
 _FREE = frozenset([*FILE_FIELDS, SHARED])  # beside those that are counted
-_COUNTED = 100_000  # names that are told apart, so that a hostile corpus takes no memory
+_COUNTED = 100_000  # different names that are counted, so that a hostile corpus takes no memory
 
 
 class FieldBounds:
     """What one writer has seen.
 
     Args:
-        schema: of the index that it goes on with.
+        schema: of the index that it continues.
 
     Attributes:
         shared: names of fields that are in the shared one; not all of very many.

@@ -121,13 +121,13 @@ def _write_words(
 ) -> atomic.FileEntry:
     done = 0
 
-    def told(count: int) -> None:
+    def report(count: int) -> None:
         nonlocal done
         done += count
         on_stage(WORDS, segment.entry.rows, done)
 
     atomic.remove(path)  # of a commit that was killed
-    with contextlib.closing(make_pieces(segment, spec, told)) as pieces:
+    with contextlib.closing(make_pieces(segment, spec, report)) as pieces:
         return write_postings(path, pieces, segment.entry.texts)
 
 

@@ -257,7 +257,8 @@ class StoreWriter:
     def close(self) -> None:
         """Release the index. Rows that were not committed are lost, but their vectors stay in the journal."""
         self._new.abort()
-        self._close_journal()
+        if self._journal is not None:
+            self._journal.close()
         try:
             if not self._ended:
                 self._ended = True
@@ -287,11 +288,6 @@ class StoreWriter:
         if self._journal is None and (make or Journal.path_of(folder, self._fingerprint).exists()):
             self._journal = Journal.open(folder, self._fingerprint, self._dim)
         return self._journal
-
-    def _close_journal(self) -> None:
-        if self._journal is not None:
-            self._journal.close()
-            self._journal = None
 
     def _is_unchanged(self, n_documents: int) -> bool:
         old = self._old
@@ -348,7 +344,8 @@ class StoreWriter:
     def _end(self) -> None:
         """After a commit: remove what is no longer needed."""
         self._ended = True
-        self._close_journal()
+        if self._journal is not None:
+            self._journal.close()
         if self._keeps_journal:  # what it holds is committed
             atomic.remove(Journal.path_of(self.path / JOURNAL, self._fingerprint))
         if self._replace:

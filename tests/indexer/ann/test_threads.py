@@ -106,8 +106,9 @@ import sys
 from pathlib import Path
 import faiss, numpy as np
 from ragidx.indexer.ann import search as ann
-from ragidx.indexer.ann.faiss_files import VECTORS, map_vectors
+from ragidx.indexer.ann.faiss_files import map_vectors
 from ragidx.indexer.ann.index_types import Effort, Recipe
+from ragidx.indexer.store.files import VECTORS
 
 assert faiss.omp_get_max_threads() == 2
 vectors = map_vectors(Path(VECTORS), 128, 4_500)
