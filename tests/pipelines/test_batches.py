@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -71,3 +72,13 @@ def test_a_batch_of_given_vectors_is_one_commit_or_none(tmp_path: Path) -> None:
     assert [row["chunk_id"] for rows in index.to_batches(["chunk_id"]) for row in rows.to_pylist()] == ["b", "d"]
     with index.batch(), pytest.raises(BusyError, match="is being written by process"):
         Index(index.path).add_vectors(["f"], [[1, 0, 0, 0]], timeout=0.1)
+
+
+def test_threads_that_share_an_index_wait_for_each_other(index: Index) -> None:
+    def add(number: int) -> int:
+        return index.add([Document(f"{number}", "The mill.")])
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(add, range(12))) == [1] * 12
+
+    assert (index.count(), index.generation) == (12, 13)
