@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -97,3 +98,13 @@ def test_a_batch_holds_a_window_of_documents_however_many_there_are(
 
     assert index.count() == 300
     assert most <= 20
+
+
+def test_threads_that_share_an_index_wait_for_each_other(index: Index) -> None:
+    def add(number: int) -> int:
+        return index.add([Document(f"{number}", "The mill.")])
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(add, range(12))) == [1] * 12
+
+    assert (index.count(), index.generation) == (12, 13)

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -133,16 +132,6 @@ def test_another_change_inside_ones_own_batch_is_an_error_and_no_deadlock(index:
         batch.add([Document("c", "x")])
 
     assert index.count() == 1
-
-
-def test_threads_that_share_an_index_wait_for_each_other(index: Index) -> None:
-    def add(number: int) -> int:
-        return index.add([Document(f"{number}", "The mill.")])
-
-    with ThreadPoolExecutor(4) as threads:
-        assert list(threads.map(add, range(12))) == [1] * 12
-
-    assert (index.count(), index.generation) == (12, 13)
 
 
 def test_a_writer_waits_for_another_one_and_then_gives_up(index: Index) -> None:

@@ -198,3 +198,14 @@ def test_an_extension_type_is_read_as_what_it_is_stored_as(tmp_path: Path) -> No
     pq.write_table(table, tmp_path / "a.parquet")
 
     assert reading(tmp_path).documents[0].metadata == {"data": '{"a": 1}'}
+
+
+@pytest.mark.parametrize("name", ["a.arrow", "stream.arrow"])
+def test_string_views_are_texts_also_inside_lists(read_bytes: ReadBytes, name: str) -> None:
+    views = pa.string_view()
+    table = pa.table({"text": pa.array(["a" * 40, "b"], views), "tags": pa.array([["x"], ["y" * 20]], pa.list_(views))})
+
+    found = read_bytes(name, written(table, name))
+
+    assert (found.texts, found.reasons) == (["a" * 40, "b"], [])
+    assert [document.metadata["tags"] for document in found.documents] == [["x"], ["y" * 20]]

@@ -193,6 +193,14 @@ def test_what_a_server_cannot_do_is_refused(run: Run, command: tuple[str, ...], 
     assert run(*command) == (2, "", message)
 
 
+@pytest.mark.usefixtures("built")
+def test_words_without_a_hit_ask_no_server(run: Run, server: EmbeddingServer) -> None:
+    server.messages.clear()
+
+    assert run("query", "xyzzy", "--mode", "lexical", "--endpoint", server.url).status == 0
+    assert server.messages == []
+
+
 @pytest.mark.slow
 def test_ctrl_c_does_not_wait_for_the_server(server: EmbeddingServer, folder: Path, small_corpus: Path) -> None:
     lines = [json.dumps({"id": str(number), "text": f"text {number}"}) for number in range(100)]

@@ -14,36 +14,41 @@ from ragidx.pipelines.evaluate.significance import ndcg
 from ragidx.pipelines.sweep.sweep import sweep
 
 SAMPLE = sample_corpus().parent
+FILTERS = ["embedfilter", "truncation"]
 QUERIES, QRELS = SAMPLE / "queries.jsonl", SAMPLE / "qrels" / "test.tsv"
 
 
 @pytest.mark.slow
 def test_rows_of_words_have_the_quality_of_an_index(tmp_path: Path) -> None:
-    report = sweep(SAMPLE / "documents", dims=[255, 64], queries=QUERIES, qrels=QRELS)
+    report = sweep(SAMPLE / "documents", dims=[255, 64], filters=FILTERS, queries=QUERIES, qrels=QRELS)
 
     assert [(row.mode, row.filter, row.dim) for row in report.words] == [
         ("lexical", "", 0),
-        ("hybrid", "embedfilter", 255),
-        ("hybrid", "embedfilter", 64),
+        *(("hybrid", name, dim) for name in FILTERS for dim in (255, 64)),
     ]
     ragidx.build(SAMPLE / "documents", tmp_path / "index", dtype="float32")
     retriever, qrels = ragidx.Index(tmp_path / "index", dtype="float32"), load_qrels(QRELS)
     queries = {name: text for name, text in load_queries(QUERIES).items() if name in qrels}
-    for row, options in zip(report.words, ({"mode": "lexical"}, {}, {"dim": 64}), strict=True):
+    for row, options in zip(report.words, ({"mode": "lexical"}, {}, {"dim": 64}), strict=False):
         found = retriever.rank_documents(list(queries.values()), 10, **options)
         values = [ndcg([name for name, _ in one], qrels[query]) for one, query in zip(found, queries, strict=True)]
         assert row.ndcg.mean == pytest.approx(sum(values) / len(values), abs=0.005)  # vectors of a sweep are not stored
-    lexical, wide, narrow = report.words
+    lexical, wide, narrow, *worse = report.words
     assert (lexical.against_lexical, lexical.against_best) == (None, None)
     assert wide.against_best is not None
     assert wide.against_best.mean == 0
+    assert [row.against_best and row.against_best.mean for row in worse] == [
+        pytest.approx(row.ndcg.mean - wide.ndcg.mean)
+        for row in worse  # the best of all filters
+    ]
+    assert all(row.ndcg.mean < wide.ndcg.mean for row in worse)
     assert narrow.against_lexical is not None
     assert narrow.against_lexical.mean == pytest.approx(narrow.ndcg.mean - lexical.ndcg.mean)
     assert wide.bytes_per_chunk - narrow.bytes_per_chunk == 2 * (256 - 64)
     size = sum(path.stat().st_size for path in tmp_path.glob("index/segments/*/lexical-*.arrow"))
     assert lexical.disk_bytes == pytest.approx(size, rel=0.02)
     assert report.hybrid_recommendation().startswith("In hybrid search take ")
-    assert [row["mode"] for row in json.loads(json.dumps(report.to_json()))["words"]] == ["lexical", "hybrid", "hybrid"]
+    assert [row["mode"] for row in json.loads(json.dumps(report.to_json()))["words"]] == ["lexical", *["hybrid"] * 4]
 
 
 @pytest.mark.slow
