@@ -205,10 +205,11 @@ def test_every_folder_of_tests_is_collected(pytestconfig: pytest.Config) -> None
 def test_modules_and_tests_stay_short_enough_to_read() -> None:
     paths = [*MODULES, *TESTS.rglob("*.py")]
 
-    lengths = {path.name: len(path.read_text("utf-8").splitlines()) for path in paths}
-    del lengths["index.py"]  # the handle's members, with all their options written out
+    lengths = {path: len(path.read_text("utf-8").splitlines()) for path in paths}
+    del lengths[ROOT / "pipelines" / "index.py"]  # the handle's members, with all their options
 
-    assert {name: lines for name, lines in lengths.items() if lines > (450 if name.startswith("test_") else 400)} == {}
+    most = {path: 450 if path.name.startswith("test_") else 400 for path in lengths}
+    assert {path: lines for path, lines in lengths.items() if lines > most[path]} == {}
 
 
 @pytest.mark.wheel
