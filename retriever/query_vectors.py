@@ -1,7 +1,6 @@
-"""Query vectors: those of a file or of standard input, and as an index compares them.
+"""Query vectors of a file or of standard input.
 
 path or "-", an .npy array or JSON (a list of numbers, or of such lists) -> (q, n) float64, or as the array has it
-(q, n) of any length but zero, and the width of an index -> (q, dim) of unit length
 """
 
 from __future__ import annotations
@@ -14,12 +13,11 @@ from tokenize import TokenError
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from ragidx.corpora.errors import QueryError, check_machine, first_line
 from ragidx.corpora.limits import MIB, UnreadableError
 from ragidx.corpora.readers.source_file import read_all
-from ragidx.indexer.normalize import cut_rows, l2_normalize
 
 MAX_BYTES = 256 * MIB
 
@@ -50,46 +48,6 @@ def read_query_vectors(path: str | Path) -> NDArray[Any]:
     if matrix.ndim != 2 or not matrix.size:
         raise QueryError(f"holds an array of the shape {array.shape}, not (queries, width)", _FORMS, where=where)
     return matrix
-
-
-def unit_queries(
-    vectors: ArrayLike, dim: int, input_dim: int | None, *, index: str | Path, file: str | Path = ""
-) -> NDArray[np.float32]:
-    """(q, dim) of length 1: what the rows of an index are compared with.
-
-    Args:
-        vectors: (q, dim) numbers, or (q, input_dim): cut as the rows were.
-        dim: width of the index.
-        input_dim: what its vectors were cut from; None: they were not.
-        index: its folder, for messages.
-        file: that holds the vectors, for messages; "": in none.
-
-    Raises:
-        ValueError: no matrix of numbers of at most 64 bits, or a part of it is masked.
-        QueryError: the width is another, or a vector is zero or has a number that is not finite.
-    """
-    if np.ma.is_masked(vectors):
-        raise ValueError("some of the query vectors are masked: leave them out, or fill them")
-    matrix = np.asarray(vectors)
-    if matrix.ndim != 2 or matrix.dtype.kind not in "fiu" or matrix.dtype.itemsize > 8:
-        raise ValueError(f"query vectors have the shape {matrix.shape} and hold {matrix.dtype}, not (q, {dim})")
-    width = matrix.shape[1]
-    if width not in (dim, input_dim):
-        before = "" if input_dim is None else f", and had {input_dim:,} before they were cut"
-        raise QueryError(
-            f"the query's vector has {width:,} numbers, those of the index have {dim:,}{before}",
-            "make it as the vectors of the index were made",
-            where=str(file or index),
-        )
-    unit = cut_rows(l2_normalize(matrix), dim)
-    for row, reason in unit.faults:
-        place = f"query {row + 1:,}" if len(matrix) > 1 else ""
-        raise QueryError(
-            reason.replace("the vector", "the query's vector"),
-            "give another vector",
-            where=": ".join(filter(None, [str(file), place])),
-        )
-    return unit.vectors
 
 
 def _data(path: str | Path) -> bytes:

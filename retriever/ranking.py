@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
+from ragidx.corpora.errors import QueryError
 from ragidx.indexer.arrays import Bools, Floats
+from ragidx.indexer.normalize import cut_rows, l2_normalize
 from ragidx.indexer.store.store import Store
 from ragidx.retriever.fusion import Scored, rank_dense, rank_hybrid, rank_lexical, with_cosines
 from ragidx.retriever.options import DENSE, HYBRID, LEXICAL, SearchOptions
@@ -40,6 +44,46 @@ class Queries:
             None if self.vectors is None else self.vectors[list(numbers)],
             None if self.texts is None else [self.texts[number] for number in numbers],
         )
+
+
+def unit_queries(
+    vectors: ArrayLike, dim: int, input_dim: int | None, *, index: str | Path, file: str | Path = ""
+) -> NDArray[np.float32]:
+    """(q, dim) of length 1: what the rows of an index are compared with.
+
+    Args:
+        vectors: (q, dim) numbers, or (q, input_dim): cut as the rows were.
+        dim: width of the index.
+        input_dim: what its vectors were cut from; None: they were not.
+        index: its folder, for messages.
+        file: that holds the vectors, for messages; "": in none.
+
+    Raises:
+        ValueError: no matrix of numbers of at most 64 bits, or a part of it is masked.
+        QueryError: the width is another, or a vector is zero or has a number that is not finite.
+    """
+    if np.ma.is_masked(vectors):
+        raise ValueError("some of the query vectors are masked: leave them out, or fill them")
+    matrix = np.asarray(vectors)
+    if matrix.ndim != 2 or matrix.dtype.kind not in "fiu" or matrix.dtype.itemsize > 8:
+        raise ValueError(f"query vectors have the shape {matrix.shape} and hold {matrix.dtype}, not (q, {dim})")
+    width = matrix.shape[1]
+    if width not in (dim, input_dim):
+        before = "" if input_dim is None else f", and had {input_dim:,} before they were cut"
+        raise QueryError(
+            f"the query's vector has {width:,} numbers, those of the index have {dim:,}{before}",
+            "make it as the vectors of the index were made",
+            where=str(file or index),
+        )
+    unit = cut_rows(l2_normalize(matrix), dim)
+    for row, reason in unit.faults:
+        place = f"query {row + 1:,}" if len(matrix) > 1 else ""
+        raise QueryError(
+            reason.replace("the vector", "the query's vector"),
+            "give another vector",
+            where=": ".join(filter(None, [str(file), place])),
+        )
+    return unit.vectors
 
 
 def needs_vectors(options: SearchOptions) -> bool:

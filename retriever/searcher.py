@@ -28,8 +28,7 @@ from ragidx.indexer.store.store import Store
 from ragidx.retriever.hit import Hit
 from ragidx.retriever.models import HERE, ModelPlace, encoder_for, files_for, model_of, shared, stored_filter
 from ragidx.retriever.options import SearchOptions, search_options
-from ragidx.retriever.query_vectors import unit_queries
-from ragidx.retriever.ranking import Queries, needs_vectors
+from ragidx.retriever.ranking import Queries, needs_vectors, unit_queries
 from ragidx.retriever.shaping import shaped_hits
 
 if TYPE_CHECKING:

@@ -230,6 +230,17 @@ def test_importing_loads_nothing_heavy(code: str) -> None:
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.slow
+def test_opening_an_index_imports_neither_a_reader_nor_a_writer() -> None:
+    code = "import ragidx.pipelines.index, sys\nprint(*(name for name in sys.modules if name.startswith('ragidx')))"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    names = done.stdout.split()
+    assert [name for name in names if ".readers" in name or ".writing" in name or ".sources" in name] == []
+    assert len(names) <= 48  # with each one, the first question takes longer
+
+
 @pytest.mark.wheel
 def test_the_public_names_are_there() -> None:
     for name in ragidx.__all__:

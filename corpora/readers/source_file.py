@@ -189,7 +189,7 @@ class _Unpacked(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         try:
             count = int(self._inner.readinto(buffer))
-        except (OSError, EOFError, lzma.LZMAError) as fault:
+        except (OSError, lzma.LZMAError) as fault:
             raise UnreadableError(f"damaged {self._packing} data: {fault}") from fault
         self._count += count
         if self._count > self._limits.unpacked_bytes:
@@ -200,7 +200,28 @@ class _Unpacked(io.RawIOBase):
 
 def _stream(packed: IO[bytes], packing: str) -> Any:
     if packing == "xz":  # which Arrow does not unpack
-        return lzma.LZMAFile(packed)
+        return _Xz(packed)
     import pyarrow as pa
 
     return pa.CompressedInputStream(pa.PythonFile(packed, mode="r"), packing)
+
+
+class _Xz:
+    """Bytes of an .xz. `lzma.LZMAFile` ends, without an error, at padding and at a later stream that is damaged."""
+
+    def __init__(self, packed: IO[bytes]) -> None:
+        self._packed, self._inner = packed, lzma.LZMADecompressor()
+
+    def readinto(self, buffer: Any) -> int:
+        while True:
+            rest = self._inner.unused_data if self._inner.eof else b""
+            if self._inner.eof:
+                rest = (rest or self._packed.read(_BLOCK_BYTES)).lstrip(b"\0")  # padding between streams
+                if not rest:
+                    return 0
+                self._inner = lzma.LZMADecompressor()
+            elif self._inner.needs_input and not (rest := self._packed.read(_BLOCK_BYTES)):
+                raise lzma.LZMAError("truncated")
+            if block := self._inner.decompress(rest, max_length=len(buffer)):
+                buffer[: len(block)] = block
+                return len(block)

@@ -203,7 +203,10 @@ def _lists(walk: Walk, recipe: Recipe, lists: int, dim: int, rows: int) -> None:
     if kind == b"full":
         sizes = walk.numbers(lists)
     elif kind == b"sprs":  # number and size of those that are not empty
-        sizes = walk.numbers(2 * lists)[1::2]
+        numbers = walk.numbers(2 * lists)
+        if len(numbers) % 2:
+            raise damaged(walk.path, "a list in it has no size")
+        sizes = numbers[1::2]
     else:
         raise damaged(walk.path, f"its lists are of the kind {kind!r}")
     if (sizes > rows).any() or int(sizes.sum()) != rows:

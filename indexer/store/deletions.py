@@ -82,5 +82,5 @@ def _read(data: bytes, manifest: Manifest) -> Bools:
             chosen = rows[true_places(pc.equal(names, name))]
             if chosen.min() < 0 or chosen.max() >= end - first:
                 raise ValueError(f"it names a row that the segment {name.as_py()} does not have")
-            dead[first + chosen] = True
+            dead[first + chosen.astype(np.int64)] = True
     return dead

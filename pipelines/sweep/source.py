@@ -25,7 +25,8 @@ from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.specs import FilterSpec, IndexSpec
 from ragidx.indexer.store.store import Store
 from ragidx.retriever.models import ModelPlace, stored_filter
-from ragidx.retriever.query_vectors import read_query_vectors, unit_queries
+from ragidx.retriever.query_vectors import read_query_vectors
+from ragidx.retriever.ranking import unit_queries
 from ragidx.retriever.searcher import Searcher
 
 HELD_OUT = 256  # chunks that ask where there are no queries, at most a tenth of all

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -50,6 +51,20 @@ def test_members_one_after_another_are_one_file(
     name = f"a.txt.{request.node.callspec.id}"
 
     assert read_bytes(name, pack(b"one ") + pack(b"two")).texts == ["one two"]
+
+
+def test_streams_of_an_xz_may_have_padding_between_them(read_bytes: ReadBytes) -> None:
+    data = lzma.compress(b"one ") + bytes(8) + lzma.compress(b"two") + bytes(4)
+
+    assert read_bytes("a.txt.xz", data).texts == ["one two"]
+
+
+@pytest.mark.parametrize("rest", [b"no stream", lzma.compress(b"two")[:-5], b"\xfd7zXZ\0broken"], ids=repr)
+def test_a_later_stream_of_an_xz_that_is_damaged_is_no_end_of_the_file(read_bytes: ReadBytes, rest: bytes) -> None:
+    found = read_bytes("a.txt.xz", lzma.compress(b"one ") + rest)
+
+    assert found.texts == []
+    assert [reason.partition(":")[0] for _, reason in found.reasons] == ["damaged xz data"]
 
 
 @pytest.mark.parametrize(

@@ -298,6 +298,25 @@ def test_lists_most_of_which_are_empty_are_laid_out_otherwise_and_read(tmp_path,
     assert ann_kit.open(path, "IVF32,SQ8", vectors).ntotal == 60
 
 
+@pytest.mark.parametrize(
+    ("numbers", "reason"),
+    [
+        ([0, 60, 1], "a list in it has no size"),
+        ([0, 40, 0, 20], "its lists do not hold each row once"),
+        ([32, 60], "FAISS cannot read it: "),
+    ],
+    ids=str,
+)
+def test_sizes_of_lists_that_do_not_come_in_pairs_of_their_own_are_refused(tmp_path, ann_kit, numbers, reason):
+    vectors = ann_kit.write(tmp_path, np.repeat(ann_kit.clustered(3), 20, axis=0))
+    path = ann_kit.make(tmp_path, "IVF32,SQ8", vectors)
+    before, after = path.read_bytes().split(b"sprs")
+    after = after[8 + 8 * int.from_bytes(after[:8], "little") :]
+    path.write_bytes(before + b"sprs" + np.array([len(numbers), *numbers], "<u8").tobytes() + after)
+
+    assert reason_of(path, "IVF32,SQ8", vectors, ann_kit).startswith(reason)
+
+
 def test_a_file_that_is_not_there_is_an_error(tmp_path, made, ann_kit):
     assert reason_of(tmp_path / ANN, "SQ8", made("SQ8")[0], ann_kit) == "No such file or directory"
 
