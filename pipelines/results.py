@@ -30,5 +30,5 @@ def write_result(path: Path, content: bytes, hint: str) -> None:
     """
     try:
         atomic.write_file(path, content)
-    except RagidxError as fault:  # its hint is about an index
-        raise RagidxError(fault.message, hint, where=fault.where) from fault
+    except RagidxError as fault:  # its hint is about an index, and it may name the temporary file
+        raise RagidxError(fault.message, hint, where=str(path)) from fault

@@ -59,7 +59,7 @@ def file_digest(path: Path) -> str:
     """The sha256 (hex) of a file. That of a large one, which takes seconds, is kept in the user's cache folder by the
     file's size, time and inode.
     """
-    if blob := _BLOB.fullmatch(path.name):  # Ollama's files are named by it
+    if path.parent.name == "blobs" and (blob := _BLOB.fullmatch(path.name)):  # Ollama names its files by it
         return blob[1]
     state = path.stat()
     key = hashlib.sha256(f"{path.resolve()}\0{state.st_size}\0{state.st_mtime_ns}\0{state.st_ino}".encode()).hexdigest()

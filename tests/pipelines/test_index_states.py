@@ -30,7 +30,8 @@ import json, sys
 import ragidx
 index = ragidx.Index("ragidx-index")
 assert len(index.search(vector=[1.0] * index.info().dim, k=3)) == 3
-print(json.dumps(sorted(name for name in sys.modules if name.startswith("ragidx."))))
+modules = {id(module): name for name, module in sys.modules.items() if name.startswith("ragidx.")}  # aliases once
+print(json.dumps(sorted(modules.values())))
 """
 # Changes the index at random until it is stopped: every committed state has the documents of one version, and four of
 # the program, or none, of one pair.

@@ -76,7 +76,7 @@ def test_the_bundled_model_needs_no_network(
     done = _run_all(run_process, without(*NETWORKS), commands)
 
     assert "generation 1" in done.out
-    assert f"All need the extra `models`, which is not installed: {INSTALL}." in done.out
+    assert f"All but mini need the extra `models`, which is not installed: {INSTALL}." in done.out
 
 
 @pytest.mark.wheel

@@ -35,7 +35,7 @@ def test_the_first_document_with_an_id_wins_and_none_takes_that_of_a_source_that
 ) -> None:
     documents = Documents()
     for row, (doc_id, (text, owner)) in enumerate(had.items()):
-        documents.add(doc_id, digest(text), 0, row, 1, owner=owner)
+        documents.add(doc_id, digest(text), row, 1, owner=owner)
 
     changes = Decisions(documents, read, deleted, anew=anew).changes(_draft(*one) for one in found)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, get_type_hints
 
@@ -31,7 +31,7 @@ def shown(member: Callable[..., object]) -> dict[str, inspect.Parameter]:
 
 
 def test_the_options_of_an_encoder_have_the_types_of_the_specs_fields() -> None:
-    fields = get_type_hints(EncoderSpec)
+    fields = get_type_hints(EncoderSpec) | {"adapters": Sequence[str]}  # a list may be given
 
     for name, kind in get_type_hints(EncoderOptions).items():
         assert kind == fields[name] | (Literal["auto"] if name == "layer" else None) | None, name
@@ -64,7 +64,8 @@ def test_a_command_has_the_options_of_its_member() -> None:
     assert flat(build.command) == {*OPTIONS, *OF_VECTORS} - {"fields", "made_by"}
     assert flat(add_source.command) == set(shown(Index.add_source)) - {"self", "path", "on_progress", "fields"}
     assert {*STORE_OPTIONS} < {*OPTIONS}
-    assert {*KNOWN} - {*OPTIONS} == {"filter_offset", "filter_seed", "filter_sample", "filter_topk"}
+    own = {"filters", "index_types", "filter_offset", "filter_seed", "filter_sample", "filter_topk"}
+    assert {*KNOWN} - {*OPTIONS} == own
 
 
 def test_the_options_of_an_encoder_are_shown_too() -> None:

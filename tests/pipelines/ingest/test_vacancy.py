@@ -60,9 +60,10 @@ def _names(folder: Path) -> list[str]:
         ([], ".", [], []),
         ([], "index", ["journal/vectors"], ["index", f"index/{LOCK}", "index/journal", "index/journal/vectors"]),
         ([], "index", ["note.txt"], ["index", f"index/{LOCK}", "index/note.txt"]),  # of somebody else
-        ([LOCK], ".", [], [LOCK, "journal", "segments"]),
+        ([LOCK], ".", [], []),
+        (["journal/"], ".", [], [LOCK, "journal", "segments"]),
     ],
-    ids=["the folders", "all in an empty folder", "not what was encoded", "not another file", "nothing of before"],
+    ids=["the folders", "all in an empty folder", "not what was encoded", "not another file", "the lock", "no journal"],
 )
 def test_what_is_gone_of_a_refused_build(
     before: list[str], index: str, files: list[str], left: list[str], tmp_path: Path
@@ -126,7 +127,7 @@ def test_a_build_that_is_refused_after_it_has_encoded_keeps_what_it_encoded(
         raise _Refused
 
     with monkeypatch.context() as patch:
-        patch.setattr("ragidx.indexer.writing.writer.commit", refuse)
+        patch.setattr("ragidx.indexer.writing.writer.publish", refuse)
         with pytest.raises(_Refused):
             ragidx.build(small_corpus, tmp_path / "index")
     report = ragidx.build(small_corpus, tmp_path / "index").report

@@ -148,7 +148,7 @@ def test_what_query_and_hit_both_write_is_told_with_both_logits(retriever: Searc
 
 
 def test_a_later_hit_and_a_condition_choose_another_text(retriever: Searcher) -> None:
-    ranked = retriever.search([QUERY], 3, mode="dense")[0]
+    ranked = retriever.search([QUERY], k=3, mode="dense")[0]
 
     assert lens_hit(QUERY, retriever, 3).hit == ranked[2]
     only = lens_hit(QUERY, retriever, where='subject == "biology"')

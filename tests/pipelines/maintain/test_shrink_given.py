@@ -86,7 +86,9 @@ def test_a_given_vector_with_nothing_in_the_part_that_is_kept_is_left_out(given:
 def test_an_index_whose_widths_do_not_go_together_is_damaged(given: np.ndarray) -> None:
     shrink(INDEX, dim=8)
     manifest = read_manifest(Path(INDEX))
-    forged = dataclasses.replace(manifest, spec=manifest.spec | {"input_dim": 8})
+    forged = dataclasses.replace(
+        manifest, spec=manifest.spec | {"precomputed": manifest.spec["precomputed"] | {"input_dim": 8}}
+    )
     Path(INDEX, MANIFEST).write_bytes(manifest_bytes(forged))
 
     assert message_of(IndexFormatError, lambda: RowWriter(INDEX, dim=16)) == (
