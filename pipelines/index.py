@@ -234,6 +234,7 @@ class Index:
             QueryError: the question is empty, an option is out of range, or the condition is wrong.
             ModelError: the index's model is not here, or is another.
         """
+        _check_options("search", options, SearchKeywords)
         if vector is not None:
             if query is not None or instruction is not None:
                 raise TypeError("give a question or a vector, not both")
@@ -253,6 +254,7 @@ class Index:
         **options: Unpack[SearchKeywords],
     ) -> list[list[Hit]]:
         """As `search`, for many questions at once: they are encoded and searched in batches."""
+        _check_options("search_batch", options, SearchKeywords)
         return self._state.search(queries, k=k, where=where, instruction=instruction, **options)
 
     @written_out
@@ -265,6 +267,7 @@ class Index:
         **options: Unpack[VectorKeywords],
     ) -> list[list[Hit]]:
         """As `search`, for vectors (q, dim), which are brought to unit length. A vector has no words."""
+        _check_options("search_vectors", options, VectorKeywords)
         return self._state.search(vectors=vectors, k=k, where=where, **options)
 
     @written_out
@@ -279,6 +282,7 @@ class Index:
         **options: Unpack[RankKeywords],
     ) -> list[list[tuple[str, float]]]:
         """The k best documents for each question, or vector, as (document id, score): its best chunk counts."""
+        _check_options("rank_documents", options, RankKeywords)
         return self._state.rank_documents(
             queries, k=k, vectors=vectors, where=where, instruction=instruction, **options
         )
@@ -678,6 +682,13 @@ def _built(
         raise TypeError("give sources or vectors, not both")
     own: Any = {"vector_field": vector_field, "made_by": made_by, "on_progress": on_progress}
     return build_vectors(vectors, index, **own, **options)
+
+
+def _check_options(member: str, given: Mapping[str, Any], keywords: type) -> None:
+    """Refuse a name that a member does not take, as Python would."""
+    for name in given:
+        if name not in keywords.__annotations__:
+            raise TypeError(f"Index.{member}() got an unexpected keyword argument '{name}'")
 
 
 def _silent(stage: str, rows: int, done: int) -> None:

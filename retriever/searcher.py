@@ -116,6 +116,8 @@ class Searcher:
             return shaped_hits(self.store, Queries(unit), checked)
         texts = () if queries is None else queries
         _check_questions(texts)
+        if len(texts) == 0:
+            return []
         encoded = self.encode(texts, instruction) if needs_vectors(checked) else None
         return self._reranked(Queries(encoded, texts), checked)
 

@@ -17,7 +17,7 @@ from typing import Any, Self
 import click
 
 from ragidx.pipelines.cli import console, interrupts
-from ragidx.pipelines.ingest.report import PLANNING, Progress
+from ragidx.pipelines.ingest.report import DERIVING, PLANNING, Progress
 
 _JSON_EVERY_S = 0.2
 _TELLING_SHARE = 0.02  # of a stage: the first batches do not give the pace of the rest
@@ -131,8 +131,11 @@ class StageLine(_Line):
 
     def on_stage(self, stage: str, rows: int, done: int) -> None:
         """Show it."""
+        from ragidx.indexer.writing.merging import COPYING
+
         interrupts.check()
         now = time.perf_counter()
+        stage = stage if stage == COPYING else f"{DERIVING} {stage}"
         if (stage, rows) != self._stage or done < self._done:  # the next segment may be like the last
             self._stage, self._started = (stage, rows), now
         self._done = done

@@ -81,7 +81,7 @@ class VectorBatch(RowWriter):
         if others or not named:
             gone += chosen(store, others, where, missing)[1].every
         rows = self._known.find([digest(name) for name in gone])
-        is_committed = (rows >= 0) & (rows < self._known.n_committed)  # not one that this batch has replaced
-        self._deleted |= {name for name, as_before in zip(gone, is_committed.tolist(), strict=True) if as_before}
-        self._deleted |= named.intersection(gone)
-        self.remove(np.union1d(added, rows[is_committed]))
+        # what this batch has replaced goes where it is named alone: a condition does not see it
+        is_gone = (rows >= 0) & ((rows < self._known.n_committed) | np.isin(rows, added))
+        self._deleted |= {name for name, goes in zip(gone, is_gone.tolist(), strict=True) if goes}
+        self.remove(np.union1d(added, rows[is_gone]))

@@ -95,10 +95,6 @@ class RowWriter:
             where=str(path),
         )
         self.stored_dim = dim if old is None else old.dim
-        blobs = {} if queries is None else queries.blobs()
-        if old is not None and old.files:
-            store = Store.open(self.path)
-            blobs = {name: store.blob(name) for name in old.files}
         own = IndexOptions() if old is None else old.index
         self._writer = StoreWriter(
             self.path,
@@ -106,20 +102,24 @@ class RowWriter:
             fingerprint=self.spec.fingerprint(),
             dim=self.stored_dim,
             index=index_options(own, self.stored_dim, **options | {"index_type": self.spec.index_type}),
-            blobs=blobs,
+            blobs={} if queries is None else queries.blobs(),
             replace=replace,
             journal=False,
             timeout=timeout,
         )
         self._notes = {} if queries is None else endpoint_note(queries)
-        if not self._notes and old is not None and KEPT_AS in old.notes:
-            self._notes = {KEPT_AS: old.notes[KEPT_AS]}
         try:
-            self._known = KnownRows(None if replace or self._writer.base is None else Store.open(self.path))
+            # what is committed now: another writer may have been waited for since `old`
+            base = None if replace or self._writer.base is None else Store.open(self.path)
+            self._known = KnownRows(base)
+            if base is not None and base.manifest.files:
+                self._writer.blobs = {name: base.blob(name) for name in base.manifest.files}
+            if base is not None and not self._notes and KEPT_AS in base.manifest.notes:
+                self._notes = {KEPT_AS: base.manifest.notes[KEPT_AS]}
+            self._deleted = deleted_ids(self._writer.blobs.get(DELETED_FILE)).get(PROGRAM, set())
         except BaseException:
             self._writer.close()
             raise
-        self._deleted = deleted_ids(blobs.get(DELETED_FILE)).get(PROGRAM, set())
         self.n_added = self.n_changed = self.n_unchanged = self.n_removed = 0
 
     def __enter__(self) -> Self:

@@ -111,6 +111,19 @@ def test_query_answers_a_vector_and_files_of_queries_as_members_do(mini_index: P
     ]
 
 
+def test_no_question_has_no_answer_and_members_take_their_own_options_alone(mini_index: Path) -> None:
+    index = ragidx.Index(mini_index)
+    options: dict[str, Any] = {"mmr": 0.5}
+
+    assert index.search_batch([]) == index.rank_documents([]) == []
+    with pytest.raises(TypeError, match=r"Index.rank_documents\(\) got an unexpected keyword argument 'mmr'"):
+        index.rank_documents(["a river"], **options)
+    with pytest.raises(TypeError, match=r"Index.search_vectors\(\) got an unexpected keyword argument 'mode'"):
+        index.search_vectors(np.ones((1, index.info().dim)), **{"mode": "dense"})
+    with pytest.raises(TypeError, match=r"Index.search\(\) got an unexpected keyword argument 'mnr'"):
+        index.search("a river", **{"mnr": 0.5})
+
+
 def test_what_commands_tell_is_what_members_give(
     mini_index: Path, run: Callable[..., Done], said: Callable[..., Any]
 ) -> None:

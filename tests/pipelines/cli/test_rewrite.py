@@ -224,7 +224,7 @@ def test_each_segment_starts_its_own_bar(monkeypatch: pytest.MonkeyPatch, capsys
             (task,) = line._bar.tasks
             shown.append((task.description, task.completed))
 
-    assert shown == [("HNSW16", 1.0), ("HNSW16", 0.2), ("HNSW16", 1.0), ("HNSW16", 0.002)]
+    assert shown == [("making the index HNSW16", share) for share in (1.0, 0.2, 1.0, 0.002)]
     assert capsys.readouterr().out == ""
 
 

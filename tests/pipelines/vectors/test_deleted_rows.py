@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ragidx import Index
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.removal import DELETED_FILE
 from ragidx.pipelines.maintain.delete import delete
@@ -103,3 +106,24 @@ def test_a_build_that_replaces_the_index_takes_all_in(vectors: Path, index: Path
     delete(index, ids=["a"])
 
     assert (build_vectors(vectors, index, rebuild=True).n_chunks, len(content_of(index))) == (4, 4)
+
+
+def test_a_document_of_which_a_batch_replaced_a_row_is_deleted_whole(vectors: Path, index: Path) -> None:
+    with Index(index).batch() as batch:
+        batch.add_vectors(["a"], AXES[3:], doc_ids=["x"])
+        batch.delete(["x"])
+
+    assert build_vectors(vectors, index).n_deleted_before == 2
+    assert sorted(content_of(index)) == ["c", "d"]
+
+
+def test_what_another_writer_deletes_stays_out_where_one_waited_for_it(vectors: Path, index: Path) -> None:
+    other = Index(index)
+    with ThreadPoolExecutor(1) as threads:
+        with Index(index).batch() as batch:
+            waits = threads.submit(other.add_vectors, ["e"], AXES[:1], timeout=60)
+            time.sleep(0.5)
+            batch.delete(["a"])
+        waits.result()
+
+    assert build_vectors(vectors, index).n_deleted_before == 1
