@@ -89,7 +89,7 @@ def _next(program: str, *, of_mini: bool) -> str:
         "\nTry next:\n"
         f"  {name} build DOCUMENTS            index a folder of yours (txt, md, html, pdf, csv, jsonl ...)\n"
         f'  {name} query "a question"         ask it\n'
-        f"  {name} models                     other models, and what each needs\n"
+        f"  {name} models                     other models, and their memory\n"
         f"{decoder if of_mini else ''}"
         f"  {name} --help                     everything else"
     )
