@@ -34,7 +34,7 @@ from ragidx.indexer.writing.merging import memory_bytes, shares
 from ragidx.indexer.writing.segment_writer import MAX_TEXT_BYTES, MAX_VECTOR_BYTES, SegmentWriter
 from ragidx.pipelines.ingest.encode import WINDOW_CHUNKS
 from ragidx.pipelines.ingest.resolve import Resolved
-from ragidx.pipelines.resources import allowed_bytes
+from ragidx.pipelines.ingest.workers.capacity import memory_limit
 from ragidx.retriever.models import FILTER_FILE
 
 SAMPLE_ROWS = 32 * BATCH_ROWS  # that are compressed, to learn what rows take
@@ -239,7 +239,7 @@ def footprint(resolved: Resolved, index: Path, dim: int, packed: Packed, *, n_ne
         journal_bytes=(2 * dim + _RECORD_BYTES) * n_new,
         free_bytes=shutil.disk_usage(next(p for p in (index.absolute(), *index.absolute().parents) if p.exists())).free,
         build_bytes=types[0].build_bytes,
-        limit_bytes=allowed_bytes(),
+        limit_bytes=memory_limit(),
         max_memory=options.max_memory,
         index_types=tuple(types),
     )

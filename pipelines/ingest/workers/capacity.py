@@ -73,6 +73,12 @@ def free_bytes() -> float:
     return found
 
 
+def memory_limit() -> int | None:
+    """Memory that the cgroups of this process allow it in all; None where they set no limit."""
+    limits = [words[0] for group in _groups() if (words := _words(group / "memory.max"))]
+    return min((int(limit) for limit in limits if limit.isdigit()), default=None)
+
+
 def _groups() -> list[Path]:
     """The folder of this process's cgroup, and of those above it, whose limits hold for it, too."""
     try:

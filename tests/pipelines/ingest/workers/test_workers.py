@@ -203,7 +203,7 @@ def test_the_limits_of_the_cgroup_and_of_those_above_it_count(tmp_path: Path, mo
     monkeypatch.setattr(capacity, "_CGROUP", tmp_path)
     monkeypatch.setattr(capacity, "_OWN_GROUP", tmp_path / "own")
 
-    assert (capacity.cores(), capacity.free_bytes()) == (1, 500 * MIB)
+    assert (capacity.cores(), capacity.free_bytes(), capacity.memory_limit()) == (1, 500 * MIB, 700 * MIB)
     assert capacity.n_workers(None) == 1
 
 
