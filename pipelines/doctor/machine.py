@@ -51,7 +51,7 @@ def devices(gpus: Sequence[str], *, mps: bool, has_driver: bool, reason: str) ->
     if not has_driver:
         return [Finding("gpu", "none: models run on the processor")]
     value = f"there is an NVIDIA driver, but torch sees no GPU{f': {reason}' if reason else ''}"
-    hint = "see whether nvidia-smi lists one, whether CUDA_VISIBLE_DEVICES hides it, and whether torch is built for it"
+    hint = "see whether nvidia-smi lists one, whether CUDA_VISIBLE_DEVICES hides it, and how torch was built"
     return [Finding("gpu", value, "warning", hint)]
 
 

@@ -47,7 +47,7 @@ def test_devices_are_named_and_what_is_in_their_way_is_told() -> None:
             "gpu",
             "there is an NVIDIA driver, but torch sees no GPU: it is without CUDA",
             "warning",
-            "see whether nvidia-smi lists one, whether CUDA_VISIBLE_DEVICES hides it, and whether torch is built for it",
+            "see whether nvidia-smi lists one, whether CUDA_VISIBLE_DEVICES hides it, and how torch was built",
         )
     ]
 
