@@ -6,11 +6,11 @@ are highlighted where the output is a terminal.
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import re
 import sys
 import textwrap
-from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
@@ -208,29 +208,18 @@ def _also(hit: Hit) -> str:
     return f"also in {shown}" + (f" and {console.plural(more, 'more document')}" if more > 0 else "")
 
 
-def _best_start(starts: Sequence[int], found: Sequence[tuple[int, int, str]], length: int) -> int:
+def _best_start(starts: Sequence[int], matches: Sequence[tuple[int, int, str]], length: int) -> int:
     """The first of the starts with the most letters of different words in the `length` characters from there.
-
-    One pass, since a passage may have a hundred thousand sentences.
 
     Args:
         starts: rising.
-        found: starts, ends and words, rising.
+        matches: begins, ends and words, rising.
         length: of the window.
     """
-    best, most, letters, first, last = starts[0], -1, 0, 0, 0
-    inside = Counter[str]()
-    for start in starts:
-        while last < len(found) and found[last][1] <= start + length:
-            word = found[last][2]
-            letters += 0 if inside[word] else len(word)
-            inside[word] += 1
-            last += 1
-        while first < last and found[first][0] < start:
-            word = found[first][2]
-            inside[word] -= 1
-            letters -= 0 if inside[word] else len(word)
-            first += 1
-        if letters > most:
-            best, most = start, letters
-    return best
+    begins, ends = [begin for begin, _, _ in matches], [end for _, end, _ in matches]
+
+    def letters(start: int) -> int:
+        inside = matches[bisect.bisect_left(begins, start) : bisect.bisect_right(ends, start + length)]
+        return sum(map(len, {word for _, _, word in inside}))
+
+    return max(starts, key=letters)
