@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ragidx.pipelines.cli import console, interrupts, plan_tables
-from ragidx.pipelines.cli.build_notes import tell_vectors, with_options
+from ragidx.pipelines.cli.build_notes import with_options
 from ragidx.pipelines.cli.build_report import tell_report
 from ragidx.pipelines.cli.config import configured_fields, configured_sources
 from ragidx.pipelines.cli.help import GroupedCommand
@@ -141,9 +141,6 @@ def command(
         raise click.UsageError("--plan and --quiet exclude each other")
     if watch:
         watching.check_watch(list(corpus))
-    if not as_json:
-        for path in corpus.values() if isinstance(corpus, Mapping) else corpus:
-            tell_vectors(path)
     if plan:
         _plan(corpus, index, options, as_json=as_json)
         return

@@ -82,9 +82,8 @@ def _tell_fewer(hits: Sequence[Hit], options: Mapping[str, Any], mode: str) -> N
         reasons.append(f"a document has at most {most} (--per-document)")
     if not reasons:
         limits = _limits(options)
-        needs = [f"matches {' and '.join(limits)}"] * bool(limits) + ["has a word of the question"] * (
-            mode == "lexical"
-        )
+        needs = [f"matches {' and '.join(limits)}"] if limits else []
+        needs += ["has a word of the question"] if mode == "lexical" else []
         reasons = [f"no other chunk {' and '.join(needs)}" if needs else "the index has no other chunk"]
     console.note(f"{console.plural(len(hits), 'hit')}, {options['k']} were requested: {'; '.join(reasons)}.")
 
