@@ -8,7 +8,7 @@ import click
 
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import index_option, json_option, quiet_option
-from ragidx.pipelines.cli.progress import StageLine
+from ragidx.pipelines.cli.progress import ProgressLine
 from ragidx.pipelines.cli.rewrite_tables import tell
 
 
@@ -31,6 +31,6 @@ def command(everything: bool, index: Path, as_json: bool) -> None:
     """
     from ragidx.pipelines.maintain.rewrite import compact
 
-    with StageLine(as_json=as_json) as line:
+    with ProgressLine(as_json=as_json) as line:
         report = compact(index, everything=everything, on_stage=line.on_stage)
     tell(report, as_json=as_json)

@@ -8,7 +8,7 @@ import click
 
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import ann_options, index_option, json_option, quiet_option
-from ragidx.pipelines.cli.progress import StageLine
+from ragidx.pipelines.cli.progress import ProgressLine
 from ragidx.pipelines.cli.rewrite_tables import tell
 
 
@@ -40,7 +40,7 @@ def command(
     """
     from ragidx.pipelines.maintain.rewrite import reindex
 
-    with StageLine(as_json=as_json) as line:
+    with ProgressLine(as_json=as_json) as line:
         report = reindex(
             index,
             target,

@@ -94,6 +94,16 @@ def test_a_stage_has_its_own_pace(tell: Tell) -> None:
     assert tell(making, at=110) == f"{DERIVING} SQ8: 25 %, 250 of 1,000 rows, ETA 0:30\n"
 
 
+def test_the_pace_of_a_fit_is_that_since_its_sample_was_drawn(tell: Tell) -> None:
+    progress = Progress(stage="fitting filter pca", n_sample=4000)
+    tell(progress, at=0)
+    progress.n_encoded = 1
+    tell(progress, at=100)
+    progress.n_encoded = 1001
+
+    assert tell(progress, at=120).endswith("ETA 1:00\n")
+
+
 def test_a_plan_counts_documents_and_chunks(tell: Tell) -> None:
     tell(Progress(stage=PLANNING, total_bytes=100), at=0)
     progress = Progress(stage=PLANNING, total_bytes=100, n_bytes=50, n_documents=1200, n_cut=4000)
