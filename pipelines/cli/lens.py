@@ -14,7 +14,6 @@ from ragidx.pipelines.cli import console, lens_tables
 from ragidx.pipelines.cli.help import GroupedCommand, as_options
 from ragidx.pipelines.cli.options import (
     FILTER_OPTIONS,
-    UnicodeText,
     device_option,
     dtype_option,
     encoder_options,
@@ -39,7 +38,7 @@ _HIT = {"hit", "where"}
 
 
 @click.command("lens", cls=GroupedCommand)
-@click.argument("text", metavar="TEXT", required=False, type=UnicodeText())
+@click.argument("text", metavar="TEXT", required=False)
 @click.option(
     "--index",
     type=click.Path(path_type=Path),

@@ -11,6 +11,7 @@ import dataclasses
 import json
 import sys
 import time
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
@@ -146,8 +147,4 @@ def _rates(progress: Progress) -> str:
 
 
 def _clock(seconds: float | None) -> str:
-    if seconds is None:
-        return "-"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return "-" if seconds is None else str(timedelta(seconds=round(seconds)))

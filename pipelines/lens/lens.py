@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragidx.corpora.chunking import Chunker
-from ragidx.corpora.errors import ModelError, QueryError, SpecError
+from ragidx.corpora.errors import ModelError, QueryError, SpecError, lone_surrogate
 from ragidx.corpora.records import Chunk
 from ragidx.indexer.encoders.methods import filter_spec
 from ragidx.indexer.filters.filter import Filter, make_filter
@@ -132,7 +132,7 @@ def lens_text(
         k: tokens to name.
 
     Raises:
-        QueryError: the text is empty, or the model makes nothing of it.
+        QueryError: the text is empty or no Unicode text, or the model makes nothing of it.
         ModelError: the model has no unembedding matrix, or its vectors are of another width.
         SpecError: the filter is not a projection, or k is below 1.
     """
@@ -266,5 +266,7 @@ def _encoded_text(hit: Hit, searcher: Searcher) -> str:
 def _check(text: str, k: int) -> None:
     if not text.strip():
         raise QueryError("the text is empty", "write a text")
+    if (at := lone_surrogate(text)) is not None:
+        raise QueryError(f"no Unicode text at character {at}", "write it in UTF-8")
     if k < 1:
         raise SpecError(f"k={k} names no token", "give 1 or more", where="`k`")

@@ -101,8 +101,7 @@ def test_a_source_under_another_name_is_refused(two: Path, run: Run) -> None:
 def test_another_file_is_named_by_an_option(two: Path, run: Run) -> None:
     Path("ragidx.toml").rename("mine.toml")
     assert run("sources", "--config", "mine.toml")[2] == (
-        "Error: made: there is no such folder\n"
-        "  hint: build or create the index first, or name another folder with --index\n"
+        "Error: made: there is no such folder\n  hint: build the index first, or name another folder with --index\n"
     )
     assert run("sources", "--config", "none.toml")[2] == (
         "Error: none.toml: cannot be read: No such file or directory\n  hint: name another file\n"
