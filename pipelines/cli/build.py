@@ -204,7 +204,7 @@ def _what_next(line: ProgressLine) -> str:
     """What an interrupted build keeps, and how to continue."""
     if line.fitting:
         return f"the filter was not fitted, and {interrupts.START_AGAIN}"
-    return "encoded chunks are kept, and the same command continues"
+    return interrupts.CONTINUES
 
 
 def _plan(corpus: Sequence[str] | Mapping[str, str], index: Path, options: Mapping[str, Any], *, as_json: bool) -> None:
