@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ragidx.pipelines.cli import console
-from ragidx.pipelines.cli.passages import Stem, nearest, show_hits
+from ragidx.pipelines.cli.passages import Stem, nearest, show_hits, simple_stem
 from ragidx.retriever.hit import Hit, RerankWarning
 
 if TYPE_CHECKING:
@@ -63,11 +63,11 @@ def hits_json(index: Index, hits: Sequence[Hit], query: str) -> list[dict[str, A
     return found
 
 
-def _stem(index: Index) -> Stem | None:
+def _stem(index: Index) -> Stem:
     from ragidx.indexer.lexical.stemming import stemmer
 
     lexical = index.info().lexical
-    return None if lexical is None else stemmer(lexical.stemmer)
+    return (None if lexical is None else stemmer(lexical.stemmer)) or simple_stem
 
 
 def _tell_fewer(hits: Sequence[Hit], options: Mapping[str, Any], mode: str) -> None:

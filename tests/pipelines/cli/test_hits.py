@@ -191,7 +191,7 @@ def test_context_is_shown_and_a_field_for_machines(run: Run, full: tuple[str, ..
 
 def bold(text: str, query: str, language: str | None) -> list[str]:
     """The words of a text that are in bold for a question, on a terminal."""
-    stem = None if language is None else stemmer(language)
+    stem = passages.simple_stem if language is None else stemmer(language)
     with click.Context(click.Command("query"), color=True).scope(), pytest.MonkeyPatch.context() as patch:
         shown: list[str] = []
         patch.setattr(click, "echo", lambda line="", **_: shown.append(line))
