@@ -21,15 +21,14 @@ _EACH_FROM = 1000  # rows
 
 def model(spec: IndexSpec) -> str:
     """The model's name, and the hash of its weights."""
-    named = "none" if spec.encoder is None else f"{spec.encoder.model}{_weights(spec, spec.encoder)}"
+    named = "none"
+    if spec.encoder is not None:
+        is_served = spec.encoder.method == ENDPOINT
+        named = spec.encoder.model + (", at an endpoint" if is_served else f"  (weights {spec.weights[:12]})")
     if spec.precomputed is None:
         return named
     by = f", made by {spec.precomputed.made_by}" if spec.precomputed.made_by else ""
-    return f"{named}{':' if spec.encoder is None else ';'} precomputed vectors{by}"
-
-
-def _weights(spec: IndexSpec, encoder: EncoderSpec) -> str:
-    return ", at an endpoint" if encoder.method == ENDPOINT else f"  (weights {spec.weights[:12]})"
+    return f"{named}{':' if spec.encoder is not None else ';'} precomputed vectors{by}"
 
 
 def encoder(spec: EncoderSpec | None) -> str:

@@ -40,10 +40,6 @@ def show_answer(
         mode: of the search.
         shown: keywords of `show_hits`.
     """
-    manifest = index.info()
-    never_made = manifest.lexical is None and manifest.index.lexical != "off" and index.spec.precomputed is None
-    if mode == "dense" and never_made and manifest.n_chunks and text:
-        console.note("This index has no lexical part: only vectors are compared. `ragidx build` adds it in one commit.")
     if not hits:
         _tell_nothing(index, text, options)
         return

@@ -26,6 +26,7 @@ from ragidx.pipelines.cli.options import (
 from ragidx.pipelines.ingest.report import Skips
 
 if TYPE_CHECKING:
+    from ragidx.pipelines.lens.lens import HitLens, TextLens
     from ragidx.pipelines.lens.spectrum import SpectrumReport
 
 _ELSEWHERE = "choose another file with --out"
@@ -84,10 +85,12 @@ def command(text: str | None, index: Path | None, spectrum: bool, as_json: bool,
     _check_usage(text, index, options["corpus"], spectrum=spectrum)
     if spectrum:
         _show_spectrum(index, as_json, options)
-    elif index is not None:
-        _show_hit(text or "", index, as_json, options)
+        return
+    seen = _read_text(text or "", options) if index is None else _read_hit(text or "", index, options)
+    if as_json:
+        console.print_json(seen.to_json())
     else:
-        _show_text(text or "", as_json, options)
+        lens_tables.print_lens(seen)
 
 
 def _check_usage(text: str | None, index: Path | None, corpus: str | None, *, spectrum: bool) -> None:
@@ -110,7 +113,7 @@ def _check_usage(text: str | None, index: Path | None, corpus: str | None, *, sp
         raise click.UsageError("give a text, or --spectrum with --corpus or --index")
 
 
-def _show_text(text: str, as_json: bool, options: dict[str, Any]) -> None:
+def _read_text(text: str, options: dict[str, Any]) -> TextLens:
     from ragidx.indexer.encoders.load import encoder_of
     from ragidx.indexer.encoders.methods import resolve
     from ragidx.indexer.models.locate import locate
@@ -121,24 +124,16 @@ def _show_text(text: str, as_json: bool, options: dict[str, Any]) -> None:
     spec = resolve(files, **{name: options[name] for name in _ENCODER})
     encoder = encoder_of(files, spec, device=options["device"], dtype=options["dtype"])
     wanted = with_values(options).get("filter")
-    seen = lens_text(text, encoder, wanted, instruction=options["instruction"], k=options["k"])
-    if as_json:
-        console.print_json(seen.to_json())
-    else:
-        lens_tables.print_text(seen)
+    return lens_text(text, encoder, wanted, instruction=options["instruction"], k=options["k"])
 
 
-def _show_hit(query: str, index: Path, as_json: bool, options: dict[str, Any]) -> None:
+def _read_hit(query: str, index: Path, options: dict[str, Any]) -> HitLens:
     from ragidx.pipelines.index import Index
     from ragidx.pipelines.lens.lens import lens_hit
 
     opened = Index(index, **{name: options[name] for name in (*_PLACES, "device", "dtype")})
     asked = {name: options[name] for name in ("hit", "instruction", "where", "k")}
-    seen = lens_hit(query, opened.searcher, **asked)
-    if as_json:
-        console.print_json(seen.to_json())
-    else:
-        lens_tables.print_hit(seen)
+    return lens_hit(query, opened.searcher, **asked)
 
 
 def _show_spectrum(index: Path | None, as_json: bool, options: dict[str, Any]) -> None:
