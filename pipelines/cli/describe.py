@@ -28,7 +28,7 @@ def model(spec: IndexSpec) -> str:
     if spec.precomputed is None:
         return named
     by = f", made by {spec.precomputed.made_by}" if spec.precomputed.made_by else ""
-    return f"{named}{':' if spec.encoder is not None else ';'} precomputed vectors{by}"
+    return f"{named}{':' if spec.encoder is None else ';'} precomputed vectors{by}"
 
 
 def encoder(spec: EncoderSpec | None) -> str:

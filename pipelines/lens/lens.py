@@ -217,8 +217,8 @@ def _lens(
         return Lens(text, vocabulary.top([before], k)[0], (), (), 0.0), before
     after = _lifted(before, made)
     removed = before - after
-    tops = vocabulary.top([before, after, removed], k)
-    return Lens(text, *tops, removed_share=float(removed @ removed / (before @ before))), after
+    read = vocabulary.top([before, after, removed], k)
+    return Lens(text, read[0], read[1], read[2], float(removed @ removed / (before @ before))), after
 
 
 def _lifted(vector: NDArray[np.float64], made: Filter) -> NDArray[np.float64]:

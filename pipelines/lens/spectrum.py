@@ -167,7 +167,7 @@ def spectrum(
         raise SpecError("tokens are counted in a corpus or in an index", "give one of `corpus` and `index`")
     if group_size < 1:
         raise SpecError(f"groups of {group_size} tokens hold none", "give 1 or more", where="`group_size`")
-    if index is None:
+    if corpus is not None:
         files = locate(model or "mini", revision=revision)
         vocabulary = Vocabulary(files, load_tokenizer(files))
         spec = filter_spec(files, resolve(files), filter)
@@ -175,7 +175,7 @@ def spectrum(
         skip = on_skip or (lambda _: None)
         texts = (document.text for document in documents(sources(corpus, beir=True, on_skip=skip), skip))
     else:
-        searcher = Searcher.open(index, ModelPlace(model=model))
+        searcher = Searcher.open(str(index), ModelPlace(model=model))
         vocabulary = vocabulary_of(searcher)
         spec = filter or searcher.spec.filter
         made = stored_filter(searcher.store, spec) if filter is None else make_filter(spec, vocabulary)
