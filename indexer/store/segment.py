@@ -39,7 +39,7 @@ from ragidx.indexer.store.files import ANN, CHUNKS, VECTORS
 from ragidx.indexer.store.rows import COLUMNS, FIXED, KINDS, META, Row, Schema
 
 if TYPE_CHECKING:
-    from ragidx.indexer.ann.gpu import DeviceLists, DeviceVectors
+    from ragidx.indexer.ann.gpu import DeviceVectors
 
 BATCH_ROWS = 256
 CACHE_BYTES = 16 << 20  # of decoded batches
@@ -73,7 +73,7 @@ class Segment:
         self.dim = dim
         self._width = padded(dim)
         self.schema = schema
-        self._moved: DeviceVectors | DeviceLists | None = None
+        self._moved: DeviceVectors | None = None
         self._narrow: dict[int, Prefixes] = {}
         self._kept: dict[Callable[[Segment], Any], Any] = {}
 
@@ -94,7 +94,7 @@ class Segment:
             allowed: (rows,), the rows that may be found; None: all.
         """
         queries = _filled(queries, self.dim, self._width)
-        if self._moved is not None and (allowed is None or self._moved.takes_conditions):
+        if self._moved is not None:
             return self._moved.search(queries, k, allowed)
         if self.entry.ann is None:
             return ann.search_exact(self.exact_index, queries, k, allowed)
@@ -124,15 +124,10 @@ class Segment:
         return self._narrow[width]
 
     def move(self, devices: Sequence[str]) -> None:
-        """Search on these devices from now on: in lists if faiss can, else in all vectors by torch."""
-        if self.is_moved:
-            return
-        from ragidx.indexer.ann.gpu import DeviceLists, DeviceVectors
+        """Search on these devices from now on, by exact search."""
+        from ragidx.indexer.ann.gpu import DeviceVectors
 
-        made = self.entry.ann
-        if made is not None and DeviceLists.fits(made.recipe):
-            self._moved = DeviceLists(self.ann_index, made.recipe, made.effort, self._mapped, devices)
-        else:
+        if self._moved is None:
             self._moved = DeviceVectors(self._mapped, devices)
 
     @property

@@ -160,7 +160,7 @@ class Store:
             return None
         postings = [segment.postings for segment in self.segments if segment.postings is not None]
         found = LexicalPart(spec, postings, self.dead)
-        return found if found.statistics.n_terms else None
+        return found if found.bm25.n_terms else None
 
     def move(self, device: str) -> int:
         """Search on a GPU from now on, with as many segments as fit into its memory, the first ones first.
