@@ -25,7 +25,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The lexical part of an index: how many live rows and terms, and the scores of each live chunk for some questions."""
+    """The lexical part: how many live rows and terms there are, and each live chunk's scores for some questions."""
 
     spec: LexicalSpec
     counts: tuple[int, int]

@@ -73,7 +73,7 @@ def test_documents_are_counted_once_however_their_rows_are_spread(tmp_path, kit,
         writer.commit({}, 2)
 
     with kit.writer(tmp_path / "index") as writer:
-        writer.keep_document("short")
+        writer.known_documents().keep("short")
         deleted = writer.delete_others()
         manifest = writer.commit({}, 1)
 
