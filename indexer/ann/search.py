@@ -193,18 +193,11 @@ def untrained(recipe: Recipe, dim: int) -> Any:
     if recipe.lists is not None:
         core.cp.min_points_per_centroid = 1  # no warning on the user's terminal
     if recipe.code.startswith("PQ"):
-        bound_tables(core.pq)
+        # 10 rounds over 64 rows for each of 256 entries: the default takes minutes and does not find more
+        core.pq.cp.min_points_per_centroid, core.pq.cp.max_points_per_centroid = 1, 64
+        core.pq.cp.niter = 10
         core.do_polysemous_training = False  # it orders the codes for a search by bits, which is not used here
     return index
-
-
-def bound_tables(quantizer: Any) -> None:
-    """Limit the training of a product quantizer: 10 rounds over 64 rows for each of 256 entries.
-
-    The default takes minutes and does not find more.
-    """
-    quantizer.cp.min_points_per_centroid, quantizer.cp.max_points_per_centroid = 1, 64
-    quantizer.cp.niter = 10
 
 
 def _trained(recipe: Recipe, path: Path, dim: int, rows: int) -> Any:

@@ -11,6 +11,7 @@ taken, of several the fastest, and the measured recall is stored in the manifest
 
 from __future__ import annotations
 
+import bisect
 import ctypes
 import functools
 import time
@@ -147,26 +148,21 @@ def _questions(codes: Halves, count: int, *, in_lists: bool) -> Floats:
 
 
 def tune(index: Any, recipe: Recipe, truth: Truth, vectors: Any, target: float) -> Measured:
-    """The least effort that reaches the target recall, the fastest of several; the greatest if none does."""
-    reached: list[tuple[float, Effort, float]] = []
-    last: tuple[Effort, float] | None = None
-    for ladder in _ladders(recipe):
-        low, high = 0, len(ladder)  # the first that reaches the target is in [low, high]
-        recalls: dict[int, float] = {}
-        while low < high:
-            middle = (low + high) // 2
-            recalls[middle] = _recall(index, recipe, ladder[middle], truth, vectors)
-            low, high = (low, middle) if recalls[middle] >= target else (middle + 1, high)
-        if low < len(ladder):
-            reached.append((_seconds(index, recipe, ladder[low], truth, vectors), ladder[low], recalls[low]))
-        elif last is None or recalls[len(ladder) - 1] > last[1]:
-            last = ladder[-1], recalls[len(ladder) - 1]
+    """The least effort that reaches the target recall, the fastest of several; the best if none does."""
+
+    @functools.cache
+    def recall(effort: Effort) -> float:
+        return _recall(index, recipe, effort, truth, vectors)
+
+    ladders, reached = list(_ladders(recipe)), list[Effort]()
+    for ladder in ladders:
+        first = bisect.bisect_left(ladder, True, key=lambda effort: recall(effort) >= target)
+        reached += ladder[first : first + 1]
     if reached:
-        _, effort, recall = min(reached, key=lambda one: one[0])
+        best = min(reached, key=lambda effort: _seconds(index, recipe, effort, truth, vectors))
     else:
-        assert last is not None
-        effort, recall = last
-    return Measured(recipe, effort, recall, len(truth.queries))
+        best = max((ladder[-1] for ladder in ladders), key=recall)
+    return Measured(recipe, best, recall(best), len(truth.queries))
 
 
 def _ladders(recipe: Recipe) -> Iterator[list[Effort]]:

@@ -91,13 +91,10 @@ class Postings:
 
     def find(self, term: str) -> TermPostings | None:
         """The rows of a term, None if no row has it."""
-        low, high = 0, self.n_batches  # the batch is in [low, high)
         with self._reading():
             _ = self._in_order
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (middle, high) if self._first(middle) <= term else (low, middle)
-            return self._batch(low).get(term) if high else None
+            batch = bisect.bisect_right(range(self.n_batches), term, key=self._first) - 1
+            return self._batch(batch).get(term) if batch >= 0 else None
 
     def read_all(self) -> None:
         """Read and check everything, also across batches."""

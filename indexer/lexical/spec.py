@@ -83,11 +83,9 @@ def decided(asked: str, own: LexicalSpec | None, sample: Callable[[], Iterable[s
 
     if asked == OFF:
         return None
-    if asked != AUTO:
-        check_stemmer(asked)
-        return LexicalSpec.of(asked)
-    if own is not None:
-        check_stemmer(own.stemmer)
-        return LexicalSpec.of(own.stemmer)
-    texts = [text for text in sample() if text.strip()]
-    return LexicalSpec.of(guess_language(texts)) if texts else None  # vectors without texts have nothing to search
+    if asked == AUTO and own is None:
+        texts = [text for text in sample() if text.strip()]
+        return LexicalSpec.of(guess_language(texts)) if texts else None  # vectors without texts have nothing to search
+    language = asked if own is None or asked != AUTO else own.stemmer
+    check_stemmer(language)
+    return LexicalSpec.of(language)

@@ -13,9 +13,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import mmap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -39,6 +39,7 @@ __all__ = ["Row", "Store", "TopRows"]
 
 ROOM_SHARE = 0.8  # of a GPU's free memory that vectors may take; the rest is for scores, and for the encoder
 
+T = TypeVar("T")
 _ATTEMPTS = 5  # writers may commit while the index is opened
 
 
@@ -190,11 +191,7 @@ class Store:
 
     def rows(self, numbers: Sequence[int] | Ints) -> list[Row]:
         """Some rows, in the order of `numbers`; decodes only the batches that hold them."""
-        wanted, places = np.unique(np.asarray(numbers, np.int64), return_inverse=True)
-        found: list[Row] = []
-        for segment, _, rows in self._grouped(wanted):
-            found += segment.rows(rows)
-        return [found[place] for place in places.tolist()]
+        return self._gathered(np.asarray(numbers, np.int64), Segment.rows)
 
     def vectors(self, rows: Ints, dim: int | None = None) -> Floats:
         """The stored vectors of some rows, (n, dim), in their order; of another width, as a search compares them."""
@@ -243,12 +240,6 @@ class Store:
             raise damaged(self.path / blob_path(name, entry), "its checksum differs from the manifest's")
         return data
 
-    def verify(self) -> list[str]:
-        """Read the whole index; one line for each fault."""
-        from ragidx.indexer.store.verify import verify
-
-        return verify(self.path)
-
     @functools.cached_property
     def _alive(self) -> list[Bools | None]:
         """Of each segment, which rows are alive; None: all, since a search without a mask is faster."""
@@ -273,13 +264,17 @@ class Store:
         """Rows by their segment: which places they have in `rows`, and their numbers in the segment."""
         return ((self.segments[number], places, mine) for number, places, mine in grouped(self.starts, rows))
 
+    def _gathered(self, rows: Ints, read: Callable[[Segment, Ints], list[T]]) -> list[T]:
+        """What `read` gives for some rows of a segment, for rows of all segments, in their order."""
+        gathered = np.empty(len(rows), object)
+        for segment, places, mine in self._grouped(rows):
+            gathered[places] = read(segment, mine)
+        found: list[T] = gathered.tolist()
+        return found
+
     def _ids(self, rows: Ints) -> list[str]:
         """The chunk ids of some rows, in their order."""
-        names = np.empty(len(rows), object)
-        for segment, places, mine in self._grouped(rows):
-            names[places] = segment.strings("chunk_id", mine)
-        found: list[str] = names.tolist()
-        return found
+        return self._gathered(rows, lambda segment, mine: segment.strings("chunk_id", mine))
 
     def _rescored(self, found: TopRows, queries: Floats, k: int, width: int) -> TopRows:
         """The k best of what a search found, by the first `width` numbers of their vectors."""
@@ -287,10 +282,8 @@ class Store:
         wide = min(k, found.scores.shape[1])
         scores, rows = np.full((len(queries), wide), -np.inf, np.float32), []
         for query, before in enumerate(found.rows):
-            these, products = np.array(before, np.int64), np.empty(len(before), np.float32)
-            for segment, places, mine in self._grouped(these):
-                products[places] = shortened(segment.vectors(mine), width) @ asked[query]
-            products = limited(products)
+            these = np.array(before, np.int64)
+            products = limited(shortened(self.vectors(these), width) @ asked[query])
             best = self.by_chunk_id(products, these)[:wide]
             scores[query, : len(best)] = products[best]
             rows.append(these[best].tolist())

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import QueryError, lone_surrogate, printable
+from ragidx.corpora.spec import Json
 from ragidx.indexer.arrays import numbers_of
 from ragidx.indexer.specs import holds_precomputed
 from ragidx.indexer.store.generations import committed
@@ -32,7 +33,6 @@ from ragidx.indexer.store.lookup import document_rows
 from ragidx.indexer.store.rows import COLUMNS
 from ragidx.indexer.store.source_list import PROGRAM, SOURCES, sources_of
 from ragidx.indexer.store.store import Store
-from ragidx.indexer.writing.history import ROLLED_BACK
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_file, deleted_ids, note_deleted
 from ragidx.retriever.where.masks import matching_rows, parse_for
@@ -112,10 +112,10 @@ def delete(
     store, writer = writer_on(store, timeout)
     with writer:
         rows, report, owners = _chosen(store, ids, where, missing)
-        notes = {name: note for name, note in store.manifest.notes.items() if name != ROLLED_BACK}
+        notes: dict[str, Json] = {}
         if not holds_precomputed(store.manifest.spec):
             gone = zip(report.every, owners, strict=True)
-            notes[SOURCES] = note_deleted(writer.blobs, sources_of(notes, store.path), gone)
+            notes[SOURCES] = note_deleted(writer.blobs, sources_of(store.manifest.notes, store.path), gone)
         elif report.every:
             deleted = deleted_ids(writer.blobs.get(DELETED_FILE)).get(PROGRAM, set())
             writer.blobs[DELETED_FILE] = deleted_file({PROGRAM: deleted.union(report.every)})

@@ -7,6 +7,7 @@ import pytest
 
 from ragidx.corpora.errors import CorpusError, ModelError
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.store.verify import verify
 
 
 def test_rows_come_back_as_they_were_added(tmp_path, kit):
@@ -28,7 +29,7 @@ def test_rows_come_back_as_they_were_added(tmp_path, kit):
     assert store.manifest == manifest
     assert (manifest.n_chunks, manifest.n_documents, manifest.notes) == (2, 1, {"seconds": 1.5})
     assert manifest.schema == {"year": "int", "open": "bool", "share": "float", "name": "string"}
-    assert store.verify() == []
+    assert verify(store.path) == []
 
 
 def test_a_field_widens_over_segments_and_is_null_where_it_is_missing(tmp_path, kit):

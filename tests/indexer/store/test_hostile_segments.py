@@ -54,7 +54,7 @@ def test_verify_tells_every_damaged_file(index):
         (index / SEGMENT / name).write_bytes(b"")
     (index / "files").rename(index / "away")
 
-    lines = store.verify()
+    lines = verify(store.path)
 
     assert len(lines) == 3
     assert "the file is missing" in lines[0]
@@ -134,7 +134,7 @@ def test_record_batches_of_another_length_are_found_when_they_are_read(wordless)
     assert message_of(IndexFormatError, lambda: store.rows([299])) == (
         f"{wordless / SEGMENT / 'chunks.arrow'}: the file is damaged: record batch 1 holds 255 rows, not 44\n{PUT_BACK}"
     )
-    assert len(store.verify()) == 1
+    assert len(verify(store.path)) == 1
 
 
 def test_deletions_of_rows_that_are_not_there(index):
@@ -188,7 +188,7 @@ def test_a_large_index_is_not_hashed_whole_when_it_is_opened(index, monkeypatch)
     data[len(data) - 5] ^= 1
     path.write_bytes(data)
 
-    faults = Store.open(index).verify()
+    faults = verify(index)
 
     assert len(faults) == 1
     assert faults[0].startswith(f"{path}: the file is damaged: its checksum differs")
@@ -207,4 +207,4 @@ def test_a_link_that_leads_nowhere_is_named_by_verify_and_by_the_first_search(in
 
     store = Store.open(index)
     assert message_of(IndexFormatError, lambda: store.search(kit.queries(1), 3)) == f"{message}\n{PUT_BACK}"
-    assert store.verify() == [f"{message}; put it back from a copy, or build again with `rebuild=True`"]
+    assert verify(store.path) == [f"{message}; put it back from a copy, or build again with `rebuild=True`"]
