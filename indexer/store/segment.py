@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import IndexFormatError, check_machine, first_line
+from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.ann import search as ann
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES, Halves, check_ann, codes_of, map_ann, map_vectors
 from ragidx.indexer.ann.index_types import padded
@@ -31,7 +31,7 @@ from ragidx.indexer.ann.moments import Moments
 from ragidx.indexer.ann.prefixes import is_prefix_of, is_whole, open_prefixes, prefix_files
 from ragidx.indexer.arrays import Bools, Floats, Ints
 from ragidx.indexer.byte_cache import ByteCache
-from ragidx.indexer.damage import damaged
+from ragidx.indexer.damage import damaged, reading
 from ragidx.indexer.lexical.postings import Postings
 from ragidx.indexer.store import rows as columns_of
 from ragidx.indexer.store.entries import SegmentEntry
@@ -199,10 +199,8 @@ class Segment:
         """The moments of the vectors, where the segment keeps them."""
         if self._moments is None or self.entry.moments is None:
             return None
-        try:
+        with reading(self.folder / self.entry.moments):
             return Moments.from_bytes(self._moments.tobytes(), self.entry.rows, self.dim)
-        except ValueError as fault:
-            raise damaged(self.folder / self.entry.moments, str(fault)) from fault
 
     @functools.cached_property
     def _moments(self) -> NDArray[np.uint8] | None:
@@ -210,11 +208,8 @@ class Segment:
         if self.entry.moments is None:
             return None
         path = self.folder / self.entry.moments
-        try:
+        with reading(path, "it cannot be mapped: "):
             return np.memmap(path, np.uint8, "r")
-        except (OSError, ValueError) as fault:
-            check_machine(fault, path)
-            raise damaged(path, f"it cannot be mapped: {fault}") from fault
 
     @functools.cached_property
     def exact_index(self) -> Any:
@@ -226,11 +221,8 @@ class Segment:
         """The vectors as an array with its own mapping of the file (`base`)."""
         _ = self.exact_index  # checks the file
         path = self.folder / VECTORS
-        try:
+        with reading(path, "it cannot be mapped: "):  # a commit just removed it, or it was truncated
             return codes_of(path, self._width, self.entry.rows)
-        except (OSError, ValueError) as fault:  # a commit just removed it, or it was truncated
-            check_machine(fault, path)
-            raise damaged(path, f"it cannot be mapped: {fault}") from fault
 
     @functools.cached_property
     def _index(self) -> Any | None:
@@ -248,14 +240,11 @@ class Segment:
     @functools.cached_property
     def _chunks(self) -> Any:
         """The bytes of `chunks.arrow`, mapped, with a schema and a number of batches that fit."""
-        try:
+        with reading(self.folder / CHUNKS, "Arrow cannot read it: "):
             with pa.memory_map(os.fspath(self.folder / CHUNKS)) as file:
                 data = file.read_buffer()
             reader = pa.ipc.open_file(pa.BufferReader(data))
-            names = reader.schema.names
-        except (pa.ArrowException, OSError, ValueError) as fault:  # a name that is not UTF-8 is a ValueError
-            check_machine(fault, self.folder / CHUNKS)
-            raise self._damaged(f"Arrow cannot read it: {first_line(fault)}") from fault
+            names = reader.schema.names  # one that is not UTF-8 is a ValueError
         if reader.num_record_batches != self._n_batches:
             raise self._damaged(f"it holds {reader.num_record_batches:,} record batches, not {self._n_batches:,}")
         if len(set(names)) != len(names) or not all(self._fits(column) for column in reader.schema):
@@ -287,12 +276,9 @@ class Segment:
     def _batch(self, reader: Any, number: int, names: Sequence[str] | None) -> Any:
         """One record batch, checked, with these columns in this order; None: all of them."""
         expected = min(BATCH_ROWS, self.entry.rows - number * BATCH_ROWS)
-        try:
+        with reading(self.folder / CHUNKS, f"record batch {number} cannot be read: "):
             batch = reader.get_batch(number)
             batch.validate(full=True)
-        except (pa.ArrowException, OSError, ValueError) as fault:
-            check_machine(fault, self.folder / CHUNKS)
-            raise self._damaged(f"record batch {number} cannot be read: {first_line(fault)}") from fault
         if batch.num_rows != expected:
             raise self._damaged(f"record batch {number} holds {batch.num_rows:,} rows, not {expected:,}")
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))

@@ -19,13 +19,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ragidx.corpora.errors import IndexFormatError, QueryError, check_machine
+from ragidx.corpora.errors import IndexFormatError, QueryError
 from ragidx.indexer.ann import search as ann
 from ragidx.indexer.ann.moments import Spread
 from ragidx.indexer.ann.prefixes import check_width, shortened
 from ragidx.indexer.arrays import Bools, Floats, Ints, grouped
 from ragidx.indexer.atomic import FileEntry
-from ragidx.indexer.damage import damaged
+from ragidx.indexer.damage import damaged, reading
 from ragidx.indexer.store.deletions import by_segment, read_deletions
 from ragidx.indexer.store.files import blob_path
 from ragidx.indexer.store.generations import check_files, committed, segments_of, with_way_back
@@ -293,12 +293,8 @@ class Store:
 def _mapped(folder: Path, name: str, entry: FileEntry) -> mmap.mmap:
     """A file that belongs to the spec, open, so that it can be read when the state it is of was cleaned up."""
     path = folder / blob_path(name, entry)
-    try:
-        with path.open("rb") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as fault:  # a commit just removed it, or it is empty
-        check_machine(fault, path)
-        raise damaged(path, f"it cannot be mapped: {fault}") from fault
+    with reading(path, "it cannot be mapped: "), path.open("rb") as file:  # a commit just removed it, or it is empty
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def check_widths(stored: int, dim: int | None, rerank_dim: int | None) -> None:
