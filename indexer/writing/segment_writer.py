@@ -207,12 +207,10 @@ class NewSegments:
 
     Attributes:
         made: those that are finished.
-        schema: the fields in them.
     """
 
     def __init__(self, index: Path, generation: int, dim: int) -> None:
         self.made: list[SegmentEntry] = []
-        self.schema: dict[str, str] = {}
         self.current: SegmentWriter | None = None
         self._index, self._generation, self._dim = index, generation, dim
 
@@ -231,14 +229,13 @@ class NewSegments:
         if self.current is None:
             folder = self._index / SEGMENTS / segment_id(self._generation, len(self.made))
             atomic.remove(folder)  # left by a writer before the index was damaged
-            self.current = SegmentWriter(folder, self._dim, rows.union(known, self.schema))
+            self.current = SegmentWriter(folder, self._dim, known)
         return self.current
 
     def finish(self) -> None:
         """Finish the segment being written, if there is one."""
         if self.current is not None:
             self.made.append(self.current.finish())
-            self.schema = rows.union(self.schema, self.current.schema)
             self.current = None
 
     def abort(self) -> None:

@@ -38,7 +38,7 @@ from ragidx.indexer.store.files import JOURNAL
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.lookup import CommittedVectors, Documents
 from ragidx.indexer.store.manifest import MAX_DIM, Manifest, file_entry
-from ragidx.indexer.store.rows import Row, union
+from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.base_state import read_base, retuned
 from ragidx.indexer.writing.commit import publish
@@ -119,8 +119,7 @@ class StoreWriter:
             raise
         self._old = None if self.store is None else self.store.manifest  # of which the segments stay
         self._n_rows = 0 if self.store is None else self.store.n_rows
-        self._known = {} if self._old is None else self._old.schema
-        self.fields = FieldBounds(self._known)
+        self.fields = FieldBounds({} if self._old is None else self._old.schema)
         self._committed = CommittedVectors(self.store)
         self._new = NewSegments(self.path, self._generation, dim)
         self._deleted: list[Ints] = []  # rows, committed ones and those that were added
@@ -189,7 +188,7 @@ class StoreWriter:
             start = 0
             for (doc_id, doc_hash), group in itertools.groupby(rows, key=lambda row: (row.doc_id, row.doc_hash)):
                 members = self.fields.bounded(list(group))
-                self._new.writer(self._known, members).add(members, vectors[start : start + len(members)])
+                self._new.writer(self.fields.kinds, members).add(members, vectors[start : start + len(members)])
                 count, owner = len(members), members[0].owner
                 self._documents.add(doc_id, doc_hash, self._n_rows, count, kept=True, owner=owner)
                 self._n_rows += count
@@ -204,7 +203,7 @@ class StoreWriter:
         """
         with self.whole():
             rows = self.fields.bounded(rows)
-            self._new.writer(self._known, rows).add(rows, vectors)
+            self._new.writer(self.fields.kinds, rows).add(rows, vectors)
             self._n_rows += len(rows)
 
     def delete_rows(self, rows: Ints) -> None:
@@ -317,7 +316,6 @@ class StoreWriter:
 
     def _publish(self, notes: Mapping[str, Json], n_documents: int) -> Manifest:
         """Merge small segments, and commit all of them."""
-        schema = union(self._known, self._new.schema)
         before = {} if self._old is None else dict(self._old.notes)  # a later version may have notes of its own
         before.pop(ROLLED_BACK, None)
         draft = Manifest(
@@ -327,7 +325,7 @@ class StoreWriter:
             fingerprint=self._fingerprint,
             dim=self._dim,
             index=self._index,
-            schema=schema,
+            schema=dict(self.fields.kinds),
             segments=(),
             lexical=None if self._old is None else self._old.lexical,
             files={} if self._old is None else self._old.files,
@@ -336,7 +334,7 @@ class StoreWriter:
             n_documents=n_documents,
             notes={**before, **notes},
         )
-        parts = merged(self.path, self._parts(), self._new, self._dim, schema, self._on_stage)
+        parts = merged(self.path, self._parts(), self._new, self._dim, draft.schema, self._on_stage)
         return publish(self.path, draft, parts, self.blobs, self._on_stage, self._make_pieces)
 
     def _end(self) -> None:

@@ -222,7 +222,7 @@ class Batch:
                 kind = kind_of(value)
             except TypeError as fault:
                 raise CorpusError(f"the field '{name}': {fault}", "give a text or a number", where=where) from fault
-            known = fields.kind(name) or self._kinds.get(name)
+            known = fields.kinds.get(name) or self._kinds.get(name)
             if None not in (kind, known) and kind != known and {kind, known} != {"int", "float"}:
                 raise CorpusError(
                     f"the field '{name}' holds values of the type {known} in this index, and this is a {kind}",
