@@ -105,15 +105,8 @@ def test_half_a_surrogate_pair_is_refused_by_chunk(tmp_path, kit):
     )
 
 
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ({"dim": 0}, "dim 0 is not from 1 to 65536"),
-    ],
-)
-def test_arguments_that_cannot_be_are_refused_before_anything_is_written(tmp_path, kit, change, text):
-    with pytest.raises(ValueError, match="is no") as caught:
-        kit.writer(tmp_path / "index", **change)
+def test_a_width_that_cannot_be_is_refused_before_anything_is_written(tmp_path, kit):
+    with pytest.raises(ValueError, match=r"^dim 0 is not from 1 to 65536$"):
+        kit.writer(tmp_path / "index", dim=0)
 
-    assert str(caught.value) == text
     assert not (tmp_path / "index").exists()

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fault_reader import flip
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from states import content_of, files_of, texts_of
@@ -197,10 +198,7 @@ def test_a_folder_that_is_no_index_is_told(tmp_path: Path) -> None:
 
 
 def test_a_damaged_segment_is_told_and_the_state_stays(index: Path) -> None:
-    lost = index / "segments" / Store.open(index).manifest.segments[1].id / "chunks.arrow"
-    content = bytearray(lost.read_bytes())
-    content[len(content) // 2] ^= 1
-    lost.write_bytes(content)
+    flip(index / "segments" / Store.open(index).manifest.segments[1].id / "chunks.arrow")
     before = files_of(index)
 
     with pytest.raises(IndexFormatError, match="damaged"):
