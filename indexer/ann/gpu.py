@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ragidx.indexer.ann.faiss_files import Halves
-from ragidx.indexer.ann.search import best_first, checked_queries
+from ragidx.indexer.ann.search import best_first
 from ragidx.indexer.arrays import Bools, Floats, Ints
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ class DeviceVectors:
     def __init__(self, codes: Halves, devices: Sequence[str]) -> None:
         import torch
 
-        self.dim = codes.shape[1]
-        self.ntotal = len(codes)
         cuts = np.linspace(0, len(codes), len(devices) + 1).astype(int).tolist()
         self._starts = cuts[:-1]
         self._parts = [
@@ -45,7 +43,6 @@ class DeviceVectors:
 
     def search(self, queries: Floats, k: int, allowed: Bools | None) -> tuple[Floats, Ints]:
         """As `ann.search_exact`."""
-        queries = checked_queries(queries, self.dim)
         scores, rows = np.full((len(queries), 0), -np.inf, np.float32), np.zeros((len(queries), 0), np.int64)
         for start, part in zip(self._starts, self._parts, strict=True):
             mask = None if allowed is None else allowed[start : start + len(part)]

@@ -77,17 +77,14 @@ def search_exact(vectors: Any, queries: Floats, k: int, allowed: Bools | None) -
 
     Args:
         vectors: of `map_vectors`.
-        queries: (q, dim).
+        queries: (q, dim), of `checked_queries`.
         k: 1 or more.
         allowed: (rows,), the rows that may be found; None: all.
 
     Returns:
         Scores (q, k) and rows (q, k); -inf and -1 where there are no more rows.
-
-    Raises:
-        QueryError: the queries have another dimension than the vectors, or are not finite.
     """
-    queries, width = checked_queries(queries, vectors.d), _width(vectors, k, allowed)
+    width = _width(vectors, k, allowed)
     if not width or not len(queries):
         return best_first(np.zeros((len(queries), 0), np.float32), np.zeros((len(queries), 0), np.int64), k)
     module = faiss()
@@ -108,7 +105,7 @@ def search(
     condition that few rows pass loses no recall, and no search costs more than about two exact ones. The search is also
     exact if the index finds fewer rows than there are.
     """
-    queries, width = checked_queries(queries, vectors.d), _width(vectors, k, allowed)
+    width = _width(vectors, k, allowed)
     count = vectors.ntotal if allowed is None else int(np.count_nonzero(allowed))
     if not len(queries) or not count:
         return search_exact(vectors, queries, k, allowed)

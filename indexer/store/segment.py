@@ -112,7 +112,7 @@ class Segment:
 
     def is_exact(self) -> bool:
         """Whether a search compares every row, and gives a row the same score for every k."""
-        return self.entry.ann is None and not self.is_moved  # a GPU adds in an order that depends on the batch
+        return self.entry.ann is None and self._moved is None  # a GPU adds in an order that depends on the batch
 
     def narrowed(self, width: int) -> Segment | Prefixes:
         """A view of the same rows with the first numbers of their vectors, for a search; itself at full width."""
@@ -123,16 +123,12 @@ class Segment:
             self._narrow[width] = Prefixes(self, width, *open_prefixes(self.folder, self.exact_index, width, checksum))
         return self._narrow[width]
 
-    def move(self, devices: Sequence[str]) -> None:
-        """Search on these devices from now on, by exact search."""
+    def move(self, devices: Sequence[str], room: float) -> bool:
+        """Search on these devices from now on, where the vectors take at most `room` bytes; whether it does."""
         from ragidx.indexer.ann.gpu import DeviceVectors
 
-        if self._moved is None:
+        if self._moved is None and self._mapped.nbytes <= room:
             self._moved = DeviceVectors(self._mapped, devices)
-
-    @property
-    def is_moved(self) -> bool:
-        """Whether it is searched on a GPU."""
         return self._moved is not None
 
     @property
@@ -158,7 +154,7 @@ class Segment:
 
     def rows(self, numbers: Sequence[int] | Ints) -> list[Row]:
         """Some rows, in the order of `numbers`; decodes only the batches that hold them."""
-        return columns_of.rows_of(self._take(numbers, None))
+        return columns_of.rows_of(self._take(numbers, [*COLUMNS.names, *(META + name for name in self.schema)]))
 
     def wrong_prefixes(self) -> list[Path]:
         """Narrower copies that a search would read but that do not match these vectors."""
@@ -264,17 +260,15 @@ class Segment:
     def _n_batches(self) -> int:
         return -(-self.entry.rows // BATCH_ROWS)
 
-    def _reader(self, names: Sequence[str] | None) -> Any:
+    def _reader(self, names: Sequence[str]) -> Any:
         """A reader of some columns; made for each call (microseconds), so that threads share only the bytes."""
-        fields = None
-        if names is not None:
-            present = pa.ipc.open_file(pa.BufferReader(self._chunks)).schema.names
-            fields = [place for place, name in enumerate(present) if name in names] or [0]  # an empty list would be all
+        present = pa.ipc.open_file(pa.BufferReader(self._chunks)).schema.names
+        fields = [place for place, name in enumerate(present) if name in names] or [0]  # an empty list would be all
         options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)  # of 256 rows: half the time of two
         return pa.ipc.open_file(pa.BufferReader(self._chunks), options=options)
 
-    def _batch(self, reader: Any, number: int, names: Sequence[str] | None) -> Any:
-        """One record batch, checked, with these columns in this order; None: all of them."""
+    def _batch(self, reader: Any, number: int, names: Sequence[str]) -> Any:
+        """One record batch, checked, with these columns in this order."""
         expected = min(BATCH_ROWS, self.entry.rows - number * BATCH_ROWS)
         with reading(self.folder / CHUNKS, f"record batch {number} cannot be read: "):
             batch = reader.get_batch(number)
@@ -284,8 +278,7 @@ class Segment:
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         if any(column.null_count for name, column in columns.items() if name in _FILLED):
             raise self._damaged(f"record batch {number} has empty cells in a column that has none")
-        wanted = [*COLUMNS.names, *(META + name for name in self.schema)] if names is None else list(names)
-        return pa.record_batch([self._column(columns, name, expected) for name in wanted], names=wanted)
+        return pa.record_batch([self._column(columns, name, expected) for name in names], names=list(names))
 
     def _column(self, columns: Mapping[str, Any], name: str, rows: int) -> Any:
         if name in _NAMES:
@@ -299,7 +292,7 @@ class Segment:
             return columns_of.convert(columns[name], self.schema[field])
         return pa.nulls(rows, KINDS[self.schema[field]])
 
-    def _take(self, numbers: Sequence[int] | Ints, names: Sequence[str] | None) -> Any:
+    def _take(self, numbers: Sequence[int] | Ints, names: Sequence[str]) -> Any:
         """A table of single rows, in the order of `numbers`."""
         wanted = self._checked(numbers)
         if not len(wanted):
@@ -313,9 +306,9 @@ class Segment:
         ]
         return pa.Table.from_batches(parts).take(columns_of.places_of(back))
 
-    def _cached(self, number: int, names: Sequence[str] | None) -> Any:
+    def _cached(self, number: int, names: Sequence[str]) -> Any:
         """One record batch, as `_batch` reads it."""
-        key = (self._token, number, None if names is None else tuple(names))
+        key = (self._token, number, *names)
         return self._cache.get(key, lambda: self._batch(self._reader(names), number, names))
 
     def _checked(self, numbers: Sequence[int] | Ints) -> Ints:

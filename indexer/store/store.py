@@ -179,13 +179,8 @@ class Store:
             return 0
         from ragidx.indexer.ann.gpu import gpus, room_on
 
-        devices, moved = gpus(device), 0
-        for segment in self.segments if devices else ():
-            room = ROOM_SHARE * room_on(devices)
-            if segment.is_moved or 2 * self.manifest.dim * segment.entry.rows <= room:
-                segment.move(devices)
-                moved += 1
-        return moved
+        devices = gpus(device)
+        return sum(segment.move(devices, ROOM_SHARE * room_on(devices)) for segment in self.segments if devices)
 
     # -- content --------------------------------------------------------------------------------------------------
 

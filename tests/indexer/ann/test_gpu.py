@@ -64,7 +64,7 @@ def test_a_moved_segment_answers_as_before_also_under_deletions_and_conditions(t
     kit.build(tmp_path / "index", {f"d{n}": [f"t{n}"] for n in range(20, 300)})
     here, there = Store.open(tmp_path / "index"), Store.open(tmp_path / "index")
     for segment in there.segments:
-        segment.move(["cpu", "cpu"])
+        segment.move(["cpu", "cpu"], np.inf)
     allowed = np.arange(here.n_rows) % 3 == 0
 
     for mask in (None, allowed):
@@ -82,7 +82,7 @@ def test_a_moved_index_of_any_type_is_answered_exactly(dim, index_type, tmp_path
     kit.build(tmp_path / "index", {f"d{n}": [f"t{n}"] for n in range(400)}, index_type=index_type, dim=dim)
     store = Store.open(tmp_path / "index")
 
-    store.segments[0].move(["cpu"])
+    store.segments[0].move(["cpu"], np.inf)
 
     asked = kit.queries(4, dim=dim)
     expected = -np.sort(-(asked @ store.segments[0].codes.astype(np.float32).T), axis=1)[:, :10]
