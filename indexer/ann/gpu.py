@@ -79,19 +79,19 @@ def _best(part: torch.Tensor, queries: Floats, k: int, allowed: Bools | None) ->
     """The k best rows of one device, block by block: scores and rows (q, at most k)."""
     import torch
 
-    asked = torch.from_numpy(queries).to(part.device)
+    questions = torch.from_numpy(queries).to(part.device)
     mask = None if allowed is None else torch.from_numpy(allowed).to(part.device)
     scores = torch.empty((len(queries), 0), device=part.device)
     rows = torch.empty((len(queries), 0), dtype=torch.int64, device=part.device)
     step = max(1, _BLOCK_BYTES // (4 * (part.shape[1] + len(queries))))
     for start in range(0, len(part), step):
-        products = asked @ part[start : start + step].float().T
+        products = questions @ part[start : start + step].float().T
         if mask is not None:
             products.masked_fill_(~mask[start : start + step], -torch.inf)
-        found = products.topk(min(k, products.shape[1]), dim=1)
-        scores = torch.cat([scores, found.values], dim=1)
-        rows = torch.cat([rows, found.indices + start], dim=1)
-        kept = scores.topk(min(k, scores.shape[1]), dim=1)
-        scores, rows = kept.values, rows.gather(1, kept.indices)
+        best = products.topk(min(k, products.shape[1]), dim=1)
+        scores = torch.cat([scores, best.values], dim=1)
+        rows = torch.cat([rows, best.indices + start], dim=1)
+        chosen = scores.topk(min(k, scores.shape[1]), dim=1)
+        scores, rows = chosen.values, rows.gather(1, chosen.indices)
     values = scores.cpu().numpy()
     return values, np.where(np.isneginf(values), -1, rows.cpu().numpy())

@@ -113,17 +113,17 @@ def search(
         allowed = None
     as_tuned = allowed is None and width <= TUNED_K
     attempts = _attempts(recipe, effort, width, count, vectors.ntotal)
-    found, tried = next(attempts)
-    spent = 0.0 if as_tuned else cost_of(recipe, tried, vectors.ntotal, vectors.d, found)
+    depth, tried = next(attempts)
+    spent = 0.0 if as_tuned else cost_of(recipe, tried, vectors.ntotal, vectors.d, depth)
     if spent >= count:
         return search_exact(vectors, queries, k, allowed)
-    scores, rows = _approximate(index, recipe, tried, vectors, queries, found, width, allowed)
+    scores, rows = _approximate(index, recipe, tried, vectors, queries, depth, width, allowed)
     left = np.flatnonzero(rows[:, -1] < 0)
-    for found, tried in attempts:
-        spent += cost_of(recipe, tried, vectors.ntotal, vectors.d, found)
+    for depth, tried in attempts:
+        spent += cost_of(recipe, tried, vectors.ntotal, vectors.d, depth)
         if not len(left) or spent >= count:
             break
-        scores[left], rows[left] = _approximate(index, recipe, tried, vectors, queries[left], found, width, allowed)
+        scores[left], rows[left] = _approximate(index, recipe, tried, vectors, queries[left], depth, width, allowed)
         left = left[rows[left, -1] < 0]
     if len(left):
         scores[left], rows[left] = search_exact(vectors, queries[left], width, allowed)
@@ -207,7 +207,7 @@ def _trained(recipe: Recipe, path: Path, dim: int, rows: int) -> Any:
 
 
 def _attempts(recipe: Recipe, effort: Effort, k: int, count: int, rows: int) -> Iterator[tuple[int, Effort]]:
-    """The attempts to find k of the `count` allowed rows: how many rows to find, and with which effort.
+    """The attempts to find k of the `count` allowed rows: the depth, how many rows to find, and with which effort.
 
     A graph has one attempt: it finds the last of its candidates less surely than the first.
     """
@@ -220,42 +220,42 @@ def _attempts(recipe: Recipe, effort: Effort, k: int, count: int, rows: int) -> 
     if count == rows:
         yield min(rows, k), effort.at(k, 1.0)
         return
-    found = 0
-    while found < rows:
+    depth = 0
+    while depth < rows:
         passing = k + _DEVIATIONS * math.sqrt(k * (1 - share))
-        found = min(rows, math.ceil(passing / share))
-        yield found, effort.at(passing, share)
+        depth = min(rows, math.ceil(passing / share))
+        yield depth, effort.at(passing, share)
         share /= _RARER
 
 
 def _approximate(
-    index: Any, recipe: Recipe, effort: Effort, vectors: Any, queries: Floats, found: int, k: int, allowed: Bools | None
+    index: Any, recipe: Recipe, effort: Effort, vectors: Any, queries: Floats, depth: int, k: int, allowed: Bools | None
 ) -> tuple[Floats, Ints]:
-    """The k best allowed of the `found` best rows for each query, -inf and -1 where fewer of them are.
+    """The k best allowed of the `depth` best rows for each query, -inf and -1 where fewer of them are.
 
     Rows that are not allowed are removed afterwards. If FAISS did it, it would read the same number of lists and miss
     better rows in others, and a graph search would fill up with rows on the way to a deleted neighbourhood.
     """
-    factor = max(1.0, min(effort.factor, vectors.ntotal / found))
+    factor = max(1.0, min(effort.factor, vectors.ntotal / depth))
     if recipe.links is not None:
-        searched, params = index, _beam_of(min(vectors.ntotal, max(found, effort.beam)))
+        searched, params = index, _beam_of(min(vectors.ntotal, max(depth, effort.beam)))
     else:
         searched, params = faiss().IndexRefine(index, vectors), _params_of(recipe, effort, factor)
     if allowed is None:
         with _threads(vectors, queries):
-            best = searched.search(queries, found, params=params)
+            best = searched.search(queries, depth, params=params)
         return best[0][:, :k], best[1][:, :k]
     scores, rows = np.full((len(queries), k), -np.inf, np.float32), np.full((len(queries), k), -1, np.int64)
-    step = max(1, int(_BLOCK_FOUND / (found * factor)))
+    step = max(1, int(_BLOCK_FOUND / (depth * factor)))
     for start in range(0, len(queries), step):
         block = queries[start : start + step]
         with _threads(vectors, block):
-            seen, numbers = searched.search(block, found, params=params)
+            seen, numbers = searched.search(block, depth, params=params)
         passes = (numbers >= 0) & allowed[numbers]
         order = np.argsort(~passes, axis=1, kind="stable")[:, :k]
-        kept = np.take_along_axis(passes, order, axis=1)
-        scores[start : start + step] = np.where(kept, np.take_along_axis(seen, order, axis=1), -np.inf)
-        rows[start : start + step] = np.where(kept, np.take_along_axis(numbers, order, axis=1), -1)
+        passing = np.take_along_axis(passes, order, axis=1)
+        scores[start : start + step] = np.where(passing, np.take_along_axis(seen, order, axis=1), -np.inf)
+        rows[start : start + step] = np.where(passing, np.take_along_axis(numbers, order, axis=1), -1)
     return scores, rows
 
 

@@ -131,20 +131,20 @@ def exact_answers(vectors: Path, dim: int, rows: int, *, in_lists: bool = False)
 def _questions(codes: Halves, count: int, *, in_lists: bool) -> Floats:
     """Sample queries, (count, dim): rotated rows; see the module."""
     rng = np.random.default_rng(_SEED)
-    own, pool = (
+    sources, pool = (
         codes[np.sort(rng.choice(len(codes), min(len(codes), number), replace=False))].astype(np.float32)
         for number in (count, _POOL)
     )
     centre = pool.mean(axis=0)
-    own, pool = own - centre, pool - centre
+    sources, pool = sources - centre, pool - centre
     if in_lists:
-        across = rng.standard_normal((len(own), len(pool)), np.float32) @ pool
+        across = rng.standard_normal((len(sources), len(pool)), np.float32) @ pool
     else:
-        across = rng.standard_normal(own.shape, np.float32) * pool.any(axis=0)  # not in padding columns
-    lengths = np.linalg.norm(own, axis=1, keepdims=True)
-    across -= (across * own).sum(axis=1, keepdims=True) / np.maximum(lengths, _TINY) ** 2 * own
+        across = rng.standard_normal(sources.shape, np.float32) * pool.any(axis=0)  # not in padding columns
+    lengths = np.linalg.norm(sources, axis=1, keepdims=True)
+    across -= (across * sources).sum(axis=1, keepdims=True) / np.maximum(lengths, _TINY) ** 2 * sources
     across *= lengths / np.maximum(np.linalg.norm(across, axis=1, keepdims=True), _TINY)
-    return l2_normalize(centre + TURNED * own + np.sqrt(1 - TURNED**2) * across).vectors
+    return l2_normalize(centre + TURNED * sources + np.sqrt(1 - TURNED**2) * across).vectors
 
 
 def tune(index: Any, recipe: Recipe, truth: Truth, vectors: Any, target: float) -> Measured:

@@ -78,15 +78,15 @@ class Bm25:
         total = np.zeros(len(self._norms), np.float32)
         known = False
         for term, count in sorted(Counter(terms).items()):  # in one order, so that sums are rounded alike
-            found = self._terms.get(term, functools.partial(self._read, term))
-            if not found.df:
+            entry = self._terms.get(term, functools.partial(self._read, term))
+            if not entry.df:
                 continue
             known = True
-            weight = np.float32(count * np.log1p((self.n_rows - found.df + 0.5) / (found.df + 0.5)))
-            if found.rows is None:
-                np.add(total, weight * found.shares, out=total)
+            weight = np.float32(count * np.log1p((self.n_rows - entry.df + 0.5) / (entry.df + 0.5)))
+            if entry.rows is None:
+                np.add(total, weight * entry.shares, out=total)
             else:
-                total[found.rows] += weight * found.shares
+                total[entry.rows] += weight * entry.shares
         if self._dead is not None:
             total[self._dead] = 0
         return total if known else None

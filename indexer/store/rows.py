@@ -232,9 +232,9 @@ _PLAIN = {
 
 
 def _metadata_array(values: Sequence[Scalar]) -> Any | None:
-    if (one := _PLAIN.get(frozenset(map(type, values)))) is not None:  # most columns, at a tenth of the time
+    if (plain_kind := _PLAIN.get(frozenset(map(type, values)))) is not None:  # most columns, at a tenth of the time
         with contextlib.suppress(OverflowError):  # an integer past 64 bits
-            return pa.array(values, KINDS[one])
+            return pa.array(values, KINDS[plain_kind])
     kinds = [kind_of(value) for value in values]
     present = {kind for kind in kinds if kind is not None}
     if not present:

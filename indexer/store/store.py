@@ -129,8 +129,8 @@ class Store:
             return search_parts(parts, self._ids, queries, k)
         checked = ann.checked_queries(queries, self.manifest.dim)
         wide = k if rerank_dim is None else max(RERANKED, 4 * k)
-        found = search_parts(parts, self._ids, shortened(checked, dim), wide)
-        return found if rerank_dim is None else self._rescored(found, checked, k, rerank_dim)
+        top = search_parts(parts, self._ids, shortened(checked, dim), wide)
+        return top if rerank_dim is None else self._rescored(top, checked, k, rerank_dim)
 
     def nearest(
         self, queries: Floats, k: int, allowed: Bools | None = None, dim: int | None = None

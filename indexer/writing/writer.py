@@ -110,8 +110,8 @@ class StoreWriter:
         atomic.make_folder(self.path)
         self._lock = lock or Lock(self.path, timeout)
         try:
-            asked: dict[str, str | int] = {"fingerprint": fingerprint, "dim": dim, "index_type": index.index_type}
-            self.base, self.store, self._generation = read_base(self.path, asked, replace=replace, opened=opened)
+            same: dict[str, str | int] = {"fingerprint": fingerprint, "dim": dim, "index_type": index.index_type}
+            self.base, self.store, self._generation = read_base(self.path, same, replace=replace, opened=opened)
             vacuum(self.path)
             self._entries = [] if self.store is None else retuned(self.store, index)
         except BaseException:
