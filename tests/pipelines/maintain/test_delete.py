@@ -48,7 +48,7 @@ def test_a_document_goes_by_its_id_and_is_found_no_more() -> None:
     hits = ragidx.Index("ragidx-index").search("who signed the lease?", k=10)
     assert len(hits) == 5
     assert "lease.txt" not in {hit.doc_id for hit in hits}
-    assert verify("ragidx-index") == []
+    assert verify(Path("ragidx-index")) == []
 
 
 class Full(Disk):

@@ -216,5 +216,5 @@ def test_an_index_is_copied_while_commits_remove_its_files(given: np.ndarray, mo
 
     assert not any(segment.folder.exists() for segment in reader.segments)
     assert (report.n_chunks, report.dim, seen) == (400, 8, [256, 300, 400])
-    assert verify("copy") == []
+    assert verify(Path("copy")) == []
     assert {f"v{n}" for n in range(400)} == live_vectors(Path("copy")).keys()
