@@ -15,7 +15,6 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock, get_ident
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
@@ -122,9 +121,7 @@ class Index:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -584,7 +581,8 @@ class Index:
 
         with self._changed():
             is_given = self.spec.precomputed is not None
-            batch, thread = VectorBatch(self._path, timeout) if is_given else Batch(self.searcher, timeout), get_ident()
+            state, thread = self.searcher, get_ident()
+            batch = VectorBatch(state.store, timeout) if is_given else Batch(state, timeout)
             self._in_batch.add(thread)
             try:
                 with batch:

@@ -12,8 +12,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from types import TracebackType
 from typing import NoReturn, Self
 
 import numpy as np
@@ -85,9 +83,7 @@ class Batch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
                 self.commit()
@@ -222,7 +218,7 @@ class Batch:
                 kind = kind_of(value)
             except TypeError as fault:
                 raise CorpusError(f"the field '{name}': {fault}", "give a text or a number", where=where) from fault
-            known = fields.kind(name) or self._kinds.get(name)
+            known = fields.kinds.get(name) or self._kinds.get(name)
             if None not in (kind, known) and kind != known and {kind, known} != {"int", "float"}:
                 raise CorpusError(
                     f"the field '{name}' holds values of the type {known} in this index, and this is a {kind}",
@@ -258,14 +254,12 @@ class VectorBatch(RowWriter):
         SpecError: the index holds encoded texts; and as `Batch`.
     """
 
-    def __init__(self, path: Path, timeout: float) -> None:
-        manifest = committed(path)
-        dim = check_given(manifest, str(path))[1].input_dim or manifest.dim
-        super().__init__(path, dim, timeout=timeout)
+    def __init__(self, store: Store, timeout: float) -> None:
+        manifest = committed(store.path)
+        dim = check_given(manifest, str(store.path))[1].input_dim or manifest.dim
+        super().__init__(store.path, dim, timeout=timeout, opened=store)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with contextlib.closing(self):
             if kind is None:
                 self.commit()
@@ -287,7 +281,8 @@ class VectorBatch(RowWriter):
         if names is not None and where is None:
             added, is_added = self._known.added_of([digest(name) for name in names])
             here = set(itertools.compress(names, is_added))
-        gone = chosen(Store.open(self.path), names, where, missing, known=here).ids
+        assert self._writer.store is not None  # a batch never replaces
+        gone = chosen(self._writer.store, names, where, missing, known=here).ids
         rows = self._known.find([digest(name) for name in gone])
         # what this batch has replaced goes where it is named alone: a condition does not see it
         is_gone = (rows >= 0) & ((rows < self._known.n_committed) | np.isin(rows, added))

@@ -13,7 +13,6 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import difflib
-import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +22,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ragidx.corpora.errors import QueryError, SpecError, lone_surrogate, printable
+from ragidx.corpora.errors import QueryError, lone_surrogate, printable
 from ragidx.corpora.spec import Json
 from ragidx.indexer.arrays import Bools, Ints, numbers_of
 from ragidx.indexer.specs import holds_precomputed
 from ragidx.indexer.store.generations import committed
+from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.lookup import document_rows
 from ragidx.indexer.store.rows import COLUMNS
 from ragidx.indexer.store.source_list import PROGRAM, SOURCES, sources_of
@@ -161,30 +161,26 @@ def writer_on(store: Store, timeout: float = 0.0, *, journal: bool = False) -> t
         BusyError: another writer holds the index for longer.
         IndexFormatError: the index is gone, or damaged now.
     """
-    until = time.monotonic() + timeout
-    while True:
-        if committed(store.path) != store.manifest:
-            store = Store.open(store.path, store)
-        manifest = store.manifest
-        try:
-            writer = StoreWriter(
-                store.path,
-                spec=manifest.spec,
-                fingerprint=manifest.fingerprint,
-                dim=manifest.dim,
-                index=manifest.index,
-                blobs={name: store.blob(name) for name in manifest.files},
-                timeout=max(0.0, until - time.monotonic()),
-                opened=store,
-                journal=journal,
-            )
-        except SpecError:  # another spec was committed while this one waited
-            if committed(store.path) == manifest:
-                raise
-            continue
-        if writer.base == manifest:
-            return store, writer
-        writer.close()
+    committed(store.path)  # reports what is there if it is not an index
+    lock = Lock(store.path, timeout)
+    try:
+        base = committed(store.path)
+        writer = StoreWriter(
+            store.path,
+            spec=base.spec,
+            fingerprint=base.fingerprint,
+            dim=base.dim,
+            index=base.index,
+            lock=lock,
+            opened=store,
+            journal=journal,
+        )
+        assert writer.store is not None
+        writer.blobs = {name: writer.store.blob(name) for name in base.files}
+    except BaseException:
+        lock.release()
+        raise
+    return writer.store, writer
 
 
 def _report(
