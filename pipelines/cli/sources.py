@@ -33,9 +33,9 @@ def command(index: Path, as_json: bool) -> None:
     \b
         ragidx sources
     """
-    from ragidx.pipelines.maintain.sources import sources
+    from ragidx.pipelines.index import Index
 
-    entries = sources(index)
+    entries = Index(index).sources()
     if as_json:
         console.print_json({"sources": [{**entry.to_json(), "root": str(entry.root(index))} for entry in entries]})
         return
@@ -89,9 +89,9 @@ def remove_source(name: str, index: Path, as_json: bool) -> None:
 
     It is one commit, which `ragidx rollback` undoes.
     """
-    from ragidx.pipelines.maintain.sources import remove
+    from ragidx.pipelines.maintain.delete import remove_source
 
-    n_removed = remove(name, index)
+    n_removed = remove_source(name, index)
     if as_json:
         console.print_json({"name": name, "n_removed": n_removed})
     else:
