@@ -21,9 +21,9 @@ from ragidx.corpora.errors import QueryError, RagidxError
 from ragidx.indexer import atomic
 from ragidx.indexer.ann import prefixes
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES, map_vectors
-from ragidx.indexer.ann.prefixes import Prefix, check_width, is_whole, open_prefixes, shortened
+from ragidx.indexer.ann.prefixes import Prefix, is_whole, open_prefixes, shortened
 from ragidx.indexer.store.files import VECTORS
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store.store import Store, check_widths
 from ragidx.indexer.store.verify import verify, verify_committed, verify_kept
 
 from ...raising import message_of
@@ -315,19 +315,16 @@ def test_at_every_width_there_are_k_hits_and_their_scores_fall(kit, dim, k, seed
 
 
 @pytest.mark.parametrize(
-    ("width", "field", "message"),
+    ("dim", "rerank_dim", "message"),
     [
-        (0, "dim", "dim 0 is not from 1 to 8, the dimensions stored in the index"),
-        (-3, "dim", "dim -3 is not from 1 to 8, the dimensions stored in the index"),
-        (1024, "rerank_dim", "rerank dim 1,024 is not from 1 to 8, the dimensions stored in the index"),
+        (0, None, "`dim`: dim 0 is not from 1 to 8, the dimensions stored in the index"),
+        (-3, 4, "`dim`: dim -3 is not from 1 to 8, the dimensions stored in the index"),
+        (2, 1024, "`rerank_dim`: rerank dim 1,024 is not from 1 to 8, the dimensions stored in the index"),
     ],
 )
-def test_a_width_that_is_not_stored_is_refused_by_its_field(width, field, message):
-    with pytest.raises(QueryError) as caught:
-        check_width(width, 8, field)
-
+def test_a_width_that_is_not_stored_is_refused_by_its_field(dim, rerank_dim, message):
     hint = "give at most 8; for more, build again with a larger `dim` and `rebuild=True`"
-    assert str(caught.value) == f"`{field}`: {message}\n  hint: {hint}"
+    assert message_of(QueryError, lambda: check_widths(8, dim, rerank_dim)) == f"{message}\n  hint: {hint}"
 
 
 @pytest.mark.slow
