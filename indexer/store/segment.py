@@ -46,11 +46,6 @@ T = TypeVar("T")
 _NAMES, _FILLED = frozenset(COLUMNS.names), frozenset(FIXED.names)
 
 
-def new_cache() -> ByteCache[Any]:
-    """A cache of decoded batches, for the segments of an index."""
-    return ByteCache(CACHE_BYTES)
-
-
 class Segment:
     """A segment to read. The files are mapped by `map`, or when they are first needed.
 
@@ -67,7 +62,7 @@ class Segment:
     ) -> None:
         self.folder = folder
         self.entry = entry
-        self._cache, self._token = cache or new_cache(), object()
+        self._cache, self._token = cache or ByteCache(CACHE_BYTES), object()
         self.dim = dim
         self._width = padded(dim)
         self.schema = schema
