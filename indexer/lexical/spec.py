@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ragidx.corpora.errors import SpecError
-from ragidx.indexer.lexical import analyzer, stemming
-from ragidx.indexer.lexical.analyzer import Analyzer
-from ragidx.indexer.lexical.stemming import AUTO, NONE, check_stemmer, guess_language, languages, stemmer
+
+if TYPE_CHECKING:
+    from ragidx.indexer.lexical.analyzer import Analyzer
 
 OFF = "off"
 
@@ -35,7 +36,10 @@ class LexicalSpec:
     @classmethod
     def of(cls, language: str) -> LexicalSpec:
         """The spec that this installation makes for a language, or `none`."""
-        return cls(language, "" if language == NONE else stemming.stemmer_version(), analyzer.VERSION)
+        from ragidx.indexer.lexical.analyzer import VERSION
+        from ragidx.indexer.lexical.stemming import NONE, stemmer_version
+
+        return cls(language, "" if language == NONE else stemmer_version(), VERSION)
 
     def make_analyzer(self) -> Analyzer:
         """The analyser of this spec.
@@ -43,6 +47,9 @@ class LexicalSpec:
         Raises:
             SpecError: its language, its version of the rules or of the stemmers is not installed.
         """
+        from ragidx.indexer.lexical.analyzer import Analyzer
+        from ragidx.indexer.lexical.stemming import NONE, languages, stemmer
+
         if self.stemmer not in (NONE, *languages()):
             raise SpecError(
                 f"the lexical part of the index was made with the stemmer '{self.stemmer}', which is not installed",
@@ -72,6 +79,8 @@ def decided(setting: str, current: LexicalSpec | None, sample: Callable[[], Iter
     Raises:
         SpecError: there is no such stemmer.
     """
+    from ragidx.indexer.lexical.stemming import AUTO, check_stemmer, guess_language
+
     if setting == OFF:
         return None
     if setting == AUTO and current is None:

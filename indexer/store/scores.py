@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ragidx.indexer.ann.moments import Spread, merged_spread, spread_of
 from ragidx.indexer.arrays import Bools, Floats
-from ragidx.indexer.lexical.analyzer import Analyzer
-from ragidx.indexer.lexical.bm25 import Bm25
 from ragidx.indexer.lexical.postings import Postings
 from ragidx.indexer.lexical.spec import LexicalSpec
 from ragidx.indexer.store.topk import Part, Searched
+
+if TYPE_CHECKING:  # a search by vectors alone does not need it
+    from ragidx.indexer.lexical.analyzer import Analyzer
 
 _BLOCK = 1 << 22  # scores held at once
 
@@ -73,6 +75,8 @@ class LexicalPart:
     """
 
     def __init__(self, spec: LexicalSpec, postings: Sequence[Postings], dead: Bools | None) -> None:
+        from ragidx.indexer.lexical.bm25 import Bm25  # a search by vectors needs none
+
         self.spec, self.bm25 = spec, Bm25(postings, dead)
 
     @functools.cached_property
