@@ -14,18 +14,12 @@ from ragidx.indexer.specs import IndexSpec
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A field in which the spec of an index differs from the requested one; prints as a sentence.
+    """A field in which the spec of an index differs from the requested one; prints as a sentence."""
 
-    Args:
-        field: its name, with dots below a member: `encoder.method`.
-        old, new: its values, as in JSON.
-        words: the sentence, where the default one does not fit.
-    """
-
-    field: str
+    field: str  # with dots below a member: `encoder.method`
     old: Json
     new: Json
-    words: str = ""
+    words: str = ""  # the sentence, where the default one does not fit
 
     def __str__(self) -> str:
         return self.words or f"`{self.option}` is {_short(self.old)} in the index, {_short(self.new)} now"

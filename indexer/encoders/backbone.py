@@ -92,10 +92,7 @@ class Backbone:
 
         The model has to run with watched attention; see `load_backbone`.
         """
-        with watched() as running:
-            states = self.states(ids, attention)
-        assert running.strongest is not None
-        return states, running.strongest
+        return watched(lambda: self.states(ids, attention))
 
     @torch.inference_mode()
     def layers(self, ids: Tensor, attention: Tensor | None, reduce: Callable[[Tensor], Tensor]) -> Tensor:

@@ -22,7 +22,7 @@ from safetensors.numpy import save as save_tensors
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.indexer.arrays import Floats, Ints
-from ragidx.indexer.filters.fitting import EmbeddingMoments, Sample, lowest
+from ragidx.indexer.filters.fitting import Sample, lowest
 from ragidx.indexer.filters.logits import average_of_log_p, delta, log_frequencies, top_tokens
 from ragidx.indexer.filters.unembedding import Spectrum, find_unembedding, spectrum_of
 from ragidx.indexer.models.locate import ModelFiles
@@ -186,29 +186,6 @@ def coordinates(hidden: int, columns: Ints) -> Filter:
     return Filter(matrix, columns)
 
 
-def whitening(moments: EmbeddingMoments, width: int) -> Filter:
-    """BERT-whitening: (e - mean) U diag(1 / standard deviation), the first `width` principal components.
-
-    Raises:
-        SpecError: fewer than `width` directions vary.
-    """
-    components = moments.components(width, "whitening")
-    return _centred(moments, components.directions[:, :width] / components.values[:width])
-
-
-def pca(moments: EmbeddingMoments, width: int) -> Filter:
-    """(e - mean) U, the first `width` principal components, each with the variance it has.
-
-    Raises:
-        SpecError: fewer than `width` directions vary.
-    """
-    return _centred(moments, moments.components(width, "pca").directions[:, :width])
-
-
-def _centred(moments: EmbeddingMoments, matrix: NDArray[np.float64]) -> Filter:
-    return Filter(matrix.astype(np.float32), shift=(moments.mean @ matrix).astype(np.float32))
-
-
 def kept_columns(hidden: int, width: int, offset: int | None = None) -> Ints:
     """Which `width` of `hidden` columns EmbedFilter keeps, in the order in which they are stored.
 
@@ -245,15 +222,6 @@ def edge_columns(hidden: int, width: int) -> Ints:
 def drawn_columns(hidden: int, width: int, seed: int) -> Ints:
     """`width` of `hidden` columns, drawn by a seed, sorted: the same on every machine and in every version of NumPy."""
     return np.sort(np.array(lowest(seed, map(str, range(hidden)), width), dtype=np.int64))
-
-
-def least_columns(effect: NDArray[np.float64], width: int) -> Ints:
-    """The columns with the `width` smallest values of `effect` (d,), the smallest first; of equal ones the first.
-
-    >>> least_columns(np.array([0.5, -2.0, 0.1, -0.3]), 2)
-    array([1, 3])
-    """
-    return np.argsort(effect, kind="stable")[:width].astype(np.int64)
 
 
 Maker: TypeAlias = Callable[[FilterSpec, HeadOwner, Sample], Filter]
@@ -296,7 +264,24 @@ def _of_effect(size: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> Ma
         frequent = frequent[counts[frequent] > 0]
         average = average_of_log_p(head, spectrum, log_frequencies(counts, head.shape[0]))
         effect = delta(head, spectrum, average, frequent)
-        return directions(spectrum, least_columns(size(effect), spec.width(head.shape[1])))
+        return directions(spectrum, np.argsort(size(effect), kind="stable")[: spec.width(head.shape[1])])
+
+    return make
+
+
+def _of_components(*, scaled: bool) -> Maker:
+    """A filter that takes the mean of the corpus away and keeps its first principal components U, (e - mean) U.
+
+    Whitening (BERT-whitening) scales each to variance 1; PCA leaves it the variance that it has.
+    """
+
+    def make(spec: FilterSpec, source: HeadOwner, sample: Sample) -> Filter:
+        width = spec.width(source.hidden)
+        mean, components = sample.components(width, spec.name)
+        matrix = components.directions[:, :width]
+        if scaled:
+            matrix = matrix / components.values[:width]
+        return Filter(matrix.astype(np.float32), shift=(mean @ matrix).astype(np.float32))
 
     return make
 
@@ -312,7 +297,7 @@ MAKERS: dict[str, Maker] = {
     "bulk": _of_spectrum(lambda hidden, width, spec: edge_columns(hidden, width)),
     "optimal": _of_effect(lambda effect: effect),
     "optimal-abs": _of_effect(np.abs),
-    "whitening": lambda spec, source, sample: whitening(sample.moments(), spec.width(source.hidden)),
-    "pca": lambda spec, source, sample: pca(sample.moments(), spec.width(source.hidden)),
+    "whitening": _of_components(scaled=True),
+    "pca": _of_components(scaled=False),
 }
 """Every name of `FILTERS` but `none`, and how it is made."""

@@ -22,15 +22,10 @@ KEPT_AS = "endpoint"  # in the notes of a manifest
 
 @dataclass(frozen=True)
 class Address:
-    """Where an endpoint is.
+    """Where an endpoint is."""
 
-    Attributes:
-        url: whole, with `/embeddings` at its end.
-        named: the user named it in this run. One that an index keeps gets no key.
-    """
-
-    url: str
-    named: bool = True
+    url: str  # whole, with `/embeddings` at its end
+    named: bool = True  # by the user in this run; one that an index keeps gets no key
 
     @property
     def place(self) -> str:

@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 
 from urllib3 import HTTPResponse, Retry
 from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import ConnectTimeoutError, HTTPError, InvalidHeader, ReadTimeoutError
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, InvalidHeader, ProtocolError, ReadTimeoutError
 
 from ragidx.corpora.errors import ModelError, SpecError, first_line
 from ragidx.indexer.models.address import KEYS, Address, api_key
@@ -164,6 +164,8 @@ class Client:
                         reason = f"{fault}, and asks to wait for {fault.asked_s:,.0f} s"
                         raise self._error(reason, "run it again then") from fault
                     delay_s = max(fault.asked_s, wait_s * random.uniform(0.75, 1.25))
+                    if attempt == 1 and isinstance(fault.__cause__, ConnectionError | ProtocolError):
+                        delay_s = 0.0  # the server closed the connection, maybe since it was idle
                 with self._lock:
                     self.n_retries += 1
                 calls.ending.wait(delay_s)

@@ -37,30 +37,18 @@ _PRESET = {"method": str, "template": str, "pooling": str, "attention": str, "la
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """A model whose files are on this machine.
+    """A model whose files are on this machine, or on a server."""
 
-    Attributes:
-        name: as the user wrote it.
-        folder: where its files are.
-        config: its config.json; empty where it has none (a sentence-transformers model in sub-folders).
-        sentence_transformers: whether it brings its own modules (modules.json).
-        adapters: folders of LoRA adapters, in the order in which they are merged into the weights.
-        pooler: the weights of a trainable pooling.
-        names: what the model and its base are called, by the user and in the files of the model and its adapters.
-        gguf: the header of its file, if the model is in GGUF. Then the config is made from it, and nothing else of the
-            folder belongs to the model.
-        served: the name that a server knows it by, which then has its files; empty: they are here.
-    """
-
-    name: str
+    name: str  # as the user wrote it
     folder: Path
-    config: dict[str, Any]
-    sentence_transformers: bool
-    adapters: tuple[Path, ...] = ()
-    pooler: Path | None = None
-    names: tuple[str, ...] = ()
+    config: dict[str, Any]  # config.json; empty where it has none (a sentence-transformers model in sub-folders)
+    sentence_transformers: bool  # whether it brings its own modules (modules.json)
+    adapters: tuple[Path, ...] = ()  # folders of LoRA adapters, in the order in which they are merged
+    pooler: Path | None = None  # the weights of a trainable pooling
+    names: tuple[str, ...] = ()  # what the model and its base are called, by the user and in files of model and adapters
+    # The header, if the model is in a GGUF file: the config is made from it, and nothing else of the folder counts.
     gguf: Gguf | None = field(default=None, repr=False)
-    served: str = ""
+    served: str = ""  # the name that a server knows it by, which then has its files; empty: they are here
 
     @property
     def tokenizer_folder(self) -> Path:

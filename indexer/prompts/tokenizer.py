@@ -202,9 +202,8 @@ def load_tokenizer(files: ModelFiles) -> TextTokenizer:
         ModelError: there is none, or none that is fast.
     """
     if files.gguf is not None:
-        read = read_tokenizer(files.gguf, files.name)
-        special = {"bos": read.bos, "eos": read.eos, "pad": read.pad, "unk": read.unk}
-        return TextTokenizer(read.backend, **special, max_length=None, owned=True)
+        backend, special = read_tokenizer(files.gguf, files.name)
+        return TextTokenizer(backend, **special, max_length=None, owned=True)
     plain = _read_plain(files.folder) if is_plain(files) else None
     if plain is not None:
         return plain

@@ -35,18 +35,11 @@ _MANIFEST_BYTES = 1 << 22
 
 @dataclass(frozen=True)
 class Pulled:
-    """A model in the store.
+    """A model in the store."""
 
-    Attributes:
-        name: as Ollama writes it, such as `qwen3:0.6b`.
-        full: with host and namespace.
-        root: the store.
-        manifest: its file.
-    """
-
-    name: str
-    full: str
-    root: Path
+    name: str  # as Ollama writes it, such as `qwen3:0.6b`
+    full: str  # with host and namespace
+    root: Path  # the store
     manifest: Path
 
 

@@ -15,7 +15,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.encoders.backbone import Backbone, load_backbone
-from ragidx.indexer.encoders.backward_attention import watched
 from ragidx.indexer.encoders.load import load_encoder
 from ragidx.indexer.encoders.methods import resolve
 from ragidx.indexer.encoders.pooling import look_back
@@ -203,24 +202,6 @@ def test_two_threads_look_back_each_on_its_own_text(tiny_model: Make) -> None:
         thread.join()
 
     assert wrong == []
-
-
-def test_watching_ends_with_the_pass_and_another_inside_it_is_another(tiny_model: Make) -> None:
-    backbone = watching(tiny_model("llama"))
-
-    with watched() as outer:
-        backbone.states(IDS[:1], None)
-        first = outer.strongest
-        assert first is not None
-        kept = first.clone()
-        with watched() as inner:
-            backbone.states(IDS[:1, :3], None)
-        assert inner.strongest is not None
-        assert inner.strongest.shape == (1, 3, 3)
-    backbone.states(IDS[:1, :5], None)
-
-    assert outer.strongest is not None
-    assert torch.equal(outer.strongest, kept)
 
 
 def test_a_model_that_is_watched_computes_as_one_that_is_not(tiny_model: Make) -> None:
