@@ -79,13 +79,7 @@ def _short(value: Json) -> str:
 
 
 def mismatch(changes: Sequence[Difference], index_type: str, where: str) -> SpecError:
-    """The error for an index with another spec.
-
-    Args:
-        changes: one or more.
-        index_type: the requested one; if only it differs, the hint is to reindex without encoding.
-        where: the index folder.
-    """
+    """The error for the index at `where`; if only its type differs, the hint is to reindex without encoding."""
     hint = "remove the option to update the index, name another `index`, or replace this one with `rebuild=True`"
     what, fields = "the index was built with other options", [change.field for change in changes]
     if set(fields) <= _CONTENTS:  # no option asked for it

@@ -73,11 +73,7 @@ def located(model: str, options: EncoderOptions) -> ModelFiles:
 
 
 def resolve(files: ModelFiles, **named: Unpack[EncoderOptions]) -> EncoderSpec:
-    """The whole spec of an encoder.
-
-    Args:
-        files: the model.
-        named: the user's options, None where not set.
+    """The whole spec of an encoder, of the user's options; None: not set.
 
     Raises:
         SpecError: an unknown method or pooling, or options that the model's own modules do not have.
@@ -127,12 +123,7 @@ def resolve(files: ModelFiles, **named: Unpack[EncoderOptions]) -> EncoderSpec:
 
 
 def continued_options(old: EncoderSpec, named: EncoderOptions) -> EncoderOptions:
-    """The options for `resolve` that keep unset fields as they were.
-
-    Args:
-        old: the encoder of the index to continue.
-        named: the user's options, None where not set.
-    """
+    """The user's options for `resolve`, where those that are not set are those of the index's encoder."""
     options: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     if options.get("method", old.method) != old.method:
         return cast(EncoderOptions, options)
@@ -239,15 +230,9 @@ def default_filter(files: ModelFiles, spec: EncoderSpec) -> FilterSpec:
 def filter_spec(
     files: ModelFiles, encoder: EncoderSpec, named: FilterSpec | None = None, stored: FilterSpec | None = None
 ) -> FilterSpec:
-    """The whole spec of a filter: a field that is not named is that of the index, else the default filter's.
+    """The whole spec of a filter: a field that the user did not name is that of the index, else the default filter's.
 
     Another filter than these keeps half of the width where neither tau nor dim is named.
-
-    Args:
-        files: the model.
-        encoder: of its vectors.
-        named: what the user said of the filter; None: nothing.
-        stored: the filter of the index that is updated; None: there is none.
 
     Raises:
         SpecError: values that exclude each other.

@@ -91,19 +91,14 @@ class Filter:
         Raises:
             IndexFormatError: the bytes are not a filter.
         """
+        hint, where = "build again with `rebuild=True`", "filter.safetensors"
         try:
             tensors = load_tensors(data)
             made = cls(tensors["matrix"], tensors.get("columns"), tensors.get("shift"))
         except (SafetensorError, KeyError, ValueError, TypeError) as fault:
-            raise IndexFormatError(
-                "the filter of the index cannot be read", "build again with `rebuild=True`", where="filter.safetensors"
-            ) from fault
+            raise IndexFormatError("the filter of the index cannot be read", hint, where=where) from fault
         if not all(np.isfinite(part).all() for part in (made.matrix, made.shift) if part is not None):
-            raise IndexFormatError(
-                "the filter of the index holds numbers that are not finite",
-                "build again with `rebuild=True`",
-                where="filter.safetensors",
-            )
+            raise IndexFormatError("the filter of the index holds numbers that are not finite", hint, where=where)
         return made
 
 
@@ -152,12 +147,7 @@ class EmbedFilter(Filter):
 
 
 def make_filter(spec: FilterSpec, source: HeadOwner, sample: Sample | None = None) -> Filter | None:
-    """The filter of a spec; None for `none`.
-
-    Args:
-        spec: which filter, how wide.
-        source: the model.
-        sample: of the corpus, for the filters that are fitted on one.
+    """The filter of a spec; None for `none`. Some are fitted on a sample of the corpus.
 
     Raises:
         SpecError: the width is out of range, or the corpus that the filter is fitted on is missing or too small.

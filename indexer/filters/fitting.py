@@ -77,24 +77,16 @@ class DocumentSample(Generic[T]):
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """A sample of the corpus; a filter needs one of the two fields, or neither.
+    """A sample of the corpus; a filter needs one of the two fields, or neither."""
 
-    Attributes:
-        embeddings: (n, d) float32, raw: neither filtered nor normalised.
-        ids: token ids of each chunk's text, special tokens excluded.
-    """
-
-    embeddings: Floats | None = None
-    ids: Sequence[Sequence[int]] | None = None
+    embeddings: Floats | None = None  # (n, d), raw: neither filtered nor normalised
+    ids: Sequence[Sequence[int]] | None = None  # of the tokens of each chunk's text, special tokens excluded
 
     def components(self, width: int, name: str) -> tuple[Doubles, Spectrum]:
         """Mean (d,) and principal components, as columns by falling standard deviation, which is their value.
 
-        Summed in float64. Embeddings that are zero, of texts without a pooled token, are skipped.
-
-        Args:
-            width: how many components are used.
-            name: of the filter that uses them, for the message.
+        Summed in float64. Embeddings that are zero, of texts without a pooled token, are skipped. The filter `name`
+        uses `width` components.
 
         Raises:
             SpecError: all embeddings are zero, or they vary in fewer than `width` directions; n of them vary in n - 1

@@ -45,7 +45,7 @@ class ModelFiles:
     sentence_transformers: bool  # whether it brings its own modules (modules.json)
     adapters: tuple[Path, ...] = ()  # folders of LoRA adapters, in the order in which they are merged
     pooler: Path | None = None  # the weights of a trainable pooling
-    names: tuple[str, ...] = ()  # what the model and its base are called, by the user and in files of model and adapters
+    names: tuple[str, ...] = ()  # of the model and its base, by the user and in the files of model and adapters
     # The header, if the model is in a GGUF file: the config is made from it, and nothing else of the folder counts.
     gguf: Gguf | None = field(default=None, repr=False)
     served: str = ""  # the name that a server knows it by, which then has its files; empty: they are here

@@ -30,12 +30,7 @@ def merge(model: nn.Module, folder: Path, name: str) -> None:
     """Add an adapter to the weights of a model, in place. After an error the model may be half merged.
 
     Products and sums are in float32 (or in the weight's dtype where that is wider); the sum is then rounded to the
-    weight's dtype.
-
-    Args:
-        model: the base model, with or without its language-model head; layers may not have been dropped from it.
-        folder: where the adapter's two files are.
-        name: the adapter as the user wrote it, for messages.
+    weight's dtype. The model has a language-model head or none; layers may not have been dropped from it.
 
     Raises:
         ModelError: the adapter is not plain LoRA, its weights are missing, damaged or in a pickle file, it belongs to

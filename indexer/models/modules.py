@@ -20,11 +20,7 @@ _PICKLED, _SAFE = "pytorch_model.bin", "model.safetensors"
 
 
 def check_modules(folder: Path, name: str) -> None:
-    """Check that no module has pickled weights.
-
-    Args:
-        folder: with a modules.json.
-        name: of the model, as the user wrote it.
+    """Check that no module of a model's folder has pickled weights.
 
     Raises:
         ModelError: a module would be read from a pickle file, or modules.json is not what the library writes.

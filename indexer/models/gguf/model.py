@@ -20,14 +20,7 @@ from ragidx.indexer.models.gguf.tensors import float_blocks
 def load_gguf(
     gguf: Gguf, config: Mapping[str, Any], *, dtype: torch.dtype, head: bool = False, implementation: str = "auto"
 ) -> tuple[Any, Mapping[str, Any]]:
-    """A model of transformers on the CPU, and its report of what it loaded.
-
-    Args:
-        gguf: the file.
-        config: of the model, as `config_of` gives it.
-        dtype: of the weights.
-        head: whether to load the head, too.
-        implementation: how attention is computed; auto: what the family prefers.
+    """A model of transformers on the CPU, with its head or without, and its report of what it loaded.
 
     Raises:
         ModelError: the file cannot be read, or holds something else than its architecture has.

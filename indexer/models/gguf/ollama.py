@@ -44,10 +44,7 @@ class Pulled:
 
 
 def blob_of(name: str) -> Path:
-    """The GGUF file of a model.
-
-    Args:
-        name: `ollama:[host/][namespace/]model[:tag]`; compared without case, as Ollama does.
+    """The GGUF file of `ollama:[host/][namespace/]model[:tag]`, compared without case, as Ollama does.
 
     Raises:
         ModelError: no such model, more than one, no weights in GGUF, an adapter, or a damaged store.
@@ -67,8 +64,7 @@ def blob_of(name: str) -> Path:
 def pulled(refused: list[Path] | None = None) -> Iterator[Pulled]:
     """The models in the stores of this machine; of one that has a newer and an older manifest the newer first.
 
-    Args:
-        refused: takes the folders that may not be read.
+    Folders that may not be read are added to `refused`.
     """
     for root in _roots():
         for folder in ("manifests-v2", "manifests"):

@@ -64,10 +64,6 @@ SPLITS = {
 def read_tokenizer(gguf: Gguf, name: str) -> tuple[Tokenizer, dict[str, int | None]]:
     """The tokenizer of a model, and the ids of its special tokens bos, eos, pad and unk; None: the file names none.
 
-    Args:
-        gguf: its file.
-        name: of the model, as the user wrote it.
-
     Raises:
         ModelError: it is of a kind that is not known, is damaged, or does not give back what it reads.
     """
