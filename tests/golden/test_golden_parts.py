@@ -17,7 +17,7 @@ from ragidx.indexer.encoders.decoder import DecoderEncoder
 from ragidx.indexer.encoders.load import encoder_of
 from ragidx.indexer.filters.filter import MAKERS, coordinates, directions, drawn_columns, edge_columns, kept_columns
 from ragidx.indexer.filters.fitting import Sample
-from ragidx.indexer.filters.logits import average_of_log_p, delta, top_logits
+from ragidx.indexer.filters.logits import average_of_log_p, delta, top_logits, top_tokens
 from ragidx.indexer.filters.unembedding import find_unembedding, spectrum_of
 from ragidx.indexer.models.checkpoint import INPUTS
 from ragidx.indexer.models.locate import locate
@@ -229,6 +229,8 @@ def test_golden_spectroscopy(case: Case) -> None:
     np.testing.assert_allclose(average / scale, expected["average_token"] / scale, atol=relative)
     np.testing.assert_allclose(effect, expected["delta"], atol=1e-3 * np.abs(expected["delta"]).max())
     assert effect.sum() == pytest.approx(-1)
+    frequent = top_tokens((1e9 * expected["p"]).astype(np.int64), case.topk)
+    assert frequent.tolist() == expected["top_tokens"].tolist()
     for name, size in (("signed", effect), ("abs", np.abs(effect))):
         columns = np.sort(np.argsort(size, kind="stable")[: case.dim])
         assert columns.tolist() == expected[f"kept_{name}"].tolist()

@@ -15,7 +15,7 @@ from ragidx.indexer.prompts.tokenizer import TextTokenizer
 from ragidx.indexer.specs import EncoderSpec
 
 from ...raising import message_of
-from .rendering_kit import TEMPLATES, TEXTS, pooled, read
+from .rendering_kit import TEMPLATES, TEXTS, read
 
 
 def test_known_cuts(tokenizer: TextTokenizer) -> None:
@@ -176,15 +176,3 @@ def test_white_space_at_the_end_that_a_form_drops_does_not_count_as_text(tokeniz
 
     assert short == long
     assert not long.truncated
-
-
-@pytest.mark.parametrize("name", ["classical", "llm2vec", "echo"])
-def test_cutting_in_the_middle_reads_the_end_of_a_long_text(name: str, tokenizer: TextTokenizer) -> None:
-    text = "start " + "word " * 4000 + "finish"
-
-    row = render(load_template(name), [text], tokenizer, limit=20, spec=EncoderSpec(pool_eos=False, truncate="middle"))[
-        0
-    ]
-
-    assert pooled(tokenizer, row).startswith("start")
-    assert pooled(tokenizer, row).endswith("finish")

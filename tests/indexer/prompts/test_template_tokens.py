@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragidx.corpora.errors import SpecError
 from ragidx.indexer.prompts.rendering import clean, render, text_limit
 from ragidx.indexer.prompts.templates import load_template
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
@@ -66,34 +65,6 @@ def test_prompteol_pools_the_last_token_and_differs_by_family(tokenizer: TextTok
     assert read(tokenizer, mistral.ids) == '<s>This sentence: "a mill" means [MASK]'
 
 
-@pytest.mark.parametrize("text", ["</s>", "<s> <pad>", "a</s>b"])
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_a_text_that_spells_a_special_token_stays_text(name: str, text: str, tokenizer: TextTokenizer) -> None:
-    plain = render(load_template(name), ["x"], tokenizer)[0].ids
-    row = render(load_template(name), [text], tokenizer)[0]
-
-    for special in (0, 1, 2):
-        assert row.ids.count(special) == plain.count(special)
-    assert text in read(tokenizer, row.ids)
-
-
-@pytest.mark.parametrize(
-    "text", ["{text} {instruction}", ". The rewritten paragraph: x", '" in one word:"', "{bos}{eos}"]
-)
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_a_text_that_holds_the_templates_words_or_placeholders_stays_text(
-    name: str, text: str, tokenizer: TextTokenizer
-) -> None:
-    template = load_template(name)
-    row = render(template, [text], tokenizer)[0]
-
-    form = "".join(piece.text for piece in template.document)
-    for slot, spelling in (("{start}", "<s>"), ("{bos}", "<s>"), ("{eos}", "</s>")):
-        form = form.replace(slot, spelling)
-    written = form.replace("{text}", clean(text) if template.clean else text)
-    assert read(tokenizer, row.ids).removeprefix("<s>") == written.removeprefix("<s>")
-
-
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(text=st.text(min_size=1, max_size=300), name=st.sampled_from(TEMPLATES), length=st.integers(200, 224))
@@ -117,15 +88,6 @@ def test_what_is_too_long_is_cut_in_the_text_and_the_prompt_stays_whole(
     assert row.ids[0] == empty.ids[0]
     if not template.document[-1].text.endswith("{text}"):
         assert row.ids[-1:] == empty.ids[-1:]
-
-
-@pytest.mark.slow
-@settings(max_examples=60, deadline=None)
-@given(text=st.text(max_size=80), name=st.sampled_from(["classical", "echo", "echo-trained"]))
-def test_the_pooled_span_holds_exactly_the_texts_tokens(text: str, name: str, tokenizer: TextTokenizer) -> None:
-    row = render(load_template(name), [text], tokenizer, spec=EncoderSpec(pool_eos=False))[0]
-
-    assert [i for s, e in row.pooled for i in row.ids[s:e]] == tokenizer.ids([text])[0]
 
 
 def test_a_users_string_is_a_template_whose_last_text_ispooled(tokenizer: TextTokenizer) -> None:
@@ -227,11 +189,3 @@ def test_a_users_string_elsewhere_is_cut_at_its_texts(tokenizer: TextTokenizer) 
     for row in (document, query):
         assert pooled(tokenizer, row) == "a mill"
         assert row.pooled[0][1] == len(row.ids) - 1
-
-
-def test_a_template_that_fills_the_model_is_refused(tokenizer: TextTokenizer) -> None:
-    with pytest.raises(SpecError) as fault:
-        text_limit(load_template("echo"), tokenizer, 20)
-
-    assert str(fault.value).startswith("the template 'echo' takes ")
-    assert str(fault.value).endswith("  hint: shorten the instruction or the template, or raise the length")
