@@ -112,10 +112,6 @@ class EndpointEncoder(Encoder):
         """The user's `max_length`: what the server's model reads is not known here."""
         return self.spec.max_length
 
-    def template_content(self) -> str:
-        """Empty: the template is in the spec as it is."""
-        return ""
-
     def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:
         """The ids of what is sent, by the tokenizer that counts here."""
         sent = [self._sent(text, instruction) for text in texts]

@@ -150,9 +150,9 @@ class Encoder(ABC):
     def text_limit(self) -> int | None:
         """The most tokens of a document that the model reads whole; None: no limit."""
 
-    @abstractmethod
     def template_content(self) -> str:
-        """The template as it is, for the index's fingerprint."""
+        """The template as it is, for the index's fingerprint; empty where the model's files or the spec have it."""
+        return ""
 
     def tune(self, texts: Sequence[str]) -> None:
         """Measure what is fastest here, on texts to be encoded next; without a network there is no choice."""
@@ -173,12 +173,7 @@ class Encoder(ABC):
 
 
 def check_finite(batches: Iterable[Batch], texts: Sequence[str], names: Sequence[str] | None = None) -> Iterator[Batch]:
-    """The batches as they are.
-
-    Args:
-        batches: vectors of texts.
-        texts: those.
-        names: what they are called in messages; None: by number and beginning.
+    """The batches of these texts as they are; a message has the text's name, else its number and beginning.
 
     Raises:
         ModelError: a vector is not finite; the message names the text.

@@ -48,16 +48,13 @@ class DocumentSample(Generic[T]):
 
     Kept is the shortest row of documents, by rising lot, that has `n` of them or `n_chars` characters. No document that
     has left it can be needed later, so what is held is bounded by `n_chars` and one document more.
-
-    Attributes:
-        n_added: documents that were added, blank ones included.
     """
 
     def __init__(self, seed: int, *, n: int, n_chars: int) -> None:
         self._seed, self._n, self._n_chars = seed, n, n_chars
         self._held: list[tuple[int, int, int, T]] = []  # a heap, the highest lot first
         self._chars = 0
-        self.n_added = 0
+        self.n_added = 0  # documents, blank ones included
 
     def add(self, doc_id: str, n_chars: int, item: T) -> None:
         """Add a document to the draw, as any item. A blank one, of no characters, has no chunk and is not kept."""

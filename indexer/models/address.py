@@ -74,12 +74,9 @@ def address_of(endpoint: str) -> Address:
 
 
 def chosen_address(asked: str | None, kept: object, model: str) -> Address:
-    """The address that is named, here or in the environment, else the one that an index keeps.
+    """The address that is named, here or in the environment, else the one that an index keeps in its notes.
 
-    Args:
-        asked: by the user; None: see the environment.
-        kept: `KEPT_AS` in the notes of the index, which is not trusted: of its addresses only this machine is asked.
-        model: its name.
+    The index is not trusted: of its addresses only this machine is asked.
 
     Raises:
         SpecError: there is none, or that of the index is another machine.

@@ -102,9 +102,7 @@ def locate(
     Args:
         model: a bundled name, a folder, a hub id, a GGUF file, `ollama:NAME`, or `smollm2`. A folder with an adapter
             and no model means the base that it names, with this adapter first.
-        revision: of a hub id.
         adapters: folders or hub ids of LoRA adapters, in the order in which they are merged.
-        pooler: the safetensors file of a trainable pooling.
         served: take `openai:NAME` too, a model that a server has, of which there are no files.
 
     Raises:
@@ -153,16 +151,13 @@ def locate(
 
 
 def _served(model: str, *, files_needed: bool) -> ModelFiles:
-    name = model.removeprefix(SERVED)
+    name, where = model.removeprefix(SERVED), "`model`"
     if files_needed:
-        message, hint = (
-            f"'{model}' is a model of a server, and its files are needed here",
-            "name its folder or its hub id",
-        )
-        raise ModelError(message, hint, where="`model`")
+        message = f"'{model}' is a model of a server, and its files are needed here"
+        raise ModelError(message, "name its folder or its hub id", where=where)
     if not name.strip() or not name.isprintable():
         hint = f"write `model={SERVED}NAME`, by its name there"
-        raise ModelError(f"{model!a} names no model of a server", hint, where="`model`")
+        raise ModelError(f"{model!a} names no model of a server", hint, where=where)
     return ModelFiles(model, Path(model), {}, sentence_transformers=False, served=name)
 
 

@@ -121,8 +121,13 @@ def _misfit(name: str, config: AdapterConfig, why: str, path: Path) -> ModelErro
 
 def _pairs(path: Path) -> dict[str, tuple[Tensor, Tensor]]:
     """A and B by the name that the layer had in training, checked by themselves; in the order of those names."""
+    try:
+        tensors = load_file(path)
+    except (SafetensorError, OSError) as fault:
+        check_machine(fault, path)
+        raise damaged(f"the adapter's weights cannot be read: {fault}", path) from fault
     sides: dict[str, dict[str, Tensor]] = {}
-    for key, tensor in sorted(_tensors(path).items()):
+    for key, tensor in sorted(tensors.items()):
         match = _KEY.fullmatch(key)
         if match is None:
             raise ModelError(f"'{key}' is not a LoRA weight of a linear layer", MERGE_WITH_PEFT, where=str(path))
@@ -133,13 +138,13 @@ def _pairs(path: Path) -> dict[str, tuple[Tensor, Tensor]]:
         sides[layer][match["side"]] = tensor
     if not sides:
         raise damaged("the adapter holds no weights", path)
-    return {layer: _paired(layer, tensors, path) for layer, tensors in sides.items()}
+    return {layer: _paired(layer, pair, path) for layer, pair in sides.items()}
 
 
-def _paired(layer: str, tensors: Mapping[str, Tensor], path: Path) -> tuple[Tensor, Tensor]:
-    if missing := {"A", "B"} - set(tensors):
-        raise damaged(f"'{layer}' has lora_{next(iter(tensors))} without lora_{missing.pop()}", path)
-    a, b = tensors["A"], tensors["B"]
+def _paired(layer: str, pair: Mapping[str, Tensor], path: Path) -> tuple[Tensor, Tensor]:
+    if missing := {"A", "B"} - set(pair):
+        raise damaged(f"'{layer}' has lora_{next(iter(pair))} without lora_{missing.pop()}", path)
+    a, b = pair["A"], pair["B"]
     if a.shape[0] != b.shape[1]:
         shapes = f"lora_A {tuple(a.shape)} and lora_B {tuple(b.shape)}"
         raise damaged(f"{shapes} of '{layer}' cannot be multiplied as B A", path)
@@ -155,14 +160,6 @@ def _check_tensor(key: str, tensor: Tensor, path: Path) -> None:
         )
     if not bool(tensor.float().isfinite().all()):
         raise damaged(f"'{key}' holds numbers that are not finite", path)
-
-
-def _tensors(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError) as fault:
-        check_machine(fault, path)
-        raise damaged(f"the adapter's weights cannot be read: {fault}", path) from fault
 
 
 def _weights_path(folder: Path, name: str) -> Path:

@@ -49,9 +49,8 @@ class TextTokenizer:
 
     Attributes:
         texts: the backend for texts: special tokens in them are ordinary characters. Chunking counts with it.
-        bos, eos: ids of the special tokens, None where the model has none.
         prefix, suffix: what the model's tokenizer puts around every text by itself.
-        max_length: the longest input its configuration names, None where it names none.
+        bos, eos, pad, max_length: as above; `max_length` None where the configuration names none.
     """
 
     def __init__(

@@ -7,7 +7,6 @@ known here is refused by name: other numbers would come out, and no error.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -183,7 +182,7 @@ class _Model:
             "max_position_embeddings": self._count("context_length"),
             "rms_norm_eps": self._float("attention.layer_norm_rms_epsilon"),
             "tie_word_embeddings": HEAD not in self._gguf.tensors,
-            "attention_bias": self._has_optional_biases,
+            "attention_bias": any(f"blk.0.{part}.bias" in self._gguf.tensors for part in self._kind.optional_biases),
             "rope_parameters": self._rope(),
         } | (self._gemma(layers, hidden, heads, head) if self._name == "gemma3" else {})
 
@@ -263,10 +262,6 @@ class _Model:
         if tensor.shape != shape:
             raise self._fault(f"'{stored}' is {tensor.shape}, where the header says {shape}", AGAIN)
         return Weight(tensor, name, order, minus)
-
-    @functools.cached_property
-    def _has_optional_biases(self) -> bool:
-        return any(f"blk.0.{part}.bias" in self._gguf.tensors for part in self._kind.optional_biases)
 
     def _heads(self, key: str, default: int | None = None) -> int:
         found = self._gguf.metadata.get(f"{self._name}.attention.{key}")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ragidx.indexer.models.gguf.architectures import HEAD, ROPE_FACTORS, Weight, weights_of
-from ragidx.indexer.models.gguf.header import Gguf, GgufTensor
+from ragidx.indexer.models.gguf.header import Gguf
 from ragidx.indexer.models.gguf.tensors import float_blocks
 
 
@@ -31,7 +31,7 @@ def load_gguf(
     made = AutoConfig.for_model(**config)
     kind: Any = (MODEL_FOR_CAUSAL_LM_MAPPING if head else MODEL_MAPPING)[type(made)]
     weights = {
-        weight.name if head else weight.name.removeprefix("model."): _loaded(weight, dtype)
+        weight.name if head else weight.name.removeprefix("model."): _read(weight, dtype)
         for weight in weights_of(gguf)
         if head or weight.tensor.name != HEAD
     }
@@ -46,21 +46,18 @@ def load_gguf(
     factors = gguf.tensors.get(ROPE_FACTORS)
     if factors is not None:  # Llama 3.1 and later: how much slower each pair of a head rotates than by its base
         rotary = model.base_model.rotary_emb
-        slower = rotary.inv_freq / _read(factors, torch.float32)
+        slower = rotary.inv_freq / _read(Weight(factors, ROPE_FACTORS), torch.float32)
         rotary.inv_freq.copy_(slower)
         rotary.original_inv_freq.copy_(slower)
     return model, report
 
 
-def _loaded(weight: Weight, dtype: torch.dtype) -> Tensor:
-    read = _read(weight.tensor, dtype, minus=weight.minus)
-    return read if weight.order is None else read[torch.from_numpy(weight.order)]
-
-
-def _read(tensor: GgufTensor, dtype: torch.dtype, *, minus: float = 0.0) -> Tensor:
+def _read(weight: Weight, dtype: torch.dtype) -> Tensor:
+    tensor = weight.tensor
     read = torch.empty((tensor.n_rows, tensor.shape[-1]), dtype=dtype)
     start = 0
     for rows in float_blocks(tensor):
-        read[start : start + len(rows)] = torch.from_numpy(rows - minus if minus else rows)
+        read[start : start + len(rows)] = torch.from_numpy(rows - weight.minus if weight.minus else rows)
         start += len(rows)
-    return read.view(tensor.shape)
+    read = read.view(tensor.shape)
+    return read if weight.order is None else read[torch.from_numpy(weight.order)]

@@ -95,7 +95,7 @@ class _Vocabulary:
                 backend = self._byte_level() if kind == "gpt2" else self._sentencepiece()
                 self._add_special(backend)
                 special = {short: self._special(name) for short, name in _SPECIAL.items()}
-                self._surround(backend, special["bos"], special["eos"], begin=self._begins(kind))
+                self._surround(backend, special["bos"], special["eos"], kind)
                 self._check(backend)
         except RagidxError:
             raise
@@ -167,8 +167,11 @@ class _Vocabulary:
         ]
         backend.add_tokens(added)
 
-    def _surround(self, backend: Tokenizer, bos: int | None, eos: int | None, *, begin: bool) -> None:
-        end = self._flag("add_eos_token", self._pooled_at() == _LAST_TOKEN)
+    def _surround(self, backend: Tokenizer, bos: int | None, eos: int | None, kind: str) -> None:
+        """Put BOS before texts and EOS behind them as the file says, else BOS as llama.cpp does."""
+        pooled_at = self._gguf.single(f"{self._gguf.single('general.architecture')}.pooling_type")
+        begin = self._flag("add_bos_token", kind == "llama" or self._split().whole)
+        end = self._flag("add_eos_token", pooled_at == _LAST_TOKEN)
         for what, wanted, number in (("BOS", begin, bos), ("EOS", end, eos)):
             if wanted and number is None:
                 raise self._fault(f"puts {what} around texts and does not say which token that is")
@@ -178,13 +181,6 @@ class _Vocabulary:
             named = [(self._tokens[number], number) for number in dict.fromkeys(before + after)]
             parts = [*(self._tokens[n] for n in before), "$A", *(self._tokens[n] for n in after)]
             backend.post_processor = processors.TemplateProcessing(single=parts, special_tokens=named)
-
-    def _begins(self, kind: str) -> bool:
-        """Whether BOS is put before texts: as the file says, else as llama.cpp does."""
-        return self._flag("add_bos_token", kind == "llama" or self._split().whole)
-
-    def _pooled_at(self) -> Any:
-        return self._gguf.single(f"{self._gguf.single('general.architecture')}.pooling_type")
 
     def _check(self, backend: Tokenizer) -> None:
         """Whether a text comes out as it went in, and special tokens, such as those of a chat, are one token each."""
