@@ -73,7 +73,7 @@ def address_of(endpoint: str) -> Address:
     return Address(f"{parts.scheme}://{parts.netloc}{path}")
 
 
-def chosen_address(asked: str | None, kept: object, model: str) -> Address:
+def chosen_address(named: str | None, kept: object, model: str) -> Address:
     """The address that is named, here or in the environment, else the one that an index keeps in its notes.
 
     The index is not trusted: of its addresses only this machine is asked.
@@ -81,9 +81,9 @@ def chosen_address(asked: str | None, kept: object, model: str) -> Address:
     Raises:
         SpecError: there is none, or that of the index is another machine.
     """
-    asked = asked or os.environ.get(NAMED_IN)
-    if asked:
-        return address_of(asked)
+    named = named or os.environ.get(NAMED_IN)
+    if named:
+        return address_of(named)
     if not isinstance(kept, str):
         raise SpecError(
             f"'{model}' is a model of a server, and no server is named",

@@ -102,7 +102,9 @@ def locate(
     Args:
         model: a bundled name, a folder, a hub id, a GGUF file, `ollama:NAME`, or `smollm2`. A folder with an adapter
             and no model means the base that it names, with this adapter first.
+        revision: of a hub id.
         adapters: folders or hub ids of LoRA adapters, in the order in which they are merged.
+        pooler: the safetensors file of a trainable pooling.
         served: take `openai:NAME` too, a model that a server has, of which there are no files.
 
     Raises:
@@ -197,7 +199,7 @@ def _folder(name: str, revision: str | None, option: str) -> Path:
             "name the folder that holds its adapter_config.json",
             where=option,
         )
-    known = {one.name.lower().removesuffix(":latest"): f"{ollama.PREFIX}{one.name}" for one in ollama.pulled()}
+    known = {it.name.lower().removesuffix(":latest"): f"{ollama.PREFIX}{it.name}" for it in ollama.pulled()}
     known |= {short: short for short in (*BUNDLED, *PACKAGES)}
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.65)  # at 0.6 'ollama' is near 'smollm2'
     raise ModelError(

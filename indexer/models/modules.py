@@ -27,8 +27,8 @@ def check_modules(folder: Path, name: str) -> None:
     """
     for kind, path in _modules(folder):
         place = folder / path
-        found = [place / _PICKLED] if place == folder else sorted(place.rglob(_PICKLED))  # a router has modules inside
-        pickled = next((one for one in found if one.is_file() and not _is_safe(one.parent, kind)), None)
+        files = [place / _PICKLED] if place == folder else sorted(place.rglob(_PICKLED))  # a router has modules inside
+        pickled = next((file for file in files if file.is_file() and not _is_safe(file.parent, kind)), None)
         if pickled is not None:
             raise ModelError(
                 f"'{name}' has pickled weights in {pickled.relative_to(folder).as_posix()}, which can run code when "

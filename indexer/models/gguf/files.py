@@ -43,7 +43,7 @@ def named_gguf(name: str) -> Path | None:
     if is_file and (_is_named_so(path) or is_gguf(path)):
         return path.absolute()  # of links in the hub's cache only the names say which part is which
     if _is_named_so(path):
-        near = difflib.get_close_matches(path.name, [found.name for found in _in(path.parent)], n=1)
+        near = difflib.get_close_matches(path.name, [file.name for file in _in(path.parent)], n=1)
         guess = f"; did you mean '{path.parent / near[0]}'?" if near else ""
         raise ModelError(f"there is no file '{name}'{guess}", "name a GGUF file of a decoder", where="`model`")
     return None
@@ -103,8 +103,8 @@ def read_model(path: Path) -> Gguf:
     if missing is not None:
         raise ModelError(f"the part {missing.name} is missing", "copy all parts into one folder", where=str(path))
     parts = [read_header(path) for path in paths]
-    tensors = {name: tensor for one in parts for name, tensor in one.tensors.items()}
-    if len(tensors) < sum(len(one.tensors) for one in parts):
+    tensors = {name: tensor for header in parts for name, tensor in header.tensors.items()}
+    if len(tensors) < sum(len(header.tensors) for header in parts):
         raise ModelError("two parts of the model have the same tensor", AGAIN, where=str(path))
     return dataclasses.replace(parts[0], tensors=tensors, parts=tuple(paths))
 

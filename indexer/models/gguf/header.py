@@ -145,10 +145,10 @@ class _Reader:
                 raise _FileError(f"the rows of {name!a} are {shape[-1]} long, not a multiple of {per_block}")
             if offset % alignment:
                 raise _FileError(f"{name!a} is at {offset:,}, not a multiple of {alignment}")
-            found = GgufTensor(path, name, label, shape, start + offset, shape[-1] // per_block * block_bytes)
-            if found.start + found.n_bytes > self._size:
+            tensor = GgufTensor(path, name, label, shape, start + offset, shape[-1] // per_block * block_bytes)
+            if tensor.start + tensor.n_bytes > self._size:
                 raise _FileError(f"{name!a} ends behind the file's {self._size:,} bytes: it was cut short")
-            tensors[name] = found
+            tensors[name] = tensor
         behind = start
         for tensor in sorted(tensors.values(), key=lambda tensor: tensor.start):
             if tensor.start < behind:

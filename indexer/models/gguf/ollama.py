@@ -139,11 +139,12 @@ def _model_layer(model: Pulled, name: str) -> Path:
     again = f"run 'ollama pull {model.name}' again"
     manifest = _manifest(model.manifest, model.root, again)
     if manifest.get("mediaType") == _LIST or "manifests" in manifest:
-        entries = [one for one in _dicts(manifest.get("manifests")) if one.get("runner") in _RUNNERS]
+        entries = [entry for entry in _dicts(manifest.get("manifests")) if entry.get("runner") in _RUNNERS]
         if not entries:
             raise _no_gguf(name)
         manifest = _manifest(_blob(entries[0], model, again), model.root, again)
-    layers = {str(one.get("mediaType")).removeprefix(_LAYER): one for one in reversed(_dicts(manifest.get("layers")))}
+    stored = reversed(_dicts(manifest.get("layers")))
+    layers = {str(layer.get("mediaType")).removeprefix(_LAYER): layer for layer in stored}
     if "adapter" in layers:
         raise ModelError(
             f"'{name}' is a model with a LoRA adapter on top, which cannot be read from GGUF",
