@@ -20,7 +20,7 @@ from ragidx.corpora.errors import ModelError
 from ragidx.indexer.devices import check_models
 from ragidx.indexer.model_files import AGAIN, read_object
 from ragidx.indexer.models.gguf import ollama
-from ragidx.indexer.models.gguf.files import PACKAGES, named_gguf, only_gguf, read_model
+from ragidx.indexer.models.gguf.files import SMOLLM2, named_gguf, only_gguf, read_model
 from ragidx.indexer.models.gguf.header import Gguf
 from ragidx.indexer.models.lora_config import CONFIG as ADAPTER_CONFIG
 from ragidx.indexer.models.lora_config import WEIGHTS as ADAPTER_WEIGHTS
@@ -200,7 +200,7 @@ def _folder(name: str, revision: str | None, option: str) -> Path:
             where=option,
         )
     known = {it.name.lower().removesuffix(":latest"): f"{ollama.PREFIX}{it.name}" for it in ollama.pulled()}
-    known |= {short: short for short in (*BUNDLED, *PACKAGES)}
+    known |= {short: short for short in (*BUNDLED, SMOLLM2)}
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.65)  # at 0.6 'ollama' is near 'smollm2'
     raise ModelError(
         f"no model '{name}': neither bundled, nor a GGUF file, a folder or an id of the form owner/name"
