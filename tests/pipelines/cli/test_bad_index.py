@@ -103,6 +103,7 @@ def test_verify_reads_the_spec_as_a_question_does(run: Run, index: Path) -> None
     manifest = read_manifest(index)
     spec = manifest.to_json()["spec"]
     spec["chunk"]["size"] = True
+    assert manifest.to_json()["spec"] != spec  # a caller's change of what it was given is its own
     (index / "manifest.json").write_bytes(manifest_bytes(dataclasses.replace(manifest, spec=spec)))
 
     asked, verified = run("query", "x"), run("verify")
