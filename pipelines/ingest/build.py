@@ -10,6 +10,7 @@ more, before. Each stage is a module of its own; this one joins them.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ from ragidx.pipelines.ingest.report import BuildReport, OnProgress, Progress, Sk
 from ragidx.pipelines.ingest.resolve import Resolved, resolve
 from ragidx.pipelines.ingest.selection import Corpus, added, reading_of
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item, cut_ahead
-from ragidx.pipelines.ingest.workers.words import Words
+from ragidx.pipelines.ingest.workers.words import make_pieces
 
 
 def build(
@@ -268,7 +269,7 @@ def _writer(resolved: Resolved, index: Path, ledger: Ledger) -> StoreWriter:
         blobs=resolved.blobs(),
         replace=resolved.options.rebuild,
         on_stage=deriving,
-        make_pieces=Words(resolved.options.workers),
+        make_pieces=functools.partial(make_pieces, resolved.options.workers),
     )
 
 

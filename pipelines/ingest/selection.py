@@ -31,8 +31,8 @@ from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.corpus import Reading, Selection, sources_at
 from ragidx.pipelines.ingest.options import BuildOptions
 from ragidx.pipelines.ingest.removal import file_names
-from ragidx.pipelines.ingest.workers.documents import documents
 from ragidx.pipelines.ingest.workers.files import document_hash
+from ragidx.pipelines.ingest.workers.spread import documents
 
 Corpus: TypeAlias = str | Path | Sequence[str | Path] | Mapping[str, str | Path] | None
 """What a build is given: a path, several, several by the names of sources, or None for the sources of the index."""
