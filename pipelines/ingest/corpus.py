@@ -105,12 +105,14 @@ class Reading:
         index: the index folder, which is skipped where it is in the corpus.
         options: of the build.
         selection: the sources of the index, and which of them are read.
+        notes: of the manifest of the index that is updated; empty where there is none.
     """
 
     corpus: str | Path
     index: Path
     options: BuildOptions
     selection: Selection
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def read_options(self) -> ReadOptions:
@@ -121,7 +123,7 @@ class Reading:
     @functools.cached_property
     def layouts(self) -> Layouts:
         """How structured files are read: as the index that is updated has it."""
-        return Layouts() if self._stored is None else Layouts.from_json(self._stored.get(LAYOUTS))
+        return Layouts.from_json(self.notes.get(LAYOUTS))
 
     @property
     def language(self) -> bool:
@@ -135,13 +137,7 @@ class Reading:
 
     @property
     def _had_language(self) -> bool:
-        return bool((self._stored or {}).get(LANGUAGE))
-
-    @functools.cached_property
-    def _stored(self) -> Mapping[str, Any] | None:
-        """The notes of the index that is updated; None where there is none."""
-        manifest = None if self.options.rebuild else committed_or_none(self.index)
-        return None if manifest is None else manifest.notes
+        return bool(self.notes.get(LANGUAGE))
 
     def sources(self, on_skip: OnWalkSkip = lambda skip, owner: None) -> Iterator[Source]:
         """The files that are read; nothing is opened."""
