@@ -33,7 +33,7 @@ from ragidx.pipelines.ingest.corpus import LAYOUTS, Reading, chunker_of
 from ragidx.pipelines.ingest.encode import Vectors, windows
 from ragidx.pipelines.ingest.endpoint import check_model, forget_sample, good_journal, run_notes
 from ragidx.pipelines.ingest.file_cache import SeenFiles
-from ragidx.pipelines.ingest.fit_filter import Fitted, fit_on_corpus
+from ragidx.pipelines.ingest.fit_filter import fit_on_corpus
 from ragidx.pipelines.ingest.ledger import Ledger, rules
 from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.removal import DELETED_FILE, SHOWN, Missing, deleted_ids, missing
@@ -113,13 +113,13 @@ def _run(resolved: Resolved, reading: Reading, on_progress: OnProgress | None, s
             return chunker_of(resolved.encoder, resolved.spec.chunk)
 
     cutter = Cutter(make_chunker, language=reading.language)
-    fitted = fit_on_corpus(resolved, reading, cutter, ledger) if resolved.wants_a_sample else Fitted(0, {})
+    n_fitted, fitted = fit_on_corpus(resolved, reading, cutter, ledger) if resolved.wants_a_sample else (0, {})
     with cleaned_if_refused(index), _writer(resolved, index, ledger) as writer, good_journal(resolved, writer):
         before = _before(reading, writer)
         reread = options.reread or before.looks_again or before.relabels
         seen = SeenFiles(index, reading.read_options, writer.known_documents(), reread=reread)
         changes = _changes(reading, cutter, before, seen, writer, ledger)
-        with Vectors(resolved, writer, fitted.vectors, ledger) as vectors:
+        with Vectors(resolved, writer, fitted, ledger) as vectors:
             drafts = _new_drafts(changes, cutter, before, writer, vectors)
             for window in windows(_counted(drafts, cutter, ledger)):
                 vectors.add(window)
@@ -137,7 +137,7 @@ def _run(resolved: Resolved, reading: Reading, on_progress: OnProgress | None, s
         seen.write()
         forget_sample(resolved, index)
         report = _report(resolved, index, manifest, ledger, gone)
-        report.n_fitted, report.committed = fitted.n, committed
+        report.n_fitted, report.committed = n_fitted, committed
         report.take_fields(reading.layouts, writer.fields, options.fields.get("title", ()))
     report.seconds = time.perf_counter() - started
     progress.total_bytes = progress.total_bytes or progress.n_bytes
@@ -218,7 +218,6 @@ def _new_drafts(
         elif change.kind is Kind.CHANGED:
             writer.delete_document(change.draft.id)
         if change.is_cut:
-            _ = cutter.chunker  # here, and not in the thread that cuts
             yield change.draft
 
 

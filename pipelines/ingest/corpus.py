@@ -180,7 +180,6 @@ class Reading:
             drawn.add(draft.id, draft.n_chars, draft)
             progress.tell()
         self.check_something_was_read(drawn.n_added, skips)
-        _ = cutter.chunker  # here, and not in the thread that cuts
         return [item for items in cut_ahead(drawn.items(), cutter) for item in items]
 
     def total_bytes(self) -> int:

@@ -144,26 +144,17 @@ def check_workers(asked: object) -> int | None:
 
 
 def index_options(
-    own: IndexOptions,
-    dim: int | None,
-    *,
-    index_type: str | None = None,
-    target_recall: float | None = None,
-    max_memory: int | str | None = None,
-    stemmer: str | None = None,
-    lexical: bool | None = None,
+    own: IndexOptions, dim: int | None, *, stemmer: str | None = None, lexical: bool | None = None, **named: Any
 ) -> IndexOptions:
     """Which indexes segments get: what was asked for, else the index's own; `dim` None: the width is not checked.
 
     Raises:
         SpecError: a value is unknown, out of range, or does not suit the width.
     """
-    options = IndexOptions(
-        own.index_type if index_type is None else index_type,
-        own.target_recall if target_recall is None else target_recall,
-        own.max_memory if max_memory is None else memory_size(max_memory),
-        _lexical(own.lexical, stemmer, lexical),
-    )
+    changed = {name: value for name, value in named.items() if value is not None}
+    if "max_memory" in changed:
+        changed["max_memory"] = memory_size(changed["max_memory"])
+    options = dataclasses.replace(own, **changed, lexical=_lexical(own.lexical, stemmer, lexical))
     check_index_type(options.index_type, dim)  # also where no segment is large enough for it yet
     return options
 
