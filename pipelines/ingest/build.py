@@ -51,22 +51,7 @@ def build(
     on_progress: OnProgress | None = None,
     **options: Any,
 ) -> BuildReport:
-    """Make or update the index of a corpus.
-
-    Args:
-        corpus: a folder, a file, a BEIR folder, or `-` for standard input; or several folders and files, the sources of
-            the index; or these by name. Of an index that exists: those of its sources that are read; None: all.
-        index: the index folder.
-        on_progress: called a few times a second.
-        options: as for `ragidx.build`.
-            An option that is not given is what the index was built with, else the model's preset, else the default.
-
-    Returns:
-        What was done, and what was skipped.
-
-    Raises:
-        RagidxError: of the subclass that says what to do; the committed state is then what it was.
-    """
+    """Make or update the index of a corpus; arguments and errors are those of `ragidx.build`."""
     asked, folder, started = build_options(**options), Path(index), time.perf_counter()
     asked, scores = with_layer(corpus, folder, asked, on_progress)
     resolved = resolve(folder, asked)
@@ -83,18 +68,7 @@ def add(
     on_progress: OnProgress | None = None,
     **options: Any,
 ) -> BuildReport:
-    """Put folders or files beside the sources of an index: they alone are read and encoded, in one commit.
-
-    Args:
-        paths: of the new sources.
-        index: the index folder.
-        name: of the one new source; its documents' ids begin with it. None: the folder's own.
-        on_progress: called a few times a second.
-        options: as for `build`.
-
-    Raises:
-        RagidxError: of the subclass that says what to do; the committed state is then what it was.
-    """
+    """Put folders or files beside the sources of an index; arguments and errors are those of `Index.add_source`."""
     asked, folder, started = build_options("add", **options), Path(index), time.perf_counter()
     resolved = resolve(folder, asked)
     reading = added(paths, folder, asked, resolved.stored or Store.open(folder), name)

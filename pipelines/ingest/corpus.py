@@ -209,13 +209,8 @@ class Reading:
 def stored_documents(index: Path, on_skip: OnSkip, *, may_lose: bool) -> Iterator[Document]:
     """The documents of an index that a program added; none where there is no index, or one of an older format.
 
-    Args:
-        index: its folder.
-        on_skip: called once where they cannot be read.
-        may_lose: whether the build may go without them then.
-
     Raises:
-        IndexFormatError: they cannot be read.
+        IndexFormatError: they cannot be read. If the build `may_lose` them, that is one skip instead.
     """
     manifest = None
     try:
@@ -254,14 +249,8 @@ def _copies_have_none(index: Path) -> bool:
 def check_removal(n_removed: int, n_before: int, where: str | Path, noun: str = "documents") -> None:
     """Whether a build may remove what its corpus does not have: one of another corpus would empty the index.
 
-    Args:
-        n_removed: documents that are only in the index.
-        n_before: documents that the index has.
-        where: the index, or the source in it.
-        noun: what is counted.
-
     Raises:
-        SpecError: they are more than half of an index of ten documents or more.
+        SpecError: more than half of ten documents or more are removed.
     """
     if n_before >= _GUARDED_FROM and 2 * n_removed > n_before:
         raise SpecError(

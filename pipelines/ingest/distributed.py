@@ -117,11 +117,7 @@ class _Spread(Embedder):
 
 
 class _Device(Process):
-    """The process of a device.
-
-    Args:
-        job: of `job_of`.
-        answers: where its answers are put, each with the device.
+    """The process of a device; its answers are put into a queue, each with the device.
 
     Attributes:
         rows: of the part that it has; empty: it is free.

@@ -120,12 +120,7 @@ class Packed:
 
 
 def pack(rows: Sequence[Row], dim: int, lexical: str) -> Packed:
-    """Write rows as a segment in a temporary folder, with vectors that are as wide as theirs.
-
-    Args:
-        rows: of a sample.
-        dim: width of the vectors.
-        lexical: the option of the index.
+    """Write the rows of a sample as a segment in a temporary folder, with vectors that are as wide as theirs.
 
     Raises:
         RagidxError: the temporary folder cannot be written.
@@ -188,16 +183,7 @@ def footprint(
     new: Sequence[tuple[int, Recipe | None]],
     text_bytes: int,
 ) -> Footprint:
-    """What the index would take after the build.
-
-    Args:
-        resolved: of the build.
-        index: its folder.
-        dim: width of the vectors.
-        packed: what a segment makes of a sample of the new rows.
-        new: the segments that are added, of `first_recipes`.
-        text_bytes: their texts, in UTF-8.
-    """
+    """What the index would take after the build that adds the segments `new`, with so many bytes of texts in them."""
     manifest = None if resolved.stored is None else resolved.stored.manifest
     old = () if manifest is None else manifest.segments
     options = resolved.index_options()

@@ -119,13 +119,7 @@ def plan(
     on_progress: OnProgress | None = None,
     **options: Any,
 ) -> Plan:
-    """What `build` would do with the same arguments, without building.
-
-    Args:
-        corpus: as for `build`.
-        index: the index folder; it is read where it exists, and not touched.
-        on_progress: called a few times a second, stage `planning`.
-        options: as for `build`.
+    """What `build` would do with the same arguments, without building; an index is read, and not touched.
 
     Raises:
         RagidxError: what `build` would refuse is refused in the same words: options, model, index, an empty corpus.

@@ -42,11 +42,7 @@ _JOB: Message = {"kind": "job", "options": dataclasses.asdict(_OPTIONS), "langua
 def make_pieces(workers: int | None, segment: Segment, spec: LexicalSpec, on_rows: OnRows) -> Generator[Piece]:
     """The postings of a segment, in the order of its rows; a `MakePieces`, but for the first argument.
 
-    Args:
-        workers: how many; None: as the machine has room for, and none for a small segment.
-        segment: that has its rows.
-        spec: which words.
-        on_rows: called with how many more rows are done.
+    `workers` None: as many as the machine has room for, and none for a small segment.
     """
     last = -(-segment.entry.rows // BATCH_ROWS)
     parts = [range(start, min(start + TASK_BATCHES, last)) for start in range(0, last, TASK_BATCHES)]
