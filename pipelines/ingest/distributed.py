@@ -198,6 +198,8 @@ def main() -> None:
 
 
 def _encode(stdin: BinaryIO, out: BinaryIO) -> None:
+    from ragidx.indexer.filters.filter import Filter
+
     exactly = frames.reader(stdin)
     job, filter_ = frames.read(exactly)
     part = frames.read(exactly)  # before the model is loaded: the build does not wait for that
@@ -205,7 +207,7 @@ def _encode(stdin: BinaryIO, out: BinaryIO) -> None:
     files = dataclasses.replace(files, name=job["name"])  # for messages
     spec = EncoderSpec.from_json(job["spec"])
     encoder = encoder_of(files, spec, device=job["device"], dtype=job["dtype"], attn=job["attn"])
-    embedder = Embedder(encoder, _filter(filter_))
+    embedder = Embedder(encoder, Filter.from_bytes(filter_) if filter_ else None)
     with encoder.on_threads(job["threads"]):
         while True:
             texts, names = json.loads(part[1])
@@ -216,12 +218,6 @@ def _encode(stdin: BinaryIO, out: BinaryIO) -> None:
                 frames.write(out, header, vectors.tobytes())
             frames.write(out, {"kind": "end"})
             part = frames.read(exactly)
-
-
-def _filter(written: bytes) -> Filter | None:
-    from ragidx.indexer.filters.filter import Filter
-
-    return Filter.from_bytes(written) if written else None
 
 
 # -- parts ---------------------------------------------------------------------------------------------------------

@@ -50,7 +50,6 @@ class TypeFootprint:
 
     Attributes:
         index_type: its name, or a factory string.
-        about: in one line.
         disk_bytes: the index, texts included.
         search_bytes: what a search keeps reading.
         build_bytes: peak memory of the build.
@@ -61,7 +60,6 @@ class TypeFootprint:
     """
 
     index_type: str
-    about: str
     disk_bytes: int
     search_bytes: int
     build_bytes: int
@@ -263,7 +261,6 @@ def _of_type(options: IndexOptions, parts: Sequence[int], dim: int, beside: int,
     search_bytes = sum(item.memory_bytes for item in prints)
     return TypeFootprint(
         options.index_type,
-        INDEX_TYPES.get(options.index_type, "a factory string"),
         beside + sum(item.disk_bytes for item in prints),
         search_bytes,
         base + max((item.build_bytes for item in prints), default=0),

@@ -71,7 +71,7 @@ def encoded(events: Sequence[Event]) -> Message:
             case NRead(n_bytes):
                 said.append(["read", n_bytes])
             case Decided(name, layout):
-                said.append(["layout", name, *told_layout(layout)])
+                said.append(["layout", name, layout.to_json(), layout.n_records])
             case Draft():
                 said.append(_said(event, rows))
     return {"kind": "events", "events": said}, _body(rows)
@@ -156,17 +156,12 @@ def _vectors(header: Mapping[str, Any], body: bytes) -> VectorBatch:
     )
 
 
-def told_layout(layout: Layout) -> tuple[dict[str, Any], int]:
-    """A layout as JSON, and of how many records it is."""
-    return layout.to_json(), layout.n_records
-
-
-def layout_of(told: Any, n_records: Any) -> Layout:
-    """The inverse."""
-    found = Layout.from_json(told)
-    if found is None:
+def layout_of(said: Any, n_records: Any) -> Layout:
+    """The layout that is said as JSON, of so many records."""
+    layout = Layout.from_json(said)
+    if layout is None:
         raise ValueError("no layout")
-    return dataclasses.replace(found, n_records=int(n_records))
+    return dataclasses.replace(layout, n_records=int(n_records))
 
 
 def _draft(

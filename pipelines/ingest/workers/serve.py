@@ -161,8 +161,8 @@ class _Worker:
             self.send({"kind": "error"})
 
     def _drafts(self, task: dict[str, Any], source: Source, saying: _Saying) -> Iterator[Draft]:
-        layouts = _Noted(saying)
-        layouts.known = {name: codec.layout_of(*told) for name, told in task["layouts"].items()}
+        known = {name: codec.layout_of(*said) for name, said in task["layouts"].items()}
+        layouts = Layouts(known, lambda name, layout: saying.add(codec.Decided(name, layout)))
         for draft in drafts_of(
             source, self._options, layouts, saying.add, lambda count: saying.add(codec.NRead(count))
         ):
@@ -251,19 +251,6 @@ class _Saying:
             else:
                 self._worker.send({**header, "more": more and self._worker.cuts}, body)
         self._begin()
-
-
-class _Noted(Layouts):
-    """Layouts that say what is decided."""
-
-    def __init__(self, saying: _Saying) -> None:
-        super().__init__()
-        self._saying = saying
-
-    def decided(self, name: str, layout: Any) -> None:
-        """Note, and say, the layout of a file."""
-        super().decided(name, layout)
-        self._saying.add(codec.Decided(name, layout))
 
 
 def _is_of_memory(fault: BaseException | None) -> bool:
