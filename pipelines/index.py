@@ -590,7 +590,8 @@ class Index:
 
         with self._changed():
             is_given = self.spec.precomputed is not None
-            batch, thread = VectorBatch(self._path, timeout) if is_given else Batch(self._state, timeout), get_ident()
+            state, thread = self._state, get_ident()
+            batch = VectorBatch(state.store, timeout) if is_given else Batch(state, timeout)
             self._in_batch.add(thread)
             try:
                 with batch:

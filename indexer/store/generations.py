@@ -111,17 +111,17 @@ def read_numbered(folder: Path, generation: int) -> Manifest:
     lost = f"there is no rollback to generation {generation}; {UNTOUCHED}"
     put_back = f"put it back from a copy; without it {lost}"
     try:
-        found = read_manifest(folder, path.name)
+        manifest = read_manifest(folder, path.name)
     except NewerFormatError:
         raise
     except (MachineError, UnavailableError) as fault:  # its file may be whole
         raise UnavailableError(fault.message, f"{fault.hint}; until then {lost}", where=str(path)) from fault
     except IndexFormatError as fault:
         raise IndexFormatError(fault.message, put_back, where=str(path)) from fault
-    if found.generation != generation:
-        message = f"the manifest is damaged: it belongs to generation {found.generation}"
+    if manifest.generation != generation:
+        message = f"the manifest is damaged: it belongs to generation {manifest.generation}"
         raise IndexFormatError(message, put_back, where=str(path))
-    return found
+    return manifest
 
 
 def check_files(folder: Path, manifest: Manifest, before: Manifest | None = None) -> None:

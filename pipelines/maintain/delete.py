@@ -13,7 +13,6 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import difflib
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,15 +23,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import QueryError, SpecError, lone_surrogate, printable
+from ragidx.corpora.errors import QueryError, lone_surrogate, printable
+from ragidx.corpora.spec import Json
 from ragidx.indexer.arrays import numbers_of
 from ragidx.indexer.specs import holds_precomputed
 from ragidx.indexer.store.generations import committed
+from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.lookup import document_rows
 from ragidx.indexer.store.rows import COLUMNS
 from ragidx.indexer.store.source_list import PROGRAM, SOURCES, sources_of
 from ragidx.indexer.store.store import Store
-from ragidx.indexer.writing.history import ROLLED_BACK
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_file, deleted_ids, note_deleted
 from ragidx.retriever.where.masks import matching_rows, parse_for
@@ -112,10 +112,10 @@ def delete(
     store, writer = writer_on(store, timeout)
     with writer:
         rows, report, owners = _chosen(store, ids, where, missing)
-        notes = {name: note for name, note in store.manifest.notes.items() if name != ROLLED_BACK}
+        notes: dict[str, Json] = {}
         if not holds_precomputed(store.manifest.spec):
             gone = zip(report.every, owners, strict=True)
-            notes[SOURCES] = note_deleted(writer.blobs, sources_of(notes, store.path), gone)
+            notes[SOURCES] = note_deleted(writer.blobs, sources_of(store.manifest.notes, store.path), gone)
         elif report.every:
             deleted = deleted_ids(writer.blobs.get(DELETED_FILE)).get(PROGRAM, set())
             writer.blobs[DELETED_FILE] = deleted_file({PROGRAM: deleted.union(report.every)})
@@ -142,30 +142,26 @@ def writer_on(store: Store, timeout: float = 0.0, *, journal: bool = False) -> t
         BusyError: another writer holds the index for longer.
         IndexFormatError: the index is gone, or damaged now.
     """
-    until = time.monotonic() + timeout
-    while True:
-        if committed(store.path) != store.manifest:
-            store = Store.open(store.path, store)
-        manifest = store.manifest
-        try:
-            writer = StoreWriter(
-                store.path,
-                spec=manifest.spec,
-                fingerprint=manifest.fingerprint,
-                dim=manifest.dim,
-                index=manifest.index,
-                blobs={name: store.blob(name) for name in manifest.files},
-                timeout=max(0.0, until - time.monotonic()),
-                opened=store,
-                journal=journal,
-            )
-        except SpecError:  # another spec was committed while this one waited
-            if committed(store.path) == manifest:
-                raise
-            continue
-        if writer.base == manifest:
-            return store, writer
-        writer.close()
+    committed(store.path)  # reports what is there if it is not an index
+    lock = Lock(store.path, timeout)
+    try:
+        base = committed(store.path)
+        writer = StoreWriter(
+            store.path,
+            spec=base.spec,
+            fingerprint=base.fingerprint,
+            dim=base.dim,
+            index=base.index,
+            lock=lock,
+            opened=store,
+            journal=journal,
+        )
+        assert writer.store is not None
+        writer.blobs = {name: writer.store.blob(name) for name in base.files}
+    except BaseException:
+        lock.release()
+        raise
+    return writer.store, writer
 
 
 def _chosen(

@@ -12,7 +12,6 @@ from ragidx.corpora.errors import QueryError
 from ragidx.corpora.spec import Json
 from ragidx.indexer.store.source_list import SOURCES, SourceEntry, sources_of
 from ragidx.indexer.store.store import Store
-from ragidx.indexer.writing.history import ROLLED_BACK
 from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_file, deleted_ids
 from ragidx.pipelines.maintain.delete import writer_on
 
@@ -58,6 +57,5 @@ def remove(name: str, index: str | Path = "ragidx-index") -> int:
         known.keep_all(known.of([entry.number for entry in entries if entry != chosen]))
         n_removed = writer.delete_others()
         left: list[Json] = [entry.to_json() for entry in entries if entry != chosen]
-        notes = {note: value for note, value in manifest.notes.items() if note != ROLLED_BACK}
-        writer.commit({**notes, SOURCES: left}, max(0, manifest.n_documents - chosen.n_documents), changed=True)
+        writer.commit({SOURCES: left}, max(0, manifest.n_documents - chosen.n_documents), changed=True)
     return n_removed

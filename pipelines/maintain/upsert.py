@@ -26,7 +26,6 @@ from ragidx.indexer.arrays import Floats
 from ragidx.indexer.specs import holds_precomputed
 from ragidx.indexer.store.rows import kind_of
 from ragidx.indexer.store.source_list import PROGRAM, SOURCES, SourceEntry, sources_of
-from ragidx.indexer.writing.history import ROLLED_BACK
 from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.ingest.encode import WINDOW_CHARS, WINDOW_CHUNKS
 from ragidx.pipelines.ingest.removal import note_deleted
@@ -159,9 +158,8 @@ class Batch:
         notes: dict[str, Json] = {}
         if any(owner != PROGRAM for _, owner in self._gone):
             notes = {SOURCES: note_deleted(self._writer.blobs, self._sources(), self._gone)}
-        kept = {name: note for name, note in base.notes.items() if name != ROLLED_BACK}
         n_documents = base.n_documents + self.n_added - self.n_deleted
-        self._writer.commit({**kept, **notes}, n_documents)
+        self._writer.commit(notes, n_documents)
         self.close()
 
     def close(self) -> None:
@@ -224,7 +222,7 @@ class Batch:
                 kind = kind_of(value)
             except TypeError as fault:
                 raise CorpusError(f"the field '{name}': {fault}", "give a text or a number", where=where) from fault
-            known = fields.kind(name) or self._kinds.get(name)
+            known = fields.kinds.get(name) or self._kinds.get(name)
             if None not in (kind, known) and kind != known and {kind, known} != {"int", "float"}:
                 raise CorpusError(
                     f"the field '{name}' holds values of the type {known} in this index, and this is a {kind}",

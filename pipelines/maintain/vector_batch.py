@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from pathlib import Path
-from types import TracebackType
 from typing import NoReturn
 
 import numpy as np
@@ -29,7 +27,7 @@ class VectorBatch(RowWriter):
             batch.delete(["old"])
 
     Args:
-        path: the index folder.
+        store: a state of the index that is open.
         timeout: seconds to wait for another writer.
 
     Raises:
@@ -38,14 +36,12 @@ class VectorBatch(RowWriter):
         SpecError: the index holds encoded texts.
     """
 
-    def __init__(self, path: Path, timeout: float) -> None:
-        manifest = committed(path)
-        dim = check_given(manifest, str(path))[1].input_dim or manifest.dim
-        super().__init__(path, dim, timeout=timeout)
+    def __init__(self, store: Store, timeout: float) -> None:
+        manifest = committed(store.path)
+        dim = check_given(manifest, str(store.path))[1].input_dim or manifest.dim
+        super().__init__(store.path, dim, timeout=timeout, opened=store)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with contextlib.closing(self):
             if kind is None:
                 self.commit()
@@ -76,7 +72,8 @@ class VectorBatch(RowWriter):
         if where is None:
             added, is_added = self._known.added_of([digest(name) for name in names])
             named = {name for name, here in zip(names, is_added.tolist(), strict=True) if here}
-        store, others = Store.open(self.path), [name for name in names if name not in named]
+        store, others = self._writer.store, [name for name in names if name not in named]
+        assert store is not None  # a batch never replaces
         gone = chosen(store, sorted(named), None, "skip")[1].every if named else ()
         if others or not named:
             gone += chosen(store, others, where, missing)[1].every

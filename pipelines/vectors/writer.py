@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -60,6 +59,7 @@ class RowWriter:
         queries: the model that encodes questions, of `model_of_queries`; None: the index's own, else there is none.
         replace: the new state has only what this writer adds; the old one stays until then.
         timeout: seconds to wait for another writer.
+        opened: a state of the index that is open.
         options: `index_type`, `target_recall`, `max_memory`, `stemmer` and `lexical` of a build.
 
     Attributes:
@@ -81,6 +81,7 @@ class RowWriter:
         queries: Resolved | None = None,
         replace: bool = False,
         timeout: float = 0.0,
+        opened: Store | None = None,
         **options: Any,
     ) -> None:
         dim = _width(dim)
@@ -106,11 +107,12 @@ class RowWriter:
             replace=replace,
             journal=False,
             timeout=timeout,
+            opened=opened,
         )
         self._notes = {} if queries is None else endpoint_note(queries)
         try:
             # what is committed now: another writer may have been waited for since `old`
-            base = None if replace or self._writer.base is None else Store.open(self.path)
+            base = self._writer.store
             self._known = KnownRows(base)
             if base is not None and base.manifest.files:
                 self._writer.blobs = {name: base.blob(name) for name in base.manifest.files}
@@ -125,9 +127,7 @@ class RowWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close()
 
     def add_vectors(

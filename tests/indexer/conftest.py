@@ -88,7 +88,7 @@ class StoreKit:
             for doc_id, texts in documents.items():
                 rows = self.rows(doc_id, texts)
                 if rows and known.get(doc_id) == rows[0].doc_hash:
-                    writer.keep_document(doc_id)
+                    writer.known_documents().keep(doc_id)
                     continue
                 writer.delete_document(doc_id)
                 encoded += self.add(writer, rows, int(changes.get("dim", self.dim)))

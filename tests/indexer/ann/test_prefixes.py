@@ -13,6 +13,7 @@ from pathlib import Path
 import faiss
 import numpy as np
 import pytest
+from fault_reader import flip
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -236,9 +237,7 @@ def test_verify_names_a_damaged_copy_as_one_that_can_be_made_again(index, kit):
     Store.open(index).search(kit.queries(1), 3, dim=4)
     assert verify(index) == []
     (path,) = cached(index)
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
+    flip(path, -1)
 
     told = [
         f"{path}: the file is damaged: its checksum differs from the one in its name; it can be made again: delete it"

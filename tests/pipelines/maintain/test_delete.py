@@ -25,6 +25,7 @@ import ragidx
 from ragidx.corpora.errors import BusyError, IndexFormatError, QueryError, RagidxError
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing.history import rollback
 from ragidx.pipelines.maintain.delete import _nearest, delete
 from ragidx.pipelines.vectors.writer import RowWriter
@@ -47,7 +48,7 @@ def test_a_document_goes_by_its_id_and_is_found_no_more() -> None:
     hits = ragidx.Index("ragidx-index").search("who signed the lease?", k=10)
     assert len(hits) == 5
     assert "lease.txt" not in {hit.doc_id for hit in hits}
-    assert Store.open("ragidx-index").verify() == []
+    assert verify(Path("ragidx-index")) == []
 
 
 class Full(Disk):
@@ -268,7 +269,7 @@ def test_of_given_vectors_just_the_rows_go_that_match(given: Path) -> None:
     assert (report.n_chunks, report.n_matched, report.n_documents, report.n_documents_partly) == (4, 4, 2, 1)
     assert (report.documents, report.n_documents_left, report.n_chunks_left) == (["d", "r4", "e"], 1, 2)
     assert rows(given) == ["r0", "r1"]
-    assert Store.open(given).verify() == []
+    assert verify(given) == []
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from ragidx.corpora.errors import BusyError, IndexFormatError, RagidxError, Spec
 from ragidx.indexer.ann import index_types, tuning
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing import merging as assembly
 from ragidx.pipelines.maintain.rewrite import compact, reindex
 from ragidx.pipelines.vectors.writer import RowWriter
@@ -72,7 +73,7 @@ def test_another_index_type_is_made_of_the_same_vectors(given: np.ndarray, monke
     found = ragidx.Index("graph").search_vectors(given[:5], k=1)
     assert [of[0].chunk_id for of in found] == [f"v{n}" for n in range(5)]
     assert files(INDEX) == before
-    assert store.verify() == []
+    assert verify(store.path) == []
     with RowWriter("graph", dim=16) as writer:  # the target goes on under its own type
         writer.add_vectors([f"v{n}" for n in range(400)], given)
         writer.commit()
@@ -215,5 +216,5 @@ def test_an_index_is_copied_while_commits_remove_its_files(given: np.ndarray, mo
 
     assert not any(segment.folder.exists() for segment in reader.segments)
     assert (report.n_chunks, report.dim, seen) == (400, 8, [256, 300, 400])
-    assert Store.open("copy").verify() == []
+    assert verify(Path("copy")) == []
     assert {f"v{n}" for n in range(400)} == live_vectors(Path("copy")).keys()

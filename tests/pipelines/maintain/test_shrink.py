@@ -15,6 +15,7 @@ from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.specs import FilterSpec
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing.history import rollback
 from ragidx.pipelines.maintain.rewrite import compact, reindex, shrink
 from ragidx.retriever.models import FILTER_FILE
@@ -56,7 +57,7 @@ def test_a_narrower_index_answers_as_the_wide_one_did_at_that_width() -> None:
     assert [name for name, _ in hits(INDEX)] == [name for name, _ in expected]
     np.testing.assert_allclose([s for _, s in hits(INDEX)], [s for _, s in expected], atol=1e-6)
     assert hits(INDEX)[0][0].startswith("lease.txt")
-    assert Store.open(INDEX).verify() == []
+    assert verify(INDEX) == []
 
 
 @pytest.mark.usefixtures("mini_index")

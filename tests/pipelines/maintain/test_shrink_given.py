@@ -14,6 +14,7 @@ from ragidx.indexer.store.files import MANIFEST
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.manifest import manifest_bytes, read_manifest
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing import rewrite
 from ragidx.pipelines.maintain.rewrite import reindex, shrink
 from ragidx.pipelines.vectors.writer import RowWriter
@@ -138,4 +139,4 @@ def test_what_another_writer_commits_just_before_is_what_is_made_narrower(
 
     assert (report.dim, report.n_chunks) == (8, 1)
     assert spec_of(INDEX).precomputed.made_by == "another"
-    assert Store.open(INDEX).verify() == []
+    assert verify(INDEX) == []

@@ -38,7 +38,7 @@ def test_nothing_changes_without_a_commit(tmp_path: Path) -> None:
         manifest = writer.commit()
         assert (manifest.generation, writer.n_added, manifest.n_chunks, manifest.n_documents) == (1, 1, 1, 1)
 
-    with contextlib.closing(VectorBatch(tmp_path / "index", 0)) as batch:
+    with contextlib.closing(VectorBatch(Index(tmp_path / "index").searcher.store, 0)) as batch:
         batch.delete(["a"])
 
     assert contents.rows(Index(tmp_path / "index").searcher.store, ["a"])[0].chunk_id == "a"
