@@ -15,7 +15,6 @@ import numpy as np
 
 from ragidx.indexer.ann.moments import Spread, merged_spread, spread_of
 from ragidx.indexer.arrays import Bools, Floats
-from ragidx.indexer.lexical.bm25 import Bm25
 from ragidx.indexer.lexical.postings import Postings
 from ragidx.indexer.lexical.spec import LexicalSpec
 from ragidx.indexer.store.topk import Part, Searched
@@ -76,6 +75,8 @@ class LexicalPart:
     """
 
     def __init__(self, spec: LexicalSpec, postings: Sequence[Postings], dead: Bools | None) -> None:
+        from ragidx.indexer.lexical.bm25 import Bm25  # a search by vectors needs none
+
         self.spec, self.bm25 = spec, Bm25(postings, dead)
 
     @functools.cached_property

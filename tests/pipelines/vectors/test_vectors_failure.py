@@ -17,7 +17,7 @@ from ragidx.corpora.errors import RagidxError
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.maintain.vector_batch import VectorBatch
+from ragidx.pipelines.maintain.batch import VectorBatch
 from ragidx.pipelines.vectors.writer import RowWriter
 
 AXES = np.eye(4, dtype=np.float32)
@@ -128,6 +128,19 @@ MASKED = "are masked: remove these rows, or fill them"
             ValueError,
             "vectors have the shape (1, 4) and hold float128, not (1, 4) and numbers of at most 64 bits",
         ),
+        (
+            {"vectors": AXES},
+            ValueError,
+            "vectors have the shape (4, 4) and hold float32, not (1, 4) and numbers of at most 64 bits",
+        ),
+        (
+            {"vectors": [[1, 2, 3]]},
+            ValueError,
+            "vectors have the shape (1, 3) and hold int64, not (1, 4) and numbers of at most 64 bits",
+        ),
+        ({"texts": ["t", "t"]}, ValueError, "2 texts for 1 ids"),
+        ({"ids": [""]}, ValueError, "one of the ids is empty"),
+        ({"ids": "d"}, TypeError, "expected a list of ids, got one string"),
         ({"texts": [5]}, TypeError, "texts[0] is 5, not text"),
         ({"texts": [b"x"]}, TypeError, "texts[0] is b'x', not text"),
         ({"texts": "x"}, TypeError, "expected a list of texts, got one string"),
