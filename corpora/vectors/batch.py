@@ -7,7 +7,7 @@ Rows count from 0, as in numpy: `part.parquet#17` is the 18th row. File formats 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,27 +27,27 @@ MAX_ROWS, MAX_BYTES = 4096, 4 * _BATCH_NUMBERS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorBatch:
-    """Some rows of a file, without broken ones.
+    """Some rows of a file, or of a program, without broken ones.
 
     Args:
-        file: its name below the root.
+        file: its name below the root; "": of a program.
         rows: (n,) their numbers in the file, from 0.
         ids: not empty; duplicates are not checked here.
-        vectors: (n, dim) float16, float32 or float64, as in the file.
+        vectors: (n, dim) of a floating type, as in the file; of a program, of any number.
         texts: "" if there is none.
         doc_ids: None: each row is a document of its own.
         metadata: values by name, without missing ones, sorted by name.
         share: how much of the file is read after this batch, 0 to 1.
     """
 
-    file: str
-    rows: NDArray[np.int64]
+    file: str = ""
+    rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     ids: list[str]
     vectors: NDArray[Any]
     texts: list[str]
     doc_ids: list[str] | None
     metadata: list[dict[str, Scalar]]
-    share: float
+    share: float = 1.0
 
     def where(self, place: int) -> str:
         """The row at a place of this batch, for reports: `part.parquet#17`."""

@@ -24,9 +24,9 @@ def command(name: str, index: Path, as_json: bool) -> None:
 
     It is one commit, which `ragidx rollback` undoes.
     """
-    from ragidx.pipelines.maintain.sources import remove
+    from ragidx.pipelines.maintain.delete import remove_source
 
-    n_removed = remove(name, index)
+    n_removed = remove_source(name, index)
     if as_json:
         console.print_json({"name": name, "n_removed": n_removed})
     else:

@@ -20,11 +20,11 @@ def command(index: Path, as_json: bool) -> None:
     \b
         ragidx sources
     """
-    from ragidx.pipelines.maintain.sources import sources
+    from ragidx.pipelines.index import Index
 
-    found = sources(index)
+    entries = Index(index).sources()
     if as_json:
-        console.print_json({"sources": [{**one.to_json(), "root": str(one.root(index))} for one in found]})
+        console.print_json({"sources": [{**one.to_json(), "root": str(one.root(index))} for one in entries]})
         return
-    rows = [(one.name, str(one.root(index)), f"{one.n_documents:,}", one.built or "not known") for one in found]
+    rows = [(one.name, str(one.root(index)), f"{one.n_documents:,}", one.built or "not known") for one in entries]
     console.print_table(("name", "path", "documents", "last change"), rows)

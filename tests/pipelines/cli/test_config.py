@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+import ragidx
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.cli.build import command as build
 from ragidx.pipelines.cli.config import found_config, options_of_file, read_config
-from ragidx.pipelines.maintain.sources import sources
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -48,7 +48,7 @@ def two(folder: Path) -> Path:
 @pytest.mark.slow
 def test_a_build_without_arguments_follows_the_file(two: Path, run: Run) -> None:
     assert run("build")[0] == 0
-    assert [(one.name, one.prefix, one.n_documents) for one in sources("made")] == [
+    assert [(one.name, one.prefix, one.n_documents) for one in ragidx.Index("made").sources()] == [
         ("docs", "", 1),
         ("articles", "articles/", 1),
     ]
@@ -83,7 +83,7 @@ def test_a_source_that_the_file_names_newly_is_put_beside_the_others(two: Path, 
     Path("ragidx.toml").write_text(TWO + '\n[[source]]\npath = "notes"\n')
     report = json.loads(run("build", "--json")[1])
     assert (report["n_added"], report["n_unchanged"], report["n_documents"]) == (1, 2, 3)
-    assert [one.name for one in sources("made")] == ["docs", "articles", "notes"]
+    assert [one.name for one in ragidx.Index("made").sources()] == ["docs", "articles", "notes"]
 
 
 @pytest.mark.slow
