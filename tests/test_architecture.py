@@ -57,7 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipelines.sweep": {"pipelines", "pipelines.ingest", "pipelines.ingest.workers", "pipelines.evaluate"},
     "pipelines.maintain": {"pipelines", "pipelines.ingest", "pipelines.ingest.workers", "pipelines.vectors"},
     "pipelines.lens": {"pipelines", "pipelines.ingest.workers"},
-    "pipelines.doctor": {"pipelines", "pipelines.ingest.workers"},
+    "pipelines.doctor": {"pipelines"},
     "pipelines.frameworks": set(),
     "pipelines.train": {"pipelines"},
     "pipelines.train.mini": {"pipelines.train"},

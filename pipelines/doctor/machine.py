@@ -18,7 +18,7 @@ from ragidx.corpora.errors import RagidxError, install
 from ragidx.indexer.devices import missing_models
 from ragidx.pipelines.doctor.packages import installed
 from ragidx.pipelines.doctor.report import Finding
-from ragidx.pipelines.ingest.workers.capacity import cores, memory_limit
+from ragidx.pipelines.resources import allowed_bytes, allowed_cores, usable_cores
 
 
 def findings() -> tuple[Finding, ...]:
@@ -26,7 +26,7 @@ def findings() -> tuple[Finding, ...]:
     return (
         Finding("ragidx", __version__),
         Finding("python", f"{platform.python_version()}, {platform.system()} {platform.machine()}"),
-        Finding("cores", f"{os.cpu_count()}, {cores()} usable"),
+        Finding("cores", _cores()),
         Finding("memory", _memory()),
         *_torch(),
         _faiss(),
@@ -89,11 +89,18 @@ def _faiss() -> Finding:
     return Finding("faiss", f"{faiss.__version__}, {gpu}")
 
 
+def _cores() -> str:
+    limit = allowed_cores()
+    return f"{os.cpu_count()}, {usable_cores()} usable" + (
+        "" if limit is None else f", limited to the time of {limit:g}"
+    )
+
+
 def _memory() -> str:
     if "SC_PHYS_PAGES" not in getattr(os, "sysconf_names", {}):
         return "not known on this system"
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    limit = memory_limit()
+    limit = allowed_bytes()
     return _gib(total) + (f", limited to {_gib(limit)}" if limit is not None and limit < total else "")
 
 

@@ -26,7 +26,7 @@ from ragidx.indexer.filters.logits import Ids, average_of_log_p, delta, log_freq
 from ragidx.indexer.models.locate import locate
 from ragidx.indexer.prompts.tokenizer import load_tokenizer
 from ragidx.indexer.specs import FILTERS, FilterSpec
-from ragidx.pipelines.ingest.workers.documents import documents
+from ragidx.pipelines.ingest.workers.spread import documents
 from ragidx.pipelines.lens.vocabulary import Vocabulary, vocabulary_of
 from ragidx.retriever.models import ModelPlace, stored_filter
 from ragidx.retriever.searcher import Searcher

@@ -11,9 +11,11 @@ import pytest
 import torch
 
 import ragidx
+from ragidx.pipelines import resources
 from ragidx.pipelines.doctor.machine import devices, findings
 from ragidx.pipelines.doctor.packages import installed, packages
 from ragidx.pipelines.doctor.report import Finding
+from ragidx.pipelines.resources import allowed_bytes, allowed_cores, free_bytes
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +32,7 @@ def test_the_main_packages_are_listed_with_their_versions() -> None:
     assert found["torch"].startswith(f"{torch.__version__}, ")
     assert found["torch"].endswith(f", {torch.backends.cpu.get_cpu_capability()}")
     assert re.match(r"[\d.]+, (no GPU code|GPU code, \d+ seen)$", found["faiss"])
-    assert re.match(r"\d+, \d+ usable$", found["cores"])
+    assert re.match(r"\d+, \d+ usable(, limited to the time of [\d.]+)?$", found["cores"])
     assert found["python"].startswith(".".join(map(str, sys.version_info[:3])))
     assert {"memory", "extra 'docs'", "cache of ragidx"} <= found.keys()
 
@@ -65,6 +67,54 @@ def test_a_home_that_is_a_file_holds_no_cache(
 
     assert found.status == status
     assert not (tmp_path / "none").exists()
+
+
+# limits of control groups
+
+
+@pytest.fixture
+def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the groups; this process is in `a/b`."""
+    membership = tmp_path / "membership"
+    membership.write_text("1:name=systemd:/\n0::/a/b\n")
+    monkeypatch.setattr(resources, "_MEMBERSHIP", membership)
+    monkeypatch.setattr(resources, "_GROUPS", tmp_path)
+    return tmp_path
+
+
+def _group(folder: Path, **files: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(f"{text}\n")
+
+
+def test_the_tightest_limit_of_the_group_and_of_those_around_it_holds(groups: Path) -> None:
+    _group(groups, cpu__max="max 100000", memory__max="max")
+    _group(groups / "a", cpu__max="150000 100000", memory__max="2048", memory__current="700")
+    _group(groups / "a" / "b", cpu__max="400000 100000", memory__max="1900", memory__current="500")
+    assert (allowed_cores(), allowed_bytes(), free_bytes()) == (1.5, 1900, 1348)
+
+    _group(groups / "a", memory__stat="anon 7\ninactive_file 99\nactive_file 50")
+    assert free_bytes() == 1400
+
+
+def test_a_group_whose_path_is_that_outside_the_container_has_the_limits_of_the_root(groups: Path) -> None:
+    _group(groups, cpu__max="200000 100000")
+
+    assert allowed_cores() == 2.0
+
+
+@pytest.mark.parametrize("quota", ["", "max 100000", "100000", "-1 100000", "1 0", "x y"])
+def test_what_is_no_limit_is_none(quota: str, groups: Path) -> None:
+    _group(groups, cpu__max=quota)
+
+    assert allowed_cores() is None
+
+
+def test_without_control_groups_there_is_no_limit(groups: Path) -> None:
+    (groups / "membership").unlink()
+
+    assert (allowed_cores(), allowed_bytes(), free_bytes()) == (None, None, None)
 
 
 # what is installed
