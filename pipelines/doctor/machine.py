@@ -91,9 +91,8 @@ def _faiss() -> Finding:
 
 def _cores() -> str:
     limit = allowed_cores()
-    return f"{os.cpu_count()}, {usable_cores()} usable" + (
-        "" if limit is None else f", limited to the time of {limit:g}"
-    )
+    limited = "" if limit is None else f", limited to the time of {limit:g}"
+    return f"{os.cpu_count()}, {usable_cores()} usable{limited}"
 
 
 def _memory() -> str:
