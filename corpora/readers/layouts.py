@@ -8,13 +8,17 @@ Which fields they are is decided in `records.field_rule`. What a user chooses (`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ragidx.corpora.errors import SpecError
+from ragidx.corpora.spec import Spec
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+
+@dataclass(frozen=True)
+class Layout(Spec):
     """Which fields of a record are what; all others are metadata.
 
     Args:
@@ -37,39 +41,25 @@ class Layout:
         """Whether later builds read the file by it."""
         return self.n_records != 1
 
-    def to_json(self) -> dict[str, Any]:
-        """What was found; no text: None."""
-        text = None if self.text is None else list(self.text)
-        found = {"text": text, "title": self.title, "id": self.id, "times": list(self.times)}
-        return {name: value for name, value in found.items() if value or name == "text"}
-
-    @classmethod
-    def from_json(cls, data: object) -> Layout | None:
-        """The inverse; None if it is no layout."""
-        if not isinstance(data, dict) or "text" not in data:
-            return None
-        text, times = (data.get(name) for name in ("text", "times"))
-        title, id_ = data.get("title"), data.get("id")
-        if not all(isinstance(one, list | None) for one in (text, times)):
-            return None
-        if not all(isinstance(name, str) for name in (*(text or ()), *(times or ()), title or "", id_ or "")):
-            return None
-        return cls(None if text is None else tuple(text), title or None, id_ or None, tuple(times or ()))
-
 
 class Layouts:
     """Those of a corpus, by file name.
 
     Args:
         known: of earlier builds.
+        on_decided: called with the name and the layout of a file, when that is decided.
 
     Attributes:
         used: of the files that were read, or passed over because they did not change.
         new: those of `used` that were decided now.
     """
 
-    def __init__(self, known: Mapping[str, Layout] | None = None) -> None:
-        self.known = dict(known or {})
+    def __init__(
+        self,
+        known: Mapping[str, Layout] | None = None,
+        on_decided: Callable[[str, Layout], None] = lambda name, layout: None,
+    ) -> None:
+        self.known, self._on_decided = dict(known or {}), on_decided
         self.used: dict[str, Layout] = {}
         self.new: dict[str, Layout] = {}
 
@@ -81,6 +71,7 @@ class Layouts:
     def decided(self, name: str, layout: Layout) -> None:
         """Note the layout of a file."""
         self.used[name] = layout
+        self._on_decided(name, layout)
         if self.known.get(name) != layout:
             self.new[name] = layout
 
@@ -94,5 +85,8 @@ class Layouts:
     @classmethod
     def from_json(cls, data: object) -> Layouts:
         """The inverse; what is no layout is skipped."""
-        files = data if isinstance(data, dict) else {}
-        return cls({name: layout for name, one in files.items() if (layout := Layout.from_json(one)) is not None})
+        known: dict[str, Layout] = {}
+        for name, one in data.items() if isinstance(data, dict) else ():
+            with contextlib.suppress(SpecError):
+                known[name] = Layout.from_json(one)
+        return cls(known)

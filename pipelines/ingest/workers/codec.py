@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from ragidx.corpora.chunking import ID_DTYPE
+from ragidx.corpora.errors import SpecError
 from ragidx.corpora.readers.layouts import Layout
 from ragidx.corpora.records import Document, Place, Skip
 from ragidx.corpora.vectors.batch import VectorBatch
@@ -40,7 +41,7 @@ _ROWS = pa.schema(
 )
 _FAULTS = (
     *(pa.ArrowException, OSError, MemoryError, RuntimeError, StopIteration),
-    *(LookupError, TypeError, ValueError, AttributeError, OverflowError),
+    *(LookupError, TypeError, ValueError, AttributeError, OverflowError, SpecError),
 )
 
 
@@ -63,7 +64,7 @@ Event: TypeAlias = Skip | NRead | Decided | Draft | VectorBatch
 def encoded(events: Sequence[Event]) -> Message:
     """The message of events other than vectors."""
     said: list[list[Any]] = []
-    rows = _Rows()
+    rows: list[tuple[Any, ...]] = []
     for event in events:
         match event:
             case Skip(where, reason):
@@ -71,28 +72,26 @@ def encoded(events: Sequence[Event]) -> Message:
             case NRead(n_bytes):
                 said.append(["read", n_bytes])
             case Decided(name, layout):
-                said.append(["layout", name, *told_layout(layout)])
+                said.append(["layout", name, layout.to_json()])
             case Draft():
                 said.append(_said(event, rows))
-    return {"kind": "events", "events": said}, rows.body()
+    return {"kind": "events", "events": said}, _body(rows)
 
 
-def _said(draft: Draft, rows: _Rows) -> list[Any]:
-    own = ["draft", draft.id, draft.hash.hex(), draft.n_chars]
+def _said(draft: Draft, rows: list[tuple[Any, ...]]) -> list[Any]:
+    head = ["draft", draft.id, draft.hash.hex(), draft.n_chars]
     if draft.document is not None:
         d = draft.document
-        rows.add(0, 0, d.text, d.heading, *[None] * 6)
+        rows.append((0, 0, d.text, d.heading, *[None] * 6))
         fields = [values_to_json(d.metadata), d.markdown, d.line, d.places, values_to_json(d.file), d.parts]
-        return [*own, "document", fields]
+        return [*head, "document", fields]
     if draft.items is None:
-        return [*own, "known", None]
+        return [*head, "known", None]
     for item in draft.items:
         r = item.row
-        rows.add(
-            *(r.start, r.end, r.text, r.heading, r.text_hash, r.line, r.page, r.turns),
-            *(None if item.text == r.text else item.text, item.ids),
-        )
-    return [*own, "items", [len(draft.items), values_to_json(draft.items[0].row.metadata) if draft.items else {}]]
+        encoded_text = None if item.text == r.text else item.text
+        rows.append((r.start, r.end, r.text, r.heading, r.text_hash, r.line, r.page, r.turns, encoded_text, item.ids))
+    return [*head, "items", [len(draft.items), values_to_json(draft.items[0].row.metadata) if draft.items else {}]]
 
 
 def encoded_vectors(batch: VectorBatch) -> Message:
@@ -131,7 +130,7 @@ def _events(said: Any, rows: Iterator[tuple[Any, ...]], owner: int) -> Iterator[
         elif kind == "read":
             yield NRead(int(values[0]))
         elif kind == "layout":
-            yield Decided(_text(values[0]), layout_of(*values[1:]))
+            yield Decided(_text(values[0]), Layout.from_json(values[1]))
         else:
             yield _draft(rows, owner, *values)
     if next(rows, None) is not None:
@@ -156,19 +155,6 @@ def _vectors(header: Mapping[str, Any], body: bytes) -> VectorBatch:
         metadata=[values_from_json(json.loads(values)) for values in table["metadata"].to_pylist()],
         share=float(header["share"]),
     )
-
-
-def told_layout(layout: Layout) -> tuple[dict[str, Any], int]:
-    """A layout as JSON, and of how many records it is."""
-    return layout.to_json(), layout.n_records
-
-
-def layout_of(told: Any, n_records: Any) -> Layout:
-    """The inverse."""
-    found = Layout.from_json(told)
-    if found is None:
-        raise ValueError("no layout")
-    return dataclasses.replace(found, n_records=int(n_records))
 
 
 def _draft(
@@ -210,22 +196,12 @@ def _draft(
     return dataclasses.replace(draft, items=items)
 
 
-class _Rows:
-    """Rows of the body, gathered by column."""
-
-    def __init__(self) -> None:
-        self._columns: list[list[Any]] = [[] for _ in _ROWS]
-
-    def add(self, *values: Any) -> None:
-        for column, value in zip(self._columns, values, strict=True):
-            column.append(value)
-
-    def body(self) -> bytes:
-        """Empty where there are no rows."""
-        if not self._columns[0]:
-            return b""
-        named = zip(self._columns, _ROWS, strict=True)
-        return _stream({field.name: pa.array(values, field.type) for values, field in named})
+def _body(rows: Sequence[tuple[Any, ...]]) -> bytes:
+    """Empty where there are no rows."""
+    if not rows:
+        return b""
+    columns = zip(_ROWS, zip(*rows, strict=True), strict=True)
+    return _stream({field.name: pa.array(values, field.type) for field, values in columns})
 
 
 def _stream(columns: Mapping[str, Any]) -> bytes:
