@@ -66,7 +66,7 @@ def test_the_filter_of_mini_removes_the_frequent_tokens_and_leaves_those_of_the_
     [
         FilterSpec(tau=2.0),
         FilterSpec(dim=3, offset=1),
-        FilterSpec(),
+        FilterSpec(tau=1.0),
         FilterSpec(name="truncation", tau=4.0),
         FilterSpec(name="random", dim=5, seed=3),
         FilterSpec(name="bulk", tau=2.0),

@@ -91,8 +91,8 @@ def test_an_index_whose_model_has_moved_is_counted_with_the_folder_named(
 
     assert spectrum(str(moved), index=tmp_path / "index", group_size=5).n_texts == 6
     assert message_of(ModelError, lambda: spectrum(str(tiny_model("gpt2")), index=tmp_path / "index")) == (
-        f"{tmp_path / 'index'}: '{tiny_model('gpt2')}' is not the model this index was made with\n"
-        "  hint: name the right folder with `model`, or count in a corpus with `corpus`"
+        f"{tmp_path / 'index'}: '{tiny_model('gpt2')}' is not the model this index was made with: its files have "
+        "changed\n  hint: name the right folder with `model`, or build the index again with `rebuild=True`"
     )
 
 
@@ -285,7 +285,7 @@ def test_a_picture_is_drawn_in_both_formats_the_same_each_time(
 def test_a_picture_shades_what_the_filter_leaves_out_and_no_more(small_corpus: Path, tiny: str) -> None:
     ends, none, everything = (
         draw(spectrum(tiny, corpus=small_corpus, filter=filter, group_size=5), "svg").count(b"fill: #e9e4d8")
-        for filter in (FilterSpec(tau=2.0), FilterSpec(name="none"), FilterSpec())
+        for filter in (FilterSpec(tau=2.0), FilterSpec(name="none"), FilterSpec(tau=1.0))
     )
 
     assert ends == 2 * 4 + 1  # both ends, in four panels, and the legend
