@@ -53,12 +53,12 @@ print(json.dumps({"all": stats.total_tt} | found))
 """
 # The functions of the build's own process in which a stage happens; its time is that of all that they call.
 _FUNCTIONS = {
-    "frames from workers": ("workers/frames.py", "read"),
     "events from frames": ("workers/codec.py", "decoded"),
+    "changes": ("ingest/changes.py", "_kind"),
     "vectors": ("ingest/encode.py", "encode"),
     "rows to disk": ("writing/segment_writer.py", "add"),
-    "graph": ("ann/index_types.py", "build"),
-    "words": ("writing/lexical_files.py", "write"),
+    "graph": ("writing/segment_writer.py", "derive"),
+    "words": ("writing/lexical_files.py", "lexical_entry"),
 }
 
 

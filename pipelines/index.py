@@ -15,7 +15,6 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock, get_ident
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
@@ -36,10 +35,9 @@ if TYPE_CHECKING:
     from ragidx.indexer.store.source_list import SourceEntry
     from ragidx.pipelines.ingest.report import BuildReport, OnProgress
     from ragidx.pipelines.ingest.selection import Corpus
+    from ragidx.pipelines.maintain.batch import Batch, VectorBatch
     from ragidx.pipelines.maintain.delete import DeleteReport
     from ragidx.pipelines.maintain.rewrite import ReshapeReport
-    from ragidx.pipelines.maintain.upsert import Batch
-    from ragidx.pipelines.maintain.vector_batch import VectorBatch
     from ragidx.pipelines.plan.plan import Plan
     from ragidx.retriever.hit import Hit
 
@@ -123,9 +121,7 @@ class Index:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -147,7 +143,7 @@ class Index:
             IndexFormatError: the index is gone, or damaged now.
         """
         with self._changing:
-            before = self._state
+            before = self.searcher
             self._open = Searcher.open(self._path, self._place, before)
             return self._open is not before
 
@@ -161,40 +157,40 @@ class Index:
     @property
     def generation(self) -> int:
         """The number of the state: each commit of an index has a higher one."""
-        return self._state.store.manifest.generation
+        return self.searcher.store.manifest.generation
 
     @property
     def schema(self) -> dict[str, str]:
         """What conditions can ask for: metadata fields and their types, and `doc_id`, `heading` and `file.source`."""
-        return self._state.schema
+        return self.searcher.schema
 
     @property
     def spec(self) -> IndexSpec:
         """How its vectors are made."""
-        return self._state.spec
+        return self.searcher.spec
 
     def info(self) -> Manifest:
         """Everything that the manifest of the state says."""
-        return self._state.store.manifest
+        return self.searcher.store.manifest
 
     def sources(self) -> tuple[SourceEntry, ...]:
         """The folders and files that its documents come from."""
         from ragidx.indexer.store.source_list import sources_of
 
-        manifest = self._state.store.manifest
+        manifest = self.searcher.store.manifest
         return sources_of(manifest.notes, self._path)
 
     def history(self) -> list[Manifest]:
         """The kept generations, the committed one first."""
         from ragidx.indexer.writing.history import history
 
-        return history(self._state.store.path)
+        return history(self.searcher.store.path)
 
     def verify(self) -> list[str]:
         """Read the whole index and check it; one line for each fault, none where it is intact."""
         from ragidx.indexer.store.verify import verify
 
-        return verify(self._state.store.path)
+        return verify(self.searcher.store.path)
 
     # -- questions ------------------------------------------------------------------------------------------------
 
@@ -235,13 +231,9 @@ class Index:
             ModelError: the index's model is not here, or is another.
         """
         _check_options("search", options, SearchKeywords)
-        if vector is not None:
-            if query is not None or instruction is not None:
-                raise TypeError("give a question or a vector, not both")
-            return self._state.search(vectors=np.asarray(vector)[None], k=k, where=where, **options)[0]
-        if query is None:
-            raise TypeError("give a question, or a vector")
-        return self._state.search([query], k=k, where=where, instruction=instruction, **options)[0]
+        queries = None if query is None else [query]
+        vectors = None if vector is None else np.asanyarray(vector)[None]
+        return self.searcher.search(queries, vectors=vectors, k=k, where=where, instruction=instruction, **options)[0]
 
     @written_out
     def search_batch(
@@ -255,7 +247,7 @@ class Index:
     ) -> list[list[Hit]]:
         """As `search`, for many questions at once: they are encoded and searched in batches."""
         _check_options("search_batch", options, SearchKeywords)
-        return self._state.search(queries, k=k, where=where, instruction=instruction, **options)
+        return self.searcher.search(queries, k=k, where=where, instruction=instruction, **options)
 
     @written_out
     def search_vectors(
@@ -268,7 +260,7 @@ class Index:
     ) -> list[list[Hit]]:
         """As `search`, for vectors (q, dim), which are brought to unit length. A vector has no words."""
         _check_options("search_vectors", options, VectorKeywords)
-        return self._state.search(vectors=vectors, k=k, where=where, **options)
+        return self.searcher.search(vectors=vectors, k=k, where=where, **options)
 
     @written_out
     def rank_documents(
@@ -283,7 +275,7 @@ class Index:
     ) -> list[list[tuple[str, float]]]:
         """The k best documents for each question, or vector, as (document id, score): its best chunk counts."""
         _check_options("rank_documents", options, RankKeywords)
-        return self._state.rank_documents(
+        return self.searcher.rank_documents(
             queries, k=k, vectors=vectors, where=where, instruction=instruction, **options
         )
 
@@ -303,7 +295,7 @@ class Index:
         """
         from ragidx.retriever.contents import documents_by_id
 
-        return documents_by_id(self._state.store, ids, missing=missing)
+        return documents_by_id(self.searcher.store, ids, missing=missing)
 
     def chunks(self, ids: Sequence[str] | None = None, *, document: str | None = None) -> list[Chunk]:
         """Chunks by their ids, in the order asked for, or those of a document, in that of its text.
@@ -313,19 +305,19 @@ class Index:
         """
         from ragidx.retriever.contents import chunks
 
-        return chunks(self._state.store, ids, document)
+        return chunks(self.searcher.store, ids, document)
 
     def documents(self, *, where: str | None = None, source: str | None = None) -> Iterator[Document]:
         """All documents, or those of which a chunk fulfils a condition, or of one source, in the order of the index."""
         from ragidx.retriever.contents import documents
 
-        return documents(self._state.store, where, source)
+        return documents(self.searcher.store, where, source)
 
     def count(self, where: str | None = None) -> int:
         """How many documents there are, or how many of them have a chunk that fulfils a condition."""
         from ragidx.retriever.contents import count
 
-        return count(self._state.store, where)
+        return count(self.searcher.store, where)
 
     def values(self, field: str, *, where: str | None = None, limit: int = 20) -> list[tuple[Scalar, int]]:
         """The commonest values of a field of `schema`, each with the number of its chunks, the most frequent first.
@@ -335,7 +327,7 @@ class Index:
         """
         from ragidx.retriever.contents import values
 
-        return values(self._state.store, field, where, limit)
+        return values(self.searcher.store, field, where, limit)
 
     def to_batches(self, columns: Sequence[str] | None = None, *, where: str | None = None) -> Iterator[Any]:
         """The chunks as `pyarrow.RecordBatch`es, one at a time.
@@ -350,7 +342,7 @@ class Index:
         """
         from ragidx.retriever.contents import batches
 
-        return batches(self._state.store, columns, where)
+        return batches(self.searcher.store, columns, where)
 
     # -- changes --------------------------------------------------------------------------------------------------
 
@@ -407,10 +399,10 @@ class Index:
 
     def remove_source(self, name: str) -> int:
         """Take a source out of the index with all of its documents, whose number is returned; files are not touched."""
-        from ragidx.pipelines.maintain.sources import remove
+        from ragidx.pipelines.maintain.delete import remove_source
 
         with self._changed():
-            return remove(name, self._path)
+            return remove_source(name, self._path)
 
     @written_out
     def plan(
@@ -419,7 +411,7 @@ class Index:
         """What `build` would do with the same arguments, and what it would take, without building."""
         from ragidx.pipelines.plan.plan import plan
 
-        return plan(sources, self._state.store.path, on_progress=on_progress, **options)
+        return plan(sources, self.searcher.store.path, on_progress=on_progress, **options)
 
     def delete(
         self,
@@ -433,7 +425,7 @@ class Index:
         """Delete documents by id or by a condition, in one commit; later builds skip what was of a folder.
 
         Args:
-            ids: of documents; of precomputed vectors, also of rows.
+            ids: of documents; of precomputed vectors, also of rows; an empty list deletes nothing.
             where: a condition as in a search. With ids, only what is theirs and fulfils it.
             missing: whether an id that the index does not have is an error or skipped.
             dry_run: say what would be deleted, and change nothing.
@@ -446,9 +438,9 @@ class Index:
         from ragidx.pipelines.maintain.delete import delete
 
         with self._changed():
-            named, opened = () if ids is None else ids, self._state.store
+            opened = self.searcher.store
             return delete(
-                self._path, ids=named, where=where, missing=missing, dry_run=dry_run, opened=opened, timeout=timeout
+                self._path, ids=ids, where=where, missing=missing, dry_run=dry_run, opened=opened, timeout=timeout
             )
 
     def rollback(self, generation: int) -> int:
@@ -486,7 +478,7 @@ class Index:
         from ragidx.pipelines.maintain.rewrite import reindex
 
         return reindex(
-            self._state.store.path,
+            self.searcher.store.path,
             target,
             dim=dim,
             index_type=index_type,
@@ -585,12 +577,12 @@ class Index:
         Raises:
             BusyError: another writer held the index for so long.
         """
-        from ragidx.pipelines.maintain.upsert import Batch
-        from ragidx.pipelines.maintain.vector_batch import VectorBatch
+        from ragidx.pipelines.maintain.batch import Batch, VectorBatch
 
         with self._changed():
             is_given = self.spec.precomputed is not None
-            batch, thread = VectorBatch(self._path, timeout) if is_given else Batch(self._state, timeout), get_ident()
+            state, thread = self.searcher, get_ident()
+            batch = VectorBatch(state.store, timeout) if is_given else Batch(state, timeout)
             self._in_batch.add(thread)
             try:
                 with batch:
@@ -601,19 +593,14 @@ class Index:
     @property
     def searcher(self) -> Searcher:
         """The state that is shown, for the rooms inside ragidx."""
-        return self._state
-
-    @property
-    def _state(self) -> Searcher:
-        found = self._open
-        if found is None:
+        if self._open is None:
             raise ValueError(f"the index {str(self._path)!r} was closed; open it again with ragidx.Index")
-        return found
+        return self._open
 
     @contextlib.contextmanager
     def _changed(self) -> Iterator[None]:
         """A change, which the index shows afterwards."""
-        _ = self._state
+        _ = self.searcher
         if get_ident() in self._in_batch:
             raise ValueError("a batch of this index is open: call its members, or end it first")
         yield

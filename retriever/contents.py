@@ -21,9 +21,10 @@ from ragidx.corpora.errors import QueryError, unknown_name
 from ragidx.corpora.records import FILE_FIELDS, Chunk, Document, Scalar
 from ragidx.corpora.whole import document_from
 from ragidx.indexer.arrays import Bools, Floats
+from ragidx.indexer.specs import holds_precomputed
 from ragidx.indexer.store.rows import Row, true_places
 from ragidx.indexer.store.store import Store
-from ragidx.retriever.where.masks import columns_of, matching_rows, parse_for
+from ragidx.retriever.where.masks import OWNER, fields_of, matching_rows, parse_for
 
 VECTOR = "vector"
 _FIXED = ("chunk_id", "doc_id", "text", "heading", "start", "end", "line", "page")
@@ -58,6 +59,8 @@ def document_of(rows: Sequence[Row]) -> Document:
     if (whole := next((row.whole for row in rows if row.whole), None)) is not None:
         return document_from(ordered[0].doc_id, whole)
     text, first = "", ordered[0]
+    if not any(row.start for row in rows):  # the texts of precomputed vectors are none of one text
+        text, ordered = "\n".join(row.text for row in rows if row.text), []
     for row in ordered:
         text += "\n" * (row.start - len(text)) + row.text[max(0, len(text) - row.start) :]
     metadata = {name: value for name, value in first.metadata.items() if name not in FILE_FIELDS}
@@ -67,18 +70,9 @@ def document_of(rows: Sequence[Row]) -> Document:
 def documents(store: Store, where: str | None = None, source: str | None = None) -> Iterator[Document]:
     """All documents, or those of which a chunk fulfils a condition, or of one source, in the order of the index."""
     wanted = set(_ids(store, _with_source(where, source))) if where is not None or source is not None else None
-    seen: set[str] = set()
-    waiting: list[Row] = []
-    for row in _rows(store):
-        if waiting and waiting[-1].doc_id != row.doc_id:
-            yield document_of(waiting)
-            waiting = []
-        if wanted is None or row.doc_id in wanted:
-            assert row.doc_id not in seen or waiting, "the rows of a document are adjacent"
-            seen.add(row.doc_id)
-            waiting.append(row)
-    if waiting:
-        yield document_of(waiting)
+    for doc_id, rows in itertools.groupby(_rows(store), key=lambda row: row.doc_id):
+        if wanted is None or doc_id in wanted:
+            yield document_of(list(rows))
 
 
 def documents_by_id(store: Store, ids: Sequence[str], *, missing: str = "error") -> list[Document]:
@@ -120,8 +114,8 @@ def batches(store: Store, columns: Sequence[str] | None = None, where: str | Non
     Raises:
         QueryError: there is no such column, or the condition is wrong.
     """
-    fields = {name: column for name, column in columns_of(store).items() if name not in _FIXED}
-    known = {name: name for name in _FIXED} | fields
+    known = {name: name for name in _FIXED}
+    known |= {name: of for name, (of, _) in fields_of(store).items() if name not in known and of != OWNER}
     asked = list(known) if columns is None else list(columns)
     for name in asked:
         if name not in known and name != VECTOR:
@@ -165,9 +159,14 @@ def _vectors(vectors: Floats) -> Any:
 
 
 def _rows(store: Store) -> Iterator[Row]:
-    """All live rows, in the order of the index."""
-    for start in range(0, len(store.live), _BLOCK):
-        yield from store.rows(store.live[start : start + _BLOCK])
+    """All live rows, in the order of the index, but those of a document together."""
+    numbers = store.live
+    if holds_precomputed(store.manifest.spec):  # elsewhere they are neighbours
+        ids = pa.chunked_array([batch.column(0) for _, batch in store.batches(["doc_id"])], pa.large_string())
+        places = ids.combine_chunks().dictionary_encode().indices.to_numpy()
+        numbers = numbers[np.argsort(places, kind="stable")]
+    for start in range(0, len(numbers), _BLOCK):
+        yield from store.rows(numbers[start : start + _BLOCK])
 
 
 def _ids(store: Store, where: str) -> Iterator[str]:

@@ -201,28 +201,17 @@ class _Line:
 
 @dataclass
 class _Pool:
-    """The candidates of one question, with what their scores are made of.
-
-    Attributes:
-        store: the index.
-        query: (width,), as wide as rows are compared.
-        bm25: (rows,), of all rows of the index.
-        line: the score.
-        allowed: (rows,), which may be found; None: all.
-        dim: the width; None: the whole vectors.
-        wide: how many of the best are wanted.
-        rows, dense: the candidates and their cosines, (n,).
-    """
+    """The candidates of one question, with what their scores are made of."""
 
     store: Store
-    query: Floats
-    bm25: Floats
-    line: _Line
-    allowed: Bools | None
-    dim: int | None
-    wide: int
-    rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    dense: Floats = field(default_factory=lambda: np.zeros(0, np.float32))
+    query: Floats  # (width,), as wide as rows are compared
+    bm25: Floats  # (rows,), of all rows of the index
+    line: _Line  # the score
+    allowed: Bools | None  # (rows,), which may be found; None: all
+    dim: int | None  # the width; None: the whole vectors
+    wide: int  # how many of the best are wanted
+    rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # the candidates, (n,)
+    dense: Floats = field(default_factory=lambda: np.zeros(0, np.float32))  # their cosines, (n,)
 
     def add_near(self, products: Floats, rows: Ints) -> float:
         """Take in the nearest rows; gives the cosine of the last, 1 where there is none."""
@@ -233,8 +222,7 @@ class _Pool:
     def add_words(self, last: float) -> None:
         """Take in rows with a word of the question whose score may be among the best, the most likely first.
 
-        Args:
-            last: no row beyond the candidates has a larger cosine.
+        No row beyond the candidates has a larger cosine than `last`.
         """
         last = min(1.0, last + _SLACK)
         rows = np.flatnonzero(self.bm25 >= self.line.least_bm25(last, self._least()))
@@ -251,11 +239,8 @@ class _Pool:
     def add_equal(self, last: float, count: int) -> None:
         """More candidates by cosine, as long as one without a word of the question could be as good as the last hit.
 
-        That is so only where many rows have the same score: then their ids decide, and all of them are needed.
-
-        Args:
-            last: the cosine of the last of the nearest.
-            count: how many of these were asked for.
+        That is so only where many rows have the same score: then their ids decide, and all of them are needed. `last`
+        is the cosine of the last of the nearest, `count` how many of these were asked for.
         """
         none = np.zeros(1, np.float32)
 

@@ -79,13 +79,15 @@ def kept_endpoint(store: Store) -> StoredEndpoint:
     return StoredEndpoint(store.manifest.notes.get(KEPT_AS), store.blob(CANARY_FILE), str(store.path))
 
 
-def model_of(store: Store, spec: IndexSpec) -> Hashable:
-    """What its encoder is made of; the encoders of two states with equal ones are the same."""
+def model_key(store: Store, spec: IndexSpec, place: ModelPlace) -> Hashable:
+    """What the encoder of an index follows from: those of equal keys are the same."""
     from ragidx.indexer.encoders.endpoint import CANARY_FILE
     from ragidx.indexer.models.address import KEPT_AS
 
-    canary = store.manifest.files.get(CANARY_FILE)
-    return spec.encoder, spec.weights, spec.template, canary and canary.sha256, store.manifest.notes.get(KEPT_AS)
+    encoder = spec.encoder and dataclasses.replace(spec.encoder, model="", revision=None, adapters=(), pooler=None)
+    canary, address = store.manifest.files.get(CANARY_FILE), store.manifest.notes.get(KEPT_AS)
+    run = place.device, place.dtype, place.endpoint
+    return spec.weights, spec.template, encoder, run, canary and canary.sha256, address
 
 
 def files_for(store: Store, spec: IndexSpec, place: ModelPlace) -> ModelFiles:
@@ -105,19 +107,17 @@ def files_for(store: Store, spec: IndexSpec, place: ModelPlace) -> ModelFiles:
         pooler=place.pooler or encoder_spec.pooler,
         served=True,
     )
-    if weights_fingerprint(files) != spec.weights:
-        if files.served:
-            raise ModelError(
-                f"'{files.name}' is not the model this index was made with, which is '{encoder_spec.model}'",
-                "remove `model`, or build the index again with `rebuild=True`",
-                where=str(store.path),
-            )
-        raise ModelError(
-            f"'{files.name}'{_extras(files)} is not the model this index was made with: its files have changed",
-            f"name the right folder with `model`{_options(encoder_spec)}, or build the index again with `rebuild=True`",
-            where=str(store.path),
-        )
-    return files
+    if weights_fingerprint(files) == spec.weights:
+        return files
+    if files.served:
+        why, hint = f", which is '{encoder_spec.model}'", "remove `model`"
+    else:
+        why, hint = ": its files have changed", f"name the right folder with `model`{_options(encoder_spec)}"
+    raise ModelError(
+        f"'{files.name}'{_extras(files)} is not the model this index was made with{why}",
+        f"{hint}, or build the index again with `rebuild=True`",
+        where=str(store.path),
+    )
 
 
 def encoder_for(store: Store, spec: IndexSpec, place: ModelPlace, files: ModelFiles) -> Encoder:
@@ -127,7 +127,6 @@ def encoder_for(store: Store, spec: IndexSpec, place: ModelPlace, files: ModelFi
         ModelError: the model does not load, or its template is another than the index's.
     """
     encoder_spec = _encoder_spec(store, spec)
-    from ragidx.indexer.encoders.endpoint import CANARY_FILE
     from ragidx.indexer.encoders.load import encoder_of
 
     device = "auto" if files.served else place.device  # which is then that of the search
@@ -140,15 +139,12 @@ def encoder_for(store: Store, spec: IndexSpec, place: ModelPlace, files: ModelFi
         if encoder.template_content() != spec.template:
             raise ModelError(
                 f"the template '{encoder_spec.template}' of this version is not the one this index was made with",
-                f"query it with ragidx {store.manifest.ragidx}, or build it again with `rebuild=True`",
+                "build the index again with `rebuild=True`",
                 where=str(store.path),
             )
         return encoder
 
-    canary = store.manifest.files.get(CANARY_FILE) if files.served else None
-    placeless = dataclasses.replace(encoder_spec, model="", revision=None, adapters=(), pooler=None)
-    key = (spec.weights, spec.template, placeless, device, place.dtype, place.endpoint, canary and canary.sha256)
-    return shared(key, load)
+    return shared(model_key(store, spec, place), load)
 
 
 def _encoder_spec(store: Store, spec: IndexSpec) -> EncoderSpec:

@@ -6,8 +6,9 @@ before anything is encoded for it.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
 
@@ -76,24 +77,7 @@ class Rerank:
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """The options of a search in one index.
-
-    Attributes:
-        k: hits a query, 1 or more.
-        where: which rows may be found; None: all.
-        mode: of `MODES`.
-        dim: how many numbers of the vectors are compared; None: all.
-        rerank_dim: by how many the best are compared again; None: they are not.
-        fusion: of the two scores in hybrid search, of `FUSIONS`.
-        weight: of the cosine in it, 0 to 1.
-        min_score: the smallest cosine of a hit; None: any.
-        min_z: the smallest sum of z-scores; None: any.
-        per_document: hits of one document, at most; None: any number.
-        fold: whether equal and nearly equal passages become one hit.
-        mmr: maximal marginal relevance over the first hits, 0 to 1; None: none.
-        context: chunks of the document on each side.
-        rerank: the model that orders the best again; None: none.
-    """
+    """The options of a search in one index, as `Index.search` describes them; the condition is parsed."""
 
     k: int = 10
     where: Condition | None = None
@@ -111,69 +95,50 @@ class SearchOptions:
     rerank: Rerank | None = None
 
 
+_LEAST = {"k": 1, "dim": 1, "rerank_dim": 1, "per_document": 1, "context": 0}
+_RANGES = {"weight": (0, 1), "min_score": (-1, 1), "min_z": (-np.inf, np.inf), "mmr": (0, 1)}
+
+
 def search_options(
-    store: Store,
-    *,
-    in_words: bool = False,
-    encodes: bool = True,
-    k: int = 10,
-    where: str | None = None,
-    mode: str | None = None,
-    dim: int | None = None,
-    rerank_dim: int | None = None,
-    fusion: str | None = None,
-    weight: float | None = None,
-    min_score: float | None = None,
-    min_z: float | None = None,
-    per_document: int | None = None,
-    fold: bool = True,
-    mmr: float | None = None,
-    context: int = 0,
-    rerank: Rerank | None = None,
+    store: Store, *, in_words: bool = False, encodes: bool = True, where: str | None = None, **asked: Any
 ) -> SearchOptions:
     """The options, for a search in this index.
 
-    `in_words` is whether it is asked in words, not with vectors; `encodes`, whether a model encodes questions for it.
-    All others are as in `SearchOptions`, unchecked, the condition as text; None: the default.
+    Args:
+        store: the index.
+        in_words: whether it is asked in words, not with vectors.
+        encodes: whether a model encodes questions for it.
+        where: the condition as text.
+        asked: the others, unchecked; None: the default.
 
     Raises:
         QueryError: a value is unknown or out of range, the condition is wrong, the index has not what an option needs,
             or two options exclude each other.
     """
-    k = _whole("k", k)
-    condition = _condition(store, where)
-    dim = None if dim is None else _whole("dim", dim)
-    rerank_dim = None if rerank_dim is None else _whole("rerank_dim", rerank_dim)
-    check_widths(store.manifest.dim, dim, rerank_dim)
-    mode = _mode(store, mode, in_words=in_words, encodes=encodes)
-    for name, value in (("weight", weight), ("fusion", fusion)):
-        if value is not None and mode != HYBRID:
+    options = SearchOptions(**asked)
+    checked: dict[str, Any] = {"where": _condition(store, where)}
+    for name, least in _LEAST.items():
+        if name in ("k", "context") or getattr(options, name) is not None:
+            checked[name] = _whole(name, getattr(options, name), least)
+    check_widths(store.manifest.dim, checked.get("dim"), checked.get("rerank_dim"))
+    mode = _mode(store, asked.get("mode"), in_words=in_words, encodes=encodes)
+    for name in ("weight", "fusion"):
+        if asked.get(name) is not None and mode != HYBRID:
             raise QueryError(f"it is for hybrid search, and this one is {mode}", "remove it", where=f"`{name}`")
-    fusion = _known("fusion", Z if fusion is None else fusion, FUSIONS)
-    weight = WEIGHT if weight is None else _number("weight", weight, 0, 1)
-    if mode == LEXICAL and dim is not None:
+    fusion = _known("fusion", Z if options.fusion is None else options.fusion, FUSIONS)
+    if mode == LEXICAL and options.dim is not None:
         raise QueryError("lexical search compares no vectors", "remove it, or search with `mode=hybrid`", where="`dim`")
-    if min_z is not None and (mode, fusion) != (HYBRID, Z):
+    if options.min_z is not None and (mode, fusion) != (HYBRID, Z):
         shown = "rrf gives places, no sums of z-scores" if mode == HYBRID else f"{mode} search has no z-scores"
         raise QueryError(shown, "use `min_score`, which limits the cosine", where="`min_z`")
-    if not isinstance(fold, bool):
-        raise QueryError(f"fold={fold!r} is neither true nor false", "give one of them", where="`fold`")
-    return SearchOptions(
-        k,
-        condition,
-        mode,
-        dim,
-        rerank_dim,
-        fusion,
-        weight,
-        min_score=None if min_score is None else _number("min_score", min_score, -1, 1),
-        min_z=None if min_z is None else _number("min_z", min_z),
-        per_document=None if per_document is None else _whole("per_document", per_document),
-        fold=fold,
-        mmr=None if mmr is None else _number("mmr", mmr, 0, 1),
-        context=_whole("context", context, 0),
-        rerank=_rerank(k, rerank, in_words=in_words),
-    )
+    if not isinstance(options.fold, bool):
+        raise QueryError(f"fold={options.fold!r} is neither true nor false", "give one of them", where="`fold`")
+    for name, limits in _RANGES.items():
+        if getattr(options, name) is not None:
+            checked[name] = _number(name, getattr(options, name), *limits)
+    checked.setdefault("weight", WEIGHT)
+    checked["rerank"] = _rerank(checked["k"], options.rerank, in_words=in_words)
+    return dataclasses.replace(options, mode=mode, fusion=fusion, **checked)
 
 
 def _condition(store: Store, where: str | None) -> Condition | None:
@@ -233,7 +198,7 @@ def _whole(name: str, value: object, least: int = 1) -> int:
     return int(value)
 
 
-def _number(name: str, value: float, least: float = -np.inf, most: float = np.inf) -> float:
+def _number(name: str, value: float, least: float, most: float) -> float:
     """A number in a range; NaN is in none."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not least <= value <= most:
         limits = f"from {least:g} to {most:g}" if np.isfinite(least) else "a number"

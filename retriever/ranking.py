@@ -104,14 +104,9 @@ def is_last(scored: Scored, options: SearchOptions) -> bool:
 
 
 def rank(store: Store, queries: Queries, k: int, allowed: Bools | None, options: SearchOptions) -> list[list[Scored]]:
-    """The k best chunks for each query.
+    """The k best chunks for each query, of those allowed, (rows,).
 
-    Args:
-        store: the index.
-        queries: with vectors where `needs_vectors`, with texts where the mode is not dense.
-        k: 1 or more.
-        allowed: (rows,) which may be found; None: all.
-        options: of the search.
+    Queries have vectors where `needs_vectors`, and texts where the mode is not dense.
     """
     if options.mode == DENSE or options.min_score is None:
         return _ranked(store, queries, k, allowed, options)

@@ -55,13 +55,9 @@ def reranker_methods() -> list[str]:
 
 
 def load_reranker(model: str, *, method: str = AUTO, device: str = "auto", dtype: str = "auto") -> Reranker:
-    """A reranker.
+    """A reranker; model and method are those of `Rerank`, the device as in `load_encoder`.
 
-    Args:
-        model: a folder or a hub id: a cross-encoder that sentence-transformers loads, or a decoder.
-        method: `cross-encoder`, or the name of a prompt in rerankers.toml; `auto`: by the model.
-        device: as in `load_encoder`.
-        dtype: float32, bfloat16 or float16; `auto` is float32 on a CPU, and bfloat16 elsewhere.
+    `dtype` is float32, bfloat16 or float16; `auto` is float32 on a CPU, and bfloat16 elsewhere.
 
     Raises:
         ModelError: there is no such model, or it is no reranker.

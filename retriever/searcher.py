@@ -26,7 +26,7 @@ from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.generations import committed
 from ragidx.indexer.store.store import Store
 from ragidx.retriever.hit import Hit
-from ragidx.retriever.models import HERE, ModelPlace, encoder_for, files_for, model_of, shared, stored_filter
+from ragidx.retriever.models import HERE, ModelPlace, encoder_for, files_for, model_key, shared, stored_filter
 from ragidx.retriever.options import SearchOptions, search_options
 from ragidx.retriever.ranking import Queries, needs_vectors, unit_queries
 from ragidx.retriever.shaping import shaped_hits
@@ -93,40 +93,38 @@ class Searcher:
         instruction: str | None = None,
         **options: Any,
     ) -> list[list[Hit]]:
-        """The k best chunks for each query, best first; fewer only if the index, or the options, leave no more.
+        """The hits of each query; the options are those of `Index.search`, and `Index` says what they mean.
 
-        Args:
-            queries: questions.
-            vectors: (q, dim) numbers in place of questions; brought to length 1. Of an index of precomputed vectors
-                that was shrunk, also (q, as many as they had before): cut to the first `dim`.
-            instruction: the task sentence put before a question for the model; None: the index's own; empty: none.
-            options: of `search_options`.
+        Vectors are (q, dim) numbers; of an index of precomputed vectors that was shrunk, also (q, as many as they had
+        before): cut to the first `dim`.
 
         Raises:
+            TypeError: there are questions and vectors, or neither, or an instruction for vectors.
             QueryError: a question is empty, a vector is zero, not finite or of another width, an option is out of
                 range, or the condition is wrong.
             ModelError: the index's model is not here, or is another.
             SpecError: the lexical part was made with another version of the stemmers.
         """
+        if vectors is not None and (queries is not None or instruction is not None):
+            raise TypeError("give a question or a vector, not both; an instruction is for a question")
         checked = self.options(in_words=vectors is None, **options)
         if vectors is not None:
             precomputed = self.spec.precomputed
             input_dim = None if precomputed is None else precomputed.input_dim
             unit = unit_queries(vectors, self.store.manifest.dim, input_dim, index=self.store.path)
             return shaped_hits(self.store, Queries(unit), checked)
-        texts = () if queries is None else queries
-        _check_questions(texts)
-        if len(texts) == 0:
+        if queries is None:
+            raise TypeError("give a question, or a vector")
+        _check_questions(queries)
+        if len(queries) == 0:
             return []
-        encoded = self.encode(texts, instruction) if needs_vectors(checked) else None
-        return self._reranked(Queries(encoded, texts), checked)
+        encoded = self.encode(queries, instruction) if needs_vectors(checked) else None
+        return self._reranked(Queries(encoded, queries), checked)
 
     def rank_documents(self, queries: Sequence[str] | None = None, **options: Any) -> list[list[tuple[str, float]]]:
         """The k best documents for each query as (document id, score): a document counts by its best chunk.
 
-        Args:
-            queries: questions.
-            options: as for `search`, but of what becomes of the hits: equal texts of two documents are both there.
+        Equal texts of two documents are both there.
         """
         answers = self.search(queries, per_document=1, fold=False, **options)
         return [[(hit.doc_id, hit.score) for hit in hits] for hits in answers]
@@ -188,7 +186,9 @@ class Searcher:
     def _inherit(self, before: Searcher) -> None:
         """Take over the models of the state before that are the same."""
         self._rerankers = before._rerankers
-        if "encoder" in vars(before) and model_of(before.store, before.spec) == model_of(self.store, self.spec):
+        if "encoder" not in vars(before):
+            return
+        if model_key(before.store, before.spec, self.place) == model_key(self.store, self.spec, self.place):
             self.model_files, self.encoder = before.model_files, before.encoder
 
     def _reranked(self, queries: Queries, options: SearchOptions) -> list[list[Hit]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -37,6 +37,7 @@ class _Candidate:
     scored: Scored
     row: Row
     also: list[DocumentSpan] = field(default_factory=list)
+    words: frozenset[int] = frozenset()  # its word triples, numbered from the rarest on
 
 
 def shaped_hits(store: Store, queries: Queries, options: SearchOptions) -> list[list[Hit]]:
@@ -72,61 +73,47 @@ def shaped_hits(store: Store, queries: Queries, options: SearchOptions) -> list[
 
 def _selected(candidates: Iterable[_Candidate], options: SearchOptions) -> list[_Candidate]:
     """Those that are hits, in their order, with the ones that were folded into them."""
-    selected: list[_Candidate] = []
-    of_document = Counter[str]()
     high_enough = [one for one in candidates if not (is_too_far(one.scored, options) or is_last(one.scored, options))]
-    folded = _Folded(high_enough) if options.fold else None
+    if options.fold:
+        _number_words(high_enough)
+    selected: list[_Candidate] = []
+    of_document, by_word = Counter[str](), defaultdict[int, list[int]](list)
     for candidate in high_enough:
-        if folded is not None and (same := folded.same(candidate)) is not None:
+        rarest = _rarest(candidate.words)
+        near = sorted({place for word in rarest for place in by_word[word]})
+        same = next((selected[place] for place in near if _is_near(selected[place].words, candidate.words)), None)
+        if same is not None:
             same.also.append(DocumentSpan(candidate.row.doc_id, candidate.row.start, candidate.row.end))
             continue
         of_document[candidate.row.doc_id] += 1
         if options.per_document is None or of_document[candidate.row.doc_id] <= options.per_document:
+            for word in rarest:
+                by_word[word].append(len(selected))
             selected.append(candidate)
-            if folded is not None:
-                folded.add(candidate)
     return selected
 
 
-class _Folded:
-    """The hits so far, each found again by a passage that is nearly equal, without a look at all the others.
-
-    Two sets of which `_NEAR` is common share one of their rarest members, if of n members the n - ceil(_NEAR n) + 1
-    rarest are taken, in one order for all sets (prefix filtering: Chaudhuri, Ganti and Kaushik 2006).
-
-    Args:
-        candidates: all passages that are compared; what is rare among them is looked up.
-    """
-
-    def __init__(self, candidates: Iterable[_Candidate]) -> None:
-        words = {id(one): _triples(one.row.text) for one in candidates if one.row.text}  # rows of vectors may have none
-        count = Counter(itertools.chain.from_iterable(words.values()))
-        number = {word: place for place, word in enumerate(sorted(count, key=lambda word: (count[word], word)))}
-        self._words = {key: frozenset(number[word] for word in held) for key, held in words.items()}
-        self._hits: list[_Candidate] = []
-        self._by_word: dict[int, list[int]] = {}
-
-    def same(self, new: _Candidate) -> _Candidate | None:
-        """The first hit that is the same passage, or nearly; None: there is none."""
-        words = self._words.get(id(new), frozenset())
-        near = {place for word in _rarest(words) for place in self._by_word.get(word, ())}
-        return next((self._hits[place] for place in sorted(near) if self._is_near(place, words)), None)
-
-    def add(self, hit: _Candidate) -> None:
-        """A hit, that later passages may be folded into."""
-        for word in _rarest(self._words.get(id(hit), frozenset())):
-            self._by_word.setdefault(word, []).append(len(self._hits))
-        self._hits.append(hit)
-
-    def _is_near(self, place: int, words: frozenset[int]) -> bool:
-        other = self._words[id(self._hits[place])]
-        common = len(words & other)
-        return common >= _NEAR * (len(words) + len(other) - common)
+def _number_words(candidates: Sequence[_Candidate]) -> None:
+    """Note the word triples of each passage; rows of vectors may have no text."""
+    triples = [_triples(one.row.text) if one.row.text else frozenset() for one in candidates]
+    count = Counter(itertools.chain.from_iterable(triples))
+    number = {words: place for place, words in enumerate(sorted(count, key=lambda words: (count[words], words)))}
+    for candidate, held in zip(candidates, triples, strict=True):
+        candidate.words = frozenset(number[words] for words in held)
 
 
 def _rarest(words: frozenset[int]) -> list[int]:
-    """Those of which nearly equal sets share one."""
+    """Those of which nearly equal sets share one, so that a passage is not compared with all hits before.
+
+    Two sets of which `_NEAR` is common share one of their rarest members, if of n members the n - ceil(_NEAR n) + 1
+    rarest are taken, in one order for all sets (prefix filtering: Chaudhuri, Ganti and Kaushik 2006).
+    """
     return sorted(words)[: len(words) - math.ceil(_NEAR * len(words) - 1e-9) + 1]
+
+
+def _is_near(one: frozenset[int], other: frozenset[int]) -> bool:
+    common = len(one & other)
+    return common >= _NEAR * (len(one) + len(other) - common)
 
 
 def _triples(text: str) -> frozenset[tuple[str, ...]]:
@@ -159,8 +146,8 @@ def _diverse(store: Store, hits: Sequence[_Candidate], weight: float) -> list[_C
     return [first[number] for number in chosen] + rest
 
 
-def _hit(store: Store, place: int, one: _Candidate, context: int) -> Hit:
-    row, scored = one.row, one.scored
+def _hit(store: Store, place: int, candidate: _Candidate, context: int) -> Hit:
+    row, scored = candidate.row, candidate.scored
     return Hit(
         rank=place,
         score=scored.score,
@@ -177,7 +164,7 @@ def _hit(store: Store, place: int, one: _Candidate, context: int) -> Hit:
         page=row.page,
         turns=row.turns,
         context=_context(store, scored.row, context) if context else None,
-        also=tuple(one.also),
+        also=tuple(candidate.also),
     )
 
 

@@ -122,13 +122,14 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Any) ->
     def make(family: str = "llama", **options: Any) -> Path:
         key = f"{family}-{sorted(options.items())}"
         if key not in made:
-            made[key] = _make_model(family, options, tmp_path_factory.mktemp(family), tiny_tokenizer)
+            made[key] = make_model(family, options, tmp_path_factory.mktemp(family), tiny_tokenizer)
         return made[key]
 
     return make
 
 
-def _make_model(family: str, options: dict[str, Any], folder: Path, tokenizer: Any) -> Path:
+def make_model(family: str, options: dict[str, Any], folder: Path, tokenizer: Any) -> Path:
+    """A random model of two layers, saved with its tokenizer; the same at every call."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.utils import logging

@@ -39,15 +39,12 @@ def test_every_package_of_the_tree_is_installed() -> None:
 
 
 def test_every_module_imports() -> None:
-    names = [name for _, name, _ in pkgutil.walk_packages(ragidx.__path__, "ragidx.") if _ours(name)]
+    every = (name for _, name, _ in pkgutil.walk_packages(ragidx.__path__, "ragidx."))
+    names = [name for name in every if name.split(".")[1] in ROOMS]
 
     assert len(names) > 180
     for name in names:
         importlib.import_module(name)
-
-
-def _ours(name: str) -> bool:
-    return name.split(".")[1] in ROOMS
 
 
 @pytest.mark.parametrize("folder", ["corpora/sample", "indexer/models/mini"])

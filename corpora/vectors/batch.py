@@ -7,7 +7,7 @@ Rows count from 0, as in numpy: `part.parquet#17` is the 18th row. File formats 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,32 +20,34 @@ from ragidx.corpora.records import Scalar
 MAX_WIDTH = 65_536  # numbers of a vector, as in an index
 
 _BATCH_NUMBERS = 1 << 20  # in the vectors of a batch, about: 8 MiB in the float64 that lengths are taken in
-_BATCH_ROWS = (16, 4096)
+_LEAST_ROWS = 16
+MAX_ROWS, MAX_BYTES = 4096, 4 * _BATCH_NUMBERS
+"""Of a batch that is read at once, about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorBatch:
-    """Some rows of a file, without broken ones.
+    """Some rows of a file, or of a program, without broken ones.
 
     Args:
-        file: its name below the root.
+        file: its name below the root; "": of a program.
         rows: (n,) their numbers in the file, from 0.
         ids: not empty; duplicates are not checked here.
-        vectors: (n, dim) float16, float32 or float64, as in the file.
+        vectors: (n, dim) of a floating type, as in the file; of a program, of any number.
         texts: "" if there is none.
         doc_ids: None: each row is a document of its own.
         metadata: values by name, without missing ones, sorted by name.
         share: how much of the file is read after this batch, 0 to 1.
     """
 
-    file: str
-    rows: NDArray[np.int64]
+    file: str = ""
+    rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     ids: list[str]
     vectors: NDArray[Any]
     texts: list[str]
     doc_ids: list[str] | None
     metadata: list[dict[str, Scalar]]
-    share: float
+    share: float = 1.0
 
     def where(self, place: int) -> str:
         """The row at a place of this batch, for reports: `part.parquet#17`."""
@@ -58,7 +60,7 @@ def batch_rows(width: int) -> int:
     >>> batch_rows(384), batch_rows(65_536)
     (2730, 16)
     """
-    return min(max(_BATCH_NUMBERS // max(1, width), _BATCH_ROWS[0]), _BATCH_ROWS[1])
+    return min(max(_BATCH_NUMBERS // max(1, width), _LEAST_ROWS), MAX_ROWS)
 
 
 def check_width(width: int, dim: int | None, what: str, where: str) -> None:

@@ -17,9 +17,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ragidx.corpora.errors import check_machine
 from ragidx.indexer.ann.index_types import Recipe
-from ragidx.indexer.damage import damaged
+from ragidx.indexer.damage import damaged, reading
 
 HEADER = struct.Struct("<4siqqqBi")  # fourcc, dim, rows, two unused, is_trained, metric
 INNER_PRODUCT = 0  # FAISS's METRIC_INNER_PRODUCT
@@ -39,6 +38,9 @@ class Walk:
     Args:
         path: of the file, for messages.
         file: opened at its beginning.
+
+    Raises:
+        IndexFormatError: by each method, where the file holds something else or ends before.
     """
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
@@ -47,22 +49,14 @@ class Walk:
         self._size = os.fstat(file.fileno()).st_size
 
     def fields(self, layout: struct.Struct) -> tuple[Any, ...]:
-        """The next fields.
-
-        Raises:
-            IndexFormatError: the file ends before.
-        """
+        """The next fields."""
         data = self._file.read(layout.size)
         if len(data) < layout.size:
             raise damaged(self.path, f"it ends after {self._size:,} bytes")
         return layout.unpack(data)
 
     def header(self, known: bytes, dim: int, rows: int) -> None:
-        """The fields at the start of every index.
-
-        Raises:
-            IndexFormatError: it is another index, or one of another shape.
-        """
+        """The fields at the start of every index."""
         found, found_dim, found_rows, _, _, trained, metric = self.fields(HEADER)
         if found != known:
             raise damaged(self.path, f"its FAISS type is {found!r}, not {known!r}")
@@ -74,43 +68,27 @@ class Walk:
             raise damaged(self.path, "it is not an inner-product index that is ready to search")
 
     def expect(self, layout: str, *values: object) -> None:
-        """Fields with fixed values.
-
-        Raises:
-            IndexFormatError: they differ.
-        """
+        """Fields with fixed values."""
         at = self._file.tell()
         if self.fields(struct.Struct(f"<{layout}")) != values:
             raise damaged(self.path, f"what is at byte {at:,} is not what such an index has")
 
     def items(self, width: int, count: int | None = None) -> None:
-        """Skip a list with a length prefix and items of `width` bytes; `count`: the required length.
-
-        Raises:
-            IndexFormatError: there are more than the file holds, or another number.
-        """
+        """Skip a list with a length prefix and items of `width` bytes; `count`: the required length."""
         (found,) = self.fields(struct.Struct("<Q"))
         if count is not None and found != count:
             raise damaged(self.path, f"a list in it has {found:,} items, not {count:,}")
         self._skip(width * found, f"the {found:,} items of a list in it")
 
     def numbers(self, most: int) -> Any:
-        """A list of at most `most` 64-bit numbers, decoded.
-
-        Raises:
-            IndexFormatError: there are more.
-        """
+        """A list of at most `most` 64-bit numbers, decoded."""
         (found,) = self.fields(struct.Struct("<Q"))
         if found > most or self._file.tell() + 8 * found > self._size:
             raise damaged(self.path, f"it ends before the {found:,} items of a list in it")
         return np.frombuffer(self._file.read(8 * found), "<u8")
 
     def end(self, bytes_before: int = 0) -> None:
-        """Check that exactly `bytes_before` more bytes follow.
-
-        Raises:
-            IndexFormatError: there are fewer or more.
-        """
+        """Check that exactly `bytes_before` more bytes follow."""
         self._skip(bytes_before, "its rows")
         if self._file.tell() != self._size:
             raise damaged(self.path, f"{self._size - self._file.tell():,} bytes follow its end")
@@ -128,12 +106,8 @@ def walking(path: Path) -> Iterator[Walk]:
     Raises:
         IndexFormatError: it cannot be read.
     """
-    try:
-        with path.open("rb") as file:
-            yield Walk(path, file)
-    except OSError as fault:
-        check_machine(fault, path)
-        raise damaged(path, fault.strerror or str(fault)) from fault
+    with reading(path), path.open("rb") as file:
+        yield Walk(path, file)
 
 
 def check_layout(path: Path, recipe: Recipe, dim: int, rows: int) -> None:

@@ -1,30 +1,26 @@
-"""Searching on a GPU, with the vectors of a segment or its lists of codes in GPU memory.
+"""Searching on a GPU, with all vectors of a segment in GPU memory.
 
 vectors (rows, dim) float16 -> on one GPU, or cut into as many runs of rows as there are GPUs -> `search`, exact: each
 block is compared in float32, so the scores are those of the CPU to the order in which numbers are added. This needs
-torch (extra `models`). Where the installed faiss has GPU code, lists of float16, 8-bit and product
-codes (IVF) are searched there, and the rows found are compared exactly. Graphs and other codes are replaced by
-exact search, which loses no recall: a GPU reads vectors far faster than a CPU follows links.
+torch (extra `models`). Exact search replaces every index of a segment and loses no recall: a GPU reads vectors far
+faster than a CPU follows links or reads lists.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ragidx.indexer.ann.faiss_files import Halves, faiss
-from ragidx.indexer.ann.index_types import TUNED_K, Effort, Recipe
-from ragidx.indexer.ann.search import best_first, checked_queries
+from ragidx.indexer.ann.faiss_files import Halves
+from ragidx.indexer.ann.search import best_first
 from ragidx.indexer.arrays import Bools, Floats, Ints
 
 if TYPE_CHECKING:
     import torch
 
 _BLOCK_BYTES = 256 << 20  # of float32 vectors and scores at once on a device
-_GPU_CODES = ("SQfp16", "SQ8", "PQ")  # in lists: what faiss has GPU code for
-_MOST_K = 2048  # of faiss on a GPU
 
 
 class DeviceVectors:
@@ -35,13 +31,9 @@ class DeviceVectors:
         devices: names as torch knows them; the rows are cut into as many runs.
     """
 
-    takes_conditions = True
-
     def __init__(self, codes: Halves, devices: Sequence[str]) -> None:
         import torch
 
-        self.dim = codes.shape[1]
-        self.ntotal = len(codes)
         cuts = np.linspace(0, len(codes), len(devices) + 1).astype(int).tolist()
         self._starts = cuts[:-1]
         self._parts = [
@@ -51,63 +43,9 @@ class DeviceVectors:
 
     def search(self, queries: Floats, k: int, allowed: Bools | None) -> tuple[Floats, Ints]:
         """As `ann.search_exact`."""
-        queries = checked_queries(queries, self.dim)
-        scores, rows = np.full((len(queries), 0), -np.inf, np.float32), np.zeros((len(queries), 0), np.int64)
-        for start, part in zip(self._starts, self._parts, strict=True):
-            mask = None if allowed is None else allowed[start : start + len(part)]
-            found_scores, found = _best(part, queries, k, mask)
-            scores = np.concatenate([scores, found_scores], axis=1)
-            rows = np.concatenate([rows, np.where(found < 0, -1, found + start)], axis=1)
+        found = [_best(part, start, queries, k, allowed) for start, part in zip(self._starts, self._parts, strict=True)]
+        scores, rows = (np.concatenate(arrays, axis=1) for arrays in zip(*found, strict=True))
         return best_first(scores, rows, k)
-
-
-class DeviceLists:
-    """Lists of codes in the memory of the GPUs, if faiss has GPU code for them; the rows found are compared exactly.
-
-    Args:
-        index: with lists, of `map_ann`.
-        recipe: of the index; see `fits`.
-        effort: the tuned one.
-        codes: (rows, width), as they are stored; queries are as wide.
-        devices: `cuda:0` ...; more than one hold the same lists each, and share the queries.
-    """
-
-    takes_conditions = False
-
-    def __init__(self, index: Any, recipe: Recipe, effort: Effort, codes: Halves, devices: Sequence[str]) -> None:
-        module = faiss()
-        options = module.GpuMultipleClonerOptions()
-        options.useFloat16 = True
-        options.shard = False
-        numbers = [int(device.partition(":")[2] or 0) for device in devices]
-        self._resources = [module.StandardGpuResources() for _ in numbers]  # as long as the index lives
-        resources, ids = module.GpuResourcesVector(), module.Int32Vector()
-        for resource, number in zip(self._resources, numbers, strict=True):
-            resources.push_back(resource)
-            ids.push_back(number)
-        self._index = module.index_cpu_to_gpu_multiple(resources, ids, index, options)
-        self._recipe, self._effort, self._codes = recipe, effort, codes
-
-    @staticmethod
-    def fits(recipe: Recipe) -> bool:
-        """Whether the installed faiss can search such an index on a GPU."""
-        known = recipe.lists is not None and not recipe.rotate and recipe.code.startswith(_GPU_CODES)
-        return known and hasattr(faiss(), "StandardGpuResources")
-
-    def search(self, queries: Floats, k: int, allowed: Bools | None) -> tuple[Floats, Ints]:
-        """As `ann.search`; `allowed` is None: conditions are searched on the CPU."""
-        module, tried = faiss(), self._effort.at(k, 1.0)
-        queries = checked_queries(queries, self._codes.shape[1])
-        lists = min(self._recipe.lists or 1, max(1, tried.lists))
-        wide = min(_MOST_K, len(self._codes), max(k, TUNED_K) * max(1, tried.factor))
-        _, found = self._index.search(queries, wide, params=module.SearchParametersIVF(nprobe=lists))
-        scores, rows = np.full((len(queries), k), -np.inf, np.float32), np.full((len(queries), k), -1, np.int64)
-        for number, candidates in enumerate(found):
-            there = candidates[candidates >= 0]
-            products = self._codes[there].astype(np.float32) @ queries[number]
-            best = np.lexsort((there, -products))[:k]
-            scores[number, : len(best)], rows[number, : len(best)] = products[best], there[best]
-        return scores, rows
 
 
 def gpus(device: str) -> list[str]:
@@ -133,23 +71,23 @@ def room_on(devices: Sequence[str]) -> int:
     return min(torch.cuda.mem_get_info(device)[0] for device in devices) * len(devices)
 
 
-def _best(part: torch.Tensor, queries: Floats, k: int, allowed: Bools | None) -> tuple[Floats, Ints]:
-    """The k best rows of one device, block by block: scores and rows (q, at most k)."""
+def _best(part: torch.Tensor, first: int, queries: Floats, k: int, allowed: Bools | None) -> tuple[Floats, Ints]:
+    """The k best rows of one device, from row `first` on, block by block: scores and rows (q, at most k)."""
     import torch
 
-    asked = torch.from_numpy(queries).to(part.device)
-    mask = None if allowed is None else torch.from_numpy(allowed).to(part.device)
+    questions = torch.from_numpy(queries).to(part.device)
+    mask = None if allowed is None else torch.from_numpy(allowed[first : first + len(part)]).to(part.device)
     scores = torch.empty((len(queries), 0), device=part.device)
     rows = torch.empty((len(queries), 0), dtype=torch.int64, device=part.device)
     step = max(1, _BLOCK_BYTES // (4 * (part.shape[1] + len(queries))))
     for start in range(0, len(part), step):
-        products = asked @ part[start : start + step].float().T
+        products = questions @ part[start : start + step].float().T
         if mask is not None:
             products.masked_fill_(~mask[start : start + step], -torch.inf)
-        found = products.topk(min(k, products.shape[1]), dim=1)
-        scores = torch.cat([scores, found.values], dim=1)
-        rows = torch.cat([rows, found.indices + start], dim=1)
-        kept = scores.topk(min(k, scores.shape[1]), dim=1)
-        scores, rows = kept.values, rows.gather(1, kept.indices)
+        best = products.topk(min(k, products.shape[1]), dim=1)
+        scores = torch.cat([scores, best.values], dim=1)
+        rows = torch.cat([rows, best.indices + start], dim=1)
+        chosen = scores.topk(min(k, scores.shape[1]), dim=1)
+        scores, rows = chosen.values, rows.gather(1, chosen.indices)
     values = scores.cpu().numpy()
-    return values, np.where(np.isneginf(values), -1, rows.cpu().numpy())
+    return values, np.where(np.isneginf(values), -1, first + rows.cpu().numpy())

@@ -95,20 +95,20 @@ class Recipe:
         Raises:
             SpecError: it is not one of the allowed ones; the message names them.
         """
-        found = _FACTORY.fullmatch(text)
-        if found is None:
+        match = _FACTORY.fullmatch(text)
+        if match is None:
             raise _unknown_type(text) if text.isalnum() else _not_a_factory(text)
-        links, lists = (None if found[name] is None else int(found[name]) for name in ("links", "lists"))
+        links, lists = (None if match[name] is None else int(match[name]) for name in ("links", "lists"))
         if links is not None and not _LINKS[0] <= links <= _LINKS[1]:
             raise _not_a_factory(text, f"HNSW takes {_LINKS[0]} to {_LINKS[1]} links")
         if lists is not None and not lists:
             raise _not_a_factory(text, "IVF takes 1 list or more")
-        code = found["code"] or ""
+        code = match["code"] or ""
         if code == "SQfp16" and lists is None:
             raise _not_a_factory(text, "all vectors in float16 are the type flat")
         if code.startswith("PQ") and (lists is None or not int(code[2:])):
             raise _not_a_factory(text, "product codes need lists: IVF256,PQ48")
-        return cls(links, lists, code, bool(found["rotate"]))
+        return cls(links, lists, code, bool(match["rotate"]))
 
     def check(self, dim: int) -> None:
         """Check that the code fits vectors of this width.
@@ -199,10 +199,10 @@ def memory_size(size: int | str) -> int:
     """
     if isinstance(size, int):
         return size
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([A-Za-z]*)", size.strip())
-    if found is None or found[2].lower() not in _UNITS:
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([A-Za-z]*)", size.strip())
+    if match is None or match[2].lower() not in _UNITS:
         raise SpecError(f"'{size}' is not a size", "write 500MB, 2GB or 1.5GiB", where="`max_memory`")
-    n_bytes = float(found[1]) * _UNITS[found[2].lower()]
+    n_bytes = float(match[1]) * _UNITS[match[2].lower()]
     if not 1 <= n_bytes <= MAX_MEMORY:
         raise SpecError(f"'{size}' is less than a byte or more than 8 PiB", "write 2GB", where="`max_memory`")
     return int(n_bytes)

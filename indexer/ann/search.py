@@ -77,17 +77,14 @@ def search_exact(vectors: Any, queries: Floats, k: int, allowed: Bools | None) -
 
     Args:
         vectors: of `map_vectors`.
-        queries: (q, dim).
+        queries: (q, dim), of `checked_queries`.
         k: 1 or more.
         allowed: (rows,), the rows that may be found; None: all.
 
     Returns:
         Scores (q, k) and rows (q, k); -inf and -1 where there are no more rows.
-
-    Raises:
-        QueryError: the queries have another dimension than the vectors, or are not finite.
     """
-    queries, width = checked_queries(queries, vectors.d), _width(vectors, k, allowed)
+    width = _width(vectors, k, allowed)
     if not width or not len(queries):
         return best_first(np.zeros((len(queries), 0), np.float32), np.zeros((len(queries), 0), np.int64), k)
     module = faiss()
@@ -108,7 +105,7 @@ def search(
     condition that few rows pass loses no recall, and no search costs more than about two exact ones. The search is also
     exact if the index finds fewer rows than there are.
     """
-    queries, width = checked_queries(queries, vectors.d), _width(vectors, k, allowed)
+    width = _width(vectors, k, allowed)
     count = vectors.ntotal if allowed is None else int(np.count_nonzero(allowed))
     if not len(queries) or not count:
         return search_exact(vectors, queries, k, allowed)
@@ -116,17 +113,17 @@ def search(
         allowed = None
     as_tuned = allowed is None and width <= TUNED_K
     attempts = _attempts(recipe, effort, width, count, vectors.ntotal)
-    found, tried = next(attempts)
-    spent = 0.0 if as_tuned else cost_of(recipe, tried, vectors.ntotal, vectors.d, found)
+    depth, tried = next(attempts)
+    spent = 0.0 if as_tuned else cost_of(recipe, tried, vectors.ntotal, vectors.d, depth)
     if spent >= count:
         return search_exact(vectors, queries, k, allowed)
-    scores, rows = _approximate(index, recipe, tried, vectors, queries, found, width, allowed)
+    scores, rows = _approximate(index, recipe, tried, vectors, queries, depth, width, allowed)
     left = np.flatnonzero(rows[:, -1] < 0)
-    for found, tried in attempts:
-        spent += cost_of(recipe, tried, vectors.ntotal, vectors.d, found)
+    for depth, tried in attempts:
+        spent += cost_of(recipe, tried, vectors.ntotal, vectors.d, depth)
         if not len(left) or spent >= count:
             break
-        scores[left], rows[left] = _approximate(index, recipe, tried, vectors, queries[left], found, width, allowed)
+        scores[left], rows[left] = _approximate(index, recipe, tried, vectors, queries[left], depth, width, allowed)
         left = left[rows[left, -1] < 0]
     if len(left):
         scores[left], rows[left] = search_exact(vectors, queries[left], width, allowed)
@@ -193,18 +190,11 @@ def untrained(recipe: Recipe, dim: int) -> Any:
     if recipe.lists is not None:
         core.cp.min_points_per_centroid = 1  # no warning on the user's terminal
     if recipe.code.startswith("PQ"):
-        bound_tables(core.pq)
+        # 10 rounds over 64 rows for each of 256 entries: the default takes minutes and does not find more
+        core.pq.cp.min_points_per_centroid, core.pq.cp.max_points_per_centroid = 1, 64
+        core.pq.cp.niter = 10
         core.do_polysemous_training = False  # it orders the codes for a search by bits, which is not used here
     return index
-
-
-def bound_tables(quantizer: Any) -> None:
-    """Limit the training of a product quantizer: 10 rounds over 64 rows for each of 256 entries.
-
-    The default takes minutes and does not find more.
-    """
-    quantizer.cp.min_points_per_centroid, quantizer.cp.max_points_per_centroid = 1, 64
-    quantizer.cp.niter = 10
 
 
 def _trained(recipe: Recipe, path: Path, dim: int, rows: int) -> Any:
@@ -217,7 +207,7 @@ def _trained(recipe: Recipe, path: Path, dim: int, rows: int) -> Any:
 
 
 def _attempts(recipe: Recipe, effort: Effort, k: int, count: int, rows: int) -> Iterator[tuple[int, Effort]]:
-    """The attempts to find k of the `count` allowed rows: how many rows to find, and with which effort.
+    """The attempts to find k of the `count` allowed rows: the depth, how many rows to find, and with which effort.
 
     A graph has one attempt: it finds the last of its candidates less surely than the first.
     """
@@ -230,42 +220,42 @@ def _attempts(recipe: Recipe, effort: Effort, k: int, count: int, rows: int) -> 
     if count == rows:
         yield min(rows, k), effort.at(k, 1.0)
         return
-    found = 0
-    while found < rows:
+    depth = 0
+    while depth < rows:
         passing = k + _DEVIATIONS * math.sqrt(k * (1 - share))
-        found = min(rows, math.ceil(passing / share))
-        yield found, effort.at(passing, share)
+        depth = min(rows, math.ceil(passing / share))
+        yield depth, effort.at(passing, share)
         share /= _RARER
 
 
 def _approximate(
-    index: Any, recipe: Recipe, effort: Effort, vectors: Any, queries: Floats, found: int, k: int, allowed: Bools | None
+    index: Any, recipe: Recipe, effort: Effort, vectors: Any, queries: Floats, depth: int, k: int, allowed: Bools | None
 ) -> tuple[Floats, Ints]:
-    """The k best allowed of the `found` best rows for each query, -inf and -1 where fewer of them are.
+    """The k best allowed of the `depth` best rows for each query, -inf and -1 where fewer of them are.
 
     Rows that are not allowed are removed afterwards. If FAISS did it, it would read the same number of lists and miss
     better rows in others, and a graph search would fill up with rows on the way to a deleted neighbourhood.
     """
-    factor = max(1.0, min(effort.factor, vectors.ntotal / found))
+    factor = max(1.0, min(effort.factor, vectors.ntotal / depth))
     if recipe.links is not None:
-        searched, params = index, _beam_of(min(vectors.ntotal, max(found, effort.beam)))
+        searched, params = index, _beam_of(min(vectors.ntotal, max(depth, effort.beam)))
     else:
         searched, params = faiss().IndexRefine(index, vectors), _params_of(recipe, effort, factor)
     if allowed is None:
         with _threads(vectors, queries):
-            best = searched.search(queries, found, params=params)
+            best = searched.search(queries, depth, params=params)
         return best[0][:, :k], best[1][:, :k]
     scores, rows = np.full((len(queries), k), -np.inf, np.float32), np.full((len(queries), k), -1, np.int64)
-    step = max(1, int(_BLOCK_FOUND / (found * factor)))
+    step = max(1, int(_BLOCK_FOUND / (depth * factor)))
     for start in range(0, len(queries), step):
         block = queries[start : start + step]
         with _threads(vectors, block):
-            seen, numbers = searched.search(block, found, params=params)
+            seen, numbers = searched.search(block, depth, params=params)
         passes = (numbers >= 0) & allowed[numbers]
         order = np.argsort(~passes, axis=1, kind="stable")[:, :k]
-        kept = np.take_along_axis(passes, order, axis=1)
-        scores[start : start + step] = np.where(kept, np.take_along_axis(seen, order, axis=1), -np.inf)
-        rows[start : start + step] = np.where(kept, np.take_along_axis(numbers, order, axis=1), -1)
+        passing = np.take_along_axis(passes, order, axis=1)
+        scores[start : start + step] = np.where(passing, np.take_along_axis(seen, order, axis=1), -np.inf)
+        rows[start : start + step] = np.where(passing, np.take_along_axis(numbers, order, axis=1), -1)
     return scores, rows
 
 

@@ -11,6 +11,7 @@ taken, of several the fastest, and the measured recall is stored in the manifest
 
 from __future__ import annotations
 
+import bisect
 import ctypes
 import functools
 import time
@@ -130,43 +131,38 @@ def exact_answers(vectors: Path, dim: int, rows: int, *, in_lists: bool = False)
 def _questions(codes: Halves, count: int, *, in_lists: bool) -> Floats:
     """Sample queries, (count, dim): rotated rows; see the module."""
     rng = np.random.default_rng(_SEED)
-    own, pool = (
+    sources, pool = (
         codes[np.sort(rng.choice(len(codes), min(len(codes), number), replace=False))].astype(np.float32)
         for number in (count, _POOL)
     )
     centre = pool.mean(axis=0)
-    own, pool = own - centre, pool - centre
+    sources, pool = sources - centre, pool - centre
     if in_lists:
-        across = rng.standard_normal((len(own), len(pool)), np.float32) @ pool
+        across = rng.standard_normal((len(sources), len(pool)), np.float32) @ pool
     else:
-        across = rng.standard_normal(own.shape, np.float32) * pool.any(axis=0)  # not in padding columns
-    lengths = np.linalg.norm(own, axis=1, keepdims=True)
-    across -= (across * own).sum(axis=1, keepdims=True) / np.maximum(lengths, _TINY) ** 2 * own
+        across = rng.standard_normal(sources.shape, np.float32) * pool.any(axis=0)  # not in padding columns
+    lengths = np.linalg.norm(sources, axis=1, keepdims=True)
+    across -= (across * sources).sum(axis=1, keepdims=True) / np.maximum(lengths, _TINY) ** 2 * sources
     across *= lengths / np.maximum(np.linalg.norm(across, axis=1, keepdims=True), _TINY)
-    return l2_normalize(centre + TURNED * own + np.sqrt(1 - TURNED**2) * across).vectors
+    return l2_normalize(centre + TURNED * sources + np.sqrt(1 - TURNED**2) * across).vectors
 
 
 def tune(index: Any, recipe: Recipe, truth: Truth, vectors: Any, target: float) -> Measured:
-    """The least effort that reaches the target recall, the fastest of several; the greatest if none does."""
-    reached: list[tuple[float, Effort, float]] = []
-    last: tuple[Effort, float] | None = None
-    for ladder in _ladders(recipe):
-        low, high = 0, len(ladder)  # the first that reaches the target is in [low, high]
-        recalls: dict[int, float] = {}
-        while low < high:
-            middle = (low + high) // 2
-            recalls[middle] = _recall(index, recipe, ladder[middle], truth, vectors)
-            low, high = (low, middle) if recalls[middle] >= target else (middle + 1, high)
-        if low < len(ladder):
-            reached.append((_seconds(index, recipe, ladder[low], truth, vectors), ladder[low], recalls[low]))
-        elif last is None or recalls[len(ladder) - 1] > last[1]:
-            last = ladder[-1], recalls[len(ladder) - 1]
+    """The least effort that reaches the target recall, the fastest of several; the best if none does."""
+
+    @functools.cache
+    def recall(effort: Effort) -> float:
+        return _recall(index, recipe, effort, truth, vectors)
+
+    ladders, reached = list(_ladders(recipe)), list[Effort]()
+    for ladder in ladders:
+        first = bisect.bisect_left(ladder, True, key=lambda effort: recall(effort) >= target)
+        reached += ladder[first : first + 1]
     if reached:
-        _, effort, recall = min(reached, key=lambda one: one[0])
+        best = min(reached, key=lambda effort: _seconds(index, recipe, effort, truth, vectors))
     else:
-        assert last is not None
-        effort, recall = last
-    return Measured(recipe, effort, recall, len(truth.queries))
+        best = max((ladder[-1] for ladder in ladders), key=recall)
+    return Measured(recipe, best, recall(best), len(truth.queries))
 
 
 def _ladders(recipe: Recipe) -> Iterator[list[Effort]]:

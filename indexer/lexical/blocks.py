@@ -112,16 +112,16 @@ def _piece(vocabulary: _Vocabulary, numbers: list[int], ends: list[int], first: 
     rank = np.empty(len(terms), np.int64)
     rank[[known[term] for term in terms]] = np.arange(1, len(terms) + 1)
     pairs, counts = np.unique((rank[terms_of] << 32) | rows, return_counts=True)
-    found, places = pairs & 0xFFFFFFFF, pairs >> 32
+    row_numbers, places = pairs & 0xFFFFFFFF, pairs >> 32
     of_text = np.array([not term.startswith(NAME) for term in ("", *terms)])[places]
-    filled = np.bincount(found - first, counts * of_text, minlength=len(lengths)).astype(np.int64)
+    filled = np.bincount(row_numbers - first, counts * of_text, minlength=len(lengths)).astype(np.int64)
     of_rows = np.flatnonzero(filled)
     sizes = np.bincount(places, minlength=len(terms) + 1)
     sizes[0] = len(of_rows)
     return Piece(
         [LENGTHS, *terms] if terms else [],
         sizes if terms else sizes[:0],
-        np.concatenate([of_rows + first, found]).astype(np.uint32),
+        np.concatenate([of_rows + first, row_numbers]).astype(np.uint32),
         np.concatenate([filled[of_rows], counts]).astype(np.uint32),
     )
 
@@ -149,12 +149,12 @@ def unpacked(data: bytes, rows: range) -> list[Piece]:
     with pa.ipc.open_stream(data) as stream:
         if stream.schema != SCHEMA:
             raise ValueError("other columns")
-        found = []
+        pieces = []
         for batch in stream:
             batch.validate(full=True)
-            found.append(piece_of(batch))
-            _check(found[-1], batch, rows)
-    return found
+            pieces.append(piece_of(batch))
+            _check(pieces[-1], batch, rows)
+    return pieces
 
 
 def _check(piece: Piece, batch: Any, rows: range) -> None:

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragidx.indexer.arrays import Bools, Floats, Ints
 from ragidx.indexer.byte_cache import ByteCache
@@ -28,19 +27,6 @@ IN_NAME = np.float32(0.2)
 
 _KEPT_BYTES = 64 << 20  # of terms
 _DENSE = 4  # a term in more than a fourth of the rows is kept as an array over all of them
-
-
-@dataclass(frozen=True, slots=True)
-class Statistics:
-    """Of the live rows of an index.
-
-    Attributes:
-        n_rows: how many there are.
-        n_terms: the sum of their lengths.
-    """
-
-    n_rows: int
-    n_terms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +42,6 @@ class _Term:
         return 100 + self.shares.nbytes + (0 if self.rows is None else self.rows.nbytes)
 
 
-def statistics(segments: Sequence[Postings], dead: Bools | None) -> Statistics:
-    """The statistics of the live rows of some segments; `dead` as in `Bm25`."""
-    lengths = _lengths(segments)
-    if dead is not None:
-        lengths = lengths[~dead]
-    return Statistics(len(lengths), int(lengths.sum(dtype=np.int64)))
-
-
 class Bm25:
     """The scores of the live rows of some segments, numbered through all of them. Safe to use from several threads.
 
@@ -71,14 +49,22 @@ class Bm25:
     questions have are in most rows, and reading them takes longest.
 
     Args:
-        segments: of the index, in its order.
+        segments: of the index, in its order; at least one.
         dead: (rows,) of all rows, which are dead; None: none.
-        of: the statistics of the live rows.
+
+    Attributes:
+        n_rows: how many rows are alive.
+        n_terms: the sum of their lengths.
     """
 
-    def __init__(self, segments: Sequence[Postings], dead: Bools | None, of: Statistics) -> None:
-        self._segments, self._dead, self._of = segments, dead, of
+    def __init__(self, segments: Sequence[Postings], dead: Bools | None) -> None:
+        self._segments, self._dead = segments, dead
         self._terms: ByteCache[_Term] = ByteCache(_KEPT_BYTES)
+        lengths = np.concatenate([segment.lengths for segment in segments])
+        live = lengths if dead is None else lengths[~dead]
+        self.n_rows, self.n_terms = len(live), int(live.sum(dtype=np.int64))
+        scale = np.float32(K1 * B * self.n_rows / max(1, self.n_terms))
+        self._norms = np.float32(K1 * (1 - B)) + scale * lengths.astype(np.float32)  # added to a count in the divisor
 
     def scores(self, terms: Sequence[str]) -> Floats | None:
         """(rows,) of all rows; 0 where a row has no term of the question, and for dead rows.
@@ -89,29 +75,21 @@ class Bm25:
         Returns:
             None if no live row has any of the terms.
         """
-        if not self._of.n_terms:
-            return None
         total = np.zeros(len(self._norms), np.float32)
         known = False
         for term, count in sorted(Counter(terms).items()):  # in one order, so that sums are rounded alike
-            found = self._terms.get(term, functools.partial(self._read, term))
-            if not found.df:
+            entry = self._terms.get(term, functools.partial(self._read, term))
+            if not entry.df:
                 continue
             known = True
-            weight = np.float32(count * np.log1p((self._of.n_rows - found.df + 0.5) / (found.df + 0.5)))
-            if found.rows is None:
-                np.add(total, weight * found.shares, out=total)
+            weight = np.float32(count * np.log1p((self.n_rows - entry.df + 0.5) / (entry.df + 0.5)))
+            if entry.rows is None:
+                np.add(total, weight * entry.shares, out=total)
             else:
-                total[found.rows] += weight * found.shares
+                total[entry.rows] += weight * entry.shares
         if self._dead is not None:
             total[self._dead] = 0
         return total if known else None
-
-    @functools.cached_property
-    def _norms(self) -> Floats:
-        """(rows,) what is added to a count below the fraction."""
-        scale = np.float32(K1 * B * self._of.n_rows / self._of.n_terms)
-        return np.float32(K1 * (1 - B)) + scale * _lengths(self._segments).astype(np.float32)
 
     def _read(self, term: str) -> _Term:
         first = 0
@@ -128,10 +106,6 @@ class Bm25:
         whole = np.zeros(first, np.float32)  # an array over all rows is smaller, and ten times as fast to add
         whole[rows] = shares
         return _Term(df, None, whole)
-
-
-def _lengths(segments: Sequence[Postings]) -> NDArray[np.uint32]:
-    return np.concatenate([segment.lengths for segment in segments])
 
 
 def _shares(segment: Postings, term: str, norms: Floats) -> tuple[Ints, Floats]:

@@ -15,9 +15,7 @@ damaged file is an error. A large one is read whole by `read_all` alone.
 from __future__ import annotations
 
 import bisect
-import contextlib
 import functools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,9 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import check_machine, first_line
 from ragidx.indexer.arrays import Ints, numbers_of
-from ragidx.indexer.damage import damaged
+from ragidx.indexer.damage import damaged, reading
 
 LENGTHS = ""  # the term whose counts are the lengths of the rows
 NAME = "/"  # before a term of a row's name
@@ -68,7 +65,7 @@ class Postings:
 
     def __init__(self, path: Path, n_rows: int, known_by: str = "") -> None:
         self._path, self._n_rows = path, n_rows
-        with self._reading():
+        with reading(self._path):
             with pa.memory_map(str(path)) as file:
                 self._data = file.read_buffer()
             reader = self._reader()
@@ -91,17 +88,14 @@ class Postings:
 
     def find(self, term: str) -> TermPostings | None:
         """The rows of a term, None if no row has it."""
-        low, high = 0, self.n_batches  # the batch is in [low, high)
-        with self._reading():
+        with reading(self._path):
             _ = self._in_order
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (middle, high) if self._first(middle) <= term else (low, middle)
-            return self._batch(low).get(term) if high else None
+            batch = bisect.bisect_right(range(self.n_batches), term, key=self._first) - 1
+            return self._batch(batch).get(term) if batch >= 0 else None
 
     def read_all(self) -> None:
         """Read and check everything, also across batches."""
-        with self._reading():
+        with reading(self._path):
             self._check_batches()
 
     @functools.cached_property
@@ -127,15 +121,6 @@ class Postings:
                     lengths[found.rows] += found.counts
         if not np.array_equal(lengths, self.lengths):
             raise ValueError("its counts do not add up to the lengths of the rows")
-
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[None]:
-        """Name the file, where the block finds that it is damaged."""
-        try:
-            yield
-        except (pa.ArrowException, OSError, ValueError, MemoryError) as fault:  # MemoryError: a forged length
-            check_machine(fault, self._path)
-            raise damaged(self._path, first_line(fault)) from fault
 
     def _reader(self, fields: list[int] | None = None) -> Any:
         options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)

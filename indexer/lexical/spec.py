@@ -55,25 +55,25 @@ class LexicalSpec:
                 f"the lexical part of the index was made with the stemmer '{self.stemmer}', which is not installed",
                 "install the newest PyStemmer, or build again with another `stemmer`; or search with `mode=dense`",
             )
-        here = LexicalSpec.of(self.stemmer)
-        for name, made, found in (
-            ("stemmers of version", self.stemmer_version, here.stemmer_version),
-            ("word rules of version", self.analyzer, here.analyzer),
+        own_spec = LexicalSpec.of(self.stemmer)
+        for name, made, installed in (
+            ("stemmers of version", self.stemmer_version, own_spec.stemmer_version),
+            ("word rules of version", self.analyzer, own_spec.analyzer),
         ):
-            if made != found:
+            if made != installed:
                 raise SpecError(
-                    f"the lexical part of the index was made with {name} {made}; here is {found}",
+                    f"the lexical part of the index was made with {name} {made}; here is {installed}",
                     "build again, which makes it anew and encodes nothing; or search with `mode=dense`",
                 )
         return Analyzer(stemmer(self.stemmer))
 
 
-def decided(asked: str, own: LexicalSpec | None, sample: Callable[[], Iterable[str]]) -> LexicalSpec | None:
+def decided(setting: str, current: LexicalSpec | None, sample: Callable[[], Iterable[str]]) -> LexicalSpec | None:
     """The spec of an index from now on; None: no lexical part.
 
     Args:
-        asked: `auto`, `none`, a language or `off`.
-        own: what the index has.
+        setting: `auto`, `none`, a language or `off`.
+        current: what the index has.
         sample: gives some of its texts; called only to guess their language.
 
     Raises:
@@ -81,13 +81,11 @@ def decided(asked: str, own: LexicalSpec | None, sample: Callable[[], Iterable[s
     """
     from ragidx.indexer.lexical.stemming import AUTO, check_stemmer, guess_language
 
-    if asked == OFF:
+    if setting == OFF:
         return None
-    if asked != AUTO:
-        check_stemmer(asked)
-        return LexicalSpec.of(asked)
-    if own is not None:
-        check_stemmer(own.stemmer)
-        return LexicalSpec.of(own.stemmer)
-    texts = [text for text in sample() if text.strip()]
-    return LexicalSpec.of(guess_language(texts)) if texts else None  # vectors without texts have nothing to search
+    if setting == AUTO and current is None:
+        texts = [text for text in sample() if text.strip()]
+        return LexicalSpec.of(guess_language(texts)) if texts else None  # vectors without texts have nothing to search
+    language = setting if current is None or setting != AUTO else current.stemmer
+    check_stemmer(language)
+    return LexicalSpec.of(language)

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ragidx.corpora.errors import IndexFormatError, check_machine, first_line
+from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.arrays import Bools, numbers_of
-from ragidx.indexer.damage import damaged
+from ragidx.indexer.damage import reading
 from ragidx.indexer.store.entries import SegmentEntry
 from ragidx.indexer.store.files import deletions_path
 from ragidx.indexer.store.manifest import Manifest, read_regular
@@ -37,15 +37,11 @@ def read_deletions(folder: Path, manifest: Manifest) -> Bools | None:
     dead = None
     if manifest.deletions is not None:
         path = folder / deletions_path(manifest.generation)
-        try:
+        with reading(path):
             data = read_regular(path, manifest.deletions.bytes)
             if hashlib.sha256(data).hexdigest() != manifest.deletions.sha256:
                 raise ValueError("its checksum differs from the manifest's")
             dead = _read(data, manifest)
-        except (pa.ArrowException, OSError, ValueError, MemoryError) as fault:  # MemoryError: a forged length
-            check_machine(fault, path)
-            missing = isinstance(fault, FileNotFoundError)
-            raise damaged(path, "it is missing" if missing else first_line(fault)) from fault
     alive = sum(segment.rows for segment in manifest.segments) - (0 if dead is None else int(dead.sum()))
     if alive != manifest.n_chunks:
         raise IndexFormatError(

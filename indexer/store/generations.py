@@ -14,13 +14,15 @@ import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ragidx.corpora.errors import IndexFormatError, MachineError, check_machine
 from ragidx.indexer.atomic import FileEntry
+from ragidx.indexer.byte_cache import ByteCache
 from ragidx.indexer.damage import PUT_BACK, check_name, damaged
 from ragidx.indexer.store.files import LOCK, MANIFEST, SEGMENTS, numbered_path
 from ragidx.indexer.store.manifest import KEPT, Manifest, NewerFormatError, UnavailableError, files_of, read_manifest
-from ragidx.indexer.store.segment import Segment, new_cache
+from ragidx.indexer.store.segment import CACHE_BYTES, Segment
 
 HASHED_AT_OPEN = 64 << 20
 UNTOUCHED = "the committed state is not touched"  # the end of each message about an earlier generation
@@ -61,7 +63,7 @@ def committed(folder: Path) -> Manifest:
     except FileNotFoundError as fault:
         if not folder.exists():
             message = "there is no such folder"
-            hint = "build or create the index first, or name another folder with `index`"
+            hint = "build the index first, or name another folder with `index`"
         elif (folder / LOCK).exists():
             message, hint = (
                 "the index is not built yet: nothing was committed",
@@ -111,17 +113,17 @@ def read_numbered(folder: Path, generation: int) -> Manifest:
     lost = f"there is no rollback to generation {generation}; {UNTOUCHED}"
     put_back = f"put it back from a copy; without it {lost}"
     try:
-        found = read_manifest(folder, path.name)
+        manifest = read_manifest(folder, path.name)
     except NewerFormatError:
         raise
     except (MachineError, UnavailableError) as fault:  # its file may be whole
         raise UnavailableError(fault.message, f"{fault.hint}; until then {lost}", where=str(path)) from fault
     except IndexFormatError as fault:
         raise IndexFormatError(fault.message, put_back, where=str(path)) from fault
-    if found.generation != generation:
-        message = f"the manifest is damaged: it belongs to generation {found.generation}"
+    if manifest.generation != generation:
+        message = f"the manifest is damaged: it belongs to generation {manifest.generation}"
         raise IndexFormatError(message, put_back, where=str(path))
-    return found
+    return manifest
 
 
 def check_files(folder: Path, manifest: Manifest, before: Manifest | None = None) -> None:
@@ -165,7 +167,8 @@ def segments_of(folder: Path, manifest: Manifest, before: Sequence[Segment] = ()
     Those of a state before, which are open, are taken over if all of their files have the same checksums: an id is no
     identity, since an index may be removed and another made in its place.
     """
-    dim, schema, cache, found = manifest.dim, manifest.schema, new_cache(), []
+    dim, schema, found = manifest.dim, manifest.schema, []
+    cache: ByteCache[Any] = ByteCache(CACHE_BYTES)
     known = {segment.entry.id: segment for segment in before if (segment.dim, segment.schema) == (dim, schema)}
     for entry in manifest.segments:
         segment = known.get(entry.id)

@@ -179,7 +179,7 @@ class Documents:
 
 def document_runs(segment: Segment) -> tuple[NDArray[np.void], Digests, NDArray[np.int32]]:
     """The runs of adjacent rows of one document, dead or alive, and their digests in order with their numbers."""
-    first, found = 0, []
+    first, parts = 0, []
     for batch in segment.batches(["doc_id", "doc_hash", "owner"]):
         ids, hashes, owners = batch.column(0), numbers_of(batch.column(1), "V16"), numbers_of(batch.column(2), "<i4")
         changes = np.ones(len(ids), np.bool_)
@@ -190,9 +190,9 @@ def document_runs(segment: Segment) -> tuple[NDArray[np.void], Digests, NDArray[
         runs["document"] = as_digests([digest(doc_id) for doc_id in ids.take(places_of(starts)).to_pylist()])
         runs["hash"], runs["owner"], runs["first"] = hashes[starts], owners[starts], first + starts
         runs["count"] = np.diff(starts, append=len(ids))
-        found.append(runs)
+        parts.append(runs)
         first += len(ids)
-    every = np.concatenate(found)
+    every = np.concatenate(parts)
     order = np.argsort(every["document"], kind="stable").astype(np.int32)
     return every, every["document"][order], order
 

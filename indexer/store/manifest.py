@@ -10,6 +10,7 @@ of all other fields. A manifest is untrusted: each name, type and number is chec
 from __future__ import annotations
 
 import errno
+import functools
 import hashlib
 import json
 import os
@@ -91,7 +92,8 @@ class Manifest:
     def to_json(self) -> dict[str, Any]:
         """All fields but the checksum."""
         data = {column.name: getattr(self, column.name) for column in fields(self)}
-        data |= {"spec": dict(self.spec), "notes": dict(self.notes)}  # untrusted: they may be too deep for `asdict`
+        # A copy by JSON: they are untrusted, and may be too deep for `asdict`.
+        data |= json.loads(json.dumps({"spec": dict(self.spec), "notes": dict(self.notes)}))
         data |= {"index": asdict(self.index), "segments": [segment.to_json() for segment in self.segments]}
         data["files"] = {name: asdict(entry) for name, entry in self.files.items()}
         data["deletions"] = asdict(self.deletions) if self.deletions else None
@@ -203,6 +205,7 @@ def read_regular(path: Path, limit: int) -> bytes:
         return file.read(status.st_size + 1)
 
 
+@functools.lru_cache(maxsize=8)  # one commit reads the manifests of the kept generations ten times
 def parse_manifest(data: bytes) -> Manifest:
     """The manifest in these bytes.
 
@@ -211,19 +214,19 @@ def parse_manifest(data: bytes) -> Manifest:
         NewerFormatError: they were written by a later version.
         IndexFormatError: they were written by an older one.
     """
-    found = mapping(json.loads(data, parse_constant=lambda name: refuse("", f"{name} is not JSON")), "")
-    version = integer(1, MAX_BYTES)(found.get("format"), "format")
-    writer = found.get("ragidx")
+    content = mapping(json.loads(data, parse_constant=lambda name: refuse("", f"{name} is not JSON")), "")
+    version = integer(1, MAX_BYTES)(content.get("format"), "format")
+    writer = content.get("ragidx")
     by = f" (written by ragidx {writer[:20]!a})" if isinstance(writer, str) else ""
     reads = f"ragidx {ragidx.__version__} reads format {FORMAT}"
     if version > FORMAT:
         raise NewerFormatError(f"the index has the format {version}{by}; {reads}", _UPGRADE)
     if version < FORMAT:
         raise OlderFormatError(f"the index has the format {version}{by}; {reads}", "build it again with `rebuild=True`")
-    required = found.get("requires")
+    required = content.get("requires")
     if isinstance(required, list) and (unknown := [name for name in required if name not in KNOWN]):
         raise NewerFormatError(f"the index needs a reader that knows {str(unknown[0])[:40]!a}{by}", _UPGRADE)
-    rest = {name: value for name, value in found.items() if name != "checksum"}
+    rest = {name: value for name, value in content.items() if name != "checksum"}
     if _with_checksum(rest) != data:
         refuse("checksum", "it does not fit the rest")
     manifest = _MANIFEST(rest, "")

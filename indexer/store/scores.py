@@ -19,8 +19,7 @@ from ragidx.indexer.lexical.postings import Postings
 from ragidx.indexer.lexical.spec import LexicalSpec
 from ragidx.indexer.store.topk import Part, Searched
 
-if TYPE_CHECKING:  # a search by vectors alone needs none of it
-    from ragidx.indexer.lexical import bm25
+if TYPE_CHECKING:  # a search by vectors alone does not need it
     from ragidx.indexer.lexical.analyzer import Analyzer
 
 _BLOCK = 1 << 22  # scores held at once
@@ -76,14 +75,9 @@ class LexicalPart:
     """
 
     def __init__(self, spec: LexicalSpec, postings: Sequence[Postings], dead: Bools | None) -> None:
-        self.spec, self._postings, self._dead = spec, postings, dead
+        from ragidx.indexer.lexical.bm25 import Bm25  # a search by vectors needs none
 
-    @functools.cached_property
-    def statistics(self) -> bm25.Statistics:
-        """Of the live rows."""
-        from ragidx.indexer.lexical import bm25
-
-        return bm25.statistics(self._postings, self._dead)
+        self.spec, self.bm25 = spec, Bm25(postings, dead)
 
     @functools.cached_property
     def analyzer(self) -> Analyzer:
@@ -96,17 +90,11 @@ class LexicalPart:
 
     def scores(self, question: str) -> Floats | None:
         """BM25 (rows,) of all rows, 0 for dead ones; None if no live row has a word of the question."""
-        return self._bm25.scores(self.analyzer(question))
-
-    @functools.cached_property
-    def _bm25(self) -> bm25.Bm25:
-        from ragidx.indexer.lexical import bm25
-
-        return bm25.Bm25(self._postings, self._dead, self.statistics)
+        return self.bm25.scores(self.analyzer(question))
 
     def spread(self, scores: Floats) -> Spread:
         """Of the BM25 of all live rows."""
-        n = self.statistics.n_rows
+        n = self.bm25.n_rows
         mean = np.array([scores.sum(dtype=np.float64) / max(1, n)])
         squares = np.square(scores, dtype=np.float64).sum()
         return Spread(n, mean, np.maximum(squares - n * mean**2, 0))

@@ -17,40 +17,33 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import IndexFormatError, check_machine, first_line
+from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.ann import search as ann
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES, Halves, check_ann, codes_of, map_ann, map_vectors
+from ragidx.indexer.ann.gpu import DeviceVectors
 from ragidx.indexer.ann.index_types import padded
 from ragidx.indexer.ann.moments import Moments
 from ragidx.indexer.ann.prefixes import is_prefix_of, is_whole, open_prefixes, prefix_files
 from ragidx.indexer.arrays import Bools, Floats, Ints
 from ragidx.indexer.byte_cache import ByteCache
-from ragidx.indexer.damage import damaged
+from ragidx.indexer.damage import damaged, reading
 from ragidx.indexer.lexical.postings import Postings
 from ragidx.indexer.store import rows as columns_of
 from ragidx.indexer.store.entries import SegmentEntry
 from ragidx.indexer.store.files import ANN, CHUNKS, VECTORS
 from ragidx.indexer.store.rows import COLUMNS, FIXED, KINDS, META, Row, Schema
 
-if TYPE_CHECKING:
-    from ragidx.indexer.ann.gpu import DeviceLists, DeviceVectors
-
 BATCH_ROWS = 256
 CACHE_BYTES = 16 << 20  # of decoded batches
 T = TypeVar("T")
 
 _NAMES, _FILLED = frozenset(COLUMNS.names), frozenset(FIXED.names)
-
-
-def new_cache() -> ByteCache[Any]:
-    """A cache of decoded batches, for the segments of an index."""
-    return ByteCache(CACHE_BYTES)
 
 
 class Segment:
@@ -69,11 +62,11 @@ class Segment:
     ) -> None:
         self.folder = folder
         self.entry = entry
-        self._cache, self._token = cache or new_cache(), object()
+        self._cache, self._token = cache or ByteCache(CACHE_BYTES), object()
         self.dim = dim
         self._width = padded(dim)
         self.schema = schema
-        self._moved: DeviceVectors | DeviceLists | None = None
+        self._moved: DeviceVectors | None = None
         self._narrow: dict[int, Prefixes] = {}
         self._kept: dict[Callable[[Segment], Any], Any] = {}
 
@@ -94,7 +87,7 @@ class Segment:
             allowed: (rows,), the rows that may be found; None: all.
         """
         queries = _filled(queries, self.dim, self._width)
-        if self._moved is not None and (allowed is None or self._moved.takes_conditions):
+        if self._moved is not None:
             return self._moved.search(queries, k, allowed)
         if self.entry.ann is None:
             return ann.search_exact(self.exact_index, queries, k, allowed)
@@ -112,7 +105,7 @@ class Segment:
 
     def is_exact(self) -> bool:
         """Whether a search compares every row, and gives a row the same score for every k."""
-        return self.entry.ann is None and not self.is_moved  # a GPU adds in an order that depends on the batch
+        return self.entry.ann is None and self._moved is None  # a GPU adds in an order that depends on the batch
 
     def narrowed(self, width: int) -> Segment | Prefixes:
         """A view of the same rows with the first numbers of their vectors, for a search; itself at full width."""
@@ -123,21 +116,10 @@ class Segment:
             self._narrow[width] = Prefixes(self, width, *open_prefixes(self.folder, self.exact_index, width, checksum))
         return self._narrow[width]
 
-    def move(self, devices: Sequence[str]) -> None:
-        """Search on these devices from now on: in lists if faiss can, else in all vectors by torch."""
-        if self.is_moved:
-            return
-        from ragidx.indexer.ann.gpu import DeviceLists, DeviceVectors
-
-        made = self.entry.ann
-        if made is not None and DeviceLists.fits(made.recipe):
-            self._moved = DeviceLists(self.ann_index, made.recipe, made.effort, self._mapped, devices)
-        else:
+    def move(self, devices: Sequence[str], room: float) -> bool:
+        """Search on these devices from now on, where the vectors take at most `room` bytes; whether it does."""
+        if self._moved is None and self._mapped.nbytes <= room:
             self._moved = DeviceVectors(self._mapped, devices)
-
-    @property
-    def is_moved(self) -> bool:
-        """Whether it is searched on a GPU."""
         return self._moved is not None
 
     @property
@@ -155,15 +137,12 @@ class Segment:
 
     def vectors(self, numbers: Sequence[int] | Ints) -> Floats:
         """The stored vectors of some rows, (n, dim)."""
-        wanted = self._checked(numbers)
-        if not len(wanted):
-            return np.zeros((0, self.dim), np.float32)
-        vectors: Floats = self.exact_index.reconstruct_batch(wanted)
+        vectors: Floats = self.exact_index.reconstruct_batch(np.asarray(numbers, np.int64))
         return vectors[:, : self.dim]
 
     def rows(self, numbers: Sequence[int] | Ints) -> list[Row]:
         """Some rows, in the order of `numbers`; decodes only the batches that hold them."""
-        return columns_of.rows_of(self._take(numbers, None))
+        return columns_of.rows_of(self._take(numbers, [*COLUMNS.names, *(META + name for name in self.schema)]))
 
     def wrong_prefixes(self) -> list[Path]:
         """Narrower copies that a search would read but that do not match these vectors."""
@@ -204,10 +183,8 @@ class Segment:
         """The moments of the vectors, where the segment keeps them."""
         if self._moments is None or self.entry.moments is None:
             return None
-        try:
+        with reading(self.folder / self.entry.moments):
             return Moments.from_bytes(self._moments.tobytes(), self.entry.rows, self.dim)
-        except ValueError as fault:
-            raise damaged(self.folder / self.entry.moments, str(fault)) from fault
 
     @functools.cached_property
     def _moments(self) -> NDArray[np.uint8] | None:
@@ -215,11 +192,8 @@ class Segment:
         if self.entry.moments is None:
             return None
         path = self.folder / self.entry.moments
-        try:
+        with reading(path, "it cannot be mapped: "):
             return np.memmap(path, np.uint8, "r")
-        except (OSError, ValueError) as fault:
-            check_machine(fault, path)
-            raise damaged(path, f"it cannot be mapped: {fault}") from fault
 
     @functools.cached_property
     def exact_index(self) -> Any:
@@ -231,11 +205,8 @@ class Segment:
         """The vectors as an array with its own mapping of the file (`base`)."""
         _ = self.exact_index  # checks the file
         path = self.folder / VECTORS
-        try:
+        with reading(path, "it cannot be mapped: "):  # a commit just removed it, or it was truncated
             return codes_of(path, self._width, self.entry.rows)
-        except (OSError, ValueError) as fault:  # a commit just removed it, or it was truncated
-            check_machine(fault, path)
-            raise damaged(path, f"it cannot be mapped: {fault}") from fault
 
     @functools.cached_property
     def _index(self) -> Any | None:
@@ -253,14 +224,11 @@ class Segment:
     @functools.cached_property
     def _chunks(self) -> Any:
         """The bytes of `chunks.arrow`, mapped, with a schema and a number of batches that fit."""
-        try:
+        with reading(self.folder / CHUNKS, "Arrow cannot read it: "):
             with pa.memory_map(os.fspath(self.folder / CHUNKS)) as file:
                 data = file.read_buffer()
             reader = pa.ipc.open_file(pa.BufferReader(data))
-            names = reader.schema.names
-        except (pa.ArrowException, OSError, ValueError) as fault:  # a name that is not UTF-8 is a ValueError
-            check_machine(fault, self.folder / CHUNKS)
-            raise self._damaged(f"Arrow cannot read it: {first_line(fault)}") from fault
+            names = reader.schema.names  # one that is not UTF-8 is a ValueError
         if reader.num_record_batches != self._n_batches:
             raise self._damaged(f"it holds {reader.num_record_batches:,} record batches, not {self._n_batches:,}")
         if len(set(names)) != len(names) or not all(self._fits(column) for column in reader.schema):
@@ -280,31 +248,25 @@ class Segment:
     def _n_batches(self) -> int:
         return -(-self.entry.rows // BATCH_ROWS)
 
-    def _reader(self, names: Sequence[str] | None) -> Any:
+    def _reader(self, names: Sequence[str]) -> Any:
         """A reader of some columns; made for each call (microseconds), so that threads share only the bytes."""
-        fields = None
-        if names is not None:
-            present = pa.ipc.open_file(pa.BufferReader(self._chunks)).schema.names
-            fields = [place for place, name in enumerate(present) if name in names] or [0]  # an empty list would be all
+        present = pa.ipc.open_file(pa.BufferReader(self._chunks)).schema.names
+        fields = [place for place, name in enumerate(present) if name in names] or [0]  # an empty list would be all
         options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)  # of 256 rows: half the time of two
         return pa.ipc.open_file(pa.BufferReader(self._chunks), options=options)
 
-    def _batch(self, reader: Any, number: int, names: Sequence[str] | None) -> Any:
-        """One record batch, checked, with these columns in this order; None: all of them."""
+    def _batch(self, reader: Any, number: int, names: Sequence[str]) -> Any:
+        """One record batch, checked, with these columns in this order."""
         expected = min(BATCH_ROWS, self.entry.rows - number * BATCH_ROWS)
-        try:
+        with reading(self.folder / CHUNKS, f"record batch {number} cannot be read: "):
             batch = reader.get_batch(number)
             batch.validate(full=True)
-        except (pa.ArrowException, OSError, ValueError) as fault:
-            check_machine(fault, self.folder / CHUNKS)
-            raise self._damaged(f"record batch {number} cannot be read: {first_line(fault)}") from fault
         if batch.num_rows != expected:
             raise self._damaged(f"record batch {number} holds {batch.num_rows:,} rows, not {expected:,}")
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         if any(column.null_count for name, column in columns.items() if name in _FILLED):
             raise self._damaged(f"record batch {number} has empty cells in a column that has none")
-        wanted = [*COLUMNS.names, *(META + name for name in self.schema)] if names is None else list(names)
-        return pa.record_batch([self._column(columns, name, expected) for name in wanted], names=wanted)
+        return pa.record_batch([self._column(columns, name, expected) for name in names], names=list(names))
 
     def _column(self, columns: Mapping[str, Any], name: str, rows: int) -> Any:
         if name in _NAMES:
@@ -318,9 +280,9 @@ class Segment:
             return columns_of.convert(columns[name], self.schema[field])
         return pa.nulls(rows, KINDS[self.schema[field]])
 
-    def _take(self, numbers: Sequence[int] | Ints, names: Sequence[str] | None) -> Any:
+    def _take(self, numbers: Sequence[int] | Ints, names: Sequence[str]) -> Any:
         """A table of single rows, in the order of `numbers`."""
-        wanted = self._checked(numbers)
+        wanted = np.asarray(numbers, np.int64)
         if not len(wanted):
             return self._cached(0, names).slice(0, 0)
         places, back = np.unique(wanted, return_inverse=True)
@@ -332,16 +294,10 @@ class Segment:
         ]
         return pa.Table.from_batches(parts).take(columns_of.places_of(back))
 
-    def _cached(self, number: int, names: Sequence[str] | None) -> Any:
+    def _cached(self, number: int, names: Sequence[str]) -> Any:
         """One record batch, as `_batch` reads it."""
-        key = (self._token, number, None if names is None else tuple(names))
+        key = (self._token, number, *names)
         return self._cache.get(key, lambda: self._batch(self._reader(names), number, names))
-
-    def _checked(self, numbers: Sequence[int] | Ints) -> Ints:
-        wanted = np.asarray(numbers, np.int64)
-        if len(wanted) and not 0 <= wanted.min() <= wanted.max() < self.entry.rows:
-            raise IndexError(f"rows {wanted.min()} to {wanted.max()} of a segment of {self.entry.rows}")
-        return wanted
 
     def _damaged(self, reason: str) -> IndexFormatError:
         return damaged(self.folder / CHUNKS, reason)

@@ -13,19 +13,20 @@ from __future__ import annotations
 import functools
 import hashlib
 import mmap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from ragidx.corpora.errors import IndexFormatError, QueryError, check_machine
+from ragidx.corpora.errors import IndexFormatError, QueryError
 from ragidx.indexer.ann import search as ann
+from ragidx.indexer.ann.gpu import gpus, room_on
 from ragidx.indexer.ann.moments import Spread
-from ragidx.indexer.ann.prefixes import check_width, shortened
+from ragidx.indexer.ann.prefixes import shortened
 from ragidx.indexer.arrays import Bools, Floats, Ints, grouped
 from ragidx.indexer.atomic import FileEntry
-from ragidx.indexer.damage import damaged
+from ragidx.indexer.damage import damaged, reading
 from ragidx.indexer.store.deletions import by_segment, read_deletions
 from ragidx.indexer.store.files import blob_path
 from ragidx.indexer.store.generations import check_files, committed, segments_of, with_way_back
@@ -39,6 +40,7 @@ __all__ = ["Row", "Store", "TopRows"]
 
 ROOM_SHARE = 0.8  # of a GPU's free memory that vectors may take; the rest is for scores, and for the encoder
 
+T = TypeVar("T")
 _ATTEMPTS = 5  # writers may commit while the index is opened
 
 
@@ -128,8 +130,8 @@ class Store:
             return search_parts(parts, self._ids, queries, k)
         checked = ann.checked_queries(queries, self.manifest.dim)
         wide = k if rerank_dim is None else max(RERANKED, 4 * k)
-        found = search_parts(parts, self._ids, shortened(checked, dim), wide)
-        return found if rerank_dim is None else self._rescored(found, checked, k, rerank_dim)
+        top = search_parts(parts, self._ids, shortened(checked, dim), wide)
+        return top if rerank_dim is None else self._rescored(top, checked, k, rerank_dim)
 
     def nearest(
         self, queries: Floats, k: int, allowed: Bools | None = None, dim: int | None = None
@@ -160,7 +162,7 @@ class Store:
             return None
         postings = [segment.postings for segment in self.segments if segment.postings is not None]
         found = LexicalPart(spec, postings, self.dead)
-        return found if found.statistics.n_terms else None
+        return found if found.bm25.n_terms else None
 
     def move(self, device: str) -> int:
         """Search on a GPU from now on, with as many segments as fit into its memory, the first ones first.
@@ -174,27 +176,14 @@ class Store:
         Raises:
             SpecError: the named GPU is not on this machine.
         """
-        if not device.startswith("cuda"):
-            return 0
-        from ragidx.indexer.ann.gpu import gpus, room_on
-
-        devices, moved = gpus(device), 0
-        for segment in self.segments if devices else ():
-            room = ROOM_SHARE * room_on(devices)
-            if segment.is_moved or 2 * self.manifest.dim * segment.entry.rows <= room:
-                segment.move(devices)
-                moved += 1
-        return moved
+        devices = gpus(device)
+        return sum(segment.move(devices, ROOM_SHARE * room_on(devices)) for segment in self.segments if devices)
 
     # -- content --------------------------------------------------------------------------------------------------
 
     def rows(self, numbers: Sequence[int] | Ints) -> list[Row]:
         """Some rows, in the order of `numbers`; decodes only the batches that hold them."""
-        wanted, places = np.unique(np.asarray(numbers, np.int64), return_inverse=True)
-        found: list[Row] = []
-        for segment, _, rows in self._grouped(wanted):
-            found += segment.rows(rows)
-        return [found[place] for place in places.tolist()]
+        return self._gathered(np.asarray(numbers, np.int64), Segment.rows)
 
     def vectors(self, rows: Ints, dim: int | None = None) -> Floats:
         """The stored vectors of some rows, (n, dim), in their order; of another width, as a search compares them."""
@@ -243,12 +232,6 @@ class Store:
             raise damaged(self.path / blob_path(name, entry), "its checksum differs from the manifest's")
         return data
 
-    def verify(self) -> list[str]:
-        """Read the whole index; one line for each fault."""
-        from ragidx.indexer.store.verify import verify
-
-        return verify(self.path)
-
     @functools.cached_property
     def _alive(self) -> list[Bools | None]:
         """Of each segment, which rows are alive; None: all, since a search without a mask is faster."""
@@ -273,13 +256,17 @@ class Store:
         """Rows by their segment: which places they have in `rows`, and their numbers in the segment."""
         return ((self.segments[number], places, mine) for number, places, mine in grouped(self.starts, rows))
 
+    def _gathered(self, rows: Ints, read: Callable[[Segment, Ints], list[T]]) -> list[T]:
+        """What `read` gives for some rows of a segment, for rows of all segments, in their order."""
+        gathered = np.empty(len(rows), object)
+        for segment, places, mine in self._grouped(rows):
+            gathered[places] = read(segment, mine)
+        found: list[T] = gathered.tolist()
+        return found
+
     def _ids(self, rows: Ints) -> list[str]:
         """The chunk ids of some rows, in their order."""
-        names = np.empty(len(rows), object)
-        for segment, places, mine in self._grouped(rows):
-            names[places] = segment.strings("chunk_id", mine)
-        found: list[str] = names.tolist()
-        return found
+        return self._gathered(rows, lambda segment, mine: segment.strings("chunk_id", mine))
 
     def _rescored(self, found: TopRows, queries: Floats, k: int, width: int) -> TopRows:
         """The k best of what a search found, by the first `width` numbers of their vectors."""
@@ -287,10 +274,8 @@ class Store:
         wide = min(k, found.scores.shape[1])
         scores, rows = np.full((len(queries), wide), -np.inf, np.float32), []
         for query, before in enumerate(found.rows):
-            these, products = np.array(before, np.int64), np.empty(len(before), np.float32)
-            for segment, places, mine in self._grouped(these):
-                products[places] = shortened(segment.vectors(mine), width) @ asked[query]
-            products = limited(products)
+            these = np.array(before, np.int64)
+            products = limited(shortened(self.vectors(these), width) @ asked[query])
             best = self.by_chunk_id(products, these)[:wide]
             scores[query, : len(best)] = products[best]
             rows.append(these[best].tolist())
@@ -300,12 +285,8 @@ class Store:
 def _mapped(folder: Path, name: str, entry: FileEntry) -> mmap.mmap:
     """A file that belongs to the spec, open, so that it can be read when the state it is of was cleaned up."""
     path = folder / blob_path(name, entry)
-    try:
-        with path.open("rb") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as fault:  # a commit just removed it, or it is empty
-        check_machine(fault, path)
-        raise damaged(path, f"it cannot be mapped: {fault}") from fault
+    with reading(path, "it cannot be mapped: "), path.open("rb") as file:  # a commit just removed it, or it is empty
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def check_widths(stored: int, dim: int | None, rerank_dim: int | None) -> None:
@@ -314,15 +295,16 @@ def check_widths(stored: int, dim: int | None, rerank_dim: int | None) -> None:
     Raises:
         QueryError: a width is out of range, or the two do not fit together.
     """
-    if dim is None:
-        if rerank_dim is not None:
-            raise QueryError("this compares again what `dim` has found", "give `dim`, too", where="`rerank_dim`")
-        return
-    check_width(dim, stored, "dim")
-    if rerank_dim is None:
-        return
-    check_width(rerank_dim, stored, "rerank_dim")
-    if rerank_dim <= dim:
+    if dim is None and rerank_dim is not None:
+        raise QueryError("this compares again what `dim` has found", "give `dim`, too", where="`rerank_dim`")
+    for field, width in (("dim", dim), ("rerank_dim", rerank_dim)):
+        if width is not None and not 1 <= width <= stored:
+            raise QueryError(
+                f"{field.replace('_', ' ')} {width:,} is not from 1 to {stored:,}, the dimensions stored in the index",
+                f"give at most {stored:,}; for more, build again with a larger `dim` and `rebuild=True`",
+                where=f"`{field}`",
+            )
+    if dim is not None and rerank_dim is not None and rerank_dim <= dim:
         raise QueryError(
             f"rerank dim {rerank_dim:,} adds nothing to the {dim:,} dimensions that are searched",
             f"give more than {dim:,}, or remove it",

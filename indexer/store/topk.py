@@ -56,12 +56,12 @@ def search_parts(parts: Sequence[Part], ids: Ids, queries: Floats, k: int) -> To
     for start in range(0, len(queries) if wide else 0, step):
         block = queries[start : start + step]
         # In an exact search one row more than needed shows whether the last place is shared.
-        found = [_search(part, block, wide + part.view.is_exact()) for part in parts]
-        best, numbers = _merged(found)
+        answers = [_search(part, block, wide + part.view.is_exact()) for part in parts]
+        best, numbers = _merged(answers)
         scores[start : start + len(block)] = best[:, :wide]
         rows += _lists(numbers[:, :wide])
         for query in _shared(best, wide):
-            mine = [(part_scores[query], part_rows[query]) for part_scores, part_rows in found]
+            mine = [(part_scores[query], part_rows[query]) for part_scores, part_rows in answers]
             ranked = _best(parts, ids, block[query : query + 1], wide, mine)
             scores[start + query] = -np.inf
             scores[start + query, : len(ranked[0])], rows[start + query] = ranked

@@ -25,13 +25,13 @@ from ragidx.indexer.writing.vacuum import highest_generation
 
 
 def read_base(
-    folder: Path, asked: Mapping[str, str | int], *, replace: bool, opened: Store | None = None
+    folder: Path, required: Mapping[str, str | int], *, replace: bool, opened: Store | None = None
 ) -> tuple[Manifest | None, Store | None, int]:
     """The committed state and the generation that a writer makes.
 
     Args:
         folder: of the index, its lock held.
-        asked: `fingerprint` of the vectors to be added, their `dim`, and the `index_type`.
+        required: `fingerprint` of the vectors to be added, their `dim`, and the `index_type`.
         replace: whether the writer replaces the state instead of adding to it.
         opened: a state of this index that is open.
 
@@ -54,7 +54,7 @@ def read_base(
         return None, None, highest_generation(folder) + 1
     if replace:
         return base, None, base.generation + 1
-    _check_same(base, folder, asked)
+    _check_same(base, folder, required)
     return base, Store.open(folder, opened), base.generation + 1
 
 

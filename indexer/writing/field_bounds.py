@@ -29,22 +29,19 @@ class FieldBounds:
         schema: of the index that it continues.
 
     Attributes:
+        kinds: of the values so far, of each field of the index.
         shared: names of fields that are in the shared one; not all of very many.
         n_left_out: values that had no room in it.
         mixed: kinds of the values of a field that are text because they differ.
     """
 
     def __init__(self, schema: Schema) -> None:
-        self._kinds: dict[str, str] = dict(schema)
-        self._n_counted = len(self._kinds.keys() - _FREE)
+        self.kinds: dict[str, str] = dict(schema)
+        self._n_counted = len(self.kinds.keys() - _FREE)
         self._last: tuple[Mapping[str, Scalar], Mapping[str, Scalar]] | None = None
         self.shared: set[str] = set()
         self.n_left_out = 0
         self.mixed: dict[str, set[str]] = {}
-
-    def kind(self, name: str) -> str | None:
-        """The kind of a field's values so far; None: it has none."""
-        return self._kinds.get(name)
 
     def bounded(self, rows: Sequence[Row]) -> Sequence[Row]:
         """The rows with the metadata that the index keeps."""
@@ -60,17 +57,17 @@ class FieldBounds:
 
     def _takes(self, name: str, value: Scalar) -> bool:
         """Whether a field is one of the index, now or already; notes its kind."""
-        kind, known = kind_of(value), self._kinds.get(name)
+        kind, known = kind_of(value), self.kinds.get(name)
         if kind is None:
             return True
         if known is None:
             if self._n_counted >= MAX_FIELDS and name not in _FREE:
                 return False
-            self._kinds[name] = kind
+            self.kinds[name] = kind
             self._n_counted += name not in _FREE
         elif known != kind:
-            self._kinds[name] = widen(known, kind)
-            if self._kinds[name] == "string" and name != SHARED:
+            self.kinds[name] = widen(known, kind)
+            if self.kinds[name] == "string" and name != SHARED:
                 self.mixed.setdefault(name, set()).update((known, kind))
         return True
 
@@ -87,5 +84,5 @@ class FieldBounds:
                 folded[name] = value
         kept = {name: value for name, value in metadata.items() if name not in beyond}
         text = json.dumps(folded, ensure_ascii=False, separators=(",", ":"))
-        self._kinds.setdefault(SHARED, "string")
+        self.kinds.setdefault(SHARED, "string")
         return kept | {SHARED: text}

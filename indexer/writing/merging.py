@@ -16,9 +16,10 @@ import pyarrow as pa
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer import atomic
-from ragidx.indexer.ann.faiss_files import Halves
+from ragidx.indexer.ann.faiss_files import Halves, write
+from ragidx.indexer.ann.index_types import padded
 from ragidx.indexer.ann.prefixes import shortened
-from ragidx.indexer.ann.tuning import OnStage
+from ragidx.indexer.ann.tuning import OnStage, choose
 from ragidx.indexer.arrays import Bools
 from ragidx.indexer.lexical.spec import LexicalSpec, decided
 from ragidx.indexer.store.entries import SegmentEntry
@@ -27,7 +28,7 @@ from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.rows import COLUMNS, META, Schema, places_of
 from ragidx.indexer.store.segment import Segment
 from ragidx.indexer.writing.lexical_files import MakePieces, lexical_entry, sample_texts
-from ragidx.indexer.writing.segment_writer import MAX_VECTOR_BYTES, NewSegments, derive
+from ragidx.indexer.writing.segment_writer import MAX_VECTOR_BYTES, NewSegments
 
 SMALL_BYTES = 64 << 20  # of vectors: a segment below this is merged with others
 MAX_SMALL = 16  # small segments in a commit, at most
@@ -120,7 +121,7 @@ def derived(
     for part in parts:
         entry = part.entry
         if part.fresh:
-            entry = derive(folder / SEGMENTS / entry.id, entry, dim, options, next(limits), on_stage)
+            entry = _indexed(folder / SEGMENTS / entry.id, entry, draft, next(limits), on_stage)
         segments.append(Segment(folder / SEGMENTS / entry.id, entry, dim, draft.schema))
     spec = decided(options.lexical, draft.lexical, lambda: sample_texts(segments))
     keep = spec == draft.lexical
@@ -134,6 +135,19 @@ def derived(
     if changed:
         atomic.sync_folder(folder / SEGMENTS)
     return made, spec
+
+
+def _indexed(
+    folder: Path, entry: SegmentEntry, draft: Manifest, max_memory: int | None, on_stage: OnStage
+) -> SegmentEntry:
+    """A new segment with its index, made and written beside the vectors; `max_memory` is what this one may take."""
+    made = choose(folder / VECTORS, padded(draft.dim), entry.rows, draft.index, max_memory, on_stage)
+    if made is None:
+        return entry
+    index, measured = made
+    with atomic.create(folder / ANN) as file:
+        write(index, file.write)
+    return SegmentEntry(entry.id, entry.rows, {**entry.files, ANN: file.entry}, measured)
 
 
 def shares(parts: Sequence[int], max_memory: int | None, taken: int = 0) -> list[int | None]:

@@ -11,9 +11,8 @@ state, and the next writer removes its files. This module does not interpret spe
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -47,6 +46,7 @@ class Change:
         dim: width of its vectors, at most the old one; vectors are cut and normalised to unit length.
         index: which index its large segments get.
         blobs: small files that belong to the spec, by name.
+        chosen: numbers of the segments that are rewritten, where the form stays; None: all.
     """
 
     spec: Mapping[str, Json]
@@ -54,10 +54,11 @@ class Change:
     dim: int
     index: IndexOptions
     blobs: Mapping[str, bytes]
+    chosen: Sequence[int] | None = None
 
 
 Decision: TypeAlias = Callable[[Store], Change | None]
-"""The new form of a state; None if it has that form already. Called once, with the lock held."""
+"""The new form of a state; None if there is nothing to do. Called once, with the lock held."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,6 @@ class Rewritten:
         committed: False if there was nothing to do.
         n_segments: how many were rewritten.
         n_dropped: dead rows removed.
-        n_before: segments before.
         bytes_before: of all files that the manifest named before.
     """
 
@@ -77,7 +77,6 @@ class Rewritten:
     committed: bool
     n_segments: int
     n_dropped: int
-    n_before: int
     bytes_before: int
 
 
@@ -94,15 +93,15 @@ def compact(folder: Path, *, everything: bool = False, on_stage: OnStage = lambd
         BusyError: a writer holds the index.
         RagidxError: the folder cannot be written; the committed state is what it was.
     """
-    with _locked(folder) as store:
-        chosen = _worth_rewriting(store, everything=everything)
+
+    def decide(store: Store) -> Change | None:
+        base, chosen = store.manifest, _worth_rewriting(store, everything=everything)
         if not chosen:
-            vacuum(folder)  # what a killed rewrite left
-            return unchanged(store)
-        base = store.manifest
+            return None
         blobs = {name: store.blob(name) for name in base.files}
-        as_before = Change(base.spec, base.fingerprint, base.dim, base.index, blobs)
-        return _rewrite(store, folder, chosen, as_before, on_stage)
+        return Change(base.spec, base.fingerprint, base.dim, base.index, blobs, chosen)
+
+    return replace(folder, decide, on_stage=on_stage)
 
 
 def replace(folder: Path, decide: Decision, *, on_stage: OnStage = lambda stage, rows, done: None) -> Rewritten:
@@ -119,12 +118,14 @@ def replace(folder: Path, decide: Decision, *, on_stage: OnStage = lambda stage,
         BusyError: a writer holds the index.
         RagidxError: the folder cannot be written; the committed state is what it was.
     """
-    with _locked(folder) as store:
+    committed(folder)  # reports what is there if it is not an index
+    with Lock(folder):
+        store = Store.open(folder)
         change = decide(store)
         if change is None:
             vacuum(folder)  # what a killed rewrite left
-            return unchanged(store)
-        return _rewrite(store, folder, range(len(store.segments)), change, on_stage)
+            return _done(store, store.manifest, [])
+        return _rewrite(store, folder, change, on_stage)
 
 
 def copy(
@@ -147,12 +148,7 @@ def copy(
         atomic.make_folder(target)
         with Lock(target):
             _check_vacant(target)  # another writer may just have committed there
-            return _rewrite(store, target, range(len(store.segments)), change, on_stage)
-
-
-def unchanged(store: Store) -> Rewritten:
-    """The report where there was nothing to do."""
-    return _done(store, store.manifest, [], committed=False)
+            return _rewrite(store, target, change, on_stage)
 
 
 def _worth_rewriting(store: Store, *, everything: bool) -> Sequence[int]:
@@ -164,14 +160,6 @@ def _worth_rewriting(store: Store, *, everything: bool) -> Sequence[int]:
     small = [number for number, entry in enumerate(entries) if is_small(entry, dim)]
     holed = [number for number, share in enumerate(shares) if share > DEAD_SHARE]
     return sorted({*holed, *(small if len({*small, *holed}) > 1 else [])})
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[Store]:
-    """The committed state of an index, its lock held."""
-    committed(folder)  # reports what is there if it is not an index
-    with Lock(folder):
-        yield Store.open(folder)
 
 
 def _check_apart(folder: Path, target: Path) -> None:
@@ -210,17 +198,11 @@ def _is_index(target: Path) -> bool:
         return True
 
 
-def _rewrite(store: Store, target: Path, chosen: Sequence[int], change: Change, on_stage: OnStage) -> Rewritten:
-    """Rewrite the chosen segments below `target`, and commit them together with the others.
-
-    Args:
-        store: the source.
-        target: the folder to write, its lock held.
-        chosen: numbers of segments; all of them if the form changes.
-        change: the new form.
-        on_stage: called with the progress.
-    """
+def _rewrite(store: Store, target: Path, change: Change, on_stage: OnStage) -> Rewritten:
+    """Rewrite segments of `store` below `target`, whose lock is held, and commit them together with the others."""
     base, same = store.manifest, target == store.path
+    numbers = range(len(store.segments))
+    chosen = numbers if change.chosen is None else change.chosen
     dead = by_segment(store.dead, base.segments)
     draft = dataclasses.replace(
         base,
@@ -237,17 +219,16 @@ def _rewrite(store: Store, target: Path, chosen: Sequence[int], change: Change, 
         sources = [(store.segments[number], dead[number]) for number in chosen]
         new = NewSegments(target, draft.generation, change.dim)
         made = copied(sources, new, base.schema, change.dim, on_stage)
-        others = [number for number in range(len(store.segments)) if number not in set(chosen)]
-        parts = [SegmentState(base.segments[number], dead[number]) for number in others]
+        parts = [SegmentState(base.segments[number], dead[number]) for number in sorted({*numbers} - {*chosen})]
         parts += [SegmentState(entry, None, fresh=True) for entry in made]
         manifest = publish(target, draft, parts, change.blobs, on_stage)
     finally:
         vacuum(target)  # files of generations no longer kept; after a failure, the files written here
-    return _done(store, manifest, chosen, committed=True)
+    return _done(store, manifest, chosen)
 
 
-def _done(store: Store, manifest: Manifest, chosen: Sequence[int], *, committed: bool) -> Rewritten:
+def _done(store: Store, manifest: Manifest, chosen: Sequence[int]) -> Rewritten:
     dead = by_segment(store.dead, store.manifest.segments)
     dropped = sum(0 if (mask := dead[number]) is None else int(mask.sum()) for number in chosen)
     before = sum(entry.bytes for entry in files_of(store.manifest).values())
-    return Rewritten(manifest, committed, len(chosen), dropped, len(store.segments), before)
+    return Rewritten(manifest, manifest is not store.manifest, len(chosen), dropped, before)

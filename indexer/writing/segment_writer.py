@@ -19,13 +19,12 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.errors import ModelError, RagidxError
 from ragidx.indexer import atomic
-from ragidx.indexer.ann.faiss_files import HEADER_BYTES, Halves, vectors_header, write
-from ragidx.indexer.ann.index_types import IndexOptions, padded
-from ragidx.indexer.ann.tuning import OnStage, choose
+from ragidx.indexer.ann.faiss_files import HEADER_BYTES, Halves, vectors_header
+from ragidx.indexer.ann.index_types import padded
 from ragidx.indexer.atomic import FileEntry, NewFile
 from ragidx.indexer.store import rows
 from ragidx.indexer.store.entries import SegmentEntry
-from ragidx.indexer.store.files import ANN, CHUNKS, SEGMENTS, VECTORS, segment_id
+from ragidx.indexer.store.files import CHUNKS, SEGMENTS, VECTORS, segment_id
 from ragidx.indexer.store.rows import COLUMNS, KINDS, META, NORM_TOLERANCE, Row, Schema
 from ragidx.indexer.store.segment import BATCH_ROWS
 
@@ -207,12 +206,10 @@ class NewSegments:
 
     Attributes:
         made: those that are finished.
-        schema: the fields in them.
     """
 
     def __init__(self, index: Path, generation: int, dim: int) -> None:
         self.made: list[SegmentEntry] = []
-        self.schema: dict[str, str] = {}
         self.current: SegmentWriter | None = None
         self._index, self._generation, self._dim = index, generation, dim
 
@@ -231,14 +228,13 @@ class NewSegments:
         if self.current is None:
             folder = self._index / SEGMENTS / segment_id(self._generation, len(self.made))
             atomic.remove(folder)  # left by a writer before the index was damaged
-            self.current = SegmentWriter(folder, self._dim, rows.union(known, self.schema))
+            self.current = SegmentWriter(folder, self._dim, known)
         return self.current
 
     def finish(self) -> None:
         """Finish the segment being written, if there is one."""
         if self.current is not None:
             self.made.append(self.current.finish())
-            self.schema = rows.union(self.schema, self.current.schema)
             self.current = None
 
     def abort(self) -> None:
@@ -246,36 +242,6 @@ class NewSegments:
         if self.current is not None:
             self.current.abort()
             self.current = None
-
-
-def derive(
-    folder: Path,
-    entry: SegmentEntry,
-    dim: int,
-    options: IndexOptions,
-    max_memory: int | None,
-    on_stage: OnStage,
-) -> SegmentEntry:
-    """Make the index of a finished segment, and write it beside the vectors.
-
-    Args:
-        folder: of the segment.
-        entry: of `SegmentWriter.finish`.
-        dim: width of the vectors.
-        options: the user's.
-        max_memory: the part of `options.max_memory` that this segment may take.
-        on_stage: called with the progress.
-
-    Raises:
-        SpecError: no index that fits into the memory reaches the recall.
-    """
-    made = choose(folder / VECTORS, padded(dim), entry.rows, options, max_memory, on_stage)
-    if made is None:
-        return entry
-    index, measured = made
-    with atomic.create(folder / ANN) as file:
-        write(index, file.write)
-    return SegmentEntry(entry.id, entry.rows, {**entry.files, ANN: file.entry}, measured)
 
 
 def _closed(file: NewFile) -> FileEntry:

@@ -39,12 +39,12 @@ from ragidx.indexer.store.manifest import Manifest, files_of, read_manifest
 def vacuum(folder: Path) -> None:
     """Remove what no kept generation of the index names. The caller holds the lock."""
     try:
-        kept, unknown = _kept_manifests(folder)
+        manifests, unknown = _kept_manifests(folder)
     except (IndexFormatError, MachineError):
         return
-    named = {path for manifest in kept for path in files_of(manifest)}
-    segments = {segment.id: segment.files[VECTORS].sha256 for manifest in kept for segment in manifest.segments}
-    copies = {None, *(manifest.generation for manifest in kept), *unknown}
+    named = {path for manifest in manifests for path in files_of(manifest)}
+    segments = {segment.id: segment.files[VECTORS].sha256 for manifest in manifests for segment in manifest.segments}
+    copies = {None, *(manifest.generation for manifest in manifests), *unknown}
     newest = max(unknown, default=0)  # a generation names only what was written up to its own time
 
     def is_left(kind: str, place: str, name: str) -> bool:

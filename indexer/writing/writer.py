@@ -20,7 +20,6 @@ import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -39,7 +38,7 @@ from ragidx.indexer.store.files import JOURNAL
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.lookup import CommittedVectors, Documents
 from ragidx.indexer.store.manifest import MAX_DIM, Manifest, file_entry
-from ragidx.indexer.store.rows import Row, union
+from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.base_state import read_base, retuned
 from ragidx.indexer.writing.commit import publish
@@ -67,9 +66,14 @@ class StoreWriter:
         journal: whether vectors are written to the journal as soon as they are added. False for precomputed vectors;
             the journal of an interrupted build then stays.
         timeout: seconds to wait for another writer.
+        lock: of the folder, if it is held already; `close` releases it.
         opened: a state of this index that is open: what both have of segments is not read again.
         on_stage: called during the commit with the progress of the indexes of large segments.
         make_pieces: gives the postings of a segment during the commit; None: they are made in this process.
+
+    Attributes:
+        base: the manifest of the committed state; None: there is none that can be read.
+        store: the committed state, open; None: there is none, or it is replaced.
 
     Raises:
         BusyError: another writer holds the index.
@@ -90,6 +94,7 @@ class StoreWriter:
         replace: bool = False,
         journal: bool = True,
         timeout: float = 0.0,
+        lock: Lock | None = None,
         opened: Store | None = None,
         on_stage: OnStage = lambda stage, rows, done: None,
         make_pieces: MakePieces | None = None,
@@ -103,20 +108,19 @@ class StoreWriter:
         faiss()  # a missing faiss is reported before anything is encoded
         check_folder(self.path)
         atomic.make_folder(self.path)
-        self._lock = Lock(self.path, timeout)
+        self._lock = lock or Lock(self.path, timeout)
         try:
-            asked: dict[str, str | int] = {"fingerprint": fingerprint, "dim": dim, "index_type": index.index_type}
-            self.base, self._store, self._generation = read_base(self.path, asked, replace=replace, opened=opened)
+            same: dict[str, str | int] = {"fingerprint": fingerprint, "dim": dim, "index_type": index.index_type}
+            self.base, self.store, self._generation = read_base(self.path, same, replace=replace, opened=opened)
             vacuum(self.path)
-            self._entries = [] if self._store is None else retuned(self._store, index)
+            self._entries = [] if self.store is None else retuned(self.store, index)
         except BaseException:
             self._lock.release()
             raise
-        self._old = None if self._store is None else self._store.manifest  # of which the segments stay
-        self._n_rows = 0 if self._store is None else self._store.n_rows
-        self._known = {} if self._old is None else self._old.schema
-        self.fields = FieldBounds(self._known)
-        self._committed = CommittedVectors(self._store)
+        self._old = None if self.store is None else self.store.manifest  # of which the segments stay
+        self._n_rows = 0 if self.store is None else self.store.n_rows
+        self.fields = FieldBounds({} if self._old is None else self._old.schema)
+        self._committed = CommittedVectors(self.store)
         self._new = NewSegments(self.path, self._generation, dim)
         self._deleted: list[Ints] = []  # rows, committed ones and those that were added
         self._journal: Journal | None = None
@@ -125,20 +129,13 @@ class StoreWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def known_documents(self) -> Documents:
         """The documents of the committed state without those deleted, and those added here."""
         self._check_running()
         return self._documents
-
-    def keep_document(self, doc_id: str) -> None:
-        """Note that the document is still in the corpus, so that `delete_others` leaves it."""
-        self._check_running()
-        self._documents.keep(doc_id)
 
     def delete_document(self, doc_id: str) -> bool:
         """Mark all rows of a document dead; False if it has none."""
@@ -191,7 +188,7 @@ class StoreWriter:
             start = 0
             for (doc_id, doc_hash), group in itertools.groupby(rows, key=lambda row: (row.doc_id, row.doc_hash)):
                 members = self.fields.bounded(list(group))
-                self._new.writer(self._known, members).add(members, vectors[start : start + len(members)])
+                self._new.writer(self.fields.kinds, members).add(members, vectors[start : start + len(members)])
                 count, owner = len(members), members[0].owner
                 self._documents.add(doc_id, doc_hash, self._n_rows, count, kept=True, owner=owner)
                 self._n_rows += count
@@ -206,7 +203,7 @@ class StoreWriter:
         """
         with self.whole():
             rows = self.fields.bounded(rows)
-            self._new.writer(self._known, rows).add(rows, vectors)
+            self._new.writer(self.fields.kinds, rows).add(rows, vectors)
             self._n_rows += len(rows)
 
     def delete_rows(self, rows: Ints) -> None:
@@ -268,7 +265,7 @@ class StoreWriter:
 
     @functools.cached_property
     def _documents(self) -> Documents:
-        return Documents(self._store)
+        return Documents(self.store)
 
     def _check_arguments(self) -> None:
         """Refuse mistakes of the calling program, and a stemmer that is not there."""
@@ -300,14 +297,14 @@ class StoreWriter:
         )
 
     def _sample(self) -> Iterator[str]:
-        return sample_texts([] if self._store is None else self._store.segments)
+        return sample_texts([] if self.store is None else self.store.segments)
 
     def _parts(self) -> list[SegmentState]:
         """All segments with their dead rows; one without live rows is dropped."""
         entries = [*self._entries, *self._new.made]
         dead = np.zeros(self._n_rows, np.bool_)
-        if self._store is not None and self._store.dead is not None:
-            dead[: len(self._store.dead)] = self._store.dead
+        if self.store is not None and self.store.dead is not None:
+            dead[: len(self.store.dead)] = self.store.dead
         if self._deleted:
             dead[np.concatenate(self._deleted)] = True
         masks = by_segment(dead, entries)
@@ -319,7 +316,6 @@ class StoreWriter:
 
     def _publish(self, notes: Mapping[str, Json], n_documents: int) -> Manifest:
         """Merge small segments, and commit all of them."""
-        schema = union(self._known, self._new.schema)
         before = {} if self._old is None else dict(self._old.notes)  # a later version may have notes of its own
         before.pop(ROLLED_BACK, None)
         draft = Manifest(
@@ -329,7 +325,7 @@ class StoreWriter:
             fingerprint=self._fingerprint,
             dim=self._dim,
             index=self._index,
-            schema=schema,
+            schema=dict(self.fields.kinds),
             segments=(),
             lexical=None if self._old is None else self._old.lexical,
             files={} if self._old is None else self._old.files,
@@ -338,7 +334,7 @@ class StoreWriter:
             n_documents=n_documents,
             notes={**before, **notes},
         )
-        parts = merged(self.path, self._parts(), self._new, self._dim, schema, self._on_stage)
+        parts = merged(self.path, self._parts(), self._new, self._dim, draft.schema, self._on_stage)
         return publish(self.path, draft, parts, self.blobs, self._on_stage, self._make_pieces)
 
     def _end(self) -> None:

@@ -46,7 +46,7 @@ def command(ids: tuple[str, ...], where: str | None, dry_run: bool, index: Path,
     """
     from ragidx.pipelines.maintain.delete import delete
 
-    report = delete(index, ids=ids, where=where, dry_run=dry_run)
+    report = delete(index, ids=ids or None, where=where, dry_run=dry_run)
     if as_json:
         console.print_json(report.to_json())
         return
@@ -60,7 +60,7 @@ def command(ids: tuple[str, ...], where: str | None, dry_run: bool, index: Path,
     console.print_fields(rows)
     if where is not None and not report.n_chunks:
         console.note("Nothing matches --where.")
-    if report.every and report.committed:
+    if report.committed:
         console.note("Builds skip what was deleted; `ragidx build --restore` adds it again.")
 
 

@@ -43,9 +43,9 @@ def follow(index: Path, build: Callable[[], BuildReport]) -> None:
     """
     import watchfiles
 
-    from ragidx.pipelines.maintain.sources import sources
+    from ragidx.pipelines.index import Index
 
-    roots = [entry.root(index) for entry in sources(index)]
+    roots = [entry.root(index) for entry in Index(index).sources()]
     folder = str(index.resolve())
 
     def counts(_: watchfiles.Change, path: str) -> bool:

@@ -14,11 +14,10 @@ from pathlib import Path
 
 from ragidx.corpora.errors import RagidxError
 from ragidx.indexer.models.gguf import ollama
-from ragidx.indexer.models.gguf.files import PACKAGES, gguf_files, installed_file
+from ragidx.indexer.models.gguf.files import SMOLLM2, gguf_files, smollm2_file
 from ragidx.indexer.models.locate import BUNDLED, locate
 
 _WITH_HEAD = ("ForCausalLM", "LMHeadModel")
-_UNPRINTABLE = re.compile(r"[^\x20-\x7e\u00a1-\uffff]")
 
 
 @dataclass(frozen=True)
@@ -51,9 +50,8 @@ def found_models() -> Iterator[FoundModel]:
     """The models of each place in turn, by name."""
     for name in BUNDLED:
         yield _described(name, name, "bundled")
-    for name in PACKAGES:
-        if installed_file(name) is not None:
-            yield _described(name, name, "package")
+    if smollm2_file() is not None:
+        yield _described(SMOLLM2, SMOLLM2, "package")
     pulled: dict[str, ollama.Pulled] = {}
     for model in ollama.pulled():
         pulled.setdefault(model.full.lower(), model)  # not an older manifest beside a newer one
@@ -71,7 +69,7 @@ def _described(name: str, located_by: str, place: str) -> FoundModel:
     try:
         files = locate(located_by)
     except RagidxError as fault:
-        return FoundModel(name, place, problem=_UNPRINTABLE.sub("?", fault.message))
+        return FoundModel(name, place, problem=fault.message)
     paths = files.weight_files if files.gguf is None else files.gguf.parts
     n_bytes = sum(path.stat().st_size for path in paths if path.is_file())
     architectures = files.config.get("architectures")  # reading the weights of a rare one would load transformers

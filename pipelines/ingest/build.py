@@ -186,7 +186,7 @@ def _new_drafts(
     """The documents that are cut; what the index has of the others stays, what it has of these does not."""
     for change in changes:
         if change.kind is Kind.SAME:
-            writer.keep_document(change.draft.id)
+            writer.known_documents().keep(change.draft.id)
             if before.looks_again:  # a build that was not strict may have cut it
                 vectors.count_truncated(cutter.cut(change.draft))
         elif change.kind is Kind.CHANGED:
@@ -217,9 +217,9 @@ def _remove_others(reading: Reading, before: _Before, seen: SeenFiles, writer: S
     elsewhere = known.of([entry.number for entry in ledger.selection.entries if entry.name not in names])
     known.keep_all(elsewhere)
     seen.carry(elsewhere)
-    if before.base is None or not len(known.others()):
+    if writer.store is None or not len(known.others()):
         return Missing()
-    found = missing(Store.open(index), known, ledger.unreadable)
+    found = missing(writer.store, known, ledger.unreadable)
     if guarded:
         ledger.check_removal(found, index)
     known.keep_all(as_digests([digest(name) for name in found.stale]))

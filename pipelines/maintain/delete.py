@@ -13,26 +13,25 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import difflib
-import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from ragidx.corpora.errors import QueryError, SpecError, lone_surrogate, printable
-from ragidx.indexer.arrays import numbers_of
+from ragidx.corpora.errors import QueryError, lone_surrogate, printable
+from ragidx.corpora.spec import Json
+from ragidx.indexer.arrays import Bools, Ints, numbers_of
 from ragidx.indexer.specs import holds_precomputed
 from ragidx.indexer.store.generations import committed
+from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.lookup import document_rows
 from ragidx.indexer.store.rows import COLUMNS
 from ragidx.indexer.store.source_list import PROGRAM, SOURCES, sources_of
 from ragidx.indexer.store.store import Store
-from ragidx.indexer.writing.history import ROLLED_BACK
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_file, deleted_ids, note_deleted
 from ragidx.retriever.where.masks import matching_rows, parse_for
@@ -57,8 +56,6 @@ class DeleteReport:
         generation: of the committed state.
         committed: whether this made it.
         n_documents_left, n_chunks_left: what the index holds now.
-        every: the ids of all documents that went, or of all rows of precomputed vectors; builds skip them. Not in the
-            JSON.
     """
 
     n_documents: int
@@ -70,17 +67,16 @@ class DeleteReport:
     committed: bool
     n_documents_left: int
     n_chunks_left: int
-    every: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """All fields but `every`."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if name != "every"}
+        """All fields."""
+        return dataclasses.asdict(self)
 
 
 def delete(
     index: str | Path = "ragidx-index",
     *,
-    ids: Sequence[str] = (),
+    ids: Sequence[str] | None = None,
     where: str | None = None,
     missing: Missing = "error",
     dry_run: bool = False,
@@ -89,15 +85,10 @@ def delete(
 ) -> DeleteReport:
     """Delete documents of a corpus, or rows of precomputed vectors; all in one commit or none.
 
-    Args:
-        index: the index folder.
-        ids: ids of documents; of precomputed vectors, also of rows. One that is both is the document's.
-        where: a condition as in a query. Of precomputed vectors just the rows that fulfil it go; a document of a corpus
-            goes whole if one of its chunks does. With ids, only what is theirs and fulfils it.
-        missing: whether an id that the index does not have is an error or skipped.
-        dry_run: say what would be deleted, and leave the index as it is.
-        opened: a state of the index that is open.
-        timeout: seconds to wait for another writer; ids and condition are then looked up in what it has committed.
+    The arguments are those of `Index.delete`. An id that is a document's and a row's is the document's. A condition
+    deletes a document of a corpus whole if one of its chunks fulfils it, and of precomputed vectors just the rows that
+    do. After waiting for another writer, both are looked up in what that one has committed. `opened` is a state of the
+    index that is open.
 
     Raises:
         QueryError: neither ids nor a condition, an id that the index does not have, or a wrong condition.
@@ -108,18 +99,18 @@ def delete(
         raise TypeError("expected a list of ids, got one string")
     store = Store.open(index, opened)
     if dry_run:
-        return _chosen(store, ids, where, missing)[1]
+        return chosen(store, ids, where, missing).report
     store, writer = writer_on(store, timeout)
     with writer:
-        rows, report, owners = _chosen(store, ids, where, missing)
-        notes = {name: note for name, note in store.manifest.notes.items() if name != ROLLED_BACK}
+        gone, notes = chosen(store, ids, where, missing), dict[str, Json]()
         if not holds_precomputed(store.manifest.spec):
-            gone = zip(report.every, owners, strict=True)
-            notes[SOURCES] = note_deleted(writer.blobs, sources_of(notes, store.path), gone)
-        elif report.every:
+            entries = sources_of(store.manifest.notes, store.path)
+            notes[SOURCES] = note_deleted(writer.blobs, entries, zip(gone.ids, gone.owners, strict=True))
+        elif gone.ids:
             deleted = deleted_ids(writer.blobs.get(DELETED_FILE)).get(PROGRAM, set())
-            writer.blobs[DELETED_FILE] = deleted_file({PROGRAM: deleted.union(report.every)})
-        writer.delete_rows(rows)
+            writer.blobs[DELETED_FILE] = deleted_file({PROGRAM: deleted.union(gone.ids)})
+        writer.delete_rows(gone.rows)
+        report = gone.report
         manifest = writer.commit(notes, max(0, report.n_documents_left - report.n_documents))
     return dataclasses.replace(
         report,
@@ -128,6 +119,34 @@ def delete(
         n_documents_left=manifest.n_documents,
         n_chunks_left=manifest.n_chunks,
     )
+
+
+def remove_source(name: str, index: str | Path = "ragidx-index") -> int:
+    """Take a source out of an index with all of its documents, whose number is returned; files are not touched.
+
+    Raises:
+        QueryError: there is no such source.
+        IndexFormatError: there is no index, or it is damaged.
+        BusyError: a writer holds the index.
+    """
+    store, writer = writer_on(Store.open(index))
+    with writer:
+        manifest = store.manifest
+        entries = sources_of(manifest.notes, store.path)
+        source = next((entry for entry in entries if entry.name == name), None)
+        if source is None:
+            near = difflib.get_close_matches(name, [entry.name for entry in entries], n=1)
+            guess = f"; did you mean '{near[0]}'?" if near else ""
+            raise QueryError(f"the index has no source '{name}'{guess}", "`ragidx sources` lists them", where="`name`")
+        deleted = deleted_ids(writer.blobs.get(DELETED_FILE))
+        if deleted.pop(source.number, None):
+            writer.blobs[DELETED_FILE] = deleted_file(deleted)
+        known = writer.known_documents()
+        known.keep_all(known.of([entry.number for entry in entries if entry != source]))
+        n_removed = writer.delete_others()
+        left: list[Json] = [entry.to_json() for entry in entries if entry != source]
+        writer.commit({SOURCES: left}, max(0, manifest.n_documents - source.n_documents), changed=True)
+    return n_removed
 
 
 def writer_on(store: Store, timeout: float = 0.0, *, journal: bool = False) -> tuple[Store, StoreWriter]:
@@ -142,154 +161,123 @@ def writer_on(store: Store, timeout: float = 0.0, *, journal: bool = False) -> t
         BusyError: another writer holds the index for longer.
         IndexFormatError: the index is gone, or damaged now.
     """
-    until = time.monotonic() + timeout
-    while True:
-        if committed(store.path) != store.manifest:
-            store = Store.open(store.path, store)
-        manifest = store.manifest
-        try:
-            writer = StoreWriter(
-                store.path,
-                spec=manifest.spec,
-                fingerprint=manifest.fingerprint,
-                dim=manifest.dim,
-                index=manifest.index,
-                blobs={name: store.blob(name) for name in manifest.files},
-                timeout=max(0.0, until - time.monotonic()),
-                opened=store,
-                journal=journal,
-            )
-        except SpecError:  # another spec was committed while this one waited
-            if committed(store.path) == manifest:
-                raise
-            continue
-        if writer.base == manifest:
-            return store, writer
-        writer.close()
-
-
-def _chosen(
-    store: Store, ids: Sequence[str], where: str | None, missing: Missing
-) -> tuple[NDArray[np.int64], DeleteReport, list[int]]:
-    """As `chosen`; all ids are not read where they are documents of a corpus."""
-    if ids and where is None and not holds_precomputed(store.manifest.spec):
-        found = document_rows(store, ids)
-        if len(found) == len(set(ids)):
-            names = sorted(found, key=lambda name: int(found[name][0][0]))
-            rows = np.concatenate([found[name][0] for name in names])
-            report = _report(store, names, n_chunks=len(rows), n_matched=len(rows), every=names)
-            return rows, report, [found[name][1] for name in names]
-    return chosen(store, ids, where, missing)
+    committed(store.path)  # reports what is there if it is not an index
+    lock = Lock(store.path, timeout)
+    try:
+        base = committed(store.path)
+        writer = StoreWriter(
+            store.path,
+            spec=base.spec,
+            fingerprint=base.fingerprint,
+            dim=base.dim,
+            index=base.index,
+            lock=lock,
+            opened=store,
+            journal=journal,
+        )
+        assert writer.store is not None
+        writer.blobs = {name: writer.store.blob(name) for name in base.files}
+    except BaseException:
+        lock.release()
+        raise
+    return writer.store, writer
 
 
 def _report(
-    store: Store, documents: Sequence[str], *, n_chunks: int, n_matched: int, every: Sequence[str], n_partly: int = 0
+    store: Store, documents: Sequence[str], *, n_chunks: int, n_matched: int, n_partly: int = 0
 ) -> DeleteReport:
-    """What would be deleted: all of these documents, but `n_partly` of them."""
-    manifest = store.manifest
+    """What is deleted: all of these documents, but `n_partly` of them in part."""
     return DeleteReport(
         n_documents=len(documents) - n_partly,
         n_documents_partly=n_partly,
         n_chunks=n_chunks,
         n_matched=n_matched,
         documents=list(documents[:_SHOWN]),
-        generation=manifest.generation,
+        generation=store.manifest.generation,
         committed=False,
-        n_documents_left=manifest.n_documents,
-        n_chunks_left=manifest.n_chunks,
-        every=tuple(every),
+        n_documents_left=store.manifest.n_documents,
+        n_chunks_left=store.manifest.n_chunks,
     )
 
 
-def chosen(
-    store: Store, ids: Sequence[str], where: str | None, missing: Missing = "error"
-) -> tuple[NDArray[np.int64], DeleteReport, list[int]]:
-    """What ids and condition mean in this index.
+class Chosen(NamedTuple):
+    """What ids and a condition mean in an index."""
 
-    Returns:
-        The rows that go; the report of it; the owner of each document that is touched.
+    rows: Ints  # that go
+    ids: list[str]  # of all documents that are touched, or of all rows of precomputed vectors that go: builds skip them
+    owners: list[int]  # of each document that is touched
+    report: DeleteReport
+
+
+def chosen(
+    store: Store, ids: Collection[str] | None, where: str | None, missing: Missing, known: Collection[str] = ()
+) -> Chosen:
+    """What is deleted: as `delete`; ids that are `known` elsewhere need not be in this index.
 
     Raises:
         QueryError: as `delete`.
     """
-    if not ids and where is None:
+    if ids is None and where is None:
         raise QueryError("nothing says what to delete", "give `ids` or `where`")
-    is_given = holds_precomputed(store.manifest.spec)
-    column = _column(store, "doc_id").dictionary_encode().combine_chunks()
-    documents, document = column.dictionary, column.indices.to_numpy()
-    chosen = np.ones(len(document), np.bool_)
+    has_rows = holds_precomputed(store.manifest.spec)  # that can be deleted one by one
+    if where is None and not has_rows:
+        of_documents = document_rows(store, list(ids or ()))
+        if len(of_documents) == len(set(ids or ())):  # then not all ids of the index are read
+            names = sorted(of_documents, key=lambda name: int(of_documents[name][0][0]))
+            rows = np.concatenate([np.zeros(0, np.int64), *(of_documents[name][0] for name in names)])
+            report = _report(store, names, n_chunks=len(rows), n_matched=len(rows))
+            return Chosen(rows, names, [of_documents[name][1] for name in names], report)
+    doc_ids = _column(store, "doc_id").combine_chunks()
+    goes = np.ones(len(doc_ids), np.bool_)
     if where is not None:
-        chosen = matching_rows(store, parse_for(store, where))[store.live]
-    if ids:
-        chosen = chosen & _rows_of(store, ids, documents, document, missing, is_given=is_given)
-    n_matched = int(chosen.sum())
+        goes = matching_rows(store, parse_for(store, where))[store.live]
+    if ids is not None:
+        goes = goes & _named(store, doc_ids, ids, missing, known, has_rows=has_rows)
+    encoded = doc_ids.dictionary_encode()
+    documents, document = encoded.dictionary, encoded.indices.to_numpy()  # their ids; (rows,) the number of each row's
+    n_matched = int(goes.sum())
     n_rows = np.bincount(document, minlength=len(documents))
-    n_chosen = np.bincount(document[chosen], minlength=len(documents))
-    if not is_given:
-        chosen, n_chosen = (n_chosen > 0)[document], np.where(n_chosen > 0, n_rows, 0)
-    touched = np.flatnonzero(n_chosen)
+    n_gone = np.bincount(document[goes], minlength=len(documents))
+    if not has_rows:
+        goes, n_gone = (n_gone > 0)[document], np.where(n_gone > 0, n_rows, 0)
+    touched = np.flatnonzero(n_gone)
     names = [documents[number].as_py() for number in touched.tolist()]
     owners = np.zeros(len(documents), np.int32)
     owners[document] = numbers_of(_column(store, "owner").combine_chunks(), "<i4")
-    report = _report(
-        store,
-        names,
-        n_chunks=int(chosen.sum()),
-        n_matched=n_matched,
-        every=_column(store, "chunk_id").filter(pa.array(chosen)).to_pylist() if is_given else names,
-        n_partly=int((n_chosen[touched] < n_rows[touched]).sum()),
-    )
-    return store.live[chosen], report, owners[touched].tolist()
+    n_partly = int((n_gone[touched] < n_rows[touched]).sum())
+    report = _report(store, names, n_chunks=int(goes.sum()), n_matched=n_matched, n_partly=n_partly)
+    row_ids = _column(store, "chunk_id").filter(pa.array(goes)).to_pylist() if has_rows else names
+    return Chosen(store.live[goes], row_ids, owners[touched].tolist(), report)
 
 
-def _rows_of(
-    store: Store,
-    ids: Sequence[str],
-    documents: Any,
-    document: NDArray[np.int64],
-    missing: Missing,
-    *,
-    is_given: bool,
-) -> NDArray[np.bool_]:
-    """(rows,) which live rows ids name.
-
-    Args:
-        store: the index.
-        ids: what is looked for: documents first, then rows.
-        documents: the ids of all documents.
-        document: (rows,) the number of each live row's among them.
-        missing: as in `delete`.
-        is_given: whether a row can be deleted by its own id.
-
-    Raises:
-        QueryError: nothing has one of them.
-    """
-    named = _is_in(documents, ids)
-    found = {documents[number].as_py() for number in np.flatnonzero(named).tolist()}
-    others = sorted(set(ids) - found)
+def _named(
+    store: Store, doc_ids: Any, ids: Collection[str], missing: Missing, known: Collection[str], *, has_rows: bool
+) -> Bools:
+    """(rows,) which live rows have one of the ids: their document's, else their own."""
+    named = _is_in(doc_ids, ids)
+    others = sorted(set(ids) - set(pc.unique(doc_ids.filter(pa.array(named))).to_pylist()))
     if not others:
-        return named[document]
-    chunks = _column(store, "chunk_id").combine_chunks()
-    of_chunks = _is_in(chunks, others)
-    owners = {chunks[place].as_py(): documents[document[place]].as_py() for place in np.flatnonzero(of_chunks).tolist()}
-    unknown = [name for name in others if name not in owners]
+        return named
+    chunk_ids = _column(store, "chunk_id").combine_chunks()
+    of_rows = _is_in(chunk_ids, others)
+    unknown = sorted(set(others) - set(chunk_ids.filter(pa.array(of_rows)).to_pylist()) - set(known))
     if unknown and missing == "error":
-        near = _nearest(unknown[0], documents.to_pylist())
+        near = _nearest(unknown[0], pc.unique(doc_ids).to_pylist())
         more = f", and {len(unknown) - 1:,} more" if len(unknown) > 1 else ""
         raise QueryError(
-            f"the index has no document{' or row' if is_given else ''} '{printable(unknown[0])}'{more}"
+            f"the index has no document{' or row' if has_rows else ''} '{printable(unknown[0])}'{more}"
             + (f"; did you mean '{printable(near)}'?" if near else ""),
             _NOTHING_DELETED,
             where="`ids`",
         )
-    if owners and not is_given:
-        name = min(owners)
+    if of_rows.any() and not has_rows:
+        row = int(np.flatnonzero(of_rows)[0])
         raise QueryError(
-            f"'{name}' is a chunk of the document '{owners[name]}'",
+            f"'{chunk_ids[row]}' is a chunk of the document '{doc_ids[row]}'",
             "documents of a corpus go whole: give the document's id; nothing was deleted",
             where="`ids`",
         )
-    return named[document] | of_chunks
+    return named | of_rows
 
 
 def _nearest(name: str, known: Sequence[str]) -> str | None:
@@ -305,9 +293,7 @@ def _column(store: Store, name: str) -> Any:
     return pa.chunked_array([batch.column(0) for _, batch in store.batches([name])], COLUMNS.field(name).type)
 
 
-def _is_in(values: Any, wanted: Sequence[str]) -> NDArray[np.bool_]:
-    known = [name for name in wanted if lone_surrogate(name) is None]  # no other can be in an index
-    found: NDArray[np.bool_] = pc.is_in(values, value_set=pa.array(known, pa.large_string())).to_numpy(
-        zero_copy_only=False
-    )
-    return found
+def _is_in(values: Any, wanted: Collection[str]) -> Bools:
+    possible = [name for name in wanted if lone_surrogate(name) is None]  # no other can be in an index
+    answer: Bools = pc.is_in(values, value_set=pa.array(possible, pa.large_string())).to_numpy(zero_copy_only=False)
+    return answer

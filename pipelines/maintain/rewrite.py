@@ -72,10 +72,8 @@ def compact(
 ) -> ReshapeReport:
     """Merge small segments and drop dead rows, in one commit; readers that are open are not disturbed.
 
-    Args:
-        index: the index folder.
-        everything: rewrite all segments, where there is anything to gain.
-        on_stage: called with what is done, how many rows there are, and how many are done.
+    `everything` rewrites all segments, where there is anything to gain. `on_stage` is called with what is done, how
+    many rows there are, and how many are done.
 
     Raises:
         IndexFormatError: there is no index, or it is damaged.

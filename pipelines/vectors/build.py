@@ -10,8 +10,9 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.limits import ReadOptions
@@ -34,12 +35,8 @@ from ragidx.pipelines.ingest.options import (
 from ragidx.pipelines.ingest.report import BuildReport, OnProgress, Progress, QueryModelCheck, Skips
 from ragidx.pipelines.ingest.workers.vectors import vector_reader
 from ragidx.pipelines.vectors.query_model import ModelCheck, model_of_queries
-from ragidx.pipelines.vectors.rows import VectorRows
 from ragidx.pipelines.vectors.spec import check_given
 from ragidx.pipelines.vectors.writer import DELETED, RowWriter
-
-if TYPE_CHECKING:
-    pass
 
 
 def build_vectors(
@@ -51,15 +48,10 @@ def build_vectors(
     made_by: str = "",
     **options: Any,
 ) -> BuildReport:
-    """Make or update the index of precomputed vectors.
+    """Make or update the index of precomputed vectors: of a parquet, arrow, feather or npy file, or a folder of them.
 
-    Args:
-        vectors: a parquet, arrow, feather or npy file, or a folder of them.
-        index: the index folder.
-        on_progress: called a few times a second.
-        vector_field: its column, where that has a name which is not known; likewise `id_field` and `text_field`.
-        made_by: what made the vectors, in the user's words; never looked up.
-        options: those of a build that do not say what is encoded; `model` is that of questions.
+    The arguments are those of `ragidx.build`, without the options that say what is encoded; `model` is that of
+    questions. `vector_field`, `id_field` and `text_field` are columns, where their names are not known.
 
     Returns:
         What was done, and what was skipped; `n_added`, `n_changed`, `n_unchanged`, `n_removed` and
@@ -75,28 +67,24 @@ def build_vectors(
             f"{said[0]} says how a model encodes questions, and no model is named",
             f"name with model the one that made the vectors, or remove {said[0]}",
         )
-    asked = build_options(**options)
-    return _Build(Path(vectors), Path(index), asked, vector_field, made_by, on_progress).run()
+    checked = build_options(**options)
+    return _Build(Path(vectors), Path(index), checked, vector_field, made_by, Progress(on_progress=on_progress)).run()
 
 
+@dataclass
 class _Build:
     """One run; its state is what the steps share."""
 
-    def __init__(
-        self,
-        vectors: Path,
-        index: Path,
-        options: BuildOptions,
-        vector_field: str | None,
-        made_by: str,
-        on_progress: OnProgress | None,
-    ) -> None:
-        self.vectors, self.index, self.options = vectors, index, options
-        self._vector_field, self._made_by = vector_field, made_by
-        self.report = BuildReport(index=str(index))
-        self.progress = Progress(on_progress=on_progress)
-        self.skips = Skips(options.strict)
-        self._indexes = index_in(vectors, index)
+    vectors: Path
+    index: Path
+    options: BuildOptions
+    vector_field: str | None
+    made_by: str
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        self.report, self.skips = BuildReport(index=str(self.index)), Skips(self.options.strict)
+        self._indexes = index_in(self.vectors, self.index)
         self._begun: Source | None = None
         self._bytes_before = 0  # of the files before the one that is read
 
@@ -109,8 +97,7 @@ class _Build:
             return self._run(read)
 
     def _run(self, read: Reader) -> BuildReport:
-        started = time.perf_counter()
-        o = self.options
+        o, started = self.options, time.perf_counter()
         old = None if o.rebuild else committed_or_none(self.index)
         cut_from = None if old is None else check_given(old, str(self.index))[1].input_dim
         batches = self._batches(None if old is None or cut_from else old.dim, read)
@@ -120,24 +107,20 @@ class _Build:
         dim = first.vectors.shape[1]
         if old is not None and dim != cut_from:
             check_width(dim, old.dim, "the file", first.file)
-        asked = time.perf_counter()
-        resolved = None
-        if o.model is not None:
-            resolved = model_of_queries(self.index, old, o, dim if old is None else old.dim)
-        self.report.encode_seconds = 0.0 if resolved is None else time.perf_counter() - asked
+        width = dim if old is None else old.dim
+        resolved = None if o.model is None else model_of_queries(self.index, old, o, width)
         with (
             cleaned_if_refused(self.index),
             RowWriter(
                 self.index,
                 dim,
-                made_by=self._made_by,
+                made_by=self.made_by,
                 queries=resolved,
                 replace=o.rebuild,
+                restore=o.restore,
                 **{name: getattr(o, name) for name in INDEX_OPTIONS},
             ) as writer,
         ):
-            if o.restore:
-                writer.restore()
             check = None if resolved is None else ModelCheck(resolved, str(self.vectors))
             for batch in itertools.chain([first], batches):
                 self._add(writer, batch, check)
@@ -145,7 +128,7 @@ class _Build:
                 raise self._nothing_read()
             if check is not None:
                 self.report.queries = check.last()
-                self.report.encode_seconds += check.seconds
+                self.report.encode_seconds = check.seconds
                 if check.seconds:
                     self.report.device, self.report.dtype = check.encoder.device, check.encoder.dtype
             elif writer.spec.encoder is not None:
@@ -173,7 +156,7 @@ class _Build:
         o = self.options
         return vector_batches(
             self.vectors,
-            self._vector_field,
+            self.vector_field,
             ReadOptions(o.text_field, o.id_field),
             dim=dim,
             include=o.include,
@@ -185,8 +168,7 @@ class _Build:
         )
 
     def _add(self, writer: RowWriter, batch: VectorBatch, check: ModelCheck | None) -> None:
-        rows = VectorRows(batch.ids, batch.vectors, batch.texts, batch.metadata, batch.doc_ids)
-        faults = writer.add_sound(rows)
+        faults = writer.add_sound(batch)
         if check is not None:
             check.add(batch.ids, batch.texts, batch.vectors, without=faults)
         for row in sorted(faults):

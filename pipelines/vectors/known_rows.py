@@ -15,6 +15,7 @@ from ragidx.indexer.digests import DIGEST_BYTES, Digests, DigestTable, as_digest
 from ragidx.indexer.store.store import Store
 
 _DIGEST = f"S{DIGEST_BYTES}"
+_ROW = np.dtype([("document", "<u8"), ("hash", _DIGEST), ("alive", "?"), ("kept", "?")])  # the hash: as committed
 
 
 class KnownRows:
@@ -29,76 +30,73 @@ class KnownRows:
 
     def __init__(self, store: Store | None = None) -> None:
         self.n_committed = self._count = 0 if store is None else store.n_rows
-        self._hashes: Digests = np.zeros(self._count, _DIGEST)
-        self._documents = np.zeros(self._count, np.uint64)
-        self._alive, self._kept = np.zeros(self._count, np.bool_), np.zeros(self._count, np.bool_)
-        self._table = DigestTable()
+        self._rows, self._table = np.zeros(self._count, _ROW), DigestTable()
         if store is not None and len(store.live):
-            self._alive[store.live] = True
+            self._rows["alive"][store.live] = True
             self._table.extend(np.concatenate(list(self._load(store))), store.live)
 
     def add(self, keys: Digests, documents: Digests) -> None:
         """Note rows that are added, by the digests of their ids and of their documents' ids; they are kept."""
         first, self._count = self._count, self._count + len(keys)
-        if self._count > len(self._alive):
-            self._documents = np.concatenate([self._documents, np.zeros(self._count, np.uint64)])
-            self._alive = np.concatenate([self._alive, np.zeros(self._count, np.bool_)])
-            self._kept = np.concatenate([self._kept, np.zeros(self._count, np.bool_)])
-        self._documents[first : self._count] = document_numbers(documents)
-        self._alive[first : self._count] = self._kept[first : self._count] = True
+        if self._count > len(self._rows):
+            self._rows = np.concatenate([self._rows, np.zeros(self._count, _ROW)])
+        new = self._rows[first : self._count]
+        new["document"], new["alive"], new["kept"] = document_numbers(documents), True, True
         self._table.extend(keys, np.arange(first, self._count))
 
     def find(self, keys: Sequence[bytes]) -> Ints:
         """The row of each chunk id, by its digest; -1 where none is alive."""
         numbers = self._table.first(keys)
         known = np.flatnonzero(numbers >= 0)
-        for place in known[~self._alive[numbers[known]]].tolist():  # deleted; another row may have come in its place
-            numbers[place] = next((row for row in self._table.find(keys[place]) if self._alive[row]), -1)
+        for place in known[~self._rows["alive"][numbers[known]]].tolist():  # another row may have come in its place
+            rows = self._table.find(keys[place])
+            numbers[place] = next((row for row in rows if self._rows["alive"][row]), -1)
         return numbers
 
     def added_of(self, keys: Sequence[bytes]) -> tuple[Ints, Bools]:
         """The living rows that were added whose id, or document's id, is one of these (digests); which of these are."""
-        rows, wanted = self.find(keys), document_numbers(as_digests(keys))
-        added = slice(self.n_committed, self._count)
-        of_documents = np.flatnonzero(np.isin(self._documents[added], wanted) & self._alive[added]) + added.start
-        is_added = rows >= added.start
-        return np.union1d(rows[is_added], of_documents), is_added | np.isin(wanted, self._documents[of_documents])
+        numbers, wanted = self.find(keys), document_numbers(as_digests(keys))
+        added = self._rows[self.n_committed : self._count]
+        of_documents = np.flatnonzero(np.isin(added["document"], wanted) & added["alive"]) + self.n_committed
+        is_added = numbers >= self.n_committed
+        documents = self._rows["document"][of_documents]
+        return np.union1d(numbers[is_added], of_documents), is_added | np.isin(wanted, documents)
 
     def hold(self, numbers: Ints, hashes: Digests) -> Bools:
         """Whether the rows hold what these hashes say; False for -1, and for those that were added."""
         same = np.zeros(len(numbers), np.bool_)
         there = (numbers >= 0) & (numbers < self.n_committed)
-        same[there] = self._hashes[numbers[there]] == hashes[there]
+        same[there] = self._rows["hash"][numbers[there]] == hashes[there]
         return same
 
     def keep(self, numbers: Ints) -> None:
         """Mark rows, so that they are not among `others`."""
-        self._kept[numbers] = True
+        self._rows["kept"][numbers] = True
 
     def kept(self, numbers: Ints) -> Bools:
         """Which of the rows were marked or added; False for -1."""
-        return (numbers >= 0) & self._kept[numbers] if len(self._kept) else np.zeros(len(numbers), np.bool_)
+        return (numbers >= 0) & self._rows["kept"][numbers] if len(self._rows) else np.zeros(len(numbers), np.bool_)
 
     def others(self) -> Ints:
         """The rows that are alive and were not kept."""
-        return np.flatnonzero(self._alive & ~self._kept)
+        return np.flatnonzero(self._rows["alive"] & ~self._rows["kept"])
 
     def drop(self, numbers: Ints) -> None:
         """Forget rows."""
-        self._alive[numbers] = False
+        self._rows["alive"][numbers] = False
 
     def documents(self) -> NDArray[np.uint64]:
         """The document of each row that is alive, as `document_numbers` has it."""
-        return self._documents[self._alive]
+        numbers: NDArray[np.uint64] = self._rows["document"][self._rows["alive"]]
+        return numbers
 
     def _load(self, store: Store) -> Iterator[Digests]:
         """Read what is known of the rows; the digests of their ids, in the order of the index."""
         for rows, batch in store.batches(["chunk_id", "doc_id", "doc_hash"]):
             ids, documents, hashes = batch.columns
             keys = as_digests([digest(name) for name in ids.to_pylist()])
-            own = keys if ids.equals(documents) else as_digests([digest(name) for name in documents.to_pylist()])
-            self._documents[rows] = document_numbers(own)
-            self._hashes[rows] = numbers_of(hashes, _DIGEST)
+            of = keys if ids.equals(documents) else as_digests([digest(name) for name in documents.to_pylist()])
+            self._rows["document"][rows], self._rows["hash"][rows] = document_numbers(of), numbers_of(hashes, _DIGEST)
             yield keys
 
 

@@ -64,18 +64,20 @@ def model_of_queries(index: Path, old: Manifest | None, options: BuildOptions, w
     except ModelError as fault:
         raise ModelError(fault.message, f"{fault.hint}; or {_WITHOUT}", where=fault.where) from fault
     says_filter = options.filter is not None
-    if have is not None:
+    if have is not None:  # the caller compares the specs and reports a difference
         wanted = filter_spec(resolved.files, resolved.encoder_spec, options.filter, have.filter)
-        if asks is None or wanted != have.filter:  # the caller compares the specs and reports the difference
-            return dataclasses.replace(resolved, spec=dataclasses.replace(resolved.spec, filter=wanted))
-        spec = dataclasses.replace(resolved.spec, filter=have.filter)
-        return Resolved(spec, resolved.files, resolved.options, Store.open(index))  # with the filter's own numbers
+        is_same = asks is not None and wanted == have.filter  # then the filter has its own numbers
+        return _with_filter(resolved, wanted, Store.open(index) if is_same else None)
     possible = [resolved.spec.filter] if says_filter else [resolved.spec.filter, FilterSpec(name="none")]
-    widths = {kept: kept.width(resolved.hidden) for kept in possible}
-    for kept, numbers in widths.items():
+    widths = {spec: spec.width(resolved.hidden) for spec in possible}
+    for spec, numbers in widths.items():
         if numbers == width:
-            return Resolved(dataclasses.replace(resolved.spec, filter=kept), resolved.files, resolved.options, None)
+            return _with_filter(resolved, spec, None)
     raise _other_width(resolved, sorted(set(widths.values())), width, says_filter=says_filter)
+
+
+def _with_filter(resolved: Resolved, spec: FilterSpec, stored: Store | None) -> Resolved:
+    return dataclasses.replace(resolved, spec=dataclasses.replace(resolved.spec, filter=spec), stored=stored)
 
 
 def _other_width(resolved: Resolved, widths: Sequence[int], width: int, *, says_filter: bool) -> SpecError:

@@ -1,47 +1,18 @@
-"""Rows of precomputed vectors, as columns, and what a program may give as such rows."""
+"""What a program may give as rows of precomputed vectors, checked, as batches like those of files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ragidx.corpora.errors import CorpusError, lone_surrogate
 from ragidx.corpora.readers.fields import from_value
 from ragidx.corpora.records import Scalar
-from ragidx.corpora.vectors.batch import batch_rows
+from ragidx.corpora.vectors.batch import VectorBatch, batch_rows
 
 NOTHING_ADDED = "repair it, or remove the row; nothing of this call was added"
-
-
-@dataclass(frozen=True, slots=True)
-class VectorRows:
-    """Rows as columns, n of each.
-
-    Args:
-        ids: not empty.
-        vectors: (n, dim) of a floating type.
-        texts: "" where there is none.
-        metadata: values that an index holds, sorted by name, without those that are missing.
-        doc_ids: None: each row is a document of its own.
-    """
-
-    ids: Sequence[str]
-    vectors: NDArray[Any]
-    texts: Sequence[str]
-    metadata: Sequence[Mapping[str, Scalar]]
-    doc_ids: Sequence[str] | None = None
-
-    def parts(self) -> Iterator[VectorRows]:
-        """The same in pieces that are not too large."""
-        step = batch_rows(self.vectors.shape[1])
-        for start in range(0, len(self.ids), step):
-            here = slice(start, start + step)
-            documents = None if self.doc_ids is None else self.doc_ids[here]
-            yield VectorRows(self.ids[here], self.vectors[here], self.texts[here], self.metadata[here], documents)
 
 
 def checked_rows(
@@ -51,8 +22,8 @@ def checked_rows(
     texts: Sequence[str | None] | None,
     metadata: Sequence[Mapping[str, object]] | None,
     doc_ids: Iterable[str | int] | None,
-) -> VectorRows:
-    """What a program gives, as columns that an index can hold.
+) -> list[VectorBatch]:
+    """What a program gives, as batches of rows that an index can hold.
 
     Raises:
         ValueError: there are not n of everything, the vectors are not `dim` wide, or something is masked.
@@ -76,7 +47,17 @@ def checked_rows(
             if lone_surrogate(string) is not None:
                 raise CorpusError(f"the {what} is not Unicode text", NOTHING_ADDED, where=shown(names[row]))
     values = [{}] * len(names) if metadata is None else list(map(_scalars, names, metadata))
-    return VectorRows(names, matrix, written, values, documents)
+    step = batch_rows(dim)
+    return [
+        VectorBatch(
+            ids=names[start : start + step],
+            vectors=matrix[start : start + step],
+            texts=written[start : start + step],
+            metadata=values[start : start + step],
+            doc_ids=None if documents is None else documents[start : start + step],
+        )
+        for start in range(0, len(names), step)
+    ]
 
 
 def names_of(ids: Iterable[str | int], what: str) -> list[str]:

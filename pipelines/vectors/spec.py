@@ -57,24 +57,15 @@ def spec_of_vectors(
         want = dataclasses.replace(want, precomputed=dataclasses.replace(given, made_by=made_by))
     if have is None or old is None:
         return want
-    changes = _changes(have, want)
+    changes = differences(have, want)
+    if want.encoder is not None and have.encoder is None:
+        changes = [Difference("encoder.model", None, want.encoder.model)]
     if dim not in (old.dim, given.input_dim):
         words = f"vectors have {old.dim:,} numbers in the index, {dim:,} now"
         changes.insert(0, Difference("dim", old.dim, dim, words))
     if changes:
         raise mismatch(changes, want.index_type, where)
     return want
-
-
-def _changes(have: IndexSpec, want: IndexSpec) -> list[Difference]:
-    """As `differences`, in the words of precomputed vectors."""
-    if want.encoder is not None and have.encoder is None:
-        return [Difference("encoder.model", None, want.encoder.model)]
-    assert have.precomputed is not None
-    assert want.precomputed is not None
-    named, made_by = have.precomputed.made_by, want.precomputed.made_by
-    changes = differences(dataclasses.replace(have, precomputed=want.precomputed), want)
-    return ([Difference("made_by", named, made_by)] if made_by != named else []) + changes
 
 
 def check_given(manifest: Manifest, where: str) -> tuple[IndexSpec, Precomputed]:

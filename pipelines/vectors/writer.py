@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -23,10 +22,9 @@ from numpy.typing import ArrayLike, NDArray
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.records import plain
 from ragidx.corpora.spec import Json
-from ragidx.corpora.vectors.batch import MAX_WIDTH, batch_rows
+from ragidx.corpora.vectors.batch import MAX_WIDTH, VectorBatch
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.digests import DIGEST_BYTES, as_digests, digest
-from ragidx.indexer.models.address import KEPT_AS
 from ragidx.indexer.normalize import UnitRows, cut_rows, l2_normalize
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.manifest import Manifest
@@ -38,7 +36,7 @@ from ragidx.pipelines.ingest.endpoint import endpoint_note
 from ragidx.pipelines.ingest.options import index_options
 from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_file, deleted_ids
 from ragidx.pipelines.vectors.known_rows import KnownRows
-from ragidx.pipelines.vectors.rows import NOTHING_ADDED, VectorRows, checked_rows, shown
+from ragidx.pipelines.vectors.rows import NOTHING_ADDED, checked_rows, shown
 from ragidx.pipelines.vectors.spec import spec_of_vectors
 
 if TYPE_CHECKING:
@@ -59,7 +57,9 @@ class RowWriter:
         made_by: what made the vectors, in the user's words; kept, and never looked up. "": the index's own.
         queries: the model that encodes questions, of `model_of_queries`; None: the index's own, else there is none.
         replace: the new state has only what this writer adds; the old one stays until then.
+        restore: take in again what `ragidx delete` removed, where it is added.
         timeout: seconds to wait for another writer.
+        opened: a state of the index that is open.
         options: `index_type`, `target_recall`, `max_memory`, `stemmer` and `lexical` of a build.
 
     Attributes:
@@ -80,7 +80,9 @@ class RowWriter:
         made_by: str = "",
         queries: Resolved | None = None,
         replace: bool = False,
+        restore: bool = False,
         timeout: float = 0.0,
+        opened: Store | None = None,
         **options: Any,
     ) -> None:
         dim = _width(dim)
@@ -95,28 +97,28 @@ class RowWriter:
             where=str(path),
         )
         self.stored_dim = dim if old is None else old.dim
-        own = IndexOptions() if old is None else old.index
+        before = IndexOptions() if old is None else old.index
         self._writer = StoreWriter(
             self.path,
             spec=self.spec.to_json(),
             fingerprint=self.spec.fingerprint(),
             dim=self.stored_dim,
-            index=index_options(own, self.stored_dim, **options | {"index_type": self.spec.index_type}),
+            index=index_options(before, self.stored_dim, **options | {"index_type": self.spec.index_type}),
             blobs={} if queries is None else queries.blobs(),
             replace=replace,
             journal=False,
             timeout=timeout,
+            opened=opened,
         )
         self._notes = {} if queries is None else endpoint_note(queries)
         try:
             # what is committed now: another writer may have been waited for since `old`
-            base = None if replace or self._writer.base is None else Store.open(self.path)
+            base = self._writer.store
             self._known = KnownRows(base)
-            if base is not None and base.manifest.files:
+            if base is not None:
                 self._writer.blobs = {name: base.blob(name) for name in base.manifest.files}
-            if base is not None and not self._notes and KEPT_AS in base.manifest.notes:
-                self._notes = {KEPT_AS: base.manifest.notes[KEPT_AS]}
-            self._deleted = deleted_ids(self._writer.blobs.get(DELETED_FILE)).get(PROGRAM, set())
+            deleted = deleted_ids(self._writer.blobs.get(DELETED_FILE)).get(PROGRAM, set())
+            self._deleted = set() if restore else deleted
         except BaseException:
             self._writer.close()
             raise
@@ -125,9 +127,7 @@ class RowWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close()
 
     def add_vectors(
@@ -147,21 +147,22 @@ class RowWriter:
             CorpusError: a vector is zero or not finite, an id is repeated, a string is not Unicode text, or a value is
                 nothing that metadata can be. It names the id.
         """
-        rows = checked_rows(self.dim, ids, vectors, texts, metadata, doc_ids)
-        faults = _repeated([digest(name) for name in rows.ids], range(len(rows.ids)))
-        for number, part in enumerate(rows.parts()):
-            first = number * batch_rows(self.dim)
-            faults |= {first + row: reason for row, reason in self._unit(part.vectors)[1].faults}
+        batches = checked_rows(self.dim, ids, vectors, texts, metadata, doc_ids)
+        names = [name for batch in batches for name in batch.ids]
+        faults, first = _repeated([digest(name) for name in names], range(len(names))), 0
+        for batch in batches:
+            faults |= {first + row: reason for row, reason in self._unit(batch.vectors)[1].faults}
+            first += len(batch.ids)
         if faults:
             row = min(faults)
-            raise CorpusError(faults[row], NOTHING_ADDED, where=shown(rows.ids[row]))
-        self._deleted -= set(rows.ids)
+            raise CorpusError(faults[row], NOTHING_ADDED, where=shown(names[row]))
+        self._deleted -= set(names)
         with self._writer.whole():
-            for part in rows.parts():
-                given, cut = self._unit(part.vectors)
-                self._put(part, given.vectors, cut.vectors, np.arange(len(part.ids)))
+            for batch in batches:
+                whole, cut = self._unit(batch.vectors)
+                self._put(batch, whole.vectors, cut.vectors, np.arange(len(batch.ids)))
 
-    def add_sound(self, rows: VectorRows) -> dict[int, str]:
+    def add_sound(self, rows: VectorBatch) -> dict[int, str]:
         """As `add_vectors`, of rows that are clean but for their vectors and ids: broken ones are skipped.
 
         Returns:
@@ -180,10 +181,6 @@ class RowWriter:
             with self._writer.whole():
                 self._put(rows, given.vectors, cut.vectors, sound)
         return faults
-
-    def restore(self) -> None:
-        """Take in again what `ragidx delete` removed, where it is added."""
-        self._deleted.clear()
 
     def remove(self, numbers: NDArray[np.int64]) -> int:
         """Delete rows by their numbers; how many there were."""
@@ -228,7 +225,7 @@ class RowWriter:
         return given, cut_rows(given, self.stored_dim)
 
     def _put(
-        self, rows: VectorRows, given: NDArray[np.float32], cut: NDArray[np.float32], sound: NDArray[np.int64]
+        self, rows: VectorBatch, given: NDArray[np.float32], cut: NDArray[np.float32], sound: NDArray[np.int64]
     ) -> None:
         """Write those of the sound rows that are new, or differ from what the index has under their ids."""
         keys = [digest(rows.ids[row]) for row in sound.tolist()]
@@ -245,8 +242,8 @@ class RowWriter:
             held = [hashes[row] for row in fresh.tolist()]
             self._writer.add_rows(_index_rows(rows, places.tolist(), held), cut[places])
             mine = as_digests([keys[row] for row in fresh.tolist()])
-            own = rows.doc_ids
-            of_document = mine if own is None else as_digests([digest(own[row]) for row in places.tolist()])
+            doc_ids = rows.doc_ids
+            of_document = mine if doc_ids is None else as_digests([digest(doc_ids[row]) for row in places.tolist()])
             self._known.add(mine, of_document)
         self.n_changed += int((replaced < self._known.n_committed).sum())
         self.n_unchanged += int(same.sum())
@@ -255,14 +252,8 @@ class RowWriter:
 
 def _repeated(keys: Sequence[bytes], rows: Sequence[int]) -> dict[int, str]:
     """Those of the rows whose key an earlier one of them has."""
-    if len({keys[row] for row in rows}) == len(rows):
-        return {}
-    met, again = set[bytes](), []
-    for row in rows:
-        if keys[row] in met:
-            again.append(row)
-        met.add(keys[row])
-    return dict.fromkeys(again, SEEN_BEFORE)
+    first = {keys[row]: row for row in reversed(rows)}
+    return {row: SEEN_BEFORE for row in rows if first[keys[row]] != row}
 
 
 def _width(dim: object) -> int:
@@ -274,7 +265,7 @@ def _width(dim: object) -> int:
     return int(dim)
 
 
-def _hashes(rows: VectorRows, unit: NDArray[np.float32], sound: NDArray[np.int64]) -> list[bytes]:
+def _hashes(rows: VectorBatch, unit: NDArray[np.float32], sound: NDArray[np.int64]) -> list[bytes]:
     """16 bytes for all that is given for a row but its id: the vector's float16 code, document, text and metadata."""
     codes, size = unit.astype("<f2").tobytes(), 2 * unit.shape[1]
     own = rows.ids if rows.doc_ids is None else rows.doc_ids
@@ -288,7 +279,7 @@ def _hashes(rows: VectorRows, unit: NDArray[np.float32], sound: NDArray[np.int64
     return found
 
 
-def _index_rows(rows: VectorRows, places: Sequence[int], hashes: Sequence[bytes]) -> list[Row]:
+def _index_rows(rows: VectorBatch, places: Sequence[int], hashes: Sequence[bytes]) -> list[Row]:
     documents = rows.ids if rows.doc_ids is None else rows.doc_ids
     return [
         Row(rows.ids[row], documents[row], 0, len(rows.texts[row]), rows.texts[row], "", held, held, rows.metadata[row])

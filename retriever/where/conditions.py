@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import math
 import operator
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
@@ -31,28 +30,41 @@ TEXT_TESTS: dict[str, Callable[[Any, str], Any]] = {
     "contains": pc.match_substring,
     "matches": pc.match_substring_regex,  # RE2: linear in the text, anywhere in it
 }
-
-_ORDER: dict[str, Callable[[Any, Any], bool]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "==": operator.eq,
-    "!=": operator.ne,
+COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], bool]]] = {
+    "<": (pc.less, operator.lt),
+    "<=": (pc.less_equal, operator.le),
+    ">": (pc.greater, operator.gt),
+    ">=": (pc.greater_equal, operator.ge),
+    "==": (pc.equal, operator.eq),
+    "!=": (pc.not_equal, operator.ne),
 }
-_KERNELS = {"<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal", "==": "equal", "!=": "not_equal"}
+"""Of a column with a value, and of two numbers."""
+
 _INT64 = range(-(2**63), 2**63)
 
 
-class Condition(ABC):
-    """A node of the tree, equal by value."""
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A node of the tree, equal by value.
 
-    __slots__ = ()
+    Attributes:
+        op: `and` and `or` of the parts, `not` of the one part; of `COMPARISONS` or `TEXT_TESTS`; `in`, `is null`;
+            `has item`, of a list: one of its items is the text, whole.
+        field: that is compared; None of `and`, `or` and `not`.
+        values: what it is compared with: one, or those of `in`.
+        parts: the conditions inside.
+    """
+
+    op: str
+    field: str | None = None
+    values: tuple[Literal, ...] = ()
+    parts: tuple[Condition, ...] = ()
 
     @property
-    @abstractmethod
     def fields(self) -> frozenset[str]:
         """The fields that the condition reads."""
+        own = [] if self.field is None else [self.field]
+        return frozenset(own).union(*(part.fields for part in self.parts))
 
     def mask(self, table: pa.Table) -> NDArray[np.bool_]:
         """(rows,) True where the row passes; unknown is False."""
@@ -60,126 +72,55 @@ class Condition(ABC):
         rows: NDArray[np.bool_] = known.to_numpy(zero_copy_only=False) if table.num_rows else np.zeros(0, np.bool_)
         return rows
 
-    @abstractmethod
     def _answer(self, table: pa.Table) -> Any:
         """A Boolean array of pyarrow with a null where the answer is unknown."""
+        if self.op == "not":
+            return pc.invert(self.parts[0]._answer(table))
+        if self.parts:
+            join = pc.and_kleene if self.op == "and" else pc.or_kleene
+            return reduce(join, (part._answer(table) for part in self.parts))
+        like = self.values[0] if self.values and self.op != "has item" else None
+        return _tested(_column(table, self.field, like), self.op, self.values)
 
 
-@dataclass(frozen=True, slots=True)
-class _OfField(Condition):
-    field: str
-
-    @property
-    def fields(self) -> frozenset[str]:
-        """The one field."""
-        return frozenset([self.field])
-
-
-@dataclass(frozen=True, slots=True)
-class _OfParts(Condition):
-    parts: tuple[Condition, ...]
-
-    @property
-    def fields(self) -> frozenset[str]:
-        """Those of all parts."""
-        return frozenset().union(*(part.fields for part in self.parts))
+def _tested(column: Any, op: str, values: Sequence[Literal]) -> Any:
+    if op == "is null":
+        return pc.is_null(column)
+    if op == "in":
+        return _is_one_of(column, values)
+    if op == "has item":
+        return _has_item(column, values[0])
+    if op in TEXT_TESTS:
+        return TEXT_TESTS[op](column, str(values[0]))
+    return _compared(column, op, values[0])
 
 
-@dataclass(frozen=True, slots=True)
-class Compare(_OfField):
-    """`field op value`; numbers are compared exactly, whatever their types."""
-
-    op: str
-    value: Literal
-
-    def _answer(self, table: pa.Table) -> Any:
-        column = _column(table, self.field, self.value)
-        if not pa.types.is_integer(column.type):
-            return pc.call_function(_KERNELS[self.op], [column, pa.scalar(self.value, _type_of(self.value))])
-        op, bound = _whole(self.op, self.value)
-        if bound not in _INT64:  # every row is on the same side of it
-            return _if_known(column, pa.scalar(_ORDER[op](0, bound)))
-        return pc.call_function(_KERNELS[op], [column, pa.scalar(bound, pa.int64())])
+def _compared(column: Any, op: str, value: Literal) -> Any:
+    """`column op value`; numbers are compared exactly, whatever their types."""
+    if not pa.types.is_integer(column.type):
+        return COMPARISONS[op][0](column, pa.scalar(value, _type_of(value)))
+    op, bound = _whole(op, value)
+    if bound not in _INT64:  # every row is on the same side of it
+        return _if_known(column, pa.scalar(COMPARISONS[op][1](0, bound)))
+    return COMPARISONS[op][0](column, pa.scalar(bound, pa.int64()))
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf(_OfField):
-    """`field in (a, b, ...)`."""
-
-    values: tuple[Literal, ...]
-
-    def _answer(self, table: pa.Table) -> Any:
-        column = _column(table, self.field, self.values[0])
-        values: list[Literal] = list(self.values)
-        if pa.types.is_integer(column.type):
-            values = [bound for value in self.values if (bound := _whole("==", value)[1]) in _INT64]
-        return _if_known(column, pc.is_in(column, value_set=pa.array(values, column.type)))
+def _is_one_of(column: Any, values: Sequence[Literal]) -> Any:
+    """Where it is one of the values, all of one type."""
+    if pa.types.is_integer(column.type):
+        values = [bound for value in values if (bound := _whole("==", value)[1]) in _INT64]
+    return _if_known(column, pc.is_in(column, value_set=pa.array(values, column.type)))
 
 
-@dataclass(frozen=True, slots=True)
-class IsNull(_OfField):
-    """`field is null`: never unknown."""
-
-    def _answer(self, table: pa.Table) -> Any:
-        return pc.is_null(_column(table, self.field, None))
-
-
-@dataclass(frozen=True, slots=True)
-class TextTest(_OfField):
-    """`field starts with "x"`, `contains`, `matches` (a regular expression of RE2, found anywhere)."""
-
-    test: str
-    text: str
-
-    def _answer(self, table: pa.Table) -> Any:
-        return TEXT_TESTS[self.test](_column(table, self.field, self.text), self.text)
-
-
-@dataclass(frozen=True, slots=True)
-class HasItem(_OfField):
-    """`field contains "x"` of a list: one of its items is the text, whole."""
-
-    item: str
-
-    def _answer(self, table: pa.Table) -> Any:
-        if self.field not in table.column_names:
-            return pa.nulls(table.num_rows, pa.bool_())
-        column = table.column(self.field).combine_chunks()
-        found = pc.list_parent_indices(column).filter(pc.equal(pc.list_flatten(column), self.item))
-        rows = np.zeros(len(column), np.bool_)
-        rows[found.to_numpy()] = True
-        return _if_known(column, pa.array(rows))
-
-
-@dataclass(frozen=True, slots=True)
-class Not(Condition):
-    """`not inner`; unknown stays unknown."""
-
-    inner: Condition
-
-    @property
-    def fields(self) -> frozenset[str]:
-        """Those of the inner condition."""
-        return self.inner.fields
-
-    def _answer(self, table: pa.Table) -> Any:
-        return pc.invert(self.inner._answer(table))
-
-
-@dataclass(frozen=True, slots=True)
-class And(_OfParts):
-    """`a and b and ...`."""
-
-    def _answer(self, table: pa.Table) -> Any:
-        return reduce(pc.and_kleene, (part._answer(table) for part in self.parts))
-
-
-@dataclass(frozen=True, slots=True)
-class Or(_OfParts):
-    """`a or b or ...`."""
-
-    def _answer(self, table: pa.Table) -> Any:
-        return reduce(pc.or_kleene, (part._answer(table) for part in self.parts))
+def _has_item(column: Any, item: Literal) -> Any:
+    """Where one of the items of a list is this text."""
+    if not pa.types.is_large_list(column.type):  # the table does not have it
+        return column
+    lists = column.combine_chunks()
+    found = pc.list_parent_indices(lists).filter(pc.equal(pc.list_flatten(lists), item))
+    rows = np.zeros(len(lists), np.bool_)
+    rows[found.to_numpy()] = True
+    return _if_known(lists, pa.array(rows))
 
 
 def _whole(op: str, value: Literal) -> tuple[str, int]:
@@ -196,7 +137,7 @@ def _if_known(column: Any, answer: Any) -> Any:
     return pc.if_else(pc.is_valid(column), answer, pa.scalar(None, pa.bool_()))
 
 
-def _column(table: pa.Table, field: str, like: Literal | None) -> Any:
+def _column(table: pa.Table, field: str | None, like: Literal | None) -> Any:
     """The column in a type that compares with `like`; integers are int64, and there are no dictionaries."""
     if field not in table.column_names:
         return pa.chunked_array([pa.nulls(table.num_rows, _type_of(like))])

@@ -21,20 +21,16 @@ from numpy.typing import NDArray
 from ragidx.indexer.specs import holds_precomputed
 from ragidx.indexer.store.source_list import sources_of
 from ragidx.indexer.store.store import Store
-from ragidx.retriever.where.parser import Condition, parse
+from ragidx.retriever.where.conditions import Condition
+from ragidx.retriever.where.parser import parse
 
 _STRING = "string"
-_DOC_ID, _SOURCE, _OWNER = "doc_id", "file.source", "owner"
+_DOC_ID, _SOURCE, OWNER = "doc_id", "file.source", "owner"
 
 
 def schema_of(store: Store) -> dict[str, str]:
     """What conditions can ask for: metadata fields and their types, and `doc_id` and `heading`."""
-    return {name: kind for name, (_, kind) in _fields(store).items()}
-
-
-def columns_of(store: Store) -> dict[str, str]:
-    """The stored column of each metadata field that conditions can ask for."""
-    return {name: column for name, (column, _) in _fields(store).items() if column != _OWNER}
+    return {name: kind for name, (_, kind) in fields_of(store).items()}
 
 
 def parse_for(store: Store, where: str) -> Condition:
@@ -53,12 +49,12 @@ def matching_rows(store: Store, condition: Condition) -> NDArray[np.bool_]:
         store: the index.
         condition: of `parse_for` it.
     """
-    fields, names = _fields(store), sorted(condition.fields)
+    fields, names = fields_of(store), sorted(condition.fields)
     columns = [fields[name][0] for name in names] or [_DOC_ID]
     masks = [np.zeros(0, np.bool_)]
     for table in store.tables(columns):
         values = [
-            _source_names(store, values) if name == _OWNER else values
+            _source_names(store, values) if name == OWNER else values
             for name, values in zip(columns, table.columns, strict=True)
         ]
         masks.append(condition.mask(pa.table(values, names or [_DOC_ID])))
@@ -73,12 +69,12 @@ def _source_names(store: Store, owners: Any) -> Any:
     return pa.chunked_array([names.take(pc.index_in(owners.combine_chunks(), value_set=numbers))])
 
 
-def _fields(store: Store) -> dict[str, tuple[str, str]]:
+def fields_of(store: Store) -> dict[str, tuple[str, str]]:
     """The names that a condition can use, each with its column as it is stored, `meta.year`, and its kind."""
     built_in: tuple[str, ...] = (
         ("doc_id",) if holds_precomputed(store.manifest.spec) else ("doc_id", "heading", _SOURCE)
     )
-    fields = {name: (_OWNER if name == _SOURCE else name, _STRING) for name in built_in}
+    fields = {name: (OWNER if name == _SOURCE else name, _STRING) for name in built_in}
     schema = store.manifest.schema
     for field in sorted(schema):
         name = field

@@ -29,20 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ragidx.corpora.errors import QueryError, lone_surrogate
-from ragidx.retriever.where.conditions import (
-    And,
-    Compare,
-    Condition,
-    HasItem,
-    IsNull,
-    Literal,
-    Not,
-    OneOf,
-    Or,
-    TextTest,
-)
-
-__all__ = ["Condition", "parse"]
+from ragidx.retriever.where.conditions import COMPARISONS, Condition, Literal
 
 MAX_CHARS = 10_000
 MAX_DEPTH = 50
@@ -57,10 +44,16 @@ _KINDS = {
     "list": "a list of texts",
     "timestamp": "a time",
 }
-_NOT_OF_LISTS = ("==", "!=", "<", "<=", ">", ">=", "in", "not", "starts", "matches")
+_NOT_OF_LISTS = (*COMPARISONS, "in", "not", "starts", "matches")
 _WRITTEN_AS = {"list": "string", "timestamp": "string"}  # what a value that is compared with the field is written as
 _LIST_HINT = "use contains, with one whole item; is null or is not null"
 _TIME_HINT = 'write it as "2024", "2024-01-31" or "2024-01-31T12:00:00"; without a zone it is in UTC'
+_TYPE_HINTS = {
+    "timestamp": _TIME_HINT,
+    "string": 'write it in quotes: "{}"',
+    "list": 'write it in quotes: "{}"',
+    "bool": "compare it with true or false",
+}
 _INSTEAD = {"=": "==", "<>": "!=", "&&": "and", "||": "or", "!": "not"}
 _ESCAPES = {"\\": "\\", '"': '"', "'": "'", "`": "`", "n": "\n", "r": "\r", "t": "\t"}
 _COMPARISONS = "== != < <= > >=, in, not in, is null, is not null, starts with, contains, matches"
@@ -97,7 +90,7 @@ def parse(text: str, schema: Mapping[str, str]) -> Condition:
             The message shows the place.
 
     >>> parse("YEAR_ >= 1900", {"YEAR_": "int"})
-    Compare(field='YEAR_', op='>=', value=1900)
+    Condition(op='>=', field='YEAR_', values=(1900,), parts=())
     """
     if not text.strip():
         raise QueryError("the condition is empty", "write one such as year >= 1900, or remove it", where="condition")
@@ -126,15 +119,13 @@ class _Parser:
         return condition
 
     def _either(self, depth: int) -> Condition:
-        return self._joined("or", Or, lambda: self._joined("and", And, lambda: self._part(depth)))
+        return self._joined("or", lambda: self._joined("and", lambda: self._part(depth)))
 
-    def _joined(
-        self, word: str, kind: Callable[[tuple[Condition, ...]], Condition], part: Callable[[], Condition]
-    ) -> Condition:
+    def _joined(self, word: str, part: Callable[[], Condition]) -> Condition:
         parts = [part()]
         while self._taken(word):
             parts.append(part())
-        return parts[0] if len(parts) == 1 else kind(tuple(parts))
+        return parts[0] if len(parts) == 1 else Condition(word, parts=tuple(parts))
 
     def _part(self, depth: int) -> Condition:
         token = self._peek()
@@ -143,7 +134,7 @@ class _Parser:
                 token, f"the condition is more than {MAX_DEPTH} deep", "remove brackets that change nothing"
             )
         if self._taken("not"):
-            return Not(self._part(depth + 1))
+            return _not(self._part(depth + 1))
         if self._taken("("):
             inner = self._either(depth + 1)
             self._expect(")", "close the bracket")
@@ -158,22 +149,22 @@ class _Parser:
         if sign.says("is"):
             negated = self._taken("not")
             self._expect("null", "write is null or is not null")
-            return Not(IsNull(field)) if negated else IsNull(field)
+            return _not(Condition("is null", field)) if negated else Condition("is null", field)
         if kind == "list" and sign.says(*_NOT_OF_LISTS):
             raise self._fault(sign, f"{sign.text} does not apply to {field!r}, a list of texts", _LIST_HINT)
         if sign.says("not"):
             self._expect("in", "write not before the field, or not in after it")
-            return Not(OneOf(field, self._values(field, kind)))
+            return _not(Condition("in", field, self._values(field, kind)))
         if sign.says("in"):
-            return OneOf(field, self._values(field, kind))
+            return Condition("in", field, self._values(field, kind))
         if sign.says("starts", "contains", "matches"):
             return self._text_test(sign, field, kind)
-        if not sign.says("==", "!=", "<", "<=", ">", ">="):
+        if not sign.says(*COMPARISONS):
             hint = _instead(sign) or f"write one of {_COMPARISONS}"
             raise self._fault(sign, f"expected a comparison after {token.text}, found {sign.text}", hint)
         if kind == "bool" and sign.text not in ("==", "!="):
             raise self._fault(sign, f"{sign.text} does not apply to {field!r}, a truth value", "use == or !=")
-        return Compare(field, sign.text, self._literal(field, kind))
+        return Condition(sign.text, field, (self._literal(field, kind),))
 
     def _text_test(self, sign: _Token, field: str, kind: str) -> Condition:
         test = sign.text.lower()
@@ -181,7 +172,7 @@ class _Parser:
             self._expect("with", "write starts with")
             test = "starts with"
         if kind == "list":
-            return HasItem(field, str(self._literal(field, kind)))
+            return Condition("has item", field, (self._literal(field, kind),))
         if kind != "string":
             raise self._fault(sign, f"{test} reads text, and {field!r} is {_KINDS[kind]}", "use == != < <= > >= or in")
         token = self._peek()
@@ -193,7 +184,7 @@ class _Parser:
                 reason = str(fault).removeprefix("Invalid regular expression: ")
                 hint = "write it in RE2's syntax, which has no backreferences and no lookaround"
                 raise self._fault(token, f"the regular expression is broken: {reason}", hint) from fault
-        return TextTest(field, test, value)
+        return Condition(test, field, (value,))
 
     def _field(self, token: _Token) -> str:
         name = str(token.value) if token.kind == "field" else token.text
@@ -230,7 +221,8 @@ class _Parser:
             raise self._fault(token, f"expected a value, found {token.text}", _value_hint(token, field))
         if _KINDS[written] != _KINDS[_WRITTEN_AS.get(kind, kind)]:
             message = f"{field!r} is {_KINDS[kind]}, and {token.text} is {_KINDS[written]}"
-            raise self._fault(token, message, _type_hint(kind, token))
+            hint = _TYPE_HINTS.get(kind, "compare it with a number, without quotes")
+            raise self._fault(token, message, hint.replace("{}", token.text))
         if kind == "timestamp":
             return self._time(token, field)
         if kind != "float" or isinstance(value, datetime):
@@ -269,6 +261,10 @@ class _Parser:
 
     def _fault(self, token: _Token, message: str, hint: str) -> QueryError:
         return _fault(self._text, token.at, message, hint)
+
+
+def _not(inner: Condition) -> Condition:
+    return Condition("not", parts=(inner,))
 
 
 def _whole_date(text: str) -> str:
@@ -333,16 +329,6 @@ def _value_hint(token: _Token, field: str) -> str:
     if token.kind == "word":
         return f'write text in quotes: "{token.text}"'
     return _instead(token) or "a value is a text in quotes, a number, true or false"
-
-
-def _type_hint(kind: str, token: _Token) -> str:
-    if kind == "timestamp":
-        return _TIME_HINT
-    if kind in ("string", "list"):
-        return f'write it in quotes: "{token.text}"'
-    if kind == "bool":
-        return "compare it with true or false"
-    return "compare it with a number, without quotes"
 
 
 def _fault(text: str, at: int, message: str, hint: str) -> QueryError:

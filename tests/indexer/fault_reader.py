@@ -33,6 +33,13 @@ def canonical(data: object) -> bytes:
     return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
 
 
+def flip(path: Path, place: int | None = None) -> None:
+    """Change a bit of a file: the last one of its byte in the middle, or of another."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 if place is None else place] ^= 1
+    path.write_bytes(content)
+
+
 def plant(index: Path, name: str, content: bytes) -> None:
     """Put `content` at the path `name` of an index, with size and checksum in the manifest that fit it.
 

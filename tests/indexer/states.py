@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ragidx.indexer.lexical.bm25 import Bm25, Statistics, statistics
+from ragidx.indexer.lexical.bm25 import Bm25
 from ragidx.indexer.lexical.spec import LexicalSpec
 from ragidx.indexer.store.store import Store
 
@@ -25,10 +25,10 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What the lexical part of an index gives: its statistics, and the scores of each live chunk for some questions."""
+    """The lexical part: how many live rows and terms there are, and each live chunk's scores for some questions."""
 
     spec: LexicalSpec
-    statistics: Statistics
+    counts: tuple[int, int]
     scores: Mapping[str, tuple[float, ...]]
 
 
@@ -54,13 +54,12 @@ def words_of(store: Store, questions: Sequence[str] = QUESTIONS) -> Words | None
         return None
     segments = [segment.postings for segment in store.segments]
     dead = ~np.isin(np.arange(store.n_rows), store.live)
-    found, analyzer = statistics(segments, dead), spec.make_analyzer()
+    bm25, analyzer = Bm25(segments, dead), spec.make_analyzer()
     none = np.zeros(store.n_rows, np.float32)
-    bm25 = Bm25(segments, dead, found)
     answers = [bm25.scores(analyzer(question)) for question in questions]
     table = np.array([none if answer is None else answer for answer in answers])[:, store.live].T
     chunks = dict(zip((row.chunk_id for row in store.rows(store.live)), map(tuple, table.tolist()), strict=True))
-    return Words(spec, found, chunks)
+    return Words(spec, (bm25.n_rows, bm25.n_terms), chunks)
 
 
 def content_of(index: Path) -> Content:

@@ -83,7 +83,7 @@ class Counted(Document):
 def test_a_batch_holds_a_window_of_documents_however_many_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ragidx.pipelines.maintain.upsert.WINDOW_CHARS", 10_000)
+    monkeypatch.setattr("ragidx.pipelines.maintain.batch.WINDOW_CHARS", 10_000)
     index, gone, most = Index.create(tmp_path / "whole", chunks=ChunkSpec(size=None)), list[int](), 0
 
     def documents() -> Iterator[Document]:

@@ -83,28 +83,23 @@ def test_reindex_makes_the_index_that_the_member_makes(mini_index: Path, run: Ca
         assert content(one) == content(other)
 
 
-def test_query_and_search_find_the_same(mini_index: Path, said: Callable[..., Any]) -> None:
-    index = ragidx.Index(mini_index)
-
-    hits = index.search("who signed the lease?", k=3, where='doc_id != ""', mode="dense")
-
-    where = ("--where", 'doc_id != ""', "--mode", "dense", "-k", "3")
-    found = said("query", "who signed the lease?", *where)["hits"]
-    assert [{name: one[name] for name in one if name != "passage"} for one in found] == [hit.to_json() for hit in hits]
-
-
-def test_query_answers_a_vector_and_files_of_queries_as_members_do(mini_index: Path, run: Callable[..., Done]) -> None:
+def test_query_answers_a_question_a_vector_and_files_of_queries_as_members_do(
+    mini_index: Path, run: Callable[..., Done], said: Callable[..., Any]
+) -> None:
     index = ragidx.Index(mini_index)
     texts, vector = ["who signed the lease?", "a river"], np.ones(index.info().dim).tolist()
     Path("queries.jsonl").write_text("".join(json.dumps({"id": text[0], "text": text}) + "\n" for text in texts))
     Path("vector.json").write_text(json.dumps(vector))
 
-    by_vector = json.loads(run("query", "--vector", "vector.json", "-k", "2", "--json").out)["answers"]
+    where = 'doc_id != ""'
+    by_text = said("query", texts[0], "--where", where, "--mode", "dense", "-k", "3")["hits"]
+    by_vector = said("query", "--vector", "vector.json", "-k", "2")["answers"]
     lines = run("query", "--queries", "queries.jsonl", "-k", "2").out.splitlines()
     ranked = run("query", "--queries", "queries.jsonl", "-k", "2", "--run", "-", "--mode", "lexical").out.splitlines()
 
-    hits = _as_json([index.search(vector=vector, k=2), *index.search_batch(texts, k=2)])
-    found = [by_vector[0]["hits"], *(json.loads(line)["hits"] for line in lines)]
+    asked = index.search(texts[0], k=3, where=where, mode="dense")
+    hits = _as_json([asked, index.search(vector=vector, k=2), *index.search_batch(texts, k=2)])
+    found = [by_text, by_vector[0]["hits"], *(json.loads(line)["hits"] for line in lines)]
     assert [[{name: one[name] for name in one if name != "passage"} for one in answer] for answer in found] == hits
     assert [tuple(line.split()[2:5:2]) for line in ranked] == [
         (doc_id, str(score)) for answer in index.rank_documents(texts, k=2, mode="lexical") for doc_id, score in answer

@@ -95,12 +95,19 @@ def test_lexical_search_finds_the_chunks_with_a_word_alone(tmp_path: Path) -> No
 # a part that knows nothing counts nothing
 
 
-def test_unknown_words_leave_the_order_of_cosines(tmp_path: Path) -> None:
-    found = hybrid(by_hand().commit(tmp_path / "index"), QUERY, "zebra")
+@pytest.mark.parametrize(("texts", "question"), [(None, "zebra"), (["mill"] * 4, "mill")], ids=["unknown", "in all"])
+def test_words_that_no_chunk_or_each_one_has_alike_leave_the_order_of_cosines(
+    texts: list[str] | None, question: str, tmp_path: Path
+) -> None:
+    corpus = by_hand()
+    corpus.texts = texts or corpus.texts
+
+    found = hybrid(corpus.commit(tmp_path / "index"), QUERY, question)
 
     assert [name for name, _ in found] == ["a", "b", "d", "c"]
     assert [one.score for _, one in found] == pytest.approx([0.5, 1 / 6, 1 / 6, -5 / 6], abs=2e-3)
-    assert {one.bm25 for _, one in found} == {None}
+    [words] = {one.bm25 for _, one in found}
+    assert (words is None) == (texts is None)
 
 
 def test_equal_cosines_leave_the_order_of_words(tmp_path: Path) -> None:
@@ -113,17 +120,6 @@ def test_equal_cosines_leave_the_order_of_words(tmp_path: Path) -> None:
     assert [name for name, _ in found] == ["b", "d", "a", "c"]
     assert [one.score for _, one in found[2:]] == [found[3][1].score] * 2
     assert [(name, one.score) for name, one in unknown] == [("a", 0), ("b", 0), ("c", 0), ("d", 0)]
-
-
-def test_words_that_all_chunks_have_alike_count_nothing(tmp_path: Path) -> None:
-    corpus = by_hand()
-    corpus.texts = ["mill"] * 4
-
-    found = hybrid(corpus.commit(tmp_path / "index"), QUERY, "mill")
-
-    assert [name for name, _ in found] == ["a", "b", "d", "c"]
-    assert [one.score for _, one in found] == pytest.approx([0.5, 1 / 6, 1 / 6, -5 / 6], abs=2e-3)
-    assert {one.bm25 for _, one in found} == {found[0][1].bm25}
 
 
 @pytest.mark.parametrize(("weight", "order"), [(1.0, ["a", "b", "d", "c"]), (0.0, ["b", "d", "a", "c"])])

@@ -16,6 +16,8 @@ from ragidx.corpora.errors import ModelError, QueryError, SpecError
 from ragidx.retriever.hit import RerankWarning
 from ragidx.retriever.rerank import check_scores, load_reranker, reranker_methods
 
+from ..conftest import make_model
+
 pytestmark = pytest.mark.filterwarnings("ignore::ragidx.retriever.hit.RerankWarning")  # of random models
 
 QUERY = "who mends the mill?"
@@ -52,30 +54,10 @@ def chat_tokenizer() -> Any:
 @pytest.fixture(scope="module")
 def decoder(tmp_path_factory: pytest.TempPathFactory, chat_tokenizer: Any) -> Callable[..., Path]:
     """`decoder(limit)`: a random Qwen3 that reads so many tokens."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
 
-    def make(limit: int = 2048, family: str = "qwen3") -> Path:
-        folder = tmp_path_factory.mktemp("reranker")
-        config = AutoConfig.for_model(
-            family,
-            vocab_size=len(chat_tokenizer),
-            hidden_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=8,
-            intermediate_size=48,
-            max_position_embeddings=limit,
-        )
-        with torch.random.fork_rng():
-            torch.manual_seed(3)
-            model = AutoModelForCausalLM.from_config(config)
-            for parameter in model.parameters():
-                torch.nn.init.normal_(parameter, std=0.3) if parameter.dim() > 1 else None
-        model.save_pretrained(folder)
-        chat_tokenizer.save_pretrained(folder)
-        return folder
+    def make(limit: int = 2048) -> Path:
+        options = {"vocab_size": len(chat_tokenizer), "max_position_embeddings": limit}
+        return make_model("qwen3", options, tmp_path_factory.mktemp("reranker"), chat_tokenizer)
 
     return make
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import ragidx
@@ -86,16 +85,6 @@ def test_a_condition_always_gives_k_hits_if_so_many_exist(retriever: Index) -> N
     assert len(hits) == 4
 
 
-def test_conditions_know_types_nulls_and_the_document_id(retriever: Index) -> None:
-    assert {h.doc_id for h in retriever.search("x", k=99, where="even == true and n >= 10")} == {"medicine.md"}
-    assert {h.doc_id for h in retriever.search("x", k=99, where="rare is not null")} == {"planet.md"}
-    assert {h.doc_id for h in retriever.search("x", k=99, where='doc_id in ("mill.md", "bread.md")')} == {
-        "mill.md",
-        "bread.md",
-    }
-    assert retriever.search("x", k=99, where="n > 1000") == []
-
-
 def test_documents_count_by_their_best_chunk(retriever: Index) -> None:
     found = retriever.rank_documents(["the story of bees", "old mill"], k=12)
 
@@ -148,9 +137,3 @@ def test_the_sample_answers_its_questions() -> None:
     run = {query: dict(documents) for query, documents in zip(queries, found, strict=True)}
     assert len(queries) == 60
     assert ndcg_at_10(load_qrels(sample), run) > 0.75
-
-
-def test_vectors_of_questions_have_length_1(retriever: Index) -> None:
-    vectors = retriever.searcher.encode(["bees", "a mill by the sea"])
-
-    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)

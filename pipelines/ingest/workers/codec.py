@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from ragidx.corpora.chunking import ID_DTYPE
+from ragidx.corpora.errors import SpecError
 from ragidx.corpora.readers.layouts import Layout
 from ragidx.corpora.records import Document, Place, Skip
 from ragidx.corpora.vectors.batch import VectorBatch
@@ -32,7 +33,7 @@ from ragidx.pipelines.ingest.workers.lanes import Message
 
 _FAULTS = (
     *(pa.ArrowException, OSError, MemoryError, RuntimeError, StopIteration),
-    *(LookupError, TypeError, ValueError, AttributeError, OverflowError),
+    *(LookupError, TypeError, ValueError, AttributeError, OverflowError, SpecError),
 )
 
 
@@ -62,7 +63,7 @@ def encoded(events: Sequence[Event]) -> Message:
             case NRead(n_bytes):
                 said.append(["read", n_bytes])
             case Decided(name, layout):
-                said.append(["layout", name, layout.to_json(), layout.n_records])
+                said.append(["layout", name, layout.to_json()])
             case Draft():
                 said.append(_said(event))
     return {"kind": "events"}, json.dumps(said, separators=(",", ":")).encode()
@@ -121,7 +122,7 @@ def _events(said: Any, owner: int) -> Iterator[Event]:
         elif kind == "read":
             yield NRead(_int(values[0]))
         elif kind == "layout":
-            yield Decided(_text(values[0]), layout_of(*values[1:]))
+            yield Decided(_text(values[0]), Layout.from_json(values[1]))
         else:
             yield _draft(owner, *values)
 
@@ -144,14 +145,6 @@ def _vectors(header: Mapping[str, Any], body: bytes) -> VectorBatch:
         metadata=[values_from_json(json.loads(values)) for values in table["metadata"].to_pylist()],
         share=float(header["share"]),
     )
-
-
-def layout_of(said: Any, n_records: Any) -> Layout:
-    """The layout that is said as JSON, of so many records."""
-    layout = Layout.from_json(said)
-    if layout is None:
-        raise ValueError("no layout")
-    return dataclasses.replace(layout, n_records=int(n_records))
 
 
 def _draft(owner: int, doc_id: Any, doc_hash: Any, n_chars: Any, what: Any, values: Any) -> Draft:

@@ -37,7 +37,7 @@ import pyarrow as pa
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.limits import MIB, Limits, ReadOptions
-from ragidx.corpora.readers.layouts import Layouts
+from ragidx.corpora.readers.layouts import Layout, Layouts
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.sources import Source
 from ragidx.corpora.spec import ChunkSpec
@@ -161,7 +161,7 @@ class _Worker:
             self.send({"kind": "error"})
 
     def _drafts(self, task: dict[str, Any], source: Source, saying: _Saying) -> Iterator[Draft]:
-        known = {name: codec.layout_of(*said) for name, said in task["layouts"].items()}
+        known = {name: Layout.from_json(said) for name, said in task["layouts"].items()}
         layouts = Layouts(known, lambda name, layout: saying.add(codec.Decided(name, layout)))
         for draft in drafts_of(
             source, self._options, layouts, saying.add, lambda count: saying.add(codec.NRead(count))

@@ -109,15 +109,9 @@ def train(
     sample: int = 3000,
     peak: float = 3e-3,
 ) -> None:
-    """Train the layers; the table stays as it is.
+    """Train the layers of a float32 decoder; the table stays as it is.
 
-    Args:
-        model: the decoder, in float32.
-        batches: inputs and targets, as of `windows`.
-        steps: how many batches are taken.
-        tell: called with a line of progress every 50 steps.
-        sample: tokens that are drawn for the softmax.
-        peak: the highest learning rate.
+    `batches` are of `windows`, `sample` is how many tokens are drawn for the softmax, `peak` the highest learning rate.
     """
     table = model.model.embed_tokens.weight.requires_grad_(False)
     optimizer, generator, losses = adam(model), torch.Generator().manual_seed(0), []

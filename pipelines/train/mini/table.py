@@ -62,19 +62,10 @@ def train_bag(
     batch: int = 1024,
     rate: float = 1e-2,
 ) -> NDArray[np.float32]:
-    """Train the bag, then fold its map into the table.
+    """Train the bag, then fold its map into the table: (V, w) token vectors in the teacher's space, of rank `width`.
 
-    Args:
-        start: (V, width).
-        rows: tokens of each text.
-        targets: (n, w) teacher vectors, any length.
-        tell: called with a line of progress each epoch.
-        epochs: over all texts.
-        batch: texts a step.
-        rate: of Adam; it falls linearly to 0.
-
-    Returns:
-        (V, w) token vectors in the teacher's space, of rank `width`.
+    `start` is (V, width), `rows` the tokens of each text, `targets` (n, w) teacher vectors of any length; `rate` is
+    Adam's, and falls linearly to 0.
     """
     torch.manual_seed(0)
     draw = torch.Generator().manual_seed(0)

@@ -70,19 +70,6 @@ def test_deleted_rows_leave_nothing_behind(seed: int, n: int, common: float, dat
     assert_same(left, scanned(stored[~dead], asked))
 
 
-@pytest.mark.slow
-@given(st.integers(0, 999), st.integers(1, 60), st.sampled_from([0.0, 30.0]))
-def test_a_file_gives_back_what_was_written(seed: int, n: int, common: float) -> None:
-    made, asked = moments_of([vectors(seed, n, common)], DIM), queries(seed, common)
-
-    data = made.to_bytes()
-    found = Moments.from_bytes(data, n, DIM)
-
-    assert len(data) == 8 * (DIM + DIM * (DIM + 1) // 2)
-    assert found.mean.tolist() == made.mean.tolist()
-    assert found.spread(asked).squares.tolist() == made.spread(asked).squares.tolist()
-
-
 @pytest.mark.parametrize("data", [b"", b"\0" * 8, np.full(DIM + DIM * (DIM + 1) // 2, np.nan).tobytes()])
 def test_a_file_that_holds_no_moments_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="it does not hold the moments of 12 dimensions"):

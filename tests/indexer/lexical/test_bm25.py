@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ragidx.indexer.arrays import Bools, Floats
 from ragidx.indexer.lexical.analyzer import Analyzer
 from ragidx.indexer.lexical.blocks import blocks
-from ragidx.indexer.lexical.bm25 import Bm25, statistics
+from ragidx.indexer.lexical.bm25 import Bm25
 from ragidx.indexer.lexical.postings import Postings
 from ragidx.indexer.lexical.postings_writer import write_postings
 
@@ -29,7 +29,7 @@ def make(folder: Path, texts: list[str], names: Sequence[str] = ()) -> Postings:
 
 
 def scores(segments: Sequence[Postings], terms: Sequence[str], dead: Bools | None = None) -> Floats | None:
-    return Bm25(segments, dead, statistics(segments, dead)).scores(terms)
+    return Bm25(segments, dead).scores(terms)
 
 
 def test_a_score_by_hand(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_word_of_the_name_adds_a_fifth_and_changes_no_length(tmp_path: Path) -
     assert found == pytest.approx([idf * (of_text[0] + 0.2), idf * of_text[1], idf * 0.2, 0], rel=1e-6)
     assert river is not None
     assert [score > 0 for score in river] == [True, True, True, False]
-    assert statistics([named], None) == statistics([make(tmp_path, texts)], None)
+    assert Bm25([named], None).n_terms == Bm25([make(tmp_path, texts)], None).n_terms
     assert named.lengths.tolist() == [2, 6, 2, 0]
     named.read_all()
 

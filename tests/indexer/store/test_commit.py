@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing import segment_writer
 from ragidx.indexer.writing.history import rollback
 from ragidx.indexer.writing.rewrite import compact
@@ -73,7 +74,7 @@ def test_documents_are_counted_once_however_their_rows_are_spread(tmp_path, kit,
         writer.commit({}, 2)
 
     with kit.writer(tmp_path / "index") as writer:
-        writer.keep_document("short")
+        writer.known_documents().keep("short")
         deleted = writer.delete_others()
         manifest = writer.commit({}, 1)
 
@@ -333,4 +334,4 @@ def test_whatever_is_added_and_deleted_the_index_holds_just_the_last_documents(k
             assert encoded >= len(wanted - seen)  # of deleted rows, too, the vectors are there as long as the rows
             assert not stop or encoded == 0
             seen |= wanted
-            assert Store.open(index).verify() == []
+            assert verify(index) == []

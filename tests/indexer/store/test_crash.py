@@ -13,6 +13,7 @@ import pytest
 from ragidx.corpora.errors import BusyError, RagidxError
 from ragidx.indexer import atomic
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.store.verify import verify
 
 from ...raising import message_of
 
@@ -89,7 +90,7 @@ def test_a_folder_that_is_read_only_opens(closed):
     store = Store.open(closed(OLD))
 
     assert len(store.search(np.eye(8, dtype=np.float32)[:1], 3).rows[0]) == 3
-    assert store.verify() == []
+    assert verify(store.path) == []
 
 
 def test_a_folder_that_is_read_only_is_not_written(closed, kit):

@@ -9,13 +9,14 @@ import faiss
 import numpy as np
 import pyarrow as pa
 import pytest
-from fault_reader import plant
+from fault_reader import flip, plant
 
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.corpora.records import Document
 from ragidx.corpora.whole import whole_of
 from ragidx.indexer.digests import digest
 from ragidx.indexer.store import generations
+from ragidx.indexer.store.deletions import SCHEMA
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 
@@ -39,9 +40,7 @@ def test_a_file_of_another_length(index):
 
 def test_a_flipped_byte_reads_as_one_line(index):
     path = index / SEGMENT / "ann.faiss"
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
+    flip(path)
 
     message = f"{path}: the file is damaged: its checksum differs from the manifest's"
     assert refused(index) == f"{message}\n{PUT_BACK}"
@@ -54,7 +53,7 @@ def test_verify_tells_every_damaged_file(index):
         (index / SEGMENT / name).write_bytes(b"")
     (index / "files").rename(index / "away")
 
-    lines = store.verify()
+    lines = verify(store.path)
 
     assert len(lines) == 3
     assert "the file is missing" in lines[0]
@@ -134,23 +133,15 @@ def test_record_batches_of_another_length_are_found_when_they_are_read(wordless)
     assert message_of(IndexFormatError, lambda: store.rows([299])) == (
         f"{wordless / SEGMENT / 'chunks.arrow'}: the file is damaged: record batch 1 holds 255 rows, not 44\n{PUT_BACK}"
     )
-    assert len(store.verify()) == 1
+    assert len(verify(store.path)) == 1
 
 
 def test_deletions_of_rows_that_are_not_there(index):
     path = next((index / "deletions").iterdir())
-    schema = pa.schema(
-        [pa.field("segment", pa.large_string(), nullable=False), pa.field("row", pa.int32(), nullable=False)]
-    )
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, schema) as writer:
-        writer.write_batch(
-            pa.record_batch(
-                [pa.array(["00000001-0000"], pa.large_string()), pa.array([300], pa.int32())], schema=schema
-            )
-        )
-    content = sink.getvalue().to_pybytes()
-    plant(index, f"deletions/{path.name}", content)
+    with pa.ipc.new_file(sink, SCHEMA) as writer:
+        writer.write_batch(pa.record_batch([["00000001-0000"], [300]], schema=SCHEMA))
+    plant(index, f"deletions/{path.name}", sink.getvalue().to_pybytes())
 
     assert refused(index) == (
         f"{path}: the file is damaged: it names a row that the segment 00000001-0000 does not have\n{WAY_BACK}"
@@ -184,11 +175,9 @@ def test_a_large_index_is_not_hashed_whole_when_it_is_opened(index, monkeypatch)
     monkeypatch.setattr(generations, "HASHED_AT_OPEN", 10_000)
     path = index / SEGMENT / "ann.faiss"
     assert path.stat().st_size > 10_000
-    data = bytearray(path.read_bytes())
-    data[len(data) - 5] ^= 1
-    path.write_bytes(data)
+    flip(path, -5)
 
-    faults = Store.open(index).verify()
+    faults = verify(index)
 
     assert len(faults) == 1
     assert faults[0].startswith(f"{path}: the file is damaged: its checksum differs")
@@ -207,4 +196,4 @@ def test_a_link_that_leads_nowhere_is_named_by_verify_and_by_the_first_search(in
 
     store = Store.open(index)
     assert message_of(IndexFormatError, lambda: store.search(kit.queries(1), 3)) == f"{message}\n{PUT_BACK}"
-    assert store.verify() == [f"{message}; put it back from a copy, or build again with `rebuild=True`"]
+    assert verify(store.path) == [f"{message}; put it back from a copy, or build again with `rebuild=True`"]

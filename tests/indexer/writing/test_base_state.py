@@ -18,6 +18,7 @@ from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing.writer import StoreWriter
 
 ROWS, DIM = 10_000, 16
@@ -83,7 +84,7 @@ def test_a_higher_recall_is_a_commit_and_the_segments_are_tuned_for_it(copy: Any
     store = Store.open(index)
     exact = np.sort(queries @ store.segments[0].codes.astype(np.float32).T)
     assert np.mean(store.search(queries, 10).scores >= exact[:, -10:-9] - 1e-6) >= 0.99
-    assert store.verify() == []
+    assert verify(store.path) == []
 
 
 @pytest.mark.slow

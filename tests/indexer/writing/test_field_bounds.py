@@ -43,7 +43,7 @@ def test_the_fields_of_the_index_come_first_and_a_rebuild_begins_anew(kit, tmp_p
         writer.commit({}, 1)
 
     with kit.writer(tmp_path / "index") as writer:
-        writer.keep_document("a")
+        writer.known_documents().keep("a")
         kit.add(writer, kit.rows("b", ["y"], four=4, five=5, two=3))
         writer.commit({}, 2)
     assert metadata_of(tmp_path / "index")[1:] == [{"four": 4, "two": 3, "more_fields": '{"five":5}'}]

@@ -154,6 +154,7 @@ FORGED: dict[str, tuple[Callable[[list[Term]], list[Term]], str | None, str]] = 
     "another row": (lambda terms: [*terms[:-1], ("d", [2], [1])], None, "its counts do not add up to the lengths"),
     "a term less": (lambda terms: terms[:-1], None, "its counts do not add up to the lengths of the rows"),
     "no lengths": (lambda terms: terms[1:], None, "it has no lengths of rows"),
+    "lengths of fewer rows": (lambda terms: [("", [1], [4]), *terms[1:]], None, "its counts do not add up"),
 }
 
 
@@ -185,11 +186,23 @@ BATCHES: dict[str, tuple[Callable[[list[Term]], list[list[Term]]], str]] = {
 
 @pytest.mark.parametrize("forged", BATCHES)
 def test_a_forged_file_of_many_batches_is_named(index: Path, forged: str) -> None:
+    """And no term is answered wrongly: each has its own rows, or the file is named."""
     split, reason = BATCHES[forged]
+    right = {term: np.cumsum(gaps) - 1 for term, gaps, _ in terms_of(index, FIRST)}
 
     forge(index, *split(terms_of(index, FIRST)))
 
     assert named(index, FIRST) == reason
+    postings = Store.open(index).segments[0].postings
+    assert postings is not None
+    for term, rows in right.items():
+        try:
+            found = postings.find(str(term))
+        except IndexFormatError as fault:
+            assert fault.where == str(index / FIRST)  # noqa: PT017
+        else:
+            assert found is not None, term
+            assert found.rows.tolist() == rows.tolist()
 
 
 @pytest.mark.parametrize("damage", ["not finite", "cut", "empty"])

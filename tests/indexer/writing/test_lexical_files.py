@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from states import Words, content_of, words_of
 
 from ragidx.indexer.ann.index_types import IndexOptions
-from ragidx.indexer.lexical.bm25 import Statistics
 from ragidx.indexer.lexical.spec import LexicalSpec
 from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.store import Store
@@ -80,7 +79,7 @@ def test_a_build_writes_the_stems_of_headings_and_texts(index: Path) -> None:
 def test_the_scores_are_those_of_the_formula(index: Path) -> None:
     found = words(index)
 
-    assert (found.spec, found.statistics) == (LexicalSpec.of("english"), Statistics(5, 21))
+    assert (found.spec, found.counts) == (LexicalSpec.of("english"), (5, 21))
     idf = np.log1p((5 - 1 + 0.5) / (1 + 0.5))  # only one row has the river
     expected = 2 * idf * 2 / (2 + 1.2 * (1 - 0.75 + 0.75 * 7 / (21 / 5)))
     store = Store.open(index)
@@ -307,7 +306,7 @@ def test_another_version_of_the_rules_remakes_postings_at_the_next_commit(
 
     assert manifest.lexical == LexicalSpec.of("english")
     assert (manifest.generation, manifest.segments[0].lexical) == (2, "lexical-00000002.arrow")
-    assert words(index).statistics == Statistics(5, 21)
+    assert words(index).counts == (5, 21)
     assert rebuilt(kit, index, asked).generation == 2
 
 

@@ -13,6 +13,7 @@ from states import content_of, files_of, texts_of
 
 from ragidx.indexer.store.files import SEGMENTS
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing import merging as assembly
 from ragidx.indexer.writing.history import history, rollback
 from ragidx.indexer.writing.merging import MAX_SMALL
@@ -49,7 +50,7 @@ def test_forty_small_builds_leave_few_segments_and_answer_as_one(
     assert counts[:18] == [*range(1, MAX_SMALL + 1), 1, 2]  # the seventeenth merges all of them
     assert max(counts) == MAX_SMALL
     assert content_of(index) == content_of(tmp_path / "at once")
-    assert Store.open(index).verify() == []
+    assert verify(index) == []
 
 
 @pytest.mark.slow
@@ -172,4 +173,4 @@ def test_however_often_is_merged_the_index_is_that_of_its_last_build(
     kit.build(folder / "at once", states[-1])
 
     assert content_of(folder / "index") == content_of(folder / "at once")
-    assert Store.open(folder / "index").verify() == []
+    assert verify(folder / "index") == []

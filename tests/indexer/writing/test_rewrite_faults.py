@@ -18,6 +18,7 @@ from faults import Disk, Failing, Step, error_of
 from states import content_of, files_of
 
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing import merging
 from ragidx.indexer.writing.rewrite import compact
 
@@ -46,6 +47,7 @@ CHILD = """
     from ragidx.indexer.writing import merging
     from ragidx.indexer.writing.rewrite import compact
     from ragidx.indexer.store.store import Store
+    from ragidx.indexer.store.verify import verify
 
     merging.MAX_SMALL = int(os.environ["FEW"])
     kit, documents = StoreKit(), json.loads(os.environ["DOCUMENTS"])
@@ -76,9 +78,9 @@ CHILD = """
         _, status = os.waitpid(pid, 0)
         found, store = content_of(index), Store.open(index)
         after = {"at": at, "ending": os.waitstatus_to_exitcode(status), "generation": store.manifest.generation,
-                 "right": found == (old if at <= commit else new), "faults": store.verify()}
+                 "right": found == (old if at <= commit else new), "faults": verify(store.path)}
         operate()
-        after["again"] = content_of(index) == new and Store.open(index).verify() == []
+        after["again"] = content_of(index) == new and verify(index) == []
         after["left"] = [path.name for path in index.rglob("*") if path.name.endswith(".tmp")]
         after["segments"] = len(Store.open(index).manifest.segments)
         print(json.dumps(after), flush=True)
@@ -145,6 +147,7 @@ COPYING = """
     from ragidx.corpora.errors import IndexFormatError, SpecError
     from ragidx.indexer.writing.rewrite import Change, copy
     from ragidx.indexer.store.store import Store
+    from ragidx.indexer.store.verify import verify
 
     target, blobs = root / "new" / "target", {}
 
@@ -165,7 +168,7 @@ COPYING = """
 
     def state():
         try:
-            return Store.open(target).verify()
+            return verify(Store.open(target).path)
         except IndexFormatError as fault:
             return fault.message
 
@@ -187,7 +190,7 @@ COPYING = """
             after["again"] = "made"
         except SpecError as fault:
             after["again"] = fault.message
-        after["whole"] = content_of(target) == new and Store.open(target).verify() == []
+        after["whole"] = content_of(target) == new and verify(target) == []
         after["like new"] = sorted(str(path) for path in target.rglob("*")) == tree
         print(json.dumps(after), flush=True)
     print(json.dumps({"commit": commit, "points": len(turns(disk.steps))}))
@@ -276,5 +279,5 @@ def test_a_full_disk_leaves_the_old_state_and_is_told_in_one_message(
             assert content_of(index) == new
         operate()
         assert content_of(index) == new
-        assert Store.open(index).verify() == []
+        assert verify(index) == []
     assert told

@@ -16,6 +16,7 @@ from ragidx.indexer.ann.index_types import IndexOptions, footprint_of
 from ragidx.indexer.store.files import ANN
 from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing import lexical_files, segment_writer
 from ragidx.indexer.writing import merging as assembly
 from ragidx.indexer.writing.rewrite import Rewritten, compact
@@ -145,7 +146,7 @@ def test_only_small_and_holed_segments_are_rewritten(mixed: Path) -> None:
     store = Store.open(mixed)
     assert np.flatnonzero(store.dead).tolist() == [store.starts[1] + 1, store.starts[1] + 2]
     assert done.manifest.deletions is not None
-    assert store.verify() == []
+    assert verify(store.path) == []
 
 
 @pytest.mark.slow
@@ -240,7 +241,7 @@ def test_kinds_that_widened_and_fields_that_some_segments_lack(tmp_path: Path, a
         "meta.open": ["true", None, None, "on Sundays"],
         "meta.pages": [None, None, 3, None],
     }
-    assert Store.open(index).verify() == []
+    assert verify(index) == []
 
 
 @pytest.mark.slow
@@ -258,7 +259,7 @@ def test_a_field_that_only_dead_rows_had_does_no_harm(
     store = Store.open(index)
     assert texts_of(index) == ["text b", "text c"]
     assert store.segments[0].columns(["meta.old"]).column(0).to_pylist() == [None, None]
-    assert store.verify() == []
+    assert verify(store.path) == []
 
 
 # indexes of large segments
@@ -286,7 +287,7 @@ def test_what_is_large_now_gets_its_index(
     assert of_graph[-1] == ("HNSW16", 450, 450)
     assert told[-1] == (lexical_files.WORDS, 450, 450)
     assert content_of(index).chunks == chunks
-    assert Store.open(index).verify() == []
+    assert verify(index) == []
 
 
 @pytest.mark.slow

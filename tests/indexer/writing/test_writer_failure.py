@@ -83,7 +83,6 @@ def test_whatever_call_of_it_failed_a_writer_does_not_commit_again(
 
 CALLS: dict[str, Callable[[StoreWriter, Any], object]] = {
     "known_documents": lambda writer, kit: writer.known_documents(),
-    "keep_document": lambda writer, kit: writer.keep_document("a"),
     "delete_document": lambda writer, kit: writer.delete_document("a"),
     "delete_others": lambda writer, kit: writer.delete_others(),
     "reuse": lambda writer, kit: writer.reuse([kit.hash("a 0")]),

@@ -70,18 +70,11 @@ class TestEmbeddings(EmbeddingsIntegrationTests):
 
 
 @pytest.mark.slow
-def test_a_condition_of_the_retriever_holds_for_every_call(facts_index: Path) -> None:
-    retriever = RagidxRetriever(index=facts_index, k=6, where='subject == "history"')
-
-    found = retriever.invoke("who signed the lease?")
-
-    assert sorted(document.metadata["year"] for document in found) == [1377, 1790]
-
-
-@pytest.mark.slow
-def test_a_condition_can_be_given_for_one_call(facts_index: Path) -> None:
+def test_a_condition_holds_for_every_call_or_for_one(facts_index: Path) -> None:
+    history = RagidxRetriever(index=facts_index, k=6, where='subject == "history"')
     retriever = RagidxRetriever(index=facts_index, k=6)
 
+    assert sorted(found.metadata["year"] for found in history.invoke("who signed the lease?")) == [1377, 1790]
     assert len(retriever.invoke("type", where="year < 1800")) == 2
     assert len(retriever.invoke("type")) == 6
     assert len(retriever.invoke("type", k=1)) == 1
@@ -128,17 +121,13 @@ def test_a_document_carries_its_heading(tmp_path: Path) -> None:
     assert document.metadata["heading"] == "The mill"
 
 
-def test_a_wrong_condition_is_the_retrievers_own_error(facts_index: Path) -> None:
+def test_mistakes_are_errors_of_ragidx_and_all_but_conditions_are_told_when_the_retriever_is_made(
+    facts_index: Path, tmp_path: Path
+) -> None:
     with pytest.raises(QueryError, match="unknown field 'yaer'; did you mean 'year'"):
         RagidxRetriever(index=facts_index, where="yaer > 3").invoke("x")
-
-
-def test_a_wrong_folder_is_told_when_the_retriever_is_made(tmp_path: Path) -> None:
     with pytest.raises(IndexFormatError, match="there is no such folder"):
         RagidxRetriever(index=tmp_path / "none")
-
-
-def test_a_misspelt_option_is_an_error(facts_index: Path) -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'wehre'"):
         RagidxRetriever(index=facts_index, wehre="year > 3")
 

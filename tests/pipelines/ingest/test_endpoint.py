@@ -23,6 +23,7 @@ from ragidx.indexer.encoders.endpoint import CANARY, REQUEST_TEXTS
 from ragidx.indexer.encoders.protocol import OtherModelError
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.store.verify import verify
 from ragidx.pipelines.ingest.report import StrictError
 from ragidx.pipelines.plan.plan import plan
 from ragidx.pipelines.sweep.sweep import sweep
@@ -179,7 +180,7 @@ def test_a_build_that_failed_goes_on_without_asking_twice(server: EmbeddingServe
     del asked[CANARY]
     assert set(asked) >= answered - {CANARY}
     assert sum(asked.values()) == 300 + n_failed
-    assert Store.open(tmp_path / "index").verify() == []
+    assert verify(tmp_path / "index") == []
 
 
 def test_the_journal_of_another_model_is_not_gone_on_with(server: EmbeddingServer, many: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from ragidx.corpora.errors import BusyError, ModelError
 from ragidx.indexer.encoders.endpoint import CANARY
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.store.verify import verify
 
 from ...embedding_server import EmbeddingServer, Handler, changed, status, vectors
 
@@ -69,7 +70,7 @@ def test_a_failed_build_asks_for_no_text_twice(
     assert len(asked) == N
     assert report.n_chunks == N
     assert journals(tmp_path / "index") == []
-    assert Store.open(tmp_path / "index").verify() == []
+    assert verify(tmp_path / "index") == []
 
 
 def test_a_sample_of_another_model_is_not_gone_on_with(server: EmbeddingServer, corpus: Path, tmp_path: Path) -> None:

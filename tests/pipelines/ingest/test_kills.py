@@ -24,6 +24,7 @@ FORKER = """
     import torch
     import ragidx
     from ragidx.indexer.store.store import Store
+    from ragidx.indexer.store.verify import verify
     from ragidx.pipelines.ingest import build as _loaded
 
     corpus, index, kills = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -80,7 +81,7 @@ FORKER = """
             {
                 "killed": os.WIFSIGNALED(status),
                 "chunks": None if store is None else store.manifest.n_chunks,
-                "faults": [] if store is None else store.verify(),
+                "faults": [] if store is None else verify(store.path),
             }
         )
         with open(os.path.join(corpus, f"late-{number}.txt"), "w") as file:

@@ -13,8 +13,7 @@ import ragidx
 from ragidx.corpora.errors import CorpusError, QueryError, SpecError
 from ragidx.indexer.store.source_list import SourceEntry, sources_of, stored_path
 from ragidx.pipelines.ingest.build import add
-from ragidx.pipelines.maintain.delete import delete
-from ragidx.pipelines.maintain.sources import remove, sources
+from ragidx.pipelines.maintain.delete import delete, remove_source
 
 from ...raising import message_of
 
@@ -47,7 +46,7 @@ def texts(source: str) -> list[str]:
 
 def test_the_first_source_has_bare_ids_and_later_ones_their_name_in_front(two: Path) -> None:
     assert ids() == ["a.md", "b.md", "papers/a.md"]
-    assert [(one.name, one.prefix, one.n_documents) for one in sources("index")] == [
+    assert [(one.name, one.prefix, one.n_documents) for one in ragidx.Index("index").sources()] == [
         ("docs", "", 2),
         ("papers", "papers/", 1),
     ]
@@ -101,13 +100,13 @@ def test_an_idle_build_of_all_commits_nothing(two: Path) -> None:
 
 @pytest.mark.slow
 def test_removing_a_source_takes_its_documents_and_nothing_else(two: Path) -> None:
-    assert remove("papers", "index") == 1
+    assert remove_source("papers", "index") == 1
     assert ids() == ["a.md", "b.md"]
-    assert [one.name for one in sources("index")] == ["docs"]
+    assert [one.name for one in ragidx.Index("index").sources()] == ["docs"]
     assert Path("papers/a.md").is_file()
     assert ragidx.build(index="index").report.n_documents == 2
     add("papers", "index")
-    assert remove("docs", "index") == 2
+    assert remove_source("docs", "index") == 2
     assert ids() == ["papers/a.md"]  # the others keep their ids
     assert ragidx.build("papers", "index").report.committed is False
 
@@ -115,7 +114,7 @@ def test_removing_a_source_takes_its_documents_and_nothing_else(two: Path) -> No
 @pytest.mark.slow
 def test_removing_an_unknown_source_names_a_near_one(two: Path) -> None:
     with pytest.raises(QueryError) as fault:
-        remove("paper", "index")
+        remove_source("paper", "index")
     assert fault.value.message == "the index has no source 'paper'; did you mean 'papers'?"
     assert fault.value.hint == "`ragidx sources` lists them"
 
@@ -144,7 +143,7 @@ def test_a_source_that_was_moved_is_recognised_by_what_it_holds(two: Path) -> No
     Path("papers").rename("articles")
     report = ragidx.build("articles", "index").report
     assert (report.n_unchanged, report.n_added, report.n_removed, report.committed) == (1, 0, 0, True)
-    assert [(one.name, one.root(Path("index")).name) for one in sources("index")] == [
+    assert [(one.name, one.root(Path("index")).name) for one in ragidx.Index("index").sources()] == [
         ("docs", "docs"),
         ("papers", "articles"),
     ]
@@ -195,7 +194,7 @@ def test_a_source_that_is_empty_now_keeps_its_documents(two: Path) -> None:
         "`ragidx remove-source papers` takes it out; `allow_removal=True` removes its documents, and keeps it"
     )
     assert ragidx.build(index="index", allow_removal=True).report.n_removed == 1
-    assert [one.n_documents for one in sources("index")] == [2, 0]
+    assert [one.n_documents for one in ragidx.Index("index").sources()] == [2, 0]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root opens every file")
@@ -247,7 +246,7 @@ def test_ids_that_look_like_those_of_another_source_change_nothing(two: Path) ->
     assert ragidx.build(index="index").report.n_added == 2
     delete(ids=["papers/y.md"], index="index")
 
-    assert remove("papers", "index") == 1
+    assert remove_source("papers", "index") == 1
     assert ids() == ["a.md", "b.md", "papers/x.md"]
     assert ragidx.build(index="index").report.n_deleted_before == 1
     assert add("papers", "index").n_added == 1
@@ -295,7 +294,7 @@ def test_a_name_in_another_unicode_form_is_the_same_name(two: Path) -> None:
     write("notes/a.md", "crickets")
     for name in ("caf\u00e9", "cafe\u0301"):
         assert ragidx.build({name: "notes"}, "index").report.n_documents == 4
-    assert [one.name for one in sources("index")] == ["docs", "papers", "caf\u00e9"]
+    assert [one.name for one in ragidx.Index("index").sources()] == ["docs", "papers", "caf\u00e9"]
 
 
 def test_a_path_in_a_source_or_around_one_is_refused_unless_globs_part_them(folder: Path) -> None:
@@ -316,7 +315,7 @@ def test_a_path_in_a_source_or_around_one_is_refused_unless_globs_part_them(fold
     ):  # fmt: skip
         assert message_of(SpecError, call) == message
     add("all", "index", exclude=["docs/"])
-    assert {entry.name: entry.n_documents for entry in sources("index")} == {"docs": 1, "all": 1}
+    assert {entry.name: entry.n_documents for entry in ragidx.Index("index").sources()} == {"docs": 1, "all": 1}
 
 
 @pytest.mark.slow
@@ -342,7 +341,7 @@ def test_what_was_deleted_by_hand_stays_out_until_it_is_restored(two: Path) -> N
     from ragidx.pipelines.maintain.delete import delete
 
     delete("index", ids=["b.md", "papers/a.md"])
-    assert [one.n_documents for one in sources("index")] == [1, 0]
+    assert [one.n_documents for one in ragidx.Index("index").sources()] == [1, 0]
     write("docs/b.md", "wasps and hornets")
     report = ragidx.build(index="index", allow_removal=True).report
     assert (report.n_deleted_before, report.n_added, report.committed) == (2, 0, False)

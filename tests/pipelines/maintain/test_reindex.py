@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import ragidx
-from ragidx.corpora.errors import BusyError, IndexFormatError, RagidxError, SpecError
+from ragidx.corpora.errors import BusyError, RagidxError, SpecError
 from ragidx.indexer.ann import index_types, tuning
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing import merging as assembly
 from ragidx.pipelines.maintain.rewrite import compact, reindex
 from ragidx.pipelines.vectors.writer import RowWriter
@@ -39,9 +40,7 @@ def test_a_target_that_holds_something_is_refused_and_left_as_it_is() -> None:
     before = files(INDEX)
 
     for target, message in messages.items():
-        with pytest.raises(RagidxError) as fault:
-            reindex(INDEX, target, dim=8)
-        assert str(fault.value) == message
+        assert message_of(RagidxError, lambda target=target: reindex(INDEX, target, dim=8)) == message
 
     assert Path("file").read_text() == "a letter"
     assert [path.name for path in Path("full").iterdir()] == ["letter.txt"]
@@ -72,7 +71,7 @@ def test_another_index_type_is_made_of_the_same_vectors(given: np.ndarray, monke
     found = ragidx.Index("graph").search_vectors(given[:5], k=1)
     assert [of[0].chunk_id for of in found] == [f"v{n}" for n in range(5)]
     assert files(INDEX) == before
-    assert store.verify() == []
+    assert verify(store.path) == []
     with RowWriter("graph", dim=16) as writer:  # the target goes on under its own type
         writer.add_vectors([f"v{n}" for n in range(400)], given)
         writer.commit()
@@ -101,45 +100,24 @@ def test_what_the_memory_does_not_hold_is_refused(given: np.ndarray, monkeypatch
     assert not Path("tiny-index").exists()
 
 
-def refuse_memory(monkeypatch: pytest.MonkeyPatch, target: Path) -> None:
-    """A reindex that fails after its rows were copied."""
+@pytest.mark.usefixtures("given")
+def test_what_fails_after_rows_were_copied_leaves_the_target_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (index_types, tuning):
         monkeypatch.setattr(module, "MIN_ROWS", 200)
-    with pytest.raises(SpecError, match="more than `max_memory` leaves"):
-        reindex(INDEX, target, index_type="flat", max_memory=1000)
-
-
-@pytest.mark.usefixtures("given")
-def test_what_fails_leaves_no_folder_that_was_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("there").mkdir()
-
-    refuse_memory(monkeypatch, Path("there/new/deep"))
-
-    assert list(Path("there").iterdir()) == []
-    assert reindex(INDEX, "there/new/deep").n_chunks == 400
-
-
-@pytest.mark.usefixtures("given")
-def test_what_fails_leaves_an_empty_folder_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("empty").mkdir()
-
-    refuse_memory(monkeypatch, Path("empty"))
-
-    assert list(Path("empty").iterdir()) == []
-    with pytest.raises(IndexFormatError, match=r"it is not an index: manifest\.json is missing"):
-        Store.open("empty")
-
-
-@pytest.mark.usefixtures("given")
-def test_what_fails_leaves_what_an_interrupted_build_is_to_go_on_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("begun/LOCK", "begun/journal/vectors"):
+    for name in ("begun/LOCK", "begun/journal/vectors"):  # of an interrupted build, which goes on from it
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text("")
+    for folder in ("there", "empty"):
+        Path(folder).mkdir()
 
-    refuse_memory(monkeypatch, Path("begun"))
+    for target in ("there/new/deep", "empty", "begun"):
+        with pytest.raises(SpecError, match="more than `max_memory` leaves"):
+            reindex(INDEX, target, index_type="flat", max_memory=1000)
 
+    assert list(Path("there").iterdir()) == list(Path("empty").iterdir()) == []
     assert {"LOCK", "journal"} <= {path.name for path in Path("begun").iterdir()}
     assert Path("begun/journal/vectors").exists()
+    assert reindex(INDEX, "there/new/deep").n_chunks == 400
 
 
 @pytest.mark.usefixtures("given")
@@ -215,5 +193,5 @@ def test_an_index_is_copied_while_commits_remove_its_files(given: np.ndarray, mo
 
     assert not any(segment.folder.exists() for segment in reader.segments)
     assert (report.n_chunks, report.dim, seen) == (400, 8, [256, 300, 400])
-    assert Store.open("copy").verify() == []
+    assert verify(Path("copy")) == []
     assert {f"v{n}" for n in range(400)} == live_vectors(Path("copy")).keys()

@@ -15,6 +15,7 @@ from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.specs import FilterSpec
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing.history import rollback
 from ragidx.pipelines.maintain.rewrite import compact, reindex, shrink
 from ragidx.retriever.models import FILTER_FILE
@@ -56,7 +57,7 @@ def test_a_narrower_index_answers_as_the_wide_one_did_at_that_width() -> None:
     assert [name for name, _ in hits(INDEX)] == [name for name, _ in expected]
     np.testing.assert_allclose([s for _, s in hits(INDEX)], [s for _, s in expected], atol=1e-6)
     assert hits(INDEX)[0][0].startswith("lease.txt")
-    assert Store.open(INDEX).verify() == []
+    assert verify(INDEX) == []
 
 
 @pytest.mark.usefixtures("mini_index")
@@ -205,9 +206,7 @@ def test_a_width_that_the_index_does_not_have_is_refused(dim: int) -> None:
     before = files(INDEX)
 
     for refuse in (lambda: shrink(INDEX, dim=dim), lambda: reindex(INDEX, "narrow", dim=dim)):
-        with pytest.raises(SpecError) as fault:
-            refuse()
-        assert str(fault.value) == (
+        assert message_of(SpecError, refuse) == (
             f"`dim`: dim {dim} is not from 1 to 255, the dimensions stored in the index\n"
             "  hint: give at most 255; for more, build again with a larger `dim` and `rebuild=True`, "
             "or go back with `ragidx rollback` if it was shrunk"
@@ -243,11 +242,8 @@ def test_another_writer_and_what_is_no_index_are_told() -> None:
         lambda: shrink("nowhere", dim=8),
         lambda: reindex("nowhere", "copy2"),
     ):
-        with pytest.raises(IndexFormatError) as fault:
-            act()
-        assert str(fault.value) == (
-            "nowhere: there is no such folder\n"
-            "  hint: build or create the index first, or name another folder with `index`"
+        assert message_of(IndexFormatError, act) == (
+            "nowhere: there is no such folder\n  hint: build the index first, or name another folder with `index`"
         )
     assert not Path("nowhere").exists()
     assert not Path("copy2").exists()

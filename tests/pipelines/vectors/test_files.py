@@ -14,13 +14,10 @@ import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from ragidx.indexer.store.verify import verify
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.vectors.build import build_vectors
-from ragidx.pipelines.vectors.writer import RowWriter
 from ragidx.retriever import contents
 
 from .conftest import AXES, content_of, table_of
@@ -200,40 +197,6 @@ def test_what_changed_is_replaced_and_what_is_gone_is_deleted(write: Callable[..
         "c": ("c", "three", {}, [0, 0, 1, 0]),
         "e": ("e", "5", {}, [0, 1, 0, 0]),
     }
-
-
-_ROWS = st.dictionaries(
-    st.sampled_from("abcdef"),
-    st.tuples(st.sampled_from("xyz"), st.sampled_from(["", "t"]), st.integers(0, 2), st.sampled_from([None, 1, "s"])),
-    max_size=6,
-)
-
-
-@pytest.mark.slow
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(states=st.lists(_ROWS, min_size=1, max_size=4))
-def test_upserts_end_with_what_was_given_last(states: list[dict[str, Any]], tmp_path_factory: Any) -> None:
-    index = tmp_path_factory.mktemp("upserts") / "index"
-    expected: dict[str, Any] = {}
-    for state in states:
-        with RowWriter(index, 4) as writer:
-            writer.add_vectors(
-                list(state),
-                AXES[[axis for _, _, axis, _ in state.values()]] if state else np.zeros((0, 4)),
-                [text for _, text, _, _ in state.values()],
-                [{"m": value} for *_, value in state.values()],
-                [document for document, *_ in state.values()],
-            )
-            report = writer.commit()
-        expected |= state
-
-        assert report.n_chunks == len(expected)
-        assert report.n_documents == len({document for document, *_ in expected.values()})
-    found = {
-        name: (document, text, vector.index(1), str(metadata.get("m")))  # ints and strings in one field are strings
-        for name, (document, text, metadata, vector) in content_of(index).items()
-    }
-    assert found == {name: (*row[:3], str(row[3])) for name, row in expected.items()}
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from ragidx.indexer.store.store import Store
 from ragidx.pipelines.maintain.rewrite import reindex, shrink
 from ragidx.pipelines.vectors.build import build_vectors
 
+from ...raising import message_of
 from .conftest import INDEX, TEXTS, WITHOUT, build_with_tiny, first_hit
 
 pytestmark = pytest.mark.slow  # a model is loaded, again and again
@@ -79,14 +80,11 @@ def test_vectors_that_were_cut_need_the_filter_to_be_named(
 ) -> None:
     write_texts(encode(TEXTS)[:, :24])
 
-    with pytest.raises(SpecError) as fault:
-        build_with_tiny()
-    build_with_tiny(filter=ragidx.FilterSpec("truncation", dim=24))
-
-    assert str(fault.value) == (
+    assert message_of(SpecError, build_with_tiny) == (
         "`model`: 'tiny' makes vectors of 16 or 32 numbers, these have 24\n  hint: say what was kept of "
         f"their first numbers with `filter=truncation` `filter.dim=24`, name the model that made them, {WITHOUT}"
     )
+    build_with_tiny(filter=ragidx.FilterSpec("truncation", dim=24))
     assert [first_hit(text) for text in TEXTS] == [(f"d{n}", 1.0) for n in range(len(TEXTS))]
 
 
@@ -120,11 +118,9 @@ def test_a_model_that_has_moved_is_named_and_one_that_has_changed_is_refused(fol
 
     hits = ragidx.Index(INDEX, model="moved").search(TEXTS[0], k=1)
     (folder / "moved/config.json").write_text((folder / "moved/config.json").read_text() + "\n")
-    with pytest.raises(ModelError) as fault:
-        ragidx.Index(INDEX, model="moved").search(TEXTS[0])
 
     assert hits[0].chunk_id == "d0"
-    assert str(fault.value) == (
+    assert message_of(ModelError, lambda: ragidx.Index(INDEX, model="moved").search(TEXTS[0])) == (
         "ragidx-index: 'moved' is not the model this index was made with: its files have changed\n"
         "  hint: name the right folder with `model`, or build the index again with `rebuild=True`"
     )
@@ -178,22 +174,18 @@ def test_the_same_model_again_is_checked_and_commits_nothing(folder: Path) -> No
 def test_another_model_or_method_is_an_error_and_rebuild_replaces_it(tiny_model: Callable[..., Path]) -> None:
     build_with_tiny()
     other = str(tiny_model("gpt2"))
-    told = []
-    for options in ({"method": "echo"}, {"model": other}, {"filter": ragidx.FilterSpec("truncation", dim=24)}):
-        with pytest.raises(SpecError) as fault:
-            build_with_tiny(**options)
-        told.append((fault.value.message, fault.value.hint))
+    method = "`method` is 'classical' in the index, 'echo' now; `template` is 'classical' in the index, 'echo' now"
+    kept = "`filter` is 'none' in the index, 'truncation' now; `filter.dim` is not set in the index, 24 now"
+    for options, what in (
+        ({"method": "echo"}, method),
+        ({"model": other}, f"`model` is 'tiny' in the index, '{other}' now"),
+        ({"filter": ragidx.FilterSpec("truncation", dim=24)}, kept),
+    ):
+        said = message_of(SpecError, lambda options=options: build_with_tiny(**options))
+        assert said == f"{INDEX}: the index was built with other options: {what}\n  hint: {HINT}"
 
     build_vectors("v.parquet", INDEX, rebuild=True)
 
-    assert told == [
-        (f"the index was built with other options: {what}", HINT)
-        for what in (
-            "`method` is 'classical' in the index, 'echo' now; `template` is 'classical' in the index, 'echo' now",
-            f"`model` is 'tiny' in the index, '{other}' now",
-            "`filter` is 'none' in the index, 'truncation' now; `filter.dim` is not set in the index, 24 now",
-        )
-    ]
     assert ragidx.Index(INDEX).spec.encoder is None
 
 
@@ -201,14 +193,11 @@ def test_another_model_or_method_is_an_error_and_rebuild_replaces_it(tiny_model:
 def test_an_index_without_a_model_gets_one_by_a_rebuild() -> None:
     build_vectors("v.parquet", INDEX)
 
-    with pytest.raises(SpecError) as fault:
-        build_with_tiny()
-    build_with_tiny(rebuild=True)
-
-    assert str(fault.value) == (
+    assert message_of(SpecError, build_with_tiny) == (
         "ragidx-index: the index was built with other options: `model` is not set in the index, 'tiny' now\n"
         f"  hint: {HINT}"
     )
+    build_with_tiny(rebuild=True)
     assert first_hit(TEXTS[3]) == ("d3", 1.0)
 
 
@@ -247,12 +236,11 @@ def test_after_a_shrink_narrow_vectors_are_taken_too_and_no_others(
     shrink(INDEX, dim=12)
 
     narrow = build_vectors(write_texts(encode(TEXTS)[:, :12], name="narrow.parquet"), INDEX)
-    with pytest.raises(CorpusError) as fault:
-        build_vectors(write_texts(encode(TEXTS)[:, :20], name="other.parquet"), INDEX)
+    other = write_texts(encode(TEXTS)[:, :20], name="other.parquet")
 
     assert (narrow.n_changed, narrow.dim, narrow.input_dim) == (6, 12, None)
     assert first_hit(TEXTS[2]) == ("d2", 1.0)
-    assert str(fault.value) == (
+    assert message_of(CorpusError, lambda: build_vectors(other, INDEX)) == (
         "other.parquet: the file holds vectors of 20 numbers; those of the index, or of the files before, have 12\n"
         "  hint: vectors of two models do not mix: choose another `index`, or replace this one with `rebuild=True`"
     )

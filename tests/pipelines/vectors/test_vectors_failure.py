@@ -14,9 +14,10 @@ import pytest
 from faults import Disk, Failing, Step, error_of, turns
 
 from ragidx.corpora.errors import RagidxError
+from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.maintain.vector_batch import VectorBatch
+from ragidx.pipelines.maintain.batch import VectorBatch
 from ragidx.pipelines.vectors.writer import RowWriter
 
 AXES = np.eye(4, dtype=np.float32)
@@ -54,7 +55,7 @@ def old(tmp_path: Path) -> Path:
 def steps(old: Path, tmp_path: Path) -> list[Step]:
     """What a change does to the disk without a fault."""
     root = shutil.copytree(old, tmp_path / "whole")
-    with contextlib.closing(VectorBatch(root / "index", 0)) as writer, Disk(root) as disk:
+    with contextlib.closing(VectorBatch(Store.open(root / "index"), 0)) as writer, Disk(root) as disk:
         change(writer)
     assert content(root / "index") == NEW
     return disk.steps
@@ -71,7 +72,7 @@ def test_whatever_call_failed_a_second_commit_is_refused_and_the_next_writer_is_
     for step in turns(steps):
         root = shutil.copytree(old, tmp_path / f"copy {step.number}")
         index = root / "index"
-        with contextlib.closing(VectorBatch(index, 0)) as writer:
+        with contextlib.closing(VectorBatch(Store.open(index), 0)) as writer:
             with Failing(root, step.number, code, torn=torn):
                 fault = error_of(lambda writer=writer: change(writer))
             if fault is not None:
@@ -83,14 +84,14 @@ def test_whatever_call_failed_a_second_commit_is_refused_and_the_next_writer_is_
                     writer.delete(["c"])
         assert content(index) == (OLD if fault is not None and step.number <= commit else NEW)
 
-        with contextlib.closing(VectorBatch(index, 0)) as writer:
+        with contextlib.closing(VectorBatch(Store.open(index), 0)) as writer:
             change(writer)
         assert content(index) == NEW
         assert verify(index) == []
 
 
 def test_a_row_that_is_broken_is_no_failure(old: Path) -> None:
-    with contextlib.closing(VectorBatch(old / "index", 0)) as writer:
+    with contextlib.closing(VectorBatch(Store.open(old / "index"), 0)) as writer:
         with pytest.raises(RagidxError):
             writer.add_vectors(["d"], np.zeros((1, 4)))
         change(writer)
@@ -127,6 +128,19 @@ MASKED = "are masked: remove these rows, or fill them"
             ValueError,
             "vectors have the shape (1, 4) and hold float128, not (1, 4) and numbers of at most 64 bits",
         ),
+        (
+            {"vectors": AXES},
+            ValueError,
+            "vectors have the shape (4, 4) and hold float32, not (1, 4) and numbers of at most 64 bits",
+        ),
+        (
+            {"vectors": [[1, 2, 3]]},
+            ValueError,
+            "vectors have the shape (1, 3) and hold int64, not (1, 4) and numbers of at most 64 bits",
+        ),
+        ({"texts": ["t", "t"]}, ValueError, "2 texts for 1 ids"),
+        ({"ids": [""]}, ValueError, "one of the ids is empty"),
+        ({"ids": "d"}, TypeError, "expected a list of ids, got one string"),
         ({"texts": [5]}, TypeError, "texts[0] is 5, not text"),
         ({"texts": [b"x"]}, TypeError, "texts[0] is b'x', not text"),
         ({"texts": "x"}, TypeError, "expected a list of texts, got one string"),
@@ -143,7 +157,7 @@ MASKED = "are masked: remove these rows, or fill them"
 def test_what_is_no_row_is_refused_and_the_writer_goes_on(
     given: dict[str, Any], fault: type[Exception], message: str, old: Path
 ) -> None:
-    with contextlib.closing(VectorBatch(old / "index", 0)) as writer:
+    with contextlib.closing(VectorBatch(Store.open(old / "index"), 0)) as writer:
         with pytest.raises(fault, match=f"^{re.escape(message)}$"):
             writer.add_vectors(**{"ids": ["d"], "vectors": ONE, **given})
         change(writer)

@@ -17,7 +17,7 @@ from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.specs import IndexSpec, Precomputed
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.ingest.build import build
-from ragidx.pipelines.maintain.vector_batch import VectorBatch
+from ragidx.pipelines.maintain.batch import VectorBatch
 from ragidx.pipelines.vectors.build import build_vectors
 from ragidx.pipelines.vectors.writer import RowWriter
 from ragidx.retriever import contents
@@ -38,20 +38,10 @@ def test_nothing_changes_without_a_commit(tmp_path: Path) -> None:
         manifest = writer.commit()
         assert (manifest.generation, writer.n_added, manifest.n_chunks, manifest.n_documents) == (1, 1, 1, 1)
 
-    with contextlib.closing(VectorBatch(tmp_path / "index", 0)) as batch:
+    with contextlib.closing(VectorBatch(Index(tmp_path / "index").searcher.store, 0)) as batch:
         batch.delete(["a"])
 
     assert contents.rows(Index(tmp_path / "index").searcher.store, ["a"])[0].chunk_id == "a"
-
-
-def test_rows_are_deleted_by_id_alone(tmp_path: Path) -> None:
-    index = Index.create(tmp_path / "index", dim=4)
-    index.add_vectors([1, 2, 3], AXES[:3], doc_ids=["d", "d", "d"])
-
-    index.delete(["2", "2", "nobody"], missing="skip")
-
-    assert (index.info().n_chunks, index.info().n_documents) == (2, 1)
-    assert list(content_of(tmp_path / "index")) == ["1", "3"]
 
 
 def test_later_calls_of_a_batch_win(tmp_path: Path) -> None:
@@ -84,37 +74,30 @@ def test_later_calls_of_a_batch_win(tmp_path: Path) -> None:
 def test_any_sequence_of_batches_is_what_a_dictionary_holds(
     seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    drawn, held = random.Random(seed), dict[str, tuple[str, str]]()
+    drawn, held = random.Random(seed), dict[str, tuple[str, str, str, list[float]]]()
     index = Index.create(tmp_path_factory.mktemp("batches"), dim=4)
     for _ in range(4):
         with index.batch() as batch:
             for _ in range(drawn.randint(1, 6)):
                 names = drawn.sample("abcdefgh", drawn.randint(1, 4))
                 if drawn.random() < 0.6:
-                    new = {name: (f"{name} {drawn.random()}", drawn.choice("xyz")) for name in names}
-                    texts, documents = zip(*new.values(), strict=True)
-                    batch.add_vectors(list(new), AXES[: len(new)], texts=texts, doc_ids=documents)
-                    held |= new
+                    texts = [f"{name} {drawn.random()}" for name in names]
+                    owners, vectors = drawn.choices("xyz", k=len(names)), drawn.choices(AXES.tolist(), k=len(names))
+                    values = drawn.choices([None, 1, "s"], k=len(names))
+                    metadata: list[dict[str, object]] = [{"m": value} for value in values]
+                    batch.add_vectors(names, vectors, texts=texts, metadata=metadata, doc_ids=owners)
+                    shown = [str(value) for value in values]  # ints and strings in one field are strings
+                    held |= dict(zip(names, zip(owners, texts, shown, vectors, strict=True), strict=True))
                 else:
                     gone = [*names, drawn.choice("xyz")]
                     batch.delete(gone, missing="skip")
-                    held = {name: row for name, row in held.items() if name not in gone and row[1] not in gone}
+                    held = {name: row for name, row in held.items() if name not in gone and row[0] not in gone}
         found = {
-            row["chunk_id"]: (row["text"], row["doc_id"]) for part in index.to_batches() for row in part.to_pylist()
+            name: (owner, text, str(fields.get("m")), vector)
+            for name, (owner, text, fields, vector) in content_of(index.path).items()
         }
         assert found == held
-        assert index.info().n_documents == len({document for _, document in held.values()})
-
-
-def test_others_are_deleted_where_the_rows_given_are_all_there_are(tmp_path: Path) -> None:
-    for names in (["a", "b", "c"], ["b", "d"]):
-        with RowWriter(tmp_path / "index", 4) as writer:
-            writer.add_vectors(names, AXES[: len(names)])
-            gone = writer.delete_others()
-            writer.commit()
-
-    assert gone == 2
-    assert sorted(content_of(tmp_path / "index")) == ["b", "d"]
+        assert index.info().n_documents == len({row[0] for row in held.values()})
 
 
 def test_replace_keeps_the_old_state_until_the_commit_and_takes_another_width(tmp_path: Path) -> None:
@@ -162,30 +145,6 @@ def test_a_broken_row_is_an_error_and_nothing_of_the_call_is_added(
 
         assert str(fault.value) == f"{message}\n  hint: repair it, or remove the row; nothing of this call was added"
         assert writer.commit().n_chunks == 1
-
-
-def test_an_id_that_stands_twice_in_one_call_is_named(tmp_path: Path) -> None:
-    with (
-        RowWriter(tmp_path / "index", 4) as writer,
-        pytest.raises(CorpusError, match=r"^id 'q': the id was seen before"),
-    ):
-        writer.add_vectors(["p", "q", "r", "q"], AXES)
-
-
-def test_columns_that_do_not_fit_are_a_programs_mistake(tmp_path: Path) -> None:
-    with RowWriter(tmp_path / "index", 4) as writer:
-        with pytest.raises(
-            ValueError, match=r"vectors have the shape \(4, 4\) and hold float32, not \(1, 4\) and numbers"
-        ):
-            writer.add_vectors(["a"], AXES)
-        with pytest.raises(ValueError, match=r"vectors have the shape \(1, 3\)"):
-            writer.add_vectors(["a"], [[1, 2, 3]])
-        with pytest.raises(ValueError, match="2 texts for 1 ids"):
-            writer.add_vectors(["a"], AXES[:1], ["t", "t"])
-        with pytest.raises(ValueError, match="one of the ids is empty"):
-            writer.add_vectors([""], AXES[:1])
-        with pytest.raises(TypeError, match="expected a list of ids, got one string"):
-            writer.add_vectors("a", AXES[:1])
 
 
 # what the index is

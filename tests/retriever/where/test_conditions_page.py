@@ -15,7 +15,7 @@ import ragidx
 from ragidx.corpora.errors import QueryError
 from ragidx.corpora.records import FILE_FIELDS
 from ragidx.pipelines.index import Index
-from ragidx.retriever.where.conditions import TEXT_TESTS
+from ragidx.retriever.where.conditions import COMPARISONS, TEXT_TESTS
 from ragidx.retriever.where.parser import MAX_CHARS, MAX_DEPTH, MAX_VALUES
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "conditions.md").read_text("utf-8")
@@ -82,22 +82,7 @@ def test_the_metadata_of_the_page_are_those_of_the_index(reader: Index) -> None:
 
 
 def test_the_page_names_all_of_the_language_and_its_bounds() -> None:
-    words = [
-        *TEXT_TESTS,
-        "==",
-        "!=",
-        "<",
-        "<=",
-        ">",
-        ">=",
-        "in",
-        "not in",
-        "is null",
-        "is not null",
-        "and",
-        "or",
-        "not",
-    ]
+    words = [*TEXT_TESTS, *COMPARISONS, "in", "not in", "is null", "is not null", "and", "or", "not"]
 
     assert [word for word in words if word not in " ".join(condition for condition, _ in EXAMPLES)] == []
     assert f"{MAX_CHARS:,} characters" in PAGE

@@ -1,17 +1,17 @@
-"""A program's documents into an index: added, changed and deleted by id, many in one commit.
+"""Changes of a program, many in one commit: documents, or rows of precomputed vectors, added, replaced, deleted by id.
 
 Documents -> those that differ from what the index has -> chunks -> vectors -> rows -> one commit, or none
 
 The lock is held from the first change to the commit. Documents are encoded in windows, and go to the writer at once, so
-memory does not grow with their number. Of two changes of one document the later one wins. What a batch was left by an
-exception for, or by a kill, is not in the index; what a kill left encoded is in the journal.
+memory does not grow with their number. Of two changes of one document the later one wins. Where an exception or a kill
+ends a batch, nothing of it is in the index; what a killed one has encoded is in the journal.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import NoReturn, Self
 
 import numpy as np
@@ -22,22 +22,24 @@ from ragidx.corpora.language import LANGUAGE
 from ragidx.corpora.limits import MIB
 from ragidx.corpora.records import Document
 from ragidx.corpora.spec import Json
-from ragidx.indexer.arrays import Floats
+from ragidx.indexer.digests import digest
 from ragidx.indexer.specs import holds_precomputed
+from ragidx.indexer.store.generations import committed
 from ragidx.indexer.store.rows import kind_of
 from ragidx.indexer.store.source_list import PROGRAM, SOURCES, SourceEntry, sources_of
-from ragidx.indexer.writing.history import ROLLED_BACK
+from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.corpus import chunker_of
-from ragidx.pipelines.ingest.encode import WINDOW_CHARS, WINDOW_CHUNKS
+from ragidx.pipelines.ingest.encode import WINDOW_CHARS, WINDOW_CHUNKS, encode
 from ragidx.pipelines.ingest.removal import note_deleted
+from ragidx.pipelines.ingest.report import Progress
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Item, program_draft
 from ragidx.pipelines.maintain.delete import Missing, chosen, writer_on
+from ragidx.pipelines.vectors.rows import names_of
+from ragidx.pipelines.vectors.spec import check_given
+from ragidx.pipelines.vectors.writer import RowWriter
 from ragidx.retriever.searcher import Searcher
 
-MAX_TEXT_CHARS = 64 * MIB
-"""Of a program's document: as long as a line of JSON Lines."""
-
-TIMEOUT_S = 60.0
+_MAX_CHARS = 64 * MIB  # of a program's document: as long as a line of JSON Lines
 
 
 class Batch:
@@ -60,7 +62,7 @@ class Batch:
         SpecError: the index holds precomputed vectors.
     """
 
-    def __init__(self, shown: Searcher, timeout: float = TIMEOUT_S) -> None:
+    def __init__(self, shown: Searcher, timeout: float) -> None:
         self.n_added = self.n_changed = self.n_unchanged = self.n_deleted = 0
         store, self._writer = writer_on(shown.store, timeout, journal=True)
         if holds_precomputed(store.manifest.spec):
@@ -81,9 +83,7 @@ class Batch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
                 self.commit()
@@ -125,7 +125,7 @@ class Batch:
         """Delete documents; a program's for good, one of a source until `build` with `restore`.
 
         Args:
-            ids: of documents, those of this batch too.
+            ids: of documents, those of this batch too; an empty list deletes nothing.
             where: a condition, asked of what the index held before the batch. With ids, only what is theirs.
             missing: whether an id that the index does not have is an error or skipped.
 
@@ -135,16 +135,14 @@ class Batch:
         self._check_open()
         if isinstance(ids, str):
             raise TypeError("expected a list of ids, got one string")
-        if ids is None and where is None:
-            raise QueryError("nothing says what to delete", "give `ids` or `where`")
         unknown = [name for name in ids or () if name not in self._documents]
         if unknown and missing == "error":
             name, hint = printable(unknown[0]), "ids are those that queries show"
             raise QueryError(f"the index has no document '{name}'", hint, where="`ids`")
-        if where is not None:
-            report = chosen(self._state.store, ids or (), where, "skip")[1]
-            ids = [name for name in report.every if name not in self._changed]
-        for name in ids or ():
+        if ids is None or where is not None:
+            matching = chosen(self._state.store, ids, where, "skip").ids
+            ids = [name for name in matching if name not in self._changed]
+        for name in ids:
             if name in self._documents:
                 self._gone.append((name, self._documents.owner(name) or PROGRAM))
                 self._writer.delete_document(name)
@@ -155,13 +153,9 @@ class Batch:
         self._check_open()
         if self._failed:
             raise ValueError("a change of this batch failed, so none of it is committed; begin another one")
-        base = self._state.store.manifest
-        notes: dict[str, Json] = {}
-        if any(owner != PROGRAM for _, owner in self._gone):
-            notes = {SOURCES: note_deleted(self._writer.blobs, self._sources(), self._gone)}
-        kept = {name: note for name, note in base.notes.items() if name != ROLLED_BACK}
-        n_documents = base.n_documents + self.n_added - self.n_deleted
-        self._writer.commit({**kept, **notes}, n_documents)
+        notes: dict[str, Json] = {SOURCES: note_deleted(self._writer.blobs, self._sources(), self._gone)}
+        n_before = self._state.store.manifest.n_documents
+        self._writer.commit(notes, n_before + self.n_added - self.n_deleted)
         self.close()
 
     def close(self) -> None:
@@ -210,9 +204,9 @@ class Batch:
             raise CorpusError(
                 f"the text of the document is a {type(document.text).__name__}", "give a str", where=where
             )
-        if len(document.text) > MAX_TEXT_CHARS:
+        if len(document.text) > _MAX_CHARS:
             raise CorpusError(
-                f"the document has {len(document.text):,} characters, more than {MAX_TEXT_CHARS:,}",
+                f"the document has {len(document.text):,} characters, more than {_MAX_CHARS:,}",
                 "divide it",
                 where=where,
             )
@@ -224,7 +218,7 @@ class Batch:
                 kind = kind_of(value)
             except TypeError as fault:
                 raise CorpusError(f"the field '{name}': {fault}", "give a text or a number", where=where) from fault
-            known = fields.kind(name) or self._kinds.get(name)
+            known = fields.kinds.get(name) or self._kinds.get(name)
             if None not in (kind, known) and kind != known and {kind, known} != {"int", "float"}:
                 raise CorpusError(
                     f"the field '{name}' holds values of the type {known} in this index, and this is a {kind}",
@@ -234,19 +228,63 @@ class Batch:
             if kind is not None:
                 self._kinds.setdefault(name, kind)
 
-    def _write(self, window: Sequence[Item]) -> None:
+    def _write(self, items: Sequence[Item]) -> None:
         """Encode what has no vector yet, and give the rows to the writer."""
-        if not window:
+        if not items:
             return
-        vectors: dict[bytes, Floats] = dict(self._writer.reuse(list({item.row.text_hash for item in window})))
-        missing = {key: item for item in window if (key := item.row.text_hash) not in vectors}
-        if missing:
-            names = [item.row.chunk_id for item in missing.values()]
-            keys = list(missing)
-            for batch in self._state.embedder.batches([item.text for item in missing.values()], names=names):
-                for row, vector in zip(batch.rows, batch.vectors, strict=True):
-                    if not vector.any():
-                        raise CorpusError("the model makes nothing of the text", "skip it", where=names[row])
-                    vectors[keys[row]] = vector
-        rows = [item.row for item in window]
+        vectors = self._writer.reuse(list({item.row.text_hash for item in items}))
+        missing = [item for item in items if item.row.text_hash not in vectors]
+        for keys, made in encode(missing, self._state.embedder, Progress()) if missing else ():
+            vectors |= zip(keys, made, strict=True)
+        for item in missing:
+            if item.row.text_hash not in vectors:
+                raise CorpusError("the model makes nothing of the text", "skip it", where=item.row.chunk_id)
+        rows = [item.row for item in items]
         self._writer.add(rows, np.stack([vectors[row.text_hash] for row in rows]))
+
+
+class VectorBatch(RowWriter):
+    """As `Batch`, of an index of precomputed vectors.
+
+        with index.batch() as batch:
+            batch.add_vectors(["a", "b"], vectors)
+            batch.delete(["old"])
+
+    Raises:
+        SpecError: the index holds encoded texts; and as `Batch`.
+    """
+
+    def __init__(self, store: Store, timeout: float) -> None:
+        manifest = committed(store.path)
+        dim = check_given(manifest, str(store.path))[1].input_dim or manifest.dim
+        super().__init__(store.path, dim, timeout=timeout, opened=store)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with contextlib.closing(self):
+            if kind is None:
+                self.commit()
+
+    def add(self, documents: Iterable[Document]) -> NoReturn:
+        """Of an index that encodes texts.
+
+        Raises:
+            SpecError: always.
+        """
+        raise SpecError("the index holds precomputed vectors", "give it vectors: `add_vectors`", where=str(self.path))
+
+    def delete(
+        self, ids: Iterable[str | int] | None = None, *, where: str | None = None, missing: Missing = "error"
+    ) -> None:
+        """As `Batch.delete`, of rows, or of all rows of a document; builds from a file skip them."""
+        names = None if ids is None else names_of(ids, "ids")
+        added, here = np.zeros(0, np.int64), set[str]()
+        if names is not None and where is None:
+            added, is_added = self._known.added_of([digest(name) for name in names])
+            here = set(itertools.compress(names, is_added))
+        assert self._writer.store is not None  # a batch never replaces
+        gone = chosen(self._writer.store, names, where, missing, known=here).ids
+        rows = self._known.find([digest(name) for name in gone])
+        # what this batch has replaced goes where it is named alone: a condition does not see it
+        is_gone = (rows >= 0) & ((rows < self._known.n_committed) | np.isin(rows, added))
+        self._deleted.update(itertools.compress(gone, is_gone))
+        self.remove(np.union1d(added, rows[is_gone]))
