@@ -111,43 +111,37 @@ def panics_of(library: str, where: object = "", *, bare: bool = False) -> Iterat
         raise DefectError(f"a defect in {library}: {first_line(fault)}", hint, where=str(where)) from fault
 
 
-def machine_error(fault: BaseException, where: str = "") -> MachineError | None:
+def machine_error(fault: BaseException, where: object = "") -> MachineError | None:
     """The error for a failure that is a condition of the machine, or was caused by one; None for any other.
 
     Libraries in other languages keep of such a failure only the system's words.
-
-    >>> print(machine_error(OSError(errno.EMFILE, "Too many open files")))
-    too many open files
-      hint: allow more with 'ulimit -n', and run it again
-    """
-    found = _matched(fault)
-    return None if found is None else MachineError(*_CONDITIONS[found[1]], where=where)
-
-
-def check_machine(fault: BaseException, where: object = "") -> None:
-    """Before a failure is taken for a fault of a file.
 
     Args:
         fault: the failure.
         where: the file, as it is shown; the size of a path bounds the memory it can need.
 
-    Raises:
-        MachineError: it is a condition of the machine.
+    >>> print(machine_error(OSError(errno.EMFILE, "Too many open files")))
+    too many open files
+      hint: allow more with 'ulimit -n', and run it again
     """
-    found = _matched(fault)
-    if found is not None and not (isinstance(where, Path) and _asks_too_much(found[0], where)):
-        raise MachineError(*_CONDITIONS[found[1]], where=str(where)) from fault
-
-
-def _matched(fault: BaseException) -> tuple[BaseException, int] | None:
-    """The first link of the chain of causes that is a condition of the machine, and its errno."""
     link: BaseException | None = fault
     while link is not None:
         code = _condition(link)
         if code is not None:
-            return link, code
+            is_lie = isinstance(where, Path) and _asks_too_much(link, where)
+            return None if is_lie else MachineError(*_CONDITIONS[code], where=str(where))
         link = link.__cause__
     return None
+
+
+def check_machine(fault: BaseException, where: object = "") -> None:
+    """Before a failure is taken for a fault of a file; the arguments are those of `machine_error`.
+
+    Raises:
+        MachineError: it is a condition of the machine.
+    """
+    if (error := machine_error(fault, where)) is not None:
+        raise error from fault
 
 
 def _asks_too_much(fault: BaseException, path: Path) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ragidx.corpora.errors import SpecError, unknown_name
-from ragidx.corpora.ignore import Rules
+from ragidx.corpora.ignore import Rules, rules_of
 from ragidx.corpora.limits import ReadOptions
 
 
@@ -77,10 +77,7 @@ def check_settings(given: str | Sequence[str] | None, option: str, *, glob: bool
         if (sign and not (front and value)) or not text or (glob and not sign):
             raise SpecError(f"{text!r} is not {shape}", f"write it as {_EXAMPLES[option]}", where=f"`{option}`")
         if sign:
-            try:
-                _rules(front)
-            except ValueError as fault:
-                raise SpecError(str(fault), "write it as in a .gitignore file", where=f"`{option}`") from fault
+            rules_of([front], f"`{option}`")
     return settings or None
 
 

@@ -11,12 +11,15 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from pathspec import GitIgnoreSpec
 from pathspec.pattern import RegexMatchResult
 from pathspec.patterns.gitignore import GitIgnorePatternError
 from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
+
+from ragidx.corpora.errors import SpecError
 
 MAX_RULE_CHARS = 4096  # as long as a path can be
 MAX_WILD_RULES = 10_000  # without a plain name: each is asked about each path
@@ -53,6 +56,18 @@ class Rules:
             self._specs[named] = GitIgnoreSpec(filter(None, (_pattern(self._lines[number]) for number in numbers)))
         found: bool | None = self._specs[named].check_file(path).include
         return found
+
+
+def rules_of(lines: Sequence[str], where: str) -> Rules:
+    """The rules that a user writes.
+
+    Raises:
+        SpecError: they are no rules, or too many; `where` names the option.
+    """
+    try:
+        return Rules(lines)
+    except ValueError as fault:
+        raise SpecError(str(fault), "write it as in a .gitignore file", where=where) from fault
 
 
 def is_rule(line: str) -> bool:
@@ -92,17 +107,6 @@ def _is_hard(line: str) -> bool:
     return sum(1 if part == "**" else part.count("*") - 1 for part in parts) > _MOST_WAYS
 
 
-class _Groups:
-    """What pathspec asks of a match."""
-
-    def __init__(self, found: dict[str, str]) -> None:
-        self._found = found
-
-    def groupdict(self) -> dict[str, str]:
-        """The named groups; empty where they are not part of the match."""
-        return self._found
-
-
 class _Linear(GitIgnoreSpecPattern):
     """A rule that RE2 matches."""
 
@@ -121,4 +125,5 @@ class _Linear(GitIgnoreSpecPattern):
             found = pc.extract_regex(pa.scalar(file), f"(?P<all>{self._text})").as_py()
         except (pa.ArrowInvalid, UnicodeEncodeError):  # RE2 does not take it: no UTF-8, or too large
             return None
-        return None if found is None else RegexMatchResult(_Groups(found))  # type: ignore[arg-type]  # all it asks
+        # The named groups are all that pathspec asks of a match.
+        return None if found is None else RegexMatchResult(SimpleNamespace(groupdict=lambda: found))  # type: ignore[arg-type]

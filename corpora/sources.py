@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from ragidx.corpora.errors import CorpusError, SpecError, check_machine, lone_surrogate
-from ragidx.corpora.ignore import Rules, is_rule
+from ragidx.corpora.errors import CorpusError, check_machine, lone_surrogate
+from ragidx.corpora.ignore import Rules, is_rule, rules_of
 from ragidx.corpora.limits import MIB, shown_bytes
 from ragidx.corpora.records import OnSkip, Skip
 
@@ -124,8 +124,9 @@ def sources(
     if beir and (found := beir_corpus(root)) is not None:
         return iter([found])
     folders = frozenset(f"{name}/" for name in indexes)
-    walk = _Walk(root, _globs(include, "`include`"), _globs(exclude, "`exclude`"), folders, on_skip)
-    return walk.files()
+    included = rules_of(include, "`include`") if include else None
+    excluded = rules_of(exclude, "`exclude`") if exclude else None
+    return _Walk(root, Path(os.path.realpath(root)), included, excluded, folders, on_skip).files()
 
 
 def beir_corpus(folder: Path) -> Source | None:
@@ -141,13 +142,6 @@ def beir_corpus(folder: Path) -> Source | None:
     return None
 
 
-def _globs(patterns: Sequence[str], option: str) -> Rules | None:
-    try:
-        return Rules(patterns) if patterns else None
-    except ValueError as fault:
-        raise SpecError(str(fault), "write it as in a .gitignore file", where=option) from fault
-
-
 _Rules: TypeAlias = tuple[tuple[str, Rules], ...]  # (folder of the .gitignore, its rules), the innermost last
 
 
@@ -158,26 +152,19 @@ class _Folder:
     rules: _Rules
 
 
+@dataclass(frozen=True, slots=True)
 class _Walk:
     """One pass over a folder. A stack instead of recursion: folders nest deeper than Python calls do."""
 
-    def __init__(
-        self,
-        root: Path,
-        include: Rules | None,
-        exclude: Rules | None,
-        indexes: frozenset[str],
-        on_skip: OnSkip,
-    ) -> None:
-        self._root = str(root)
-        self._real_root = Path(os.path.realpath(root))
-        self._include = include
-        self._exclude = exclude
-        self._indexes = indexes  # as folders are shown: "a/b/"
-        self._on_skip = on_skip
+    root: Path
+    real_root: Path
+    include: Rules | None
+    exclude: Rules | None
+    indexes: frozenset[str]  # as folders are shown: "a/b/"
+    on_skip: OnSkip
 
     def files(self) -> Iterator[Source]:
-        stack = [self._entries(_Folder(self._root, "", ()))]
+        stack = [self._entries(_Folder(str(self.root), "", ()))]
         while stack:
             entry = next(stack[-1], None)
             if entry is None:
@@ -197,8 +184,8 @@ class _Walk:
             return
         is_index = _is_index(entries)
         if is_index and not folder.prefix:
-            raise CorpusError("is an index, not a corpus", "name a folder of documents", where=self._root)
-        if is_index or folder.prefix in self._indexes:
+            raise CorpusError("is an index, not a corpus", "name a folder of documents", where=str(self.root))
+        if is_index or folder.prefix in self.indexes:
             self._skip(folder.prefix, AN_INDEX)
             return
         rules = self._with_ignore_file(folder, entries)
@@ -242,9 +229,9 @@ class _Walk:
             return "folder of a version control system"
         if _is_ignored(shown, rules):
             return "ignored by .gitignore"
-        if self._exclude is not None and self._exclude.check(shown):
+        if self.exclude is not None and self.exclude.check(shown):
             return "matched by `exclude`"
-        if not is_folder and self._include is not None and not self._include.check(shown):
+        if not is_folder and self.include is not None and not self.include.check(shown):
             return "not matched by `include`"
         return ""
 
@@ -262,7 +249,7 @@ class _Walk:
             check_machine(fault, entry.path)
             is_broken = fault.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
             return "broken link" if is_broken else f"link that cannot be followed: {fault.strerror}"
-        if not target.is_relative_to(self._real_root):
+        if not target.is_relative_to(self.real_root):
             return "link out of the corpus"
         return f"link to a {'folder' if is_folder else 'file'} of the same corpus"
 
@@ -297,7 +284,7 @@ class _Walk:
             return folder.rules
 
     def _skip(self, where: str, reason: str) -> None:
-        self._on_skip(Skip(where, reason))
+        self.on_skip(Skip(where, reason))
 
 
 def _is_index(entries: Sequence[os.DirEntry[str]]) -> bool:

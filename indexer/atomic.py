@@ -56,9 +56,7 @@ def writing(path: Path, size: int = 0) -> Iterator[None]:
 class NewFile(io.RawIOBase):
     """A file that did not exist before, hashed while it is written. FAISS and Arrow write into it as well.
 
-    Args:
-        path: of the file.
-        head: bytes to reserve at the start for content known only at the end; `put_head` writes them.
+    At its start `head` bytes are reserved for content that is known only at the end; `put_head` writes them.
     """
 
     def __init__(self, path: Path, *, head: int = 0) -> None:

@@ -34,7 +34,8 @@ def reading(path: Path, what: str = "") -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError, ValueError, MemoryError) as fault:  # MemoryError: a forged length
         check_machine(fault, path)
-        raise damaged(path, f"{what}{first_line(fault)}") from fault
+        reason = (isinstance(fault, OSError) and fault.strerror) or first_line(fault)
+        raise damaged(path, f"{what}{reason}") from fault
 
 
 def check_name(folder: Path) -> None:

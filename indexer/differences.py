@@ -14,18 +14,12 @@ from ragidx.indexer.specs import IndexSpec
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A field in which the spec of an index differs from the requested one; prints as a sentence.
+    """A field in which the spec of an index differs from the requested one; prints as a sentence."""
 
-    Args:
-        field: its name, with dots below a member: `encoder.method`.
-        old, new: its values, as in JSON.
-        words: the sentence, where the default one does not fit.
-    """
-
-    field: str
+    field: str  # with dots below a member: `encoder.method`
     old: Json
     new: Json
-    words: str = ""
+    words: str = ""  # the sentence, where the default one does not fit
 
     def __str__(self) -> str:
         return self.words or f"`{self.option}` is {_short(self.old)} in the index, {_short(self.new)} now"
@@ -85,13 +79,7 @@ def _short(value: Json) -> str:
 
 
 def mismatch(changes: Sequence[Difference], index_type: str, where: str) -> SpecError:
-    """The error for an index with another spec.
-
-    Args:
-        changes: one or more.
-        index_type: the requested one; if only it differs, the hint is to reindex without encoding.
-        where: the index folder.
-    """
+    """The error for the index at `where`; if only its type differs, the hint is to reindex without encoding."""
     hint = "remove the option to update the index, name another `index`, or replace this one with `rebuild=True`"
     what, fields = "the index was built with other options", [change.field for change in changes]
     if set(fields) <= _CONTENTS:  # no option asked for it

@@ -23,15 +23,10 @@ _SQUARES_FIT = (1e-30, 1e30)  # lengths between these fit float32, and their squ
 
 @dataclass(frozen=True, slots=True)
 class UnitRows:
-    """Rows of length 1; rows that have no direction are zero.
+    """Rows of length 1; rows that have no direction are zero."""
 
-    Args:
-        vectors: (n, dim) float32.
-        faults: for each broken row, in order, its number and why: `ZERO` or `NOT_FINITE`.
-    """
-
-    vectors: NDArray[np.float32]
-    faults: list[tuple[int, str]]
+    vectors: NDArray[np.float32]  # (n, dim)
+    faults: list[tuple[int, str]]  # for each broken row, in order, its number and why: `ZERO` or `NOT_FINITE`
 
 
 def l2_normalize(vectors: NDArray[Any]) -> UnitRows:

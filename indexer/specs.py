@@ -130,19 +130,12 @@ _UNSAID: dict[str, Any] = {"bool": False, "fold": True, "int": 0, "str": "auto",
 
 @dataclass(frozen=True)
 class FilterKind:
-    """What a filter keeps and needs. `ragidx.indexer.filters.filter` makes the filters.
+    """What a filter keeps and needs. `ragidx.indexer.filters.filter` makes the filters."""
 
-    Attributes:
-        keeps: what of a vector stays.
-        fields: the fields of `FilterSpec` it has besides tau and dim.
-        head: it reads the model's unembedding matrix.
-        nested: the first j stored numbers are the vector of the filter of width j.
-    """
-
-    keeps: str
-    fields: tuple[str, ...] = ()
-    head: bool = False
-    nested: bool = True
+    keeps: str  # what of a vector stays
+    fields: tuple[str, ...] = ()  # the fields of `FilterSpec` it has besides tau and dim
+    head: bool = False  # it reads the model's unembedding matrix
+    nested: bool = True  # the first j stored numbers are the vector of the filter of width j
 
     @property
     def calibrated(self) -> bool:

@@ -139,7 +139,7 @@ def encoder_for(store: Store, spec: IndexSpec, place: ModelPlace, files: ModelFi
         if encoder.template_content() != spec.template:
             raise ModelError(
                 f"the template '{encoder_spec.template}' of this version is not the one this index was made with",
-                f"query it with ragidx {store.manifest.ragidx}, or build it again with `rebuild=True`",
+                "build the index again with `rebuild=True`",
                 where=str(store.path),
             )
         return encoder

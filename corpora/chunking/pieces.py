@@ -31,7 +31,7 @@ ID_DTYPE = np.dtype(np.uint32)
 PIECE_CHARS = 64
 """A longer word is cut up: its parts alone may have other tokens than in it, so what holds one is counted again."""
 
-_CACHED = 1 << 18  # pieces of one generation, some 35 MB; there are two
+_CACHED = 1 << 19  # pieces, some 70 MB; then the cache begins again
 _CACHED_CHARS = 2 * PIECE_CHARS
 
 # What a piece is, in one number: tokens, characters, and these bits.
@@ -101,12 +101,12 @@ class Counter:
 
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self._codes, self._older = _Codes(), _Codes()
+        self._codes: dict[str, int] = {}  # of pieces
         self._words: dict[str, bytes] = {}  # ids of words, without the white space around them
         self.exact = self._adds_up(_FREE, apart=True) or any(map(self._adds_up, _PATTERNS))
         if not self.exact:
             self._pattern = _FREE
-        self._codes, self._older = _Codes(), _Codes()
+        self._codes = {}
 
     def counts(self, texts: list[str]) -> list[int]:
         """The tokens of whole texts."""
@@ -153,7 +153,7 @@ class Counter:
 
     def _of(self, pieces: list[str], *, long: bool = False) -> Numbers:
         """The codes of pieces, (p,); 0 for one that is to be cut up, unless `long`."""
-        codes = np.fromiter(map(self._codes.__getitem__, pieces), np.int64, len(pieces))
+        codes = np.fromiter(map(self._codes.get, pieces, itertools.repeat(0)), np.int64, len(pieces))
         missing = np.flatnonzero(codes == 0)
         if not len(missing):
             return codes
@@ -164,15 +164,13 @@ class Counter:
     def _learn(self, new: Iterable[str], *, long: bool) -> dict[str, int]:
         """The codes of pieces that are not in the cache, which has the short ones afterwards."""
         found = {} if long else dict.fromkeys((piece for piece in new if len(piece.strip()) > PIECE_CHARS), 0)
-        for piece in filter(self._older.__contains__, new):
-            found[piece] = self._codes[piece] = self._older[piece]
         left = [piece for piece in new if piece not in found]
         for piece, tokens in zip(left, self._tokens(left), strict=True):
             found[piece] = code = tokens << _TOKENS | len(piece) << _CHARS | _bits(piece)
             if len(piece) <= _CACHED_CHARS:
                 self._codes[piece] = code
         if len(self._codes) > _CACHED:
-            self._codes, self._older = _Codes(), self._codes
+            self._codes = {}
         return found
 
     def _tokens(self, pieces: list[str]) -> Iterable[int]:
@@ -214,7 +212,7 @@ class Counter:
         With `apart`, each mark around a word is taken for a token of its own: there are half as many words to count.
         """
         self._pattern, self._free, self._marks, self.exact = pattern, pattern is _FREE, _APART if apart else "", True
-        self._codes, self._older, self._words = _Codes(), _Codes(), {}
+        self._codes, self._words = {}, {}
         added = self.tokenizer.get_added_tokens_decoder().values()
         if any(not one.special and (one.lstrip or one.rstrip or re.search(r"\s", one.content)) for one in added):
             return False
@@ -225,13 +223,6 @@ class Counter:
 
 def _joined(words: Iterable[str], known: dict[str, bytes]) -> bytes:
     return b"".join(map(known.__getitem__, words))
-
-
-class _Codes(dict[str, int]):
-    """0 for a piece that is not there."""
-
-    def __missing__(self, piece: str) -> int:
-        return 0
 
 
 def _bits(piece: str) -> int:

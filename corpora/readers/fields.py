@@ -10,10 +10,10 @@ import decimal
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from ragidx.corpora.errors import lone_surrogate
+from ragidx.corpora.errors import lone_surrogate, printable
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.records import Scalar
 
@@ -103,6 +103,30 @@ def from_value(value: object) -> Scalar:
     if isinstance(value, list | tuple | dict):
         return _nested(value) if value else None
     raise ValueError(f"a value of type {type(value).__name__}")
+
+
+def metadata_of(
+    fields: Mapping[str, object], to_scalar: Callable[[str, object], Scalar], on_fault: Callable[[str], None]
+) -> dict[str, Scalar]:
+    """The fields that have a value, typed.
+
+    Args:
+        fields: by name.
+        to_scalar: of a name and its value; `ValueError` where it cannot be kept.
+        on_fault: called with the reason for skipping each that cannot be kept.
+    """
+    metadata: dict[str, Scalar] = {}
+    for name, value in fields.items():
+        try:
+            if lone_surrogate(name) is not None:
+                raise ValueError("lone surrogate")
+            scalar = to_scalar(name, value)
+        except ValueError as fault:
+            on_fault(f"the field '{printable(name)}': {fault}")
+        else:
+            if scalar is not None:
+                metadata[name] = scalar
+    return metadata
 
 
 def _digits(value: int) -> str:

@@ -24,10 +24,9 @@ _PARAGRAPH_TAGS = """
     address article blockquote body details dialog div dl fieldset figcaption figure footer form header hr main ol p
     section summary table ul
 """
-_HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
-_PARAGRAPHS = frozenset(_PARAGRAPH_TAGS.split())
-_LINES = frozenset({"br", "caption", "dd", "dt", "legend", "li", "optgroup", "option", "tbody", "tfoot", "thead", "tr"})
-_CELLS = frozenset({"td", "th"})
+_LINE_TAGS = "br caption dd dt legend li optgroup option tbody tfoot thead tr"
+_PREFIXES = {f"h{level}": f"{'#' * level} " for level in range(1, 7)} | {"li": "- "}
+_GAPS = dict.fromkeys([*_PARAGRAPH_TAGS.split(), *_PREFIXES], "\n\n") | dict.fromkeys(_LINE_TAGS.split(), "\n")
 
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
 _META_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,63}")
@@ -105,18 +104,15 @@ class _Writer:
         tag = node.tag or ""
         if node.is_text_node:
             self._write(node.text_content or "")
-        elif tag in _HEADINGS:
-            self._break("\n\n", f"{_HEADINGS[tag]} ")
         elif tag == "pre":
             self._break("\n\n")
             self._write("```\n", exactly=True)
             self._pre += 1
-        elif tag == "li":
-            self._break("\n", "- ")
-        elif tag in _CELLS:
-            self._gap = " | " if self._gap in ("", " ") and self._in_line() else self._gap
-        else:
-            self._break_around(tag)
+        elif tag in ("td", "th"):
+            in_line = bool(self._parts) and not self._prefix
+            self._gap = " | " if self._gap in ("", " ") and in_line else self._gap
+        elif tag in _GAPS:
+            self._break(_GAPS[tag], _PREFIXES.get(tag, ""))
 
     def leave(self, node: LexborNode) -> None:
         tag = node.tag or ""
@@ -125,26 +121,13 @@ class _Writer:
             ends = self._parts and self._parts[-1].endswith("\n")
             self._write("```" if ends else "\n```", exactly=True)
             self._break("\n\n")
-        elif tag in _HEADINGS:
-            self._break("\n\n")
-        elif tag == "li":
-            self._break("\n")
-        elif tag != "br":
-            self._break_around(tag)
+        elif tag in _GAPS and tag != "br":
+            self._break(_GAPS[tag])
 
     def text(self) -> str:
         """All of it, with one newline at the end."""
         text = "".join(self._parts)
         return f"{text}\n" if text else ""
-
-    def _in_line(self) -> bool:
-        return bool(self._parts) and not self._prefix
-
-    def _break_around(self, tag: str) -> None:
-        if tag in _PARAGRAPHS:
-            self._break("\n\n")
-        elif tag in _LINES:
-            self._break("\n")
 
     def _break(self, gap: str, prefix: str = "") -> None:
         """A new line or paragraph begins; the widest of several gaps counts, an empty prefix keeps one that waits."""

@@ -8,13 +8,17 @@ Which fields they are is decided in `records.field_rule`. What a user chooses (`
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ragidx.corpora.errors import SpecError
+from ragidx.corpora.spec import Spec
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+
+@dataclass(frozen=True)
+class Layout(Spec):
     """Which fields of a record are what; all others are metadata.
 
     Args:
@@ -36,25 +40,6 @@ class Layout:
     def is_kept(self) -> bool:
         """Whether later builds read the file by it."""
         return self.n_records != 1
-
-    def to_json(self) -> dict[str, Any]:
-        """What was found; no text: None."""
-        text = None if self.text is None else list(self.text)
-        found = {"text": text, "title": self.title, "id": self.id, "times": list(self.times)}
-        return {name: value for name, value in found.items() if value or name == "text"}
-
-    @classmethod
-    def from_json(cls, data: object) -> Layout | None:
-        """The inverse; None if it is no layout."""
-        if not isinstance(data, dict) or "text" not in data:
-            return None
-        text, times = (data.get(name) for name in ("text", "times"))
-        title, id_ = data.get("title"), data.get("id")
-        if not all(isinstance(one, list | None) for one in (text, times)):
-            return None
-        if not all(isinstance(name, str) for name in (*(text or ()), *(times or ()), title or "", id_ or "")):
-            return None
-        return cls(None if text is None else tuple(text), title or None, id_ or None, tuple(times or ()))
 
 
 class Layouts:
@@ -94,5 +79,8 @@ class Layouts:
     @classmethod
     def from_json(cls, data: object) -> Layouts:
         """The inverse; what is no layout is skipped."""
-        files = data if isinstance(data, dict) else {}
-        return cls({name: layout for name, one in files.items() if (layout := Layout.from_json(one)) is not None})
+        known: dict[str, Layout] = {}
+        for name, one in data.items() if isinstance(data, dict) else ():
+            with contextlib.suppress(SpecError):
+                known[name] = Layout.from_json(one)
+        return cls(known)

@@ -15,11 +15,10 @@ from typing import Any
 
 import yaml
 
-from ragidx.corpora.errors import lone_surrogate, printable
 from ragidx.corpora.headings import first_heading
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers.decoding import decode, is_binary, marked_encoding
-from ragidx.corpora.readers.fields import check_text, from_text, from_value
+from ragidx.corpora.readers.fields import check_text, from_text, from_value, metadata_of
 from ragidx.corpora.readers.office.converter import convert
 from ragidx.corpora.readers.source_file import SourceFile, read_all
 from ragidx.corpora.records import Document, Scalar
@@ -57,17 +56,7 @@ def read_markdown(file: SourceFile) -> Iterator[Document]:
     """The text below the front matter."""
     text = decode(file.data(file.limits.document_bytes))
     fields, body = front_matter(text)
-    metadata: dict[str, Scalar] = {}
-    for name, value in fields.items():
-        try:
-            if lone_surrogate(name) is not None:
-                raise ValueError("lone surrogate")
-            scalar = from_value(value)
-        except ValueError as fault:
-            file.skip(f"the field '{printable(name)}': {fault}")
-        else:
-            if scalar is not None:
-                metadata[name] = scalar
+    metadata = metadata_of(fields, lambda _, value: from_value(value), file.skip)
     if "title" not in metadata and (title := first_heading(body)):
         metadata["title"] = title
     yield _document(file, body, metadata, text, markdown=True)

@@ -20,7 +20,9 @@ from ragidx.corpora.records import Scalar
 MAX_WIDTH = 65_536  # numbers of a vector, as in an index
 
 _BATCH_NUMBERS = 1 << 20  # in the vectors of a batch, about: 8 MiB in the float64 that lengths are taken in
-_BATCH_ROWS = (16, 4096)
+_LEAST_ROWS = 16
+MAX_ROWS, MAX_BYTES = 4096, 4 * _BATCH_NUMBERS
+"""Of a batch that is read at once, about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +60,7 @@ def batch_rows(width: int) -> int:
     >>> batch_rows(384), batch_rows(65_536)
     (2730, 16)
     """
-    return min(max(_BATCH_NUMBERS // max(1, width), _BATCH_ROWS[0]), _BATCH_ROWS[1])
+    return min(max(_BATCH_NUMBERS // max(1, width), _LEAST_ROWS), MAX_ROWS)
 
 
 def check_width(width: int, dim: int | None, what: str, where: str) -> None:

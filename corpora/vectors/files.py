@@ -137,17 +137,15 @@ def read_vectors(file: SourceFile, vector_field: str | None, dim: int | None, na
 def _unchanged(file: SourceFile, batches: Iterator[VectorBatch]) -> Iterator[VectorBatch]:
     """The batches of a file that nothing writes meanwhile."""
     before = _state(file)
-    while True:
-        _check_unchanged(file, before)  # do not parse a changed file
-        try:
-            batch = next(batches, None)
-        except CorpusError:
-            _check_unchanged(file, before)  # then the change is the fault
-            raise
-        _check_unchanged(file, before)
-        if batch is None:
-            return
-        yield batch
+    try:
+        for batch in batches:
+            _check_unchanged(file, before)
+            yield batch
+            _check_unchanged(file, before)  # do not parse a changed file
+    except CorpusError:
+        _check_unchanged(file, before)  # then the change is the fault
+        raise
+    _check_unchanged(file, before)
 
 
 def _state(file: SourceFile) -> tuple[int, ...]:

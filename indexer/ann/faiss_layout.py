@@ -17,9 +17,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ragidx.corpora.errors import check_machine
 from ragidx.indexer.ann.index_types import Recipe
-from ragidx.indexer.damage import damaged
+from ragidx.indexer.damage import damaged, reading
 
 HEADER = struct.Struct("<4siqqqBi")  # fourcc, dim, rows, two unused, is_trained, metric
 INNER_PRODUCT = 0  # FAISS's METRIC_INNER_PRODUCT
@@ -107,12 +106,8 @@ def walking(path: Path) -> Iterator[Walk]:
     Raises:
         IndexFormatError: it cannot be read.
     """
-    try:
-        with path.open("rb") as file:
-            yield Walk(path, file)
-    except OSError as fault:
-        check_machine(fault, path)
-        raise damaged(path, fault.strerror or str(fault)) from fault
+    with reading(path), path.open("rb") as file:
+        yield Walk(path, file)
 
 
 def check_layout(path: Path, recipe: Recipe, dim: int, rows: int) -> None:

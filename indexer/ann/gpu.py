@@ -43,12 +43,8 @@ class DeviceVectors:
 
     def search(self, queries: Floats, k: int, allowed: Bools | None) -> tuple[Floats, Ints]:
         """As `ann.search_exact`."""
-        scores, rows = np.full((len(queries), 0), -np.inf, np.float32), np.zeros((len(queries), 0), np.int64)
-        for start, part in zip(self._starts, self._parts, strict=True):
-            mask = None if allowed is None else allowed[start : start + len(part)]
-            found_scores, found = _best(part, queries, k, mask)
-            scores = np.concatenate([scores, found_scores], axis=1)
-            rows = np.concatenate([rows, np.where(found < 0, -1, found + start)], axis=1)
+        found = [_best(part, start, queries, k, allowed) for start, part in zip(self._starts, self._parts, strict=True)]
+        scores, rows = (np.concatenate(arrays, axis=1) for arrays in zip(*found, strict=True))
         return best_first(scores, rows, k)
 
 
@@ -75,12 +71,12 @@ def room_on(devices: Sequence[str]) -> int:
     return min(torch.cuda.mem_get_info(device)[0] for device in devices) * len(devices)
 
 
-def _best(part: torch.Tensor, queries: Floats, k: int, allowed: Bools | None) -> tuple[Floats, Ints]:
-    """The k best rows of one device, block by block: scores and rows (q, at most k)."""
+def _best(part: torch.Tensor, first: int, queries: Floats, k: int, allowed: Bools | None) -> tuple[Floats, Ints]:
+    """The k best rows of one device, from row `first` on, block by block: scores and rows (q, at most k)."""
     import torch
 
     questions = torch.from_numpy(queries).to(part.device)
-    mask = None if allowed is None else torch.from_numpy(allowed).to(part.device)
+    mask = None if allowed is None else torch.from_numpy(allowed[first : first + len(part)]).to(part.device)
     scores = torch.empty((len(queries), 0), device=part.device)
     rows = torch.empty((len(queries), 0), dtype=torch.int64, device=part.device)
     step = max(1, _BLOCK_BYTES // (4 * (part.shape[1] + len(queries))))
@@ -94,4 +90,4 @@ def _best(part: torch.Tensor, queries: Floats, k: int, allowed: Bools | None) ->
         chosen = scores.topk(min(k, scores.shape[1]), dim=1)
         scores, rows = chosen.values, rows.gather(1, chosen.indices)
     values = scores.cpu().numpy()
-    return values, np.where(np.isneginf(values), -1, rows.cpu().numpy())
+    return values, np.where(np.isneginf(values), -1, first + rows.cpu().numpy())

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import IndexFormatError, MachineError, QueryError, RagidxError, check_machine
+from ragidx.corpora.errors import IndexFormatError, MachineError, RagidxError, check_machine
 from ragidx.indexer import atomic
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES, Halves, codes_of, exact_index, map_vectors, vectors_header
 from ragidx.indexer.ann.index_types import padded
@@ -43,20 +43,6 @@ _PREFIX = re.compile(r"prefix-([0-9]{1,5})-([0-9a-f]{16})-([0-9a-f]{16})\.faiss"
 def shortened(vectors: NDArray[np.float32], width: int) -> NDArray[np.float32]:
     """The first `width` numbers of each row (n, width), of unit length; zero rows stay zero."""
     return l2_normalize(vectors[:, :width]).vectors
-
-
-def check_width(width: int, dim: int, field: str) -> None:
-    """Check that an index of `dim` can be searched by this width.
-
-    Raises:
-        QueryError: it cannot.
-    """
-    if not 1 <= width <= dim:
-        raise QueryError(
-            f"{field.replace('_', ' ')} {width:,} is not from 1 to {dim:,}, the dimensions stored in the index",
-            f"give at most {dim:,}; for more, build again with a larger `dim` and `rebuild=True`",
-            where=f"`{field}`",
-        )
 
 
 class Prefix(NamedTuple):

@@ -92,10 +92,7 @@ class Backbone:
 
         The model has to run with watched attention; see `load_backbone`.
         """
-        with watched() as running:
-            states = self.states(ids, attention)
-        assert running.strongest is not None
-        return states, running.strongest
+        return watched(lambda: self.states(ids, attention))
 
     @torch.inference_mode()
     def layers(self, ids: Tensor, attention: Tensor | None, reduce: Callable[[Tensor], Tensor]) -> Tensor:
@@ -155,14 +152,7 @@ def load_backbone(
     dtype: torch.dtype = torch.float32,
     implementation: str = "auto",
 ) -> Backbone:
-    """The backbone of a model folder, its adapters merged.
-
-    Args:
-        files: the model.
-        spec: its layer, attention and layer_norm count here; with the method `reba` attention is watched.
-        device: where it computes.
-        dtype: what it computes in.
-        implementation: how attention is computed: sdpa, eager, flash_attention_2 ...; auto: what the family prefers.
+    """The backbone of a model, its adapters merged; with the method `reba` its attention is watched.
 
     Raises:
         ModelError: the architecture is unknown or needs code of its own, the weights do not fit it, an adapter does not

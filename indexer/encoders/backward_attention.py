@@ -7,8 +7,7 @@ heads or all layers' maps. Sources: the ReBA paper, algorithms 1 to 3; transform
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
@@ -20,19 +19,8 @@ from ragidx.corpora.errors import ModelError
 _NAME = "ragidx_strongest"
 
 
-class _Running:
-    """The running maximum of one forward pass."""
-
-    def __init__(self) -> None:
-        self.strongest: Tensor | None = None
-
-    def take(self, weights: Tensor) -> None:
-        """One head's attention (b, t, t)."""
-        both = (weights + weights.transpose(1, 2)).mul_(0.5)
-        self.strongest = both if self.strongest is None else torch.maximum(self.strongest, both, out=self.strongest)
-
-
-_running: ContextVar[_Running | None] = ContextVar("running", default=None)
+# The running maximum of this thread's forward pass, in a list of at most one; None: nothing is watched.
+_maximum: ContextVar[list[Tensor] | None] = ContextVar("maximum", default=None)
 
 
 def use_strongest(model: Any, name: str) -> None:
@@ -55,15 +43,14 @@ def use_strongest(model: Any, name: str) -> None:
     model.set_attn_implementation(_NAME)
 
 
-@contextlib.contextmanager
-def watched() -> Iterator[_Running]:
-    """A forward pass inside fills `strongest` of what this gives."""
-    running = _Running()
-    token = _running.set(running)
+def watched(forward: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+    """What a forward pass gives, and the strongest attention (b, t, t) of the layers that it runs."""
+    maximum: list[Tensor] = []
+    token = _maximum.set(maximum)
     try:
-        yield running
+        return forward(), maximum[0]
     finally:
-        _running.reset(token)
+        _maximum.reset(token)
 
 
 def _attend(
@@ -85,7 +72,7 @@ def _attend(
     """
     if s_aux is not None or position_bias is not None:
         raise NotImplementedError("attention with sinks or position biases is not watched")
-    running = _running.get()
+    maximum = _maximum.get()
     heads = query.shape[1]
     group = heads // key.shape[1]
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
@@ -97,7 +84,8 @@ def _attend(
         if attention_mask is not None:
             scores = scores + attention_mask[:, 0]
         weights = torch.softmax(scores, dim=-1, dtype=torch.float32)
-        if running is not None:
-            running.take(weights)
+        if maximum is not None:
+            both = (weights + weights.transpose(1, 2)).mul_(0.5)
+            maximum[:] = [torch.maximum(maximum[0], both, out=maximum[0]) if maximum else both]
         out[:, head] = torch.matmul(weights.to(value.dtype), value[:, head // group])
     return out.transpose(1, 2).contiguous(), None

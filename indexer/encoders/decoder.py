@@ -90,9 +90,7 @@ class DecoderEncoder(Prompted, BatchEncoder):
     def encode_layers(self, texts: Sequence[str], instruction: str | None = None) -> Floats:
         """(L, n, hidden) float32 of texts, raw: pooled states of every layer from 1 to the last, after the final norm.
 
-        Args:
-            texts: documents, or queries.
-            instruction: None for documents; for queries the instruction, or the empty string.
+        With `instruction`, which may be empty, the texts are queries.
 
         Raises:
             SpecError: the method or pooling reads more than the states of one layer, or the encoder is not of the last.

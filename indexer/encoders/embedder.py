@@ -25,14 +25,10 @@ class Embedder:
 
     Every vector has length 1. If nothing of a text is pooled, its vector is zero, and the caller decides what that
     means. A vector that is not finite is a `ModelError`.
-
-    Attributes:
-        encoder: the model.
-        filter: for vectors of the encoder's width; None: the vectors are not filtered.
     """
 
     encoder: Encoder
-    filter: Filter | None = None
+    filter: Filter | None = None  # for vectors of the encoder's width
 
     @property
     def dim(self) -> int:

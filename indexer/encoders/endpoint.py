@@ -53,15 +53,7 @@ _LETTERS = 4
 
 
 class EndpointEncoder(Encoder):
-    """A model of a server as an `Encoder`.
-
-    Args:
-        files: that name the model.
-        spec: template, instruction, max_length and tokenizer count here.
-        address: of the endpoint.
-
-    Attributes:
-        canary: (1, hidden) raw vector of the fixed text.
+    """A model of a server as an `Encoder`; `canary` is the (1, hidden) raw vector of the fixed text.
 
     Raises:
         ModelError: the endpoint does not answer, or its answer cannot be used.
@@ -119,10 +111,6 @@ class EndpointEncoder(Encoder):
     def text_limit(self) -> int | None:
         """The user's `max_length`: what the server's model reads is not known here."""
         return self.spec.max_length
-
-    def template_content(self) -> str:
-        """Empty: the template is in the spec as it is."""
-        return ""
 
     def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:
         """The ids of what is sent, by the tokenizer that counts here."""
@@ -237,12 +225,7 @@ class EndpointEncoder(Encoder):
 
 
 def vectors_of(answer: Any, n: int, width: int = 0) -> Floats:
-    """(n, width) of an answer, in the order of the texts that were sent.
-
-    Args:
-        answer: as JSON.
-        n: texts that were sent.
-        width: of the vectors; 0: not known yet.
+    """(n, width) of an answer's JSON, in the order of the n texts that were sent; width 0: it is not known yet.
 
     Raises:
         ValueError: it holds anything else; the message says what.
@@ -374,12 +357,7 @@ def canary_bytes(encoder: EndpointEncoder) -> bytes:
 
 
 def check_canary(encoder: EndpointEncoder, kept: bytes, where: str) -> None:
-    """Whether the endpoint's model is still the one that made an index.
-
-    Args:
-        encoder: of the endpoint.
-        kept: of `CANARY_FILE`.
-        where: the index.
+    """Whether the endpoint's model is still the one that made the index at `where`, which keeps this canary.
 
     Raises:
         OtherModelError: it is not: a question and the index would have nothing to do with each other.

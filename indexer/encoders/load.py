@@ -25,17 +25,11 @@ log = logging.getLogger("ragidx.indexer")
 
 @dataclass(frozen=True)
 class StoredEndpoint:
-    """What an index has of the endpoint that made its vectors.
+    """What an index has of the endpoint that made its vectors."""
 
-    Attributes:
-        url: its address; None: not known.
-        canary: the bytes of its `CANARY_FILE`.
-        where: the index.
-    """
-
-    url: object
-    canary: bytes
-    where: str
+    url: object  # its address, not trusted; None: not known
+    canary: bytes  # of the index's `CANARY_FILE`
+    where: str  # the index
 
 
 @written_out

@@ -7,7 +7,6 @@ defaults, which follow the papers.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any, NamedTuple, Unpack, cast
 
 from ragidx.corpora.errors import SpecError, unknown_name
@@ -48,6 +47,15 @@ METHODS = {
     # a model of a server, by the protocol of OpenAI's embeddings
     ENDPOINT: Method("", "own", "own"),
 }
+# The options of models that pool by themselves; what such a model is, and what to do where another one is named.
+_OWN_FIELDS = {
+    SENTENCE_TRANSFORMERS: ("instruction", "max_length", "revision"),
+    ENDPOINT: ("instruction", "max_length", "template", "tokenizer"),
+}
+_OWN_WORDS = {
+    SENTENCE_TRANSFORMERS: ("a sentence-transformers model", "choose another `method`"),
+    ENDPOINT: ("a model of a server", "name the model's folder or its hub id"),
+}
 DEFAULT_METHOD = "echo"
 DEFAULT_TAU = 2.0
 AUTO_LAYER = "auto"
@@ -65,11 +73,7 @@ def located(model: str, options: EncoderOptions) -> ModelFiles:
 
 
 def resolve(files: ModelFiles, **named: Unpack[EncoderOptions]) -> EncoderSpec:
-    """The whole spec of an encoder.
-
-    Args:
-        files: the model.
-        named: the user's options, None where not set.
+    """The whole spec of an encoder, of the user's options; None: not set.
 
     Raises:
         SpecError: an unknown method or pooling, or options that the model's own modules do not have.
@@ -80,14 +84,28 @@ def resolve(files: ModelFiles, **named: Unpack[EncoderOptions]) -> EncoderSpec:
             "a layer is chosen on a corpus, when its index is made", "give the number of a layer", where="`layer`"
         )
     if files.served:
-        return _endpoint(files, options)
+        if options.get("method", ENDPOINT) != ENDPOINT:
+            raise SpecError(
+                f"the server runs '{files.name}', whatever its method is",
+                "remove `method`, or name the model's folder or its hub id",
+                where="`method`",
+            )
+        served = _own_modules(files, options, ENDPOINT)
+        forms_of(served.template).filled("", served.instruction or "")
+        return served
     preset = files.preset()
     default = SENTENCE_TRANSFORMERS if files.sentence_transformers else preset.get("method", DEFAULT_METHOD)
     method = options.get("method", default)
     if method not in METHODS:
         raise unknown_name("method", method, METHODS)
     if method == SENTENCE_TRANSFORMERS:
-        return _sentence_transformers(files, options)
+        if not files.sentence_transformers:
+            raise SpecError(
+                f"'{files.name}' has no modules.json, so it is not a sentence-transformers model",
+                "choose a method for decoders, such as `method=echo`",
+                where="`method`",
+            )
+        return _own_modules(files, options, method)
     if method == ENDPOINT:
         raise SpecError(f"'{files.name}' is no model of a server", f"name it as `model={SERVED}NAME`", where="`method`")
     spec: dict[str, Any] = METHODS[method]._asdict()
@@ -105,12 +123,7 @@ def resolve(files: ModelFiles, **named: Unpack[EncoderOptions]) -> EncoderSpec:
 
 
 def continued_options(old: EncoderSpec, named: EncoderOptions) -> EncoderOptions:
-    """The options for `resolve` that keep unset fields as they were.
-
-    Args:
-        old: the encoder of the index to continue.
-        named: the user's options, None where not set.
-    """
+    """The user's options for `resolve`, where those that are not set are those of the index's encoder."""
     options: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     if options.get("method", old.method) != old.method:
         return cast(EncoderOptions, options)
@@ -217,15 +230,9 @@ def default_filter(files: ModelFiles, spec: EncoderSpec) -> FilterSpec:
 def filter_spec(
     files: ModelFiles, encoder: EncoderSpec, named: FilterSpec | None = None, stored: FilterSpec | None = None
 ) -> FilterSpec:
-    """The whole spec of a filter: a field that is not named is that of the index, else the default filter's.
+    """The whole spec of a filter: a field that the user did not name is that of the index, else the default filter's.
 
     Another filter than these keeps half of the width where neither tau nor dim is named.
-
-    Args:
-        files: the model.
-        encoder: of its vectors.
-        named: what the user said of the filter; None: nothing.
-        stored: the filter of the index that is updated; None: there is none.
 
     Raises:
         SpecError: values that exclude each other.
@@ -243,46 +250,13 @@ def filter_spec(
     return named.over(width_free).from_column(base.offset, files.hidden)
 
 
-def _sentence_transformers(files: ModelFiles, options: dict[str, Any]) -> EncoderSpec:
-    if not files.sentence_transformers:
-        raise SpecError(
-            f"'{files.name}' has no modules.json, so it is not a sentence-transformers model",
-            "choose a method for decoders, such as `method=echo`",
-            where="`method`",
-        )
-    names = (*_OWN_FIELDS[SENTENCE_TRANSFORMERS], "revision")
-    return _own_modules(
-        files, options, SENTENCE_TRANSFORMERS, names, "a sentence-transformers model", "choose another `method`"
-    )
-
-
-def _endpoint(files: ModelFiles, options: dict[str, Any]) -> EncoderSpec:
-    if options.get("method", ENDPOINT) != ENDPOINT:
-        raise SpecError(
-            f"the server runs '{files.name}', whatever its method is",
-            "remove `method`, or name the model's folder or its hub id",
-            where="`method`",
-        )
-    other = "name the model's folder or its hub id"
-    spec = _own_modules(files, options, ENDPOINT, _OWN_FIELDS[ENDPOINT], "a model of a server", other)
-    forms_of(spec.template).filled("", spec.instruction or "")
-    return spec
-
-
-# The options of models that pool by themselves.
-_OWN_FIELDS = {
-    SENTENCE_TRANSFORMERS: ("instruction", "max_length"),
-    ENDPOINT: ("instruction", "max_length", "template", "tokenizer"),
-}
-
-
-def _own_modules(
-    files: ModelFiles, options: dict[str, Any], method: str, names: Sequence[str], what: str, other: str
-) -> EncoderSpec:
-    """The spec of a model that takes `names` alone; `what` it is, and what `other` to choose for the rest."""
+def _own_modules(files: ModelFiles, options: dict[str, Any], method: str) -> EncoderSpec:
+    """The spec of a model that pools by itself, and takes few options."""
+    names = _OWN_FIELDS[method]
     for name, value in options.items():
         if name not in (*names, "method") and value != () and (value is not False or name == "pool_eos"):
             field = f"`{name}=False`" if value is False else f"`{name}`"
+            what, other = _OWN_WORDS[method]
             raise SpecError(
                 f"{what} brings its own {name.replace('_', ' ')}", f"remove {field}, or {other}", where=field
             )

@@ -36,41 +36,24 @@ TUNE_FROM = 256
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Vectors of some rows of a call.
+    """Vectors of some rows of a call."""
 
-    Attributes:
-        rows: which texts of the call, in the vectors' order.
-        vectors: (len(rows), k) float32, or (len(rows), t, k) where every token has one.
-        n_tokens: tokens the model read for them, without padding.
-        n_truncated: how many of the texts were cut.
-    """
-
-    rows: list[int]
-    vectors: NDArray[np.float32]
-    n_tokens: int
-    n_truncated: int
+    rows: list[int]  # which texts of the call, in the vectors' order
+    vectors: NDArray[np.float32]  # (len(rows), k), or (len(rows), t, k) where every token has one
+    n_tokens: int  # that the model read for them, without padding
+    n_truncated: int  # how many of the texts were cut
 
 
 @dataclass
 class Usage:
-    """What an endpoint was asked so far.
-
-    Attributes:
-        url: its address.
-        n_requests: that were answered.
-        n_retries: that were sent once more.
-        n_tokens: that it says it read; None: it does not say.
-        n_cut: documents' texts that the server cut, as its count of tokens says; None: nothing can be said, since it
-            does not count, or its tokenizer is not here.
-        counted_by: what counts tokens here: the name of a tokenizer's file, or empty for characters.
-    """
+    """What an endpoint was asked so far."""
 
     url: str
-    n_requests: int = 0
-    n_retries: int = 0
-    n_tokens: int | None = None
-    n_cut: int | None = None
-    counted_by: str = ""
+    n_requests: int = 0  # that were answered
+    n_retries: int = 0  # that were sent once more
+    n_tokens: int | None = None  # that it says it read; None: it does not say
+    n_cut: int | None = None  # texts of documents that it cut; None: it does not count, or its tokenizer is not here
+    counted_by: str = ""  # what counts tokens here: the name of a tokenizer's file; empty: characters
 
 
 class OtherModelError(ModelError):
@@ -86,25 +69,13 @@ class Encoder(ABC):
     tokenizer: TextTokenizer
     device: str
     dtype: str
+    has_measured = False  # whether `dtype` is what was found to be fastest here
     takes_ids = False  # whether much of its time is the tokenizer's, so that `tokenizer.know` pays
 
     @property
     def usage(self) -> Usage | None:
         """What a server was asked; None: the model runs here."""
         return None
-
-    @property
-    def n_unchecked(self) -> int:
-        """Answers of a server since it was known which model it has."""
-        return 0
-
-    def check_again(self) -> None:
-        """Whether the server's model is still the one of the beginning.
-
-        Raises:
-            OtherModelError: it is not.
-        """
-        return
 
     def encode_document(self, texts: Sequence[str]) -> Floats:
         """(n, hidden) float32 of documents, raw: neither filtered nor normalised.
@@ -179,18 +150,13 @@ class Encoder(ABC):
     def text_limit(self) -> int | None:
         """The most tokens of a document that the model reads whole; None: no limit."""
 
-    @abstractmethod
     def template_content(self) -> str:
-        """The template as it is, for the index's fingerprint."""
+        """The template as it is, for the index's fingerprint; empty where the model's files or the spec have it."""
+        return ""
 
     def tune(self, texts: Sequence[str]) -> None:
         """Measure what is fastest here, on texts to be encoded next; without a network there is no choice."""
         return
-
-    @property
-    def has_measured(self) -> bool:
-        """Whether `dtype` is what was found to be fastest here."""
-        return False
 
     def use_format(self, name: str) -> None:
         """Compute in the number format in which other vectors were made; only where `dtype` is auto, on a CPU."""
@@ -207,12 +173,7 @@ class Encoder(ABC):
 
 
 def check_finite(batches: Iterable[Batch], texts: Sequence[str], names: Sequence[str] | None = None) -> Iterator[Batch]:
-    """The batches as they are.
-
-    Args:
-        batches: vectors of texts.
-        texts: those.
-        names: what they are called in messages; None: by number and beginning.
+    """The batches of these texts as they are; a message has the text's name, else its number and beginning.
 
     Raises:
         ModelError: a vector is not finite; the message names the text.

@@ -66,10 +66,6 @@ class WrappedEncoder(BatchEncoder):
     def _n_prompt(self, instruction: str | None) -> int:
         return len(self.tokenizer.piece(self.prompt(instruction)))
 
-    def template_content(self) -> str:
-        """Empty: the model's prompts are in its files, which the fingerprint covers."""
-        return ""
-
     def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:
         """Prompt and text as one string, with the tokenizer's special tokens around, cut at the end of the text."""
         prompt = self.prompt(instruction)

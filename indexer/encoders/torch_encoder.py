@@ -104,7 +104,7 @@ class BatchEncoder(Encoder):
         with self._gate.alone():
             if not self._tuned:
                 self._measure(texts)
-                self._tuned = True
+                self._tuned, self.has_measured = True, self._measured
 
     def _measure(self, texts: Sequence[str]) -> None:
         rows = sorted(self.rendered(texts[:512], None), key=lambda row: -row.width)
@@ -117,17 +117,12 @@ class BatchEncoder(Encoder):
                 self.dtype = precision.remembered_format(self.module(), self.files, small)
             self.budget.tokens = self._best_budget(rows)
 
-    @property
-    def has_measured(self) -> bool:
-        """Whether the number format was measured."""
-        return self._measured and self._tuned
-
     def use_format(self, name: str) -> None:
         """Compute in this number format, and measure none."""
         if self._measured and self.device == "cpu" and name in precision.FORMATS:
             with self._gate.alone():
                 precision.use_format(self.module(), name)
-                self.dtype, self._measured = name, False
+                self.dtype, self._measured, self.has_measured = name, False, False
 
     def on_threads(self, count: int | None) -> AbstractContextManager[None]:
         """Run torch on `count` threads inside; None changes nothing."""

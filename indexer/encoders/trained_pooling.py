@@ -122,12 +122,10 @@ class TrainablePooling(nn.Module):
 
 
 def load_pooling(path: Path, *, hidden: int, n_layers: int) -> TrainablePooling:
-    """The pooling of a safetensors file; sizes are read off its tensors, the variant off the table of layer vectors.
+    """The pooling of a safetensors file, for a model of this width with so many layers.
 
-    Args:
-        path: what `TrainablePooling.save` wrote, or the published weights as safetensors with the number of heads.
-        hidden: hidden width of the model whose states are to be pooled.
-        n_layers: how many layers that model has.
+    It is what `TrainablePooling.save` wrote, or the published weights with the number of heads. Sizes are read off its
+    tensors, the variant off the table of layer vectors.
 
     Raises:
         ModelError: the file cannot be read or is a pickle file, a tensor is missing, unknown, misshapen or not finite,

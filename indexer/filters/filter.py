@@ -22,7 +22,7 @@ from safetensors.numpy import save as save_tensors
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.indexer.arrays import Floats, Ints
-from ragidx.indexer.filters.fitting import EmbeddingMoments, Sample, lowest
+from ragidx.indexer.filters.fitting import Sample, lowest
 from ragidx.indexer.filters.logits import average_of_log_p, delta, log_frequencies, top_tokens
 from ragidx.indexer.filters.unembedding import Spectrum, find_unembedding, spectrum_of
 from ragidx.indexer.models.locate import ModelFiles
@@ -91,19 +91,14 @@ class Filter:
         Raises:
             IndexFormatError: the bytes are not a filter.
         """
+        hint, where = "build again with `rebuild=True`", "filter.safetensors"
         try:
             tensors = load_tensors(data)
             made = cls(tensors["matrix"], tensors.get("columns"), tensors.get("shift"))
         except (SafetensorError, KeyError, ValueError, TypeError) as fault:
-            raise IndexFormatError(
-                "the filter of the index cannot be read", "build again with `rebuild=True`", where="filter.safetensors"
-            ) from fault
+            raise IndexFormatError("the filter of the index cannot be read", hint, where=where) from fault
         if not all(np.isfinite(part).all() for part in (made.matrix, made.shift) if part is not None):
-            raise IndexFormatError(
-                "the filter of the index holds numbers that are not finite",
-                "build again with `rebuild=True`",
-                where="filter.safetensors",
-            )
+            raise IndexFormatError("the filter of the index holds numbers that are not finite", hint, where=where)
         return made
 
 
@@ -152,12 +147,7 @@ class EmbedFilter(Filter):
 
 
 def make_filter(spec: FilterSpec, source: HeadOwner, sample: Sample | None = None) -> Filter | None:
-    """The filter of a spec; None for `none`.
-
-    Args:
-        spec: which filter, how wide.
-        source: the model.
-        sample: of the corpus, for the filters that are fitted on one.
+    """The filter of a spec; None for `none`. Some are fitted on a sample of the corpus.
 
     Raises:
         SpecError: the width is out of range, or the corpus that the filter is fitted on is missing or too small.
@@ -184,29 +174,6 @@ def coordinates(hidden: int, columns: Ints) -> Filter:
     matrix = np.zeros((hidden, len(columns)), dtype=np.float32)
     matrix[columns, np.arange(len(columns))] = 1
     return Filter(matrix, columns)
-
-
-def whitening(moments: EmbeddingMoments, width: int) -> Filter:
-    """BERT-whitening: (e - mean) U diag(1 / standard deviation), the first `width` principal components.
-
-    Raises:
-        SpecError: fewer than `width` directions vary.
-    """
-    components = moments.components(width, "whitening")
-    return _centred(moments, components.directions[:, :width] / components.values[:width])
-
-
-def pca(moments: EmbeddingMoments, width: int) -> Filter:
-    """(e - mean) U, the first `width` principal components, each with the variance it has.
-
-    Raises:
-        SpecError: fewer than `width` directions vary.
-    """
-    return _centred(moments, moments.components(width, "pca").directions[:, :width])
-
-
-def _centred(moments: EmbeddingMoments, matrix: NDArray[np.float64]) -> Filter:
-    return Filter(matrix.astype(np.float32), shift=(moments.mean @ matrix).astype(np.float32))
 
 
 def kept_columns(hidden: int, width: int, offset: int | None = None) -> Ints:
@@ -245,15 +212,6 @@ def edge_columns(hidden: int, width: int) -> Ints:
 def drawn_columns(hidden: int, width: int, seed: int) -> Ints:
     """`width` of `hidden` columns, drawn by a seed, sorted: the same on every machine and in every version of NumPy."""
     return np.sort(np.array(lowest(seed, map(str, range(hidden)), width), dtype=np.int64))
-
-
-def least_columns(effect: NDArray[np.float64], width: int) -> Ints:
-    """The columns with the `width` smallest values of `effect` (d,), the smallest first; of equal ones the first.
-
-    >>> least_columns(np.array([0.5, -2.0, 0.1, -0.3]), 2)
-    array([1, 3])
-    """
-    return np.argsort(effect, kind="stable")[:width].astype(np.int64)
 
 
 Maker: TypeAlias = Callable[[FilterSpec, HeadOwner, Sample], Filter]
@@ -296,7 +254,24 @@ def _of_effect(size: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> Ma
         frequent = frequent[counts[frequent] > 0]
         average = average_of_log_p(head, spectrum, log_frequencies(counts, head.shape[0]))
         effect = delta(head, spectrum, average, frequent)
-        return directions(spectrum, least_columns(size(effect), spec.width(head.shape[1])))
+        return directions(spectrum, np.argsort(size(effect), kind="stable")[: spec.width(head.shape[1])])
+
+    return make
+
+
+def _of_components(*, scaled: bool) -> Maker:
+    """A filter that takes the mean of the corpus away and keeps its first principal components U, (e - mean) U.
+
+    Whitening (BERT-whitening) scales each to variance 1; PCA leaves it the variance that it has.
+    """
+
+    def make(spec: FilterSpec, source: HeadOwner, sample: Sample) -> Filter:
+        width = spec.width(source.hidden)
+        mean, components = sample.components(width, spec.name)
+        matrix = components.directions[:, :width]
+        if scaled:
+            matrix = matrix / components.values[:width]
+        return Filter(matrix.astype(np.float32), shift=(mean @ matrix).astype(np.float32))
 
     return make
 
@@ -312,7 +287,7 @@ MAKERS: dict[str, Maker] = {
     "bulk": _of_spectrum(lambda hidden, width, spec: edge_columns(hidden, width)),
     "optimal": _of_effect(lambda effect: effect),
     "optimal-abs": _of_effect(np.abs),
-    "whitening": lambda spec, source, sample: whitening(sample.moments(), spec.width(source.hidden)),
-    "pca": lambda spec, source, sample: pca(sample.moments(), spec.width(source.hidden)),
+    "whitening": _of_components(scaled=True),
+    "pca": _of_components(scaled=False),
 }
 """Every name of `FILTERS` but `none`, and how it is made."""

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragidx.corpora.errors import SpecError
-from ragidx.indexer.arrays import Floats, Ints
+from ragidx.indexer.arrays import Doubles, Floats, Ints
 from ragidx.indexer.digests import digest
 from ragidx.indexer.filters.unembedding import Spectrum, decompose
 
@@ -49,16 +48,13 @@ class DocumentSample(Generic[T]):
 
     Kept is the shortest row of documents, by rising lot, that has `n` of them or `n_chars` characters. No document that
     has left it can be needed later, so what is held is bounded by `n_chars` and one document more.
-
-    Attributes:
-        n_added: documents that were added, blank ones included.
     """
 
     def __init__(self, seed: int, *, n: int, n_chars: int) -> None:
         self._seed, self._n, self._n_chars = seed, n, n_chars
         self._held: list[tuple[int, int, int, T]] = []  # a heap, the highest lot first
         self._chars = 0
-        self.n_added = 0
+        self.n_added = 0  # documents, blank ones included
 
     def add(self, doc_id: str, n_chars: int, item: T) -> None:
         """Add a document to the draw, as any item. A blank one, of no characters, has no chunk and is not kept."""
@@ -77,77 +73,43 @@ class DocumentSample(Generic[T]):
 
 
 @dataclass(frozen=True, eq=False)
-class EmbeddingMoments:
-    """Mean and covariance of embeddings.
+class Sample:
+    """A sample of the corpus; a filter needs one of the two fields, or neither."""
 
-    Attributes:
-        n: how many embeddings.
-        mean: (d,) float64.
-        covariance: (d, d) float64, divided by n.
-    """
+    embeddings: Floats | None = None  # (n, d), raw: neither filtered nor normalised
+    ids: Sequence[Sequence[int]] | None = None  # of the tokens of each chunk's text, special tokens excluded
 
-    n: int
-    mean: NDArray[np.float64]
-    covariance: NDArray[np.float64]
+    def components(self, width: int, name: str) -> tuple[Doubles, Spectrum]:
+        """Mean (d,) and principal components, as columns by falling standard deviation, which is their value.
 
-    @classmethod
-    def of(cls, embeddings: NDArray[np.floating]) -> EmbeddingMoments:
-        """Of (n, d) embeddings, n >= 1, summed in float64."""
-        n, hidden = embeddings.shape
-        mean = embeddings.mean(axis=0, dtype=np.float64)
-        covariance = np.zeros((hidden, hidden))
-        for start in range(0, n, _BLOCK):
-            centred = embeddings[start : start + _BLOCK] - mean
-            covariance += centred.T @ centred
-        return cls(n, mean, covariance / n)
-
-    def components(self, width: int, name: str) -> Spectrum:
-        """Principal components as columns, by falling standard deviation, which is their value.
-
-        Args:
-            width: how many of them are used.
-            name: of the filter that uses them, for the message.
+        Summed in float64. Embeddings that are zero, of texts without a pooled token, are skipped. The filter `name`
+        uses `width` components.
 
         Raises:
-            SpecError: embeddings vary in fewer than `width` directions; n of them vary in n - 1 at most. A direction
-                without variance cannot be scaled to variance 1, and a coordinate that is the same for all says nothing.
+            SpecError: all embeddings are zero, or they vary in fewer than `width` directions; n of them vary in n - 1
+                at most. A direction without variance cannot be scaled to variance 1, and a coordinate that is the same
+                for all says nothing.
         """
-        spectrum = decompose(self.covariance)
-        length = np.sqrt(np.trace(self.covariance) + self.mean @ self.mean)
-        varying = min(self.n - 1, int(np.count_nonzero(spectrum.values > _NOISE * length)))
+        assert self.embeddings is not None
+        rows = self.embeddings[self.embeddings.any(axis=1)]
+        if not len(rows):
+            raise _nothing("embedding")
+        mean = rows.mean(axis=0, dtype=np.float64)
+        covariance = np.zeros((len(mean), len(mean)))
+        for start in range(0, len(rows), _BLOCK):
+            centred = rows[start : start + _BLOCK] - mean
+            covariance += centred.T @ centred / len(rows)
+        components = decompose(covariance)
+        length = np.sqrt(np.trace(covariance) + mean @ mean)
+        varying = min(len(rows) - 1, int(np.count_nonzero(components.values > _NOISE * length)))
         if width > varying:
             raise SpecError(
-                f"filter '{name}' is to keep {width} directions, and the {self.n} chunks that it is fitted on"
+                f"filter '{name}' is to keep {width} directions, and the {len(rows)} chunks that it is fitted on"
                 f" vary in {varying}",
                 "give a smaller `dim`, a larger `filter_sample` or a larger corpus, or take another filter",
                 where="`filter`",
             )
-        return spectrum
-
-
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """A sample of the corpus; a filter needs one of the two fields, or neither.
-
-    Attributes:
-        embeddings: (n, d) float32, raw: neither filtered nor normalised.
-        ids: token ids of each chunk's text, special tokens excluded.
-    """
-
-    embeddings: Floats | None = None
-    ids: Sequence[Sequence[int]] | None = None
-
-    def moments(self) -> EmbeddingMoments:
-        """Mean and covariance of the embeddings. Zero ones, of texts without a pooled token, are skipped.
-
-        Raises:
-            SpecError: all are zero.
-        """
-        assert self.embeddings is not None
-        usable = self.embeddings[self.embeddings.any(axis=1)]
-        if not len(usable):
-            raise _nothing("embedding")
-        return EmbeddingMoments.of(usable)
+        return mean, components
 
     def token_counts(self, vocabulary: int) -> Ints:
         """How often each of `vocabulary` tokens occurs; ids beyond the rows of the head do not count.

@@ -31,9 +31,7 @@ def top_tokens(counts: Ids, k: int) -> Ids:
 def log_frequencies(counts: Ids, vocabulary: int) -> Doubles:
     """Logarithm of the share of each of `vocabulary` tokens, every count raised by one so that unseen ones count.
 
-    Args:
-        counts: (n,), n <= vocabulary: rows that pad a head beyond the tokenizer count as tokens never seen.
-        vocabulary: rows of the head.
+    Of counts (n,), n <= vocabulary: rows that pad a head beyond the tokenizer count as tokens never seen.
     """
     smoothed = np.pad(np.asarray(counts, dtype=np.float64), (0, vocabulary - len(counts))) + 1.0
     return np.asarray(np.log(smoothed / smoothed.sum()), dtype=np.float64)
@@ -58,13 +56,7 @@ def delta(head: StoredTensor, spectrum: Spectrum, average: ArrayLike, tokens: Ar
     """Δ of every direction (d,): the relative change of the summed logits of `tokens` without it in `average`.
 
     Δ_i = -(h v_i) Σ_t (W_U[t] v_i) / Σ_t (h W_U[t]). All Δ add up to -1. Logits of an average token are negative, as
-    log p is: a direction with Δ < 0 carries them, one with Δ > 0 raises the tokens above them.
-
-    Args:
-        head: the tensor W_U.
-        spectrum: its directions.
-        average: (d,) the vector h.
-        tokens: (n,) ids, n >= 1.
+    log p is: a direction with Δ < 0 carries them, one with Δ > 0 raises the tokens above them. `average` (d,) is h.
 
     Raises:
         ValueError: no tokens, an id beyond the rows of the head, or logits that add up to 0.

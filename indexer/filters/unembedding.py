@@ -34,15 +34,10 @@ _NO_HEAD = "use `filter=none`, or one that reads no head: truncation, random, wh
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Right singular vectors of `W_U` as columns, by falling singular value.
+    """Right singular vectors of `W_U` as columns, by falling singular value."""
 
-    Attributes:
-        directions: (d, d) float64, orthonormal columns; the entry of largest size in each is positive.
-        values: (d,) float64 singular values.
-    """
-
-    directions: NDArray[np.float64]
-    values: NDArray[np.float64]
+    directions: NDArray[np.float64]  # (d, d), orthonormal columns; the entry of largest size in each is positive
+    values: NDArray[np.float64]  # (d,) singular values
 
 
 def find_unembedding(files: ModelFiles) -> StoredTensor:
@@ -80,7 +75,8 @@ def spectrum_of(files: ModelFiles) -> Spectrum:
     head = find_unembedding(files)
     if head.shape[1] < _CACHED_FROM:
         return decompose(_gram(head))
-    cached = Path.home() / ".cache" / "ragidx" / "spectrum" / f"{_content(head)}.safetensors"
+    content = hashlib.sha256(f"{file_digest(head.path)}\0{head.name}".encode()).hexdigest()
+    cached = Path.home() / ".cache" / "ragidx" / "spectrum" / f"{content}.safetensors"
     spectrum = _cached(cached, head.shape[1])
     if spectrum is None:
         spectrum = decompose(_gram(head))
@@ -112,10 +108,6 @@ def _gram(head: StoredTensor) -> NDArray[np.float64]:
             where=str(head.path),
         )
     return gram
-
-
-def _content(head: StoredTensor) -> str:
-    return hashlib.sha256(f"{file_digest(head.path)}\0{head.name}".encode()).hexdigest()
 
 
 def _cached(path: Path, hidden: int) -> Spectrum | None:

@@ -22,15 +22,10 @@ KEPT_AS = "endpoint"  # in the notes of a manifest
 
 @dataclass(frozen=True)
 class Address:
-    """Where an endpoint is.
+    """Where an endpoint is."""
 
-    Attributes:
-        url: whole, with `/embeddings` at its end.
-        named: the user named it in this run. One that an index keeps gets no key.
-    """
-
-    url: str
-    named: bool = True
+    url: str  # whole, with `/embeddings` at its end
+    named: bool = True  # by the user in this run; one that an index keeps gets no key
 
     @property
     def place(self) -> str:
@@ -78,20 +73,17 @@ def address_of(endpoint: str) -> Address:
     return Address(f"{parts.scheme}://{parts.netloc}{path}")
 
 
-def chosen_address(asked: str | None, kept: object, model: str) -> Address:
-    """The address that is named, here or in the environment, else the one that an index keeps.
+def chosen_address(named: str | None, kept: object, model: str) -> Address:
+    """The address that is named, here or in the environment, else the one that an index keeps in its notes.
 
-    Args:
-        asked: by the user; None: see the environment.
-        kept: `KEPT_AS` in the notes of the index, which is not trusted: of its addresses only this machine is asked.
-        model: its name.
+    The index is not trusted: of its addresses only this machine is asked.
 
     Raises:
         SpecError: there is none, or that of the index is another machine.
     """
-    asked = asked or os.environ.get(NAMED_IN)
-    if asked:
-        return address_of(asked)
+    named = named or os.environ.get(NAMED_IN)
+    if named:
+        return address_of(named)
     if not isinstance(kept, str):
         raise SpecError(
             f"'{model}' is a model of a server, and no server is named",

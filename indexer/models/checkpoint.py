@@ -30,21 +30,13 @@ _BLOCK = 4096
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor in a file.
-
-    Attributes:
-        path: the file.
-        name: of the tensor.
-        kind: how its numbers are stored, such as F16.
-        shape: its dimensions.
-        gguf: where it is in a GGUF file; None: the file is a safetensors file.
-    """
+    """A tensor in a file."""
 
     path: Path
     name: str
-    kind: str
+    kind: str  # how its numbers are stored, such as F16
     shape: tuple[int, ...]
-    gguf: GgufTensor | None = None
+    gguf: GgufTensor | None = None  # where it is in a GGUF file; None: the file is a safetensors file
 
     @property
     def holds_floats(self) -> bool:

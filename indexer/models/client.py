@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 
 from urllib3 import HTTPResponse, Retry
 from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import ConnectTimeoutError, HTTPError, InvalidHeader, ReadTimeoutError
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, InvalidHeader, ProtocolError, ReadTimeoutError
 
 from ragidx.corpora.errors import ModelError, SpecError, first_line
 from ragidx.indexer.models.address import KEYS, Address, api_key
@@ -100,14 +100,6 @@ class Calls:
 class Client:
     """Requests to one address. Threads may share it.
 
-    Args:
-        address: of the endpoint.
-        patience: how long requests may take.
-
-    Attributes:
-        n_requests: that were answered.
-        n_retries: requests that were sent once more.
-
     Raises:
         SpecError: no network may be used (`--offline`), or the key of the environment cannot be sent.
     """
@@ -132,18 +124,13 @@ class Client:
             self._connections.put(connection)
             weakref.finalize(self, connection.close)
         self._path = parts.path
-        self.n_requests = self.n_retries = 0
+        self.n_requests = self.n_retries = 0  # requests that were answered, and that were sent once more
         self._lock = threading.Lock()
         self._not_before = 0.0
         self._has_answered = False
 
     def post(self, message: Mapping[str, Any], most_bytes: int, calls: Calls) -> Any:
-        """The JSON of the answer.
-
-        Args:
-            message: that is sent.
-            most_bytes: of an answer.
-            calls: that it belongs to.
+        """The JSON of the answer, of `most_bytes` at most.
 
         Raises:
             RefusedTextError: the server refuses it, which another message may change.
@@ -164,6 +151,8 @@ class Client:
                         reason = f"{fault}, and asks to wait for {fault.asked_s:,.0f} s"
                         raise self._error(reason, "run it again then") from fault
                     delay_s = max(fault.asked_s, wait_s * random.uniform(0.75, 1.25))
+                    if attempt == 1 and isinstance(fault.__cause__, ConnectionError | ProtocolError):
+                        delay_s = 0.0  # the server closed the connection, maybe since it was idle
                 with self._lock:
                     self.n_retries += 1
                 calls.ending.wait(delay_s)

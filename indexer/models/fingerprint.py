@@ -63,13 +63,13 @@ def file_digest(path: Path) -> str:
         return blob[1]
     state = path.stat()
     key = hashlib.sha256(f"{path.resolve()}\0{state.st_size}\0{state.st_mtime_ns}\0{state.st_ino}".encode()).hexdigest()
-    kept = Path.home() / ".cache" / "ragidx" / "digests" / key
+    cached = Path.home() / ".cache" / "ragidx" / "digests" / key
     if state.st_size >= _WORTH_KEEPING:
         with contextlib.suppress(OSError, ValueError):  # an entry that cannot be read is written again
-            if re.fullmatch("[0-9a-f]{64}", found := kept.read_text("ascii")):
-                return found
+            if re.fullmatch("[0-9a-f]{64}", digest := cached.read_text("ascii")):
+                return digest
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     if state.st_size >= _WORTH_KEEPING:
-        keep(kept, lambda temporary: temporary.write_text(digest, "ascii"))
+        keep(cached, lambda temporary: temporary.write_text(digest, "ascii"))
     return digest

@@ -20,7 +20,7 @@ from ragidx.corpora.errors import ModelError
 from ragidx.indexer.devices import check_models
 from ragidx.indexer.model_files import AGAIN, read_object
 from ragidx.indexer.models.gguf import ollama
-from ragidx.indexer.models.gguf.files import PACKAGES, named_gguf, only_gguf, read_model
+from ragidx.indexer.models.gguf.files import SMOLLM2, named_gguf, only_gguf, read_model
 from ragidx.indexer.models.gguf.header import Gguf
 from ragidx.indexer.models.lora_config import CONFIG as ADAPTER_CONFIG
 from ragidx.indexer.models.lora_config import WEIGHTS as ADAPTER_WEIGHTS
@@ -37,30 +37,18 @@ _PRESET = {"method": str, "template": str, "pooling": str, "attention": str, "la
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """A model whose files are on this machine.
+    """A model whose files are on this machine, or on a server."""
 
-    Attributes:
-        name: as the user wrote it.
-        folder: where its files are.
-        config: its config.json; empty where it has none (a sentence-transformers model in sub-folders).
-        sentence_transformers: whether it brings its own modules (modules.json).
-        adapters: folders of LoRA adapters, in the order in which they are merged into the weights.
-        pooler: the weights of a trainable pooling.
-        names: what the model and its base are called, by the user and in the files of the model and its adapters.
-        gguf: the header of its file, if the model is in GGUF. Then the config is made from it, and nothing else of the
-            folder belongs to the model.
-        served: the name that a server knows it by, which then has its files; empty: they are here.
-    """
-
-    name: str
+    name: str  # as the user wrote it
     folder: Path
-    config: dict[str, Any]
-    sentence_transformers: bool
-    adapters: tuple[Path, ...] = ()
-    pooler: Path | None = None
-    names: tuple[str, ...] = ()
+    config: dict[str, Any]  # config.json; empty where it has none (a sentence-transformers model in sub-folders)
+    sentence_transformers: bool  # whether it brings its own modules (modules.json)
+    adapters: tuple[Path, ...] = ()  # folders of LoRA adapters, in the order in which they are merged
+    pooler: Path | None = None  # the weights of a trainable pooling
+    names: tuple[str, ...] = ()  # of the model and its base, by the user and in the files of model and adapters
+    # The header, if the model is in a GGUF file: the config is made from it, and nothing else of the folder counts.
     gguf: Gguf | None = field(default=None, repr=False)
-    served: str = ""
+    served: str = ""  # the name that a server knows it by, which then has its files; empty: they are here
 
     @property
     def tokenizer_folder(self) -> Path:
@@ -165,16 +153,13 @@ def locate(
 
 
 def _served(model: str, *, files_needed: bool) -> ModelFiles:
-    name = model.removeprefix(SERVED)
+    name, where = model.removeprefix(SERVED), "`model`"
     if files_needed:
-        message, hint = (
-            f"'{model}' is a model of a server, and its files are needed here",
-            "name its folder or its hub id",
-        )
-        raise ModelError(message, hint, where="`model`")
+        message = f"'{model}' is a model of a server, and its files are needed here"
+        raise ModelError(message, "name its folder or its hub id", where=where)
     if not name.strip() or not name.isprintable():
         hint = f"write `model={SERVED}NAME`, by its name there"
-        raise ModelError(f"{model!a} names no model of a server", hint, where="`model`")
+        raise ModelError(f"{model!a} names no model of a server", hint, where=where)
     return ModelFiles(model, Path(model), {}, sentence_transformers=False, served=name)
 
 
@@ -214,8 +199,8 @@ def _folder(name: str, revision: str | None, option: str) -> Path:
             "name the folder that holds its adapter_config.json",
             where=option,
         )
-    known = {one.name.lower().removesuffix(":latest"): f"{ollama.PREFIX}{one.name}" for one in ollama.pulled()}
-    known |= {short: short for short in (*BUNDLED, *PACKAGES)}
+    known = {it.name.lower().removesuffix(":latest"): f"{ollama.PREFIX}{it.name}" for it in ollama.pulled()}
+    known |= {short: short for short in (*BUNDLED, SMOLLM2)}
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.65)  # at 0.6 'ollama' is near 'smollm2'
     raise ModelError(
         f"no model '{name}': neither bundled, nor a GGUF file, a folder or an id of the form owner/name"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -27,48 +26,37 @@ _WRAPPERS = {"base_model", "model", "transformer"}
 _HEADS = {"lm_head", "embed_out", "score", "classifier"}
 
 
-def merge(model: nn.Module, folder: Path, name: str) -> int:
-    """Add an adapter to the weights of a model, in place.
+def merge(model: nn.Module, folder: Path, name: str) -> None:
+    """Add an adapter to the weights of a model, in place. After an error the model may be half merged.
 
     Products and sums are in float32 (or in the weight's dtype where that is wider); the sum is then rounded to the
-    weight's dtype. All tensors are checked before the first weight changes.
-
-    Args:
-        model: the base model, with or without its language-model head; layers may not have been dropped from it.
-        folder: where the adapter's two files are.
-        name: the adapter as the user wrote it, for messages.
-
-    Returns:
-        How many weights were changed; at least one.
+    weight's dtype. The model has a language-model head or none; layers may not have been dropped from it.
 
     Raises:
         ModelError: the adapter is not plain LoRA, its weights are missing, damaged or in a pickle file, it belongs to
-            another base model, or a sum overflows the weight's dtype. After an overflow the model is half merged.
+            another base model, or a sum overflows the weight's dtype.
     """
     config = read_config(folder)
     path = _weights_path(folder, name)
-    updates = list(_updates(model, _pairs(path), config, name, path))
-    for update in updates:
-        _apply(update, name, path)
-    return len(updates)
+    for target, module, (a, b), scale in _fitting(model, _pairs(path), config, name, path):
+        weight = module.weight
+        wide = torch.promote_types(weight.dtype, torch.float32)
+        with torch.no_grad():
+            product = b.to(weight.device, wide) @ a.to(weight.device, wide) * scale
+            merged = (weight.to(wide) + (product.T if isinstance(module, Conv1D) else product)).to(weight.dtype)
+            if not bool(merged.isfinite().all()):
+                raise ModelError(
+                    f"the adapter '{name}' added to '{target}' overflows {_plain(weight.dtype)}",
+                    "load the base model with `dtype=bfloat16` or float32",
+                    where=str(path),
+                )
+            weight.copy_(merged)
 
 
-@dataclass(frozen=True, slots=True)
-class _Update:
-    """A weight, and A (r, in), B (out, r) and scale of what is added; `transposed`: the weight is (in, out)."""
-
-    module: str
-    weight: Tensor
-    a: Tensor
-    b: Tensor
-    scale: float
-    transposed: bool
-
-
-def _updates(
+def _fitting(
     model: nn.Module, pairs: Mapping[str, tuple[Tensor, Tensor]], config: AdapterConfig, name: str, path: Path
-) -> Iterator[_Update]:
-    """Layer by layer; every layer of the adapter finds a weight of its own that it fits."""
+) -> Iterator[tuple[str, nn.Linear | Conv1D, tuple[Tensor, Tensor], float]]:
+    """Each layer that is changed, A (r, in) and B (out, r) that fit it, and their scale."""
     modules = dict(model.named_modules())
     wrapper = str(getattr(model, "base_model_prefix", ""))
     taken: dict[str, str] = {}
@@ -82,8 +70,7 @@ def _updates(
         if target in taken:
             raise _misfit(name, config, f"'{taken[target]}' and '{layer}' both mean '{target}'", path)
         taken[target] = layer
-        transposed = isinstance(module, Conv1D)
-        brings = (a.shape[1], b.shape[0]) if transposed else (b.shape[0], a.shape[1])
+        brings = (a.shape[1], b.shape[0]) if isinstance(module, Conv1D) else (b.shape[0], a.shape[1])
         if tuple(module.weight.shape) != brings:
             has = " x ".join(str(n) for n in module.weight.shape)
             raise _misfit(
@@ -97,23 +84,7 @@ def _updates(
             )
         if a.shape[0] != config.rank_of(layer):
             raise damaged(f"'{layer}' has rank {a.shape[0]}, {CONFIG} says {config.rank_of(layer)}", path)
-        yield _Update(target, module.weight, a, b, config.scale_of(layer), transposed)
-
-
-def _apply(update: _Update, name: str, path: Path) -> None:
-    weight = update.weight
-    wide = torch.promote_types(weight.dtype, torch.float32)
-    with torch.no_grad():
-        a, b = (part.to(weight.device, wide) for part in (update.a, update.b))
-        product = b @ a * update.scale
-        merged = (weight.to(wide) + (product.T if update.transposed else product)).to(weight.dtype)
-        if not bool(merged.isfinite().all()):
-            raise ModelError(
-                f"the adapter '{name}' added to '{update.module}' overflows {_plain(weight.dtype)}",
-                "load the base model with `dtype=bfloat16` or float32",
-                where=str(path),
-            )
-        weight.copy_(merged)
+        yield target, module, (a, b), config.scale_of(layer)
 
 
 def _resolved(layer: str, modules: Mapping[str, nn.Module], wrapper: str) -> str | None:
@@ -150,8 +121,13 @@ def _misfit(name: str, config: AdapterConfig, why: str, path: Path) -> ModelErro
 
 def _pairs(path: Path) -> dict[str, tuple[Tensor, Tensor]]:
     """A and B by the name that the layer had in training, checked by themselves; in the order of those names."""
+    try:
+        tensors = load_file(path)
+    except (SafetensorError, OSError) as fault:
+        check_machine(fault, path)
+        raise damaged(f"the adapter's weights cannot be read: {fault}", path) from fault
     sides: dict[str, dict[str, Tensor]] = {}
-    for key, tensor in sorted(_tensors(path).items()):
+    for key, tensor in sorted(tensors.items()):
         match = _KEY.fullmatch(key)
         if match is None:
             raise ModelError(f"'{key}' is not a LoRA weight of a linear layer", MERGE_WITH_PEFT, where=str(path))
@@ -162,13 +138,13 @@ def _pairs(path: Path) -> dict[str, tuple[Tensor, Tensor]]:
         sides[layer][match["side"]] = tensor
     if not sides:
         raise damaged("the adapter holds no weights", path)
-    return {layer: _paired(layer, tensors, path) for layer, tensors in sides.items()}
+    return {layer: _paired(layer, pair, path) for layer, pair in sides.items()}
 
 
-def _paired(layer: str, tensors: Mapping[str, Tensor], path: Path) -> tuple[Tensor, Tensor]:
-    if missing := {"A", "B"} - set(tensors):
-        raise damaged(f"'{layer}' has lora_{next(iter(tensors))} without lora_{missing.pop()}", path)
-    a, b = tensors["A"], tensors["B"]
+def _paired(layer: str, pair: Mapping[str, Tensor], path: Path) -> tuple[Tensor, Tensor]:
+    if missing := {"A", "B"} - set(pair):
+        raise damaged(f"'{layer}' has lora_{next(iter(pair))} without lora_{missing.pop()}", path)
+    a, b = pair["A"], pair["B"]
     if a.shape[0] != b.shape[1]:
         shapes = f"lora_A {tuple(a.shape)} and lora_B {tuple(b.shape)}"
         raise damaged(f"{shapes} of '{layer}' cannot be multiplied as B A", path)
@@ -184,14 +160,6 @@ def _check_tensor(key: str, tensor: Tensor, path: Path) -> None:
         )
     if not bool(tensor.float().isfinite().all()):
         raise damaged(f"'{key}' holds numbers that are not finite", path)
-
-
-def _tensors(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError) as fault:
-        check_machine(fault, path)
-        raise damaged(f"the adapter's weights cannot be read: {fault}", path) from fault
 
 
 def _weights_path(folder: Path, name: str) -> Path:

@@ -20,19 +20,15 @@ _PICKLED, _SAFE = "pytorch_model.bin", "model.safetensors"
 
 
 def check_modules(folder: Path, name: str) -> None:
-    """Check that no module has pickled weights.
-
-    Args:
-        folder: with a modules.json.
-        name: of the model, as the user wrote it.
+    """Check that no module of a model's folder has pickled weights.
 
     Raises:
         ModelError: a module would be read from a pickle file, or modules.json is not what the library writes.
     """
     for kind, path in _modules(folder):
         place = folder / path
-        found = [place / _PICKLED] if place == folder else sorted(place.rglob(_PICKLED))  # a router has modules inside
-        pickled = next((one for one in found if one.is_file() and not _is_safe(one.parent, kind)), None)
+        files = [place / _PICKLED] if place == folder else sorted(place.rglob(_PICKLED))  # a router has modules inside
+        pickled = next((file for file in files if file.is_file() and not _is_safe(file.parent, kind)), None)
         if pickled is not None:
             raise ModelError(
                 f"'{name}' has pickled weights in {pickled.relative_to(folder).as_posix()}, which can run code when "

@@ -21,15 +21,10 @@ _INSTRUCTED = "Instruct: {instruction}\nQuery: {text}"
 
 @dataclass(frozen=True)
 class Forms:
-    """What is sent for a text.
-
-    Attributes:
-        document: the form of documents.
-        query: that of queries; empty: the text alone, or behind its instruction.
-    """
+    """What is sent for a text."""
 
     document: str = "{text}"
-    query: str = ""
+    query: str = ""  # empty: the text alone, or behind its instruction
 
     @property
     def instruction(self) -> str:

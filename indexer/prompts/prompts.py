@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ragidx.indexer.models.locate import ModelFiles
-from ragidx.indexer.prompts.rendering import Rendered, RenderRules, n_copies, render, text_limit
+from ragidx.indexer.prompts.rendering import Rendered, n_copies, render, text_limit
 from ragidx.indexer.prompts.templates import DEFAULT_INSTRUCTION, load_template
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
 from ragidx.indexer.specs import EncoderSpec
-
-_SPANS = {"eos": "eos", "bos": "bos", "trainable": "all"}  # poolings that do not read the template's span
 
 
 class Prompted:
@@ -24,7 +22,6 @@ class Prompted:
         """Take the spec's template; `max_positions` is the longest input of the model, None: no limit."""
         spec = self.spec
         self.template = load_template(spec.template, self.files.family, method=spec.method, copies=spec.copies)
-        self.rules = RenderRules(spec.pool_eos, spec.truncate, _SPANS.get(spec.pooling, ""))
         known = (self.tokenizer.max_length, max_positions)
         self.max_length: int | None = min((n for n in known if n), default=None)
         self._limits: dict[str | None, int | None] = {}
@@ -40,7 +37,7 @@ class Prompted:
             SpecError: the template alone fills the model.
         """
         if instruction not in self._limits:
-            fitting = text_limit(self.template, self.tokenizer, self.max_length, instruction, self.rules)
+            fitting = text_limit(self.template, self.tokenizer, self.max_length, instruction, self.spec)
             asked = self.spec.max_length
             if asked is not None and self.spec.compute_matched:
                 asked = max(1, asked // n_copies(self.template, instruction))
@@ -55,4 +52,4 @@ class Prompted:
     def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:
         """Ids and pooled span of each text; `instruction` None: documents."""
         limit = self.text_limit(instruction)
-        return render(self.template, texts, self.tokenizer, instruction=instruction, limit=limit, rules=self.rules)
+        return render(self.template, texts, self.tokenizer, instruction=instruction, limit=limit, spec=self.spec)

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.prompts.templates import Piece, Template
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
+from ragidx.indexer.specs import EncoderSpec
 
+_DEFAULT = EncoderSpec()
 _MERGES = 8  # tokens that a whole string may have more than its parts, for each text in it
 
 
@@ -48,22 +50,6 @@ class Rendered:
         return [i for start, end in self.pooled for i in range(start, end)]
 
 
-@dataclass(frozen=True)
-class RenderRules:
-    """What an encoder's spec says about rendering.
-
-    Attributes:
-        pool_eos: whether an EOS or a closing marker that the template pools is pooled.
-        truncate: where a text that is too long is cut: "end", or "middle" (its first and last half are kept).
-        span: what is pooled in place of the template's span: "" nothing else, "eos" an EOS added at the end,
-            "bos" the first token, "all" every token, with an EOS at the end.
-    """
-
-    pool_eos: bool = True
-    truncate: str = "end"
-    span: str = ""
-
-
 def render(
     template: Template,
     texts: Sequence[str],
@@ -71,7 +57,7 @@ def render(
     *,
     instruction: str | None = None,
     limit: int | None = None,
-    rules: RenderRules = RenderRules(),
+    spec: EncoderSpec = _DEFAULT,
 ) -> list[Rendered]:
     """What the model reads for each text.
 
@@ -81,13 +67,14 @@ def render(
         tokenizer: the model's own.
         instruction: the task sentence of queries; None renders documents. Empty: a query without one.
         limit: the most tokens of the *text*; longer ones are cut and marked. None: no limit.
-        rules: what else the spec says.
+        spec: `pool_eos`, `truncate` and `pooling` count here. The poolings `eos`, `bos` and `trainable` (every token)
+            do not pool the template's span, and put an EOS or a BOS at the end or the start where none is.
 
     Raises:
-        SpecError: the rules ask for a special token that the model does not have.
+        SpecError: the pooling needs a special token that the model does not have.
     """
     rows, *others = (
-        _render_one(prompt, texts, tokenizer, instruction, limit, rules) for prompt in (template, *template.also)
+        _render_one(prompt, texts, tokenizer, instruction, limit, spec) for prompt in (template, *template.also)
     )
     if not others:
         return rows
@@ -100,9 +87,8 @@ def render_words(
     """What the model reads for each document, its pooled positions those of the text's own tokens, and the characters
     [start, end) of the text that each of these spells. Nothing is cut.
     """
-    rules = RenderRules(pool_eos=False)
     if not template.joined:
-        rows = render(template, texts, tokenizer, rules=rules)
+        rows = render(template, texts, tokenizer, spec=EncoderSpec(pool_eos=False))
         return list(zip(rows, tokenizer.spans(texts), strict=True))
     form = _spelt(template.side(None)[0].text, tokenizer)
     rows_of_words = []
@@ -122,7 +108,7 @@ def text_limit(
     tokenizer: TextTokenizer,
     max_length: int | None,
     instruction: str | None = None,
-    rules: RenderRules = RenderRules(),
+    spec: EncoderSpec = _DEFAULT,
 ) -> int | None:
     """The most tokens of a text so that what the model reads stays within `max_length`.
 
@@ -133,7 +119,7 @@ def text_limit(
         return None
     limits = []
     for prompt in (template, *template.also):
-        empty = _render_one(prompt, [""], tokenizer, instruction, None, rules)[0]
+        empty = _render_one(prompt, [""], tokenizer, instruction, None, spec)[0]
         copies = n_copies(prompt, instruction)
         reserve = len(empty.ids) + (_MERGES * copies if prompt.joined else 0)
         limits.append((max_length - reserve) // copies)
@@ -169,25 +155,27 @@ def _render_one(
     tokenizer: TextTokenizer,
     instruction: str | None,
     limit: int | None,
-    rules: RenderRules,
+    spec: EncoderSpec,
 ) -> list[Rendered]:
     if template.clean:
         texts = [clean(text) for text in texts]
-    if template.strip is True or (template.strip == "eos" and rules.span == "eos"):
+    if template.strip is True or (template.strip == "eos" and spec.pooling == "eos"):
         texts = [text.rstrip() for text in texts]
-    if rules.truncate == "end":  # text after the limit need not be tokenised
+    if spec.truncate == "end":  # text after the limit need not be tokenised
         texts = [tokenizer.head(text, limit) for text in texts]
     pieces = template.side(instruction)
     if template.joined:
-        rows = _render_joined(template, pieces[0].text, texts, tokenizer, limit, rules)
+        rows = _render_joined(template, pieces[0].text, texts, tokenizer, limit, spec)
     else:
-        rows = _render_pieces(template, pieces, texts, tokenizer, limit, rules)
-    return [_respan(row, tokenizer, rules.span) for row in rows] if rules.span else rows
+        rows = _render_pieces(template, pieces, texts, tokenizer, limit, spec)
+    if spec.pooling not in ("eos", "bos", "trainable"):
+        return rows
+    return [_respan(row, tokenizer, spec.pooling) for row in rows]
 
 
-def _respan(row: Rendered, tokenizer: TextTokenizer, span: str) -> Rendered:
-    """The row with another pooled span, and the special token that it needs."""
-    if span == "bos":
+def _respan(row: Rendered, tokenizer: TextTokenizer, pooling: str) -> Rendered:
+    """The row with the pooled span of another pooling, and the special token that it needs."""
+    if pooling == "bos":
         if tokenizer.bos is None or row.ids[:1] != [tokenizer.bos]:
             raise SpecError(
                 "what the model reads does not begin with a BOS token, so there is none to pool",
@@ -202,7 +190,7 @@ def _respan(row: Rendered, tokenizer: TextTokenizer, span: str) -> Rendered:
             where="`pooling`",
         )
     ids = row.ids if row.ids[-1:] == [tokenizer.eos] else [*row.ids, tokenizer.eos]
-    start = len(ids) - 1 if span == "eos" else 0
+    start = len(ids) - 1 if pooling == "eos" else 0
     return dataclasses.replace(row, ids=ids, pooled=((start, len(ids)),))
 
 
@@ -212,7 +200,7 @@ def _render_pieces(
     texts: Sequence[str],
     tokenizer: TextTokenizer,
     limit: int | None,
-    rules: RenderRules,
+    spec: EncoderSpec,
 ) -> list[Rendered]:
     literals = [None if piece.text == "{text}" else _literal(piece.text, tokenizer) for piece in pieces]
     text_ids = tokenizer.ids(texts)
@@ -224,13 +212,13 @@ def _render_pieces(
         after = []
     rows: list[Rendered] = []
     for whole in text_ids:
-        first, rest = _kept_tokens(len(whole), limit, rules.truncate)
+        first, rest = _kept_tokens(len(whole), limit, spec.truncate)
         shortened = whole[:first] + whole[rest:]
         ids, spans = list(before), []
         for piece, literal in zip(pieces, literals, strict=True):
             start = len(ids)
             ids += shortened if literal is None else literal
-            if piece.pool is True or (piece.pool == "eos" and rules.pool_eos):
+            if piece.pool is True or (piece.pool == "eos" and spec.pool_eos):
                 spans.append((start, len(ids)))
         rows.append(Rendered(ids + after, tuple(spans), len(shortened) < len(whole)))
     return rows
@@ -261,10 +249,10 @@ def _spelt(piece: str, tokenizer: TextTokenizer) -> str:
 
 
 def _render_joined(
-    template: Template, form: str, texts: Sequence[str], tokenizer: TextTokenizer, limit: int | None, rules: RenderRules
+    template: Template, form: str, texts: Sequence[str], tokenizer: TextTokenizer, limit: int | None, spec: EncoderSpec
 ) -> list[Rendered]:
     form = _spelt(form, tokenizer)
-    shortened = texts if limit is None else _cut(texts, tokenizer, limit, rules.truncate)
+    shortened = texts if limit is None else _cut(texts, tokenizer, limit, spec.truncate)
     whole = tokenizer.filled(form, shortened)
     if template.span == "last":
         return [
@@ -274,7 +262,7 @@ def _render_joined(
     # The span is as long as the text and what follows it are when they are tokenised alone: the authors' way.
     tail = form.rpartition("{text}")[2]
     closed = tokenizer.filled(f"{{text}}{tail}", shortened)
-    bare = tokenizer.ids(shortened) if tail and not rules.pool_eos else closed
+    bare = tokenizer.ids(shortened) if tail and not spec.pool_eos else closed
     rows = []
     for text, short, inner, closed_ids, bare_ids in zip(texts, shortened, whole, closed, bare, strict=True):
         n_behind = max(0, len(closed_ids) - len(bare_ids))

@@ -49,9 +49,8 @@ class TextTokenizer:
 
     Attributes:
         texts: the backend for texts: special tokens in them are ordinary characters. Chunking counts with it.
-        bos, eos: ids of the special tokens, None where the model has none.
         prefix, suffix: what the model's tokenizer puts around every text by itself.
-        max_length: the longest input its configuration names, None where it names none.
+        bos, eos, pad, max_length: as above; `max_length` None where the configuration names none.
     """
 
     def __init__(
@@ -202,9 +201,8 @@ def load_tokenizer(files: ModelFiles) -> TextTokenizer:
         ModelError: there is none, or none that is fast.
     """
     if files.gguf is not None:
-        read = read_tokenizer(files.gguf, files.name)
-        special = {"bos": read.bos, "eos": read.eos, "pad": read.pad, "unk": read.unk}
-        return TextTokenizer(read.backend, **special, max_length=None, owned=True)
+        backend, special = read_tokenizer(files.gguf, files.name)
+        return TextTokenizer(backend, **special, max_length=None, owned=True)
     plain = _read_plain(files.folder) if is_plain(files) else None
     if plain is not None:
         return plain

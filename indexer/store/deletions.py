@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.arrays import Bools, numbers_of
-from ragidx.indexer.damage import damaged, reading
+from ragidx.indexer.damage import reading
 from ragidx.indexer.store.entries import SegmentEntry
 from ragidx.indexer.store.files import deletions_path
 from ragidx.indexer.store.manifest import Manifest, read_regular
@@ -38,10 +38,7 @@ def read_deletions(folder: Path, manifest: Manifest) -> Bools | None:
     if manifest.deletions is not None:
         path = folder / deletions_path(manifest.generation)
         with reading(path):
-            try:
-                data = read_regular(path, manifest.deletions.bytes)
-            except FileNotFoundError as fault:
-                raise damaged(path, "it is missing") from fault
+            data = read_regular(path, manifest.deletions.bytes)
             if hashlib.sha256(data).hexdigest() != manifest.deletions.sha256:
                 raise ValueError("its checksum differs from the manifest's")
             dead = _read(data, manifest)

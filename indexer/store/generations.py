@@ -14,13 +14,15 @@ import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ragidx.corpora.errors import IndexFormatError, MachineError, check_machine
 from ragidx.indexer.atomic import FileEntry
+from ragidx.indexer.byte_cache import ByteCache
 from ragidx.indexer.damage import PUT_BACK, check_name, damaged
 from ragidx.indexer.store.files import LOCK, MANIFEST, SEGMENTS, numbered_path
 from ragidx.indexer.store.manifest import KEPT, Manifest, NewerFormatError, UnavailableError, files_of, read_manifest
-from ragidx.indexer.store.segment import Segment, new_cache
+from ragidx.indexer.store.segment import CACHE_BYTES, Segment
 
 HASHED_AT_OPEN = 64 << 20
 UNTOUCHED = "the committed state is not touched"  # the end of each message about an earlier generation
@@ -165,7 +167,8 @@ def segments_of(folder: Path, manifest: Manifest, before: Sequence[Segment] = ()
     Those of a state before, which are open, are taken over if all of their files have the same checksums: an id is no
     identity, since an index may be removed and another made in its place.
     """
-    dim, schema, cache, found = manifest.dim, manifest.schema, new_cache(), []
+    dim, schema, found = manifest.dim, manifest.schema, []
+    cache: ByteCache[Any] = ByteCache(CACHE_BYTES)
     known = {segment.entry.id: segment for segment in before if (segment.dim, segment.schema) == (dim, schema)}
     for entry in manifest.segments:
         segment = known.get(entry.id)

@@ -10,6 +10,7 @@ of all other fields. A manifest is untrusted: each name, type and number is chec
 from __future__ import annotations
 
 import errno
+import functools
 import hashlib
 import json
 import os
@@ -203,6 +204,7 @@ def read_regular(path: Path, limit: int) -> bytes:
         return file.read(status.st_size + 1)
 
 
+@functools.lru_cache(maxsize=8)  # one commit reads the manifests of the kept generations ten times
 def parse_manifest(data: bytes) -> Manifest:
     """The manifest in these bytes.
 

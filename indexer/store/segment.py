@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.ann import search as ann
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES, Halves, check_ann, codes_of, map_ann, map_vectors
+from ragidx.indexer.ann.gpu import DeviceVectors
 from ragidx.indexer.ann.index_types import padded
 from ragidx.indexer.ann.moments import Moments
 from ragidx.indexer.ann.prefixes import is_prefix_of, is_whole, open_prefixes, prefix_files
@@ -38,19 +39,11 @@ from ragidx.indexer.store.entries import SegmentEntry
 from ragidx.indexer.store.files import ANN, CHUNKS, VECTORS
 from ragidx.indexer.store.rows import COLUMNS, FIXED, KINDS, META, Row, Schema
 
-if TYPE_CHECKING:
-    from ragidx.indexer.ann.gpu import DeviceVectors
-
 BATCH_ROWS = 256
 CACHE_BYTES = 16 << 20  # of decoded batches
 T = TypeVar("T")
 
 _NAMES, _FILLED = frozenset(COLUMNS.names), frozenset(FIXED.names)
-
-
-def new_cache() -> ByteCache[Any]:
-    """A cache of decoded batches, for the segments of an index."""
-    return ByteCache(CACHE_BYTES)
 
 
 class Segment:
@@ -69,7 +62,7 @@ class Segment:
     ) -> None:
         self.folder = folder
         self.entry = entry
-        self._cache, self._token = cache or new_cache(), object()
+        self._cache, self._token = cache or ByteCache(CACHE_BYTES), object()
         self.dim = dim
         self._width = padded(dim)
         self.schema = schema
@@ -125,8 +118,6 @@ class Segment:
 
     def move(self, devices: Sequence[str], room: float) -> bool:
         """Search on these devices from now on, where the vectors take at most `room` bytes; whether it does."""
-        from ragidx.indexer.ann.gpu import DeviceVectors
-
         if self._moved is None and self._mapped.nbytes <= room:
             self._moved = DeviceVectors(self._mapped, devices)
         return self._moved is not None

@@ -21,8 +21,9 @@ import numpy as np
 
 from ragidx.corpora.errors import IndexFormatError, QueryError
 from ragidx.indexer.ann import search as ann
+from ragidx.indexer.ann.gpu import gpus, room_on
 from ragidx.indexer.ann.moments import Spread
-from ragidx.indexer.ann.prefixes import check_width, shortened
+from ragidx.indexer.ann.prefixes import shortened
 from ragidx.indexer.arrays import Bools, Floats, Ints, grouped
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.damage import damaged, reading
@@ -175,10 +176,6 @@ class Store:
         Raises:
             SpecError: the named GPU is not on this machine.
         """
-        if not device.startswith("cuda"):
-            return 0
-        from ragidx.indexer.ann.gpu import gpus, room_on
-
         devices = gpus(device)
         return sum(segment.move(devices, ROOM_SHARE * room_on(devices)) for segment in self.segments if devices)
 
@@ -298,15 +295,16 @@ def check_widths(stored: int, dim: int | None, rerank_dim: int | None) -> None:
     Raises:
         QueryError: a width is out of range, or the two do not fit together.
     """
-    if dim is None:
-        if rerank_dim is not None:
-            raise QueryError("this compares again what `dim` has found", "give `dim`, too", where="`rerank_dim`")
-        return
-    check_width(dim, stored, "dim")
-    if rerank_dim is None:
-        return
-    check_width(rerank_dim, stored, "rerank_dim")
-    if rerank_dim <= dim:
+    if dim is None and rerank_dim is not None:
+        raise QueryError("this compares again what `dim` has found", "give `dim`, too", where="`rerank_dim`")
+    for field, width in (("dim", dim), ("rerank_dim", rerank_dim)):
+        if width is not None and not 1 <= width <= stored:
+            raise QueryError(
+                f"{field.replace('_', ' ')} {width:,} is not from 1 to {stored:,}, the dimensions stored in the index",
+                f"give at most {stored:,}; for more, build again with a larger `dim` and `rebuild=True`",
+                where=f"`{field}`",
+            )
+    if dim is not None and rerank_dim is not None and rerank_dim <= dim:
         raise QueryError(
             f"rerank dim {rerank_dim:,} adds nothing to the {dim:,} dimensions that are searched",
             f"give more than {dim:,}, or remove it",

@@ -82,7 +82,7 @@ def lexical_entry(
         return dataclasses.replace(entry, files=files)
     if entry.lexical not in files:
         path = folder / lexical_name(generation)
-        files[path.name] = _write_words(segment, path, spec, on_stage, make_pieces or _made_here)
+        files[path.name] = _write_words(segment, path, spec, on_stage, make_pieces)
     if entry.moments not in files and wants_moments(entry.rows, segment.dim):
         files[moments_name(generation)] = _write_moments(segment, folder / moments_name(generation))
     return dataclasses.replace(entry, files=files)
@@ -112,12 +112,8 @@ def pieces_of(segment: Segment, analyzer: Analyzer, on_rows: OnRows, batches: ra
     yield from blocks(texts(), analyzer, batches.start * BATCH_ROWS if batches else 0)
 
 
-def _made_here(segment: Segment, spec: LexicalSpec, on_rows: OnRows) -> Generator[Piece]:
-    yield from pieces_of(segment, spec.make_analyzer(), on_rows)
-
-
 def _write_words(
-    segment: Segment, path: Path, spec: LexicalSpec, on_stage: OnStage, make_pieces: MakePieces
+    segment: Segment, path: Path, spec: LexicalSpec, on_stage: OnStage, make_pieces: MakePieces | None
 ) -> atomic.FileEntry:
     done = 0
 
@@ -127,7 +123,8 @@ def _write_words(
         on_stage(WORDS, segment.entry.rows, done)
 
     atomic.remove(path)  # of a commit that was killed
-    with contextlib.closing(make_pieces(segment, spec, report)) as pieces:
+    made = make_pieces(segment, spec, report) if make_pieces else pieces_of(segment, spec.make_analyzer(), report)
+    with contextlib.closing(made) as pieces:
         return write_postings(path, pieces, segment.entry.texts)
 
 

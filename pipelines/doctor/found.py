@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ragidx.corpora.errors import RagidxError
 from ragidx.indexer.models.gguf import ollama
-from ragidx.indexer.models.gguf.files import PACKAGES, gguf_files, installed_file
+from ragidx.indexer.models.gguf.files import SMOLLM2, gguf_files, smollm2_file
 from ragidx.indexer.models.locate import BUNDLED, locate
 
 _WITH_HEAD = ("ForCausalLM", "LMHeadModel")
@@ -51,9 +51,8 @@ def found_models() -> Iterator[FoundModel]:
     """The models of each place in turn, by name."""
     for name in BUNDLED:
         yield _described(name, name, "bundled")
-    for name in PACKAGES:
-        if installed_file(name) is not None:
-            yield _described(name, name, "package")
+    if smollm2_file() is not None:
+        yield _described(SMOLLM2, SMOLLM2, "package")
     pulled: dict[str, ollama.Pulled] = {}
     for model in ollama.pulled():
         pulled.setdefault(model.full.lower(), model)  # not an older manifest beside a newer one

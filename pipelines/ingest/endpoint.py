@@ -79,8 +79,8 @@ def check_model(resolved: Resolved, writer: StoreWriter, every: int | None = Non
     if encoder.has_measured and encoder.dtype != resolved.format:
         resolved.format = encoder.dtype
         atomic.write_file(_noted_format(resolved, writer), resolved.format.encode())
-    if encoder.n_unchecked >= (every or CHECK_EVERY):
-        encoder.check_again()
+    if resolved.files.served and _of_server(resolved).n_unchecked >= (every or CHECK_EVERY):
+        _of_server(resolved).check_again()
         writer.remember([_KEY], _stored_canary(resolved), again=True)
 
 
@@ -115,7 +115,7 @@ def sample_journal(resolved: Resolved, index: Path) -> Iterator[Journal | None]:
                 _check_same(resolved, index, journal.get([_KEY]).get(_KEY), l2_normalize(canary).vectors)
                 journal.append([_KEY], canary, again=True)
                 yield journal
-                resolved.encoder.check_again()
+                _of_server(resolved).check_again()
                 journal.append([_KEY], canary, again=True)
             except OtherModelError:
                 journal.drop_since(_KEY)

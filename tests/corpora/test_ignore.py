@@ -101,13 +101,3 @@ def test_a_rule_that_is_no_utf_8_matches_nothing(tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_bytes(b"*a*\xff*a*b*\n")
 
     assert walk(tmp_path)[0] == ["a.txt"]
-
-
-def test_a_rule_longer_than_a_path_is_reported(tmp_path: Path) -> None:
-    plant(tmp_path, "a.txt")
-    (tmp_path / ".gitignore").write_text("*a" * 3000 + "\n")
-
-    names, skips = walk(tmp_path)
-
-    assert names == ["a.txt"]
-    assert skips[".gitignore:1"] == "not a valid .gitignore rule"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,23 +15,14 @@ from ragidx.indexer.encoders.backbone import attend_both_ways
 from ragidx.indexer.encoders.batching import collate
 from ragidx.indexer.encoders.decoder import DecoderEncoder
 from ragidx.indexer.encoders.load import encoder_of
-from ragidx.indexer.filters.filter import (
-    coordinates,
-    directions,
-    drawn_columns,
-    edge_columns,
-    kept_columns,
-    least_columns,
-)
-from ragidx.indexer.filters.filter import pca as fitted_pca
-from ragidx.indexer.filters.filter import whitening as fitted_whitening
-from ragidx.indexer.filters.fitting import EmbeddingMoments
-from ragidx.indexer.filters.logits import average_of_log_p, delta, top_logits
+from ragidx.indexer.filters.filter import MAKERS, coordinates, directions, drawn_columns, edge_columns, kept_columns
+from ragidx.indexer.filters.fitting import Sample
+from ragidx.indexer.filters.logits import average_of_log_p, delta, top_logits, top_tokens
 from ragidx.indexer.filters.unembedding import find_unembedding, spectrum_of
 from ragidx.indexer.models.checkpoint import INPUTS
 from ragidx.indexer.models.locate import locate
 from ragidx.indexer.prompts.rendering import render
-from ragidx.indexer.specs import EncoderSpec
+from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.pipelines.train.objectives import Masking, blocks, contrastive_loss, mask_tokens, mntp_loss
 
 pytestmark = pytest.mark.slow
@@ -237,8 +229,10 @@ def test_golden_spectroscopy(case: Case) -> None:
     np.testing.assert_allclose(average / scale, expected["average_token"] / scale, atol=relative)
     np.testing.assert_allclose(effect, expected["delta"], atol=1e-3 * np.abs(expected["delta"]).max())
     assert effect.sum() == pytest.approx(-1)
+    frequent = top_tokens((1e9 * expected["p"]).astype(np.int64), case.topk)
+    assert frequent.tolist() == expected["top_tokens"].tolist()
     for name, size in (("signed", effect), ("abs", np.abs(effect))):
-        columns = np.sort(least_columns(size, case.dim))
+        columns = np.sort(np.argsort(size, kind="stable")[: case.dim])
         assert columns.tolist() == expected[f"kept_{name}"].tolist()
         kept = directions(spectrum, columns).matrix
         np.testing.assert_allclose(kept @ kept.T, expected[f"projector_{name}"], atol=case.tolerance["raw"])
@@ -247,13 +241,16 @@ def test_golden_spectroscopy(case: Case) -> None:
 @pytest.mark.parametrize("case", cases("bert-whitening and pca"))
 def test_golden_whitening_and_pca(case: Case) -> None:
     expected, tolerance = case.expected, case.tolerance
-    moments = EmbeddingMoments.of(expected["fit"])
-    n = len(expected["fit"])
+    n, hidden = expected["fit"].shape
+    sample = Sample(expected["fit"])
 
-    whitened = fitted_whitening(moments, case.dim)(expected["new"])
-    turned = fitted_pca(moments, case.dim)
+    whitening, turned = (
+        MAKERS[name](FilterSpec(name, dim=case.dim), SimpleNamespace(hidden=hidden), sample)
+        for name in ("whitening", "pca")
+    )
+    whitened = whitening(expected["new"])
 
-    np.testing.assert_allclose(moments.mean, expected["mean"], atol=1e-5)
+    np.testing.assert_allclose(sample.components(case.dim, "pca")[0], expected["mean"], atol=1e-5)
     for divisor, scale in (("n", 1.0), ("n_minus_1", (n - 1) / n)):
         np.testing.assert_allclose(scale * whitened @ whitened.T, expected[f"gram_{divisor}"], atol=tolerance["gram"])
         np.testing.assert_allclose(

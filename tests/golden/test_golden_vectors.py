@@ -27,7 +27,7 @@ from ragidx.indexer.encoders.load import encoder_of
 from ragidx.indexer.filters.filter import directions, kept_columns
 from ragidx.indexer.filters.unembedding import spectrum_of
 from ragidx.indexer.models.locate import locate
-from ragidx.indexer.prompts.rendering import Rendered, RenderRules, render
+from ragidx.indexer.prompts.rendering import Rendered, render
 from ragidx.indexer.prompts.templates import Piece, Template, load_template, template_of_model
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
 from ragidx.indexer.specs import EncoderSpec
@@ -236,13 +236,11 @@ def _ours(case: Case, encoder: DecoderEncoder) -> list[Rendered] | None:
         rows = render(load_template("llm2vec"), case.texts, tokenizer)
         return [Rendered(row.ids, ((0, len(row.ids)),)) for row in rows]
     if case.method.startswith("pooling-and-attention"):
-        rules = RenderRules(span="all" if case.method.endswith((" 4", " 5")) else "eos")
-        return render(
-            load_template("pooling-and-attention"), case.texts, tokenizer, instruction=instruction, rules=rules
-        )
+        spec = EncoderSpec(pooling="trainable" if case.method.endswith((" 4", " 5")) else "eos")
+        return render(load_template("pooling-and-attention"), case.texts, tokenizer, instruction=instruction, spec=spec)
     name = template_of_model("llm2vec", [case.name_or_path or ""]) or "llm2vec"
-    rules = RenderRules(span={"eos_token": "eos", "bos_token": "bos"}.get(case.pooling, ""))
-    rows = render(load_template(name), case.texts, tokenizer, instruction=instruction, rules=rules)
+    spec = EncoderSpec(pooling={"eos_token": "eos", "bos_token": "bos"}.get(case.pooling, "mean"))
+    rows = render(load_template(name), case.texts, tokenizer, instruction=instruction, spec=spec)
     return [Rendered(r.ids, ((len(r.ids) - 1, len(r.ids)),)) for r in rows] if case.pooling == "last_token" else rows
 
 

@@ -5,6 +5,7 @@ And what tests of faults share: an operation done once without any, an index wit
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import tempfile
@@ -119,6 +120,16 @@ class AnnKit:
         with (folder / ANN).open("wb") as file:
             write(index, file.write)
         return folder / ANN
+
+    def maker(self, folder: Path, vectors: Any) -> Callable[[str], Any]:
+        """`made(factory)`: what is made of mapped vectors, mapped; each once."""
+
+        @functools.cache
+        def made(factory: str) -> Any:
+            path = self.make(folder, factory, vectors).rename(folder / factory)  # a mapped file is never written to
+            return self.open(path, factory, vectors)
+
+        return made
 
     def open(self, path: Path, factory: str, vectors: Any) -> Any:
         """An ann.faiss as a segment opens it before the first search."""

@@ -71,6 +71,8 @@ def _reason(fault: Exception) -> str:
     name, text = type(fault).__name__, first_line(fault)
     if "Incorrect password" in text or (name, text) == ("ValueError", "encrypted"):
         return "encrypted"
+    if isinstance(fault, RecursionError):
+        return "cannot be converted: nested too deep"
     if name == "MissingDependencyException":  # markitdown without its extras
         return _MISSING
     return f"cannot be converted: {name}: {text}"

@@ -9,8 +9,8 @@ writes, is refused: it can expand without bounds.
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from xml.etree.ElementTree import Element, TreeBuilder, XMLParser
 
 from ragidx.corpora.limits import Limits
@@ -34,11 +34,9 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
         meta = _parsed(archive.read("meta.xml")) if "meta.xml" in archive.namelist() else Element("none")
     if body is None:
         raise ValueError("no body")
-    writer = _Writer()
-    writer.write(body)
     author = meta.findtext(f".//{_META}initial-creator") or meta.findtext(f".//{_DC}creator") or ""
     title = (meta.findtext(f".//{_DC}title") or "").strip()
-    return Converted(text="\n\n".join(writer.blocks), title=title, author=author.strip())
+    return Converted(text="\n\n".join(filter(None, _blocks(body))), title=title, author=author.strip())
 
 
 def _parsed(data: bytes) -> Element:
@@ -49,51 +47,32 @@ def _parsed(data: bytes) -> Element:
 
 
 class _Plain(TreeBuilder):
-    """A tree without a document type, not deeper than Python calls can follow."""
-
-    _depth = 0
+    """A tree without a document type."""
 
     def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
         """Called where a document type is declared."""
         raise ValueError("a document type is declared")
 
-    def start(self, tag: Any, attrs: Any, /) -> Any:
-        self._depth += 1
-        if self._depth > 200:
-            raise ValueError("nested too deep")
-        return super().start(tag, attrs)
 
-    def end(self, tag: Any, /) -> Any:
-        self._depth -= 1
-        return super().end(tag)
+def _blocks(node: Element, prefix: str = "") -> Iterator[str]:
+    """The blocks of Markdown in an element, some of them empty; those of a list begin with `prefix`."""
+    for child in node:
+        if child.tag in _SKIPPED:
+            continue
+        if child.tag == f"{_TEXT}h":
+            yield _block("#" * _level(child), _inline(child))
+        elif child.tag == f"{_TEXT}p":
+            yield _block(prefix, _inline(child))
+        elif child.tag == f"{_TABLE}table-row":
+            cells = [cell for cell in child if cell.tag == f"{_TABLE}table-cell"]
+            yield _block("", " | ".join(" ".join(_inline(cell).split()) for cell in cells))
+        else:
+            yield from _blocks(child, "-" if child.tag == f"{_TEXT}list-item" else prefix)
 
 
-class _Writer:
-    """Blocks of Markdown."""
-
-    def __init__(self) -> None:
-        self.blocks: list[str] = []
-
-    def write(self, node: Element, prefix: str = "") -> None:
-        """What is in an element, a block each."""
-        for child in node:
-            if child.tag in _SKIPPED:
-                continue
-            if child.tag == f"{_TEXT}h":
-                self._put("#" * _level(child), _inline(child))
-            elif child.tag == f"{_TEXT}p":
-                self._put(prefix, _inline(child))
-            elif child.tag == f"{_TABLE}table-row":
-                cells = [cell for cell in child if cell.tag == f"{_TABLE}table-cell"]
-                self._put("", " | ".join(" ".join(_inline(cell).split()) for cell in cells))
-            elif child.tag == f"{_TEXT}list-item":
-                self.write(child, "-")
-            else:
-                self.write(child, prefix)
-
-    def _put(self, prefix: str, text: str) -> None:
-        if words := text.strip():
-            self.blocks.append(f"{prefix} {words}" if prefix else words)
+def _block(prefix: str, text: str) -> str:
+    words = text.strip()
+    return f"{prefix} {words}".lstrip() if words else ""
 
 
 def _level(node: Element) -> int:

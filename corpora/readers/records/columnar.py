@@ -9,12 +9,13 @@ is validated before a value is read: its offsets may be wrong. Which field is th
 from __future__ import annotations
 
 import datetime
+import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,56 +28,101 @@ from ragidx.corpora.readers.records.documents import Record, check_chosen, recor
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document
 
-PARQUET = {"buffer_size": MIB, "pre_buffer": False}
-"""How a file of Parquet is opened: it is read in small parts."""
+Read: TypeAlias = Callable[[list[str]], Iterator[tuple[Any, float]]]
+"""Columns -> record batches of them, each with the share of the file that is read after it, 0 to 1."""
 
 _FILE_MARK, _FEATHER_1_MARK = b"ARROW1", b"FEA1"
 _PIECE_ROWS, _PIECE_BYTES = 256, 16 * MIB  # that are Python values at once
 
 
-def read_parquet(file: SourceFile) -> Iterator[Document]:
-    """One Document a row, row group by row group."""
-    with file.path() as path:
-        try:
-            with pq.ParquetFile(path, **PARQUET) as parquet:
-                names = kept_columns(file, parquet.metadata.schema.to_arrow_schema())
-                groups = [parquet.metadata.row_group(number) for number in range(parquet.num_row_groups)]
-                step = _piece_rows(parquet.metadata.num_rows, sum(group.total_byte_size for group in groups))
-                batches = parquet.iter_batches(batch_size=step, columns=names, use_threads=False)
-                yield from _documents(file, names, batches, path.stat().st_size)
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as fault:
-            raise UnreadableError(f"damaged Parquet data: {first_line(fault)}") from fault
+def read_columns(file: SourceFile) -> Iterator[Document]:
+    """One Document a row, in the order of the file."""
+    with open_table(file, _PIECE_ROWS, _PIECE_BYTES) as (schema, read, n_bytes):
+        names = kept_columns(file, schema)
+        check_chosen(names, file.fields.text)
+        n_chars = 0
+        for document in record_documents(file, _records(file, read(names), names), from_value):
+            n_chars += len(document.text)
+            check_growth(n_chars, n_bytes, file.limits)
+            yield document
 
 
-def read_arrow(file: SourceFile) -> Iterator[Document]:
-    """One Document a row of an Arrow IPC file or stream; Feather is the same."""
-    with file.path() as path:
-        try:
-            with open_arrow(path) as (schema, batches):
-                names = kept_columns(file, schema)
-                yield from _documents(file, names, (batch.select(names) for batch, _ in batches), path.stat().st_size)
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as fault:
-            raise UnreadableError(f"damaged Arrow data: {first_line(fault)}") from fault
+@contextmanager
+def open_table(file: SourceFile, most_rows: int, most_bytes: int) -> Iterator[tuple[Any, Read, int]]:
+    """The schema of a file, what reads its columns, and its size in bytes. No batch is validated.
+
+    Args:
+        file: Parquet, or an Arrow IPC file or stream; Feather is the same.
+        most_rows: of a batch of Parquet; one of Arrow has the size that it was written with.
+        most_bytes: likewise, about.
+
+    Raises:
+        UnreadableError: the file is damaged.
+        OSError: the system cannot read it.
+    """
+    is_parquet = file.ending == ".parquet"
+    try:
+        with file.path() as path:
+            opened = open_parquet(path, most_rows, most_bytes) if is_parquet else open_arrow(path)
+            with opened as (schema, read):
+                yield schema, read, path.stat().st_size
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as fault:
+        if isinstance(fault, OSError) and fault.errno is not None:
+            raise
+        kind = "Parquet" if is_parquet else "Arrow"
+        raise UnreadableError(f"damaged {kind} data: {first_line(fault)}") from fault
 
 
-def _documents(file: SourceFile, names: list[str], batches: Iterator[Any], n_bytes: int) -> Iterator[Document]:
-    check_chosen(names, file.fields.text)
-    n_chars = 0
-    for document in record_documents(file, _records(file, batches, names), from_value):
-        n_chars += len(document.text)
-        check_growth(n_chars, n_bytes, file.limits)
-        yield document
+@contextmanager
+def open_parquet(path: Path, most_rows: int, most_bytes: int) -> Iterator[tuple[Any, Read]]:
+    """As `open_table`, of a Parquet file; what the libraries raise is not changed."""
+    with pq.ParquetFile(path, buffer_size=MIB, pre_buffer=False, page_checksum_verification=True) as parquet:
+        n_rows, groups = parquet.metadata.num_rows, map(parquet.metadata.row_group, range(parquet.num_row_groups))
+        size = _piece_rows(n_rows, sum(group.total_byte_size for group in groups), most_rows, most_bytes)
+
+        def read(names: list[str]) -> Iterator[tuple[Any, float]]:
+            n_read = 0
+            for batch in parquet.iter_batches(batch_size=size, columns=names, use_threads=False):
+                n_read += batch.num_rows
+                yield batch, min(1.0, n_read / max(1, n_rows))
+
+        yield parquet.metadata.schema.to_arrow_schema(), read
 
 
-def _piece_rows(n_rows: int, n_bytes: int) -> int:
-    return max(1, min(_PIECE_ROWS, _PIECE_BYTES * n_rows // max(1, n_bytes)))
+@contextmanager
+def open_arrow(path: Path) -> Iterator[tuple[Any, Read]]:
+    """As `open_table`, of an Arrow IPC file or stream; what the libraries raise is not changed."""
+    with pa.OSFile(str(path)) as file:
+        size, mark = file.size(), file.read(len(_FILE_MARK))
+        file.seek(0)
+        if mark.startswith(_FEATHER_1_MARK):
+            raise UnreadableError("Feather version 1: write it again as version 2")
+        if mark == _FILE_MARK:
+            reader = pa.ipc.open_file(file)
+            batches = map(reader.get_batch, range(reader.num_record_batches))
+            shares = (number / reader.num_record_batches for number in itertools.count(1))
+        else:
+            reader = batches = pa.ipc.open_stream(file)
+            shares = (file.tell() / size for _ in itertools.count())
+
+        def read(names: list[str]) -> Iterator[tuple[Any, float]]:
+            for batch in batches:
+                yield batch.select(names), next(shares)
+                del batch  # before the next is read: one at a time is held
+
+        yield reader.schema, read
 
 
-def _records(file: SourceFile, batches: Iterator[Any], names: list[str]) -> Iterator[Record]:
+def _piece_rows(n_rows: int, n_bytes: int, most_rows: int, most_bytes: int) -> int:
+    """How many of the rows, which have so many bytes in all, are taken at once."""
+    return max(1, min(most_rows, most_bytes * n_rows // max(1, n_bytes)))
+
+
+def _records(file: SourceFile, batches: Iterator[tuple[Any, float]], names: list[str]) -> Iterator[Record]:
     number = 0
-    for batch in batches:
+    for batch, _ in batches:
         batch.validate(full=True)
-        step = _piece_rows(batch.num_rows, batch.nbytes)
+        step = _piece_rows(batch.num_rows, batch.nbytes, _PIECE_ROWS, _PIECE_BYTES)
         for start in range(0, batch.num_rows, step):
             piece = batch.slice(start, step)
             columns = [column_values(file, name, piece.column(place), number) for place, name in enumerate(names)]
@@ -105,12 +151,8 @@ def _is_kept(kind: Any) -> bool:
         return _is_kept(kind.value_type)
     if isinstance(kind, pa.BaseExtensionType):
         return _is_kept(kind.storage_type)
-    if types.is_map(kind):
-        return _is_kept(kind.key_type) and _is_kept(kind.item_type)
-    if types.is_struct(kind):
-        return all(_is_kept(kind.field(i).type) for i in range(kind.num_fields))
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        return _is_kept(kind.value_type)
+    if types.is_nested(kind) and not (types.is_union(kind) or types.is_run_end_encoded(kind)):
+        return all(_is_kept(kind.field(number).type) for number in range(kind.num_fields))
     tests = (
         *(types.is_null, types.is_boolean, types.is_integer, types.is_floating, types.is_decimal),
         *(types.is_string, types.is_large_string, types.is_string_view),
@@ -147,31 +189,3 @@ def _python_values(column: Any) -> list[object]:
         column = column.cast(pa.time64("us"), safe=False)
     values: list[object] = column.to_pylist()
     return [None if isinstance(value, float) and math.isnan(value) else value for value in values]
-
-
-@contextmanager
-def open_arrow(path: Path) -> Iterator[tuple[Any, Iterator[tuple[Any, float]]]]:
-    """The schema of an Arrow IPC file or stream, and its record batches with the share of the file behind each, 0 to 1.
-
-    Raises:
-        UnreadableError: it is a Feather file of version 1.
-        pyarrow.ArrowException, OSError: it is damaged, or ends before a record batch does.
-    """
-    with pa.OSFile(str(path)) as file:
-        size, mark = file.size(), file.read(len(_FILE_MARK))
-        file.seek(0)
-        if mark.startswith(_FEATHER_1_MARK):
-            raise UnreadableError("Feather version 1: write it again as version 2")
-        if mark == _FILE_MARK:
-            reader = pa.ipc.open_file(file)
-            count = reader.num_record_batches
-            yield reader.schema, ((reader.get_batch(i), (i + 1) / count) for i in range(count))
-        else:
-            reader = pa.ipc.open_stream(file)
-            yield reader.schema, _streamed(reader, file, size)
-
-
-def _streamed(reader: Any, file: Any, size: int) -> Iterator[tuple[Any, float]]:
-    for batch in reader:
-        yield batch, file.tell() / size
-        del batch  # before the next is read: one at a time is held

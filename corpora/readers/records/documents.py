@@ -11,6 +11,7 @@ in this order: the field that the user names; the fields that an earlier build f
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import itertools
 import unicodedata
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from ragidx.corpora.errors import lone_surrogate
 from ragidx.corpora.field_settings import OTHERS
 from ragidx.corpora.limits import UnreadableError
-from ragidx.corpora.readers.fields import ID_FIELDS, TEXT_FIELDS, ToScalar, check_text, zoned_time
+from ragidx.corpora.readers.fields import ID_FIELDS, TEXT_FIELDS, ToScalar, check_text, metadata_of, zoned_time
 from ragidx.corpora.readers.layouts import Layout
 from ragidx.corpora.readers.records.field_rule import Judge
 from ragidx.corpora.readers.records.paths import at, flattened, picked
@@ -217,22 +218,16 @@ class _Reader:
 
     def _metadata(self, record: Record, leave: Collection[str | None]) -> dict[str, Scalar]:
         """Every other field that has a value, typed; what cannot be kept is skipped."""
-        metadata: dict[str, Scalar] = {}
         leave = leave if self._file.fields.metadata is None else ()
-        for name, value in self._fields(record).items():
-            if name in leave or value is None:
-                continue
-            try:
-                if lone_surrogate(name) is not None:
-                    raise ValueError("lone surrogate")
-                scalar = _time(value) if name in self._layout.times else self._to_scalar(value)
-            except ValueError as fault:
-                shown = name.encode("utf-8", "replace").decode()
-                self._file.skip(f"the field '{shown}': {fault}", record.at)
-            else:
-                if scalar is not None:
-                    metadata[name] = scalar
-        return metadata
+        fields = {name: value for name, value in self._fields(record).items() if not (name in leave or value is None)}
+        return metadata_of(fields, self._scalar, functools.partial(self._file.skip, at=record.at))
+
+    def _scalar(self, name: str, value: object) -> Scalar:
+        if name not in self._layout.times:
+            return self._to_scalar(value)
+        if (time := zoned_time(value)) is None and value != "":
+            raise ValueError("not a time with a zone, as the values before")
+        return time
 
     def _fields(self, record: Record) -> Mapping[str, object]:
         """The fields that may be metadata; of a record whose text is all of them, those that are not data."""
@@ -246,13 +241,6 @@ class _Reader:
         if len(fields) > _MANY_FIELDS or self._layout.n_records == 1:
             fields = {name: value for name, value in fields.items() if name in record.fields}
         return {name: value for name, value in fields.items() if not isinstance(value, list | tuple) or _is_list(value)}
-
-
-def _time(value: object) -> Scalar:
-    found = zoned_time(value)
-    if found is None and value != "":
-        raise ValueError("not a time with a zone, as the values before")
-    return found
 
 
 def _is_list(value: list[object] | tuple[object, ...]) -> bool:

@@ -63,34 +63,33 @@ def n_words(text: str) -> int:
 class _Seen:
     """The values at one path."""
 
-    strings: int = 0
-    others: int = 0  # that are no strings
-    codes: int = 0
-    times: int = 0  # that have a zone
-    chars: int = 0
-    words: list[int] = field(default_factory=list)
-    distinct: set[int] = field(default_factory=set)
+    strings: list[str] = field(default_factory=list)
+    n_others: int = 0  # that are no strings
     ids: set[str] = field(default_factory=set)  # of a field that is named like one
 
-    def add(self, text: str) -> None:
-        self.codes += is_code(text)
-        self.times += zoned_time(text) is not None
-        self.chars += len(text)
-        self.words.append(n_words(text))
-        self.distinct.add(hash(text))
+    @property
+    def filled(self) -> list[str]:
+        return [text for text in self.strings if text and not text.isspace()]
 
     def is_string(self) -> bool:
-        return len(self.words) > self.others
+        return len(self.filled) > self.n_others
+
+    def has_words(self) -> bool:
+        filled = self.filled
+        return self.is_string() and 2 * sum(map(is_code, filled)) < len(filled)
 
     def is_text(self, n_records: int) -> bool:
-        count = len(self.words)
-        if not self.is_string() or 2 * self.codes >= count or (len(self.distinct) == 1 and n_records >= 10):
+        filled = self.filled
+        n_distinct = len(set(filled))
+        if not self.has_words() or (n_distinct == 1 and n_records >= 10):
             return False
-        varied = len(self.distinct) > 0.05 * count or n_records < 50
-        return (varied and statistics.median(self.words) >= 5) or sorted(self.words)[count * 9 // 10] >= 12
+        words = sorted(map(n_words, filled))
+        varied = n_distinct > 0.05 * len(words) or n_records < 50
+        return (varied and statistics.median(words) >= 5) or words[len(words) * 9 // 10] >= 12
 
     def is_of_times(self) -> bool:
-        return not self.others and self.times == len(self.words)
+        filled = self.filled
+        return bool(filled) and not self.n_others and all(zoned_time(text) is not None for text in filled)
 
 
 def _is_id_name(path: str) -> bool:
@@ -131,31 +130,21 @@ class Judge:
             if _is_id_name(name) and (isinstance(value, int) or (isinstance(value, str) and is_code(value))):
                 seen.ids.add(unicodedata.normalize("NFC", str(value)))
             for item in items:
-                if not isinstance(item, str):
-                    seen.others += 1
-                else:
-                    seen.strings += 1
+                if isinstance(item, str):
+                    seen.strings.append(item)
                     self.n_chars += len(item)
-                    if item and not item.isspace():
-                        seen.add(item)
-
-    def has_strings(self, name: str) -> bool:
-        """Whether some value of a field is a string."""
-        return name in self._paths and self._paths[name].strings > 0
-
-    def has_words(self, name: str) -> bool:
-        """Whether the values of a field are strings of words, most of them."""
-        seen = self._paths.get(name)
-        return seen is not None and seen.is_string() and 2 * seen.codes < len(seen.words)
+                else:
+                    seen.n_others += 1
 
     def layout(self) -> Layout:
         """What the values say."""
-        times = tuple(path for path, seen in self._paths.items() if seen.times and seen.is_of_times())
-        if self.has_strings(TEXT_FIELDS[0]) or any(map(self.has_words, TEXT_FIELDS)):
-            text, title = None, None
-        else:
+        times = tuple(path for path, seen in self._paths.items() if seen.is_of_times())
+        usual = {name: self._paths[name] for name in TEXT_FIELDS if name in self._paths}
+        text: tuple[str, ...] | None = None
+        title: str | None = None
+        if not any(seen.strings if name == TEXT_FIELDS[0] else seen.has_words() for name, seen in usual.items()):
             text, title = self._text()
-            if not text and any(map(self.has_strings, TEXT_FIELDS)):
+            if not text and any(seen.strings for seen in usual.values()):
                 text = None
         return Layout(text, title, self._id(), times, self.n_records)
 
@@ -168,13 +157,11 @@ class Judge:
     def _text(self) -> tuple[tuple[str, ...], str | None]:
         """Text and title; no text: all fields are."""
         text = tuple(path for path, seen in self._paths.items() if seen.is_text(self.n_records))
-        is_little = 2 * sum(self._paths[path].chars for path in text) < self._n_string_chars()
+        chars = {path: sum(map(len, seen.filled)) for path, seen in self._paths.items()}
+        is_little = 2 * sum(chars[path] for path in text) < sum(chars.values())
         if (self.n_records == 1 and is_little) or len(text) > MOST_TEXT_FIELDS:
             text = ()
         return text, self._title(text) if text else None
-
-    def _n_string_chars(self) -> int:
-        return sum(seen.chars for seen in self._paths.values())
 
     def _title(self, text: tuple[str, ...]) -> str | None:
         """The field that is named like a title, the one that is nested least."""

@@ -149,7 +149,7 @@ def _discard_line(stream: IO[bytes]) -> None:
 
 
 def _value_records(file: SourceFile, text: str) -> Iterator[Record]:
-    value = _loaded(text, file.skip)
+    value = loaded(text, file.skip)
     outer: dict[str, Any] = {}
     if file.fields.records is not None:
         value = _items_at(value, file.fields.records)
@@ -202,11 +202,15 @@ def _parsed(line: bytes, on_repeat: OnRepeat) -> Any:
         text = line.removesuffix(b"\n").removesuffix(b"\r").decode()
     except UnicodeDecodeError as fault:
         raise UnreadableError(f"broken UTF-8: byte {fault.start}") from fault
-    return _loaded(text, on_repeat)
+    return loaded(text, on_repeat)
 
 
-def _loaded(text: str, on_repeat: OnRepeat) -> Any:
-    """A JSON value; of a key given twice the last value counts, and one such key is reported."""
+def loaded(text: str, on_repeat: OnRepeat) -> Any:
+    """A JSON value; of a key that comes twice the last value counts, and one such key is reported.
+
+    Raises:
+        UnreadableError: the text is not JSON.
+    """
     repeated: list[str] = []
 
     def joined(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

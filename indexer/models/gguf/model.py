@@ -13,21 +13,14 @@ import torch
 from torch import Tensor
 
 from ragidx.indexer.models.gguf.architectures import HEAD, ROPE_FACTORS, Weight, weights_of
-from ragidx.indexer.models.gguf.header import Gguf, GgufTensor
+from ragidx.indexer.models.gguf.header import Gguf
 from ragidx.indexer.models.gguf.tensors import float_blocks
 
 
 def load_gguf(
     gguf: Gguf, config: Mapping[str, Any], *, dtype: torch.dtype, head: bool = False, implementation: str = "auto"
 ) -> tuple[Any, Mapping[str, Any]]:
-    """A model of transformers on the CPU, and its report of what it loaded.
-
-    Args:
-        gguf: the file.
-        config: of the model, as `config_of` gives it.
-        dtype: of the weights.
-        head: whether to load the head, too.
-        implementation: how attention is computed; auto: what the family prefers.
+    """A model of transformers on the CPU, with its head or without, and its report of what it loaded.
 
     Raises:
         ModelError: the file cannot be read, or holds something else than its architecture has.
@@ -38,7 +31,7 @@ def load_gguf(
     made = AutoConfig.for_model(**config)
     kind: Any = (MODEL_FOR_CAUSAL_LM_MAPPING if head else MODEL_MAPPING)[type(made)]
     weights = {
-        weight.name if head else weight.name.removeprefix("model."): _loaded(weight, dtype)
+        weight.name if head else weight.name.removeprefix("model."): _read(weight, dtype)
         for weight in weights_of(gguf)
         if head or weight.tensor.name != HEAD
     }
@@ -53,21 +46,18 @@ def load_gguf(
     factors = gguf.tensors.get(ROPE_FACTORS)
     if factors is not None:  # Llama 3.1 and later: how much slower each pair of a head rotates than by its base
         rotary = model.base_model.rotary_emb
-        slower = rotary.inv_freq / _read(factors, torch.float32)
+        slower = rotary.inv_freq / _read(Weight(factors, ROPE_FACTORS), torch.float32)
         rotary.inv_freq.copy_(slower)
         rotary.original_inv_freq.copy_(slower)
     return model, report
 
 
-def _loaded(weight: Weight, dtype: torch.dtype) -> Tensor:
-    read = _read(weight.tensor, dtype, minus=weight.minus)
-    return read if weight.order is None else read[torch.from_numpy(weight.order)]
-
-
-def _read(tensor: GgufTensor, dtype: torch.dtype, *, minus: float = 0.0) -> Tensor:
+def _read(weight: Weight, dtype: torch.dtype) -> Tensor:
+    tensor = weight.tensor
     read = torch.empty((tensor.n_rows, tensor.shape[-1]), dtype=dtype)
     start = 0
     for rows in float_blocks(tensor):
-        read[start : start + len(rows)] = torch.from_numpy(rows - minus if minus else rows)
+        read[start : start + len(rows)] = torch.from_numpy(rows - weight.minus if weight.minus else rows)
         start += len(rows)
-    return read.view(tensor.shape)
+    read = read.view(tensor.shape)
+    return read if weight.order is None else read[torch.from_numpy(weight.order)]

@@ -35,26 +35,16 @@ _MANIFEST_BYTES = 1 << 22
 
 @dataclass(frozen=True)
 class Pulled:
-    """A model in the store.
+    """A model in the store."""
 
-    Attributes:
-        name: as Ollama writes it, such as `qwen3:0.6b`.
-        full: with host and namespace.
-        root: the store.
-        manifest: its file.
-    """
-
-    name: str
-    full: str
-    root: Path
+    name: str  # as Ollama writes it, such as `qwen3:0.6b`
+    full: str  # with host and namespace
+    root: Path  # the store
     manifest: Path
 
 
 def blob_of(name: str) -> Path:
-    """The GGUF file of a model.
-
-    Args:
-        name: `ollama:[host/][namespace/]model[:tag]`; compared without case, as Ollama does.
+    """The GGUF file of `ollama:[host/][namespace/]model[:tag]`, compared without case, as Ollama does.
 
     Raises:
         ModelError: no such model, more than one, no weights in GGUF, an adapter, or a damaged store.
@@ -74,8 +64,7 @@ def blob_of(name: str) -> Path:
 def pulled(refused: list[Path] | None = None) -> Iterator[Pulled]:
     """The models in the stores of this machine; of one that has a newer and an older manifest the newer first.
 
-    Args:
-        refused: takes the folders that may not be read.
+    Folders that may not be read are added to `refused`.
     """
     for root in _roots():
         for folder in ("manifests-v2", "manifests"):
@@ -150,11 +139,12 @@ def _model_layer(model: Pulled, name: str) -> Path:
     again = f"run 'ollama pull {model.name}' again"
     manifest = _manifest(model.manifest, model.root, again)
     if manifest.get("mediaType") == _LIST or "manifests" in manifest:
-        entries = [one for one in _dicts(manifest.get("manifests")) if one.get("runner") in _RUNNERS]
+        entries = [entry for entry in _dicts(manifest.get("manifests")) if entry.get("runner") in _RUNNERS]
         if not entries:
             raise _no_gguf(name)
         manifest = _manifest(_blob(entries[0], model, again), model.root, again)
-    layers = {str(one.get("mediaType")).removeprefix(_LAYER): one for one in reversed(_dicts(manifest.get("layers")))}
+    stored = reversed(_dicts(manifest.get("layers")))
+    layers = {str(layer.get("mediaType")).removeprefix(_LAYER): layer for layer in stored}
     if "adapter" in layers:
         raise ModelError(
             f"'{name}' is a model with a LoRA adapter on top, which cannot be read from GGUF",

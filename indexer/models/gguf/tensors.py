@@ -32,11 +32,9 @@ def check_readable(tensor: GgufTensor) -> None:
 
 
 def float_blocks(tensor: GgufTensor, n_rows: int | None = None) -> Iterator[NDArray[np.float32]]:
-    """The rows in order, (n, last dimension) float32, a few at a time.
+    """The rows in order, (n, last dimension) float32, `n_rows` at a time, else as many as take 16 MiB.
 
-    Args:
-        tensor: of a file; dimensions before the last are read as one.
-        n_rows: at a time; None: as many as take 16 MiB.
+    Dimensions before the last are read as one.
 
     Raises:
         ModelError: the file cannot be read, or is shorter than when its header was read.

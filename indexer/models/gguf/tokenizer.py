@@ -19,6 +19,7 @@ from ragidx.indexer.model_files import AGAIN
 from ragidx.indexer.models.gguf.header import Gguf
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 1, 2, 3, 4, 6  # types of tokens
+_SPECIAL = {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}
 _CHARACTERS = 1024  # of a token, at most; the longest in use have some 200
 _FOLDER = "name the folder with the model's safetensors and its tokenizer.json"
 _LAST_TOKEN = 3  # of `pooling_type`: the model was trained to be read at the end of the text
@@ -39,20 +40,12 @@ _SAMPLE = "Who, in 1984,  signed it?\n\n\tÜber 東京 и мир 🙂 don't x_1=
 
 @dataclass(frozen=True)
 class Split:
-    """How a text is split before merging.
+    """How a text is split before merging."""
 
-    Attributes:
-        pattern: a regular expression; None: GPT-2's.
-        digits: whether each digit is split off first.
-        composed: whether the text is composed first (Unicode NFC).
-        whole: whether a word that is a token is taken before any merge, and BOS put in front where the file does not
-            say.
-    """
-
-    pattern: str | None = None
-    digits: bool = False
-    composed: bool = False
-    whole: bool = False
+    pattern: str | None = None  # a regular expression; None: GPT-2's
+    digits: bool = False  # each digit is split off first
+    composed: bool = False  # the text is composed first (Unicode NFC)
+    whole: bool = False  # a word that is a token is taken before any merge; BOS comes first where the file does not say
 
 
 _GPT2, _DIGITS = Split(), Split(digits=True)
@@ -68,23 +61,8 @@ SPLITS = {
 }
 
 
-@dataclass(frozen=True)
-class GgufTokenizer:
-    """A tokenizer, and the ids of its special tokens, None where the file names none."""
-
-    backend: Tokenizer
-    bos: int | None
-    eos: int | None
-    pad: int | None
-    unk: int | None
-
-
-def read_tokenizer(gguf: Gguf, name: str) -> GgufTokenizer:
-    """The tokenizer of a model.
-
-    Args:
-        gguf: its file.
-        name: of the model, as the user wrote it.
+def read_tokenizer(gguf: Gguf, name: str) -> tuple[Tokenizer, dict[str, int | None]]:
+    """The tokenizer of a model, and the ids of its special tokens bos, eos, pad and unk; None: the file names none.
 
     Raises:
         ModelError: it is of a kind that is not known, is damaged, or does not give back what it reads.
@@ -107,7 +85,7 @@ class _Vocabulary:
             raise self._fault(f"has a token of {longest:,} characters")
         self._types = self._numbers("token_type", _NORMAL)
 
-    def tokenizer(self) -> GgufTokenizer:
+    def tokenizer(self) -> tuple[Tokenizer, dict[str, int | None]]:
         """As `read_tokenizer`."""
         kind = self._gguf.single("tokenizer.ggml.model")
         if kind not in ("gpt2", "llama"):
@@ -116,14 +94,14 @@ class _Vocabulary:
             with panics_of("tokenizers", self._path):
                 backend = self._byte_level() if kind == "gpt2" else self._sentencepiece()
                 self._add_special(backend)
-                found = GgufTokenizer(backend, *(self._special(name) for name in ("bos", "eos", "padding", "unknown")))
-                self._surround(found, begin=self._begins(kind))
-                self._check(found)
+                special = {short: self._special(name) for short, name in _SPECIAL.items()}
+                self._surround(backend, special["bos"], special["eos"], kind)
+                self._check(backend)
         except RagidxError:
             raise
         except Exception as fault:  # the library raises this class itself
             raise self._fault(f"cannot be built: {first_line(fault)}") from fault
-        return found
+        return backend, special
 
     def _byte_level(self) -> Tokenizer:
         split = self._split()
@@ -189,37 +167,33 @@ class _Vocabulary:
         ]
         backend.add_tokens(added)
 
-    def _surround(self, found: GgufTokenizer, *, begin: bool) -> None:
-        ends = self._flag("add_eos_token", self._pooled_at() == _LAST_TOKEN)
-        for what, wanted, number in (("BOS", begin, found.bos), ("EOS", ends, found.eos)):
+    def _surround(self, backend: Tokenizer, bos: int | None, eos: int | None, kind: str) -> None:
+        """Put BOS before texts and EOS behind them as the file says, else BOS as llama.cpp does."""
+        pooled_at = self._gguf.single(f"{self._gguf.single('general.architecture')}.pooling_type")
+        begin = self._flag("add_bos_token", kind == "llama" or self._split().whole)
+        end = self._flag("add_eos_token", pooled_at == _LAST_TOKEN)
+        for what, wanted, number in (("BOS", begin, bos), ("EOS", end, eos)):
             if wanted and number is None:
                 raise self._fault(f"puts {what} around texts and does not say which token that is")
-        before = [found.bos] if begin and found.bos is not None else []
-        after = [found.eos] if ends and found.eos is not None else []
+        before = [bos] if begin and bos is not None else []
+        after = [eos] if end and eos is not None else []
         if before or after:
             named = [(self._tokens[number], number) for number in dict.fromkeys(before + after)]
             parts = [*(self._tokens[n] for n in before), "$A", *(self._tokens[n] for n in after)]
-            found.backend.post_processor = processors.TemplateProcessing(single=parts, special_tokens=named)
+            backend.post_processor = processors.TemplateProcessing(single=parts, special_tokens=named)
 
-    def _begins(self, kind: str) -> bool:
-        """Whether BOS is put before texts: as the file says, else as llama.cpp does."""
-        return self._flag("add_bos_token", kind == "llama" or self._split().whole)
-
-    def _pooled_at(self) -> Any:
-        return self._gguf.single(f"{self._gguf.single('general.architecture')}.pooling_type")
-
-    def _check(self, found: GgufTokenizer) -> None:
+    def _check(self, backend: Tokenizer) -> None:
         """Whether a text comes out as it went in, and special tokens, such as those of a chat, are one token each."""
-        ids = found.backend.encode(_SAMPLE, add_special_tokens=False).ids
-        back = found.backend.decode(ids, skip_special_tokens=False)
+        ids = backend.encode(_SAMPLE, add_special_tokens=False).ids
+        back = backend.decode(ids, skip_special_tokens=False)
         if back != _SAMPLE:
             at = next((n for n, (one, other) in enumerate(zip(_SAMPLE, back, strict=False)) if one != other), len(back))
             raise self._fault(f"reads {_SAMPLE[at : at + 20]!a} and gives back {back[at : at + 20]!a}")
         added = [number for number, kind in enumerate(self._types.tolist()) if kind == _CONTROL]
         texts = [self._tokens[number] for number in added]
-        for number, one in zip(added, found.backend.encode_batch(texts, add_special_tokens=False), strict=True):
-            if one.ids != [number]:
-                raise self._fault(f"reads its special token {self._tokens[number][:40]!a} as {len(one.ids)} others")
+        for number, read in zip(added, backend.encode_batch(texts, add_special_tokens=False), strict=True):
+            if read.ids != [number]:
+                raise self._fault(f"reads its special token {self._tokens[number][:40]!a} as {len(read.ids)} others")
 
     def _special(self, name: str) -> int | None:
         found = self._get(f"{name}_token_id")

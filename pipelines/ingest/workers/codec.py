@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from ragidx.corpora.chunking import ID_DTYPE
+from ragidx.corpora.errors import SpecError
 from ragidx.corpora.readers.layouts import Layout
 from ragidx.corpora.records import Document, Place, Skip
 from ragidx.corpora.vectors.batch import VectorBatch
@@ -40,7 +41,7 @@ _ROWS = pa.schema(
 )
 _FAULTS = (
     *(pa.ArrowException, OSError, MemoryError, RuntimeError, StopIteration),
-    *(LookupError, TypeError, ValueError, AttributeError, OverflowError),
+    *(LookupError, TypeError, ValueError, AttributeError, OverflowError, SpecError),
 )
 
 
@@ -71,7 +72,7 @@ def encoded(events: Sequence[Event]) -> Message:
             case NRead(n_bytes):
                 said.append(["read", n_bytes])
             case Decided(name, layout):
-                said.append(["layout", name, *told_layout(layout)])
+                said.append(["layout", name, layout.to_json()])
             case Draft():
                 said.append(_said(event, rows))
     return {"kind": "events", "events": said}, rows.body()
@@ -131,7 +132,7 @@ def _events(said: Any, rows: Iterator[tuple[Any, ...]], owner: int) -> Iterator[
         elif kind == "read":
             yield NRead(int(values[0]))
         elif kind == "layout":
-            yield Decided(_text(values[0]), layout_of(*values[1:]))
+            yield Decided(_text(values[0]), Layout.from_json(values[1]))
         else:
             yield _draft(rows, owner, *values)
     if next(rows, None) is not None:
@@ -156,19 +157,6 @@ def _vectors(header: Mapping[str, Any], body: bytes) -> VectorBatch:
         metadata=[values_from_json(json.loads(values)) for values in table["metadata"].to_pylist()],
         share=float(header["share"]),
     )
-
-
-def told_layout(layout: Layout) -> tuple[dict[str, Any], int]:
-    """A layout as JSON, and of how many records it is."""
-    return layout.to_json(), layout.n_records
-
-
-def layout_of(told: Any, n_records: Any) -> Layout:
-    """The inverse."""
-    found = Layout.from_json(told)
-    if found is None:
-        raise ValueError("no layout")
-    return dataclasses.replace(found, n_records=int(n_records))
 
 
 def _draft(

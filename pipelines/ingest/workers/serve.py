@@ -37,7 +37,7 @@ import pyarrow as pa
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.limits import MIB, Limits, ReadOptions
-from ragidx.corpora.readers.layouts import Layouts
+from ragidx.corpora.readers.layouts import Layout, Layouts
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.sources import Source
 from ragidx.corpora.spec import ChunkSpec
@@ -163,7 +163,7 @@ class _Worker:
 
     def _drafts(self, task: dict[str, Any], source: Source, saying: _Saying) -> Iterator[Draft]:
         layouts = _Noted(saying)
-        layouts.known = {name: codec.layout_of(*told) for name, told in task["layouts"].items()}
+        layouts.known = {name: Layout.from_json(told) for name, told in task["layouts"].items()}
         for draft in drafts_of(
             source, self._options, layouts, saying.add, lambda count: saying.add(codec.NRead(count))
         ):

@@ -114,7 +114,7 @@ class Spread:
         return pool.add(
             {
                 "source": [str(source.path), source.name, source.size, source.beir, _status(source), source.owner],
-                "layouts": {name: codec.told_layout(one) for name, one in self._layouts_of(source).items()},
+                "layouts": {name: one.to_json() for name, one in self._layouts_of(source).items()},
                 "vectors": vectors,
             }
         )

@@ -1,10 +1,11 @@
-"""Tiny office files and a PDF, made by hand: what the tests of the converter read, and the fuzzer breaks."""
+"""Archives, tiny office files and a PDF, made by hand: what tests of readers read, and the fuzzer breaks."""
 
 from __future__ import annotations
 
 import io
+import tarfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 XML = '<?xml version="1.0" encoding="UTF-8"?>'
 PACKAGE = "http://schemas.openxmlformats.org/package/2006"
@@ -12,11 +13,25 @@ OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 MAIN = "application/vnd.openxmlformats-officedocument"
 
 
-def zipped(members: dict[str, str]) -> bytes:
+def zipped(members: Mapping[str, str | bytes]) -> bytes:
     sink = io.BytesIO()
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, text in members.items():
-            archive.writestr(name, text)
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return sink.getvalue()
+
+
+def tarred(members: Mapping[str, str | bytes | tarfile.TarInfo], mode: str = "w") -> bytes:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode=mode) as archive:
+        for name, data in members.items():
+            if isinstance(data, tarfile.TarInfo):
+                archive.addfile(data)
+                continue
+            raw = data.encode() if isinstance(data, str) else data
+            info = tarfile.TarInfo(name)
+            info.size = len(raw)
+            archive.addfile(info, io.BytesIO(raw))
     return sink.getvalue()
 
 

@@ -9,15 +9,13 @@ import gzip
 import io
 import json
 import lzma
-import tarfile
-import zipfile
 from collections.abc import Callable, Iterable
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
-from office_files import docx, epub, pdf, pptx, xlsx
+from office_files import docx, epub, pdf, pptx, tarred, xlsx, zipped
 
 from ragidx.corpora.readers.office.converter import ENDINGS
 from ragidx.corpora.readers.registry import READERS
@@ -91,24 +89,6 @@ def _npy(array: np.ndarray) -> bytes:
     return sink.getvalue()
 
 
-def _zip(members: dict[str, bytes]) -> bytes:
-    sink = io.BytesIO()
-    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as file:
-        for name, data in members.items():
-            file.writestr(name, data)
-    return sink.getvalue()
-
-
-def _tar(members: dict[str, bytes]) -> bytes:
-    sink = io.BytesIO()
-    with tarfile.open(fileobj=sink, mode="w") as file:
-        for name, data in members.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(data)
-            file.addfile(entry, io.BytesIO(data))
-    return sink.getvalue()
-
-
 MAIL = """From: =?utf-8?q?J=C3=B6rg?= <a@b.c>
 To: d@e.f
 Subject: Pulsars
@@ -159,8 +139,8 @@ _BY_ENDING: dict[str, list[bytes]] = {
     ".eml": [MAIL.encode()],
     ".mbox": [f"From a@b.c Tue Oct  1 10:00:00 2024\n{MAIL}\nFrom d@e.f\n{MAIL}".encode()],
     ".ipynb": [json.dumps({"cells": CELLS, "metadata": {"title": "Pulsars"}, "nbformat": 4}).encode()],
-    ".zip": [_zip(MEMBERS)],
-    ".tar": [_tar(MEMBERS)],
+    ".zip": [zipped(MEMBERS)],
+    ".tar": [tarred(MEMBERS)],
     ".srt": [SRT.encode()],
     ".vtt": [f"WEBVTT\n\n{SRT}".replace(",000", ".000").encode()],
     ".tex": [TEX.encode()],
@@ -182,13 +162,13 @@ def seeds() -> list[tuple[str, bytes]]:
     text = [MARKDOWN.encode(), "Grüße\r\naus Köln".encode("cp1252"), "日本語のテキスト。".encode("utf-16")]
     found = [(ending, data) for ending in READERS if ending not in ENDINGS for data in _BY_ENDING.get(ending, text)]
     packed = [(f"{ending}.{name}", pack(data)) for name, pack in _PACKINGS.items() for ending, data in found[:4]]
-    packed.append((".tar.xz", lzma.compress(_tar(MEMBERS))))
+    packed.append((".tar.xz", lzma.compress(tarred(MEMBERS))))
     return [*found, (".unknown", text[1]), *packed, (".jsonl.gz", gzip.compress(_LINES, mtime=0)), *VECTOR_FILES]
 
 
 def office_seeds() -> list[tuple[str, bytes]]:
     """The same of the endings that the converter reads, each by a process of its own."""
-    odt = _zip({"mimetype": b"application/vnd.oasis.opendocument.text", "content.xml": ODT.encode()})
+    odt = zipped({"mimetype": b"application/vnd.oasis.opendocument.text", "content.xml": ODT.encode()})
     made = {".pdf": pdf([["A star."]]), ".docx": docx("Pulsars", "A star."), ".pptx": pptx(), ".xlsx": xlsx()}
     made |= {".epub": epub(), ".odt": odt, ".rtf": RTF.encode()}
     return [(ending, made[ending]) for ending in ENDINGS]

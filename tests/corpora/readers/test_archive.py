@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import io
-import lzma
 import tarfile
 import zipfile
-from collections.abc import Mapping
 
 import pyarrow
 import pyarrow.parquet
@@ -17,31 +14,9 @@ import pytest
 from ragidx.corpora.limits import MIB, Limits, ReadOptions
 
 from ..conftest import ReadBytes
-from ..fuzz.office_files import pdf
+from ..fuzz.office_files import pdf, tarred, zipped
 
 FILES = {"docs/a.md": "# Lakes\n\nBaikal.", "b.txt": "Tanganyika.", "rows.csv": "id,text\n7,Tahoe\n"}
-
-
-def zipped(members: Mapping[str, str | bytes]) -> bytes:
-    sink = io.BytesIO()
-    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in members.items():
-            archive.writestr(name, data)
-    return sink.getvalue()
-
-
-def tarred(members: Mapping[str, str | bytes | tarfile.TarInfo], mode: str = "w") -> bytes:
-    sink = io.BytesIO()
-    with tarfile.open(fileobj=sink, mode=mode) as archive:
-        for name, data in members.items():
-            if isinstance(data, tarfile.TarInfo):
-                archive.addfile(data)
-                continue
-            raw = data.encode() if isinstance(data, str) else data
-            info = tarfile.TarInfo(name)
-            info.size = len(raw)
-            archive.addfile(info, io.BytesIO(raw))
-    return sink.getvalue()
 
 
 def linked(kind: bytes) -> tarfile.TarInfo:
@@ -72,17 +47,6 @@ def test_members_are_documents_named_below_the_archive(read_bytes: ReadBytes, na
     ]
     assert found.documents[0].metadata == {"title": "Lakes"}
     assert found.reasons == []
-
-
-@pytest.mark.parametrize(("ending", "packed"), [("bz2", bz2.compress), ("xz", lzma.compress), ("gz", gzip.compress)])
-def test_a_packed_file_is_read_and_a_truncated_one_reported(read_bytes: ReadBytes, ending: str, packed: object) -> None:
-    data = packed(b"Baikal is deep. ") + packed(b"And cold.")  # type: ignore[operator]  # bytes to bytes
-
-    whole, cut = read_bytes(f"a.txt.{ending}", data), read_bytes(f"b.txt.{ending}", data[:-9])
-
-    assert whole.texts == ["Baikal is deep. And cold."]
-    assert cut.documents == []
-    assert cut.reasons[0][1].startswith("damaged ")
 
 
 def test_odd_members_are_named_and_the_others_read(read_bytes: ReadBytes) -> None:

@@ -59,13 +59,9 @@ def test_a_record_without_text_is_skipped_also_with_a_context(read_bytes: ReadBy
 def test_a_context_that_is_no_text_skips_its_record(read_bytes: ReadBytes) -> None:
     record = json.dumps({"text": "Hot.", "city": "\ud800"})
 
-    assert (
-        read_bytes("a.jsonl", record, said(context="city")).reasons
-        == [
-            ("a.jsonl:1", "lone surrogate in the text"),
-            ("a.jsonl:1", "the field 'city': lone surrogate"),
-        ][:1]
-    )
+    reasons = read_bytes("a.jsonl", record, said(context="city")).reasons
+
+    assert reasons == [("a.jsonl:1", "lone surrogate in the text")]
 
 
 @pytest.mark.parametrize(

@@ -251,8 +251,9 @@ def test_the_layouts_of_files_that_are_not_read_now_are_kept(read: Callable[...,
     found = read("chat.jsonl", CHATS, known).layouts.to_json()
     named = read("a.jsonl", [{"text": "Words."}], known).layouts.to_json()
 
-    assert found["papers/a.csv"] == {"text": ["note"]}
-    assert found["chat.jsonl"] == {"text": ["messages[].content"], "id": "conversation_id"}
+    chat = {"text": ["messages[].content"], "title": None, "id": "conversation_id", "times": [], "n_records": 5}
+    assert found["papers/a.csv"] == Layout(("note",)).to_json()
+    assert found["chat.jsonl"] == chat
     assert sorted(named) == ["chat.jsonl", "papers/a.csv"]
 
 
@@ -272,7 +273,7 @@ def test_settings_are_about_files_with_records_and_those_that_hold_files(name: s
     assert said_of_fields(Source(Path(name), name, 1), ReadOptions()) == ""
 
 
-@pytest.mark.parametrize("data", [None, 3, {"a": 3, "b": {"text": [1]}, "c": {"text": [], "times": "x"}, "d": {}}])
+@pytest.mark.parametrize("data", [None, 3, {"a": 3, "b": {"text": [1]}, "c": {"text": [], "times": "x"}, "d": {"": 1}}])
 def test_notes_that_are_no_layouts_are_left_out(data: object) -> None:
     assert Layouts.from_json(data).known == {}
 

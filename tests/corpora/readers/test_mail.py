@@ -11,7 +11,7 @@ import pytest
 from ragidx.corpora.limits import MIB, Limits, ReadOptions
 
 from ..conftest import ReadBytes
-from .test_archive import zipped
+from ..fuzz.office_files import zipped
 
 
 def message(text: str = "Baikal is deep.\n", subject: str = "Lakes", **headers: str) -> EmailMessage:

@@ -83,10 +83,9 @@ def test_a_cell_that_is_none_is_skipped_and_the_others_are_read(read_bytes: Read
         ("[1]", "not a notebook: it has no cells"),
         ('{"cells": {}}', "not a notebook: it has no cells"),
         ('{"cells": []}', "empty text"),
-        ('{"cells": [', "not valid JSON: Expecting value: line 1 column 12 (char 11)"),
+        ('{"cells": [', "not valid JSON: Expecting value, column 12"),
         ('{"cells": ' + "[" * 200_000, "not valid JSON: nested too deep"),
-        ("9" * 5000, "not valid JSON: Exceeds the limit (4300 digits) for integer string conversion: value has 5000 "
-         "digits; use sys.set_int_max_str_digits() to increase the limit"),
+        ("9" * 5000, "not valid JSON: a number of too many digits"),
         (notebook(markdown("x"))[:60].encode("utf-16-le"), "binary file"),
     ],
     ids=["list", "object", "empty", "truncated", "deep", "digits", "binary"],

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
 import lzma
@@ -19,7 +20,7 @@ from ..conftest import ReadBytes
 
 pytestmark = pytest.mark.slow
 
-PACKINGS = {"gz": gzip.compress, "zst": zstandard.compress}
+PACKINGS = {"gz": gzip.compress, "zst": zstandard.compress, "bz2": bz2.compress, "xz": lzma.compress}
 FILES = {
     "a.txt": ("text", "a.txt.{}"),
     "a.md": ("---\nyear: 1\n---\ntext", "a.md.{}"),
@@ -74,6 +75,8 @@ def test_a_later_stream_of_an_xz_that_is_damaged_is_no_end_of_the_file(read_byte
         ("a.txt.gz", b"plain text", "damaged gzip data: zlib inflate failed: incorrect header check"),
         ("a.txt.gz", b"", "empty file"),
         ("a.txt.zst", zstandard.compress(b"xyz" * 100)[:-3], "damaged zstd data: Truncated compressed stream"),
+        ("a.txt.bz2", bz2.compress(b"xyz" * 100)[:-9], "damaged bz2 data: Truncated compressed stream"),
+        ("a.txt.xz", lzma.compress(b"xyz" * 100)[:-9], "damaged xz data: truncated"),
         ("a.txt.zst", b"plain text", "damaged zstd data: ZSTD decompress failed: Unknown frame descriptor"),
         ("a.bin.gz", gzip.compress(bytes(1024), mtime=0), "binary file of unknown format '.bin'"),
         ("a.tar.gz", gzip.compress(bytes(1024), mtime=0), "holds no document"),
@@ -92,7 +95,7 @@ def test_records_before_the_damage_are_read(read_bytes: ReadBytes) -> None:
     assert found.reasons == [("a.jsonl.gz", "damaged gzip data: Truncated compressed stream")]
 
 
-@pytest.mark.parametrize("packing", PACKINGS)
+@pytest.mark.parametrize("packing", ["gz", "zst"])
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv", "a.parquet"])
 def test_a_bomb_is_stopped_by_its_ratio(read_bytes: ReadBytes, name: str, packing: str) -> None:
     bomb = PACKINGS[packing](b"x" * (80 << 20))

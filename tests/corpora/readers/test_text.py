@@ -108,37 +108,28 @@ def test_a_file_larger_than_a_document_may_be_is_left_out(read_bytes: ReadBytes)
     assert found.reasons == [("a.txt", "larger than 4 bytes")]
 
 
-def swapped(path: Path, swap: Callable[[], None]) -> Reading:
-    """Read a source whose place something else took after the walk."""
-    path.write_text("text")
-    (source,) = sources(path, on_skip=pytest.fail)
-    path.unlink()
-    swap()
-    found = Reading()
-    found.documents += read_file(SourceFile(source=source, options=ReadOptions(), on_skip=found.skips.append))
-    return found
-
-
-def test_a_link_that_takes_a_files_place_after_the_walk_is_not_followed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "swap", "reason"),
+    [
+        ("a.txt", lambda path: path.symlink_to("secret"), "cannot be read: Too many levels of symbolic links"),
+        ("a.txt", os.mkfifo, "not a regular file"),
+        ("a.parquet", lambda path: None, "cannot be read: No such file or directory"),
+    ],
+    ids=["link", "fifo", "nothing"],
+)
+def test_what_takes_the_place_of_a_file_after_the_walk_is_not_read(
+    tmp_path: Path, name: str, swap: Callable[[Path], None], reason: str
+) -> None:
     (tmp_path / "secret").write_text("secret")
-    path = tmp_path / "a.txt"
+    (tmp_path / name).write_text("text")
+    (source,) = sources(tmp_path / name, on_skip=pytest.fail)
+    (tmp_path / name).unlink()
+    swap(tmp_path / name)
+    found = Reading()
 
-    found = swapped(path, lambda: path.symlink_to("secret"))
+    found.documents += read_file(SourceFile(source=source, options=ReadOptions(), on_skip=found.skips.append))
 
-    assert found.documents == []
-    assert found.reasons == [("a.txt", "cannot be read: Too many levels of symbolic links")]
-
-
-def test_a_fifo_that_takes_a_files_place_after_the_walk_does_not_block(tmp_path: Path) -> None:
-    found = swapped(tmp_path / "a.txt", lambda: os.mkfifo(tmp_path / "a.txt"))
-
-    assert found.reasons == [("a.txt", "not a regular file")]
-
-
-def test_a_file_that_is_gone_since_the_walk_is_reported(tmp_path: Path) -> None:
-    found = swapped(tmp_path / "a.parquet", lambda: None)
-
-    assert found.reasons == [("a.parquet", "cannot be read: No such file or directory")]
+    assert (found.documents, found.reasons) == ([], [(name, reason)])
 
 
 @pytest.mark.slow

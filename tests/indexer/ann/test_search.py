@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 import pytest
 
@@ -107,13 +105,7 @@ def clustered(request, ann_kit, tmp_path_factory):
     """Rows of 32 dimensions around 200 centres, and `clustered(factory)`: what was made of them, mapped."""
     folder = tmp_path_factory.mktemp("clustered")
     vectors = ann_kit.write(folder, ann_kit.clustered(request.param))
-
-    @functools.cache
-    def make(factory: str):
-        path = ann_kit.make(folder, factory, vectors).rename(folder / factory)  # a mapped file is never written to
-        return ann_kit.open(path, factory, vectors)
-
-    return vectors, make
+    return vectors, ann_kit.maker(folder, vectors)
 
 
 def recall(found: np.ndarray, exact: np.ndarray) -> float:

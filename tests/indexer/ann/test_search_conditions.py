@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -61,13 +59,7 @@ def stored(topics, ann_kit, tmp_path_factory):
     """Mapped vectors, and `stored(factory)`: what was made of them, mapped."""
     folder = tmp_path_factory.mktemp("topics")
     vectors = ann_kit.write(folder, about(topics, 0.5, np.random.default_rng(1)))
-
-    @functools.cache
-    def make(factory: str):
-        path = ann_kit.make(folder, factory, vectors).rename(folder / factory)  # a mapped file is never written to
-        return ann_kit.open(path, factory, vectors)
-
-    return vectors, make
+    return vectors, ann_kit.maker(folder, vectors)
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import faiss
 import numpy as np
@@ -76,11 +76,8 @@ def test_searches_in_several_threads_find_the_same_and_do_not_change_each_others
         if faiss.omp_get_max_threads() != 2:
             wrong.append("threads")
 
-    workers = [threading.Thread(target=work, args=(size,)) for size in (1, 1, 32, 64)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, (1, 1, 32, 64)))
 
     assert wrong == []
 

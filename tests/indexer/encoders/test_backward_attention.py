@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -15,7 +13,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.encoders.backbone import Backbone, load_backbone
-from ragidx.indexer.encoders.backward_attention import watched
 from ragidx.indexer.encoders.load import load_encoder
 from ragidx.indexer.encoders.methods import resolve
 from ragidx.indexer.encoders.pooling import look_back
@@ -182,45 +179,6 @@ def test_no_tensor_holds_more_than_one_map_a_text(family: str, padded: bool, tin
     with _Sizes() as theirs:
         eager(tiny_model(family), ids, mask if padded else None)
     assert theirs.largest >= b * heads * n * n  # what is measured would show it
-
-
-def test_two_threads_look_back_each_on_its_own_text(tiny_model: Make) -> None:
-    encoder = load_encoder(str(tiny_model("llama")), method="reba", device="cpu")
-    texts = [[f"The mill number {n} by the river" for n in range(4)], ["a", "Who signed the lease?"]]
-    expected = [encoder.encode_document(own) for own in texts]
-    meet, wrong = threading.Barrier(2), []
-
-    def work(number: int) -> None:
-        meet.wait()
-        for _ in range(12):
-            if not np.array_equal(encoder.encode_document(texts[number]), expected[number]):
-                wrong.append(number)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert wrong == []
-
-
-def test_watching_ends_with_the_pass_and_another_inside_it_is_another(tiny_model: Make) -> None:
-    backbone = watching(tiny_model("llama"))
-
-    with watched() as outer:
-        backbone.states(IDS[:1], None)
-        first = outer.strongest
-        assert first is not None
-        kept = first.clone()
-        with watched() as inner:
-            backbone.states(IDS[:1, :3], None)
-        assert inner.strongest is not None
-        assert inner.strongest.shape == (1, 3, 3)
-    backbone.states(IDS[:1, :5], None)
-
-    assert outer.strongest is not None
-    assert torch.equal(outer.strongest, kept)
 
 
 def test_a_model_that_is_watched_computes_as_one_that_is_not(tiny_model: Make) -> None:

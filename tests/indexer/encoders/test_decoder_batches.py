@@ -18,7 +18,6 @@ from ragidx.indexer.encoders.batching import Budget, collate, run
 from ragidx.indexer.encoders.decoder import DecoderEncoder
 from ragidx.indexer.prompts.rendering import Rendered
 
-from ...tiny_weights import write_pooler
 from .decoder_kit import CASES, TEXTS, Make, close, load
 
 pytestmark = pytest.mark.slow
@@ -106,10 +105,9 @@ def test_a_text_without_tokens_has_no_vector_and_spoils_no_other(tiny_model: Mak
             assert not encoder.encode_document([""]).any()
 
 
-@pytest.mark.parametrize("layers", [None, 2])
-def test_two_threads_share_an_encoder(layers: int | None, tiny_model: Make, tmp_path: Path) -> None:
-    pooler = str(write_pooler(tmp_path / "p.safetensors", layers=layers))
-    encoder = load(tiny_model("llama"), method="classical", pooling="trainable", pooler=pooler)
+@pytest.mark.parametrize("case", ["reba, mean", "trainable, last layer", "trainable, every layer"])
+def test_two_threads_share_an_encoder(case: str, encoder_for: Callable[[str, str], DecoderEncoder]) -> None:
+    encoder = encoder_for("llama", case)
     texts = [TEXTS[:1] * 3, TEXTS[3:4] * 2]
     expected = [encoder.encode_document(own) for own in texts]
     meet, wrong = threading.Barrier(2), []

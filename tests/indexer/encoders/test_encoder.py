@@ -33,24 +33,6 @@ FAMILIES = ["llama", "mistral", "qwen2", "gpt2", "opt", "gpt_neox", "gemma", "ph
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
-def test_left_padding_gives_the_same_states_as_right_padding(family: str, tiny_model: Callable[..., Path]) -> None:
-    encoder = load_encoder(str(tiny_model(family)), method="classical", device="cpu")
-    backbone = encoder.backbone  # type: ignore[attr-defined]
-    ids = torch.tensor([[5, 6, 7, 8]])
-    pad = torch.full((1, 3), 2)
-    ones, zeros = torch.ones(1, 4, dtype=torch.int64), torch.zeros(1, 3, dtype=torch.int64)
-
-    plain = backbone.states(ids, None)
-    left = backbone.states(torch.cat([pad, ids], 1), torch.cat([zeros, ones], 1))[:, 3:]
-    right = backbone.states(torch.cat([ids, pad], 1), torch.cat([ones, zeros], 1))[:, :4]
-
-    scale = float(plain.abs().max())
-    assert torch.allclose(left, plain, atol=1e-5 * scale)
-    assert torch.allclose(right, plain, atol=1e-5 * scale)
-
-
-@pytest.mark.slow
 def test_a_layer_is_what_transformers_calls_that_hidden_state(tiny_model: Callable[..., Path]) -> None:
     from transformers import AutoModel
 
@@ -70,28 +52,6 @@ def test_layers_behind_the_one_asked_for_are_dropped(tiny_model: Callable[..., P
     encoder = load_encoder(str(tiny_model("llama")), method="classical", layer=0, device="cpu", attn="sdpa")
 
     assert len(encoder.backbone.model.layers) == 1  # type: ignore[attr-defined]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("family", [*FAMILIES, "qwen3", "gemma2", "gemma3_text", "falcon", "bloom", "olmo2", "granite"])
-def test_bidirectional_attention_sees_the_future_and_causal_does_not(
-    family: str, tiny_model: Callable[..., Path]
-) -> None:
-    folder = str(tiny_model(family))
-
-    both = load_encoder(folder, method="llm2vec", pooling="mean", device="cpu")
-    causal = load_encoder(folder, method="llm2vec", attention="causal", device="cpu")
-
-    assert not np.allclose(both.encode_document(TEXTS[:1]), causal.encode_document(TEXTS[:1]), atol=1e-3)
-
-
-def test_a_sliding_window_is_lifted_with_bidirectional_attention(tiny_model: Callable[..., Path]) -> None:
-    encoder = load_encoder(str(tiny_model("mistral", sliding_window=4)), method="llm2vec", device="cpu")
-    backbone = encoder.backbone  # type: ignore[attr-defined]
-    one, other = torch.arange(5, 35).unsqueeze(0), torch.arange(5, 35).unsqueeze(0)
-    other[0, -1] = 99
-
-    assert not torch.allclose(backbone.states(one, None)[0, 0], backbone.states(other, None)[0, 0], atol=1e-6)
 
 
 def test_an_encoder_asked_to_be_causal_is_an_error_at_load(tiny_sentence_transformer: Path) -> None:
@@ -178,29 +138,6 @@ def test_another_failure_of_the_network_is_not_taken_for_a_lack_of_memory() -> N
 
     with pytest.raises(RuntimeError, match="shape mismatch"):
         list(run([Rendered([1], ())], forward, budget=Budget(64), pad=0, device=torch.device("cpu")))
-
-
-def test_mixed_precision_stays_close(tiny_model: Callable[..., Path]) -> None:
-    folder = str(tiny_model("llama"))
-    exact = load_encoder(folder, method="echo", device="cpu", dtype="float32").encode_document(TEXTS)
-
-    mixed = load_encoder(folder, method="echo", device="cpu", dtype="mixed").encode_document(TEXTS)
-
-    cosines = (exact * mixed).sum(1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(mixed, axis=1)
-    assert cosines.min() > 0.998
-
-
-@pytest.mark.slow
-def test_tuning_keeps_the_vectors(tiny_model: Callable[..., Path]) -> None:
-    encoder = load_encoder(str(tiny_model("llama")), method="classical", device="cpu")
-    before = encoder.encode_document(TEXTS)
-
-    encoder.tune(TEXTS * 20)
-
-    after = encoder.encode_document(TEXTS)
-    cosines = (before * after).sum(1) / np.linalg.norm(before, axis=1) / np.linalg.norm(after, axis=1)
-    assert cosines.min() > 0.998
-    assert encoder.dtype in ("float32", "mixed", "bfloat16")
 
 
 def test_the_fingerprint_follows_the_weights(tiny_model: Callable[..., Path], tmp_path: Path) -> None:

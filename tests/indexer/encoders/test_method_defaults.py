@@ -232,4 +232,4 @@ def test_what_is_left_out_stays_as_it_was_unless_the_method_is_another() -> None
 def test_a_model_with_its_own_modules_keeps_the_little_that_can_be_said_of_it() -> None:
     old = EncoderSpec(model="m", method=SENTENCE_TRANSFORMERS, pooling="own", instruction="i", max_length=9)
 
-    assert continued_options(old, {"max_length": 7}) == {"instruction": "i", "max_length": 7}
+    assert continued_options(old, {"max_length": 7}) == {"instruction": "i", "max_length": 7, "revision": None}

@@ -134,31 +134,3 @@ def test_every_parameter_is_trained(layers: int | None) -> None:
 
     still = [name for name, p in net.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
     assert still == []
-
-
-def pairs(draw: torch.Generator) -> tuple[Tensor, Tensor]:
-    """16 queries and answers of three rows: the first is shared and known by its first coordinate, two are noise."""
-    shared = torch.randn(16, 1, HIDDEN, generator=draw)
-    sides = [torch.cat([shared, 2 * torch.randn(16, 2, HIDDEN, generator=draw)], dim=1) for _ in range(2)]
-    for rows in sides:
-        rows[:, :, 0] = torch.tensor([4.0, -4.0, -4.0])
-    return sides[0], sides[1]
-
-
-@pytest.mark.slow
-def test_a_few_steps_teach_which_row_to_read() -> None:
-    draw, net = torch.Generator().manual_seed(0), fresh(None)
-    held_out = pairs(draw)
-    with torch.no_grad():
-        before = float(contrast(net, *held_out))
-    optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
-
-    for _ in range(80):
-        optimizer.zero_grad()
-        contrast(net, *pairs(draw)).backward()
-        optimizer.step()
-
-    with torch.no_grad():
-        after = float(contrast(net, *held_out))
-    assert before > 2.0
-    assert after < 0.5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.records import Document
-from ragidx.indexer.filters.filter import pca, whitening
-from ragidx.indexer.filters.fitting import DocumentSample, EmbeddingMoments, Sample, lot, lowest
+from ragidx.indexer.filters.filter import MAKERS, Filter
+from ragidx.indexer.filters.fitting import DocumentSample, Sample, lot, lowest
+from ragidx.indexer.specs import FilterSpec
 
 from ...raising import message_of
 
@@ -96,27 +98,24 @@ def test_the_lowest_lots_come_first(names: list[str], seed: int, n: int) -> None
 # what is learnt
 
 
+def _fitted(name: str, rows: np.ndarray, width: int) -> Filter:
+    return MAKERS[name](FilterSpec(name, dim=width), SimpleNamespace(hidden=rows.shape[1]), Sample(rows))
+
+
 @settings(max_examples=40, deadline=None)
-@given(n=st.integers(1, 60), hidden=st.integers(1, 12), far=st.floats(-100, 100), seed=st.integers(0, 2**31))
-def test_moments_are_those_of_numpy(n: int, hidden: int, far: float, seed: int) -> None:
+@given(n=st.integers(2, 60), hidden=st.integers(1, 12), far=st.floats(-100, 100), seed=st.integers(0, 2**31))
+def test_mean_and_components_are_those_of_numpy(n: int, hidden: int, far: float, seed: int) -> None:
     rows = np.random.default_rng(seed).standard_normal((n, hidden)).astype("f4") + np.float32(far)
+    zeros = np.zeros((4, hidden), "f4")  # of texts of which nothing is pooled: they do not count
 
-    moments = EmbeddingMoments.of(rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ragidx.indexer.filters.fitting._BLOCK", 7)
+        mean, components = Sample(np.concatenate([zeros, rows])).components(1, "pca")
 
-    np.testing.assert_allclose(moments.mean, rows.mean(axis=0, dtype="f8"), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(mean, rows.mean(axis=0, dtype="f8"), rtol=1e-9, atol=1e-9)
     expected = np.cov(rows.T.astype("f8"), bias=True).reshape(hidden, hidden)
-    np.testing.assert_allclose(moments.covariance, expected, rtol=1e-9, atol=1e-9)
-    assert moments.n == n
-
-
-def test_moments_of_many_blocks_are_those_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = np.random.default_rng(0).standard_normal((50, 4)).astype("f4")
-    whole = EmbeddingMoments.of(rows)
-    monkeypatch.setattr("ragidx.indexer.filters.fitting._BLOCK", 7)
-
-    cut = EmbeddingMoments.of(rows)
-
-    np.testing.assert_allclose(cut.covariance, whole.covariance, rtol=1e-12)
+    scaled = components.directions * components.values
+    np.testing.assert_allclose(scaled @ scaled.T, expected, rtol=1e-9, atol=1e-9)
 
 
 @settings(max_examples=30, deadline=None)
@@ -126,7 +125,7 @@ def test_the_whitened_sample_has_mean_0_and_covariance_1(hidden: int, data: st.D
     draw = np.random.default_rng(seed)
     rows = (draw.standard_normal((200, hidden)) @ np.diag(draw.uniform(0.1, 4, hidden)) + 3).astype("f4")
 
-    whitened = whitening(EmbeddingMoments.of(rows), width)(rows).astype("f8")
+    whitened = _fitted("whitening", rows, width)(rows).astype("f8")
 
     np.testing.assert_allclose(whitened.mean(axis=0), 0, atol=1e-4)
     np.testing.assert_allclose(np.atleast_2d(np.cov(whitened.T, bias=True)), np.eye(width), atol=1e-3)
@@ -139,24 +138,21 @@ def test_pca_keeps_the_most_variance_that_so_many_directions_can(hidden: int, da
     draw = np.random.default_rng(seed)
     rows = (draw.standard_normal((100, hidden)) @ np.diag(draw.uniform(0.1, 4, hidden)) - 2).astype("f4")
 
-    kept = pca(EmbeddingMoments.of(rows), width)(rows)
+    kept = _fitted("pca", rows, width)(rows)
 
     singular = np.linalg.svd(rows.astype("f8") - rows.mean(axis=0, dtype="f8"), compute_uv=False)
     np.testing.assert_allclose(np.square(kept, dtype="f8").sum(axis=0), np.square(singular[:width]), rtol=1e-3)
 
 
-@pytest.mark.parametrize("make", [whitening, pca])
-def test_more_directions_than_vary_are_refused(make: object) -> None:
+@pytest.mark.parametrize("name", ["whitening", "pca"])
+def test_more_directions_than_vary_are_refused(name: str) -> None:
     rows = np.random.default_rng(0).standard_normal((6, 16)).astype("f4")
 
-    with pytest.raises(SpecError) as fault:
-        make(EmbeddingMoments.of(rows), 6)  # type: ignore[operator]
-
-    assert str(fault.value) == (
-        f"`filter`: filter '{make.__name__}' is to keep 6 directions, and the 6 chunks that it is fitted on vary in 5\n"
+    assert message_of(SpecError, lambda: _fitted(name, rows, 6)) == (
+        f"`filter`: filter '{name}' is to keep 6 directions, and the 6 chunks that it is fitted on vary in 5\n"
         "  hint: give a smaller `dim`, a larger `filter_sample` or a larger corpus, or take another filter"
     )
-    assert make(EmbeddingMoments.of(rows), 5).dim == 5  # type: ignore[operator]
+    assert _fitted(name, rows, 5).dim == 5
 
 
 def test_a_direction_of_rounding_alone_does_not_vary() -> None:
@@ -165,21 +161,12 @@ def test_a_direction_of_rounding_alone_does_not_vary() -> None:
     rows[:, 5] = 7 + 1e-5 * draw.standard_normal(100)
 
     with pytest.raises(SpecError, match="and the 100 chunks that it is fitted on vary in 7"):
-        whitening(EmbeddingMoments.of(rows.astype("f4")), 8)
+        _fitted("whitening", rows.astype("f4"), 8)
 
 
 def test_equal_chunks_vary_in_nothing() -> None:
     with pytest.raises(SpecError, match="vary in 0"):
-        pca(EmbeddingMoments.of(np.ones((9, 4), "f4")), 1)
-
-
-def test_embeddings_that_are_zero_are_left_out_of_the_moments() -> None:
-    told = np.random.default_rng(0).standard_normal((9, 3)).astype("f4")
-
-    moments = Sample(embeddings=np.concatenate([np.zeros((4, 3), "f4"), told])).moments()
-
-    assert moments.n == 9
-    np.testing.assert_allclose(moments.mean, told.mean(axis=0, dtype="f8"))
+        _fitted("pca", np.ones((9, 4), "f4"), 1)
 
 
 def test_tokens_are_counted_up_to_the_rows_of_the_head() -> None:
@@ -196,6 +183,6 @@ def test_tokens_are_counted_up_to_the_rows_of_the_head() -> None:
     ],
 )
 def test_a_sample_of_nothing_is_refused(sample: Sample, what: str) -> None:
-    assert message_of(SpecError, lambda: sample.moments() if what == "embedding" else sample.token_counts(10)) == (
-        f"`filter`: the sample of the corpus has no {what} to fit a filter on\n  hint: take another filter"
-    )
+    assert message_of(
+        SpecError, lambda: sample.components(1, "pca") if what == "embedding" else sample.token_counts(10)
+    ) == (f"`filter`: the sample of the corpus has no {what} to fit a filter on\n  hint: take another filter")

@@ -60,9 +60,18 @@ def test_what_may_pass_is_tried_again(server: EmbeddingServer, number: int) -> N
     assert len(server.messages) == 3
 
 
-def test_a_broken_connection_is_tried_again(server: EmbeddingServer) -> None:
-    server.replies.extend([dropped, dropped])
+def closed(handler: Handler, _: list[str]) -> None:
+    """The connection ends without an answer."""
+    handler.close_connection = True
 
+
+@pytest.mark.parametrize("reply", [dropped, closed])
+def test_a_broken_connection_is_tried_again_the_first_time_at_once(server: EmbeddingServer, reply: Reply) -> None:
+    server.replies.append(reply)
+    assert ask(server, Patience(wait_s=60, answer_s=5))["data"]
+    assert server.times[1] - server.times[0] < 5
+
+    server.replies.extend([reply, reply])
     assert ask(server)["data"]
 
 

@@ -36,7 +36,7 @@ def bpe(pre: Any = "gpt-2", merges: list[str] | None = None, **keys: Any) -> Ggu
 
 
 def pieces(gguf: Gguf, text: str) -> list[str]:
-    return read_tokenizer(gguf, "m").backend.encode(text, add_special_tokens=False).tokens
+    return read_tokenizer(gguf, "m")[0].encode(text, add_special_tokens=False).tokens
 
 
 def told(gguf: Gguf) -> str:
@@ -54,7 +54,7 @@ def told(gguf: Gguf) -> str:
     ],
 )
 def test_a_text_is_split_as_its_kind_says(pre: str, words: str) -> None:
-    splitter = read_tokenizer(bpe(pre), "m").backend.pre_tokenizer
+    splitter = read_tokenizer(bpe(pre), "m")[0].pre_tokenizer
 
     found = splitter.pre_tokenize_str("it's 1234 12 a1\n\nb.\n  c I'LL iPod")
 
@@ -63,7 +63,7 @@ def test_a_text_is_split_as_its_kind_says(pre: str, words: str) -> None:
 
 @pytest.mark.parametrize("pre", SPLITS)
 def test_every_kind_gives_back_what_it_reads(pre: str) -> None:
-    backend = read_tokenizer(bpe(pre), "m").backend
+    backend = read_tokenizer(bpe(pre), "m")[0]
     text = "\x00 7 8  9 \u200d\ufeff\r\n\t🙂 नमस्ते don't"
 
     assert backend.decode(backend.encode(text, add_special_tokens=False).ids) == text
@@ -86,16 +86,16 @@ def test_whole_words_are_taken_before_merges_in_llama_3() -> None:
 
 
 def test_special_tokens_are_one_token_and_texts_keep_the_users_own() -> None:
-    found = read_tokenizer(bpe(), "m")
+    backend, special = read_tokenizer(bpe(), "m")
 
-    assert (found.bos, found.eos, found.pad, found.unk) == (0, 1, None, None)
-    assert found.backend.encode("<|im_start|>ab<think>", add_special_tokens=False).tokens == [
+    assert special == {"bos": 0, "eos": 1, "pad": None, "unk": None}
+    assert backend.encode("<|im_start|>ab<think>", add_special_tokens=False).tokens == [
         "<|im_start|>",
         "ab",
         "<think>",
     ]
-    special = {number: token.special for number, token in found.backend.get_added_tokens_decoder().items()}
-    assert special == {0: True, 1: True, 2: True, 3: False}
+    added = {number: token.special for number, token in backend.get_added_tokens_decoder().items()}
+    assert added == {0: True, 1: True, 2: True, 3: False}
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_special_tokens_are_one_token_and_texts_keep_the_users_own() -> None:
 def test_bos_and_eos_come_as_the_file_says_else_as_llama_cpp_adds_them(
     pre: str, keys: dict[str, Any], expected: list[str]
 ) -> None:
-    assert read_tokenizer(bpe(pre, **keys), "m").backend.encode("ab").tokens == expected
+    assert read_tokenizer(bpe(pre, **keys), "m")[0].encode("ab").tokens == expected
 
 
 @pytest.mark.parametrize(("pooling", "eos"), [(3, True), (1, False), (None, False)])
@@ -121,9 +121,9 @@ def test_a_model_that_is_read_at_the_end_gets_eos_where_the_file_does_not_say(po
     gguf = bpe()
     gguf.metadata.update({"general.architecture": "qwen3", "qwen3.pooling_type": pooling})
 
-    assert read_tokenizer(gguf, "m").backend.encode("ab").tokens == ["ab", *(["</s>"] if eos else [])]
+    assert read_tokenizer(gguf, "m")[0].encode("ab").tokens == ["ab", *(["</s>"] if eos else [])]
     gguf.metadata["tokenizer.ggml.add_eos_token"] = False
-    assert read_tokenizer(gguf, "m").backend.encode("ab").tokens == ["ab"]
+    assert read_tokenizer(gguf, "m")[0].encode("ab").tokens == ["ab"]
 
 
 # --- sentencepiece
@@ -163,10 +163,10 @@ def test_characters_that_are_no_token_become_bytes() -> None:
 
 
 def test_a_space_is_put_before_texts_unless_the_file_says_no() -> None:
-    assert read_tokenizer(spm(), "m").backend.encode("a").tokens == ["<s>", "▁a"]
+    assert read_tokenizer(spm(), "m")[0].encode("a").tokens == ["<s>", "▁a"]
     gemma = spm(add_space_prefix=False, add_bos_token=False)
 
-    assert read_tokenizer(gemma, "m").backend.encode("a a").tokens == ["a", "▁a"]
+    assert read_tokenizer(gemma, "m")[0].encode("a a").tokens == ["a", "▁a"]
 
 
 # --- refusals

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ragidx.corpora.errors import ModelError
 from ragidx.indexer.encoders.load import load_encoder
@@ -120,27 +117,6 @@ def test_a_name_in_a_file_leads_nowhere_but_beside_the_adapter(name: str, base: 
         f"{inner / 'mntp'}: 'inner/mntp' is an adapter, and its base model '{name}' is not beside it\n"
         "  hint: name the base with `model` and the adapter with `adapters`"
     )
-
-
-@pytest.mark.slow
-@settings(max_examples=60, deadline=None)
-@given(name=st.text(st.sampled_from("./~\\ab\0 -é"), min_size=1, max_size=12))
-def test_whatever_a_file_calls_its_base_no_other_folder_is_looked_into(
-    name: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    inner = tmp_path_factory.mktemp("names") / "inner"
-    write_adapter(inner / "mntp", name)
-    (inner / "a").mkdir()
-
-    def hub(name: str, revision: str | None, option: str) -> Path:
-        raise ModelError("not on this machine", where=str(inner / "hub"))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ragidx.indexer.models.locate._from_hub", hub)
-        with pytest.raises(ModelError) as fault:
-            locate(str(inner / "mntp"))
-
-    assert Path(os.path.normpath(fault.value.where)).parent == inner
 
 
 def test_a_folder_with_a_model_and_an_adapter_is_refused(base: Path, folder: Path) -> None:

@@ -140,7 +140,7 @@ NUMBERS = {
     "a list of alphas": ({"alpha_pattern": [1]}, "alpha_pattern is not an object: [1]"),
     "a broken set": (
         {"rank_pattern": {"[q": 4}},
-        "rank_pattern has '[q', which is not a pattern of RE2: unterminated character set at position 13",
+        "rank_pattern has '[q', which is not a pattern of RE2: missing ]: [q)$",
     ),
     "a pattern that looks ahead": (
         {"rank_pattern": {"(?=q)": 4}},

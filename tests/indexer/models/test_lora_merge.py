@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +34,7 @@ def test_the_scaled_product_is_added(tmp_path: Path) -> None:
     with torch.no_grad():
         changed.get_parameter("layers.0.q_proj.weight").copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
 
-    assert merge(changed, folder, "mine") == 1
+    merge(changed, folder, "mine")
 
     # alpha / r = 2, B A = [[3], [4]] [[1, 2]] = [[3, 6], [4, 8]]
     assert weight(changed).tolist() == [[7.0, 12.0], [8.0, 17.0]]
@@ -171,7 +170,7 @@ def test_a_layer_is_found_whatever_class_the_adapter_was_trained_in(
         folder = adapter(tmp_path / str(number), tensors)
         for kind in (AutoModel, AutoModelForCausalLM):
             changed = kind.from_pretrained(path)
-            assert merge(changed, folder, "mine") == 1
+            merge(changed, folder, "mine")
             found = changed.base_model.get_submodule(layer).weight - before
             assert found.abs().max() == 2 * n_in * (2 + n_out)
 
@@ -250,17 +249,6 @@ def test_a_sum_beyond_the_dtype_is_refused(tmp_path: Path) -> None:
         "HERE/adapter_model.safetensors: the adapter 'mine' added to 'layers.0.q_proj' overflows float16\n"
         "  hint: load the base model with `dtype=bfloat16` or float32"
     )
-
-
-def test_an_adapter_that_does_not_fit_changes_nothing(tmp_path: Path) -> None:
-    folder = adapter(tmp_path / "a", pair("layers.0.q_proj") | pair("layers.1.q_proj"))
-    kept = model()
-    before = copy.deepcopy(kept.state_dict())
-
-    told(folder, kept)
-
-    for name, value in kept.state_dict().items():
-        assert torch.equal(value, before[name])
 
 
 def test_a_pattern_that_backtracks_without_end_is_matched_at_once() -> None:

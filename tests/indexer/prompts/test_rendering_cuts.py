@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragidx.corpora.errors import SpecError
-from ragidx.indexer.prompts.rendering import RenderRules, n_copies, render, text_limit
+from ragidx.indexer.prompts.rendering import n_copies, render, text_limit
 from ragidx.indexer.prompts.templates import load_template
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
+from ragidx.indexer.specs import EncoderSpec
 
 from ...raising import message_of
-from .rendering_kit import TEMPLATES, TEXTS, pooled, read
+from .rendering_kit import TEMPLATES, TEXTS, read
 
 
 def test_known_cuts(tokenizer: TextTokenizer) -> None:
@@ -23,8 +24,8 @@ def test_known_cuts(tokenizer: TextTokenizer) -> None:
     assert len(own) == 10
 
     def ids(limit: int, truncate: str) -> list[int]:
-        rules = RenderRules(truncate=truncate)
-        row = render(load_template("classical"), [text], tokenizer, limit=limit, rules=rules)[0]
+        spec = EncoderSpec(truncate=truncate)
+        row = render(load_template("classical"), [text], tokenizer, limit=limit, spec=spec)[0]
         assert row.truncated == (limit < 10)
         return row.ids[1:]
 
@@ -51,7 +52,7 @@ def test_pieces_cut_all_copies_alike_to_exactly_the_limit(
     kept = own if len(own) <= limit else kept
 
     row = render(
-        load_template(name), [text], tokenizer, limit=limit, rules=RenderRules(pool_eos=False, truncate=truncate)
+        load_template(name), [text], tokenizer, limit=limit, spec=EncoderSpec(pool_eos=False, truncate=truncate)
     )[0]
     empty = render(load_template(name), [""], tokenizer)[0]
 
@@ -68,7 +69,7 @@ def test_whole_strings_keep_the_start_or_both_ends_of_the_text_and_no_character_
 ) -> None:
     template = load_template("llm2vec")
 
-    row = render(template, [text], tokenizer, limit=limit, rules=RenderRules(truncate=truncate))[0]
+    row = render(template, [text], tokenizer, limit=limit, spec=EncoderSpec(truncate=truncate))[0]
 
     kept = read(tokenizer, row.ids[1:])
     n_tokens = len(tokenizer.ids([text])[0])
@@ -89,7 +90,7 @@ def test_a_character_cut_in_the_middle_stands_there_once(tokenizer: TextTokenize
     text = "東京東"  # three tokens a character; the fifth token alone is left out
     assert len(tokenizer.ids([text])[0]) == 9
 
-    row = render(load_template("llm2vec"), [text], tokenizer, limit=8, rules=RenderRules(truncate="middle"))[0]
+    row = render(load_template("llm2vec"), [text], tokenizer, limit=8, spec=EncoderSpec(truncate="middle"))[0]
 
     assert read(tokenizer, row.ids) == f"<s>{text}"
 
@@ -100,31 +101,31 @@ def test_a_character_cut_in_the_middle_stands_there_once(tokenizer: TextTokenize
     text=TEXTS.map(lambda text: text * 20),
     name=st.sampled_from(TEMPLATES),
     truncate=st.sampled_from(["end", "middle"]),
-    span=st.sampled_from(["", "eos", "all"]),
+    pooling=st.sampled_from(["mean", "eos", "trainable"]),
     spare=st.integers(4, 60),
     instruction=st.sampled_from([None, "", "Find it"]),
 )
 def test_within_the_limit_of_a_text_the_model_reads_no_more_than_it_can(
-    text: str, name: str, truncate: str, span: str, spare: int, instruction: str | None, tokenizer: TextTokenizer
+    text: str, name: str, truncate: str, pooling: str, spare: int, instruction: str | None, tokenizer: TextTokenizer
 ) -> None:
-    template, rules = load_template(name), RenderRules(truncate=truncate, span=span)
-    empty = render(template, [""], tokenizer, instruction=instruction, rules=rules)[0]
+    template, spec = load_template(name), EncoderSpec(truncate=truncate, pooling=pooling)
+    empty = render(template, [""], tokenizer, instruction=instruction, spec=spec)[0]
     copies = n_copies(template, instruction)
     length = empty.longest + (8 if template.joined else 0) + spare
 
-    limit = text_limit(template, tokenizer, length, instruction, rules)
-    row = render(template, [text], tokenizer, instruction=instruction, limit=limit, rules=rules)[0]
+    limit = text_limit(template, tokenizer, length, instruction, spec)
+    row = render(template, [text], tokenizer, instruction=instruction, limit=limit, spec=spec)[0]
 
     assert limit == spare // copies
     assert row.longest <= length
 
 
 def test_known_limits(tokenizer: TextTokenizer) -> None:
-    def limit(name: str, length: int, copies: int | None = None, **rules: Any) -> int | None:
-        return text_limit(load_template(name, copies=copies), tokenizer, length, None, RenderRules(**rules))
+    def limit(name: str, length: int, copies: int | None = None, **fields: Any) -> int | None:
+        return text_limit(load_template(name, copies=copies), tokenizer, length, None, EncoderSpec(**fields))
 
     assert limit("classical", 20) == 19
-    assert limit("classical", 20, span="eos") == 18
+    assert limit("classical", 20, pooling="eos") == 18
     assert limit("reba", 20) == 9
     assert limit("reba", 20, copies=3) == 6
     assert limit("llm2vec", 20) == 11  # a whole string may have eight tokens more than its parts
@@ -175,15 +176,3 @@ def test_white_space_at_the_end_that_a_form_drops_does_not_count_as_text(tokeniz
 
     assert short == long
     assert not long.truncated
-
-
-@pytest.mark.parametrize("name", ["classical", "llm2vec", "echo"])
-def test_cutting_in_the_middle_reads_the_end_of_a_long_text(name: str, tokenizer: TextTokenizer) -> None:
-    text = "start " + "word " * 4000 + "finish"
-
-    row = render(
-        load_template(name), [text], tokenizer, limit=20, rules=RenderRules(pool_eos=False, truncate="middle")
-    )[0]
-
-    assert pooled(tokenizer, row).startswith("start")
-    assert pooled(tokenizer, row).endswith("finish")

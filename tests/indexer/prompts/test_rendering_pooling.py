@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragidx.corpora.errors import SpecError
-from ragidx.indexer.prompts.rendering import RenderRules, clean, render
+from ragidx.indexer.prompts.rendering import clean, render
 from ragidx.indexer.prompts.templates import Template, load_template
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
+from ragidx.indexer.specs import EncoderSpec
 
 from .rendering_kit import BARE, TEMPLATES, TEXTS, as_read, bare, pooled, prompts, read, rows_of
 
@@ -34,7 +35,7 @@ def test_the_pooled_span_counts_exactly_the_texts_tokens_with_every_template(
 ) -> None:
     template = load_template(name, copies=copies if name in ("reba", "echo-copies") else None)
 
-    row = render(template, [text], tokenizer, rules=BARE)[0]
+    row = render(template, [text], tokenizer, spec=BARE)[0]
 
     for prompt, one in zip(prompts(template), rows_of(row), strict=True):
         places = one.positions()
@@ -57,7 +58,7 @@ def test_the_closing_marker_is_pooled_with_the_text_unless_it_is_left_out(
     marker = tokenizer.piece(template.document[0].text.rpartition("{text}")[2])
 
     with_it, without = (
-        render(template, [text], tokenizer, instruction=instruction, rules=rules)[0] for rules in (RenderRules(), BARE)
+        render(template, [text], tokenizer, instruction=instruction, spec=spec)[0] for spec in (EncoderSpec(), BARE)
     )
 
     assert len(marker) == 1
@@ -81,7 +82,7 @@ def test_a_tail_that_merges_with_the_text_keeps_the_span_inside_what_is_read(tok
     n_alone, n_whole = (len(ids) for ids in tokenizer.ids([" th", " the"]))
     assert n_whole < n_alone
 
-    row = render(template, [" th"], tokenizer, rules=BARE)[0]
+    row = render(template, [" th"], tokenizer, spec=BARE)[0]
 
     assert pooled(tokenizer, row) == " the"
 
@@ -116,7 +117,7 @@ def test_cleaning_up_follows_promptEOLs_authors() -> None:
 def test_eos_pooling_reads_one_eos_at_the_very_end_and_pools_it_alone(name: str, tokenizer: TextTokenizer) -> None:
     template = load_template(name)
 
-    row, plain = (render(template, ["a mill"], tokenizer, rules=RenderRules(span=span))[0] for span in ("eos", ""))
+    row, plain = (render(template, ["a mill"], tokenizer, spec=EncoderSpec(pooling=p))[0] for p in ("eos", "mean"))
 
     for one, other in zip(rows_of(row), rows_of(plain), strict=True):
         assert one.ids == (other.ids if other.ids[-1] == 1 else [*other.ids, 1])
@@ -125,7 +126,7 @@ def test_eos_pooling_reads_one_eos_at_the_very_end_and_pools_it_alone(name: str,
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_bos_pooling_pools_the_first_token_alone(name: str, tokenizer: TextTokenizer) -> None:
-    row = render(load_template(name), ["a mill"], tokenizer, rules=RenderRules(span="bos"))[0]
+    row = render(load_template(name), ["a mill"], tokenizer, spec=EncoderSpec(pooling="bos"))[0]
 
     for one in rows_of(row):
         assert one.ids[0] == 0
@@ -134,17 +135,17 @@ def test_bos_pooling_pools_the_first_token_alone(name: str, tokenizer: TextToken
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_trainable_pooling_reads_every_token_and_an_eos_at_the_end(name: str, tokenizer: TextTokenizer) -> None:
-    row = render(load_template(name), ["a mill"], tokenizer, rules=RenderRules(span="all"))[0]
+    row = render(load_template(name), ["a mill"], tokenizer, spec=EncoderSpec(pooling="trainable"))[0]
 
     for one in rows_of(row):
         assert one.ids[-1] == 1
         assert one.positions() == list(range(len(one.ids)))
 
 
-@pytest.mark.parametrize("span", ["eos", "all"])
-def test_a_model_without_an_eos_has_none_to_pool(span: str, tiny_tokenizer: Any) -> None:
+@pytest.mark.parametrize("pooling", ["eos", "trainable"])
+def test_a_model_without_an_eos_has_none_to_pool(pooling: str, tiny_tokenizer: Any) -> None:
     with pytest.raises(SpecError) as fault:
-        render(load_template("classical"), ["a"], bare(tiny_tokenizer, bos=True), rules=RenderRules(span=span))
+        render(load_template("classical"), ["a"], bare(tiny_tokenizer, bos=True), spec=EncoderSpec(pooling=pooling))
 
     assert str(fault.value) == (
         "`pooling`: the model's tokenizer has no EOS token to pool\n"
@@ -155,7 +156,7 @@ def test_a_model_without_an_eos_has_none_to_pool(span: str, tiny_tokenizer: Any)
 @pytest.mark.parametrize("bos", [True, False])  # with one that nothing puts in front, and with none
 def test_a_model_that_reads_no_bos_has_none_to_pool(bos: bool, tiny_tokenizer: Any) -> None:
     with pytest.raises(SpecError) as fault:
-        render(load_template("classical"), ["a"], bare(tiny_tokenizer, bos=bos), rules=RenderRules(span="bos"))
+        render(load_template("classical"), ["a"], bare(tiny_tokenizer, bos=bos), spec=EncoderSpec(pooling="bos"))
 
     assert str(fault.value) == (
         "`pooling`: what the model reads does not begin with a BOS token, so there is none to pool\n"
@@ -166,6 +167,6 @@ def test_a_model_that_reads_no_bos_has_none_to_pool(bos: bool, tiny_tokenizer: A
 def test_a_bos_that_the_template_names_can_be_pooled(tiny_tokenizer: Any) -> None:
     tokenizer = bare(tiny_tokenizer, bos=True, eos=True)
 
-    row = render(load_template("echo-trained"), ["a"], tokenizer, rules=RenderRules(span="bos"))[0]
+    row = render(load_template("echo-trained"), ["a"], tokenizer, spec=EncoderSpec(pooling="bos"))[0]
 
     assert row.positions() == [0]

@@ -71,7 +71,7 @@ def test_no_text_brings_or_takes_a_special_token(text: str, name: str, tokenizer
 def test_a_special_token_that_only_text_and_template_together_spell_stays_text(tokenizer: TextTokenizer) -> None:
     template = load_template("{bos}<{text}> mill", method="llm2vec")  # `{bos}`: special tokens of the form are parsed
 
-    row = render(template, ["/s"], tokenizer, rules=BARE)[0]
+    row = render(template, ["/s"], tokenizer, spec=BARE)[0]
 
     assert 1 not in row.ids
     assert read(tokenizer, row.ids) == "<s></s> mill"

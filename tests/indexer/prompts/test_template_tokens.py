@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragidx.corpora.errors import SpecError
-from ragidx.indexer.prompts.rendering import RenderRules, clean, render, text_limit
+from ragidx.indexer.prompts.rendering import clean, render, text_limit
 from ragidx.indexer.prompts.templates import load_template
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
+from ragidx.indexer.specs import EncoderSpec
 
 from .rendering_kit import TEMPLATES, pooled, read
 
@@ -24,7 +24,7 @@ def test_echo_repeats_the_text_and_pools_the_second_copy_with_eos(tokenizer: Tex
 
 
 def test_echo_without_eos_pools_the_second_copy_alone(tokenizer: TextTokenizer) -> None:
-    row = render(load_template("echo"), ["the old mill"], tokenizer, rules=RenderRules(pool_eos=False))[0]
+    row = render(load_template("echo"), ["the old mill"], tokenizer, spec=EncoderSpec(pool_eos=False))[0]
 
     assert pooled(tokenizer, row) == "the old mill"
 
@@ -49,7 +49,7 @@ def test_a_query_without_instruction_loses_its_pieces(tokenizer: TextTokenizer) 
 def test_the_instruction_is_read_and_notpooled(tokenizer: TextTokenizer) -> None:
     for name in ("classical", "llm2vec", "echo"):
         row = render(
-            load_template(name), ["the mill"], tokenizer, instruction="Find mills", rules=RenderRules(pool_eos=False)
+            load_template(name), ["the mill"], tokenizer, instruction="Find mills", spec=EncoderSpec(pool_eos=False)
         )[0]
 
         assert "Find mills" in read(tokenizer, row.ids)
@@ -63,34 +63,6 @@ def test_prompteol_pools_the_last_token_and_differs_by_family(tokenizer: TextTok
     assert row.pooled == ((len(row.ids) - 1, len(row.ids)),)
     mistral = render(load_template("prompteol", "mistral"), ["a mill"], tokenizer)[0]
     assert read(tokenizer, mistral.ids) == '<s>This sentence: "a mill" means [MASK]'
-
-
-@pytest.mark.parametrize("text", ["</s>", "<s> <pad>", "a</s>b"])
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_a_text_that_spells_a_special_token_stays_text(name: str, text: str, tokenizer: TextTokenizer) -> None:
-    plain = render(load_template(name), ["x"], tokenizer)[0].ids
-    row = render(load_template(name), [text], tokenizer)[0]
-
-    for special in (0, 1, 2):
-        assert row.ids.count(special) == plain.count(special)
-    assert text in read(tokenizer, row.ids)
-
-
-@pytest.mark.parametrize(
-    "text", ["{text} {instruction}", ". The rewritten paragraph: x", '" in one word:"', "{bos}{eos}"]
-)
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_a_text_that_holds_the_templates_words_or_placeholders_stays_text(
-    name: str, text: str, tokenizer: TextTokenizer
-) -> None:
-    template = load_template(name)
-    row = render(template, [text], tokenizer)[0]
-
-    form = "".join(piece.text for piece in template.document)
-    for slot, spelling in (("{start}", "<s>"), ("{bos}", "<s>"), ("{eos}", "</s>")):
-        form = form.replace(slot, spelling)
-    written = form.replace("{text}", clean(text) if template.clean else text)
-    assert read(tokenizer, row.ids).removeprefix("<s>") == written.removeprefix("<s>")
 
 
 @pytest.mark.slow
@@ -116,15 +88,6 @@ def test_what_is_too_long_is_cut_in_the_text_and_the_prompt_stays_whole(
     assert row.ids[0] == empty.ids[0]
     if not template.document[-1].text.endswith("{text}"):
         assert row.ids[-1:] == empty.ids[-1:]
-
-
-@pytest.mark.slow
-@settings(max_examples=60, deadline=None)
-@given(text=st.text(max_size=80), name=st.sampled_from(["classical", "echo", "echo-trained"]))
-def test_the_pooled_span_holds_exactly_the_texts_tokens(text: str, name: str, tokenizer: TextTokenizer) -> None:
-    row = render(load_template(name), [text], tokenizer, rules=RenderRules(pool_eos=False))[0]
-
-    assert [i for s, e in row.pooled for i in row.ids[s:e]] == tokenizer.ids([text])[0]
 
 
 def test_a_users_string_is_a_template_whose_last_text_ispooled(tokenizer: TextTokenizer) -> None:
@@ -158,7 +121,7 @@ def test_a_users_string_for_llm2vec_is_read_whole_and_its_textpooled(tokenizer: 
     template = load_template("[INST] {instruction} {text} [/INST]", method="llm2vec")
 
     document, query = (
-        render(template, ["the mill"], tokenizer, instruction=i, rules=RenderRules(pool_eos=False))[0]
+        render(template, ["the mill"], tokenizer, instruction=i, spec=EncoderSpec(pool_eos=False))[0]
         for i in (None, "Find it")
     )
 
@@ -206,11 +169,11 @@ def test_a_chat_form_drops_white_space_behind_the_text_and_keeps_what_is_before_
     assert read(tokenizer, row.ids) == f"<s>{before}{instruction + ' ' if instruction else ''}  the mill{after}"
 
 
-@pytest.mark.parametrize(("span", "expected"), [("eos", "  the mill</s>"), ("", "  the mill \t\n")])
+@pytest.mark.parametrize(("pooling", "expected"), [("eos", "  the mill</s>"), ("mean", "  the mill \t\n")])
 def test_white_space_before_an_end_token_that_is_pooled_is_dropped(
-    span: str, expected: str, tokenizer: TextTokenizer
+    pooling: str, expected: str, tokenizer: TextTokenizer
 ) -> None:
-    row = render(load_template("llm2vec"), ["  the mill \t\n"], tokenizer, rules=RenderRules(span=span))[0]
+    row = render(load_template("llm2vec"), ["  the mill \t\n"], tokenizer, spec=EncoderSpec(pooling=pooling))[0]
 
     assert read(tokenizer, row.ids) == f"<s>{expected}"
 
@@ -226,11 +189,3 @@ def test_a_users_string_elsewhere_is_cut_at_its_texts(tokenizer: TextTokenizer) 
     for row in (document, query):
         assert pooled(tokenizer, row) == "a mill"
         assert row.pooled[0][1] == len(row.ids) - 1
-
-
-def test_a_template_that_fills_the_model_is_refused(tokenizer: TextTokenizer) -> None:
-    with pytest.raises(SpecError) as fault:
-        text_limit(load_template("echo"), tokenizer, 20)
-
-    assert str(fault.value).startswith("the template 'echo' takes ")
-    assert str(fault.value).endswith("  hint: shorten the instruction or the template, or raise the length")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -148,11 +148,8 @@ def test_threads_share_it_and_the_bound_holds(index):
             if store.rows([row]) != [expected[row]] or cache.n_bytes > cache._limit:
                 wrong.append(row)
 
-    workers = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(work, range(8)))
 
     assert wrong == []
     assert cache.n_bytes == sum(batch.nbytes for batch in cache._kept.values())

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ragidx.indexer.models.locate import ModelFiles
+from ragidx.indexer.prompts.templates import Template
 
 from ..conftest import Done
 from .bad_input_kit import damage
@@ -98,6 +99,19 @@ def test_a_model_that_has_changed_since_the_build_is_refused(run: Run, model: Pa
         "",
         "Error: ragidx-index: 'tiny' is not the model this index was made with: its files have changed\n"
         "  hint: name the right folder with --model, or build the index again with --rebuild\n",
+    )
+
+
+@pytest.mark.usefixtures("small_corpus")
+def test_an_index_whose_template_has_changed_is_built_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("build", "corpus")
+    monkeypatch.setattr(Template, "content", lambda template: f"another {template.name}")
+
+    assert run("query", "x") == (
+        2,
+        "",
+        "Error: ragidx-index: the template 'classical' of this version is not the one this index was made with\n"
+        "  hint: build the index again with --rebuild\n",
     )
 
 

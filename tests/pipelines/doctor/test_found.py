@@ -20,7 +20,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine without models but the bundled one."""
     monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "ollama"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr("ragidx.pipelines.doctor.found.installed_file", lambda name: None)
+    monkeypatch.setattr("ragidx.pipelines.doctor.found.smollm2_file", lambda: None)
     return tmp_path
 
 

@@ -53,13 +53,14 @@ def texts(index: Path) -> dict[str, str]:
     return {row.doc_id: row.text for row in store.rows(store.live)}
 
 
-A, B = {"text": ["note"], "id": "key"}, {"text": ["summary"], "title": "title"}
+A = {"text": ["note"], "title": None, "id": "key", "times": [], "n_records": 8}
+B = {"text": ["summary"], "title": "title", "id": None, "times": [], "n_records": 8}
 
 
 def test_how_files_are_read_is_in_the_report_and_the_manifest(corpus: Path, tmp_path: Path) -> None:
     report = ragidx.build(corpus, tmp_path / "index").report
 
-    assert report.fields == {"a.csv": A | {"title": None, "new": True}, "b.jsonl": B | {"new": True}}
+    assert report.fields == {"a.csv": A | {"new": True}, "b.jsonl": B | {"new": True}}
     assert report.to_json()["fields"] == report.fields
     notes = read_manifest(tmp_path / "index").notes
     assert notes["fields"] == {"a.csv": A, "b.jsonl": B}
@@ -71,15 +72,15 @@ def test_an_idle_build_keeps_it_and_a_new_row_is_read_as_those_before(corpus: Pa
 
     idle = ragidx.build(corpus, tmp_path / "index").report
     assert (idle.n_files_unopened, idle.committed) == (3, False)
-    assert idle.fields == {"a.csv": A | {"title": None, "new": False}, "b.jsonl": B | {"new": False}}
+    assert idle.fields == {"a.csv": A | {"new": False}, "b.jsonl": B | {"new": False}}
 
     short = "".join(f"K-{n},Oslo,{'x' if n else sentence(0)}\n" for n in range(9))
     (corpus / "a.csv").write_text(f"key,city,note\n{short}")
     report = ragidx.build(corpus, tmp_path / "index").report
 
-    assert report.fields["a.csv"] == A | {"title": None, "new": False}  # by their values they would be lines now
+    assert report.fields["a.csv"] == A | {"n_records": 9, "new": False}  # by their values they would be lines now
     assert texts(tmp_path / "index")["a.csv#K-8"] == "x"
-    assert read_manifest(tmp_path / "index").notes["fields"] == {"a.csv": A, "b.jsonl": B}
+    assert read_manifest(tmp_path / "index").notes["fields"] == {"a.csv": A | {"n_records": 9}, "b.jsonl": B}
 
 
 def test_another_setting_reads_the_files_again_that_it_is_about(corpus: Path, tmp_path: Path) -> None:
@@ -110,7 +111,7 @@ def test_another_setting_of_fields_reads_the_files_again_that_it_is_about(corpus
     assert (other.n_files_unopened, other.n_changed, other.n_encoded) == (2, 8, 0)
     without = ragidx.build(corpus, tmp_path / "index").report
     assert (without.n_files_unopened, without.n_changed) == (1, 16)
-    assert without.fields == {"a.csv": A | {"title": None, "new": False}, "b.jsonl": B | {"new": False}}
+    assert without.fields == {"a.csv": A | {"new": False}, "b.jsonl": B | {"new": False}}
 
 
 def test_dates_of_mails_and_records_compare_as_times_whatever_their_zones(tmp_path: Path) -> None:
