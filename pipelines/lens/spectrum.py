@@ -29,7 +29,7 @@ from ragidx.indexer.models.locate import ModelFiles, locate
 from ragidx.indexer.prompts.tokenizer import load_tokenizer
 from ragidx.indexer.specs import FILTERS, FilterSpec, IndexSpec
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.ingest.workers.documents import documents
+from ragidx.pipelines.ingest.workers.spread import documents
 from ragidx.pipelines.lens.vocabulary import TokenCounts, Vocabulary
 from ragidx.retriever.models import stored_filter
 

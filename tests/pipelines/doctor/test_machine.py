@@ -11,10 +11,11 @@ import pytest
 import torch
 
 import ragidx
+from ragidx.pipelines import resources
 from ragidx.pipelines.doctor.machine import devices, findings, processor, threads
 from ragidx.pipelines.doctor.packages import core, extras, needs, package
 from ragidx.pipelines.doctor.report import Finding
-from ragidx.pipelines.resources import allowed_bytes, allowed_cores
+from ragidx.pipelines.resources import allowed_bytes, allowed_cores, free_bytes
 
 pytestmark = pytest.mark.slow
 
@@ -111,48 +112,49 @@ def test_a_home_that_is_a_file_holds_no_cache(
 # limits of control groups
 
 
+@pytest.fixture
+def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the groups; this process is in `a/b`."""
+    membership = tmp_path / "membership"
+    membership.write_text("1:name=systemd:/\n0::/a/b\n")
+    monkeypatch.setattr(resources, "_MEMBERSHIP", membership)
+    monkeypatch.setattr(resources, "_GROUPS", tmp_path)
+    return tmp_path
+
+
 def _group(folder: Path, **files: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         (folder / name.replace("__", ".")).write_text(f"{text}\n")
 
 
-def test_a_limit_of_version_2_is_read_and_the_tightest_of_the_groups_around_holds(tmp_path: Path) -> None:
-    _group(tmp_path, cpu__max="max 100000", memory__max="max")
-    _group(tmp_path / "a", cpu__max="150000 100000", memory__max="2048")
-    _group(tmp_path / "a" / "b", cpu__max="400000 100000", memory__max="4096")
+def test_the_tightest_limit_of_the_group_and_of_those_around_it_holds(groups: Path) -> None:
+    _group(groups, cpu__max="max 100000", memory__max="max")
+    _group(groups / "a", cpu__max="150000 100000", memory__max="2048", memory__current="700")
+    _group(groups / "a" / "b", cpu__max="400000 100000", memory__max="1900", memory__current="500")
+    assert (allowed_cores(), allowed_bytes(), free_bytes()) == (1.5, 1900, 1348)
 
-    assert allowed_cores(tmp_path, "0::/a/b\n") == 1.5
-    assert allowed_bytes(tmp_path, "0::/a/b\n") == 2048
-    assert allowed_cores(tmp_path, "0::/\n") is None
-    assert allowed_bytes(tmp_path, "0::/\n") is None
-
-
-def test_a_limit_of_version_1_is_read_whatever_its_folder_is_called(tmp_path: Path) -> None:
-    _group(tmp_path / "cpu" / "box", cpu__cfs_quota_us="50000", cpu__cfs_period_us="100000")
-    _group(tmp_path / "memory" / "box", memory__limit_in_bytes="9223372036854771712")
-    membership = "4:memory:/box\n2:cpu,cpuacct:/box\n1:name=systemd:/\n"
-
-    assert allowed_cores(tmp_path, membership) == 0.5
-    assert allowed_bytes(tmp_path, membership) is None
+    _group(groups / "a", memory__stat="anon 7\ninactive_file 99\nactive_file 50")
+    assert free_bytes() == 1400
 
 
-def test_a_group_whose_path_is_that_outside_the_container_has_the_limits_of_the_root(tmp_path: Path) -> None:
-    _group(tmp_path, cpu__max="200000 100000")
+def test_a_group_whose_path_is_that_outside_the_container_has_the_limits_of_the_root(groups: Path) -> None:
+    _group(groups, cpu__max="200000 100000")
 
-    assert allowed_cores(tmp_path, "0::/kubepods/pod17\n") == 2.0
+    assert allowed_cores() == 2.0
 
 
 @pytest.mark.parametrize("quota", ["", "max 100000", "100000", "-1 100000", "1 0", "x y"])
-def test_what_is_no_limit_is_none(quota: str, tmp_path: Path) -> None:
-    _group(tmp_path, cpu__max=quota)
+def test_what_is_no_limit_is_none(quota: str, groups: Path) -> None:
+    _group(groups, cpu__max=quota)
 
-    assert allowed_cores(tmp_path, "0::/\n") is None
+    assert allowed_cores() is None
 
 
-def test_without_control_groups_there_is_no_limit(tmp_path: Path) -> None:
-    assert allowed_cores(tmp_path, "") is None
-    assert allowed_bytes(tmp_path / "none", "0::/a\n") is None
+def test_without_control_groups_there_is_no_limit(groups: Path) -> None:
+    (groups / "membership").unlink()
+
+    assert (allowed_cores(), allowed_bytes(), free_bytes()) == (None, None, None)
 
 
 # what is installed
