@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ragidx.corpora
-from ragidx.corpora.limits import Limits, ReadOptions
+from ragidx.corpora.limits import ReadOptions
 from ragidx.corpora.readers.decoding import decode
 from ragidx.corpora.readers.html_page import page_text, parsed
 from ragidx.corpora.readers.registry import read_file
@@ -100,12 +100,6 @@ def test_what_is_no_text_is_left_out_with_its_reason(
 
     assert found.documents == []
     assert found.reasons == [(name, reason)]
-
-
-def test_a_file_larger_than_a_document_may_be_is_left_out(read_bytes: ReadBytes) -> None:
-    found = read_bytes("a.txt", "12345", ReadOptions(limits=Limits(document_bytes=4)))
-
-    assert found.reasons == [("a.txt", "larger than 4 bytes")]
 
 
 @pytest.mark.parametrize(
