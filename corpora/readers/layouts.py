@@ -9,7 +9,7 @@ Which fields they are is decided in `records.field_rule`. What a user chooses (`
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,14 +47,19 @@ class Layouts:
 
     Args:
         known: of earlier builds.
+        on_decided: called with the name and the layout of a file, when that is decided.
 
     Attributes:
         used: of the files that were read, or passed over because they did not change.
         new: those of `used` that were decided now.
     """
 
-    def __init__(self, known: Mapping[str, Layout] | None = None) -> None:
-        self.known = dict(known or {})
+    def __init__(
+        self,
+        known: Mapping[str, Layout] | None = None,
+        on_decided: Callable[[str, Layout], None] = lambda name, layout: None,
+    ) -> None:
+        self.known, self._on_decided = dict(known or {}), on_decided
         self.used: dict[str, Layout] = {}
         self.new: dict[str, Layout] = {}
 
@@ -66,6 +71,7 @@ class Layouts:
     def decided(self, name: str, layout: Layout) -> None:
         """Note the layout of a file."""
         self.used[name] = layout
+        self._on_decided(name, layout)
         if self.known.get(name) != layout:
             self.new[name] = layout
 

@@ -10,6 +10,7 @@ more, before. Each stage is a module of its own; this one joins them.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ from ragidx.pipelines.ingest.corpus import LAYOUTS, Reading, chunker_of
 from ragidx.pipelines.ingest.encode import Vectors, windows
 from ragidx.pipelines.ingest.endpoint import check_model, forget_sample, good_journal, run_notes
 from ragidx.pipelines.ingest.file_cache import SeenFiles
-from ragidx.pipelines.ingest.fit_filter import Fitted, fit_on_corpus
+from ragidx.pipelines.ingest.fit_filter import fit_on_corpus
 from ragidx.pipelines.ingest.ledger import Ledger, rules
 from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.removal import DELETED_FILE, SHOWN, Missing, deleted_ids, missing
@@ -40,7 +41,7 @@ from ragidx.pipelines.ingest.report import BuildReport, OnProgress, Progress, Sk
 from ragidx.pipelines.ingest.resolve import Resolved, resolve
 from ragidx.pipelines.ingest.selection import Corpus, added, reading_of
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item, cut_ahead
-from ragidx.pipelines.ingest.workers.words import Words
+from ragidx.pipelines.ingest.workers.words import make_pieces
 
 
 def build(
@@ -50,22 +51,7 @@ def build(
     on_progress: OnProgress | None = None,
     **options: Any,
 ) -> BuildReport:
-    """Make or update the index of a corpus.
-
-    Args:
-        corpus: a folder, a file, a BEIR folder, or `-` for standard input; or several folders and files, the sources of
-            the index; or these by name. Of an index that exists: those of its sources that are read; None: all.
-        index: the index folder.
-        on_progress: called a few times a second.
-        options: as for `ragidx.build`.
-            An option that is not given is what the index was built with, else the model's preset, else the default.
-
-    Returns:
-        What was done, and what was skipped.
-
-    Raises:
-        RagidxError: of the subclass that says what to do; the committed state is then what it was.
-    """
+    """Make or update the index of a corpus; arguments and errors are those of `ragidx.build`."""
     asked, folder, started = build_options(**options), Path(index), time.perf_counter()
     asked, scores = with_layer(corpus, folder, asked, on_progress)
     resolved = resolve(folder, asked)
@@ -82,18 +68,7 @@ def add(
     on_progress: OnProgress | None = None,
     **options: Any,
 ) -> BuildReport:
-    """Put folders or files beside the sources of an index: they alone are read and encoded, in one commit.
-
-    Args:
-        paths: of the new sources.
-        index: the index folder.
-        name: of the one new source; its documents' ids begin with it. None: the folder's own.
-        on_progress: called a few times a second.
-        options: as for `build`.
-
-    Raises:
-        RagidxError: of the subclass that says what to do; the committed state is then what it was.
-    """
+    """Put folders or files beside the sources of an index; arguments and errors are those of `Index.add_source`."""
     asked, folder, started = build_options("add", **options), Path(index), time.perf_counter()
     resolved = resolve(folder, asked)
     reading = added(paths, folder, asked, resolved.stored or Store.open(folder), name)
@@ -112,13 +87,13 @@ def _run(resolved: Resolved, reading: Reading, on_progress: OnProgress | None, s
             return chunker_of(resolved.encoder, resolved.spec.chunk)
 
     cutter = Cutter(make_chunker, language=reading.language)
-    fitted = fit_on_corpus(resolved, reading, cutter, ledger) if resolved.wants_a_sample else Fitted(0, {})
+    n_fitted, fitted = fit_on_corpus(resolved, reading, cutter, ledger) if resolved.wants_a_sample else (0, {})
     with cleaned_if_refused(index), _writer(resolved, index, ledger) as writer, good_journal(resolved, writer):
         before = _before(reading, writer)
         reread = options.reread or before.looks_again or before.relabels
         seen = SeenFiles(index, reading.read_options, writer.known_documents(), reread=reread)
         changes = _changes(reading, cutter, before, seen, writer, ledger)
-        with Vectors(resolved, writer, fitted.vectors, ledger) as vectors:
+        with Vectors(resolved, writer, fitted, ledger) as vectors:
             drafts = _new_drafts(changes, cutter, before, writer, vectors)
             for window in windows(_counted(drafts, cutter, ledger)):
                 vectors.add(window)
@@ -136,7 +111,7 @@ def _run(resolved: Resolved, reading: Reading, on_progress: OnProgress | None, s
         seen.write()
         forget_sample(resolved, index)
         report = _report(resolved, index, manifest, ledger, gone)
-        report.n_fitted, report.committed = fitted.n, committed
+        report.n_fitted, report.committed = n_fitted, committed
         report.take_fields(reading.layouts, writer.fields, options.fields.get("title", ()))
     report.seconds = time.perf_counter() - started
     progress.total_bytes = progress.total_bytes or progress.n_bytes
@@ -217,7 +192,6 @@ def _new_drafts(
         elif change.kind is Kind.CHANGED:
             writer.delete_document(change.draft.id)
         if change.is_cut:
-            _ = cutter.chunker  # here, and not in the thread that cuts
             yield change.draft
 
 
@@ -268,7 +242,7 @@ def _writer(resolved: Resolved, index: Path, ledger: Ledger) -> StoreWriter:
         blobs=resolved.blobs(),
         replace=resolved.options.rebuild,
         on_stage=deriving,
-        make_pieces=Words(resolved.options.workers),
+        make_pieces=functools.partial(make_pieces, resolved.options.workers),
     )
 
 

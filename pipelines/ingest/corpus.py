@@ -105,12 +105,14 @@ class Reading:
         index: the index folder, which is skipped where it is in the corpus.
         options: of the build.
         selection: the sources of the index, and which of them are read.
+        notes: of the manifest of the index that is updated; empty where there is none.
     """
 
     corpus: str | Path
     index: Path
     options: BuildOptions
     selection: Selection
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def read_options(self) -> ReadOptions:
@@ -121,7 +123,7 @@ class Reading:
     @functools.cached_property
     def layouts(self) -> Layouts:
         """How structured files are read: as the index that is updated has it."""
-        return Layouts() if self._stored is None else Layouts.from_json(self._stored.get(LAYOUTS))
+        return Layouts.from_json(self.notes.get(LAYOUTS))
 
     @property
     def language(self) -> bool:
@@ -135,13 +137,7 @@ class Reading:
 
     @property
     def _had_language(self) -> bool:
-        return bool((self._stored or {}).get(LANGUAGE))
-
-    @functools.cached_property
-    def _stored(self) -> Mapping[str, Any] | None:
-        """The notes of the index that is updated; None where there is none."""
-        manifest = None if self.options.rebuild else committed_or_none(self.index)
-        return None if manifest is None else manifest.notes
+        return bool(self.notes.get(LANGUAGE))
 
     def sources(self, on_skip: OnWalkSkip = lambda skip, owner: None) -> Iterator[Source]:
         """The files that are read; nothing is opened."""
@@ -184,7 +180,6 @@ class Reading:
             drawn.add(draft.id, draft.n_chars, draft)
             progress.tell()
         self.check_something_was_read(drawn.n_added, skips)
-        _ = cutter.chunker  # here, and not in the thread that cuts
         return [item for items in cut_ahead(drawn.items(), cutter) for item in items]
 
     def total_bytes(self) -> int:
@@ -201,7 +196,7 @@ class Reading:
             return
         is_index = (self.index / MANIFEST).is_file()
         kept = "; the index is unchanged, to empty it use `ragidx delete`" if is_index else ""
-        if not skips.total():
+        if not skips.counts:
             hint = f"name a folder with documents{kept}"
             raise CorpusError("the corpus is empty: there is no file in it", hint, where=str(self.corpus))
         raise CorpusError(
@@ -214,13 +209,8 @@ class Reading:
 def stored_documents(index: Path, on_skip: OnSkip, *, may_lose: bool) -> Iterator[Document]:
     """The documents of an index that a program added; none where there is no index, or one of an older format.
 
-    Args:
-        index: its folder.
-        on_skip: called once where they cannot be read.
-        may_lose: whether the build may go without them then.
-
     Raises:
-        IndexFormatError: they cannot be read.
+        IndexFormatError: they cannot be read. If the build `may_lose` them, that is one skip instead.
     """
     manifest = None
     try:
@@ -259,14 +249,8 @@ def _copies_have_none(index: Path) -> bool:
 def check_removal(n_removed: int, n_before: int, where: str | Path, noun: str = "documents") -> None:
     """Whether a build may remove what its corpus does not have: one of another corpus would empty the index.
 
-    Args:
-        n_removed: documents that are only in the index.
-        n_before: documents that the index has.
-        where: the index, or the source in it.
-        noun: what is counted.
-
     Raises:
-        SpecError: they are more than half of an index of ten documents or more.
+        SpecError: more than half of ten documents or more are removed.
     """
     if n_before >= _GUARDED_FROM and 2 * n_removed > n_before:
         raise SpecError(

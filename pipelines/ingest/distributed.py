@@ -15,7 +15,6 @@ import queue
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -118,11 +117,7 @@ class _Spread(Embedder):
 
 
 class _Device(Process):
-    """The process of a device.
-
-    Args:
-        job: of `job_of`.
-        answers: where its answers are put, each with the device.
+    """The process of a device; its answers are put into a queue, each with the device.
 
     Attributes:
         rows: of the part that it has; empty: it is free.
@@ -175,9 +170,12 @@ def job_of(
     threads: int | None = None,
 ) -> Message:
     """What the process of a device needs to know, once; its body is the filter."""
-    told = vars(files) if files.gguf is None else {"gguf": files.gguf.path, "pooler": files.pooler}
+    pooler = None if files.pooler is None else str(files.pooler)
     return {
-        "files": json.dumps(told, default=str),  # of paths
+        "name": files.name,
+        "model": str(files.folder if files.gguf is None else files.gguf.path),
+        "adapters": list(map(str, files.adapters)),
+        "pooler": pooler,
         "spec": spec.to_json(),
         "device": device,
         "dtype": dtype,
@@ -200,14 +198,16 @@ def main() -> None:
 
 
 def _encode(stdin: BinaryIO, out: BinaryIO) -> None:
+    from ragidx.indexer.filters.filter import Filter
+
     exactly = frames.reader(stdin)
     job, filter_ = frames.read(exactly)
     part = frames.read(exactly)  # before the model is loaded: the build does not wait for that
+    files = locate(job["model"], adapters=job["adapters"], pooler=job["pooler"])
+    files = dataclasses.replace(files, name=job["name"])  # for messages
     spec = EncoderSpec.from_json(job["spec"])
-    encoder = encoder_of(
-        _files(**json.loads(job["files"])), spec, device=job["device"], dtype=job["dtype"], attn=job["attn"]
-    )
-    embedder = Embedder(encoder, _filter(filter_))
+    encoder = encoder_of(files, spec, device=job["device"], dtype=job["dtype"], attn=job["attn"])
+    embedder = Embedder(encoder, Filter.from_bytes(filter_) if filter_ else None)
     with encoder.on_threads(job["threads"]):
         while True:
             texts, names = json.loads(part[1])
@@ -218,23 +218,6 @@ def _encode(stdin: BinaryIO, out: BinaryIO) -> None:
                 frames.write(out, header, vectors.tobytes())
             frames.write(out, {"kind": "end"})
             part = frames.read(exactly)
-
-
-def _filter(written: bytes) -> Filter | None:
-    from ragidx.indexer.filters.filter import Filter
-
-    return Filter.from_bytes(written) if written else None
-
-
-def _files(gguf: str | None, pooler: str | None, **others: Any) -> ModelFiles:
-    if gguf is not None:
-        return locate(gguf, pooler=pooler)
-    paths: dict[str, Any] = {
-        "folder": Path(others.pop("folder")),
-        "adapters": tuple(map(Path, others.pop("adapters"))),
-        "pooler": None if pooler is None else Path(pooler),
-    }
-    return ModelFiles(**paths, names=tuple(others.pop("names")), **others)
 
 
 # -- parts ---------------------------------------------------------------------------------------------------------

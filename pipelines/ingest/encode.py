@@ -55,13 +55,7 @@ def encode(
 ) -> Iterator[tuple[list[bytes], Floats]]:
     """Vectors of a window, each different text once: text hashes and (n, k), without those that are zero.
 
-    Args:
-        items: of the window.
-        embedder: of the vectors.
-        progress: counts what went through the model, and the seconds, those that the caller takes included; told after
-            each batch.
-        raw: neither filtered nor normalised.
-        tune: as in `Encoder.batches`.
+    `progress` counts the seconds that the caller takes, too. `raw` vectors are neither filtered nor normalised.
 
     Raises:
         ModelError: a vector is not finite; the message names the chunk.
@@ -106,11 +100,7 @@ def with_vector(items: Sequence[Item], hashes: Collection[bytes], skips: Skips) 
 class Vectors(contextlib.ExitStack):
     """The vectors of a build; processes of further devices end with it.
 
-    Args:
-        resolved: of the build.
-        writer: of the index.
-        fitted: vectors by text hash that fitting the filter has made already.
-        ledger: of the build.
+    `fitted` are vectors by text hash that fitting the filter has made already.
     """
 
     def __init__(self, resolved: Resolved, writer: StoreWriter, fitted: dict[bytes, Floats], ledger: Ledger) -> None:

@@ -9,7 +9,6 @@ vectors are returned, so that no chunk goes through the model twice.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -32,19 +31,6 @@ from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item
 
 _CHARS_A_TOKEN = 8  # more than a token of any language has on average: enough documents are drawn to fill the sample
 _WHOLE_TOKENS = 2048  # of a document that is not cut, when it is guessed how much text a sample takes
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """The sample that a filter was fitted on.
-
-    Attributes:
-        n: how many chunks, equal texts included.
-        vectors: (k,) of length 1 by text hash, without those that are zero; none where the filter needed no embeddings.
-    """
-
-    n: int
-    vectors: dict[bytes, Floats]
 
 
 def check_fit(resolved: Resolved, corpus: str | Path, index: Path) -> None:
@@ -72,8 +58,14 @@ def document_sample(spec: IndexSpec) -> DocumentSample[Draft]:
     return DocumentSample(spec.filter.seed, n=spec.filter.sample, n_chars=_CHARS_A_TOKEN * spec.filter.sample * size)
 
 
-def fit_on_corpus(resolved: Resolved, reading: Reading, cutter: Cutter, ledger: Ledger) -> Fitted:
+def fit_on_corpus(
+    resolved: Resolved, reading: Reading, cutter: Cutter, ledger: Ledger
+) -> tuple[int, dict[bytes, Floats]]:
     """Fit the filter of a build; the corpus streams through once. What is skipped is reported when it is indexed.
+
+    Returns:
+        How many chunks it was fitted on, equal texts included, and their vectors, (k,) of length 1, by text hash:
+            without those that are zero, and none where the filter needs no embeddings.
 
     Raises:
         RagidxError: as `check_fit`; the sample is too small for the filter, or there is no document.
@@ -90,27 +82,19 @@ def fit_on_corpus(resolved: Resolved, reading: Reading, cutter: Cutter, ledger: 
     return fitted
 
 
-def fit_filter(resolved: Resolved, every: Sequence[Item], index: Path, progress: Progress) -> Fitted:
+def fit_filter(
+    resolved: Resolved, every: Sequence[Item], index: Path, progress: Progress
+) -> tuple[int, dict[bytes, Floats]]:
     """Fit the build's filter on chunks of the documents that were drawn.
 
     The encoder is not tuned for it: a build that was killed has to find the same numbers again, and with them its
-    vectors in the journal.
-
-    Args:
-        resolved: its filter is set.
-        every: chunk of the documents that were drawn.
-        index: its folder, where vectors of a server are kept at once.
-        progress: `n_sample` is set, and told, before the first text is encoded; not where none is.
-
-    Raises:
-        SpecError: the sample is too small for the width.
-        ModelError: the model gave a number that is not finite.
+    vectors in the journal. Vectors of a server are kept at once.
     """
     spec = resolved.spec.filter
     sample = [every[place] for place in lowest(spec.seed, (item.row.chunk_id for item in every), spec.sample)]
     if FILTERS[spec.name].head:
         resolved.fit(Sample(ids=resolved.encoder.tokenizer.ids([item.text for item in sample])))
-        return Fitted(len(sample), {})
+        return len(sample), {}
     different = {item.row.text_hash: item for item in sample}
     progress.n_sample = len(different)
     progress.tell(at_once=True)
@@ -129,4 +113,4 @@ def fit_filter(resolved: Resolved, every: Sequence[Item], index: Path, progress:
     resolved.fit(Sample(embeddings=embeddings[[places[item.row.text_hash] for item in sample]]))
     assert resolved.filter is not None
     unit = l2_normalize(resolved.filter(embeddings)).vectors
-    return Fitted(len(sample), {key: vector for key, vector in zip(different, unit, strict=True) if vector.any()})
+    return len(sample), {key: vector for key, vector in zip(different, unit, strict=True) if vector.any()}

@@ -39,25 +39,10 @@ QUERY_OPTIONS = (*ENCODER_OPTIONS, *RUN_OPTIONS, "filter")
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
-    """What was said about a build; None: the index's own, else the preset's, else the default.
+    """The options of `ragidx.build`, checked. None: the index's own, else the preset's, else the default.
 
-    Args:
-        model: mini, a folder, a hub id, or `openai:NAME`.
-        encoder: the options that were given, None never.
-        filter, chunks: of which the fields that were named count.
-        index_type, target_recall, max_memory: how near vectors are found, and in how many bytes of memory.
-        stemmer: auto (by the language of the texts), none, or a language.
-        lexical: whether chunks can be searched by their words.
-        device, dtype, attn, endpoint: as in `load_encoder`; several devices as in `cuda:0,cuda:1`.
-        include, exclude: globs of files.
-        text_field, id_field, records, fields: settings of structured files, `[GLOB=]FIELD`.
-        language: name the language of each document in its metadata.
-        strict: end at the first thing that is skipped or cut.
-        reread: open every file again.
-        restore: take in again what was deleted by hand.
-        allow_removal: go on also if most of the index is gone from the corpus or the file.
-        rebuild: replace the index, whatever it was made with.
-        workers: how many processes read and cut files; None: as many as pay here.
+    `encoder` has the options of the encoder that were named, None never; of `filter` and `chunks` the fields that were
+    named count.
     """
 
     model: str | None = None
@@ -144,26 +129,17 @@ def check_workers(asked: object) -> int | None:
 
 
 def index_options(
-    own: IndexOptions,
-    dim: int | None,
-    *,
-    index_type: str | None = None,
-    target_recall: float | None = None,
-    max_memory: int | str | None = None,
-    stemmer: str | None = None,
-    lexical: bool | None = None,
+    own: IndexOptions, dim: int | None, *, stemmer: str | None = None, lexical: bool | None = None, **named: Any
 ) -> IndexOptions:
     """Which indexes segments get: what was asked for, else the index's own; `dim` None: the width is not checked.
 
     Raises:
         SpecError: a value is unknown, out of range, or does not suit the width.
     """
-    options = IndexOptions(
-        own.index_type if index_type is None else index_type,
-        own.target_recall if target_recall is None else target_recall,
-        own.max_memory if max_memory is None else memory_size(max_memory),
-        _lexical(own.lexical, stemmer, lexical),
-    )
+    changed = {name: value for name, value in named.items() if value is not None}
+    if "max_memory" in changed:
+        changed["max_memory"] = memory_size(changed["max_memory"])
+    options = dataclasses.replace(own, **changed, lexical=_lexical(own.lexical, stemmer, lexical))
     check_index_type(options.index_type, dim)  # also where no segment is large enough for it yet
     return options
 

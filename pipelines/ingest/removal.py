@@ -50,20 +50,17 @@ class Missing:
 
 
 def missing(store: Store, documents: Documents, unreadable: Mapping[int, Collection[str]]) -> Missing:
-    """Sort the documents that a build did not see.
+    """Sort the documents that a build did not see: those of `documents` that are not marked as kept.
 
-    Args:
-        store: the committed state.
-        documents: of the index, those seen and those of other sources marked as kept.
-        unreadable: files that could not be read, by the number of their source; a folder's name ends in `/`.
+    `unreadable` are files that could not be read, by the number of their source; a folder's name ends in `/`.
     """
-    found = Missing()
+    unseen = Missing()
     for doc_id in _live_ids(store, documents.others()):
         owner = documents.owner(doc_id) or PROGRAM
         is_stale = is_of(doc_id, unreadable.get(owner, ()))
-        (found.stale if is_stale else found.gone).append(doc_id)
-        (found.n_stale if is_stale else found.n_gone)[owner] += 1
-    return found
+        (unseen.stale if is_stale else unseen.gone).append(doc_id)
+        (unseen.n_stale if is_stale else unseen.n_gone)[owner] += 1
+    return unseen
 
 
 def _live_ids(store: Store, wanted: Digests) -> Iterator[str]:
@@ -78,13 +75,7 @@ def _live_ids(store: Store, wanted: Digests) -> Iterator[str]:
 
 
 def is_unreadable(where: str, reason: str, reading: str) -> bool:
-    """Whether a skip says that a whole file, or a folder, could not be read this time.
-
-    Args:
-        where: of the skip.
-        reason: of the skip.
-        reading: the file that is being read.
-    """
+    """Whether a skip, while a file is being read, says that all of it or a folder could not be read this time."""
     return reason not in BY_RULE | READ_WHOLE and not where.startswith((f"{reading}:", f"{reading}#"))
 
 

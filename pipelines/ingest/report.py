@@ -194,10 +194,6 @@ class Skips:
         reasons = [f"{n} x {reason}" for reason, n in self.counts.most_common(_REASONS)]
         return "; ".join([*reasons, f"first: {next(iter(self.places.values()))[0]}"])
 
-    def total(self) -> int:
-        """How many things were skipped."""
-        return sum(self.counts.values())
-
 
 @dataclass
 class BuildReport:

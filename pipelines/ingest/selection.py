@@ -31,8 +31,8 @@ from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.corpus import Reading, Selection, sources_at
 from ragidx.pipelines.ingest.options import BuildOptions
 from ragidx.pipelines.ingest.removal import file_names
-from ragidx.pipelines.ingest.workers.documents import documents
 from ragidx.pipelines.ingest.workers.files import document_hash
+from ragidx.pipelines.ingest.workers.spread import documents
 
 Corpus: TypeAlias = str | Path | Sequence[str | Path] | Mapping[str, str | Path] | None
 """What a build is given: a path, several, several by the names of sources, or None for the sources of the index."""
@@ -56,6 +56,7 @@ def reading_of(corpus: Corpus, index: Path, options: BuildOptions, stored: Store
         SpecError: there is nothing to read, or a path is no source of the index.
     """
     paths = as_paths(corpus)
+    notes = {} if stored is None else stored.manifest.notes
     if stored is None and not paths and committed_or_none(index) is not None:
         stored = Store.open(index)
     known = () if stored is None else sources_of(stored.manifest.notes, index)
@@ -76,7 +77,7 @@ def reading_of(corpus: Corpus, index: Path, options: BuildOptions, stored: Store
     if len(selection.entries) > 1:
         selection = _without_missing(selection, index, may_miss=options.allow_removal)
     named = ", ".join(map(str, paths)) or "the sources of the index"
-    return Reading(named, index, options, _with_globs(selection, options))
+    return Reading(named, index, options, _with_globs(selection, options), notes)
 
 
 def lost(name: str, what: str) -> SpecError:
@@ -136,7 +137,7 @@ def added(
         raise SpecError("one name is for one source", "add them one after the other", where="`name`")
     known = sources_of(stored.manifest.notes, index)
     selection = _beside(roots, index, known, name, all_files=not options.exclude)
-    return Reading(", ".join(map(str, roots)), index, options, _with_globs(selection, options))
+    return Reading(", ".join(map(str, roots)), index, options, _with_globs(selection, options), stored.manifest.notes)
 
 
 def _beside(

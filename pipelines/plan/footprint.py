@@ -10,6 +10,7 @@ encoded, and what a build holds beyond that. What fits into `--max-memory` is th
 from __future__ import annotations
 
 import dataclasses
+import resource
 import shutil
 import sys
 import tempfile
@@ -49,7 +50,6 @@ class TypeFootprint:
 
     Attributes:
         index_type: its name, or a factory string.
-        about: in one line.
         disk_bytes: the index, texts included.
         search_bytes: what a search keeps reading.
         build_bytes: peak memory of the build.
@@ -60,7 +60,6 @@ class TypeFootprint:
     """
 
     index_type: str
-    about: str
     disk_bytes: int
     search_bytes: int
     build_bytes: int
@@ -119,12 +118,7 @@ class Packed:
 
 
 def pack(rows: Sequence[Row], dim: int, lexical: str) -> Packed:
-    """Write rows as a segment in a temporary folder, with vectors that are as wide as theirs.
-
-    Args:
-        rows: of a sample.
-        dim: width of the vectors.
-        lexical: the option of the index.
+    """Write the rows of a sample as a segment in a temporary folder, with vectors that are as wide as theirs.
 
     Raises:
         RagidxError: the temporary folder cannot be written.
@@ -156,20 +150,6 @@ def pack(rows: Sequence[Row], dim: int, lexical: str) -> Packed:
         )
 
 
-def n_lexical_rows(resolved: Resolved, n_new: int) -> int:
-    """For how many rows a build makes postings: for the new ones, or for all if the index has none, or other ones."""
-    if resolved.stored is None:
-        return n_new
-    manifest = resolved.stored.manifest
-    kept = decided(resolved.index_options().lexical, manifest.lexical, lambda: ["a"]) == manifest.lexical
-    return n_new if kept else n_new + sum(segment.rows for segment in manifest.segments)
-
-
-def stored_rows(resolved: Resolved) -> list[Row]:
-    """Some rows of the index that is updated."""
-    return [] if resolved.stored is None else resolved.stored.rows(resolved.stored.live[: 8 * BATCH_ROWS])
-
-
 def first_recipes(resolved: Resolved, dim: int, *, n_new: int, text_bytes: int) -> list[tuple[int, Recipe | None]]:
     """Rows of each segment that a build adds, and what is made of its vectors first; None: they are compared whole.
 
@@ -193,49 +173,43 @@ def recipes(options: IndexOptions, parts: Sequence[int], dim: int, taken: int = 
     return [fitting(options, rows, padded(dim), limit)[0] for rows, limit in zip(parts, limits, strict=True)]
 
 
-def footprint(resolved: Resolved, index: Path, dim: int, packed: Packed, *, n_new: int, text_bytes: int) -> Footprint:
-    """What the index would take after the build.
-
-    Args:
-        resolved: of the build.
-        index: its folder.
-        dim: width of the vectors.
-        packed: what a segment makes of a sample of the new rows.
-        n_new: rows that are added.
-        text_bytes: their texts, in UTF-8.
-
-    Raises:
-        SpecError: nothing fits into `--max-memory`.
-    """
-    had_rows, had_bytes, had_text = _stored(resolved)
-    rows = had_rows + n_new
+def footprint(
+    resolved: Resolved,
+    index: Path,
+    dim: int,
+    packed: Packed,
+    new: Sequence[tuple[int, Recipe | None]],
+    text_bytes: int,
+) -> Footprint:
+    """What the index would take after the build that adds the segments `new`, with so many bytes of texts in them."""
+    manifest = None if resolved.stored is None else resolved.stored.manifest
+    old = () if manifest is None else manifest.segments
     options = resolved.index_options()
+    n_new = sum(part for part, _ in new)
+    n_rows = n_new + sum(segment.rows for segment in old)
     mean_text = text_bytes // max(1, n_new)
-    new = first_recipes(resolved, dim, n_new=n_new, text_bytes=text_bytes)
-    parts = segments(rows, dim, mean_text)
-    new_text = round(packed.ratio * text_bytes)
-    new_words = round(packed.lexical_bytes * n_lexical_rows(resolved, n_new))
+    parts = segments(n_rows, dim, mean_text)
+    new_text, new_words = round(packed.ratio * text_bytes), round(packed.lexical_bytes * n_new)
     moments = sum(Moments.n_bytes(dim) for part in parts if wants_moments(part, dim) and new_words)
-    blobs = _filter_bytes(resolved, dim)
+    filter_bytes = _filter_bytes(resolved, dim)
     index_bytes = (
-        had_bytes
-        + sum(footprint_of(one, part, padded(dim)).disk_bytes + packed.header_bytes for part, one in new)
+        (filter_bytes if manifest is None else sum(entry.bytes for entry in files_of(manifest).values()))
+        + sum(footprint_of(recipe, part, padded(dim)).disk_bytes + packed.header_bytes for part, recipe in new)
         + new_text
         + new_words
         + moments
-        + (blobs if resolved.stored is None else 0)
     )
-    base = peak_bytes() + _held(rows, n_new, dim, resolved.hidden, mean_text)
+    base = peak_bytes() + _held(n_rows, n_new, dim, resolved.hidden, mean_text)
     here = _of_type(options, parts, dim, 0, base)
     others = [dataclasses.replace(options, index_type=name) for name in INDEX_TYPES if name != options.index_type]
     types = [_of_type(one, parts, dim, index_bytes - here.disk_bytes, base) for one in (options, *others)]
     return Footprint(
-        n_chunks=rows,
+        n_chunks=n_rows,
         index_bytes=index_bytes,
-        vector_bytes=2 * padded(dim) * rows,
-        text_bytes=had_text + new_text,
-        lexical_bytes=_stored_words(resolved) + new_words,
-        filter_bytes=blobs,
+        vector_bytes=2 * padded(dim) * n_rows,
+        text_bytes=new_text + sum(segment.files[CHUNKS].bytes for segment in old),
+        lexical_bytes=new_words + sum(segment.files[segment.lexical].bytes for segment in old if segment.lexical),
+        filter_bytes=filter_bytes,
         journal_bytes=(2 * dim + _RECORD_BYTES) * n_new,
         free_bytes=shutil.disk_usage(next(p for p in (index.absolute(), *index.absolute().parents) if p.exists())).free,
         build_bytes=types[0].build_bytes,
@@ -256,29 +230,9 @@ def segments(rows: int, dim: int, mean_text: int) -> list[int]:
 
 
 def peak_bytes() -> int:
-    """The most memory that this process has used so far; 0 where the system does not say."""
-    try:
-        import resource
-    except ImportError:
-        return 0
+    """The most memory that this process has used so far."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most * 1024
-
-
-def _stored(resolved: Resolved) -> tuple[int, int, int]:
-    """Rows and bytes of the index that is updated, and how many of these are texts."""
-    if resolved.stored is None:
-        return 0, 0, 0
-    manifest = resolved.stored.manifest
-    rows = sum(segment.rows for segment in manifest.segments)
-    texts = sum(segment.files[CHUNKS].bytes for segment in manifest.segments)
-    return rows, sum(e.bytes for e in files_of(manifest).values()), texts
-
-
-def _stored_words(resolved: Resolved) -> int:
-    """Bytes of the postings of the index that is updated."""
-    segments = () if resolved.stored is None else resolved.stored.manifest.segments
-    return sum(segment.files[segment.lexical].bytes for segment in segments if segment.lexical is not None)
 
 
 def _filter_bytes(resolved: Resolved, dim: int) -> int:
@@ -307,7 +261,6 @@ def _of_type(options: IndexOptions, parts: Sequence[int], dim: int, beside: int,
     search_bytes = sum(item.memory_bytes for item in prints)
     return TypeFootprint(
         options.index_type,
-        INDEX_TYPES.get(options.index_type, "a factory string"),
         beside + sum(item.disk_bytes for item in prints),
         search_bytes,
         base + max((item.build_bytes for item in prints), default=0),

@@ -28,6 +28,7 @@ from ragidx.corpora.sources import Source
 from ragidx.indexer.ann.index_types import FLAT
 from ragidx.indexer.encoders.protocol import TUNE_FROM
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
+from ragidx.indexer.store.lookup import CommittedVectors, Documents
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.writing.vacuum import check_folder
 from ragidx.pipelines.ingest.changes import Change, Decisions, Kind
@@ -42,16 +43,7 @@ from ragidx.pipelines.ingest.report import PLANNING, OnProgress, Progress, Skips
 from ragidx.pipelines.ingest.resolve import Resolved, resolve
 from ragidx.pipelines.ingest.selection import Corpus, as_paths, reading_of
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item
-from ragidx.pipelines.plan.footprint import (
-    SAMPLE_ROWS,
-    Footprint,
-    first_recipes,
-    footprint,
-    n_lexical_rows,
-    pack,
-    stored_rows,
-)
-from ragidx.pipelines.plan.known import Known
+from ragidx.pipelines.plan.footprint import SAMPLE_ROWS, Footprint, first_recipes, footprint, pack
 from ragidx.pipelines.plan.speed import TEXTS, Speed, measure
 
 WHOLE_BYTES = 8 << 20  # a corpus of up to so many is read whole: some ten seconds of cutting
@@ -127,13 +119,7 @@ def plan(
     on_progress: OnProgress | None = None,
     **options: Any,
 ) -> Plan:
-    """What `build` would do with the same arguments, without building.
-
-    Args:
-        corpus: as for `build`.
-        index: the index folder; it is read where it exists, and not touched.
-        on_progress: called a few times a second, stage `planning`.
-        options: as for `build`.
+    """What `build` would do with the same arguments, without building; an index is read, and not touched.
 
     Raises:
         RagidxError: what `build` would refuse is refused in the same words: options, model, index, an empty corpus.
@@ -154,11 +140,9 @@ def plan(
     check_folder(reading.index)
     if resolved.wants_a_sample:
         check_fit(resolved, reading.corpus, reading.index)
-    with Known(resolved, reading.index) as known:
-        counts = _Counts(resolved, reading, ledger, known)
-        counts.read(files)
-        removed = _n_removed(resolved, reading, ledger, known) if counts.is_whole else None
-        made = _made(counts, files, removed)
+    counts = _Counts(resolved, reading, ledger, Documents(resolved.stored))
+    counts.read(files)
+    made = _made(counts, files)
     progress.last = True
     progress.tell(at_once=True)
     return made
@@ -169,6 +153,7 @@ class _Counts:
     """Where the pipeline ends: documents and chunks are counted, some rows and texts kept.
 
     Attributes:
+        documents: of the index.
         of: counts by name, of the whole corpus: a file that was read in part counts by its bytes.
         rows, texts: some that a build would store and encode.
         load_seconds, read_seconds: of loading the model, and of reading and cutting.
@@ -177,13 +162,14 @@ class _Counts:
     resolved: Resolved
     reading: Reading
     ledger: Ledger
-    known: Known
+    documents: Documents
     of: Counter[str] = field(default_factory=Counter)
     rows: list[Row] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     share_read: float = 1.0
     load_seconds: float = 0.0
     read_seconds: float = 0.0
+    _seen: set[bytes] = field(default_factory=set)  # hashes of texts
     _count_seconds: float = 0.0  # of counting tokens, which a build does while it encodes
     _n_bytes: int = 0  # of the file that is read
     _n_chars: int = 0  # of its documents
@@ -208,9 +194,9 @@ class _Counts:
         stored = self.resolved.stored
         deleted = deleted_ids(self.resolved.blobs().get(DELETED_FILE)) if stored is not None else {}
         read = [entry.number for entry in self.ledger.selection.selected]
-        decisions = Decisions(self.known.documents, read, deleted)
+        decisions = Decisions(self.documents, read, deleted)
         walked, n_drawn, n_read = Counter(self.ledger.skips.counts), 0, 0
-        found, of_program = defaultdict[str, float](float), Counter[str]()
+        of_files, of_program = defaultdict[str, float](float), Counter[str]()
         if self.reading.options.rebuild:
             for change in decisions.changes(self.reading.program_drafts(self.ledger.skip)):
                 self._take(change, of_program)
@@ -221,14 +207,14 @@ class _Counts:
             here, n_bytes = self._read_file(source, drafts, decisions, in_part=is_sampled)
             n_read += n_bytes
             for name, count in here.items():
-                found[name] += count * source.size / max(1, n_bytes)
+                of_files[name] += count * source.size / max(1, n_bytes)
             n_drawn += source.size
         factor = max(1, total) / max(1, n_drawn) if is_sampled else 1.0
         self.share_read = n_read / total if is_sampled else 1.0
-        self.of = Counter({name: round(count * factor) for name, count in found.items()}) + of_program
+        self.of = Counter({name: round(count * factor) for name, count in of_files.items()}) + of_program
         for reason, count in self.ledger.skips.counts.items():
-            own = (count - walked[reason]) / self.share_read if self.share_read else 0
-            self.of[f"skipped {reason}"] = round(walked[reason] + own)
+            while_reading = (count - walked[reason]) / self.share_read if self.share_read else 0
+            self.of[f"skipped {reason}"] = round(walked[reason] + while_reading)
         if self.ledger.selection.names:
             self.reading.check_something_was_read(progress.n_documents, self.ledger.skips)
         self.read_seconds = (time.perf_counter() - started - self.load_seconds - self._count_seconds) / max(
@@ -261,7 +247,7 @@ class _Counts:
             return
         here["documents"] += 1
         here[change.kind.value] += 1
-        self.known.documents.keep(change.draft.id)
+        self.documents.keep(change.draft.id)
         if change.is_cut:
             items = self._cutter.cut(change.draft)
             self.ledger.cut(items)
@@ -274,7 +260,7 @@ class _Counts:
     def _count(self, items: Sequence[Item], here: Counter[str]) -> None:
         """What the chunks of a document add."""
         encoder = self.resolved.encoder
-        texts = self.known.fresh(items)
+        texts = self._new_texts(items)
         here["chunks"] += len(items)
         here["text_bytes"] += sum(len(item.row.text.encode("utf-8", "surrogatepass")) for item in items)
         here["truncated"] += len(too_long(items, encoder, self.resolved.spec.chunk))
@@ -284,6 +270,36 @@ class _Counts:
         self._count_seconds += time.perf_counter() - started
         self.rows += [item.row for item in items][: SAMPLE_ROWS - len(self.rows)]
         self.texts += texts[: TEXTS - len(self.texts)]
+
+    def _new_texts(self, items: Sequence[Item]) -> list[str]:
+        """The texts that have no vector in the index, each once, here and in later calls."""
+        texts = {item.row.text_hash: item.text for item in items if item.row.text_hash not in self._seen}
+        self._seen |= texts.keys()
+        have_vectors = self._committed.known(list(texts))
+        return [text for text, has_vector in zip(texts.values(), have_vectors, strict=True) if not has_vector]
+
+    def n_removed(self) -> int | None:
+        """How many documents of the sources are in the index alone; None where not all was read.
+
+        Raises:
+            SpecError: a build would refuse to remove them.
+        """
+        if not self.is_whole:
+            return None
+        stored, ledger = self.resolved.stored, self.ledger
+        if stored is None:
+            return 0
+        entries, names = ledger.selection.entries, ledger.selection.names
+        self.documents.keep_all(self.documents.of([entry.number for entry in entries if entry.name not in names]))
+        unseen = missing(stored, self.documents, ledger.unreadable)
+        if not self.reading.options.allow_removal:
+            ledger.check_none_is_lost(entries)
+            ledger.check_removal(unseen, self.reading.index)
+        return len(unseen.gone)
+
+    @functools.cached_property
+    def _committed(self) -> CommittedVectors:
+        return CommittedVectors(self.resolved.stored)
 
     @functools.cached_property
     def _cutter(self) -> Cutter:
@@ -296,35 +312,17 @@ class _Counts:
         return made
 
 
-def _n_removed(resolved: Resolved, reading: Reading, ledger: Ledger, known: Known) -> int:
-    """How many documents of the sources that were read, whole, are in the index alone.
-
-    Raises:
-        SpecError: a build would refuse to remove them.
-    """
-    if resolved.stored is None:
-        return 0
-    entries, names = ledger.selection.entries, ledger.selection.names
-    known.documents.keep_all(known.documents.of([entry.number for entry in entries if entry.name not in names]))
-    found = missing(resolved.stored, known.documents, ledger.unreadable)
-    if not reading.options.allow_removal:
-        ledger.check_none_is_lost(entries)
-        ledger.check_removal(found, reading.index)
-    return len(found.gone)
-
-
-def _made(counts: _Counts, files: Sequence[Source], removed: int | None) -> Plan:
+def _made(counts: _Counts, files: Sequence[Source]) -> Plan:
     """What follows from the counts."""
     resolved, of, index = counts.resolved, counts.of, counts.reading.index
-    spec = resolved.spec
+    spec, n_removed = resolved.spec, counts.n_removed()
     dim = spec.filter.width(resolved.hidden) if resolved.wants_a_sample else resolved.dim()
     n_new, text_bytes = of["chunks"], of["text_bytes"]
-    first = first_recipes(resolved, dim, n_new=n_new, text_bytes=text_bytes)  # what is refused is refused now
+    recipes = first_recipes(resolved, dim, n_new=n_new, text_bytes=text_bytes)  # refused before the speed is measured
     speed = _speed(counts)
-    n_words = n_lexical_rows(resolved, n_new)
-    packed = pack(counts.rows or (stored_rows(resolved) if n_words else []), dim, resolved.index_options().lexical)
+    packed = pack(counts.rows, dim, resolved.index_options().lexical)
     encode = 0.0 if speed is None else of["tokens"] / speed.tokens_per_s
-    words = packed.lexical_seconds * n_words
+    words = packed.lexical_seconds * n_new
     read = counts.read_seconds * (1 + resolved.wants_a_sample)
     reasons = {name.removeprefix("skipped "): count for name, count in of.items() if name.startswith("skipped ")}
     return Plan(
@@ -336,7 +334,7 @@ def _made(counts: _Counts, files: Sequence[Source], removed: int | None) -> Plan
         filter=spec.filter,
         dim=dim,
         index_type=spec.index_type,
-        index_recipe=str((first[0][1] if first else None) or FLAT),
+        index_recipe=str((recipes[0][1] if recipes else None) or FLAT),
         target_recall=resolved.index_options().target_recall,
         n_files=len(files),
         corpus_bytes=sum(file.size for file in files),
@@ -345,7 +343,7 @@ def _made(counts: _Counts, files: Sequence[Source], removed: int | None) -> Plan
         n_added=of[Kind.NEW.value],
         n_changed=of[Kind.CHANGED.value],
         n_unchanged=of[Kind.SAME.value],
-        n_removed=removed,
+        n_removed=n_removed,
         n_chunks=n_new,
         n_to_encode=of["to_encode"],
         n_tokens=of["tokens"],
@@ -357,7 +355,7 @@ def _made(counts: _Counts, files: Sequence[Source], removed: int | None) -> Plan
         encode_seconds=encode,
         lexical_seconds=words,
         seconds=encode + counts.load_seconds + read + packed.seconds * n_new + words,
-        footprint=footprint(resolved, index, dim, packed, n_new=n_new, text_bytes=text_bytes),
+        footprint=footprint(resolved, index, dim, packed, recipes, text_bytes),
     )
 
 

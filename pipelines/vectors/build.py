@@ -188,7 +188,7 @@ class _Build:
         self._begun = source
 
     def _nothing_read(self) -> CorpusError:
-        if not self.skips.total():
+        if not self.skips.counts:
             hint = "name a parquet, arrow, feather or npy file, or a folder with such files"
             return CorpusError("there is no file of vectors", hint, where=str(self.vectors))
         return CorpusError(

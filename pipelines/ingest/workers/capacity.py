@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 import os
 import sys
-from pathlib import Path
 
 from ragidx.corpora.errors import MachineError
 from ragidx.corpora.limits import MIB
+from ragidx.pipelines import resources
 
 WORKER_BYTES = 512 * MIB
 """Of memory that a worker may need for common files; `auto` leaves as much for each."""
@@ -20,8 +20,7 @@ NO_MEMORY = 3
 """The status of a worker that reached its limit on memory: the next file may need what it still holds."""
 
 _LEAST_BYTES = 128 * MIB
-_CGROUP = Path("/sys/fs/cgroup")
-_OWN_GROUP = Path("/proc/self/cgroup")
+_UNLIMITED = 1 << 50
 
 
 def n_workers(asked: int | None) -> int:
@@ -33,14 +32,15 @@ def n_workers(asked: int | None) -> int:
     Raises:
         MachineError: there is no memory for a worker.
     """
-    free = free_bytes()
+    free = _free_bytes()
     if free < _LEAST_BYTES:
         raise MachineError(
             f"the memory limit leaves {free // MIB} MiB, and a worker needs {_LEAST_BYTES // MIB}",
             "raise the limit (`ulimit -v`, or that of the container)",
             where="`workers`",
         )
-    return asked or max(1, min(cores(), int(min(free, 1 << 50)) // WORKER_BYTES))
+    cores = min(resources.usable_cores(), math.ceil(resources.allowed_cores() or _UNLIMITED))
+    return asked or max(1, min(cores, free // WORKER_BYTES))
 
 
 def has_interpreter() -> bool:
@@ -48,49 +48,12 @@ def has_interpreter() -> bool:
     return bool(sys.executable) and os.access(sys.executable, os.X_OK) and not getattr(sys, "frozen", False)
 
 
-def cores() -> int:
-    """Cores that this process may use."""
-    n_cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    for group in _groups():
-        quota = _words(group / "cpu.max")
-        if len(quota) == 2 and all(word.isdigit() for word in quota):
-            n_cores = min(n_cores, max(1, math.ceil(int(quota[0]) / max(1, int(quota[1])))))
-    return n_cores
-
-
-def free_bytes() -> float:
-    """Memory that the limits of this process leave; infinite where there are none."""
-    found = math.inf
-    for group in _groups():
-        most, used = _words(group / "memory.max"), _words(group / "memory.current")
-        if most and used and most[0].isdigit():
-            found = min(found, int(most[0]) - int(used[0]) + _cached(group))
+def _free_bytes() -> int:
+    """Memory that the limits of this process leave."""
+    in_groups, free = resources.free_bytes(), _UNLIMITED
     if sys.platform == "linux":
         import resource
 
-        limit = resource.getrlimit(resource.RLIMIT_AS)[1]
-        found = found if limit == resource.RLIM_INFINITY else min(found, limit)
-    return found
-
-
-def _groups() -> list[Path]:
-    """The folder of this process's cgroup, and of those above it, whose limits hold for it, too."""
-    try:
-        own = Path(_OWN_GROUP.read_text().rpartition("0::/")[2].strip())
-    except OSError:
-        own = Path()
-    return [_CGROUP / own, *(_CGROUP / above for above in own.parents)]
-
-
-def _cached(group: Path) -> int:
-    """Bytes of files that the system gives back when memory is short."""
-    words = _words(group / "memory.stat")
-    named = dict(zip(words[::2], words[1::2], strict=False))
-    return int(named.get("inactive_file", "0"))
-
-
-def _words(path: Path) -> list[str]:
-    try:
-        return path.read_text().split()
-    except OSError:
-        return []
+        address_space = resource.getrlimit(resource.RLIMIT_AS)[1]
+        free = free if address_space == resource.RLIM_INFINITY else address_space
+    return free if in_groups is None else min(free, in_groups)

@@ -142,6 +142,7 @@ def cut_ahead(drafts: Iterable[Draft], cutter: Cutter) -> Iterator[Sequence[Item
     pool = ThreadPoolExecutor(1, thread_name_prefix="ragidx-cut")
     try:
         for draft in drafts:
+            _ = cutter.chunker  # made here, and not in the thread
             waiting.append((draft.n_chars, pool.submit(cutter.cut, draft)))
             n_chars += draft.n_chars
             while len(waiting) > _WAITING or n_chars > _WAITING_CHARS:

@@ -64,7 +64,7 @@ Event: TypeAlias = Skip | NRead | Decided | Draft | VectorBatch
 def encoded(events: Sequence[Event]) -> Message:
     """The message of events other than vectors."""
     said: list[list[Any]] = []
-    rows = _Rows()
+    rows: list[tuple[Any, ...]] = []
     for event in events:
         match event:
             case Skip(where, reason):
@@ -75,25 +75,23 @@ def encoded(events: Sequence[Event]) -> Message:
                 said.append(["layout", name, layout.to_json()])
             case Draft():
                 said.append(_said(event, rows))
-    return {"kind": "events", "events": said}, rows.body()
+    return {"kind": "events", "events": said}, _body(rows)
 
 
-def _said(draft: Draft, rows: _Rows) -> list[Any]:
-    own = ["draft", draft.id, draft.hash.hex(), draft.n_chars]
+def _said(draft: Draft, rows: list[tuple[Any, ...]]) -> list[Any]:
+    head = ["draft", draft.id, draft.hash.hex(), draft.n_chars]
     if draft.document is not None:
         d = draft.document
-        rows.add(0, 0, d.text, d.heading, *[None] * 6)
+        rows.append((0, 0, d.text, d.heading, *[None] * 6))
         fields = [values_to_json(d.metadata), d.markdown, d.line, d.places, values_to_json(d.file), d.parts]
-        return [*own, "document", fields]
+        return [*head, "document", fields]
     if draft.items is None:
-        return [*own, "known", None]
+        return [*head, "known", None]
     for item in draft.items:
         r = item.row
-        rows.add(
-            *(r.start, r.end, r.text, r.heading, r.text_hash, r.line, r.page, r.turns),
-            *(None if item.text == r.text else item.text, item.ids),
-        )
-    return [*own, "items", [len(draft.items), values_to_json(draft.items[0].row.metadata) if draft.items else {}]]
+        encoded_text = None if item.text == r.text else item.text
+        rows.append((r.start, r.end, r.text, r.heading, r.text_hash, r.line, r.page, r.turns, encoded_text, item.ids))
+    return [*head, "items", [len(draft.items), values_to_json(draft.items[0].row.metadata) if draft.items else {}]]
 
 
 def encoded_vectors(batch: VectorBatch) -> Message:
@@ -198,22 +196,12 @@ def _draft(
     return dataclasses.replace(draft, items=items)
 
 
-class _Rows:
-    """Rows of the body, gathered by column."""
-
-    def __init__(self) -> None:
-        self._columns: list[list[Any]] = [[] for _ in _ROWS]
-
-    def add(self, *values: Any) -> None:
-        for column, value in zip(self._columns, values, strict=True):
-            column.append(value)
-
-    def body(self) -> bytes:
-        """Empty where there are no rows."""
-        if not self._columns[0]:
-            return b""
-        named = zip(self._columns, _ROWS, strict=True)
-        return _stream({field.name: pa.array(values, field.type) for values, field in named})
+def _body(rows: Sequence[tuple[Any, ...]]) -> bytes:
+    """Empty where there are no rows."""
+    if not rows:
+        return b""
+    columns = zip(_ROWS, zip(*rows, strict=True), strict=True)
+    return _stream({field.name: pa.array(values, field.type) for field, values in columns})
 
 
 def _stream(columns: Mapping[str, Any]) -> bytes:

@@ -21,15 +21,7 @@ from ragidx.pipelines.ingest.workers.chunks import Draft
 def drafts_of(
     source: Source, options: ReadOptions, layouts: Layouts, on_skip: OnSkip, on_read: Callable[[int], None]
 ) -> Iterator[Draft]:
-    """Read a file in this process.
-
-    Args:
-        source: the file.
-        options: which fields are taken, and bounds.
-        layouts: of earlier builds; takes that of this file.
-        on_skip: called for each skip.
-        on_read: called with the bytes that were read since its last call, in all the size of the file.
-    """
+    """Read a file in this process; the arguments are those of `Spread`."""
     file = SourceFile(source=source, options=options, on_skip=on_skip, layouts=layouts)
     for document in read_file(file, on_read):
         n_chars = 0 if document.text.isspace() else len(document.text)

@@ -52,32 +52,27 @@ class Lanes:
             message: header and body.
             wait: waits until a condition holds; False: nobody takes any more.
         """
-        size = len(message[1]) + 512
         with self.changed:
-            lane = self._lanes[number]
-            while True:
-                if not lane.on_disk and (size <= self._left[0] or (number == self.head and not lane.waiting)):
-                    lane.waiting.append((message, size, None))
-                    self._left[0] -= size
-                    break
-                if number != self.head and size <= self._left[1] and (place := lane.spool(message[1])) is not None:
-                    lane.waiting.append(((message[0], b""), size, place))
-                    lane.on_disk += 1
-                    self._left[1] -= size
-                    break
-                if not wait(lambda: self._has_room(number, size)):
-                    return False
+            is_added = self._add(number, message) or wait(lambda: self._add(number, message))
             self.changed.notify_all()
-            return True
+            return is_added
 
-    def _has_room(self, number: int, size: int) -> bool:
-        lane = self._lanes[number]
-        if number == self.head:
-            return not lane.waiting or (not lane.on_disk and size <= self._left[0])
-        return size <= self._left[0] and not lane.on_disk
+    def _add(self, number: int, message: Message) -> bool:
+        """Add a message if there is room for it, in memory or in the file."""
+        lane, size = self._lanes[number], len(message[1]) + 512
+        if not lane.on_disk and (size <= self._left[0] or (number == self.head and not lane.waiting)):
+            lane.waiting.append((message, size, None))
+            self._left[0] -= size
+        elif number != self.head and size <= self._left[1] and (place := lane.spool(message[1])) is not None:
+            lane.waiting.append(((message[0], b""), size, place))
+            lane.on_disk += 1
+            self._left[1] -= size
+        else:
+            return False
+        return True
 
     def end(self, number: int) -> None:
-        """No more messages come of a task."""
+        """Note that no more messages of a task come."""
         with self.changed:
             self._lanes[number].ended = True
             self.changed.notify_all()

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
 from typing import Any, Self
 
 from ragidx.corpora.errors import MachineError
@@ -68,12 +67,7 @@ class Pool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """End all workers."""
         with self.lanes.changed:
             self._closing = True
@@ -151,8 +145,7 @@ class Pool:
                 self._dispatch()
         elif kind == "end":
             with self.lanes.changed:
-                number = worker.tasks.popleft()
-                self._done(number)
+                self._done(worker.tasks.popleft())
         elif kind == "want":
             with self.lanes.changed:
                 if self._answered is not None:
@@ -215,28 +208,24 @@ class Pool:
         with self.lanes.changed:
             self._workers.remove(worker)
             self._asking = [one for one in self._asking if one is not worker]
-            left = list(worker.tasks)
+            tasks = list(worker.tasks)
             worker.tasks.clear()
             if self._closing:
                 return
+            begun = tasks.pop(0) if tasks and worker.is_ready else None
+            self._queue.extendleft(reversed(tasks))
             if not worker.is_ready:
-                self._queue.extendleft(reversed(left))
                 self._no_more(why)
-                return
-            if left:
-                first = left.pop(0)
-                self._n_promised.pop(first, None)
-                if first in self._cancelled:
-                    self._done(first)
-                elif first in self._tried:
-                    self.lanes.put(first, ({"kind": "died", "why": why}, b""), self._until)
-                    del self._tasks[first]
-                    self.lanes.end(first)
-                else:
-                    self._tried.add(first)
-                    self.lanes.put(first, ({"kind": "again"}, b""), self._until)
-                    self._again.append(first)
-            self._queue.extendleft(reversed(left))
+            elif begun in self._cancelled:
+                self._done(begun)
+            elif begun in self._tried:
+                self.lanes.put(begun, ({"kind": "died", "why": why}, b""), self._until)
+                self._done(begun)
+            elif begun is not None:
+                self._n_promised.pop(begun, None)
+                self._tried.add(begun)
+                self.lanes.put(begun, ({"kind": "again"}, b""), self._until)
+                self._again.append(begun)
             self._dispatch()
 
     def _no_more(self, why: str) -> None:

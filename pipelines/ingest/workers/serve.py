@@ -2,7 +2,7 @@
 
     stdin   {"kind": "job", ...} once, then {"kind": "task", "task": n, "source": [...]}
             or {"kind": "task", "task": n, "words": [start, stop], "mapped": n}: of the body's segment
-    stdout  {"kind": "ready"}; for each task {"kind": "open", "name": ...}, messages of events, {"kind": "end"}
+    stdout  {"kind": "ready"}; for each task messages of events, {"kind": "end"}
             {"kind": "want"}: answered with the tokenizer's JSON, when the first text is cut
     stdin   {"kind": "give", "task": n, "count": m}, after events with "more": other workers have nothing to do
     stdout  {"kind": "piece"}, m times: a message of events in it, of documents that this worker did not cut
@@ -90,11 +90,11 @@ class _Worker:
         self._waiting: deque[Message] = deque()
         self._n_wanted: Counter[int] = Counter()  # pieces, by task
         job, _ = frames.read(self._exactly)
-        told = job["options"]
-        self.limits = Limits(**told.pop("limits"))
+        said = job["options"]
+        self.limits = Limits(**said.pop("limits"))
         self._known = Known(os.fdopen(job["known"], "rb")) if job["known"] is not None else None
-        fields = {name: _as_tuple(value) for name, value in told.pop("fields").items()}
-        options = {name: _as_tuple(value) for name, value in told.items()}
+        fields = {name: _as_tuple(value) for name, value in said.pop("fields").items()}
+        options = {name: _as_tuple(value) for name, value in said.items()}
         self._options = ReadOptions(**options, fields=fields, limits=self.limits)
         self._language, self._leaves = job["language"], False
         self.cuts = True  # until the tokenizer does not come
@@ -135,7 +135,6 @@ class _Worker:
 
     def _do(self, task: dict[str, Any], body: bytes) -> None:
         source = _source(task["source"])
-        self.send({"kind": "open", "name": source.name})
         saying, self._leaves = _Saying(self, task["task"], source), False
         try:
             if task["vectors"] is not None:
@@ -162,8 +161,8 @@ class _Worker:
             self.send({"kind": "error"})
 
     def _drafts(self, task: dict[str, Any], source: Source, saying: _Saying) -> Iterator[Draft]:
-        layouts = _Noted(saying)
-        layouts.known = {name: Layout.from_json(told) for name, told in task["layouts"].items()}
+        known = {name: Layout.from_json(said) for name, said in task["layouts"].items()}
+        layouts = Layouts(known, lambda name, layout: saying.add(codec.Decided(name, layout)))
         for draft in drafts_of(
             source, self._options, layouts, saying.add, lambda count: saying.add(codec.NRead(count))
         ):
@@ -252,19 +251,6 @@ class _Saying:
             else:
                 self._worker.send({**header, "more": more and self._worker.cuts}, body)
         self._begin()
-
-
-class _Noted(Layouts):
-    """Layouts that say what is decided."""
-
-    def __init__(self, saying: _Saying) -> None:
-        super().__init__()
-        self._saying = saying
-
-    def decided(self, name: str, layout: Any) -> None:
-        """Note, and say, the layout of a file."""
-        super().decided(name, layout)
-        self._saying.add(codec.Decided(name, layout))
 
 
 def _is_of_memory(fault: BaseException | None) -> bool:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ragidx.corpora.limits import MIB, ReadOptions
 from ragidx.corpora.readers.layouts import Layout, Layouts
 from ragidx.corpora.readers.registry import is_packed, is_plain, is_streamed
-from ragidx.corpora.records import OnSkip, Skip
+from ragidx.corpora.records import Document, OnSkip, Skip
 from ragidx.corpora.sources import Source
 from ragidx.pipelines.ingest.workers import codec
 from ragidx.pipelines.ingest.workers.capacity import has_interpreter, n_workers
@@ -75,18 +75,17 @@ class Spread:
             sources: the files.
             is_known: whether a file will probably not be asked for its drafts: then it is not read ahead.
         """
-        count, found = n_workers(self.workers), _Ahead(iter(sources), is_known)
-        found.fill(PAYS_BYTES)
-        spreads = count > 1 and has_interpreter() and (self.workers is not None or found.n_bytes >= PAYS_BYTES)
+        count, ahead = n_workers(self.workers), _Ahead(iter(sources), is_known)
+        first = ahead.look(PAYS_BYTES)
+        spreads = count > 1 and has_interpreter() and (self.workers is not None or ahead.n_bytes >= PAYS_BYTES)
         with self.pool(count if spreads else 1) as pool:
             while True:
-                found.fill(_AHEAD_BYTES)
-                for new in found.untasked():
+                for new in (*first, *ahead.look(_AHEAD_BYTES)):
                     if has_interpreter() and not self._is_here(new.source, spreads):
                         new.task = self.begin(new.source, pool)
-                entry = found.next()
-                if entry is None:
+                if (entry := ahead.next()) is None:
                     return
+                first = []
                 with contextlib.closing(self._stream(entry, pool, spreads)) as drafts:
                     yield entry.source, drafts
                 if entry.task is not None:
@@ -181,6 +180,14 @@ def _status(source: Source) -> list[float] | None:
     return None if s is None else [*s[:10], s.st_atime, s.st_mtime, s.st_ctime]
 
 
+def documents(sources: Iterable[Source], on_skip: OnSkip) -> Iterator[Document]:
+    """The documents of files, whole, for whoever wants their texts and no chunks."""
+    for _, drafts in Spread(ReadOptions(), Layouts(), on_skip, workers=1).drafts(sources):
+        for draft in drafts:
+            assert draft.document is not None  # nobody cuts it
+            yield draft.document
+
+
 def events(source: Source, pool: Pool, task: int) -> Iterator[codec.Event]:
     """What a task gives; what is said again after a worker died is given once.
 
@@ -228,25 +235,21 @@ class _Ahead:
     def __init__(self, sources: Iterator[Source], is_known: Callable[[Source], bool]) -> None:
         self._sources, self._is_known = sources, is_known
         self._entries: deque[_Entry] = deque()
-        self._new: list[_Entry] = []
         self.n_bytes = 0  # of files that are not known
 
-    def fill(self, n_bytes: int) -> None:
-        """Look at more sources, until so many bytes wait."""
+    def look(self, n_bytes: int) -> list[_Entry]:
+        """Look at more sources, until so many bytes wait; those of them that are not known."""
+        new: list[_Entry] = []
         while self.n_bytes < n_bytes and len(self._entries) < _AHEAD_FILES:
             source = next(self._sources, None)
             if source is None:
-                return
+                break
             entry = _Entry(source, self._is_known(source))
             self._entries.append(entry)
             if not entry.is_known:
-                self._new.append(entry)
+                new.append(entry)
                 self.n_bytes += source.size
-
-    def untasked(self) -> list[_Entry]:
-        """Those that were looked at since the last call, and are not known."""
-        found, self._new = self._new, []
-        return found
+        return new
 
     def next(self) -> _Entry | None:
         """The next source in the order; None at the end."""

@@ -39,59 +39,53 @@ _OPTIONS = ReadOptions()
 _JOB: Message = {"kind": "job", "options": dataclasses.asdict(_OPTIONS), "language": False, "known": None}, b""
 
 
-@dataclasses.dataclass(frozen=True)
-class Words:
-    """Makes the postings of segments; called as `MakePieces` says.
+def make_pieces(workers: int | None, segment: Segment, spec: LexicalSpec, on_rows: OnRows) -> Generator[Piece]:
+    """The postings of a segment, in the order of its rows; a `MakePieces`, but for the first argument.
 
-    Args:
-        workers: how many; None: as the machine has room for, and none for a small segment.
+    `workers` None: as many as the machine has room for, and none for a small segment.
     """
-
-    workers: int | None
-
-    def __call__(self, segment: Segment, spec: LexicalSpec, on_rows: OnRows) -> Generator[Piece]:
-        """The postings of a segment, in the order of its rows."""
-        last = -(-segment.entry.rows // BATCH_ROWS)
-        parts = [range(start, min(start + TASK_BATCHES, last)) for start in range(0, last, TASK_BATCHES)]
-        count = min(self._count(segment), len(parts))
-        if count < 2:
-            yield from pieces_of(segment, spec.make_analyzer(), on_rows)
-            return
-        with Pool(count, lambda heard, ended: Process("workers.serve", _JOB, _OPTIONS.limits, heard, ended)) as pool:
-            what, mapped = _written(segment, spec), segment.entry.files[CHUNKS].bytes
-            tasks = [pool.add({"words": [part.start, part.stop], "mapped": mapped}, what) for part in parts]
-            for task, part in zip(tasks, parts, strict=True):
-                rows = range(part.start * BATCH_ROWS, min(part.stop * BATCH_ROWS, segment.entry.rows))
-                given = _given(pool, task, rows)
-                if given is None:
-                    given = list(pieces_of(segment, spec.make_analyzer(), lambda count: None, part))
-                yield from given
-                on_rows(len(rows))
-
-    def _count(self, segment: Segment) -> int:
-        if not has_interpreter() or (self.workers is None and segment.entry.files[CHUNKS].bytes < PAYS_BYTES):
-            return 1
-        try:
-            return n_workers(self.workers)
-        except MachineError:  # there is no memory for a worker
-            return 1
+    last = -(-segment.entry.rows // BATCH_ROWS)
+    parts = [range(start, min(start + TASK_BATCHES, last)) for start in range(0, last, TASK_BATCHES)]
+    count = min(_count(workers, segment), len(parts))
+    if count < 2:
+        yield from pieces_of(segment, spec.make_analyzer(), on_rows)
+        return
+    with Pool(count, lambda heard, ended: Process("workers.serve", _JOB, _OPTIONS.limits, heard, ended)) as pool:
+        what, mapped = _written(segment, spec), segment.entry.files[CHUNKS].bytes
+        tasks = [pool.add({"words": [part.start, part.stop], "mapped": mapped}, what) for part in parts]
+        for task, part in zip(tasks, parts, strict=True):
+            rows = range(part.start * BATCH_ROWS, min(part.stop * BATCH_ROWS, segment.entry.rows))
+            made = _made(pool, task, rows)
+            if made is None:
+                made = list(pieces_of(segment, spec.make_analyzer(), lambda count: None, part))
+            yield from made
+            on_rows(len(rows))
 
 
-def _given(pool: Pool, task: int, rows: range) -> list[Piece] | None:
-    """What a worker gives of some rows; None: it could not."""
-    found: list[Piece] = []
+def _count(workers: int | None, segment: Segment) -> int:
+    if not has_interpreter() or (workers is None and segment.entry.files[CHUNKS].bytes < PAYS_BYTES):
+        return 1
+    try:
+        return n_workers(workers)
+    except MachineError:  # there is no memory for a worker
+        return 1
+
+
+def _made(pool: Pool, task: int, rows: range) -> list[Piece] | None:
+    """What a worker makes of some rows; None: it could not."""
+    made: list[Piece] = []
     try:
         for header, body in pool.messages(task):
             kind = header.get("kind")
             if kind == "postings":
-                found += unpacked(body, rows)
+                made += unpacked(body, rows)
             elif kind == "again":
-                found = []
+                made = []
             else:  # it met an error, or died
                 return None
     except (MachineError, ValueError, pa.ArrowException, OSError):
         return None
-    return found
+    return made
 
 
 # -- in the worker ------------------------------------------------------------------------------------------------

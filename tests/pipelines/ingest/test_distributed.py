@@ -226,7 +226,7 @@ def test_what_the_process_refuses_is_the_error_of_the_build(
     shutil.copytree(tiny_model("llama"), folder)
     files = located(str(folder), {})
     spec = resolve(files, method="prompteol")
-    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").write_bytes(b"")
 
     answers: queue.SimpleQueue[tuple[_Device, Any]] = queue.SimpleQueue()
     with contextlib.closing(_Device(job_of(files, spec, None, "cpu"), answers)) as device:

@@ -13,9 +13,6 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import RagidxError
-from ragidx.indexer.store.files import JOURNAL
-from ragidx.indexer.store.store import Store
-from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.plan.footprint import peak_bytes
 from ragidx.pipelines.plan.plan import plan
 
@@ -191,45 +188,6 @@ def test_what_came_changed_and_went_is_told_as_the_build_tells_it(
     )
     assert (found.n_to_encode, found.n_tokens) == (report.n_encoded, report.n_tokens)
     assert found.n_chunks - found.n_to_encode == report.n_chunks_reused > 0
-
-
-def test_what_an_interrupted_build_encoded_is_known_and_its_journal_left_alone(
-    small_corpus: Path, tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*args: object, **options: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(StoreWriter, "commit", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            ragidx.build(small_corpus, tmp_path / "index", **tiny)
-    (journal,) = (tmp_path / "index" / JOURNAL).iterdir()
-    journal.write_bytes(journal.read_bytes() + b"torn")
-    before = _files(tmp_path / "index")
-
-    found = plan(small_corpus, tmp_path / "index", **tiny)
-
-    assert (found.n_chunks > 0, found.n_to_encode) == (True, 0)
-    assert _files(tmp_path / "index") == before
-
-
-def test_a_journal_that_cannot_be_copied_is_told(
-    small_corpus: Path, tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ragidx.build(small_corpus, tmp_path / "index", **tiny)
-    plan_key = Store.open(tmp_path / "index").manifest.fingerprint
-    journal = tmp_path / "index" / JOURNAL / f"{plan_key[:16]}.bin"
-    journal.parent.mkdir(exist_ok=True)
-    journal.write_bytes(b"anything")
-
-    def full(*args: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(shutil, "copyfile", full)
-    assert message_of(RagidxError, lambda: plan(small_corpus, tmp_path / "index")) == (
-        f"{journal}: the journal cannot be copied: No space left on device\n"
-        "  hint: set TMPDIR to a folder with room for it"
-    )
 
 
 def test_a_rebuild_counts_everything_as_new(small_corpus: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:

@@ -20,7 +20,6 @@ from ragidx.indexer.lexical.postings_writer import write_postings
 from ragidx.indexer.store.segment import Segment
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.workers import words
-from ragidx.pipelines.ingest.workers.words import Words
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +45,8 @@ def file_of(store: Store, path: Path, workers: int, kill: int = 0) -> bytes:
 
     assert store.manifest.lexical is not None
     segment: Segment = store.segments[0]
-    write_postings(path, Words(workers)(segment, store.manifest.lexical, on_rows), segment.entry.texts)
+    pieces = words.make_pieces(workers, segment, store.manifest.lexical, on_rows)
+    write_postings(path, pieces, segment.entry.texts)
     assert sum(told) == segment.entry.rows
     assert children() == []
     return path.read_bytes()

@@ -19,6 +19,7 @@ from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import sources
 from ragidx.indexer.digests import digest
+from ragidx.pipelines import resources
 from ragidx.pipelines.ingest.options import check_workers
 from ragidx.pipelines.ingest.workers import capacity, known, spread
 from ragidx.pipelines.ingest.workers.chunks import Cutter
@@ -187,24 +188,15 @@ def test_a_memory_limit_that_is_too_small_for_a_worker_is_one_line(tmp_path: Pat
     assert said.startswith("`workers`: the memory limit leaves 100 MiB, and a worker needs 128")
 
 
-@linux
-def test_the_limits_of_the_cgroup_and_of_those_above_it_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = {
-        "own": "0::/system.slice/build.service\n",
-        "system.slice/cpu.max": "50000 100000\n",
-        "system.slice/build.service/cpu.max": "max 100000\n",
-        "system.slice/build.service/memory.max": f"{700 * MIB}\n",
-        "system.slice/build.service/memory.current": f"{300 * MIB}\n",
-        "system.slice/build.service/memory.stat": f"anon 7\ninactive_file {100 * MIB}\n",
-    }
-    (tmp_path / "system.slice" / "build.service").mkdir(parents=True)
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    monkeypatch.setattr(capacity, "_CGROUP", tmp_path)
-    monkeypatch.setattr(capacity, "_OWN_GROUP", tmp_path / "own")
+@pytest.mark.parametrize(("cores", "free", "count"), [(0.5, None, 1), (None, 700 * MIB, 1), (1.5, 1 << 40, 2)])
+def test_auto_counts_cores_and_memory_that_the_limits_leave(
+    cores: float | None, free: int | None, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resources, "usable_cores", lambda: 8)
+    monkeypatch.setattr(resources, "allowed_cores", lambda: cores)
+    monkeypatch.setattr(resources, "free_bytes", lambda: free)
 
-    assert (capacity.cores(), capacity.free_bytes()) == (1, 500 * MIB)
-    assert capacity.n_workers(None) == 1
+    assert capacity.n_workers(None) == count
 
 
 def test_a_worker_may_not_open_a_connection_or_start_a_process() -> None:
