@@ -36,6 +36,7 @@ def linked(kind: bytes) -> tarfile.TarInfo:
         ("x.tar.xz", tarred(FILES, "w:xz")),
         ("x.TXZ", tarred(FILES, "w:xz")),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_members_are_documents_named_below_the_archive(read_bytes: ReadBytes, name: str, data: bytes) -> None:
     found = read_bytes(name, data)
@@ -228,6 +229,7 @@ def test_members_that_are_packed_or_need_a_path_are_read_as_files_are(read_bytes
         ("x.zip", zipped({"\1.txt": "x", "b.txt": "Good."}).replace(b"\1.txt", b"\0.txt"),  # zipfile cuts it at a NUL
          ("x.zip/", "its name leads out of the archive")),
     ],
+    ids=["tar", "zip"],
 )  # fmt: skip
 def test_a_member_without_a_name_that_can_be_used_is_reported(
     read_bytes: ReadBytes, name: str, data: bytes, fault: tuple[str, str]
