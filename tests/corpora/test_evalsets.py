@@ -97,8 +97,8 @@ def test_several_faults_are_told_together_the_first_ten_and_a_count(tmp_path: Pa
          "  hint: check that it is the right one"),
         ("latin.jsonl:2", b'{"_id": "q1", "text": "x"}\n{"_id": "q2", "text": "\xe9"}', "the line is not UTF-8\n"
          "  hint: write the file as UTF-8"),
-        ("cut.jsonl.gz", gzip.compress(QUERIES.encode(), mtime=0)[:-12], "the file cannot be read: Truncated compressed stream\n"
-         "  hint: create the file again"),
+        ("cut.jsonl.gz", gzip.compress(QUERIES.encode(), mtime=0)[:-12], "the file cannot be read: "
+         "Truncated compressed stream\n  hint: create the file again"),
         ("bad.jsonl.zst", b"not zstd at all", "the file cannot be read: ZSTD decompress failed: Unknown frame "
          "descriptor\n  hint: create the file again"),
     ],
