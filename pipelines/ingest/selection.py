@@ -255,16 +255,14 @@ def _hashes(stored: Store) -> defaultdict[int, dict[str, bytes]]:
 
 
 def _unknown(path: str | Path, index: Path, known: Sequence[SourceEntry]) -> SpecError:
-    held = ", ".join(f"{entry.root(index)} ({_documents(entry.n_documents)})" for entry in known)
+    held = ", ".join(
+        f"{entry.root(index)} ({entry.n_documents:,} document{'s' * (entry.n_documents != 1)})" for entry in known
+    )
     return SpecError(
         f"the index holds {held}, and not this",
         f"`ragidx add-source {path}` puts it beside, another `index` keeps it apart, `rebuild=True` replaces the index",
         where=str(path),
     )
-
-
-def _documents(count: int) -> str:
-    return "1 document" if count == 1 else f"{count:,} documents"
 
 
 def _check_joins(path: str | Path) -> None:
