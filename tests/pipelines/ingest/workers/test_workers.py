@@ -95,7 +95,8 @@ def test_the_ids_of_chunks_come_with_them_where_the_encoder_takes_them(tmp_path:
     cutter = Cutter(lambda: chunker(takes_ids=True))
     files = Spread(ReadOptions(), Layouts(), lambda skip: None, cutter=cutter, workers=2)
 
-    items = [item for _, drafts in files.drafts(sources(tmp_path)) for draft in drafts for item in cutter.cut(draft)]
+    by_file = files.drafts(sources(tmp_path, on_skip=pytest.fail))
+    items = [item for _, drafts in by_file for draft in drafts for item in cutter.cut(draft)]
 
     assert [item.ids for item in items] == chunker().ids([item.text for item in items])
 
