@@ -65,7 +65,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 # Modules that tie what packages hold.
 TIES = {
-    "ragidx.pipelines.demo": {"pipelines", "pipelines.ingest", "pipelines.evaluate"},
+    "ragidx.pipelines.demo": {"pipelines", "pipelines.ingest"},
     "ragidx.pipelines.index": {"pipelines.ingest", "pipelines.vectors", "pipelines.plan", "pipelines.maintain"},
 }
 

@@ -63,7 +63,7 @@ def committed(folder: Path) -> Manifest:
     except FileNotFoundError as fault:
         if not folder.exists():
             message = "there is no such folder"
-            hint = "build or create the index first, or name another folder with `index`"
+            hint = "build the index first, or name another folder with `index`"
         elif (folder / LOCK).exists():
             message, hint = (
                 "the index is not built yet: nothing was committed",

@@ -92,7 +92,8 @@ class Manifest:
     def to_json(self) -> dict[str, Any]:
         """All fields but the checksum."""
         data = {column.name: getattr(self, column.name) for column in fields(self)}
-        data |= {"spec": dict(self.spec), "notes": dict(self.notes)}  # untrusted: they may be too deep for `asdict`
+        # A copy by JSON: they are untrusted, and may be too deep for `asdict`.
+        data |= json.loads(json.dumps({"spec": dict(self.spec), "notes": dict(self.notes)}))
         data |= {"index": asdict(self.index), "segments": [segment.to_json() for segment in self.segments]}
         data["files"] = {name: asdict(entry) for name, entry in self.files.items()}
         data["deletions"] = asdict(self.deletions) if self.deletions else None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 import click
 
@@ -19,7 +19,7 @@ _OWN = ("id", "text", "markdown", "heading")
 
 
 @click.command("add", cls=GroupedCommand)
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", type=click.File(encoding="utf-8"))
 @index_option
 @click.option(
     "--timeout",
@@ -31,7 +31,7 @@ _OWN = ("id", "text", "markdown", "heading")
 )
 @quiet_option
 @json_option
-def command(file: str, index: Path, timeout: float, as_json: bool) -> None:
+def command(file: TextIO, index: Path, timeout: float, as_json: bool) -> None:
     """Add documents from FILE, or - for standard input, to an index by their ids; one commit for all of them.
 
     \b
@@ -48,10 +48,7 @@ def command(file: str, index: Path, timeout: float, as_json: bool) -> None:
 
     with interrupts.reported(lambda: "nothing was added"), Index(index) as opened:
         with opened.batch(timeout=timeout) as batch:
-            if file == "-":
-                batch.add(_documents(sys.stdin, "standard input"))
-            else:
-                batch.add(_documents_of(Path(file)))
+            batch.add(_documents(file))
         counts = {"added": batch.n_added, "changed": batch.n_changed, "unchanged": batch.n_unchanged}
         generation = opened.generation
     if as_json:
@@ -61,39 +58,31 @@ def command(file: str, index: Path, timeout: float, as_json: bool) -> None:
     console.note(", ".join(f"{number:,} {what}" for what, number in counts.items()) + f"; generation {generation}")
 
 
-def _documents_of(path: Path) -> Iterator[Document]:
-    try:
-        with path.open(encoding="utf-8") as lines:
-            yield from _documents(lines, str(path))
-    except (OSError, UnicodeDecodeError) as fault:
-        why = getattr(fault, "strerror", None) or "it is not UTF-8"
-        raise CorpusError(f"cannot be read: {why}", "name a file of JSON Lines", where=str(path)) from fault
-
-
-def _documents(lines: Iterable[str], name: str) -> Iterator[Document]:
+def _documents(file: TextIO) -> Iterator[Document]:
     """The documents of JSON Lines.
 
     Raises:
-        CorpusError: a line is none; with its place.
+        CorpusError: the file is not UTF-8, or a line is no document; with its place.
     """
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        where, hint = f"{name}:{number}", 'write {"id": "faq-1", "text": "..."}'
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as fault:
-            raise CorpusError(f"is no JSON: {fault}", hint, where=where) from fault
-        if not isinstance(record, dict):
-            raise CorpusError("is no JSON object", hint, where=where)
-        for field in ("id", "text"):
-            if not isinstance(record.get(field), str):
-                raise CorpusError(f"the field '{field}' is no text", hint, where=where)
-        metadata = {key: value for key, value in record.items() if key not in _OWN}
-        yield Document(
-            record["id"],
-            record["text"],
-            metadata,
-            markdown=record.get("markdown") is True,
-            heading=str(record.get("heading", "")),
-        )
+    try:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                yield _document(line, f"{file.name}:{number}")
+    except UnicodeDecodeError as fault:
+        raise CorpusError("it is not UTF-8", "name a file of JSON Lines", where=file.name) from fault
+
+
+def _document(line: str, where: str) -> Document:
+    hint = 'write {"id": "faq-1", "text": "..."}'
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as fault:
+        raise CorpusError(f"is no JSON: {fault}", hint, where=where) from fault
+    if not isinstance(record, dict):
+        raise CorpusError("is no JSON object", hint, where=where)
+    for field in ("id", "text"):
+        if not isinstance(record.get(field), str):
+            raise CorpusError(f"the field '{field}' is no text", hint, where=where)
+    metadata = {key: value for key, value in record.items() if key not in _OWN}
+    is_markdown, heading = record.get("markdown") is True, str(record.get("heading", ""))
+    return Document(record["id"], record["text"], metadata, markdown=is_markdown, heading=heading)

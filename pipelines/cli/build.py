@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ragidx.pipelines.cli import console, interrupts, plan_tables
-from ragidx.pipelines.cli.build_notes import tell_vectors, with_options
+from ragidx.pipelines.cli.build_notes import with_options
 from ragidx.pipelines.cli.build_report import tell_report
 from ragidx.pipelines.cli.config import configured_fields, configured_sources
 from ragidx.pipelines.cli.help import GroupedCommand
@@ -141,9 +141,6 @@ def command(
         raise click.UsageError("--plan and --quiet exclude each other")
     if watch:
         watching.check_watch(list(corpus))
-    if not as_json:
-        for path in corpus.values() if isinstance(corpus, Mapping) else corpus:
-            tell_vectors(path)
     if plan:
         _plan(corpus, index, options, as_json=as_json)
         return
@@ -207,7 +204,7 @@ def _what_next(line: ProgressLine) -> str:
     """What an interrupted build keeps, and how to continue."""
     if line.fitting:
         return f"the filter was not fitted, and {interrupts.START_AGAIN}"
-    return "encoded chunks are kept, and the same command continues"
+    return interrupts.CONTINUES
 
 
 def _plan(corpus: Sequence[str] | Mapping[str, str], index: Path, options: Mapping[str, Any], *, as_json: bool) -> None:

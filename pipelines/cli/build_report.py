@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from ragidx.pipelines.cli import console, describe
-from ragidx.pipelines.cli.build_notes import (
-    tell_fields,
-    tell_kept,
-    tell_layer,
-    tell_memory,
-    tell_removed,
-    tell_skips,
-    with_options,
-)
+from ragidx.pipelines.cli.build_notes import notes, with_options
 from ragidx.pipelines.ingest.report import BuildReport, QueryModelCheck
 
 _TIMED_ROWS = 10_000  # fewer give no useful rate
@@ -34,26 +26,8 @@ def tell_report(r: BuildReport, *, as_json: bool) -> None:
             ("time", _time_of_vectors(r) if is_of_vectors else f"{r.seconds:.1f} s{_encoding(r)}"),
         ]
     )
-    if r.input_dim is not None:
-        console.note(f"Cut: the vectors of the file have {r.input_dim:,} numbers, the index keeps the first {r.dim:,}.")
-    if r.endpoint is not None and r.endpoint.n_cut:
-        console.note(
-            f"Cut by the endpoint: {console.plural(r.endpoint.n_cut, 'text')} longer than its model reads; "
-            "a smaller --chunk-size keeps all of their text."
-        )
-    if r.n_truncated:
-        console.note(
-            f"Cut: {console.plural(r.n_truncated, 'document')} longer than the model reads; "
-            "--chunk-size keeps all of their text."
-        )
-    if r.n_empty:
-        console.note(f"Without text: {console.plural(r.n_empty, 'document')}.")
-    tell_fields(r)
-    tell_layer(r)
-    tell_removed(r)
-    tell_kept(r, "row" if is_of_vectors else "document")
-    tell_memory(r)
-    tell_skips(r)
+    for line in notes(r):
+        console.note(line)
 
 
 def _of_texts(r: BuildReport) -> list[tuple[str, str]]:

@@ -12,8 +12,8 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,9 +34,7 @@ _FIELDS = "fields"  # the keyword of a build that no option of the command line 
 _TABLES = ("index", "source", "files")
 _PATH = "path"
 _ONCE = frozenset({"rebuild", "restore", "allow_removal", "reread"})  # options for one build, not for a file
-_MOST_BYTES, _MOST_DOTS = 1 << 20, 100
-_KEY = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
-_DOTTED = re.compile(rf"(?<![\w-]){_KEY}(?:[ \t]*+\.[ \t]*+{_KEY}){{{_MOST_DOTS + 1}}}")
+_MOST_BYTES, _MOST_DOTS = 256 << 10, 300  # dots of a line: what the parser takes of a key grows with their square
 _UNSET = _ONCE | {"index", "as_json", "plan", "watch", "vectors", "vector_field", "endpoint"}
 
 
@@ -45,16 +43,14 @@ class Config:
     """What a file says.
 
     Attributes:
-        path: of the file.
         index: the index folder, None where the file names none.
         options: of `ragidx build`, by the names of its parameters.
         sources: name -> path.
     """
 
-    path: Path
-    index: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-    sources: Mapping[str, str] = field(default_factory=dict)
+    index: str | None
+    options: Mapping[str, Any]
+    sources: Mapping[str, str]
 
 
 def config_option(function: F) -> F:
@@ -107,41 +103,39 @@ def read_config(path: Path, options: Mapping[str, click.Parameter]) -> Config:
     def refuse(key: str, message: str, hint: str) -> SpecError:
         return SpecError(message, hint, where=f"{path}:{_line(text, key)}")
 
-    def check(key: str, known: tuple[str, ...]) -> None:
-        if key not in known:
-            fault = unknown_name("key", key, known)
-            raise refuse(key, fault.message, fault.hint or f"known: {', '.join(known)}")
+    def check(table: Iterable[str], known: tuple[str, ...]) -> None:
+        for key in table:
+            if key not in known:
+                fault = unknown_name("key", key, known)
+                raise refuse(key, fault.message, fault.hint)
 
-    for key in data:
-        check(key, _TABLES)
-    index, sources = data.get("index", {}), data.get("source", [])
+    check(data, _TABLES)
+    index = data.get("index", {})
     if not isinstance(index, dict):
         raise refuse("index", "'index' is no table", "write [index]")
-    if not isinstance(sources, list) or not all(isinstance(table, dict) for table in sources):
-        raise refuse("source", "'source' is no list of tables", "write [[source]]")
-    values: dict[str, Any] = {}
+    for name in ("source", "files"):
+        tables = data.get(name, [])
+        if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+            raise refuse(name, f"'{name}' is no list of tables", f"write [[{name}]]")
+    check(index, (_PATH, *options))
     for key, value in index.items():
-        check(key, (_PATH, *options))
         if not (isinstance(value, str) if key == _PATH else _has_type_of(value, options[key])):
             raise refuse(key, f"the value of '{key}' is of another type", "see the examples of `ragidx init`")
-        values[key] = value
-    places: dict[str, str] = {}
-    for source in sources:
-        for key in source:
-            check(key, _SOURCE_KEYS)
-        place, name = source.get("path"), source.get("name")
-        if not isinstance(place, str) or not isinstance(name, str | None):
-            raise refuse("path", "a source has no path", 'write path = "docs"')
-        at = os.path.relpath(path.parent / place)
-        name = Path(os.path.normpath(Path.cwd() / at)).name if name is None else name
-        if name in places:
+    sources: dict[str, str] = {}
+    for table in data.get("source", []):
+        check(table, _SOURCE_KEYS)
+        name, place = _source(table, path.parent, refuse)
+        if name in sources:
             raise refuse(name, f"two sources have the name '{name}'", "give one of them another name")
-        places[name] = at
-    folder = values.pop(_PATH, None)
-    named = {options[key].name or key: _as_typed(value, options[key]) for key, value in values.items()}
-    for option, said in _field_settings(data.get("files", []), check, refuse).items():
+        sources[name] = place
+    named = {options[key].name or key: _as_typed(value, options[key]) for key, value in index.items() if key != _PATH}
+    for table in data.get("files", []):
+        check(table, _FILE_KEYS)
+        if not isinstance(table.get("match"), str):
+            raise refuse("files", "an entry of 'files' has no match", 'write match = "data/*.csv"')
+    for option, said in _field_settings(data.get("files", [])).items():
         named[option] = said if option == _FIELDS else [*said, *named.get(option, [])]
-    return Config(path, None if folder is None else os.path.relpath(path.parent / folder), named, places)
+    return Config(os.path.relpath(path.parent / index[_PATH]) if _PATH in index else None, named, sources)
 
 
 def options_of_file(command: click.Command) -> dict[str, click.Parameter]:
@@ -172,18 +166,19 @@ def _take(context: click.Context, _: click.Parameter, value: str | None) -> None
     context.default_map = {**(context.default_map or {}), **defaults}
 
 
-def _field_settings(
-    files: object, check: Callable[[str, tuple[str, ...]], None], refuse: Callable[[str, str, str], SpecError]
-) -> dict[str, Any]:
+def _source(table: Mapping[str, Any], folder: Path, refuse: Callable[[str, str, str], SpecError]) -> tuple[str, str]:
+    """Name and path of a source."""
+    path, name = table.get("path"), table.get("name")
+    if not isinstance(path, str) or not isinstance(name, str | None):
+        raise refuse("path", "a source has no path", 'write path = "docs"')
+    place = os.path.relpath(folder / path)
+    return Path(os.path.normpath(Path.cwd() / place)).name if name is None else name, place
+
+
+def _field_settings(files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The settings `GLOB=FIELD` that the tables `[[files]]` are, in their order, by option; others below `fields`."""
-    if not isinstance(files, list) or not all(isinstance(table, dict) for table in files):
-        raise refuse("files", "'files' is no list of tables", "write [[files]]")
     settings: dict[str, Any] = {}
     for table in files:
-        for key in table:
-            check(key, _FILE_KEYS)
-        if not isinstance(table.get("match"), str):
-            raise refuse("files", "an entry of 'files' has no match", 'write match = "data/*.csv"')
         for key, value in table.items():
             if key != "match":
                 said = "+".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -193,11 +188,11 @@ def _field_settings(
 
 
 def _text_of(path: Path) -> str:
-    """The text of a file, bounded: what TOML's parser takes of it grows with the square of the dots in a key.
+    """The text of a file, bounded, since it may come with the documents.
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is no plain file, too long, not UTF-8, or has a key of too many parts.
+        ValueError: it is no plain file, too long, not UTF-8, or has a line of too many dots.
     """
     if not stat.S_ISREG(path.stat().st_mode):
         raise ValueError("it is no plain file")
@@ -206,17 +201,17 @@ def _text_of(path: Path) -> str:
     if len(data) > _MOST_BYTES:
         raise ValueError(f"it has more than {shown_bytes(_MOST_BYTES)}")
     text = data.decode()
-    if _DOTTED.search(text):
-        raise ValueError(f"a key has more than {_MOST_DOTS} dots")
+    if any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
+        raise ValueError(f"a line has more than {_MOST_DOTS} dots")
     return text
 
 
 def _has_type_of(value: object, option: click.Parameter) -> bool:
     """Whether a value of TOML can be one of an option: true and false are no numbers and no texts."""
-    if isinstance(value, list):
-        return all(isinstance(one, str | int | float) and not isinstance(one, bool) for one in value)
-    is_flag = isinstance(option, click.Option) and option.is_flag
-    return isinstance(value, bool) if is_flag else isinstance(value, str | int | float) and not isinstance(value, bool)
+    if isinstance(option, click.Option) and option.is_flag:
+        return isinstance(value, bool)
+    values = value if isinstance(value, list) else [value]
+    return all(isinstance(one, str | int | float) and not isinstance(one, bool) for one in values)
 
 
 def _as_typed(value: Any, option: click.Parameter) -> Any:

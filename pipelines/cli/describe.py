@@ -21,15 +21,14 @@ _EACH_FROM = 1000  # rows
 
 def model(spec: IndexSpec) -> str:
     """The model's name, and the hash of its weights."""
-    named = "none" if spec.encoder is None else f"{spec.encoder.model}{_weights(spec, spec.encoder)}"
+    named = "none"
+    if spec.encoder is not None:
+        is_served = spec.encoder.method == ENDPOINT
+        named = spec.encoder.model + (", at an endpoint" if is_served else f"  (weights {spec.weights[:12]})")
     if spec.precomputed is None:
         return named
     by = f", made by {spec.precomputed.made_by}" if spec.precomputed.made_by else ""
     return f"{named}{':' if spec.encoder is None else ';'} precomputed vectors{by}"
-
-
-def _weights(spec: IndexSpec, encoder: EncoderSpec) -> str:
-    return ", at an endpoint" if encoder.method == ENDPOINT else f"  (weights {spec.weights[:12]})"
 
 
 def encoder(spec: EncoderSpec | None) -> str:
@@ -84,15 +83,6 @@ def chunks(spec: ChunkSpec) -> str:
     return f"at most {spec.size} tokens{overlap}" + (", headings in front" if spec.headings else "")
 
 
-def _type(asked: str, found: str, recipes: list[str]) -> str:
-    """The index type that was asked for and, where it is not the same, what segments have."""
-    if found in ("", asked):
-        return asked
-    if {*recipes} != {FLAT}:
-        return f"{asked}: {found}"
-    return "flat (exact search)" if asked == AUTO else f"flat ({asked} from {MIN_ROWS:,} rows in a segment on)"
-
-
 def words(lexical: LexicalSpec | None, asked: str) -> str:
     """How words are searched; `asked` is the option of the index."""
     if lexical is None:
@@ -112,9 +102,16 @@ def size(n_bytes: int, rows: int, noun: str) -> str:
 def searched(index_type: str, made: list[str], recall: float | None) -> str:
     """`auto: HNSW16 2x, flat, ann_recall@10 0.951 measured`, from the segments of an index."""
     counts = Counter(made)
-    found = ", ".join(recipe + (f" {count}x" if count > 1 else "") for recipe, count in counts.items())
-    described = _type(index_type, "" if counts.keys() <= {index_type} else found, [*counts])
-    return described + ("" if recall is None else f", ann_recall@10 {recall:.3f} measured")
+    if counts.keys() <= {index_type}:
+        found = index_type
+    elif counts.keys() == {FLAT} and index_type == AUTO:
+        found = "flat (exact search)"
+    elif counts.keys() == {FLAT}:
+        found = f"flat ({index_type} from {MIN_ROWS:,} rows in a segment on)"
+    else:
+        recipes = [recipe + (f" {count}x" if count > 1 else "") for recipe, count in counts.items()]
+        found = f"{index_type}: {', '.join(recipes)}"
+    return found + ("" if recall is None else f", ann_recall@10 {recall:.3f} measured")
 
 
 def searched_field(index_type: str, made: list[str], recall: float | None) -> list[tuple[str, str]]:

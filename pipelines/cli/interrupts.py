@@ -18,6 +18,7 @@ import click
 from ragidx.pipelines.cli import console
 
 START_AGAIN = "the same command starts again"
+CONTINUES = "encoded chunks are kept, and the same command continues"
 
 _PYTHONS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 

@@ -7,30 +7,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from ragidx.corpora.sources import BY_RULE
-from ragidx.indexer.specs import ENCODER_OPTIONS, EncoderSpec, FilterSpec
+from ragidx.indexer.specs import ENCODER_OPTIONS
 from ragidx.pipelines.cli import console, lens_tables
 from ragidx.pipelines.cli.help import GroupedCommand, as_options
 from ragidx.pipelines.cli.options import (
     FILTER_OPTIONS,
-    UnicodeText,
     device_option,
     dtype_option,
     encoder_options,
     filter_options,
     json_option,
     offline_option,
+    typed_options,
     with_values,
 )
 from ragidx.pipelines.ingest.report import Skips
 
 if TYPE_CHECKING:
-    from ragidx.indexer.models.locate import ModelFiles
+    from ragidx.pipelines.lens.lens import HitLens, TextLens
     from ragidx.pipelines.lens.spectrum import SpectrumReport
 
-_FORMATS = ("svg", "png", "json")
 _ELSEWHERE = "choose another file with --out"
 
 # Options that decide a vector; `--instruction` has another meaning here than in a build.
@@ -41,7 +39,7 @@ _HIT = {"hit", "where"}
 
 
 @click.command("lens", cls=GroupedCommand)
-@click.argument("text", metavar="TEXT", required=False, type=UnicodeText())
+@click.argument("text", metavar="TEXT", required=False)
 @click.option(
     "--index",
     type=click.Path(path_type=Path),
@@ -59,7 +57,10 @@ _HIT = {"hit", "where"}
 )
 @click.option("--centred", is_flag=True, help="With --spectrum: subtract the mean of log p, which all tokens share.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", help="With --spectrum: a picture (.svg, .png) or .json."
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="With --spectrum: a picture (.svg, .png) or .json.",
 )
 @encoder_options
 @filter_options
@@ -81,94 +82,72 @@ def command(text: str | None, index: Path | None, spectrum: bool, as_json: bool,
         ragidx lens "why were pigeons chased out of an antenna?" --index ragidx-index --hit 2
         ragidx lens --spectrum --corpus docs/ --out spectrum.svg
     """
-    ctx = click.get_current_context()
-    given = {name for name in options if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    if index is not None:
-        _refuse(given & (_ENCODER | FILTER_OPTIONS) - _PLACES, "the index decides how its vectors are made")
+    _check_usage(text, index, options["corpus"], spectrum=spectrum)
     if spectrum:
-        _refuse(given & (_HIT | _ENCODER | {"k", "instruction"}) - {"revision", "method"}, "with --spectrum")
-        _show_spectrum(text, index, as_json, options)
+        _show_spectrum(index, as_json, options)
         return
-    _refuse(given & _SPECTRUM, "without --spectrum")
-    if text is None:
-        raise click.UsageError("give a text, or --spectrum with --corpus or --index")
-    if index is not None:
-        _show_hit(text, index, as_json, options)
-        return
-    _refuse(given & _HIT, "without --index")
-    _show_text(text, as_json, options)
-
-
-def _refuse(names: set[str], why: str) -> None:
-    """A usage error that names options with no effect here."""
-    if names:
-        typed = sorted(next(p.opts[0] for p in command.params if p.name == name) for name in names)
-        raise click.UsageError(f"{why}: remove {', '.join(typed)}")
-
-
-def _show_text(text: str, as_json: bool, options: dict[str, Any]) -> None:
-    from ragidx.indexer.encoders.load import encoder_of
-    from ragidx.indexer.encoders.methods import resolve
-    from ragidx.pipelines.lens.lens import lens_text
-
-    files = _located(options)
-    spec = resolve(files, **{name: options[name] for name in _ENCODER & options.keys()})
-    wanted = _filter_spec(files, spec, options)
-    encoder = encoder_of(files, spec, device=options["device"], dtype=options["dtype"])
-    seen = lens_text(text, encoder, wanted, instruction=options["instruction"], k=options["k"])
+    seen = _read_text(text or "", options) if index is None else _read_hit(text or "", index, options)
     if as_json:
         console.print_json(seen.to_json())
     else:
-        lens_tables.print_text(seen)
+        lens_tables.print_lens(seen)
 
 
-def _show_hit(query: str, index: Path, as_json: bool, options: dict[str, Any]) -> None:
+def _check_usage(text: str | None, index: Path | None, corpus: str | None, *, spectrum: bool) -> None:
+    """Refuse options that mean nothing together."""
+    typed = typed_options()
+    excluded = (
+        (index is not None, (_ENCODER | FILTER_OPTIONS) - _PLACES, "the index decides how its vectors are made"),
+        (spectrum, (_HIT | _ENCODER | {"k", "instruction"}) - {"revision"}, "with --spectrum"),
+        (not spectrum, _SPECTRUM, "without --spectrum"),
+        (index is None, _HIT, "without --index"),
+    )
+    for holds, names, why in excluded:
+        if holds and names & typed.keys():
+            raise click.UsageError(f"{why}: remove {', '.join(sorted(typed[name] for name in names & typed.keys()))}")
+    if spectrum and text is not None:
+        raise click.UsageError("--spectrum reads no TEXT: remove it")
+    if spectrum and (corpus is None) == (index is None):
+        raise click.UsageError("--spectrum counts tokens: give one of --corpus and --index")
+    if not spectrum and text is None:
+        raise click.UsageError("give a text, or --spectrum with --corpus or --index")
+
+
+def _read_text(text: str, options: dict[str, Any]) -> TextLens:
+    from ragidx.indexer.encoders.load import encoder_of
+    from ragidx.indexer.encoders.methods import resolve
+    from ragidx.indexer.models.locate import locate
+    from ragidx.pipelines.lens.lens import lens_text
+
+    places = {name: options[name] for name in ("adapters", "pooler") if options[name]}
+    files = locate(options["model"] or "mini", revision=options["revision"], **places)
+    spec = resolve(files, **{name: options[name] for name in _ENCODER})
+    encoder = encoder_of(files, spec, device=options["device"], dtype=options["dtype"])
+    wanted = with_values(options).get("filter")
+    return lens_text(text, encoder, wanted, instruction=options["instruction"], k=options["k"])
+
+
+def _read_hit(query: str, index: Path, options: dict[str, Any]) -> HitLens:
     from ragidx.pipelines.index import Index
     from ragidx.pipelines.lens.lens import lens_hit
 
-    opened = Index(
-        index,
-        model=options["model"],
-        adapters=options.get("adapters") or None,
-        pooler=options.get("pooler"),
-        device=options["device"],
-        dtype=options["dtype"],
-    )
-    seen = lens_hit(
-        query,
-        opened.searcher,
-        options["hit"],
-        instruction=options["instruction"],
-        where=options["where"],
-        k=options["k"],
-    )
-    if as_json:
-        console.print_json(seen.to_json())
-    else:
-        lens_tables.print_hit(seen)
+    opened = Index(index, **{name: options[name] for name in (*_PLACES, "device", "dtype")})
+    asked = {name: options[name] for name in ("hit", "instruction", "where", "k")}
+    return lens_hit(query, opened.searcher, **asked)
 
 
-def _show_spectrum(text: str | None, index: Path | None, as_json: bool, options: dict[str, Any]) -> None:
+def _show_spectrum(index: Path | None, as_json: bool, options: dict[str, Any]) -> None:
     from ragidx.pipelines.lens.spectrum import spectrum
 
-    if text is not None:
-        raise click.UsageError("--spectrum reads no TEXT: remove it")
-    if (options["corpus"] is None) == (index is None):
-        raise click.UsageError("--spectrum counts tokens: give one of --corpus and --index")
     out: Path | None = options["out"]
-    _check_out(out)
-    wanted = None
-    if index is None:
-        from ragidx.indexer.encoders.methods import resolve
-
-        files = _located(options)
-        wanted = _filter_spec(files, resolve(files, method=options["method"], revision=options["revision"]), options)
+    if out is not None:
+        _check_out(out)
     skips = Skips()
     report = spectrum(
         options["model"],
         corpus=options["corpus"],
         index=index,
-        filter=wanted,
+        filter=with_values(options).get("filter"),
         group_size=options["tokens"],
         centred=options["centred"],
         revision=options["revision"],
@@ -187,41 +166,20 @@ def _show_spectrum(text: str | None, index: Path | None, as_json: bool, options:
         console.note(f"Written: {out}")
 
 
-def _located(options: dict[str, Any]) -> ModelFiles:
-    from ragidx.indexer.models.locate import locate
-
-    more = {name: options[name] for name in ("adapters", "pooler") if options.get(name)}
-    return locate(options["model"] or "mini", revision=options["revision"], **more)
-
-
-def _filter_spec(files: ModelFiles, spec: EncoderSpec, options: dict[str, Any]) -> FilterSpec:
-    from ragidx.indexer.encoders.methods import filter_spec
-
-    return filter_spec(files, spec, with_values(options).get("filter"))
-
-
-def _check_out(out: Path | None) -> None:
+def _check_out(out: Path) -> None:
     """Refuse, before anything is counted, a file that cannot be written or has an unknown ending."""
-    from ragidx.corpora.errors import RagidxError, SpecError
+    from ragidx.corpora.errors import SpecError
+    from ragidx.pipelines.pictures import FORMATS, check_plot
     from ragidx.pipelines.results import check_folder
 
-    if out is None:
-        return
-    if out.suffix[1:].lower() not in _FORMATS:
+    format = out.suffix[1:].lower()
+    if format not in (*FORMATS, "json"):
         raise SpecError(
-            f"'{out.name}' has no known ending",
-            "name a file that ends in .svg, .png or .json",
-            where="--out",
+            f"'{out.name}' has no known ending", "name a file that ends in .svg, .png or .json", where="--out"
         )
-    if not out.parent.is_dir():
-        raise RagidxError("there is no such folder", f"create it, or {_ELSEWHERE}", where=str(out.parent))
-    if out.is_dir():
-        raise RagidxError("a folder has this name", _ELSEWHERE, where=str(out))
     check_folder(out.parent, _ELSEWHERE)
-    if out.suffix.lower() != ".json":
-        from ragidx.pipelines.pictures import check_plot
-
-        check_plot(out.suffix[1:].lower())
+    if format != "json":
+        check_plot(format)
 
 
 def _write(report: SpectrumReport, out: Path) -> None:

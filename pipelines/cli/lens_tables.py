@@ -20,17 +20,21 @@ _FITS = 0.3  # correlation with log p below which a note warns that the average 
 _STRONGEST = 4  # directions named for each group
 
 
-def print_text(seen: TextLens) -> None:
-    """How the vector was made, and its tokens."""
-    console.print_fields(_how(seen))
-    click.echo()
-    _print_lens(seen.lens)
+def print_lens(seen: TextLens | HitLens) -> None:
+    """How the vectors were made; the tokens of a text, or of a query, its hit, and those that both write."""
+    from ragidx.pipelines.lens.lens import HitLens
 
-
-def print_hit(seen: HitLens) -> None:
-    """The tokens of a query, of its hit, and those that both write."""
+    rows = [
+        ("model", f"{seen.model}: {describe.encoder(seen.encoder)}"),
+        ("filter", describe.filter_(seen.filter, seen.dim)),
+    ]
+    if not isinstance(seen, HitLens):
+        console.print_fields(rows)
+        click.echo()
+        _print_lens(seen.lens)
+        return
     room = console.width(sys.stdout)
-    console.print_fields([("index", seen.index), *_how(seen)])
+    console.print_fields([("index", seen.index), *rows])
     click.echo(f"\n{click.style('query', bold=True)}")
     _print_passage(seen.query.text, room)
     _print_lens(seen.query)
@@ -41,14 +45,6 @@ def print_hit(seen: HitLens) -> None:
     _print_lens(seen.written)
     click.echo()
     _print_shared(seen)
-
-
-def _how(seen: TextLens | HitLens) -> list[tuple[str, str]]:
-    """How the vectors were made."""
-    return [
-        ("model", f"{seen.model}: {describe.encoder(seen.encoder)}"),
-        ("filter", describe.filter_(seen.filter, seen.dim)),
-    ]
 
 
 def _print_passage(text: str, room: int) -> None:

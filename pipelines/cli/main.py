@@ -41,8 +41,11 @@ COMMANDS = {
     "doctor": "Check this machine, and that a model runs correctly.",
     "demo": "Index the bundled sample corpus and ask it three questions.",
 }
-
-
+_TOGETHER = {  # commands that are in a module with others
+    **dict.fromkeys(("add-source", "remove-source"), "sources"),
+    **dict.fromkeys(("compact", "shrink", "reindex"), "rewrite"),
+    **dict.fromkeys(("history", "rollback"), "generations"),
+}
 _OUTPUT_LOST = {errno.ENOSPC, errno.EIO, errno.EDQUOT}
 
 
@@ -57,8 +60,8 @@ class LazyGroup(click.Group):
         """The command, or None where there is none of that name."""
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"ragidx.pipelines.cli.{cmd_name.replace('-', '_')}")
-        command: click.Command = module.command
+        module = importlib.import_module(f"ragidx.pipelines.cli.{_TOGETHER.get(cmd_name, cmd_name)}")
+        command: click.Command = getattr(module, cmd_name.replace("-", "_") if cmd_name in _TOGETHER else "command")
         return command
 
     def resolve_command(

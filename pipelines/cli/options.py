@@ -11,7 +11,6 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 import click
 from click.core import ParameterSource
 
-from ragidx.corpora.errors import lone_surrogate
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.ann.index_types import INDEX_TYPES, MIN_ROWS
 from ragidx.indexer.encoders.methods import AUTO_LAYER
@@ -54,19 +53,6 @@ class NumberOr(click.ParamType[Any]):
             return value if value == self._word else int(value)
         except ValueError:
             return self.fail(f"{value!r} is neither {self._number} nor '{self._word}'", param, ctx)
-
-
-class UnicodeText(click.ParamType[Any]):
-    """Text in Unicode: Python turns bytes of other encodings into lone surrogates."""
-
-    name = "TEXT"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The text itself."""
-        at = lone_surrogate(value)
-        if at is not None:
-            self.fail(f"no Unicode text at character {at}: write it in UTF-8", param, ctx)
-        return value
 
 
 def typed_options() -> dict[str, str]:

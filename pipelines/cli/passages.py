@@ -6,11 +6,11 @@ are highlighted where the output is a terminal.
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import re
 import sys
 import textwrap
-from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
@@ -40,15 +40,20 @@ _STOP = frozenset(
 )
 
 
+def simple_stem(word: str) -> str:
+    """Lower case, without a plural s: enough to find the words of a question."""
+    return word.lower().removesuffix("s")
+
+
 def show_hits(
-    hits: Sequence[Hit], query: str, stem: Stem | None = None, *, full: bool = False, fields: Sequence[str] = ()
+    hits: Sequence[Hit], query: str, stem: Stem = simple_stem, *, full: bool = False, fields: Sequence[str] = ()
 ) -> None:
     """A table on stdout: rank, scores and source; below it the passage, and where else it is.
 
     Args:
         hits: best first.
         query: the question; empty for vectors.
-        stem: a word to its stem, as the index has it; None: without a plural s.
+        stem: a word to its stem, as the index has it.
         full: the whole passage, not the part that is nearest to the question; a hit's context is always whole.
         fields: metadata to show.
     """
@@ -92,7 +97,7 @@ def _value(value: Scalar) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-def nearest(text: str, query: str, stem: Stem | None = None, length: int = _PASSAGE) -> tuple[str, int]:
+def nearest(text: str, query: str, stem: Stem = simple_stem, length: int = _PASSAGE) -> tuple[str, int]:
     """The part of a chunk that shares the most words with the query, about `length` characters, whole words.
 
     It begins with a line or a sentence, if any such part has a word of the query, and holds one whole if it fits.
@@ -103,9 +108,8 @@ def nearest(text: str, query: str, stem: Stem | None = None, length: int = _PASS
     whole = printable_text(_LEADING_HEADINGS.sub("", text)).strip("\n")
     if len(whole) <= length:
         return whole, 0
-    short = stem or simple_stem
     wanted = _stems(query, stem)
-    stems = {word: short(word.lower()) for word in set(_WORD.findall(whole))}
+    stems = {word: stem(word.lower()) for word in set(_WORD.findall(whole))}
     matches = [(*match.span(), stems[match[0]]) for match in _WORD.finditer(whole) if stems[match[0]] in wanted]
     starts = [match.end() for match in _START.finditer(whole)] or [0]
     best = _best_start(starts, matches, length)
@@ -165,22 +169,16 @@ def wrapped(text: str, room: int) -> list[str]:
     return lines
 
 
-def highlighted(line: str, wanted: set[str], stem: Stem | None = None) -> str:
+def highlighted(line: str, wanted: set[str], stem: Stem) -> str:
     """A line with the words that have one of these stems in bold; click removes it where there is no terminal."""
-    short = stem or simple_stem
     return _WORD.sub(
-        lambda found: click.style(found[0], bold=True) if short(found[0].lower()) in wanted else found[0], line
+        lambda found: click.style(found[0], bold=True) if stem(found[0].lower()) in wanted else found[0], line
     )
 
 
-def _stems(query: str, stem: Stem | None) -> set[str]:
+def _stems(query: str, stem: Stem) -> set[str]:
     """Of the words of a question that are not among the commonest."""
-    return {(stem or simple_stem)(word) for word in map(str.lower, _WORD.findall(query)) if word not in _STOP}
-
-
-def simple_stem(word: str) -> str:
-    """Lower case, without a plural s: enough to find the words of a question."""
-    return word.lower().removesuffix("s")
+    return {stem(word) for word in map(str.lower, _WORD.findall(query)) if word not in _STOP}
 
 
 def _source(hit: Hit, begin: int) -> str:
@@ -208,29 +206,18 @@ def _also(hit: Hit) -> str:
     return f"also in {shown}" + (f" and {console.plural(more, 'more document')}" if more > 0 else "")
 
 
-def _best_start(starts: Sequence[int], found: Sequence[tuple[int, int, str]], length: int) -> int:
+def _best_start(starts: Sequence[int], matches: Sequence[tuple[int, int, str]], length: int) -> int:
     """The first of the starts with the most letters of different words in the `length` characters from there.
-
-    One pass, since a passage may have a hundred thousand sentences.
 
     Args:
         starts: rising.
-        found: starts, ends and words, rising.
+        matches: begins, ends and words, rising.
         length: of the window.
     """
-    best, most, letters, first, last = starts[0], -1, 0, 0, 0
-    inside = Counter[str]()
-    for start in starts:
-        while last < len(found) and found[last][1] <= start + length:
-            word = found[last][2]
-            letters += 0 if inside[word] else len(word)
-            inside[word] += 1
-            last += 1
-        while first < last and found[first][0] < start:
-            word = found[first][2]
-            inside[word] -= 1
-            letters -= 0 if inside[word] else len(word)
-            first += 1
-        if letters > most:
-            best, most = start, letters
-    return best
+    begins, ends = [begin for begin, _, _ in matches], [end for _, end, _ in matches]
+
+    def letters(start: int) -> int:
+        inside = matches[bisect.bisect_left(begins, start) : bisect.bisect_right(ends, start + length)]
+        return sum(map(len, {word for _, _, word in inside}))
+
+    return max(starts, key=letters)

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from ragidx.pipelines.plan.footprint import Footprint
     from ragidx.pipelines.plan.plan import Plan
 
-_LONG_SECONDS = 60.0
 _LOADING_S = 2.0  # less is not shown
-_TIMES = {"echo": 2, "reba": 2, "metaeol": 8}  # how often a method reads a text without `copies`
 
 
 def print_plan(p: Plan) -> None:
@@ -31,8 +29,8 @@ def print_plan(p: Plan) -> None:
 
 
 def advice(p: Plan) -> list[str]:
-    """What prevents the build, and what would make it faster or smaller."""
-    size, spec, lines = p.footprint, p.encoder, []
+    """What prevents the build, and what would lose no text."""
+    size, lines = p.footprint, []
     needed = size.index_bytes + size.journal_bytes
     if needed > size.free_bytes:
         lines.append(
@@ -50,14 +48,6 @@ def advice(p: Plan) -> list[str]:
             f"A search reads {console.n_bytes(chosen.search_bytes)} of vectors, more than --max-memory "
             f"{console.n_bytes(size.max_memory)}: segments of fewer than {MIN_ROWS:,} vectors are searched exactly."
         )
-    if p.encode_seconds > _LONG_SECONDS:
-        times = spec.copies or _TIMES.get(spec.method, 1)
-        if times > 1:
-            lines.append(
-                f"To make it faster: {spec.method} reads each text {times} times, --method llm2vec and classical once."
-            )
-        if spec.layer != 0 and p.speed is not None and p.speed.device == "cpu":
-            lines.append("To make it faster: use a GPU; --device auto takes one if there is one.")
     if p.n_truncated:
         lines.append("To lose no text: --chunk-size cuts documents into parts that the model reads whole.")
     return lines

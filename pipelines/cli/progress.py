@@ -11,6 +11,7 @@ import dataclasses
 import json
 import sys
 import time
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,14 +25,23 @@ _TELLING_SHARE = 0.02  # of a stage: the first batches do not give the pace of t
 _TELLING_S = 2.0
 
 
-class _Line:
-    """A context manager that shows how far something is."""
+class ProgressLine:
+    """A context manager that shows how far something is: `callback` of a build, `on_stage` of what copies rows."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
         self._started = self._told = time.perf_counter()
         self._bar: Any = None
         self._task: Any = None
+        self._seen: Progress | None = None
+        self._stage: object = None  # what has a pace of its own
+        self._share = 0.0  # of it that was done when it began
+        self._done = 0  # rows, of `on_stage`
+
+    @property
+    def fitting(self) -> bool:
+        """Whether a filter is being fitted now; what was encoded for it is not kept."""
+        return self._seen is not None and self._seen.fitting  # the same object at every call
 
     def __enter__(self) -> Self:
         if console.is_terminal() and not self._as_json:
@@ -57,6 +67,45 @@ class _Line:
         if self._bar is not None:
             self._bar.stop()
 
+    def callback(self, progress: Progress) -> None:
+        """Show how far a build is."""
+        if not progress.last:
+            interrupts.check()
+        self._seen = progress
+        # Before the first chunk a model is loaded and tuned; of a fit, a sample is drawn.
+        left_s = self._left_s((progress.stage, progress.n_encoded > 0), progress.share)
+        if progress.last and self._bar is None and not self._as_json:
+            return  # the report follows
+        doing = progress.doing or progress.stage
+        self._tell(doing, progress.share, _rates(progress), left_s, dataclasses.asdict(progress))
+
+    def on_stage(self, stage: str, rows: int, done: int) -> None:
+        """Show how many rows are copied, or are in an index that is made of them."""
+        from ragidx.indexer.writing.merging import COPYING
+
+        interrupts.check()
+        if done < self._done:  # the next segment may be like the last
+            self._stage = None
+        self._done = done
+        stage = stage if stage == COPYING else f"{DERIVING} {stage}"
+        left_s = self._left_s((stage, rows), done / max(1, rows))
+        now = time.perf_counter()
+        if self._as_json and now - self._told < _JSON_EVERY_S:
+            return
+        if self._as_json:
+            self._told = now
+        counted = f"{done:,} of {console.plural(rows, 'row')}"
+        self._tell(stage, done / max(1, rows), counted, left_s, {"stage": stage, "rows": rows, "done": done})
+
+    def _left_s(self, stage: object, share: float | None) -> float | None:
+        """Of a stage at its pace so far; None while too little is done."""
+        now = time.perf_counter()
+        if stage != self._stage:
+            self._stage, self._started, self._share = stage, now, share or 0.0
+        if share is None or share - self._share < _TELLING_SHARE or now - self._started < _TELLING_S:
+            return None
+        return (now - self._started) * (1 - share) / (share - self._share)
+
     def _tell(self, doing: str, share: float | None, done: str, left_s: float | None, data: object) -> None:
         """Show it.
 
@@ -67,7 +116,6 @@ class _Line:
             left_s: seconds; None: unknown.
             data: for machines.
         """
-        now = time.perf_counter()
         if console.is_quiet():
             return
         if self._as_json:
@@ -77,75 +125,10 @@ class _Line:
             self._bar.update(
                 self._task, description=doing, completed=share or 0.0, total=total, done=done, eta=_clock(left_s)
             )
-        elif now - self._told >= console.PLAIN_EVERY_S:
+        elif (now := time.perf_counter()) - self._told >= console.PLAIN_EVERY_S:
             self._told = now
             percent = "" if share is None else f"{100 * share:.0f} %, "
             click.echo(f"{doing}: {percent}{done}, ETA {_clock(left_s)}", err=True)
-
-
-class ProgressLine(_Line):
-    """Of a build; `callback` is what it calls a few times a second."""
-
-    def __init__(self, *, as_json: bool) -> None:
-        super().__init__(as_json=as_json)
-        self._seen: Progress | None = None
-        self._pace = ("", False)  # of a stage, and whether a chunk went through the model
-        self._share = 0.0  # when that pace began
-
-    @property
-    def fitting(self) -> bool:
-        """Whether a filter is being fitted now; what was encoded for it is not kept."""
-        return self._seen is not None and self._seen.fitting  # the same object at every call
-
-    def callback(self, progress: Progress) -> None:
-        """Show it."""
-        if not progress.last:
-            interrupts.check()
-        self._seen = progress
-        pace = progress.stage, progress.n_encoded > 0
-        if pace != self._pace:  # a stage takes its own time, and before the first chunk a model is loaded and tuned
-            self._pace, self._started, self._share = pace, time.perf_counter(), progress.share or 0.0
-        if progress.last and self._bar is None and not self._as_json:
-            return  # the report follows
-        doing = progress.doing or progress.stage
-        self._tell(doing, progress.share, _rates(progress), self._left_s(progress), dataclasses.asdict(progress))
-
-    def _left_s(self, progress: Progress) -> float | None:
-        """Of the stage at the pace so far; None while too little is done."""
-        if progress.share is None:
-            return None
-        # A sample is first drawn from the whole corpus; only then is it known how much there is to encode.
-        taken = progress.seconds if progress.fitting else time.perf_counter() - self._started
-        done = progress.share if progress.fitting else progress.share - self._share
-        if done < _TELLING_SHARE or taken < _TELLING_S:
-            return None
-        return taken * (1 - progress.share) / done
-
-
-class StageLine(_Line):
-    """Of what copies rows and makes an index of them; `on_stage` takes the stage, its rows, and how many are done."""
-
-    def __init__(self, *, as_json: bool) -> None:
-        super().__init__(as_json=as_json)
-        self._stage, self._done = ("", 0), 0
-
-    def on_stage(self, stage: str, rows: int, done: int) -> None:
-        """Show it."""
-        from ragidx.indexer.writing.merging import COPYING
-
-        interrupts.check()
-        now = time.perf_counter()
-        stage = stage if stage == COPYING else f"{DERIVING} {stage}"
-        if (stage, rows) != self._stage or done < self._done:  # the next segment may be like the last
-            self._stage, self._started = (stage, rows), now
-        self._done = done
-        if self._as_json and now - self._told < _JSON_EVERY_S:
-            return
-        if self._as_json:
-            self._told = now
-        left_s = (now - self._started) * (rows - done) / max(1, done)
-        counted = f"{done:,} of {console.plural(rows, 'row')}"
-        self._tell(stage, done / max(1, rows), counted, left_s, {"stage": stage, "rows": rows, "done": done})
 
 
 def _rates(progress: Progress) -> str:
@@ -164,8 +147,4 @@ def _rates(progress: Progress) -> str:
 
 
 def _clock(seconds: float | None) -> str:
-    if seconds is None:
-        return "-"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return "-" if seconds is None else str(timedelta(seconds=round(seconds)))

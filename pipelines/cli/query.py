@@ -12,7 +12,7 @@ import click
 
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import GroupedCommand
-from ragidx.pipelines.cli.hits import PER_DOCUMENT, Asked, hits_json, show_answer, warnings_as_notes
+from ragidx.pipelines.cli.hits import PER_DOCUMENT, hits_json, show_answer, warnings_as_notes
 from ragidx.pipelines.cli.options import (
     device_option,
     dtype_option,
@@ -160,14 +160,14 @@ def command(
     _check_usage({"a question": text, "--vector": vector, "--queries": queries}, run, as_json=as_json)
     options["rerank"] = None if rerank is None else Rerank(rerank, rerank_top, rerank_method)
     opened = Index(index, **{name: options.pop(name) for name in _PLACE})
-    fields = _fields(show, opened.info().schema)
+    shown = {"full": full, "fields": _fields(show, opened.info().schema)}
     with warnings_as_notes():
         if vector is not None:
-            _answer_vectors(opened, vector, Asked("", options, full, fields), as_json=as_json)
+            _answer_vectors(opened, vector, options, shown, as_json=as_json)
         elif queries is None:
             if not as_json and options["per_document"] is None:
                 options["per_document"] = PER_DOCUMENT
-            _answer(opened, Asked(text or "", options, full, fields), as_json=as_json)
+            _answer(opened, text or "", options, shown, as_json=as_json)
         elif run is None:
             _answer_lines(opened, queries, options)
         else:
@@ -208,35 +208,35 @@ def _fields(show: str | None, schema: Mapping[str, str]) -> list[str]:
     return names
 
 
-def _answer(index: Index, asked: Asked, *, as_json: bool) -> None:
+def _answer(index: Index, text: str, options: dict[str, Any], shown: Mapping[str, Any], *, as_json: bool) -> None:
     """The hits of one question."""
-    search = {name: value for name, value in asked.options.items() if name != "instruction"}
-    mode = index.searcher.options(**search).mode
+    mode = index.searcher.options(**{name: value for name, value in options.items() if name != "instruction"}).mode
     if mode != "lexical":
         with console.waiting("loading the model"):
             _ = index.searcher.embedder
-    hits = index.search(asked.text, **asked.options)
+    hits = index.search(text, **options)
     if as_json:
-        about = {name: asked.options[name] for name in ("where", "k")} | {"mode": mode}
-        console.print_json({"query": asked.text} | about | {"hits": hits_json(index, hits, asked.text)})
+        about = {"query": text, "where": options["where"], "k": options["k"], "mode": mode}
+        console.print_json(about | {"hits": hits_json(index, hits, text)})
     else:
-        show_answer(index, asked, hits, mode)
+        show_answer(index, text, options, hits, mode, shown)
 
 
-def _answer_vectors(index: Index, vector: str, asked: Asked, *, as_json: bool) -> None:
+def _answer_vectors(
+    index: Index, vector: str, options: dict[str, Any], shown: Mapping[str, Any], *, as_json: bool
+) -> None:
     """The hits of each vector of a file."""
     from ragidx.retriever.query_vectors import read_query_vectors
 
-    answers = index.searcher.search(vectors=read_query_vectors(vector), **asked.options)
+    answers = index.searcher.search(vectors=read_query_vectors(vector), **options)
     if as_json:
-        found = [{"hits": [hit.to_json() for hit in hits]} for hits in answers]
-        about = {name: asked.options[name] for name in ("where", "k")} | {"mode": "dense"}
-        console.print_json({"vector": vector} | about | {"answers": found})
+        about = {"vector": vector, "where": options["where"], "k": options["k"], "mode": "dense"}
+        console.print_json(about | {"answers": [{"hits": [hit.to_json() for hit in hits]} for hits in answers]})
         return
     for number, hits in enumerate(answers, start=1):
         if len(answers) > 1:
             click.echo(f"{'' if number == 1 else chr(10)}query {number}")
-        show_answer(index, asked, hits, "dense")
+        show_answer(index, "", options, hits, "dense", shown)
 
 
 def _answer_lines(index: Index, queries: Path, options: Mapping[str, Any]) -> None:
@@ -254,7 +254,7 @@ def _answer_file(index: Index, queries: Path, run: Path, options: Mapping[str, A
     """A TREC run of the documents of all queries."""
     from ragidx.corpora.errors import RagidxError
     from ragidx.corpora.evalsets import load_queries, run_lines
-    from ragidx.indexer.atomic import write_file, writing
+    from ragidx.indexer.atomic import writing
 
     texts = load_queries(queries)
     ranking = {name: value for name, value in options.items() if name not in _SHAPING}
@@ -265,11 +265,8 @@ def _answer_file(index: Index, queries: Path, run: Path, options: Mapping[str, A
         console.note(f"{console.plural(len(texts), 'query', 'queries')} answered")
         return
     try:
-        if run.exists() and not run.is_file():  # a pipe or a device
-            with writing(run):
-                run.write_text(text, encoding="utf-8")
-        else:
-            write_file(run, text.encode())
+        with writing(run):
+            run.write_text(text, encoding="utf-8")  # a pipe or a device stays one
     except RagidxError as fault:  # its hint is about an index
         raise RagidxError(fault.message, "choose another file with --run", where=str(run)) from fault
     if as_json:

@@ -1,14 +1,27 @@
-"""`ragidx sources`."""
+"""`ragidx sources`, `add-source` and `remove-source`."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli import console, interrupts
+from ragidx.pipelines.cli.build_report import tell_report
+from ragidx.pipelines.cli.config import configured_fields
 from ragidx.pipelines.cli.help import GroupedCommand
-from ragidx.pipelines.cli.options import index_option, json_option
+from ragidx.pipelines.cli.options import (
+    corpus_options,
+    encoding_options,
+    index_option,
+    json_option,
+    offline_option,
+    quiet_option,
+    records_option,
+    workers_option,
+)
+from ragidx.pipelines.cli.progress import ProgressLine
 
 
 @click.command("sources", cls=GroupedCommand)
@@ -24,7 +37,62 @@ def command(index: Path, as_json: bool) -> None:
 
     entries = Index(index).sources()
     if as_json:
-        console.print_json({"sources": [{**one.to_json(), "root": str(one.root(index))} for one in entries]})
+        console.print_json({"sources": [{**entry.to_json(), "root": str(entry.root(index))} for entry in entries]})
         return
-    rows = [(one.name, str(one.root(index)), f"{one.n_documents:,}", one.built or "not known") for one in entries]
+    rows = [(entry.name, str(entry.root(index)), f"{entry.n_documents:,}", entry.built or "-") for entry in entries]
     console.print_table(("name", "path", "documents", "last change"), rows)
+
+
+@click.command("add-source", cls=GroupedCommand)
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.option("--name", metavar="N", help="Name of the source; ids of its documents begin with it [default: folder's].")
+@index_option
+@encoding_options
+@corpus_options
+@records_option
+@workers_option
+@click.option("--strict", is_flag=True, help="Stop with exit status 1 when anything is skipped or cut.")
+@offline_option
+@quiet_option
+@json_option
+def add_source(paths: tuple[str, ...], name: str | None, index: Path, as_json: bool, **options: Any) -> None:
+    """Add folders or files to the sources of an index. Only they are read and encoded.
+
+    \b
+        ragidx add-source papers/
+
+    Ids of their documents begin with the name of the source: `papers/one.md`. After that `ragidx build` brings all
+    sources up to date, and `ragidx build papers/` that one.
+
+    \b
+        ragidx add-source ../team/papers --name team-papers
+    """
+    from ragidx.pipelines.ingest.build import add
+
+    options["fields"] = configured_fields()
+    line = ProgressLine(as_json=as_json)
+    with interrupts.reported(lambda: interrupts.CONTINUES), line:
+        report = add(paths, index, name=name, on_progress=line.callback, **options)
+    tell_report(report, as_json=as_json)
+
+
+@click.command("remove-source", cls=GroupedCommand)
+@click.argument("name", metavar="NAME")
+@index_option
+@quiet_option
+@json_option
+def remove_source(name: str, index: Path, as_json: bool) -> None:
+    """Remove a source and all of its documents from an index. Its files are not touched.
+
+    \b
+        ragidx remove-source papers
+
+    It is one commit, which `ragidx rollback` undoes.
+    """
+    from ragidx.pipelines.maintain.delete import remove_source
+
+    n_removed = remove_source(name, index)
+    if as_json:
+        console.print_json({"name": name, "n_removed": n_removed})
+    else:
+        console.print_fields([("removed", f"{name}: {console.plural(n_removed, 'document')}")])

@@ -18,7 +18,6 @@ from ragidx.indexer.models.gguf.files import SMOLLM2, gguf_files, smollm2_file
 from ragidx.indexer.models.locate import BUNDLED, locate
 
 _WITH_HEAD = ("ForCausalLM", "LMHeadModel")
-_UNPRINTABLE = re.compile(r"[^\x20-\x7e\u00a1-\uffff]")
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def _described(name: str, located_by: str, place: str) -> FoundModel:
     try:
         files = locate(located_by)
     except RagidxError as fault:
-        return FoundModel(name, place, problem=_UNPRINTABLE.sub("?", fault.message))
+        return FoundModel(name, place, problem=fault.message)
     paths = files.weight_files if files.gguf is None else files.gguf.parts
     n_bytes = sum(path.stat().st_size for path in paths if path.is_file())
     architectures = files.config.get("architectures")  # reading the weights of a rare one would load transformers

@@ -35,7 +35,7 @@ class Check:
     Attributes:
         name: what was tried.
         dtype: the number format it was tried in.
-        difference: the worst; None where nothing was measured. Not finite where the model gave no number.
+        difference: the worst; None where nothing was measured, or the model gave no number.
         limit: the largest allowed difference; None where nothing was measured.
         status: `not applicable` says why in the hint.
         hint: what to do, or why it was not tried; empty where all is well.
@@ -48,13 +48,6 @@ class Check:
     status: Literal["ok", "failed", "not applicable"] = "ok"
     hint: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """All fields; a difference that is not a number as None, which JSON can hold."""
-        fields = dataclasses.asdict(self)
-        if self.difference is not None and not math.isfinite(self.difference):
-            fields["difference"] = None
-        return fields
-
 
 def measured(name: str, dtype: str, difference: float, limit: float, *, hint: str) -> Check:
     """The check of a difference; the hint is kept where it fails. A difference that is not a number fails.
@@ -64,7 +57,7 @@ def measured(name: str, dtype: str, difference: float, limit: float, *, hint: st
     """
     if difference <= limit:
         return Check(name, dtype, difference, limit)
-    return Check(name, dtype, difference, limit, "failed", hint)
+    return Check(name, dtype, difference if math.isfinite(difference) else None, limit, "failed", hint)
 
 
 @dataclass(frozen=True)
@@ -94,7 +87,5 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as JSON types."""
-        encoder = "" if self.encoder is None else str(self.encoder)
-        checks = [check.to_json() for check in self.checks]
-        fields = dataclasses.asdict(self) | {"encoder": encoder, "checks": checks}
+        fields = dataclasses.asdict(self) | {"encoder": "" if self.encoder is None else str(self.encoder)}
         return {"ragidx": __version__, **fields, "n_failed": self.n_failed}

@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragidx.corpora.chunking import Chunker
-from ragidx.corpora.errors import ModelError, QueryError, SpecError
+from ragidx.corpora.errors import ModelError, QueryError, SpecError, lone_surrogate
 from ragidx.corpora.records import Chunk
-from ragidx.indexer.encoders.methods import ENDPOINT, default_filter
+from ragidx.indexer.encoders.methods import filter_spec
 from ragidx.indexer.filters.filter import Filter, make_filter
 from ragidx.indexer.filters.logits import head_rows, token_coordinates
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
-from ragidx.pipelines.lens.vocabulary import TokenLogit, Vocabulary
+from ragidx.pipelines.lens.vocabulary import TokenLogit, Vocabulary, vocabulary_of
 from ragidx.retriever.hit import Hit
 
 if TYPE_CHECKING:
@@ -127,29 +127,22 @@ def lens_text(
     Args:
         text: a document; with an instruction a query.
         encoder: of a model with an unembedding matrix.
-        filter: None: the model's default.
+        filter: a field that is not named is that of the model's default.
         instruction: read the text as a query with this task sentence; empty: as a query without one.
         k: tokens to name.
 
     Raises:
-        QueryError: the text is empty, or the model makes nothing of it.
+        QueryError: the text is empty or no Unicode text, or the model makes nothing of it.
         ModelError: the model has no unembedding matrix, or its vectors are of another width.
         SpecError: the filter is not a projection, or k is below 1.
     """
     _check(text, k)
-    vocabulary = Vocabulary(encoder.files, encoder.tokenizer)
-    spec = default_filter(encoder.files, encoder.spec) if filter is None else filter
+    spec = filter_spec(encoder.files, encoder.spec, filter)
     made = make_filter(spec, encoder)
     vector = encoder.encode_document([text])[0] if instruction is None else encoder.encode_query([text], instruction)[0]
-    parts = _Parts.of(vector, made, vocabulary, text)
-    return TextLens(
-        model=encoder.files.name,
-        encoder=encoder.spec,
-        filter=spec,
-        hidden=encoder.hidden,
-        dim=encoder.hidden if made is None else made.dim,
-        lens=parts.lens(k),
-    )
+    lens, _ = _lens(text, vector, made, Vocabulary(encoder.files, encoder.tokenizer), k)
+    dim = encoder.hidden if made is None else made.dim
+    return TextLens(encoder.files.name, encoder.spec, spec, encoder.hidden, dim, lens)
 
 
 def lens_hit(
@@ -181,72 +174,51 @@ def lens_hit(
     _check(query, k)
     if hit < 1:
         raise SpecError(f"hit {hit} is none: the best hit is number 1", "give 1 or more", where="`hit`")
-    spec = searcher.spec.encoder
-    if spec is not None and spec.method == ENDPOINT:
-        raise ModelError(
-            f"'{spec.model}' is a model of a server, and the lens reads the weights",
-            "build an index with the model's folder or its hub id",
-            where=str(searcher.store.path),
-        )
-    encoder, files = searcher.encoder, searcher.model_files
-    vocabulary = Vocabulary(files, encoder.tokenizer)
+    vocabulary, encoder = vocabulary_of(searcher), searcher.encoder
     hits = searcher.search([query], k=hit, instruction=instruction, where=where, mode="dense", fold=False)[0]
     if len(hits) < hit:
         found = f"the query has {len(hits)} hit{'' if len(hits) == 1 else 's'}"
         hint = f"give 1 to {len(hits)}" if len(hits) > 1 else "give 1" if hits else "widen the condition"
         raise QueryError(f"{found}, there is no hit {hit}", hint, where="`hit`")
-    written = hits[-1]
-    text = _encoded_text(written, searcher)
+    text = _encoded_text(hits[-1], searcher)
     made = searcher.embedder.filter
-    asked = _Parts.of(encoder.encode_query([query], instruction)[0], made, vocabulary, query)
-    stored = _Parts.of(encoder.encode_document([text])[0], made, vocabulary, text)
-    score, shared = _shared(asked.after, stored.after, vocabulary, k)
+    asked, query_vector = _lens(query, encoder.encode_query([query], instruction)[0], made, vocabulary, k)
+    written, hit_vector = _lens(text, encoder.encode_document([text])[0], made, vocabulary, k)
+    score, shared = _shared(query_vector, hit_vector, vocabulary, k)
     return HitLens(
         index=str(searcher.store.path),
-        model=files.name,
-        encoder=spec or encoder.spec,
+        model=searcher.model_files.name,
+        encoder=searcher.spec.encoder or encoder.spec,
         filter=searcher.spec.filter,
         hidden=encoder.hidden,
         dim=searcher.store.manifest.dim,
-        query=asked.lens(k),
-        hit=written,
-        written=stored.lens(k),
+        query=asked,
+        hit=hits[-1],
+        written=written,
         score=score,
         shared=shared,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """A vector, what the filter keeps of it and what it removes, all (d,) float64 in the vector's own coordinates."""
-
-    text: str
-    vocabulary: Vocabulary
-    before: NDArray[np.float64]
-    after: NDArray[np.float64]
-    is_filtered: bool
-
-    @classmethod
-    def of(cls, vector: NDArray[np.float32], made: Filter | None, vocabulary: Vocabulary, text: str) -> _Parts:
-        width = vocabulary.hidden
-        if vector.shape != (width,):
-            raise ModelError(
-                f"its vectors are {vector.size} wide and its unembedding matrix {width}: the lens cannot read them",
-                "remove the modules after the language model, with `method=classical`",
-            )
-        before = vector.astype(np.float64)
-        if not before.any():
-            raise QueryError(f"the model makes nothing of the text {text[:60]!r}", "use words that it knows")
-        after = before if made is None else _lifted(before, made)
-        return cls(text, vocabulary, before, after, made is not None)
-
-    def lens(self, k: int) -> Lens:
-        if not self.is_filtered:
-            (before,) = self.vocabulary.top([self.before], k)
-            return Lens(self.text, before, (), (), 0.0)
-        removed = self.before - self.after
-        before, after, gone = self.vocabulary.top([self.before, self.after, removed], k)
-        return Lens(self.text, before, after, gone, float(removed @ removed / (self.before @ self.before)))
+def _lens(
+    text: str, vector: NDArray[np.float32], made: Filter | None, vocabulary: Vocabulary, k: int
+) -> tuple[Lens, NDArray[np.float64]]:
+    """What a vector (d,) writes, and what the filter keeps of it, (d,) float64 in the vector's own coordinates."""
+    if vector.shape != (vocabulary.hidden,):
+        raise ModelError(
+            f"its vectors are {vector.size} wide and its unembedding matrix {vocabulary.hidden}: the lens cannot read "
+            "them",
+            "remove the modules after the language model, with `method=classical`",
+        )
+    before = vector.astype(np.float64)
+    if not before.any():
+        raise QueryError(f"the model makes nothing of the text {text[:60]!r}", "use words that it knows")
+    if made is None:
+        return Lens(text, vocabulary.top([before], k)[0], (), (), 0.0), before
+    after = _lifted(before, made)
+    removed = before - after
+    read = vocabulary.top([before, after, removed], k)
+    return Lens(text, read[0], read[1], read[2], float(removed @ removed / (before @ before))), after
 
 
 def _lifted(vector: NDArray[np.float64], made: Filter) -> NDArray[np.float64]:
@@ -294,5 +266,7 @@ def _encoded_text(hit: Hit, searcher: Searcher) -> str:
 def _check(text: str, k: int) -> None:
     if not text.strip():
         raise QueryError("the text is empty", "write a text")
+    if (at := lone_surrogate(text)) is not None:
+        raise QueryError(f"no Unicode text at character {at}", "write it in UTF-8")
     if k < 1:
         raise SpecError(f"k={k} names no token", "give 1 or more", where="`k`")

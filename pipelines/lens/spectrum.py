@@ -9,29 +9,27 @@ Source: the EmbedFilter paper, section 3.2 and figure 2. Only the head and the t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ragidx.corpora.errors import CorpusError, ModelError, SpecError
+from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import sources
 from ragidx.indexer.arrays import Doubles
-from ragidx.indexer.encoders.methods import default_filter, resolve
+from ragidx.indexer.encoders.methods import filter_spec, resolve
 from ragidx.indexer.filters.filter import Filter, make_filter
-from ragidx.indexer.filters.logits import average_of_log_p, delta, log_frequencies, logits, top_tokens
-from ragidx.indexer.models.fingerprint import weights_fingerprint
-from ragidx.indexer.models.locate import ModelFiles, locate
+from ragidx.indexer.filters.logits import Ids, average_of_log_p, delta, log_frequencies, logits, top_tokens
+from ragidx.indexer.models.locate import locate
 from ragidx.indexer.prompts.tokenizer import load_tokenizer
-from ragidx.indexer.specs import FILTERS, FilterSpec, IndexSpec
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.specs import FILTERS, FilterSpec
 from ragidx.pipelines.ingest.workers.spread import documents
-from ragidx.pipelines.lens.vocabulary import TokenCounts, Vocabulary
-from ragidx.retriever.models import stored_filter
+from ragidx.pipelines.lens.vocabulary import Vocabulary, vocabulary_of
+from ragidx.retriever.models import ModelPlace, stored_filter
+from ragidx.retriever.searcher import Searcher
 
 _EDGES = (1, 5, 10)  # per cent of the directions at each end
 
@@ -150,7 +148,7 @@ def spectrum(
         model: None: the index's own, else mini.
         corpus: a folder, a file, or `-`, as for a build.
         index: an index folder, in place of a corpus.
-        filter: whose kept directions are reported; None: the index's, else the model's default.
+        filter: whose kept directions are reported, its other fields from the model's default; None: the index's.
         group_size: tokens in each group.
         centred: take the mean of log p over the vocabulary away first. All tokens share it, and a head that can write
             it with one direction hides all others behind that one.
@@ -169,43 +167,56 @@ def spectrum(
         raise SpecError("tokens are counted in a corpus or in an index", "give one of `corpus` and `index`")
     if group_size < 1:
         raise SpecError(f"groups of {group_size} tokens hold none", "give 1 or more", where="`group_size`")
-    store = None if index is None else Store.open(index)
-    stored = None if store is None else IndexSpec.from_json(dict(store.manifest.spec), where=str(store.path))
-    files = _files(model, revision, stored, str(index))
-    vocabulary = Vocabulary(files, load_tokenizer(files))
-    spec = filter or (stored.filter if stored else default_filter(files, resolve(files)))
-    fitted = _made(spec, vocabulary, store if filter is None else None)
-    kept_columns = _kept_columns(spec, fitted)
-    if corpus is None:
-        texts = _chunks(store)
+    if corpus is not None:
+        files = locate(model or "mini", revision=revision)
+        vocabulary = Vocabulary(files, load_tokenizer(files))
+        spec = filter_spec(files, resolve(files), filter)
+        made = make_filter(spec, vocabulary)
+        skip = on_skip or (lambda _: None)
+        texts = (document.text for document in documents(sources(corpus, beir=True, on_skip=skip), skip))
     else:
-        report = on_skip or (lambda _: None)
-        texts = (document.text for document in documents(sources(corpus, beir=True, on_skip=report), report))
-    counts = vocabulary.count(texts)
-    groups = _chosen(counts, vocabulary, group_size, seed, str(index if corpus is None else corpus))
-    log_p = log_frequencies(counts.tokens, vocabulary.head.shape[0])
+        searcher = Searcher.open(str(index), ModelPlace(model=model))
+        vocabulary = vocabulary_of(searcher)
+        spec = filter or searcher.spec.filter
+        made = stored_filter(searcher.store, spec) if filter is None else make_filter(spec, vocabulary)
+        texts = (text for _, batch in searcher.store.batches(["text"]) for text in batch.column(0).to_pylist())
+    kept = _kept_columns(spec, made)
+    source = str(index if corpus is None else corpus)
+    counts, n_texts = vocabulary.count(texts)
+    groups = _chosen(counts, vocabulary, group_size, seed, source)
+    log_p = log_frequencies(counts, vocabulary.head.shape[0])
     if centred:
         log_p -= log_p.mean()
     average = average_of_log_p(vocabulary.head, vocabulary.spectrum, log_p)
     read = logits(vocabulary.head, [average])[0]
+
+    def group(name: str, ids: Ids) -> TokenGroup:
+        changes = delta(vocabulary.head, vocabulary.spectrum, average, ids)
+        return TokenGroup(
+            name=name,
+            ids=tuple(ids.tolist()),
+            tokens=tuple(vocabulary.shown(i) for i in ids.tolist()),
+            log_p=float(log_p[ids].mean()),
+            logit=float(read[ids].mean()),
+            delta=changes,
+            parts=parts_of(changes, kept),
+        )
+
     return SpectrumReport(
-        model=files.name,
-        source=str(index if corpus is None else corpus),
+        model=vocabulary.files.name,
+        source=source,
         filter=spec,
-        dim=vocabulary.hidden if fitted is None else fitted.dim,
-        n_texts=counts.n_texts,
-        n_tokens=int(counts.tokens.sum()),
-        n_distinct=int(np.count_nonzero(counts.tokens)),
+        dim=vocabulary.hidden if made is None else made.dim,
+        n_texts=n_texts,
+        n_tokens=int(counts.sum()),
+        n_distinct=int(np.count_nonzero(counts)),
         n_vocabulary=vocabulary.head.shape[0],
         centred=centred,
         seed=seed,
         fit=float(np.corrcoef(read, log_p)[0, 1]),
         values=vocabulary.spectrum.values,
-        kept=kept_columns,
-        groups=tuple(
-            _group(name, ids, vocabulary, average, log_p=log_p, read=read, kept=kept_columns)
-            for name, ids in groups.items()
-        ),
+        kept=kept,
+        groups=tuple(group(name, ids) for name, ids in groups.items()),
     )
 
 
@@ -226,32 +237,6 @@ def parts_of(changes: Doubles, kept: tuple[int, ...] | None) -> tuple[SpectrumPa
     return tuple(SpectrumPart(name, part.size, float(part.sum() / sizes.sum())) for name, part in named.items())
 
 
-def _files(model: str | None, revision: str | None, own: IndexSpec | None, index: str) -> ModelFiles:
-    """The model asked for; with an index, which counts as its own, by the content of its weights."""
-    if own is None:
-        return locate(model or "mini", revision=revision)
-    encoder = own.encoder
-    if encoder is None:
-        raise ModelError(
-            "the index holds precomputed vectors, and no model whose tokens could be counted",
-            "count in a corpus with `corpus`, and name a `model`",
-            where=index,
-        )
-    files = locate(model or encoder.model, revision=encoder.revision, adapters=encoder.adapters, pooler=encoder.pooler)
-    if weights_fingerprint(files) != own.weights:
-        raise ModelError(
-            f"'{files.name}' is not the model this index was made with",
-            "name the right folder with `model`, or count in a corpus with `corpus`",
-            where=index,
-        )
-    return files
-
-
-def _made(spec: FilterSpec, vocabulary: Vocabulary, store: Store | None) -> Filter | None:
-    """The filter: the index's own, or made again, which one that is fitted on a corpus cannot be; None for `none`."""
-    return make_filter(spec, vocabulary) if store is None else stored_filter(store, spec)
-
-
 def _kept_columns(spec: FilterSpec, made: Filter | None) -> tuple[int, ...] | None:
     """The directions of the spectrum that the filter keeps; None for one that does not choose among them."""
     if made is None or made.columns is None or not FILTERS[spec.name].head:
@@ -259,17 +244,8 @@ def _kept_columns(spec: FilterSpec, made: Filter | None) -> tuple[int, ...] | No
     return tuple(sorted(int(column) for column in made.columns))
 
 
-def _chunks(store: Store | None) -> Iterator[str]:
-    """The texts of the chunks of an index that are not dead."""
-    assert store is not None
-    for _, batch in store.batches(["text"]):
-        yield from batch.column(0).to_pylist()
-
-
-def _chosen(
-    counts: TokenCounts, vocabulary: Vocabulary, size: int, seed: int, source: str
-) -> dict[str, NDArray[np.int64]]:
-    seen = np.flatnonzero(counts.tokens)
+def _chosen(counts: Ids, vocabulary: Vocabulary, size: int, seed: int, source: str) -> dict[str, Ids]:
+    seen = np.flatnonzero(counts)
     if not seen.size:
         raise CorpusError("there is no text in it to count tokens of", "name a corpus with documents", where=source)
     if seen.size < 2 * size:
@@ -280,31 +256,9 @@ def _chosen(
         )
     drawn = np.random.default_rng(seed)
     among_equals = drawn.permutation(seen)
-    rare = among_equals[np.argsort(counts.tokens[among_equals], kind="stable")[:size]]
+    rare = among_equals[np.argsort(counts[among_equals], kind="stable")[:size]]
     return {
-        "frequent": top_tokens(counts.tokens, size),
+        "frequent": top_tokens(counts, size),
         "rare": rare,
         "random": drawn.choice(vocabulary.n_named, size, replace=False),
     }
-
-
-def _group(
-    name: str,
-    ids: NDArray[np.int64],
-    vocabulary: Vocabulary,
-    average: Doubles,
-    *,
-    log_p: Doubles,
-    read: Doubles,
-    kept: tuple[int, ...] | None,
-) -> TokenGroup:
-    changes = delta(vocabulary.head, vocabulary.spectrum, average, ids)
-    return TokenGroup(
-        name=name,
-        ids=tuple(int(i) for i in ids),
-        tokens=tuple(vocabulary.shown(int(i)) for i in ids),
-        log_p=float(log_p[ids].mean()),
-        logit=float(read[ids].mean()),
-        delta=changes,
-        parts=parts_of(changes, kept),
-    )

@@ -10,15 +10,20 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ragidx.corpora.errors import ModelError
+from ragidx.indexer.encoders.methods import ENDPOINT
 from ragidx.indexer.filters.logits import top_logits
 from ragidx.indexer.filters.unembedding import Spectrum, find_unembedding, spectrum_of
 from ragidx.indexer.models.locate import ModelFiles
-from ragidx.indexer.prompts.tokenizer import TextTokenizer
+from ragidx.indexer.prompts.tokenizer import TextTokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from ragidx.retriever.searcher import Searcher
 
 _BATCH_TEXTS = 512
 _BATCH_CHARS = 4 << 20
@@ -31,19 +36,6 @@ class TokenLogit:
     id: int
     token: str
     logit: float
-
-
-@dataclass(frozen=True, slots=True)
-class TokenCounts:
-    """How often each token occurs in some texts.
-
-    Attributes:
-        tokens: (V,) int64, one for each row of the head.
-        n_texts: how many texts were read.
-    """
-
-    tokens: NDArray[np.int64]
-    n_texts: int
 
 
 class Vocabulary:
@@ -95,8 +87,8 @@ class Vocabulary:
             for row, of_row in zip(ids, logits, strict=True)
         ]
 
-    def count(self, texts: Iterable[str]) -> TokenCounts:
-        """Count the tokens of texts, streaming; special tokens are never counted, however a text spells them."""
+    def count(self, texts: Iterable[str]) -> tuple[NDArray[np.int64], int]:
+        """(V,) how often each token is in texts, and how many texts there are; special tokens are never counted."""
         counted = np.zeros(self.head.shape[0], dtype=np.int64)
         n_texts = 0
         for batch in _batches(texts):
@@ -104,7 +96,29 @@ class Vocabulary:
             for ids in self._tokenizer.ids(batch):
                 found = np.asarray(ids, dtype=np.int64)
                 counted += np.bincount(found[found < counted.size], minlength=counted.size)
-        return TokenCounts(counted, n_texts)
+        return counted, n_texts
+
+
+def vocabulary_of(searcher: Searcher) -> Vocabulary:
+    """The vocabulary of an index's own model.
+
+    Raises:
+        ModelError: the index has no model, or one of a server; it is not here, or has no unembedding matrix.
+    """
+    spec, where = searcher.spec.encoder, str(searcher.store.path)
+    if spec is None:
+        raise ModelError(
+            "the index holds precomputed vectors, and no model whose tokens could be counted",
+            "count in a corpus with `corpus`, and name a `model`",
+            where=where,
+        )
+    if spec.method == ENDPOINT:
+        raise ModelError(
+            f"'{spec.model}' is a model of a server, and the lens reads the weights",
+            "build an index with the model's folder or its hub id",
+            where=where,
+        )
+    return Vocabulary(searcher.model_files, load_tokenizer(searcher.model_files))
 
 
 def visible(name: str) -> str:

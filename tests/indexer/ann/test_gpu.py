@@ -105,6 +105,13 @@ def test_only_cuda_names_gpus_and_only_those_that_are_there(monkeypatch):
         )
 
 
+def test_a_segment_that_does_not_fit_stays_and_one_that_is_there_takes_no_room_again(tmp_path, kit):
+    kit.build(tmp_path / "index", {"a": ["one", "two"]})
+    (segment,) = Store.open(tmp_path / "index").segments  # two vectors of eight numbers
+
+    assert [segment.move(["cpu"], room) for room in (31, 32, 0)] == [False, True, True]
+
+
 def test_nothing_moves_where_no_gpu_is_asked_for(tmp_path, kit):
     kit.build(tmp_path / "index", {"a": ["a"]})
 

@@ -81,7 +81,7 @@ def test_a_connection_that_the_server_closed_meanwhile_is_no_failure(server: Emb
         handler.close_connection = True  # and does not say so
 
     server.replies.append(closing)
-    client = Client(address_of(server.url), Patience(attempts=1))
+    client = Client(address_of(server.url), Patience(attempts=2, wait_s=60))  # it may be noticed only by sending
 
     for _ in range(2):
         assert client.post({"model": "m", "input": ["a"]}, 10_000, Calls())["data"]

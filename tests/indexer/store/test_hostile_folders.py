@@ -27,7 +27,7 @@ def lie(index: Path, change) -> None:
 def test_a_folder_that_is_not_there(tmp_path):
     assert refused(tmp_path / "none") == (
         f"{tmp_path / 'none'}: there is no such folder\n"
-        "  hint: build or create the index first, or name another folder with `index`"
+        "  hint: build the index first, or name another folder with `index`"
     )
 
 

@@ -26,8 +26,7 @@ def test_where_there_is_no_index_the_message_says_what_is_there(run: Run, small_
     (folder / "begun" / "LOCK").touch()
     name_another = "  hint: name another folder with --index\n"
     wanted = {
-        "nowhere": "there is no such folder\n"
-        "  hint: build or create the index first, or name another folder with --index\n",
+        "nowhere": "there is no such folder\n  hint: build the index first, or name another folder with --index\n",
         "corpus": f"it is not an index: manifest.json is missing\n{name_another}",
         "corpus/lease.txt": f"it is a file, not a folder\n{name_another}",
         "begun": "the index is not built yet: nothing was committed\n"
@@ -104,6 +103,7 @@ def test_verify_reads_the_spec_as_a_question_does(run: Run, index: Path) -> None
     manifest = read_manifest(index)
     spec = manifest.to_json()["spec"]
     spec["chunk"]["size"] = True
+    assert manifest.to_json()["spec"] != spec  # a caller's change of what it was given is its own
     (index / "manifest.json").write_bytes(manifest_bytes(dataclasses.replace(manifest, spec=spec)))
 
     asked, verified = run("query", "x"), run("verify")

@@ -21,9 +21,9 @@ Run = Callable[..., Done]
 @pytest.mark.parametrize(
     ("where", "n_hits", "message"),
     [
-        ((), 6, "There are 6 chunks in the index; 100 hits were requested.\n"),
-        (("--where", "year < 1800"), 2, "There are 2 chunks that match --where; 100 hits were requested.\n"),
-        (("--where", "year < 1500"), 1, "There is 1 chunk that matches --where; 100 hits were requested.\n"),
+        ((), 6, "6 hits, 100 were requested: the index has no other chunk.\n"),
+        (("--where", "year < 1800"), 2, "2 hits, 100 were requested: no other chunk matches --where.\n"),
+        (("--where", "year < 1500"), 1, "1 hit, 100 were requested: no other chunk matches --where.\n"),
         (
             ("--where", "year < 0"),
             0,

@@ -163,13 +163,6 @@ def test_loading_the_model_is_a_time_of_its_own(found: Plan) -> None:
     assert plan_tables._time(quick).endswith(" of it encoding")
 
 
-def test_advice_where_it_is_slow(found: Plan) -> None:
-    assert advice(dataclasses.replace(found, encode_seconds=61.0)) == [
-        "To make it faster: echo reads each text 2 times, --method llm2vec and classical once.",
-        "To make it faster: use a GPU; --device auto takes one if there is one.",
-    ]
-
-
 def test_an_estimate_is_shown_as_one(found: Plan, capsys: pytest.CaptureFixture[str]) -> None:
     sampled = dataclasses.replace(found, share_read=0.1, n_chunks=4000, n_removed=None)
     plan_tables.print_plan(sampled)

@@ -52,9 +52,9 @@ def test_the_time_left_is_that_of_the_pace_since_the_first_chunk(tell: Tell) -> 
     assert tell(_encoded(0), at=0).endswith("ETA -\n")
     assert tell(_encoded(1), at=60).endswith("ETA -\n")  # a minute for loading the model is not the pace of the rest
 
-    assert tell(_encoded(101), at=70).endswith("101 chunks, 101 chunks/s, 1,010 tokens/s, ETA 1:30\n")  # 899 by 10/s
-    assert tell(_encoded(501), at=80).endswith("ETA 0:20\n")  # 499 by 25/s
-    assert tell(_encoded(1000), at=90).endswith("ETA 0:00\n")
+    assert tell(_encoded(101), at=70).endswith("101 chunks, 101 chunks/s, 1,010 tokens/s, ETA 0:01:30\n")  # 899 by 10/s
+    assert tell(_encoded(501), at=80).endswith("ETA 0:00:20\n")  # 499 by 25/s
+    assert tell(_encoded(1000), at=90).endswith("ETA 0:00:00\n")
 
 
 def test_too_little_is_no_pace(tell: Tell) -> None:
@@ -62,7 +62,7 @@ def test_too_little_is_no_pace(tell: Tell) -> None:
 
     assert tell(_encoded(500), at=1.9).endswith("ETA -\n")  # too short
     assert tell(_encoded(20), at=3600).endswith("ETA -\n")  # 1.9 % since the first chunk
-    assert tell(_encoded(22), at=3600).endswith("ETA 46:34:17\n")
+    assert tell(_encoded(22), at=3600).endswith("ETA 1 day, 22:34:17\n")
 
 
 def test_what_was_known_before_the_first_chunk_is_no_part_of_the_pace(tell: Tell) -> None:
@@ -75,13 +75,13 @@ def test_what_was_known_before_the_first_chunk_is_no_part_of_the_pace(tell: Tell
     then = _encoded(200)
     then.n_chunks = 700
 
-    assert tell(then, at=20).endswith("ETA 0:30\n")
+    assert tell(then, at=20).endswith("ETA 0:00:30\n")
 
 
 def test_a_build_that_encodes_nothing_tells_its_time_too(tell: Tell) -> None:
     tell(Progress(total_bytes=100, n_bytes=1), at=0)
 
-    assert tell(Progress(total_bytes=100, n_bytes=51), at=10) == "indexing: 51 %, 0 chunks, ETA 0:10\n"
+    assert tell(Progress(total_bytes=100, n_bytes=51), at=10) == "indexing: 51 %, 0 chunks, ETA 0:00:10\n"
 
 
 def test_a_stage_has_its_own_pace(tell: Tell) -> None:
@@ -91,14 +91,24 @@ def test_a_stage_has_its_own_pace(tell: Tell) -> None:
     tell(making, at=100)
     making.n_derived = 250
 
-    assert tell(making, at=110) == f"{DERIVING} SQ8: 25 %, 250 of 1,000 rows, ETA 0:30\n"
+    assert tell(making, at=110) == f"{DERIVING} SQ8: 25 %, 250 of 1,000 rows, ETA 0:00:30\n"
+
+
+def test_the_pace_of_a_fit_is_that_since_its_sample_was_drawn(tell: Tell) -> None:
+    progress = Progress(stage="fitting filter pca", n_sample=4000)
+    tell(progress, at=0)
+    progress.n_encoded = 1
+    tell(progress, at=100)
+    progress.n_encoded = 1001
+
+    assert tell(progress, at=120).endswith("ETA 0:01:00\n")
 
 
 def test_a_plan_counts_documents_and_chunks(tell: Tell) -> None:
     tell(Progress(stage=PLANNING, total_bytes=100), at=0)
     progress = Progress(stage=PLANNING, total_bytes=100, n_bytes=50, n_documents=1200, n_cut=4000)
 
-    assert tell(progress, at=20) == "planning: 50 %, 1,200 documents, 4,000 chunks, ETA 0:20\n"
+    assert tell(progress, at=20) == "planning: 50 %, 1,200 documents, 4,000 chunks, ETA 0:00:20\n"
 
 
 def test_without_a_total_no_time_is_told(tell: Tell) -> None:

@@ -21,9 +21,9 @@ Run = Callable[..., Done]
 KILLED = """
 import os, signal
 from ragidx.pipelines.cli.main import main
-from ragidx.pipelines.cli.progress import StageLine
+from ragidx.pipelines.cli.progress import ProgressLine
 
-StageLine.on_stage = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+ProgressLine.on_stage = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 main()
 """
 

@@ -195,9 +195,7 @@ def test_a_fault_has_a_traceback_only_where_it_is_asked_for(run_process: Run) ->
     plain = run_process("info")
     asked = run_process("info", env={"RAGIDX_DEBUG": "1"})
 
-    message = (
-        "ragidx-index: there is no such folder\n  hint: build or create the index first, or name another folder with "
-    )
+    message = "ragidx-index: there is no such folder\n  hint: build the index first, or name another folder with "
     assert plain == (2, "", f"Error: {message}--index\n")
     assert asked.status != 0
     assert asked.err.startswith("Traceback (most recent call last):\n")

@@ -152,7 +152,7 @@ def test_fewer_hits_than_were_asked_for_are_told(run: Run) -> None:
 
     done = run("query", "--vector", "-", "--where", "year > 1900", stdin=b"[1, 1, 1, 1]")
 
-    assert (done.status, done.err) == (0, "There is 1 chunk that matches --where; 10 hits were requested.\n")
+    assert (done.status, done.err) == (0, "1 hit, 10 were requested: no other chunk matches --where.\n")
 
 
 def test_an_index_without_a_row_says_so(run: Run, folder: Path) -> None:

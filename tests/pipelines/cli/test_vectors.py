@@ -213,11 +213,3 @@ def test_a_rate_is_told_of_many_rows_that_were_all_taken_in(run: Run, folder: Pa
 
     assert re.search(r"^time       \d+\.\d s, [\d,]+ vectors/s$", first.out, re.MULTILINE)
     assert re.search(r"^time       \d+\.\d s$", again.out, re.MULTILINE)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("vectors")
-def test_a_build_of_texts_names_vectors_where_the_file_has_some(run: Run) -> None:
-    told = "The column 'embedding' holds vectors, and the texts are encoded; --vectors indexes the vectors."
-
-    assert run("build", "vectors.parquet").err.splitlines()[0] == told

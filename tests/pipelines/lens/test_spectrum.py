@@ -119,7 +119,7 @@ def test_mean_log_p_mean_logit_and_fit_are_those_of_the_average_token(report: Sp
     files = locate(tiny)
     vocabulary = Vocabulary(files, load_tokenizer(files))
     log_p = np.full(300, np.log(1 / (report.n_tokens + 300)))
-    counts = vocabulary.count(document_texts(Path(report.source))).tokens
+    counts, _ = vocabulary.count(document_texts(Path(report.source)))
     log_p += np.log(counts + 1)
     read = logits(vocabulary.head, [average_of_log_p(vocabulary.head, vocabulary.spectrum, log_p)])[0]
 

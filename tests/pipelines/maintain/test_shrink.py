@@ -243,8 +243,7 @@ def test_another_writer_and_what_is_no_index_are_told() -> None:
         lambda: reindex("nowhere", "copy2"),
     ):
         assert message_of(IndexFormatError, act) == (
-            "nowhere: there is no such folder\n"
-            "  hint: build or create the index first, or name another folder with `index`"
+            "nowhere: there is no such folder\n  hint: build the index first, or name another folder with `index`"
         )
     assert not Path("nowhere").exists()
     assert not Path("copy2").exists()
