@@ -209,13 +209,7 @@ class _Worker:
 
 
 class _Saying:
-    """Events of a file, sent when there are many or some time has passed.
-
-    Args:
-        worker: that sends them.
-        task: its number; of one that takes long, parts may be for another worker.
-        source: the file.
-    """
+    """Events of a file, sent when there are many or some time has passed; of a long task, some to another worker."""
 
     def __init__(self, worker: _Worker, task: int, source: Source) -> None:
         self._worker, self._task, self._is_piece = worker, task, False
