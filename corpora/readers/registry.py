@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import IO, TypeAlias
 
 from ragidx.corpora.errors import RagidxError, check_machine, first_line
-from ragidx.corpora.field_settings import OTHERS
 from ragidx.corpora.limits import ReadOptions, UnreadableError
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.readers.office.converter import ENDINGS as OFFICE_ENDINGS
@@ -133,8 +132,7 @@ def said_of_fields(source: Source, options: ReadOptions) -> str:
     file = _unread(source, options)
     place = READERS.get(file.ending, "")
     if place.startswith("records."):
-        others = (f"{name}={value}" for name, value in zip(OTHERS, file.fields[3:], strict=True) if value)
-        return "\0".join([*map(str, file.fields[:3]), *others]) if any(file.fields) else ""
+        return str(tuple(file.fields)) if any(file.fields) else ""
     said = (options.text_field, options.id_field, options.records, *options.fields.items())
     return str(said) if place.startswith(_PACKED) and any(said) else ""
 

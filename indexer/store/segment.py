@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.ann import search as ann
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES, Halves, check_ann, codes_of, map_ann, map_vectors
-from ragidx.indexer.ann.gpu import DeviceVectors
 from ragidx.indexer.ann.index_types import padded
 from ragidx.indexer.ann.moments import Moments
 from ragidx.indexer.ann.prefixes import is_prefix_of, is_whole, open_prefixes, prefix_files
@@ -38,6 +37,9 @@ from ragidx.indexer.store import rows as columns_of
 from ragidx.indexer.store.entries import SegmentEntry
 from ragidx.indexer.store.files import ANN, CHUNKS, VECTORS
 from ragidx.indexer.store.rows import COLUMNS, FIXED, KINDS, META, Row, Schema
+
+if TYPE_CHECKING:
+    from ragidx.indexer.ann.gpu import DeviceVectors
 
 BATCH_ROWS = 256
 CACHE_BYTES = 16 << 20  # of decoded batches
@@ -118,6 +120,8 @@ class Segment:
 
     def move(self, devices: Sequence[str], room: float) -> bool:
         """Search on these devices from now on, where the vectors take at most `room` bytes; whether it does."""
+        from ragidx.indexer.ann.gpu import DeviceVectors  # a search on a CPU needs none
+
         if self._moved is None and self._mapped.nbytes <= room:
             self._moved = DeviceVectors(self._mapped, devices)
         return self._moved is not None

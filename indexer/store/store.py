@@ -21,7 +21,6 @@ import numpy as np
 
 from ragidx.corpora.errors import IndexFormatError, QueryError
 from ragidx.indexer.ann import search as ann
-from ragidx.indexer.ann.gpu import gpus, room_on
 from ragidx.indexer.ann.moments import Spread
 from ragidx.indexer.ann.prefixes import shortened
 from ragidx.indexer.arrays import Bools, Floats, Ints, grouped
@@ -176,6 +175,10 @@ class Store:
         Raises:
             SpecError: the named GPU is not on this machine.
         """
+        if not device.startswith("cuda"):
+            return 0
+        from ragidx.indexer.ann.gpu import gpus, room_on
+
         devices = gpus(device)
         return sum(segment.move(devices, ROOM_SHARE * room_on(devices)) for segment in self.segments if devices)
 

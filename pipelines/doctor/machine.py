@@ -85,8 +85,7 @@ def _faiss() -> Finding:
         faiss = load_faiss()
     except RagidxError as fault:
         return Finding("faiss", fault.message, "warning", fault.hint)
-    gpu = f"GPU code, {faiss.get_num_gpus()} seen" if hasattr(faiss, "StandardGpuResources") else "no GPU code"
-    return Finding("faiss", f"{faiss.__version__}, {gpu}")
+    return Finding("faiss", str(faiss.__version__))
 
 
 def _cores() -> str:

@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from ragidx.corpora.errors import install
 from ragidx.pipelines.doctor.report import Finding
 
-_EXTRAS_ELSEWHERE = {"cpu", "gpu", "test", "site"}  # FAISS has a line of its own; two are for those who change ragidx
+_EXTRAS_ELSEWHERE = {"cpu", "test", "site"}  # FAISS has a line of its own; two are for those who change ragidx
 
 
 def installed() -> Iterator[Finding]:

@@ -83,12 +83,8 @@ def with_last_layer(index: Path, options: BuildOptions) -> BuildOptions:
 def choose_layer(encoder: Encoder, filter_: Filter | None, texts: Sequence[str]) -> tuple[int, list[float]]:
     """The layer at which ten words of a text and the rest of it find each other best.
 
-    It is the last layer unless another is better by more than the standard error of the difference.
-
-    Args:
-        encoder: of the last layer.
-        filter_: what vectors go through, None: nothing.
-        texts: at least 16, of 40 words or more.
+    It is the last layer unless another is better by more than the standard error of the difference. The encoder is that
+    of the last layer; the texts are at least 16, of 40 words or more.
 
     Returns:
         Its number, -1 for the last, and the score of each layer from 1 on.

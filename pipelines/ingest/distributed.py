@@ -170,12 +170,11 @@ def job_of(
     threads: int | None = None,
 ) -> Message:
     """What the process of a device needs to know, once; its body is the filter."""
-    pooler = None if files.pooler is None else str(files.pooler)
     return {
         "name": files.name,
         "model": str(files.folder if files.gguf is None else files.gguf.path),
         "adapters": list(map(str, files.adapters)),
-        "pooler": pooler,
+        "pooler": None if files.pooler is None else str(files.pooler),
         "spec": spec.to_json(),
         "device": device,
         "dtype": dtype,

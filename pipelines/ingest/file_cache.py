@@ -54,11 +54,7 @@ _PASSING = (  # reasons that are not of the bytes of a file
 class SeenFiles:
     """The files of one build, beside those of the one before.
 
-    Args:
-        index: the index folder.
-        options: what is taken from files; with other limits, or other readers, every file is read.
-        documents: of the committed state.
-        reread: know nothing.
+    `documents` are those of the committed state. With other limits or readers, and with `reread`, every file is read.
     """
 
     def __init__(self, index: Path, options: ReadOptions, documents: Documents, *, reread: bool = False) -> None:

@@ -147,11 +147,9 @@ class Ledger:
             check_removal(n_removed, self.sources[entry.number].n_had + n_removed, where)
 
     def entries(self, before: Sequence[SourceEntry], *, changed: bool) -> list[SourceEntry]:
-        """The sources as the manifest lists them; the date of one is that of the last build that changed something.
+        """The sources as the manifest lists them; the date of one is that of the last build that changed a document.
 
-        Args:
-            before: those that the committed state lists.
-            changed: whether this build adds, changes or removes a document.
+        `before` are those that the committed state lists.
         """
         known = {entry.number for entry in before}
         return [

@@ -122,12 +122,9 @@ def deleted_file(ids: Mapping[int, Collection[str]]) -> bytes:
 def note_deleted(
     blobs: MutableMapping[str, bytes], entries: Sequence[SourceEntry], gone: Iterable[tuple[str, int]]
 ) -> list[Json]:
-    """Note documents that were deleted by hand, with their owners, so that builds leave them out.
+    """Note in the files of an index which documents were deleted by hand, so that builds skip them.
 
-    Args:
-        blobs: of the index; its list is changed.
-        entries: its sources.
-        gone: ids and the numbers of their sources; those of a program are gone for good, and are not noted.
+    `gone` are ids and the numbers of their sources; documents of a program are gone for good, and are not noted.
 
     Returns:
         The sources with what they have now, for the notes of the manifest.

@@ -47,9 +47,8 @@ def reading_of(corpus: Corpus, index: Path, options: BuildOptions, stored: Store
     Args:
         corpus: folders and files, or `-` alone; or by name: those that are no source yet are new ones; None: every
             source of the index.
-        index: the index folder.
-        options: of the build. With `allow_removal` the only source of the index may become another one, and one of
-            several may be gone.
+        index: its folder.
+        options: with `allow_removal` the only source of the index may become another, and one of several may be gone.
         stored: the state that is updated, None where there is none or it is replaced.
 
     Raises:
@@ -256,16 +255,14 @@ def _hashes(stored: Store) -> defaultdict[int, dict[str, bytes]]:
 
 
 def _unknown(path: str | Path, index: Path, known: Sequence[SourceEntry]) -> SpecError:
-    held = ", ".join(f"{entry.root(index)} ({_documents(entry.n_documents)})" for entry in known)
+    held = ", ".join(
+        f"{entry.root(index)} ({entry.n_documents:,} document{'s' * (entry.n_documents != 1)})" for entry in known
+    )
     return SpecError(
         f"the index holds {held}, and not this",
         f"`ragidx add-source {path}` puts it beside, another `index` keeps it apart, `rebuild=True` replaces the index",
         where=str(path),
     )
-
-
-def _documents(count: int) -> str:
-    return "1 document" if count == 1 else f"{count:,} documents"
 
 
 def _check_joins(path: str | Path) -> None:

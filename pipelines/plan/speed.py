@@ -40,14 +40,10 @@ class Speed:
 
 
 def measure(encoder: Encoder, texts: Sequence[str], project: Filter | None, *, tune: bool) -> Speed:
-    """The speed of encoding some texts.
+    """The speed of encoding some texts, one or more.
 
-    Args:
-        encoder: of the build.
-        texts: one or more chunks.
-        project: the build's filter.
-        tune: whether the build would tune. It is done where that takes seconds; where it would take longer, the
-            build may turn out faster than what is measured here.
+    If the build would `tune`, that is done here where it takes seconds; where it would take longer, the build may turn
+    out faster than what is measured here.
     """
     on_cpu, threads = encoder.device == "cpu", None
     _rate(encoder, texts[:1], project, None)  # the first call warms up

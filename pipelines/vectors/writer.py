@@ -252,6 +252,8 @@ class RowWriter:
 
 def _repeated(keys: Sequence[bytes], rows: Sequence[int]) -> dict[int, str]:
     """Those of the rows whose key an earlier one of them has."""
+    if len({keys[row] for row in rows}) == len(rows):  # as nearly always
+        return {}
     first = {keys[row]: row for row in reversed(rows)}
     return {row: SEEN_BEFORE for row in rows if first[keys[row]] != row}
 

@@ -88,30 +88,29 @@ def test_several_faults_are_told_together_the_first_ten_and_a_count(tmp_path: Pa
     )
 
 
-def test_files_that_are_missing_empty_or_broken_are_named(tmp_path: Path) -> None:
-    (tmp_path / "empty.jsonl").touch()
-    (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(QUERIES.encode())[:-12])
-    (tmp_path / "bad.jsonl.zst").write_bytes(b"not zstd at all")
-    (tmp_path / "latin.jsonl").write_bytes(b'{"_id": "q1", "text": "x"}\n{"_id": "q2", "text": "\xe9"}')
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("none.jsonl", None, "no such file\n  hint: check the path"),
+        ("empty.jsonl", b"", "the file holds no query\n  hint: check that it is the right one"),
+        ("test.tsv", b"query-id\tcorpus-id\tscore\n", "the file holds no judgement\n"
+         "  hint: check that it is the right one"),
+        ("latin.jsonl:2", b'{"_id": "q1", "text": "x"}\n{"_id": "q2", "text": "\xe9"}', "the line is not UTF-8\n"
+         "  hint: write the file as UTF-8"),
+        ("cut.jsonl.gz", gzip.compress(QUERIES.encode(), mtime=0)[:-12], "the file cannot be read: "
+         "Truncated compressed stream\n  hint: create the file again"),
+        ("bad.jsonl.zst", b"not zstd at all", "the file cannot be read: ZSTD decompress failed: Unknown frame "
+         "descriptor\n  hint: create the file again"),
+    ],
+)  # fmt: skip
+def test_files_that_are_missing_empty_or_broken_are_named(
+    tmp_path: Path, name: str, data: bytes | None, message: str
+) -> None:
+    path = tmp_path / name.partition(":")[0]
+    if data is not None:
+        path.write_bytes(data)
 
-    assert told(load_queries, tmp_path / "none.jsonl") == "none.jsonl: no such file\n  hint: check the path"
-    assert told(load_queries, tmp_path / "empty.jsonl") == (
-        "empty.jsonl: the file holds no query\n  hint: check that it is the right one"
-    )
-    (tmp_path / "test.tsv").write_text("query-id\tcorpus-id\tscore\n")
-    assert told(load_qrels, tmp_path / "test.tsv") == (
-        "test.tsv: the file holds no judgement\n  hint: check that it is the right one"
-    )
-    assert told(load_queries, tmp_path / "latin.jsonl") == (
-        "latin.jsonl:2: the line is not UTF-8\n  hint: write the file as UTF-8"
-    )
-    assert told(load_queries, tmp_path / "cut.jsonl.gz") == (
-        "cut.jsonl.gz: the file cannot be read: Truncated compressed stream\n  hint: create the file again"
-    )
-    assert told(load_queries, tmp_path / "bad.jsonl.zst") == (
-        "bad.jsonl.zst: the file cannot be read: ZSTD decompress failed: Unknown frame descriptor\n"
-        "  hint: create the file again"
-    )
+    assert told(load_qrels if path.suffix == ".tsv" else load_queries, path) == f"{name}: {message}"
 
 
 def test_a_folder_without_queries_is_named(tmp_path: Path) -> None:

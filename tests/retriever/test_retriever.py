@@ -116,10 +116,6 @@ def test_a_question_that_spells_special_tokens_is_text(retriever: Index) -> None
     assert len(retriever.search("[CLS] [SEP] </s> {text}", k=2)) == 2
 
 
-def test_opening_loads_no_model(retriever: Index) -> None:
-    assert "encoder" not in vars(Index(retriever.path).searcher)
-
-
 @pytest.mark.slow
 def test_the_sample_answers_its_questions() -> None:
     """The offline quality test: see corpora/sample/README.md for how the questions were judged."""

@@ -197,13 +197,10 @@ class _Reader:
         return paths
 
     def _title(self, fields: Mapping[str, object]) -> str:
-        if (said := self._file.fields.title) is not None:
-            title = " ".join(filter(None, (one_line(fields, path) for path in _paths(fields, said))))
-            return title[:_TITLE_CHARS] if lone_surrogate(title) is None else ""
-        path = self._layout.title
-        value = next((value for _, value in at(fields, path)), "") if path else ""
-        is_title = isinstance(value, str) and lone_surrogate(value) is None
-        return " ".join(str(value).split())[:_TITLE_CHARS] if is_title else ""
+        said = self._file.fields.title
+        paths = _paths(fields, said) if said is not None else filter(None, [self._layout.title])
+        title = " ".join(filter(None, (one_line(fields, path) for path in paths)))
+        return title[:_TITLE_CHARS] if lone_surrogate(title) is None else ""
 
     def _id(self, fields: Mapping[str, object]) -> tuple[str | None, object]:
         """The field that is the id, and its value; None: the record's number is the id."""

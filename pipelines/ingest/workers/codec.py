@@ -1,8 +1,9 @@
 """What a worker says of a file, as messages: skips, bytes read, layouts and drafts, in their order.
 
-    events -> header {"kind": "events", "events": [...]}, body: the rows of all drafts as an Arrow IPC stream -> events
+    events -> header {"kind": "events"}, body: JSON -> events
+    rows of precomputed vectors -> header {"kind": "vectors", ...}, body: an Arrow IPC stream -> `VectorBatch`
 
-Rows of precomputed vectors are a message of their own.
+JSON, since most files have a few chunks, and an Arrow stream of these takes nine times as long to make.
 A draft has the items that were cut; or neither them nor the document, where the worker saw that it is known; or, where
 another process is to cut it, the document. Times and texts come back as the values that they were. Whoever decodes
 checks: a worker that a hostile file took over may say anything.
@@ -24,21 +25,12 @@ from ragidx.corpora.readers.layouts import Layout
 from ragidx.corpora.records import Document, Place, Skip
 from ragidx.corpora.vectors.batch import VectorBatch
 from ragidx.corpora.whole import values_from_json, values_to_json
-from ragidx.indexer.store.rows import TURNS, Row, turns_of
+from ragidx.indexer.digests import DIGEST_BYTES
+from ragidx.indexer.store.rows import Row
 from ragidx.pipelines.ingest.workers.chunks import Draft, Item
 from ragidx.pipelines.ingest.workers.frames import FrameError
 from ragidx.pipelines.ingest.workers.lanes import Message
 
-_ROWS = pa.schema(
-    [
-        *(pa.field("start", pa.int64()), pa.field("end", pa.int64())),
-        *(pa.field("text", pa.large_string()), pa.field("heading", pa.large_string())),
-        *(pa.field("text_hash", pa.binary(16)), pa.field("line", pa.int32()), pa.field("page", pa.int32())),
-        pa.field("turns", TURNS),
-        pa.field("encoded", pa.large_string()),  # null where it is the text
-        pa.field("ids", pa.large_binary()),  # null where they are not wanted
-    ]
-)
 _FAULTS = (
     *(pa.ArrowException, OSError, MemoryError, RuntimeError, StopIteration),
     *(LookupError, TypeError, ValueError, AttributeError, OverflowError, SpecError),
@@ -64,7 +56,6 @@ Event: TypeAlias = Skip | NRead | Decided | Draft | VectorBatch
 def encoded(events: Sequence[Event]) -> Message:
     """The message of events other than vectors."""
     said: list[list[Any]] = []
-    rows: list[tuple[Any, ...]] = []
     for event in events:
         match event:
             case Skip(where, reason):
@@ -74,24 +65,25 @@ def encoded(events: Sequence[Event]) -> Message:
             case Decided(name, layout):
                 said.append(["layout", name, layout.to_json()])
             case Draft():
-                said.append(_said(event, rows))
-    return {"kind": "events", "events": said}, _body(rows)
+                said.append(_said(event))
+    return {"kind": "events"}, json.dumps(said, separators=(",", ":")).encode()
 
 
-def _said(draft: Draft, rows: list[tuple[Any, ...]]) -> list[Any]:
+def _said(draft: Draft) -> list[Any]:
     head = ["draft", draft.id, draft.hash.hex(), draft.n_chars]
     if draft.document is not None:
         d = draft.document
-        rows.append((0, 0, d.text, d.heading, *[None] * 6))
-        fields = [values_to_json(d.metadata), d.markdown, d.line, d.places, values_to_json(d.file), d.parts]
-        return [*head, "document", fields]
+        metadata, file = values_to_json(d.metadata), values_to_json(d.file)
+        return [*head, "document", [d.text, d.heading, metadata, d.markdown, d.line, d.places, file, d.parts]]
     if draft.items is None:
         return [*head, "known", None]
+    rows = []
     for item in draft.items:
         r = item.row
         encoded_text = None if item.text == r.text else item.text
-        rows.append((r.start, r.end, r.text, r.heading, r.text_hash, r.line, r.page, r.turns, encoded_text, item.ids))
-    return [*head, "items", [len(draft.items), values_to_json(draft.items[0].row.metadata) if draft.items else {}]]
+        ids = None if item.ids is None else item.ids.hex()
+        rows.append((r.start, r.end, r.text, r.heading, r.text_hash.hex(), r.line, r.page, r.turns, encoded_text, ids))
+    return [*head, "items", [rows, values_to_json(draft.items[0].row.metadata) if draft.items else {}]]
 
 
 def encoded_vectors(batch: VectorBatch) -> Message:
@@ -118,23 +110,21 @@ def decoded(message: Message, owner: int = 0) -> list[Event]:
     try:
         if header.get("kind") == "vectors":
             return [_vectors(header, body)]
-        return list(_events(header["events"], _columns(body), owner)) if header.get("kind") == "events" else []
+        return list(_events(json.loads(body), owner)) if header.get("kind") == "events" else []
     except _FAULTS as fault:
         raise FrameError(f"events that are none: {type(fault).__name__}: {fault}") from fault
 
 
-def _events(said: Any, rows: Iterator[tuple[Any, ...]], owner: int) -> Iterator[Event]:
+def _events(said: Any, owner: int) -> Iterator[Event]:
     for kind, *values in said:
         if kind == "skip":
             yield Skip(*map(_text, values))
         elif kind == "read":
-            yield NRead(int(values[0]))
+            yield NRead(_int(values[0]))
         elif kind == "layout":
             yield Decided(_text(values[0]), Layout.from_json(values[1]))
         else:
-            yield _draft(rows, owner, *values)
-    if next(rows, None) is not None:
-        raise ValueError("rows of no document")
+            yield _draft(owner, *values)
 
 
 def _vectors(header: Mapping[str, Any], body: bytes) -> VectorBatch:
@@ -157,51 +147,37 @@ def _vectors(header: Mapping[str, Any], body: bytes) -> VectorBatch:
     )
 
 
-def _draft(
-    rows: Iterator[tuple[Any, ...]], owner: int, doc_id: Any, doc_hash: Any, n_chars: Any, what: Any, values: Any
-) -> Draft:
-    draft = Draft(_text(doc_id), bytes.fromhex(doc_hash), int(n_chars), owner)
+def _draft(owner: int, doc_id: Any, doc_hash: Any, n_chars: Any, what: Any, values: Any) -> Draft:
+    draft = Draft(_utf8(doc_id), _digest(doc_hash), _int(n_chars), owner)
     if what == "known":
         return draft
     if what == "document":
-        metadata, markdown, line, places, file, parts = values
-        _, _, text, heading, *_ = next(rows)
+        text, heading, metadata, markdown, line, places, file, parts = values
         document = Document(
-            *(draft.id, text, values_from_json(metadata), bool(markdown), line, heading),
+            *(draft.id, _utf8(text), values_from_json(metadata), bool(markdown), _place(line), _utf8(heading)),
             *(_places(places), values_from_json(file), _places(parts)),
         )
         return dataclasses.replace(draft, document=document)
-    count, metadata = values
+    rows, metadata = values
     shared, items = values_from_json(metadata), []
-    for _ in range(count):
-        start, end, text, heading, text_hash, line, page, turns, longer, ids = next(rows)
-        if ids is not None and len(ids) % ID_DTYPE.itemsize:
-            raise ValueError("ids of another length")
+    for start, end, text, heading, text_hash, line, page, turns, longer, ids in rows:
         row = Row(
-            chunk_id=f"{draft.id}:{start}-{end}",
+            chunk_id=f"{draft.id}:{_int(start)}-{_int(end)}",
             doc_id=draft.id,
             start=start,
             end=end,
-            text=text,
-            heading=heading,
-            text_hash=text_hash,
+            text=_utf8(text),
+            heading=_utf8(heading),
+            text_hash=_digest(text_hash),
             doc_hash=draft.hash,
             metadata=shared,
-            line=line,
-            page=page,
-            turns=turns_of(turns),
+            line=_place(line),
+            page=_place(page),
+            turns=None if turns is None else _places(turns),
             owner=owner,
         )
-        items.append(Item(row, text if longer is None else longer, ids))
+        items.append(Item(row, text if longer is None else _utf8(longer), None if ids is None else _ids(ids)))
     return dataclasses.replace(draft, items=items)
-
-
-def _body(rows: Sequence[tuple[Any, ...]]) -> bytes:
-    """Empty where there are no rows."""
-    if not rows:
-        return b""
-    columns = zip(_ROWS, zip(*rows, strict=True), strict=True)
-    return _stream({field.name: pa.array(values, field.type) for field, values in columns})
 
 
 def _stream(columns: Mapping[str, Any]) -> bytes:
@@ -212,19 +188,38 @@ def _stream(columns: Mapping[str, Any]) -> bytes:
     return found
 
 
-def _columns(body: bytes) -> Iterator[tuple[Any, ...]]:
-    if not body:
-        return iter(())
-    with pa.ipc.open_stream(body) as stream:
-        table = stream.read_all()
-    if table.schema != _ROWS:
-        raise ValueError("other columns")
-    table.validate(full=True)
-    return iter(zip(*(column.to_pylist() for column in table.columns), strict=True))
+def _places(said: Any) -> tuple[Place, ...]:
+    return tuple(Place(_int(start), _place(line), _place(page)) for start, line, page in said)
 
 
-def _places(found: Any) -> tuple[Place, ...]:
-    return tuple(Place(*one) for one in found)
+def _place(value: Any) -> int | None:
+    return None if value is None else _int(value, 2**31)
+
+
+def _int(value: Any, end: int = 2**63) -> int:
+    if type(value) is not int or not 0 <= value < end:
+        raise ValueError(f"no number from 0 to {end - 1}")
+    return value
+
+
+def _digest(value: Any) -> bytes:
+    digest = bytes.fromhex(value)
+    if len(digest) != DIGEST_BYTES:
+        raise ValueError(f"a digest of {len(digest)} bytes")
+    return digest
+
+
+def _ids(value: Any) -> bytes:
+    ids = bytes.fromhex(value)
+    if len(ids) % ID_DTYPE.itemsize:
+        raise ValueError("ids of another length")
+    return ids
+
+
+def _utf8(value: Any) -> str:
+    """A text without halves of surrogate pairs, which names and reasons of skips alone may hold."""
+    _text(value).encode()
+    return value  # type: ignore[no-any-return]
 
 
 def _text(value: Any) -> str:

@@ -54,11 +54,12 @@ def error_in(header: Mapping[str, Any]) -> RagidxError:
     return kind(message, hint, where=where)
 
 
-def write(stream: BinaryIO, header: dict[str, Any], body: bytes = b"") -> None:
-    """Write a message and flush it."""
+def write(stream: BinaryIO, header: dict[str, Any], body: bytes = b"", *, flush: bool = True) -> None:
+    """Write a message; without `flush` it may wait for the next one."""
     for part in packed(header, body):
         stream.write(part)
-    stream.flush()
+    if flush:
+        stream.flush()
 
 
 def nested(body: bytes) -> tuple[dict[str, Any], bytes]:

@@ -27,11 +27,7 @@ def written(known: NDArray[np.void]) -> IO[bytes]:
 
 
 class Known:
-    """The file, mapped.
-
-    Args:
-        file: that `written` gives, open; of no bytes: nothing is known.
-    """
+    """The file that `written` gives, open, mapped; where it has no bytes nothing is known."""
 
     def __init__(self, file: IO[bytes]) -> None:
         count = file.seek(0, 2) // RECORD.itemsize

@@ -45,12 +45,9 @@ class Lanes:
         self._lanes[number] = _Lane()
 
     def put(self, number: int, message: Message, wait: Callable[[Callable[[], bool]], bool]) -> bool:
-        """Add a message; False: it was given up, since `wait` did.
+        """Add a message, header and body, to those of a task.
 
-        Args:
-            number: of the task.
-            message: header and body.
-            wait: waits until a condition holds; False: nobody takes any more.
+        `wait` waits until a condition holds, or gives up and returns False, as this does then.
         """
         with self.changed:
             is_added = self._add(number, message) or wait(lambda: self._add(number, message))

@@ -204,18 +204,12 @@ class _Worker:
         chunker = Chunker(spec, tokenizer, limit=header["limit"], takes_ids=header["ids"])
         return Cutter(lambda: chunker, language=self._language)
 
-    def send(self, header: dict[str, Any], body: bytes = b"") -> None:
-        frames.write(self._out, header, body)
+    def send(self, header: dict[str, Any], body: bytes = b"", *, flush: bool = True) -> None:
+        frames.write(self._out, header, body, flush=flush)
 
 
 class _Saying:
-    """Events of a file, sent when there are many or some time has passed.
-
-    Args:
-        worker: that sends them.
-        task: its number; of one that takes long, parts may be for another worker.
-        source: the file.
-    """
+    """Events of a file, sent when there are many or some time has passed; of a long task, some to another worker."""
 
     def __init__(self, worker: _Worker, task: int, source: Source) -> None:
         self._worker, self._task, self._is_piece = worker, task, False
@@ -243,13 +237,13 @@ class _Saying:
             self._is_piece = self._worker.gives(self._task)
 
     def flush(self, *, more: bool = False) -> None:
-        """Send what there is; `more`: and there will be more, perhaps."""
+        """Send what there is; `more`: at once, and there will be more, perhaps; else with the end of the task."""
         if self._events:
             header, body = codec.encoded(self._events)
             if self._is_piece:
                 self._worker.send({"kind": "piece"}, b"".join(frames.packed(header, body)))
             else:
-                self._worker.send({**header, "more": more and self._worker.cuts}, body)
+                self._worker.send({**header, "more": more and self._worker.cuts}, body, flush=more)
         self._begin()
 
 

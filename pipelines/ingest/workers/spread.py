@@ -33,8 +33,8 @@ from ragidx.pipelines.ingest.workers.lanes import Message
 from ragidx.pipelines.ingest.workers.pool import Pool
 from ragidx.pipelines.ingest.workers.process import Process
 
-PAYS_BYTES = 4 * MIB
-"""Of plain files that are read: fewer are read sooner here than a worker starts."""
+PAYS_BYTES = 8 * MIB
+"""Of files that are read: of fewer, more workers save little time and take more (benchmarks/workers.py)."""
 
 WHOLE_BYTES = 64 * MIB
 """Of a text that is not records: a larger one needs more memory than a worker has."""

@@ -24,9 +24,7 @@ _BYTES_A_BYTE = 4  # of memory for a file: one record batch may be all of it, pa
 def vector_reader(sizes: Sequence[int], options: ReadOptions) -> Iterator[Reader]:
     """What reads files in one worker, which starts with the first of them.
 
-    Args:
-        sizes: of the files, in bytes; the largest decides how much memory the worker may have.
-        options: the columns of ids and texts.
+    The largest of the `sizes`, in bytes, decides how much memory it may have.
     """
     most = Limits().worker_memory_bytes + _BYTES_A_BYTE * max(sizes, default=0)
     options = dataclasses.replace(options, limits=Limits(worker_memory_bytes=most))

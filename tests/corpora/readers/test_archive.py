@@ -36,6 +36,7 @@ def linked(kind: bytes) -> tarfile.TarInfo:
         ("x.tar.xz", tarred(FILES, "w:xz")),
         ("x.TXZ", tarred(FILES, "w:xz")),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_members_are_documents_named_below_the_archive(read_bytes: ReadBytes, name: str, data: bytes) -> None:
     found = read_bytes(name, data)
@@ -221,15 +222,18 @@ def test_members_that_are_packed_or_need_a_path_are_read_as_files_are(read_bytes
         assert [place.page for place in found.documents[0].places] == [1, 2]
 
 
-def test_a_name_that_is_not_utf_8_is_reported(read_bytes: ReadBytes) -> None:
-    found = read_bytes("x.tar", tarred({"\udcff.txt": "x", "b.txt": "Good."}))
+@pytest.mark.parametrize(
+    ("name", "data", "fault"),
+    [
+        ("x.tar", tarred({"\udcff.txt": "x", "b.txt": "Good."}), ("x.tar/?.txt", "its name is not UTF-8")),
+        ("x.zip", zipped({"\1.txt": "x", "b.txt": "Good."}).replace(b"\1.txt", b"\0.txt"),  # zipfile cuts it at a NUL
+         ("x.zip/", "its name leads out of the archive")),
+    ],
+    ids=["tar", "zip"],
+)  # fmt: skip
+def test_a_member_without_a_name_that_can_be_used_is_reported(
+    read_bytes: ReadBytes, name: str, data: bytes, fault: tuple[str, str]
+) -> None:
+    found = read_bytes(name, data)
 
-    assert (found.texts, found.reasons) == (["Good."], [("x.tar/?.txt", "its name is not UTF-8")])
-
-
-def test_a_member_without_a_name_does_not_lose_the_others(read_bytes: ReadBytes) -> None:
-    data = zipped({"\1.txt": "x", "b.txt": "Good."}).replace(b"\1.txt", b"\0.txt")  # zipfile cuts a name at a NUL
-
-    found = read_bytes("x.zip", data)
-
-    assert (found.texts, found.reasons) == (["Good."], [("x.zip/", "its name leads out of the archive")])
+    assert (found.texts, found.reasons) == (["Good."], [fault])

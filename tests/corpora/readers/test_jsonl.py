@@ -325,16 +325,13 @@ def test_a_beir_folder_is_its_corpus_with_bare_ids_and_titles_in_front(tmp_path:
     assert [document.metadata for document in found.documents] == [{"title": "Title"}, {"title": ""}]
 
 
-def test_the_corpus_file_of_a_beir_folder_by_itself_is_a_file_like_any_other(tmp_path: Path) -> None:
+def test_a_corpus_file_by_itself_is_a_file_like_any_other(tmp_path: Path) -> None:
     found = reading(beir(tmp_path) / "corpus.jsonl")
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "corpus.jsonl").rename(tmp_path / "alone" / "corpus.jsonl")
 
     assert (found.ids, found.texts) == (["corpus.jsonl#d1", "corpus.jsonl#d2"], ["text.", "b"])
-
-
-def test_a_folder_with_a_corpus_file_alone_is_no_beir_folder(tmp_path: Path) -> None:
-    (tmp_path / "corpus.jsonl").write_text(lines({"_id": "d", "text": "x"}))
-
-    assert reading(tmp_path).ids == ["corpus.jsonl#d"]
+    assert reading(tmp_path / "alone").ids == found.ids
 
 
 @pytest.mark.parametrize(("name", "where"), [("a.jsonl", "a.jsonl:1"), ("a.json", "a.json")])

@@ -112,29 +112,24 @@ def test_a_bad_message_does_not_lose_the_others(read_bytes: ReadBytes) -> None:
     ]
 
 
-def test_what_is_no_mailbox_is_skipped(read_bytes: ReadBytes) -> None:
-    assert read_bytes("a.mbox", b"\nSubject: x\n\nText.\n").reasons == [
-        ("a.mbox", "not a mailbox: it does not begin with 'From '")
-    ]
-
-
 LONG = "a mail with a header of more than 10,000 characters"
 HEAD = b"Subject: Lakes\nMIME-Version: 1.0\n"
 
 
 @pytest.mark.parametrize(
-    ("data", "reason"),
+    ("name", "data", "reason"),
     [
-        (HEAD + b"Content-Type: text/plain; a=\"" + b";" * 500_000 + b"\n\nx", LONG),
-        (HEAD + b"Content-Type: text/plain" + b"\n ;x=y" * 50_000 + b"\n\nx", LONG),
-        (b"\xff\xfe\x00" * 50, "not a mail: it has no header"),
+        ("a.eml", HEAD + b"Content-Type: text/plain; a=\"" + b";" * 500_000 + b"\n\nx", LONG),
+        ("a.eml", HEAD + b"Content-Type: text/plain" + b"\n ;x=y" * 50_000 + b"\n\nx", LONG),
+        ("a.eml", b"\xff\xfe\x00" * 50, "not a mail: it has no header"),
+        ("a.mbox", b"\nSubject: x\n\nText.\n", "not a mailbox: it does not begin with 'From '"),
     ],
-    ids=["header", "folded", "binary"],
+    ids=["header", "folded", "binary", "no mailbox"],
 )  # fmt: skip
-def test_a_message_that_would_stop_the_parser_is_skipped_at_once(
-    read_bytes: ReadBytes, data: bytes, reason: str
+def test_what_is_no_mail_or_would_stop_the_parser_is_skipped_at_once(
+    read_bytes: ReadBytes, name: str, data: bytes, reason: str
 ) -> None:
-    assert read_bytes("a.eml", data).reasons == [("a.eml", reason)]
+    assert read_bytes(name, data).reasons == [(name, reason)]
 
 
 @pytest.mark.parametrize(

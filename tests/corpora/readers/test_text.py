@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ragidx.corpora
-from ragidx.corpora.limits import Limits, ReadOptions
+from ragidx.corpora.limits import ReadOptions
 from ragidx.corpora.readers.decoding import decode
 from ragidx.corpora.readers.html_page import page_text, parsed
 from ragidx.corpora.readers.registry import read_file
@@ -36,19 +36,19 @@ def test_a_text_file_is_one_document(read_bytes: ReadBytes) -> None:
     assert (found.texts, found.documents[0].metadata, found.documents[0].markdown) == (["Title\n\nText.\n"], {}, False)
 
 
-def test_newlines_of_all_systems_become_one_character(read_bytes: ReadBytes) -> None:
-    assert only(read_bytes("a.txt", b"a\r\nb\rc\nd\xe2\x80\xa8e")) == "a\nb\nc\nd\u2028e"
-
-
 @pytest.mark.parametrize(
-    ("name", "text"), [("main.py", "x = 1\n"), ("README", "words\n"), ("notes.weird", "café\n"), ("A.TXT", "x")]
+    ("name", "data", "text"),
+    [
+        ("newlines.txt", b"a\r\nb\rc\nd\xe2\x80\xa8e", "a\nb\nc\nd\u2028e"),
+        ("main.py", b"x = 1\n", "x = 1\n"),
+        ("README", b"words\n", "words\n"),
+        ("notes.weird", "café\n".encode(), "café\n"),
+        ("A.TXT", b"x", "x"),
+        ("control.txt", b"end of file\x1a", "end of file\x1a"),
+    ],
 )
-def test_source_code_and_files_of_no_known_ending_are_text(read_bytes: ReadBytes, name: str, text: str) -> None:
-    assert only(read_bytes(name, text)) == text
-
-
-def test_a_control_character_or_two_make_no_binary_file(read_bytes: ReadBytes) -> None:
-    assert only(read_bytes("a.txt", b"end of file\x1a")) == "end of file\x1a"
+def test_a_file_of_text_is_read_whatever_its_name(read_bytes: ReadBytes, name: str, data: bytes, text: str) -> None:
+    assert only(read_bytes(name, data)) == text
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "cp1252"])
@@ -100,12 +100,6 @@ def test_what_is_no_text_is_left_out_with_its_reason(
 
     assert found.documents == []
     assert found.reasons == [(name, reason)]
-
-
-def test_a_file_larger_than_a_document_may_be_is_left_out(read_bytes: ReadBytes) -> None:
-    found = read_bytes("a.txt", "12345", ReadOptions(limits=Limits(document_bytes=4)))
-
-    assert found.reasons == [("a.txt", "larger than 4 bytes")]
 
 
 @pytest.mark.parametrize(
@@ -184,6 +178,7 @@ def test_front_matter_becomes_metadata_and_leaves_the_text(read_bytes: ReadBytes
         "---\nx: !!int ''\n---\ntext\n",
         "---\nx: !!bool maybe\n---\ntext\n",
         "---\n" + "[" * 5000 + "\n---\ntext\n",
+        f"---\n? 0x{'f' * 6000}\n: 1\n---\n\n# Pulsars\n",
         "---\nno end\n",
         "--- \n",
     ],
@@ -199,6 +194,8 @@ def test_front_matter_that_is_none_stays_text(text: str) -> None:
         (r'k: "\uD800"', "the field 'k': lone surrogate"),
         (f"k: 0x{'f' * 6000}", "the field 'k': a number of too many digits"),
         (f"k: [0x{'f' * 6000}]", "the field 'k': a number of too many digits"),
+        ("k: .nan", "the field 'k': not a finite number"),
+        ("k: !!binary aGk=", "the field 'k': a value of type bytes"),
     ],
 )
 def test_a_field_of_front_matter_that_no_file_can_hold_is_reported(
@@ -208,22 +205,6 @@ def test_a_field_of_front_matter_that_no_file_can_hold_is_reported(
 
     assert found.documents[0].metadata == {"year": 1967, "title": "Pulsars"}
     assert found.reasons == [("a.md", reason)]
-
-
-def test_front_matter_with_a_name_of_too_many_digits_stays_text(read_bytes: ReadBytes) -> None:
-    text = f"---\n? 0x{'f' * 6000}\n: 1\n---\n\n# Pulsars\n"
-
-    assert only(read_bytes("a.md", text)) == text
-
-
-def test_front_matter_that_cannot_be_kept_is_reported(read_bytes: ReadBytes) -> None:
-    found = read_bytes("a.md", "---\na: .nan\nb: !!binary aGk=\nc: 1\n---\ntext\n")
-
-    assert found.documents[0].metadata == {"c": 1}
-    assert found.reasons == [
-        ("a.md", "the field 'a': not a finite number"),
-        ("a.md", "the field 'b': a value of type bytes"),
-    ]
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ def test_the_main_packages_are_listed_with_their_versions() -> None:
         assert f"{name} {importlib.metadata.version(name)}" in found["extra 'models'"]
     assert found["torch"].startswith(f"{torch.__version__}, ")
     assert found["torch"].endswith(f", {torch.backends.cpu.get_cpu_capability()}")
-    assert re.match(r"[\d.]+, (no GPU code|GPU code, \d+ seen)$", found["faiss"])
+    assert re.match(r"[\d.]+$", found["faiss"])
     assert re.match(r"\d+, \d+ usable(, limited to the time of [\d.]+)?$", found["cores"])
     assert found["python"].startswith(".".join(map(str, sys.version_info[:3])))
     assert {"memory", "extra 'docs'", "cache of ragidx"} <= found.keys()

@@ -257,10 +257,6 @@ def test_endings_of_added_readers_are_those_that_ragidx_does_not_read(monkeypatc
     assert readers.added_endings() == (".odd",)
 
 
-def _random_bytes(file: Path) -> None:
-    file.write_bytes(random.Random(1).randbytes(16 + 48 * 3))
-
-
 def _flipped(file: Path) -> None:
     data = bytearray(file.read_bytes())
     for place in range(24, 24 + 3 * 48, 48):
@@ -268,44 +264,26 @@ def _flipped(file: Path) -> None:
     file.write_bytes(data)
 
 
-def _other_words(file: Path) -> None:
-    data = file.read_bytes()
-    assert data.endswith(b"{}")
-    file.write_bytes(data[:-1] + b' "x": 1}')
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "random": lambda file: file.write_bytes(random.Random(1).randbytes(16 + 48 * 3)),
+    "flipped": _flipped,
+    "other skips": lambda file: file.write_bytes(file.read_bytes().removesuffix(b"{}") + b'{ "x": 1}'),
+    "short": lambda file: file.write_bytes(file.read_bytes()[:-5]),
+    "sparse": lambda file: os.truncate(file, 16 + 48 * (1 << 32)),
+    "gone": Path.unlink,
+    "link": lambda file: (file.unlink(), file.symlink_to("/dev/zero")),
+    "pipe": lambda file: (file.unlink(), os.mkfifo(file)),
+    "folder": lambda file: (file.unlink(), file.mkdir()),
+}
 
 
-def _shortened(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[:-5])
-
-
-def _sparse(file: Path) -> None:
-    os.truncate(file, 16 + 48 * (1 << 32))
-
-
-def _link(file: Path) -> None:
-    file.unlink()
-    file.symlink_to("/dev/zero")
-
-
-def _pipe(file: Path) -> None:
-    file.unlink()
-    os.mkfifo(file)
-
-
-def _folder(file: Path) -> None:
-    file.unlink()
-    file.mkdir()
-
-
-@pytest.mark.parametrize(
-    "damage", [_random_bytes, _flipped, _other_words, _shortened, _sparse, _link, _pipe, _folder, os.unlink]
-)
-def test_a_damaged_cache_costs_reading_and_nothing_else(corpus: Path, index: Path, damage: Any) -> None:
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_cache_costs_reading_and_nothing_else(corpus: Path, index: Path, damage: str) -> None:
     (corpus / "a.txt").write_text("Ants march.")
     _settle()
-    damage(index / FILE_CACHE)
+    DAMAGES[damage](index / FILE_CACHE)
     assert _counts(ragidx.build(corpus, index).report) == (0, 2, 0, 1, 0)
-    assert _counts(ragidx.build(corpus, index).report) == ((0 if damage is _folder else 3), 3, 0, 0, 0)
+    assert _counts(ragidx.build(corpus, index).report) == ((0 if damage == "folder" else 3), 3, 0, 0, 0)
     assert _texts(index)["a.txt:0-11"] == "Ants march."
 
 

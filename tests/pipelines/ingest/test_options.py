@@ -53,7 +53,7 @@ def test_every_option_stands_in_the_signature_with_the_default_of_the_value_that
 
 
 def test_a_command_has_the_options_of_its_member() -> None:
-    from ragidx.pipelines.cli import add_source, build
+    from ragidx.pipelines.cli import build, sources
 
     def flat(command: click.Command) -> set[str]:
         names = {one.name or "" for one in command.params if isinstance(one, click.Option) and one.expose_value}
@@ -62,7 +62,7 @@ def test_a_command_has_the_options_of_its_member() -> None:
 
     # `fields` is of `ragidx.toml` alone, `made_by` a remark of a program
     assert flat(build.command) == {*OPTIONS, *OF_VECTORS} - {"fields", "made_by"}
-    assert flat(add_source.command) == set(shown(Index.add_source)) - {"self", "path", "on_progress", "fields"}
+    assert flat(sources.add_source) == set(shown(Index.add_source)) - {"self", "path", "on_progress", "fields"}
     assert {*STORE_OPTIONS} < {*OPTIONS}
     own = {"filters", "index_types", "filter_offset", "filter_seed", "filter_sample", "filter_topk"}
     assert {*KNOWN} - {*OPTIONS} == own

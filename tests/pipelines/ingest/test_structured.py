@@ -58,6 +58,8 @@ B = {"text": ["summary"], "title": "title", "id": None, "times": [], "n_records"
 
 
 def test_how_files_are_read_is_in_the_report_and_the_manifest(corpus: Path, tmp_path: Path) -> None:
+    assert plan(corpus, tmp_path / "index").n_documents == 17
+
     report = ragidx.build(corpus, tmp_path / "index").report
 
     assert report.fields == {"a.csv": A | {"new": True}, "b.jsonl": B | {"new": True}}
@@ -172,7 +174,3 @@ def test_many_files_are_counted(corpus: Path, run: Run, monkeypatch: pytest.Monk
 def test_a_wrong_setting_is_refused_before_anything_is_read(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="'policies' is not GLOB=PATH"):
         ragidx.build(corpus, tmp_path / "index", records="policies")
-
-
-def test_a_plan_reads_as_a_build_does(corpus: Path, tmp_path: Path) -> None:
-    assert plan(corpus, tmp_path / "index").n_documents == 17

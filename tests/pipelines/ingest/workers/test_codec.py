@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import json
 
 import pytest
 from hypothesis import given
@@ -89,13 +90,36 @@ def test_a_damaged_message_is_one_error_or_events(events: list[codec.Event], dat
     assert len(found) == len(events)
 
 
+ROW = [0, 4, "text", "", "00" * 16, None, None, None, None, None]
+WRONG_ROWS = [
+    [*ROW[:place], value, *ROW[place + 1 :]]
+    for place, value in [
+        *((0, None), (0, 1.5), (0, True), (1, -1), (1, 2**63), (2, None), (2, "\udfff"), (3, 1), (4, "00"), (4, "x")),
+        *((5, 2**31), (6, "1"), (7, [[0, None]]), (7, 3), (8, 5), (9, "00"), (9, 5)),
+    ]
+]
+
+
+def test_a_row_comes_back() -> None:
+    body = json.dumps([["draft", "a", "00" * 16, 4, "items", [[ROW], {"year": 1999}]]]).encode()
+
+    (found,) = codec.decoded(({"kind": "events"}, body))
+
+    assert isinstance(found, Draft)
+    assert found.items is not None
+    assert (found.items[0].row.chunk_id, found.items[0].row.metadata) == ("a:0-4", {"year": 1999})
+
+
 @pytest.mark.parametrize(
     "events",
     [
-        *([["draft", 3, "00", 1, "", "known", None]], [["draft", "a", "00", 1, "", "items", [2, {}]]]),
+        *([["draft", 3, "00" * 16, 1, "known", None]], [["draft", "a", "00", 1, "known", None]]),
+        *([["draft", "a", "00" * 16, -1, "known", None]], [["draft", "\ud800", "00" * 16, 1, "known", None]]),
+        [["draft", "a", "00" * 16, 1, "items", [2, {}]]],
+        *([["draft", "a", "00" * 16, 1, "items", [[row], {}]]] for row in WRONG_ROWS),
         *([["skip", "a"]], [["items"]], [3], 7),
     ],
 )
 def test_events_that_are_none_are_refused(events: object) -> None:
     with pytest.raises(FrameError, match="events that are none"):
-        codec.decoded(({"kind": "events", "events": events}, b""))
+        codec.decoded(({"kind": "events"}, json.dumps(events).encode()))
