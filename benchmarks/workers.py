@@ -57,7 +57,7 @@ _FUNCTIONS = {
     "changes": ("ingest/changes.py", "_kind"),
     "vectors": ("ingest/encode.py", "encode"),
     "rows to disk": ("writing/segment_writer.py", "add"),
-    "graph": ("writing/segment_writer.py", "derive"),
+    "graph": ("ann/tuning.py", "choose"),
     "words": ("writing/lexical_files.py", "lexical_entry"),
 }
 
