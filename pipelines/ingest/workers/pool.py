@@ -78,6 +78,11 @@ class Pool:
         self._starter.shutdown()
         self.lanes.close()
 
+    def grow(self, n_workers: int) -> None:
+        """Start as many workers as this from now on, as far as there is something for them."""
+        with self.lanes.changed:
+            self._n_workers = n_workers
+
     def add(self, header: dict[str, Any], body: bytes = b"") -> int:
         """Add a task; its number."""
         with self.lanes.changed:

@@ -35,13 +35,15 @@ from ragidx.pipelines.ingest.workers.process import Process
 
 PAYS_BYTES = 8 * MIB
 """Of files that are read: of fewer, more workers save little time and take more (benchmarks/workers.py)."""
+PAYS_FILES = 2048
+"""As many files are read by several workers, however small they are."""
 
 WHOLE_BYTES = 64 * MIB
 """Of a text that is not records: a larger one needs more memory than a worker has."""
 
 _READER = "the reader"
 _AHEAD_BYTES = 64 * MIB
-_AHEAD_FILES = 2048
+_AHEAD_FILES = PAYS_FILES
 
 
 @dataclass(frozen=True)
@@ -75,21 +77,22 @@ class Spread:
             sources: the files.
             is_known: whether a file will probably not be asked for its drafts: then it is not read ahead.
         """
-        count, ahead = n_workers(self.workers), _Ahead(iter(sources), is_known)
-        first = ahead.look(PAYS_BYTES)
-        spreads = count > 1 and has_interpreter() and (self.workers is not None or ahead.n_bytes >= PAYS_BYTES)
-        with self.pool(count if spreads else 1) as pool:
+        count, ahead, spreads = n_workers(self.workers), _Ahead(iter(sources), is_known), False
+        with self.pool(1) as pool:
             while True:
-                for new in (*first, *ahead.look(_AHEAD_BYTES)):
-                    if has_interpreter() and not self._is_here(new.source, spreads):
-                        new.task = self.begin(new.source, pool)
-                if (entry := ahead.next()) is None:
+                new = ahead.look()
+                if not spreads and count > 1 and has_interpreter() and (self.workers is not None or ahead.is_much):
+                    spreads = True
+                    pool.grow(count)
+                for entry in new:
+                    if has_interpreter() and not self._is_here(entry.source, spreads):
+                        entry.task = self.begin(entry.source, pool)
+                if (next_entry := ahead.next()) is None:
                     return
-                first = []
-                with contextlib.closing(self._stream(entry, pool, spreads)) as drafts:
-                    yield entry.source, drafts
-                if entry.task is not None:
-                    pool.cancel(entry.task)
+                with contextlib.closing(self._stream(next_entry, pool)) as drafts:
+                    yield next_entry.source, drafts
+                if next_entry.task is not None:
+                    pool.cancel(next_entry.task)
 
     def _is_here(self, source: Source, spreads: bool) -> bool:
         """Whether a file is read in this process."""
@@ -97,11 +100,11 @@ class Spread:
             return True
         return is_plain(source) and (not spreads or (source.size > WHOLE_BYTES and not is_streamed(source)))
 
-    def _stream(self, entry: _Entry, pool: Pool, spreads: bool) -> Generator[Draft]:
-        if entry.task is None and self._is_here(entry.source, spreads):
-            yield from drafts_of(entry.source, self.options, self.layouts, self.on_skip, self.on_read)
-        elif entry.task is not None:
+    def _stream(self, entry: _Entry, pool: Pool) -> Generator[Draft]:
+        if entry.task is not None:
             yield from self._given(entry.source, entry.task, pool)
+        elif self._is_here(entry.source, spreads=False):
+            yield from drafts_of(entry.source, self.options, self.layouts, self.on_skip, self.on_read)
         elif not has_interpreter():
             self.on_skip(Skip(entry.source.name, "needs a Python interpreter to start a worker, and none is known"))
         else:  # wanted after all: the workers have gone on to later files
@@ -235,12 +238,18 @@ class _Ahead:
     def __init__(self, sources: Iterator[Source], is_known: Callable[[Source], bool]) -> None:
         self._sources, self._is_known = sources, is_known
         self._entries: deque[_Entry] = deque()
-        self.n_bytes = 0  # of files that are not known
+        self.n_bytes = 0  # of those that wait and are not known
+        self._n_new = 0  # that were not known, so far
 
-    def look(self, n_bytes: int) -> list[_Entry]:
-        """Look at more sources, until so many bytes wait; those of them that are not known."""
+    @property
+    def is_much(self) -> bool:
+        """Whether more than one worker pays for what is not known."""
+        return self.n_bytes >= PAYS_BYTES or self._n_new >= PAYS_FILES
+
+    def look(self) -> list[_Entry]:
+        """Look at more sources, until enough bytes or files wait; those of them that are not known."""
         new: list[_Entry] = []
-        while self.n_bytes < n_bytes and len(self._entries) < _AHEAD_FILES:
+        while self.n_bytes < _AHEAD_BYTES and len(self._entries) < _AHEAD_FILES:
             source = next(self._sources, None)
             if source is None:
                 break
@@ -249,6 +258,7 @@ class _Ahead:
             if not entry.is_known:
                 new.append(entry)
                 self.n_bytes += source.size
+                self._n_new += 1
         return new
 
     def next(self) -> _Entry | None:

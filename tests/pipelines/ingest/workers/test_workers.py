@@ -193,6 +193,33 @@ def test_auto_counts_cores_and_memory_that_the_limits_leave(
     assert capacity.n_workers(None) == count
 
 
+@linux
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["large files", "many files"])
+def test_auto_starts_workers_where_much_comes_late(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "usable_cores", lambda: 2)
+    for number in range(spread.PAYS_FILES + 100):
+        (tmp_path / f"known-{number}.txt").write_text("a mill")
+    if kind == "large files":
+        for number in range(3):
+            (tmp_path / f"new-{number}.txt").write_text("a river\n" * (spread.PAYS_BYTES // 16))
+    else:
+        for number in range(spread.PAYS_FILES + 100):
+            (tmp_path / f"new-{number}.txt").write_text("a river")
+    counts = list[int]()
+
+    said = list[Skip]()
+    files = Spread(ReadOptions(), Layouts(), said.append)
+    for source, drafts in files.drafts(
+        sources(tmp_path, on_skip=said.append), lambda source: source.name.startswith("known")
+    ):
+        assert source.name.startswith("known") or list(drafts)
+        counts.append(len(children()))
+
+    assert counts[0] == 0
+    assert max(counts) == 2
+
+
 def test_a_worker_may_not_open_a_connection_or_start_a_process() -> None:
     code = (
         "import socket, subprocess, sys\n"
