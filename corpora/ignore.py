@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
+import warnings
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -87,10 +88,12 @@ def is_rule(line: str) -> bool:
 @functools.lru_cache(4096)
 def _pattern(line: str) -> GitIgnoreSpecPattern | None:
     """A rule to match with; None for brackets whose range is upside down, which match nothing."""
-    try:
-        return _Linear(line) if _is_hard(line) else GitIgnoreSpecPattern(line)
-    except re.error:
-        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of "[[", which `re` may read in another way one day
+        try:
+            return _Linear(line) if _is_hard(line) else GitIgnoreSpecPattern(line)
+        except re.error:
+            return None
 
 
 def _plain_name(line: str) -> str:

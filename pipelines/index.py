@@ -593,9 +593,10 @@ class Index:
     @property
     def searcher(self) -> Searcher:
         """The state that is shown, for the rooms inside ragidx."""
-        if self._open is None:
+        searcher = self._open  # once: another thread may close the index
+        if searcher is None:
             raise ValueError(f"the index {str(self._path)!r} was closed; open it again with ragidx.Index")
-        return self._open
+        return searcher
 
     @contextlib.contextmanager
     def _changed(self) -> Iterator[None]:

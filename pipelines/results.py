@@ -15,6 +15,8 @@ def check_folder(folder: Path, hint: str) -> None:
     Raises:
         RagidxError: they cannot, with this hint.
     """
+    if not folder.is_dir():
+        raise RagidxError("there is no such folder", f"create it, or {hint}", where=str(folder))
     try:
         with tempfile.TemporaryFile(dir=folder):  # permission bits are not enough: root, /proc
             pass

@@ -34,7 +34,9 @@ _FIELDS = "fields"  # the keyword of a build that no option of the command line 
 _TABLES = ("index", "source", "files")
 _PATH = "path"
 _ONCE = frozenset({"rebuild", "restore", "allow_removal", "reread"})  # options for one build, not for a file
-_MOST_BYTES, _MOST_DOTS = 256 << 10, 300  # dots of a line: what the parser takes of a key grows with their square
+_MOST_BYTES, _MOST_DOTS = 256 << 10, 100
+_KEY = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_DOTTED = re.compile(rf"(?<![\w-]){_KEY}(?:[ \t]*+\.[ \t]*+{_KEY}){{{_MOST_DOTS + 1}}}")
 _UNSET = _ONCE | {"index", "as_json", "plan", "watch", "vectors", "vector_field", "endpoint"}
 
 
@@ -188,11 +190,11 @@ def _field_settings(files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _text_of(path: Path) -> str:
-    """The text of a file, bounded, since it may come with the documents.
+    """The text of a file, bounded: what TOML's parser takes of it grows with the square of the dots in a key.
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is no plain file, too long, not UTF-8, or has a line of too many dots.
+        ValueError: it is no plain file, too long, not UTF-8, or has a key of too many parts.
     """
     if not stat.S_ISREG(path.stat().st_mode):
         raise ValueError("it is no plain file")
@@ -201,8 +203,8 @@ def _text_of(path: Path) -> str:
     if len(data) > _MOST_BYTES:
         raise ValueError(f"it has more than {shown_bytes(_MOST_BYTES)}")
     text = data.decode()
-    if any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
-        raise ValueError(f"a line has more than {_MOST_DOTS} dots")
+    if _DOTTED.search(text):
+        raise ValueError(f"a key has more than {_MOST_DOTS} dots")
     return text
 
 

@@ -254,7 +254,7 @@ def _answer_file(index: Index, queries: Path, run: Path, options: Mapping[str, A
     """A TREC run of the documents of all queries."""
     from ragidx.corpora.errors import RagidxError
     from ragidx.corpora.evalsets import load_queries, run_lines
-    from ragidx.indexer.atomic import writing
+    from ragidx.indexer.atomic import write_file, writing
 
     texts = load_queries(queries)
     ranking = {name: value for name, value in options.items() if name not in _SHAPING}
@@ -265,8 +265,11 @@ def _answer_file(index: Index, queries: Path, run: Path, options: Mapping[str, A
         console.note(f"{console.plural(len(texts), 'query', 'queries')} answered")
         return
     try:
-        with writing(run):
-            run.write_text(text, encoding="utf-8")  # a pipe or a device stays one
+        if run.exists() and not run.is_file():  # a pipe or a device
+            with writing(run):
+                run.write_text(text, encoding="utf-8")
+        else:
+            write_file(run, text.encode())
     except RagidxError as fault:  # its hint is about an index
         raise RagidxError(fault.message, "choose another file with --run", where=str(run)) from fault
     if as_json:

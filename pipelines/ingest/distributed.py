@@ -15,6 +15,7 @@ import queue
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -171,10 +172,8 @@ def job_of(
 ) -> Message:
     """What the process of a device needs to know, once; its body is the filter."""
     return {
-        "name": files.name,
-        "model": str(files.folder if files.gguf is None else files.gguf.path),
-        "adapters": list(map(str, files.adapters)),
-        "pooler": None if files.pooler is None else str(files.pooler),
+        "gguf": None if files.gguf is None else str(files.gguf.path),
+        "files": json.dumps({**vars(files), "gguf": None}, default=str),  # of paths
         "spec": spec.to_json(),
         "device": device,
         "dtype": dtype,
@@ -202,8 +201,9 @@ def _encode(stdin: BinaryIO, out: BinaryIO) -> None:
     exactly = frames.reader(stdin)
     job, filter_ = frames.read(exactly)
     part = frames.read(exactly)  # before the model is loaded: the build does not wait for that
-    files = locate(job["model"], adapters=job["adapters"], pooler=job["pooler"])
-    files = dataclasses.replace(files, name=job["name"])  # for messages
+    files = _files(**json.loads(job["files"]))
+    if job["gguf"] is not None:
+        files = dataclasses.replace(locate(job["gguf"]), name=files.name, pooler=files.pooler)
     spec = EncoderSpec.from_json(job["spec"])
     encoder = encoder_of(files, spec, device=job["device"], dtype=job["dtype"], attn=job["attn"])
     embedder = Embedder(encoder, Filter.from_bytes(filter_) if filter_ else None)
@@ -217,6 +217,17 @@ def _encode(stdin: BinaryIO, out: BinaryIO) -> None:
                 frames.write(out, header, vectors.tobytes())
             frames.write(out, {"kind": "end"})
             part = frames.read(exactly)
+
+
+def _files(folder: str, adapters: Sequence[str], pooler: str | None, names: Sequence[str], **others: Any) -> ModelFiles:
+    """As the build found them: found again by their paths, they would lose the names that adapters are checked by."""
+    return ModelFiles(
+        folder=Path(folder),
+        adapters=tuple(map(Path, adapters)),
+        pooler=None if pooler is None else Path(pooler),
+        names=tuple(names),
+        **others,
+    )
 
 
 # -- parts ---------------------------------------------------------------------------------------------------------

@@ -174,6 +174,8 @@ def lens_hit(
     _check(query, k)
     if hit < 1:
         raise SpecError(f"hit {hit} is none: the best hit is number 1", "give 1 or more", where="`hit`")
+    if searcher.spec.encoder is None:
+        _ = searcher.encoder  # says what an index of precomputed vectors lacks
     vocabulary, encoder = vocabulary_of(searcher), searcher.encoder
     hits = searcher.search([query], k=hit, instruction=instruction, where=where, mode="dense", fold=False)[0]
     if len(hits) < hit:

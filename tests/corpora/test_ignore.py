@@ -23,7 +23,14 @@ LINES = st.lists(st.text("ab.c/*?!#[]\\ -", max_size=9), max_size=5)
 MANY_STARS = st.lists(st.sampled_from(["*", "a", "b", "?", "**/", "/"]), min_size=3, max_size=12).map("".join)
 
 
+def test_a_bracket_in_brackets_is_one_without_a_warning() -> None:
+    rules = Rules(["[[]"])
+
+    assert (rules.check("["), rules.check("a")) == (True, None)
+
+
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Possible nested set:FutureWarning")  # what pathspec itself compiles
 @settings(max_examples=200)
 @given(lines=LINES | MANY_STARS.map(lambda line: [line]), path=PATHS, slash=st.booleans())
 def test_rules_mean_what_pathspec_says(lines: list[str], path: str, slash: bool) -> None:

@@ -38,6 +38,7 @@ class Lanes:
         self.changed = threading.Condition(threading.RLock())
         self.head = 0
         self._left = [memory_bytes, disk_bytes]
+        self._is_full = False  # the disk, until something is taken from it
         self._lanes: dict[int, _Lane] = {}
 
     def open(self, number: int) -> None:
@@ -60,13 +61,16 @@ class Lanes:
         if not lane.on_disk and (size <= self._left[0] or (number == self.head and not lane.waiting)):
             lane.waiting.append((message, size, None))
             self._left[0] -= size
-        elif number != self.head and size <= self._left[1] and (place := lane.spool(message[1])) is not None:
+            return True
+        if number == self.head or size > self._left[1] or self._is_full:
+            return False
+        place = lane.spool(message[1])
+        self._is_full = place is None
+        if place is not None:
             lane.waiting.append(((message[0], b""), size, place))
             lane.on_disk += 1
             self._left[1] -= size
-        else:
-            return False
-        return True
+        return not self._is_full
 
     def end(self, number: int) -> None:
         """Note that no more messages of a task come."""
@@ -99,12 +103,14 @@ class Lanes:
             lane = self._lanes[number]
             if not lane.waiting:
                 lane.close()
+                self._is_full = False
                 del self._lanes[number]
                 return None
             (header, body), size, place = lane.waiting.popleft()
             if place is not None:
                 body = lane.spooled(place)
                 lane.on_disk -= 1
+                self._is_full = False
             self._left[0 if place is None else 1] += size
             self.changed.notify_all()
             return header, body

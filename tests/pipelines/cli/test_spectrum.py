@@ -128,8 +128,7 @@ def test_a_file_of_another_kind_is_refused_before_anything_is_counted(run: Run) 
     assert run("lens", "--spectrum", "--corpus", "nowhere", "--out", "no/s.json") == (
         2,
         "",
-        "Error: no: the folder cannot be written to: No such file or directory\n"
-        "  hint: choose another file with --out\n",
+        "Error: no: there is no such folder\n  hint: create it, or choose another file with --out\n",
     )
 
 

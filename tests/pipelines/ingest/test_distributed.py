@@ -30,7 +30,7 @@ from ragidx.indexer.encoders.load import encoder_of
 from ragidx.indexer.encoders.methods import located, resolve
 from ragidx.indexer.encoders.protocol import Batch
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.ingest.distributed import LEAST_TEXTS, _Device, _parts, job_of
+from ragidx.pipelines.ingest.distributed import LEAST_TEXTS, _Device, _files, _parts, job_of
 
 from ...raising import message_of
 
@@ -235,6 +235,16 @@ def test_what_the_process_refuses_is_the_error_of_the_build(
             list(device.batches(answers.get(timeout=60)[1]))
 
     assert str(caught.value) == message_of(ModelError, lambda: encoder_of(files, spec, device="cpu"))
+
+
+def test_a_process_gets_the_files_as_the_build_found_them(model: str, tmp_path: Path) -> None:
+    # Found again by their paths, an adapter of the hub's model would be refused: its name is not in the path.
+    files = dataclasses.replace(
+        located(model, {}), names=("org/finetune", model), adapters=(tmp_path / "a", tmp_path / "b"), pooler=tmp_path
+    )
+    header, _ = job_of(files, resolve(files, method="prompteol"), None, "cpu")
+
+    assert _files(**json.loads(header["files"])) == files
 
 
 @pytest.mark.slow

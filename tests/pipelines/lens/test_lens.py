@@ -263,3 +263,14 @@ def _matrix(retriever: Searcher) -> np.ndarray:
     made = make_filter(retriever.spec.filter, retriever.encoder)
     assert made is not None
     return made.matrix
+
+
+def test_a_hit_of_an_index_of_precomputed_vectors_has_no_lens(tmp_path: Path) -> None:
+    with Index.create(tmp_path / "index", dim=2) as index:
+        index.add_vectors(["a"], [[1.0, 0.0]])
+
+        message = message_of(ModelError, lambda: lens_hit(QUERY, index.searcher))
+
+    assert message.startswith(
+        f"{tmp_path / 'index'}: the index holds precomputed vectors: it has no model that encodes"
+    )
