@@ -28,7 +28,6 @@ from ragidx.corpora.readers.registry import documents
 from ragidx.indexer.lexical.analyzer import Analyzer
 from ragidx.indexer.lexical.blocks import blocks
 from ragidx.indexer.lexical.bm25 import Bm25
-from ragidx.indexer.lexical.bm25 import statistics as statistics_of
 from ragidx.indexer.lexical.postings import Postings
 from ragidx.indexer.lexical.postings_writer import write_postings
 from ragidx.indexer.lexical.stemming import stemmer
@@ -40,7 +39,7 @@ class _Ragidx:
         self.analyzer = Analyzer(stemmer("english"))
         write_postings(folder / "lexical.arrow", blocks(((text, "") for text in texts), self.analyzer))
         segments = [Postings(folder / "lexical.arrow", len(texts))]
-        self.bm25 = Bm25(segments, None, statistics_of(segments, None))
+        self.bm25 = Bm25(segments, None)
 
     def search(self, question, k):
         found = self.bm25.scores(self.analyzer(question))

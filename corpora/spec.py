@@ -74,7 +74,7 @@ class Spec:
         """
         if not isinstance(data, dict):
             raise SpecError(f"{cls.__name__} is not an object: {data!r}", where=where)
-        hints = _hints(cls)
+        hints = _hints(cls)  # type: ignore[arg-type]  # a class is hashable
         names = [field.name for field in _fields(cls)]
         unknown = sorted(set(data) - set(names))
         if unknown:

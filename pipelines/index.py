@@ -10,6 +10,7 @@ Every member calls the room that does the work; nothing is computed here. An `In
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -171,7 +172,7 @@ class Index:
 
     def info(self) -> Manifest:
         """Everything that the manifest of the state says."""
-        return self.searcher.store.manifest
+        return copy.deepcopy(self.searcher.store.manifest)  # the next commit continues this one
 
     def sources(self) -> tuple[SourceEntry, ...]:
         """The folders and files that its documents come from."""
@@ -184,7 +185,7 @@ class Index:
         """The kept generations, the committed one first."""
         from ragidx.indexer.writing.history import history
 
-        return history(self.searcher.store.path)
+        return copy.deepcopy(history(self.searcher.store.path))
 
     def verify(self) -> list[str]:
         """Read the whole index and check it; one line for each fault, none where it is intact."""

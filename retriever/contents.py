@@ -21,7 +21,6 @@ from ragidx.corpora.errors import QueryError, unknown_name
 from ragidx.corpora.records import FILE_FIELDS, Chunk, Document, Scalar
 from ragidx.corpora.whole import document_from
 from ragidx.indexer.arrays import Bools, Floats
-from ragidx.indexer.specs import holds_precomputed
 from ragidx.indexer.store.rows import Row, true_places
 from ragidx.indexer.store.store import Store
 from ragidx.retriever.where.masks import OWNER, fields_of, matching_rows, parse_for
@@ -159,12 +158,10 @@ def _vectors(vectors: Floats) -> Any:
 
 
 def _rows(store: Store) -> Iterator[Row]:
-    """All live rows, in the order of the index, but those of a document together."""
-    numbers = store.live
-    if holds_precomputed(store.manifest.spec):  # elsewhere they are neighbours
-        ids = pa.chunked_array([batch.column(0) for _, batch in store.batches(["doc_id"])], pa.large_string())
-        places = ids.combine_chunks().dictionary_encode().indices.to_numpy()
-        numbers = numbers[np.argsort(places, kind="stable")]
+    """All live rows, in the order of the index, but those of a document together: two segments may share one."""
+    ids = pa.chunked_array([batch.column(0) for _, batch in store.batches(["doc_id"])], pa.large_string())
+    places = ids.combine_chunks().dictionary_encode().indices.to_numpy()
+    numbers = store.live[np.argsort(places, kind="stable")]
     for start in range(0, len(numbers), _BLOCK):
         yield from store.rows(numbers[start : start + _BLOCK])
 

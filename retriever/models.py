@@ -86,6 +86,7 @@ def model_key(store: Store, spec: IndexSpec, place: ModelPlace) -> Hashable:
 
     encoder = spec.encoder and dataclasses.replace(spec.encoder, model="", revision=None, adapters=(), pooler=None)
     canary, address = store.manifest.files.get(CANARY_FILE), store.manifest.notes.get(KEPT_AS)
+    address = address if isinstance(address, str) else None  # anyone may have written the folder
     run = place.device, place.dtype, place.endpoint
     return spec.weights, spec.template, encoder, run, canary and canary.sha256, address
 

@@ -254,8 +254,9 @@ class Segment:
 
     def _reader(self, names: Sequence[str]) -> Any:
         """A reader of some columns; made for each call (microseconds), so that threads share only the bytes."""
+        wanted = frozenset(names)
         present = pa.ipc.open_file(pa.BufferReader(self._chunks)).schema.names
-        fields = [place for place, name in enumerate(present) if name in names] or [0]  # an empty list would be all
+        fields = [place for place, name in enumerate(present) if name in wanted] or [0]  # an empty list would be all
         options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)  # of 256 rows: half the time of two
         return pa.ipc.open_file(pa.BufferReader(self._chunks), options=options)
 

@@ -84,5 +84,5 @@ class FieldBounds:
                 folded[name] = value
         kept = {name: value for name, value in metadata.items() if name not in beyond}
         text = json.dumps(folded, ensure_ascii=False, separators=(",", ":"))
-        self.kinds.setdefault(SHARED, "string")
+        self.kinds[SHARED] = "string"  # whatever a field of that name held before
         return kept | {SHARED: text}

@@ -53,6 +53,19 @@ def said(run: Callable[..., Done]) -> Callable[..., Any]:
     return lambda *arguments: json.loads(run(*arguments, "--json").out)
 
 
+def test_what_info_gives_is_not_part_of_the_index(mini_index: Path) -> None:
+    with ragidx.Index(mini_index) as index:
+        before = index.info().to_json()
+        for manifest in (index.info(), *index.history()):
+            manifest.notes["sources"] = []  # type: ignore[index]
+            manifest.schema["year"] = "int"  # type: ignore[index]
+        index.add([ragidx.Document("faq", "a river")])
+
+        after = index.info().to_json()
+
+    assert (after["schema"], bool(after["notes"]["sources"])) == (before["schema"], bool(before["notes"]["sources"]))
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_command_leaves_the_index_that_the_member_leaves(
     change: str, mini_index: Path, run: Callable[..., Done]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import QueryError
+from ragidx.indexer.store.manifest import _with_checksum
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.vectors.writer import RowWriter
 
@@ -122,3 +124,16 @@ def test_compatible_forms_of_letters_are_one_word(tmp_path: Path) -> None:
 
     for question in ("mühle", "MÜHLE", "fine", "Straße", "mu\u0308hle"):
         assert [hit.chunk_id for hit in retriever.search(question)] == ["0"], question
+
+
+def test_an_odd_note_of_an_index_says_nothing_about_its_model(tmp_path: Path) -> None:
+    index = ragidx.Index.create(tmp_path / "index")
+    index.add([ragidx.Document("a", "a river")])
+    index.close()
+    manifest = json.loads((tmp_path / "index" / "manifest.json").read_text())
+    manifest["notes"]["endpoint"] = ["x"]  # where a model's server is, if anywhere
+    del manifest["checksum"]
+    (tmp_path / "index" / "manifest.json").write_bytes(_with_checksum(manifest))
+
+    with Index(tmp_path / "index") as opened:
+        assert [hit.doc_id for hit in opened.search("river")] == ["a"]

@@ -72,6 +72,26 @@ def test_a_field_of_the_shared_name_is_one_of_those_that_share(kit):
     assert json.loads(row.metadata["more_fields"]) == {"more_fields": 2, "three": 3}
 
 
+@pytest.mark.usefixtures("three")
+@pytest.mark.parametrize("commits", [1, 2])
+def test_a_field_of_the_shared_name_may_have_held_numbers(kit, tmp_path, commits):
+    with kit.writer(tmp_path / "index") as writer:
+        kit.add(writer, kit.rows("a", ["x"], more_fields=5))
+        if commits == 2:
+            writer.commit({}, 1)
+        else:
+            kit.add(writer, kit.rows("b", ["y"], one=1, two=2, three=3, four=4))
+            writer.commit({}, 2)
+    if commits == 2:
+        with kit.writer(tmp_path / "index") as writer:
+            writer.known_documents().keep("a")
+            kit.add(writer, kit.rows("b", ["y"], one=1, two=2, three=3, four=4))
+            writer.commit({}, 2)
+
+    first, second = metadata_of(tmp_path / "index")
+    assert (first, json.loads(second["more_fields"])) == ({"more_fields": "5"}, {"four": 4})
+
+
 def test_what_has_no_room_in_the_shared_field_is_counted(kit, monkeypatch):
     monkeypatch.setattr(field_bounds, "MAX_FIELDS", 0)
     bounds = FieldBounds({})
