@@ -1,22 +1,26 @@
-"""Evaluation sets and runs: BEIR queries, BEIR and TREC qrels, TREC runs.
+"""Evaluation sets and runs: queries, judgements, pairs of sentences with scores, runs.
 
     queries.jsonl  {"_id": "q1", "text": "who signed?"}         -> {"q1": "who signed?"}
+    topics         q1<tab>who signed?, or <top> ... </top>       -> {"q1": "who signed?"}
     qrels/*.tsv    query-id  corpus-id  score (BEIR), or TREC    -> {"q1": {"d1": 2}}
-    [("q1", [("d1", 0.75)])]                                     -> q1 Q0 d1 1 0.75 ragidx (TREC)
+    test.tsv       score  sentence1  sentence2                   -> Pairs
+    run.txt        q1 Q0 d1 1 0.75 tag (TREC)                    -> {"q1": {"d1": 0.75}}, and back
 
-Queries and qrels may end in .gz or .zst. Lines end with LF alone (U+2028 is text). Faults of a file are reported
-together.
+Files may end in .gz or .zst. Lines end with LF alone (U+2028 is text). Faults of a file are reported together.
 Measures are not computed here, and the corpus of a BEIR folder is read as any other corpus.
 """
 
 from __future__ import annotations
 
+import csv
 import io
 import json
+import math
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -25,8 +29,25 @@ from ragidx.corpora.errors import CorpusError, check_machine, lone_surrogate
 Qrels: TypeAlias = dict[str, dict[str, int]]
 """query id -> document id -> relevance."""
 
+Run: TypeAlias = dict[str, dict[str, float]]
+"""query id -> document id -> score, higher is better."""
+
+
+class Pairs(NamedTuple):
+    """Pairs of sentences, and how alike people find those of a pair."""
+
+    first: list[str]
+    second: list[str]
+    scores: list[float]
+
+
 _ENDINGS = ("", ".gz", ".zst")
+QUERY_FILES = ("queries.jsonl", "queries.tsv", "topics.txt")
+QREL_FILES = ("qrels.tsv", "qrels.txt", "qrels")
+
 _FAULTS_SHOWN = 10
+_A_PAIR = "write a score and two sentences, with tabs between them"
+_A_HIT = "write `query Q0 document rank score tag`, with spaces between them"
 _A_QUERY = 'write one JSON object a line: {"_id": "q1", "text": "..."}'
 
 
@@ -42,21 +63,24 @@ def load_queries(path: str | os.PathLike[str]) -> dict[str, str]:
     """Query id -> text, in the order of the file.
 
     Args:
-        path: a JSONL file with `_id` (or `id`) and `text`, or a BEIR folder that holds `queries.jsonl`.
+        path: a JSONL file with `_id` (or `id`) and `text`, lines of id, tab and text, TREC topics, of which the title
+            is the query, or a folder that holds one of `QUERY_FILES`.
 
     Raises:
         CorpusError: the file is missing, unreadable or empty, or has lines that are not queries.
     """
-    file = _file(Path(path), "queries.jsonl")
+    file = _file(Path(path), *QUERY_FILES)
     queries: dict[str, str] = {}
+    first = next((line for _, line in _lines(file)), "").lstrip()
+    as_query = _query if first.startswith("{") else _tabbed_query
 
     def add(line: str) -> None:
-        query_id, text = _query(line)
+        query_id, text = as_query(line)
         if query_id in queries:
             raise _FaultError(f"the query '{query_id}' appears twice", "keep one of them")
         queries[query_id] = text
 
-    _take(file, "query", _lines(file), add)
+    _take(file, "query", _topics(file) if first.startswith("<") else _lines(file), add)
     return queries
 
 
@@ -64,15 +88,15 @@ def load_qrels(path: str | os.PathLike[str], *, split: str = "test") -> Qrels:
     """Judged pairs: query id -> document id -> relevance.
 
     Args:
-        path: a BEIR file (tab separated, with a header), a TREC file (`query 0 document relevance`), or a BEIR
-            folder, of which `qrels/<split>.tsv` is read.
+        path: a BEIR file (tab separated, with a header), a TREC file (`query 0 document relevance`), a BEIR
+            folder, of which `qrels/<split>.tsv` is read, or a folder that holds one of `QREL_FILES`.
         split: which file of a folder.
 
     Raises:
         CorpusError: the file is missing, unreadable or empty, has lines that are not judgements, or judgements differ.
     """
     folder = Path(path)
-    file = _file(folder / "qrels" if (folder / "qrels").is_dir() else folder, f"{split}.tsv")
+    file = _file(folder / "qrels" if (folder / "qrels").is_dir() else folder, f"{split}.tsv", *QREL_FILES)
     qrels: Qrels = {}
 
     def add(line: str) -> None:
@@ -84,6 +108,63 @@ def load_qrels(path: str | os.PathLike[str], *, split: str = "test") -> Qrels:
     lines = ((number, line) for number, line in _lines(file) if number > 1 or line.split("\t")[0] != "query-id")
     _take(file, "judgement", lines, add)
     return qrels
+
+
+def load_pairs(path: str | os.PathLike[str], *, split: str = "test") -> Pairs:
+    """Pairs of sentences with scores, as of STS-Benchmark.
+
+    Args:
+        path: a file of score, sentence and sentence, separated by tabs, or by commas where it ends in .csv; a header
+            may name the columns `score`, `sentence1` and `sentence2`, in any order and among others. Or a folder, of
+            which `<split>.tsv` or `<split>.csv` is read.
+        split: which file of a folder.
+
+    Raises:
+        CorpusError: the file is missing, unreadable or empty, or has lines that are not pairs.
+    """
+    file = _file(Path(path), f"{split}.tsv", f"{split}.csv")
+    separated = "," if ".csv" in file.suffixes else "\t"
+    pairs, places = Pairs([], [], []), [0, 1, 2]
+
+    def add(line: str) -> None:
+        columns = next(csv.reader([line], delimiter=separated)) if separated == "," else line.split(separated)
+        if not pairs.scores and "sentence1" in columns:
+            places[:] = [_place(columns, name) for name in ("score", "sentence1", "sentence2")]
+            return
+        if len(columns) <= max(places):
+            raise _FaultError(f"the line has {len(columns)} columns", _A_PAIR)
+        score, first, second = (columns[place] for place in places)
+        pairs.scores.append(_number(score, "score", _A_PAIR))
+        pairs.first.append(first)
+        pairs.second.append(second)
+
+    _take(file, "pair", _lines(file), add)
+    return pairs
+
+
+def load_run(path: str | os.PathLike[str]) -> Run:
+    """What some system found: query id -> document id -> score.
+
+    Args:
+        path: a TREC run, `query Q0 document rank score tag`.
+
+    Raises:
+        CorpusError: the file is missing, unreadable or empty, has lines that are not of a run, or has a document twice.
+    """
+    file = _file(Path(path))
+    run: Run = {}
+
+    def add(line: str) -> None:
+        columns = line.split()
+        if len(columns) != 6:
+            raise _FaultError(f"the line has {len(columns)} columns", _A_HIT)
+        query_id, _, doc_id, _, score, _ = columns
+        if doc_id in run.setdefault(query_id, {}):
+            raise _FaultError(f"the document '{doc_id}' appears twice for the query '{query_id}'", "keep one of them")
+        run[query_id][doc_id] = _number(score, "score", _A_HIT)
+
+    _take(file, "hit", _lines(file), add)
+    return run
 
 
 def run_lines(run: Iterable[tuple[str, Iterable[tuple[str, float]]]]) -> Iterator[str]:
@@ -110,15 +191,14 @@ def _refuse_white_space(name: str, what: str, hint: str) -> None:
         )
 
 
-def _file(path: Path, name: str) -> Path:
-    """`path` itself, or `name` in it, packed or not."""
-    wanted = path / name if path.is_dir() else path
-    for ending in _ENDINGS:
-        candidate = wanted.with_name(wanted.name + ending)
+def _file(path: Path, *names: str) -> Path:
+    """`path` itself, or the first of some names in it, packed or not."""
+    wanted = [path / name for name in names] if path.is_dir() else [path]
+    for candidate in (one.with_name(one.name + ending) for one in wanted for ending in _ENDINGS):
         if candidate.exists() and not candidate.is_dir():
             return candidate
-    hint = f"the folder holds no {name}, .gz and .zst included" if path.is_dir() else "check the path"
-    raise CorpusError("no such file", hint, where=str(wanted))
+    hint = f"the folder holds no {' or '.join(names)}, .gz and .zst included" if path.is_dir() else "check the path"
+    raise CorpusError("no such file", hint, where=str(wanted[0]))
 
 
 def _lines(file: Path) -> Iterator[tuple[int, str]]:
@@ -158,6 +238,48 @@ def _take(file: Path, what: str, lines: Iterable[tuple[int, str]], add: Callable
         shown = [f"\n  line {number}: {fault}" for number, fault in faults[:_FAULTS_SHOWN]]
         more = f"\n  and {len(faults) - _FAULTS_SHOWN} more" if len(faults) > _FAULTS_SHOWN else ""
         raise CorpusError(f"{len(faults)} lines have faults{''.join(shown)}{more}", faults[0][1].hint, where=str(file))
+
+
+def _topics(file: Path) -> Iterator[tuple[int, str]]:
+    """Each of TREC's topics as a line of its number, a tab and its title; with the number of the line it begins on."""
+    begun, parts = 0, []
+    for number, line in _lines(file):
+        if _TOP.match(line):
+            begun, parts = number, []
+        parts.append(line)
+        if begun and _END.search(line):
+            whole = "\n".join(parts)
+            name, title = _NUM.search(whole), _TITLE.search(whole)
+            yield begun, f"{name[1] if name else ''}\t{' '.join(title[1].split()) if title else ''}"
+            begun = 0
+
+
+_TOP, _END = re.compile(r"\s*<top>", re.IGNORECASE), re.compile(r"</top>", re.IGNORECASE)
+_NUM = re.compile(r"<num>\s*(?:Number:)?\s*([^\s<]+)", re.IGNORECASE)
+_TITLE = re.compile(r"<title>\s*(?:Topic:)?([^<]*)", re.IGNORECASE)
+
+
+def _tabbed_query(line: str) -> tuple[str, str]:
+    query_id, tab, text = line.partition("\t")
+    if not tab or not query_id.strip() or not text.strip():
+        raise _FaultError("the line is not an id, a tab and a text", f"{_A_QUERY}; or an id, a tab and the text")
+    return query_id.strip(), text.strip()
+
+
+def _place(columns: list[str], name: str) -> int:
+    if name not in columns:
+        raise _FaultError(f"no column is named '{name}' (there are: {', '.join(columns)})", _A_PAIR)
+    return columns.index(name)
+
+
+def _number(text: str, what: str, hint: str) -> float:
+    try:
+        value = float(text)
+    except ValueError as fault:
+        raise _FaultError(f"the {what} {text!r} is not a number", hint) from fault
+    if not math.isfinite(value):
+        raise _FaultError(f"the {what} {text!r} is not finite", hint)
+    return value
 
 
 def _query(line: str) -> tuple[str, str]:

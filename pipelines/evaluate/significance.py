@@ -4,13 +4,16 @@ rankings (document numbers, best first) and qrels -> nDCG@10 a query (q,) -> its
 difference from another system's on the same queries. nDCG is as trec_eval has it: linear gain, log2 discount, negative
 relevance counts 0, a query without relevant documents is 0; a test holds it equal to ir_measures. Intervals are
 percentiles of a bootstrap over queries; the test is a paired permutation test, which swaps the two systems' values of a
-query at random (Smucker, Allan and Carterette 2007). Seeded: the same values give the same numbers.
+query at random (Smucker, Allan and Carterette 2007). Beside each p stands the difference that the test would find four
+times in five: without it "not significant" says nothing. Seeded: the same values give the same numbers.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
@@ -19,6 +22,8 @@ from ragidx.indexer.arrays import Doubles
 K = 10
 RESAMPLES = 10_000
 LEVEL = 0.05  # a difference with a lower p is called real
+POWER = 0.8
+"""How often a difference as large as the detectable one is found."""
 
 _SEED = 0
 _BLOCK = 1 << 22  # drawn numbers held at once
@@ -41,8 +46,10 @@ class MeanDifference:
         mean: negative where it is below.
         low: of the interval.
         high: of the interval.
-        p: how often chance alone, which of the two systems a query's value came from, does as much.
+        p: how often chance alone, which of the two systems a query's value came from, does as much; of several
+            comparisons the one that `holm` gives.
         verdict: `better`, `worse`, or `not real` where chance explains it.
+        detectable: a difference of this size is found with a chance of `POWER`.
     """
 
     mean: float
@@ -50,6 +57,7 @@ class MeanDifference:
     high: float
     p: float
     verdict: str
+    detectable: float
 
     @property
     def is_real(self) -> bool:
@@ -73,20 +81,79 @@ def ndcg(ranking: Sequence[str], judged: Mapping[str, int]) -> float:
 
 def interval(values: Doubles) -> Interval:
     """The mean of (q,) values."""
-    low, high = np.percentile(_resampled(values), (2.5, 97.5))
+    low, high = np.percentile(resampled(values), (2.5, 97.5))
     return Interval(float(values.mean()), float(low), float(high))
 
 
 def difference(values: Doubles, reference: Doubles) -> MeanDifference:
     """How far the mean of `values` (q,) is above that of `reference` (q,), query by query."""
     apart = values - reference
-    low, high = np.percentile(_resampled(apart), (2.5, 97.5))
+    low, high = np.percentile(resampled(apart), (2.5, 97.5))
     mean, p = float(apart.mean()), _chance(apart)
-    verdict = "not real" if p >= LEVEL else "better" if mean > 0 else "worse"
-    return MeanDifference(mean, float(low), float(high), p, verdict)
+    return MeanDifference(mean, float(low), float(high), p, _verdict(mean, p), detectable(apart))
 
 
-def _resampled(values: Doubles) -> Doubles:
+def holm(differences: Sequence[MeanDifference]) -> list[MeanDifference]:
+    """The same differences, each p corrected for their number (Holm 1979), and what can be detected with it.
+
+    The chance that any of them is called real though none is stays below `LEVEL`.
+    """
+    count, least = len(differences), 0.0
+    corrected = list(differences)
+    for place, number in enumerate(sorted(range(count), key=lambda number: differences[number].p)):
+        one = differences[number]
+        least = max(least, min(1.0, (count - place) * one.p))
+        wider = _reach(LEVEL / 2 / count) / _reach(LEVEL / 2)
+        corrected[number] = dataclasses.replace(
+            one, p=least, verdict=_verdict(one.mean, least), detectable=wider * one.detectable
+        )
+    return corrected
+
+
+def detectable(apart: Doubles) -> float:
+    """The difference of means that a two-sided test at `LEVEL` finds with a chance of `POWER`.
+
+    Args:
+        apart: (q,) differences by query.
+    """
+    return _reach(LEVEL / 2) * _spread(apart) / len(apart) ** 0.5
+
+
+def queries_needed(apart: Doubles, margin: float, level: float = LEVEL) -> int:
+    """How many queries show, with a chance of `POWER`, that equal systems differ by less than a margin.
+
+    Args:
+        apart: (q,) differences by query.
+        margin: above 0.
+        level: of the one-sided test.
+    """
+    return int(np.ceil((_reach(level) * _spread(apart) / margin) ** 2))
+
+
+def lower_bound(apart: Doubles, level: float = LEVEL) -> float:
+    """The mean of (q,) differences is above this, with a confidence of 1 - level, one-sided."""
+    return float(np.percentile(resampled(apart), 100 * level))
+
+
+def _reach(level: float) -> float:
+    """Standard errors between no difference and one that a test at a one-sided level finds with a chance of `POWER`.
+
+    >>> round(_reach(0.025), 2)
+    2.8
+    """
+    normal = NormalDist()
+    return normal.inv_cdf(1 - level) + normal.inv_cdf(POWER)
+
+
+def _spread(apart: Doubles) -> float:
+    return float(apart.std(ddof=1)) if len(apart) > 1 else float("inf")
+
+
+def _verdict(mean: float, p: float) -> str:
+    return "not real" if p >= LEVEL else "better" if mean > 0 else "worse"
+
+
+def resampled(values: Doubles) -> Doubles:
     """Means of `RESAMPLES` draws of as many values, with replacement."""
     drawn, size = np.random.default_rng(_SEED), len(values)
     step = max(1, _BLOCK // size)
