@@ -1,9 +1,12 @@
 """The journal: vectors that are encoded but not committed yet, by text hash, so that a killed build can continue.
 
-vectors (n, dim) are float32 or float16 when added, and float32 rounded to float16 when read, as in an index.
+vectors (n, dim) are float32 or float16 when added, and float32 when read: rounded to float16, as in an index, or, of a
+journal of raw vectors, as they were.
 
     header   64 bytes: magic "RAGIDXJ1", version u32, dim u32, sha256 of the key (32), crc32 of these 48 (u32), zeros
-    record   16 bytes hash, 2 * dim bytes float16, crc32 of both (u32); all little-endian, one after the other
+    record   16 bytes hash, 2 * dim bytes float16 or 4 * dim bytes float32, crc32 of both (u32); all little-endian
+
+The version is 1 with float16 and 2 with float32.
 
 Appends reach the operating system at once (a killed process loses none) but are not synced (a power loss may lose the
 last ones). At open the file is cut before the first record whose crc32 is wrong. A file of another key, dim or version
@@ -28,6 +31,7 @@ from ragidx.indexer.digests import DIGEST_BYTES, DigestTable, as_digests
 
 MAGIC = b"RAGIDXJ1"
 VERSION = 1
+RAW_VERSION = 2
 
 _HEAD = struct.Struct("<8sII32s")
 _CRC = struct.Struct("<I")
@@ -38,11 +42,12 @@ _BLOCK_BYTES = 1 << 20
 class Journal:
     """Vectors by text hash, in a file that only grows. Use `Journal.open`."""
 
-    def __init__(self, path: Path, handle: int, dim: int) -> None:
+    def __init__(self, path: Path, handle: int, dim: int, *, raw: bool) -> None:
         self.path = path
         self.dim = dim
         self._handle = handle
-        self._record = DIGEST_BYTES + 2 * dim + _CRC.size
+        self._type = np.dtype("<f4" if raw else "<f2")
+        self._record = DIGEST_BYTES + self._type.itemsize * dim + _CRC.size
         self._count = 0
         self._numbers = DigestTable()
 
@@ -52,8 +57,8 @@ class Journal:
         return folder / f"{key[:16]}.bin"
 
     @classmethod
-    def open(cls, folder: Path, key: str, dim: int) -> Journal:
-        """The journal of `key` in `folder`, made if there is none.
+    def open(cls, folder: Path, key: str, dim: int, *, raw: bool = False) -> Journal:
+        """The journal of `key` in `folder`, made if there is none; `raw`: of float32.
 
         Raises:
             RagidxError: the folder or the file cannot be written.
@@ -62,10 +67,10 @@ class Journal:
         path = cls.path_of(folder, key)
         with atomic.writing(path):
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-        journal = cls(path, handle, dim)
+        journal = cls(path, handle, dim, raw=raw)
         try:
             with atomic.writing(path):
-                journal._recover(_header(key, dim))
+                journal._recover(_header(key, dim, RAW_VERSION if raw else VERSION))
         except BaseException:
             journal.close()
             raise
@@ -95,7 +100,7 @@ class Journal:
         """
         if vectors.shape != (len(hashes), self.dim):
             raise ValueError(f"vectors have the shape {vectors.shape}, not ({len(hashes)}, {self.dim})")
-        codes = np.ascontiguousarray(vectors, "<f2")
+        codes = np.ascontiguousarray(vectors, self._type)
         known = self._numbers.first(hashes)
         fresh = {key: row for row, key in enumerate(hashes) if again or known[row] < 0}
         bodies = (key + codes[row].tobytes() for key, row in fresh.items())
@@ -135,8 +140,8 @@ class Journal:
         return _HEADER_BYTES + number * self._record
 
     def _read(self, number: int) -> NDArray[np.float32]:
-        data = os.pread(self._handle, 2 * self.dim, self._offset(number) + DIGEST_BYTES)
-        return np.frombuffer(data, "<f2").astype(np.float32)
+        data = os.pread(self._handle, self._type.itemsize * self.dim, self._offset(number) + DIGEST_BYTES)
+        return np.frombuffer(data, self._type).astype(np.float32)
 
     def _recover(self, header: bytes) -> None:
         """Read what is there, and cut off what is torn; OSErrors are the caller's."""
@@ -163,6 +168,6 @@ class Journal:
         return records
 
 
-def _header(key: str, dim: int) -> bytes:
-    head = _HEAD.pack(MAGIC, VERSION, dim, hashlib.sha256(key.encode()).digest())
+def _header(key: str, dim: int, version: int) -> bytes:
+    head = _HEAD.pack(MAGIC, version, dim, hashlib.sha256(key.encode()).digest())
     return (head + _CRC.pack(zlib.crc32(head))).ljust(_HEADER_BYTES, b"\0")

@@ -22,8 +22,7 @@ from ragidx.indexer.arrays import Doubles, Floats
 from ragidx.indexer.store.files import ANN, VECTORS
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.widening import until_enough
-from ragidx.pipelines.evaluate.significance import K, difference, interval, ndcg
-from ragidx.pipelines.sweep.measure import (
+from ragidx.pipelines.evaluate.cells import (
     BATCH,
     exact_search,
     index_of,
@@ -32,9 +31,10 @@ from ragidx.pipelines.sweep.measure import (
     timed,
     timed_singly,
 )
+from ragidx.pipelines.evaluate.series import FITTED_ON_UNIT, Series
+from ragidx.pipelines.evaluate.significance import K, difference, interval, ndcg
+from ragidx.pipelines.evaluate.source import IndexSource, Questions, Source
 from ragidx.pipelines.sweep.report import SweepReport, SweepRow, WordRow
-from ragidx.pipelines.sweep.series import FITTED_ON_UNIT, Series
-from ragidx.pipelines.sweep.source import IndexSource, Questions, SweepSource
 from ragidx.retriever.fusion import Scored, rank_hybrid, rank_lexical
 from ragidx.retriever.options import SearchOptions
 
@@ -89,7 +89,7 @@ class Sweep:
 
     def __init__(
         self,
-        source: SweepSource,
+        source: Source,
         questions: Questions,
         series: Sequence[Series],
         types: Sequence[IndexOptions],

@@ -7,6 +7,7 @@ with is the full width in float32, every vector of it. Nothing stays behind but 
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,14 +17,16 @@ from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann.index_types import DEFAULT_RECALL, FLAT, IndexOptions
 from ragidx.indexer.specs import ENCODER_OPTIONS
 from ragidx.indexer.store.files import MANIFEST
-from ragidx.pipelines.ingest.options import CORPUS_OPTIONS, RUN_OPTIONS, check_names
+from ragidx.pipelines.evaluate.corpus import CorpusSource
+from ragidx.pipelines.evaluate.raw_vectors import RawVectors
+from ragidx.pipelines.evaluate.series import WidthChoice, check_filters, fitted_sample, series_of
+from ragidx.pipelines.evaluate.source import IndexSource, Source, evaluation_of
+from ragidx.pipelines.ingest.options import CORPUS_OPTIONS, RUN_OPTIONS, build_options, check_names
 from ragidx.pipelines.ingest.report import OnProgress
-from ragidx.pipelines.sweep.corpus import CorpusSource
+from ragidx.pipelines.ingest.resolve import resolve_against
 from ragidx.pipelines.sweep.files import check_out, write_out
 from ragidx.pipelines.sweep.grid import OnStage, Stages, Sweep
 from ragidx.pipelines.sweep.report import SweepReport
-from ragidx.pipelines.sweep.series import WidthChoice, check_filters, fitted_sample, series_of
-from ragidx.pipelines.sweep.source import IndexSource, SweepSource, evaluation_of
 
 _FILTER_FIELDS = ("offset", "seed", "sample", "topk")
 KNOWN = (
@@ -85,15 +88,17 @@ def sweep(
     if out is not None:
         check_out(Path(out))
     tell = Stages(on_progress)
-    with tempfile.TemporaryDirectory(prefix="ragidx-sweep-") as temporary:
+    with contextlib.ExitStack() as opens, tempfile.TemporaryDirectory(prefix="ragidx-sweep-") as temporary:
         folder = Path(temporary)
         if is_index:
-            opened: SweepSource = IndexSource(source, made_with, query_vectors)
+            opened: Source = IndexSource(source, made_with, query_vectors)
         else:
             tell("encoding the corpus")
             sample = fitted_sample(filters, fields)
             results = None if out is None else Path(out)
-            opened = CorpusSource(source, folder, fitted=sample, options=made_with, out=results, on_build=on_build)
+            resolved = resolve_against(build_options("sweep", filter="none", **made_with))
+            vectors = opens.enter_context(RawVectors(resolved, None))
+            opened = CorpusSource(source, folder, vectors, fitted=sample, out=results, on_build=on_build)
         tell("encoding the queries")
         questions = opened.ask(asked, judged)
         tell("fitting the filters")

@@ -16,10 +16,10 @@ import ragidx
 from ragidx.corpora.errors import CorpusError, RagidxError
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.encoders.static import StaticEncoder
-from ragidx.pipelines.sweep.corpus import CorpusSource
+from ragidx.pipelines.evaluate.cells import index_of
+from ragidx.pipelines.evaluate.corpus import CorpusSource
+from ragidx.pipelines.evaluate.series import WidthChoice, series_of
 from ragidx.pipelines.sweep.grid import Stage
-from ragidx.pipelines.sweep.measure import index_of
-from ragidx.pipelines.sweep.series import WidthChoice, series_of
 from ragidx.pipelines.sweep.sweep import sweep
 
 from ...measuring import ndcg_at_10

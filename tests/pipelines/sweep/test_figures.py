@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragidx.corpora.errors import RagidxError, SpecError
+from ragidx.pipelines.evaluate.cells import exact_search, scores_of, share_found
+from ragidx.pipelines.evaluate.series import WidthChoice
 from ragidx.pipelines.evaluate.significance import difference, interval, ndcg
-from ragidx.pipelines.sweep.measure import exact_search, scores_of, share_found
 from ragidx.pipelines.sweep.report import SweepReport
-from ragidx.pipelines.sweep.series import WidthChoice
 from ragidx.pipelines.sweep.sweep import sweep
 
 from ...measuring import ndcg_at_10

@@ -18,7 +18,7 @@ from ragidx.indexer.arrays import Floats
 from ragidx.indexer.encoders.methods import OWN_MODULES, default_filter
 from ragidx.indexer.filters.filter import Filter, make_filter
 from ragidx.indexer.specs import FILTERS, FilterSpec
-from ragidx.pipelines.sweep.source import SweepSource
+from ragidx.pipelines.evaluate.source import Source
 
 TAUS = (1.0, 2.0, 4.0, 8.0, 16.0)
 
@@ -117,7 +117,7 @@ def check_filters(names: Sequence[str]) -> None:
 
 
 def series_of(
-    source: SweepSource, names: Sequence[str] | None, widths: WidthChoice, fields: Mapping[str, Any]
+    source: Source, names: Sequence[str] | None, widths: WidthChoice, fields: Mapping[str, Any]
 ) -> list[Series]:
     """What is swept, without the reference.
 
@@ -151,13 +151,13 @@ def series_of(
     return [_series(source, name, widths, fields, named=names is not None) for name in wanted]
 
 
-def _suitable(source: SweepSource) -> list[str]:
+def _suitable(source: Source) -> list[str]:
     """EmbedFilter for decoders; truncation and PCA where no unembedding matrix belongs to the vectors."""
     has_none = source.spec.encoder is None or source.spec.encoder.method in OWN_MODULES
     return ["truncation", "pca"] if has_none else ["embedfilter"]
 
 
-def _check_model(names: Sequence[str], source: SweepSource) -> None:
+def _check_model(names: Sequence[str], source: Source) -> None:
     """Whether there is a model for the filters that are made of one."""
     wanting = [name for name in names if FILTERS[name].head]
     if wanting and source.spec.encoder is None:
@@ -183,7 +183,7 @@ def _check_none(widths: WidthChoice, hidden: int) -> None:
         )
 
 
-def _series(source: SweepSource, name: str, widths: WidthChoice, fields: Mapping[str, Any], *, named: bool) -> Series:
+def _series(source: Source, name: str, widths: WidthChoice, fields: Mapping[str, Any], *, named: bool) -> Series:
     """What is fitted skips widths that the sample is too poor for; all of them only where it was not named."""
     if name == "none":
         return Series(name, (source.hidden,), None, source.is_unit)

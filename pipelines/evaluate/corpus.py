@@ -1,7 +1,7 @@
-"""A corpus as the source of a sweep: read, cut and encoded once, as a build does it, and kept as raw float32.
+"""A corpus as a source: read and cut as a build does it, its raw vectors from the cache or the encoder.
 
-documents -> chunks -> the encoder, without a filter -> raw.f32 (n, hidden) in a temporary folder. A build stores unit
-length in float16; here both are left to the rows of the sweep, since filters that are fitted see the model's own
+documents -> chunks -> raw vectors -> raw.f32 (n, hidden) in a temporary folder, in the order of the corpus. A build
+stores unit length in float16; here both are left to what is measured, since filters that are fitted see the model's own
 lengths, and the answers that everything is compared with must not depend on rounding. The sample that a filter is
 fitted on is the one that a build of this corpus would draw.
 """
@@ -10,40 +10,38 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ragidx.corpora.errors import QueryError
+from ragidx.corpora.records import Chunk
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.arrays import Floats, Ints
-from ragidx.indexer.encoders.embedder import Embedder
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.filters.fitting import DocumentSample, Sample, lowest
 from ragidx.indexer.specs import FilterSpec
 from ragidx.indexer.store.source_list import SourceEntry
+from ragidx.pipelines.evaluate.cells import temporary_room
+from ragidx.pipelines.evaluate.raw_vectors import RawVectors
+from ragidx.pipelines.evaluate.source import Source
 from ragidx.pipelines.ingest.corpus import Reading, Selection, chunker_of
-from ragidx.pipelines.ingest.encode import encode, too_long, windows, with_vector
+from ragidx.pipelines.ingest.encode import too_long, windows, with_vector
 from ragidx.pipelines.ingest.fit_filter import document_sample
-from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.report import OnProgress, Progress, Skips
-from ragidx.pipelines.ingest.resolve import resolve_against
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item, cut_ahead
-from ragidx.pipelines.sweep.measure import temporary_room
-from ragidx.pipelines.sweep.source import SweepSource
 
 
-class CorpusSource(SweepSource):
+class CorpusSource(Source):
     """A corpus, encoded when this is made.
 
     Args:
         corpus: a folder, a file, a BEIR folder, or `-`.
         folder: temporary; holds the vectors.
+        vectors: of the encoder.
         fitted: the seed and size of the sample that filters are fitted on; None: none is.
-        options: of a build, but for its filter and index.
-        out: where the results of the sweep go; not read where it is in the corpus.
+        out: where the results go; not read where it is in the corpus.
         on_build: called a few times a second.
 
     Raises:
@@ -54,18 +52,19 @@ class CorpusSource(SweepSource):
         self,
         corpus: str | Path,
         folder: Path,
+        vectors: RawVectors,
         *,
         fitted: FilterSpec | None,
-        options: Mapping[str, Any],
         out: Path | None = None,
         on_build: OnProgress | None = None,
     ) -> None:
-        asked = build_options("sweep", filter="none", **options)
-        entry = SourceEntry(number=0, name="", path="", include=asked.include, exclude=asked.exclude)
+        self._vectors, resolved = vectors, vectors.resolved
+        options = resolved.options
+        entry = SourceEntry(number=0, name="", path="", include=options.include, exclude=options.exclude)
         selection = Selection((entry,), ("",), {"": corpus})
-        self._reading, self._resolved = Reading(corpus, out or folder, asked, selection), resolve_against(asked)
-        self.name, self.spec = str(corpus), self._resolved.spec
-        self.hidden = self.dim = self._resolved.encoder.hidden
+        self._reading = Reading(corpus, out or folder, options, selection)
+        self.name, self.spec = str(corpus), resolved.spec
+        self.hidden = self.dim = resolved.hidden
         self.n_documents = 0
         self._path = folder / "raw.f32"
         self._chunk_ids: list[str] = []
@@ -75,8 +74,8 @@ class CorpusSource(SweepSource):
         self._drawn: list[Draft] = []
         with temporary_room(self._path):
             self._file = self._path.open("wb")
-            self._texts = self._path.with_suffix(".texts").open("w", encoding="utf-8")
-        with self._file, self._texts:
+            self._lines = self._path.with_suffix(".chunks").open("w", encoding="utf-8")
+        with self._file, self._lines:
             self._encode_all(fitted)
         self._searched = np.arange(len(self._chunk_ids))
         self._raw = np.zeros((0, self.dim), np.float32)
@@ -87,11 +86,11 @@ class CorpusSource(SweepSource):
     @property
     def encoder(self) -> Encoder:
         """The one that made the vectors."""
-        return self._resolved.encoder
+        return self._vectors.encoder
 
     def encode(self, queries: Sequence[str]) -> Floats:
         """Raw."""
-        raw = self.encoder.encode_query(list(queries))
+        raw = self._vectors.queries(queries)
         zero = np.flatnonzero(~raw.any(axis=1))
         if zero.size:
             raise QueryError(f"the model makes nothing of the query {queries[zero[0]]!r}", "use words that it knows")
@@ -108,14 +107,15 @@ class CorpusSource(SweepSource):
         every = [item for items in cut_ahead(self._drawn, self._cutter) for item in items]
         return Sample(ids=self.encoder.tokenizer.ids([item.text for item in every if item.row.chunk_id in names]))
 
-    def texts(self) -> Iterator[str]:
-        """As they were cut; nothing is held out where texts are searched."""
-        with self._path.with_suffix(".texts").open(encoding="utf-8") as file:
-            for line in file:
-                yield json.loads(line)
+    def _encode_texts(self, texts: Sequence[str]) -> Floats:
+        return self._vectors.texts(texts)
 
-    def rows(self, numbers: Ints) -> Floats:
-        """As the model made them."""
+    def _stored_chunks(self) -> Iterator[Chunk]:
+        with self._path.with_suffix(".chunks").open(encoding="utf-8") as file:
+            for line in file:
+                yield Chunk(**json.loads(line))
+
+    def _rows(self, numbers: Ints) -> Floats:
         return np.array(self._raw[numbers])
 
     def _names(self, column: str) -> list[str]:
@@ -150,18 +150,14 @@ class CorpusSource(SweepSource):
     def _encode(self, window: Sequence[Item]) -> None:
         """Write the raw vectors of a window; a chunk without one is skipped."""
         self._n_truncated += len(too_long(window, self.encoder, self.spec.chunk))
-        done = self._progress.n_chunks + len(window)
-        found: dict[bytes, Floats] = {}
-        for keys, vectors in encode(window, Embedder(self.encoder), self._progress, raw=True):
-            found |= zip(keys, vectors, strict=True)
-            self._progress.n_chunks += len(keys)
-        self._progress.n_chunks = done
+        found = self._vectors.documents(window, self._progress)
         items = with_vector(window, found, self._skips)
         with temporary_room(self._path):
             self._file.writelines(found[item.row.text_hash].astype("<f4").tobytes() for item in items)
             self._file.flush()
-            for item in items:
-                self._texts.write(json.dumps(f"{item.row.heading}\n{item.row.text}") + "\n")
+            for row in (item.row for item in items):
+                chunk = Chunk(row.doc_id, row.start, row.end, row.text, row.heading)
+                self._lines.write(json.dumps(dataclasses.asdict(chunk)) + "\n")
         self._chunk_ids += [item.row.chunk_id for item in items]
         self._doc_ids += [item.row.doc_id for item in items]
 

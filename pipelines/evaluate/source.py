@@ -1,4 +1,4 @@
-"""What a sweep measures: vectors with their documents, and the queries that are asked of them.
+"""What is measured: vectors with their documents, and the queries that are asked of them.
 
 An index or a corpus -> rows, (n, dim) float32 a block, with the document of each; queries -> (q, dim) float32, encoded
 by the same model, given as vectors, or taken from among the rows, which then are searched no more. Raw vectors (filter
@@ -8,22 +8,26 @@ them. An index of filtered vectors is swept under its own filter. What is measur
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from ragidx.corpora.errors import CorpusError, ModelError, SpecError
 from ragidx.corpora.evalsets import Qrels, load_qrels, load_queries
+from ragidx.corpora.records import Chunk
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.filters.fitting import Sample, lowest
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.specs import FilterSpec, IndexSpec
 from ragidx.indexer.store.store import Store
+from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.retriever.models import ModelPlace, stored_filter
 from ragidx.retriever.query_vectors import read_query_vectors
 from ragidx.retriever.ranking import unit_queries
@@ -64,7 +68,7 @@ class Questions:
     texts: list[str] | None = None
 
 
-class SweepSource(ABC):
+class Source(ABC):
     """Vectors of a corpus, each with a chunk and a document, some of which may be held out.
 
     Attributes:
@@ -86,6 +90,9 @@ class SweepSource(ABC):
     notes: tuple[str, ...] = ()
     given: Floats | None = None
     is_unit = False
+    _changed: Mapping[str, str] = MappingProxyType({})  # texts in place of those of chunks, by id
+    _changed_rows: Ints = np.zeros(0, np.int64)  # their numbers, rising
+    _changed_vectors: Floats = np.zeros((0, 0), np.float32)
     _searched: Ints  # the numbers of the rows that are
 
     @property
@@ -128,8 +135,41 @@ class SweepSource(ABC):
         """What a filter is fitted on: embeddings, or token ids."""
 
     @abstractmethod
+    def _rows(self, numbers: Ints) -> Floats:
+        """Some of all rows, held out or not: (n, dim), copied."""
+
+    @abstractmethod
+    def _encode_texts(self, texts: Sequence[str]) -> Floats:
+        """(n, dim) of documents, in the space of the rows."""
+
+    @abstractmethod
+    def _stored_chunks(self) -> Iterator[Chunk]:
+        """Of all rows, in order."""
+
     def rows(self, numbers: Ints) -> Floats:
         """Some of all rows, held out or not: (n, dim), copied."""
+        vectors = self._rows(numbers)
+        places = np.flatnonzero(np.isin(numbers, self._changed_rows))
+        if places.size:
+            vectors[places] = self._changed_vectors[np.searchsorted(self._changed_rows, numbers[places])]
+        return vectors
+
+    def change(self, texts: Mapping[str, str]) -> None:
+        """From now on search these texts in place of those of the chunks with these ids; nothing is written."""
+        chunker = chunker_of(self.encoder, self.spec.chunk)
+        numbers, encoded = [], []
+        self._changed = {}
+        for number, chunk in enumerate(self._stored_chunks()):
+            if chunk.id in texts:
+                numbers.append(number)
+                encoded.append(chunker.encoded_text(dataclasses.replace(chunk, text=texts[chunk.id])))
+        self._changed, self._changed_rows = texts, np.array(numbers, np.int64)
+        self._changed_vectors = self._encode_texts(encoded) if encoded else np.zeros((0, self.dim), np.float32)
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Of all rows, held out or not, in order."""
+        for chunk in self._stored_chunks():
+            yield dataclasses.replace(chunk, text=self._changed.get(chunk.id, chunk.text))
 
     @abstractmethod
     def _names(self, column: str) -> list[str]:
@@ -140,9 +180,9 @@ class SweepSource(ABC):
         step = max(1, _BLOCK_BYTES // (4 * self.dim))
         return (self.rows(self._searched[start : start + step]) for start in range(0, self.n_rows, step))
 
-    @abstractmethod
     def texts(self) -> Iterator[str]:
-        """The text of each row that is searched, its headings in front, in order."""
+        """The text of each row, its headings in front, in order; nothing is held out where texts are searched."""
+        return (f"{chunk.heading}\n{chunk.text}" if chunk.heading else chunk.text for chunk in self.chunks())
 
     def doc_ids(self) -> list[str]:
         """The document of each row that is searched."""
@@ -222,7 +262,7 @@ class SweepSource(ABC):
         return Questions(vectors, None, f"{count:,} {chunks} held out, as there are no queries")
 
 
-class IndexSource(SweepSource):
+class IndexSource(Source):
     """The live rows of a committed state of an index, as they are stored.
 
     Args:
@@ -286,11 +326,12 @@ class IndexSource(SweepSource):
         texts = self._names("text")
         return Sample(ids=self.encoder.tokenizer.ids([texts[row] for row in chosen.tolist()]))
 
-    def texts(self) -> Iterator[str]:
-        """As the index holds them; nothing is held out where texts are searched."""
-        for _, batch in self._store.batches(["heading", "text"]):
-            for heading, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                yield f"{heading}\n{text}" if heading else text
+    def _encode_texts(self, texts: Sequence[str]) -> Floats:
+        return self._searcher.embedder.embed_document(texts)
+
+    def _stored_chunks(self) -> Iterator[Chunk]:
+        for _, batch in self._store.batches(["doc_id", "start", "end", "text", "heading"]):
+            yield from map(Chunk, *(column.to_pylist() for column in batch.columns))
 
     def _read(self, path: Path) -> Floats:
         """Query vectors of unit length; of the width that was given before a shrink, they are cut as the rows were."""
@@ -299,8 +340,7 @@ class IndexSource(SweepSource):
         input_dim = None if precomputed is None else precomputed.input_dim
         return unit_queries(found, self.dim, input_dim, index=self.name, file=path)
 
-    def rows(self, numbers: Ints) -> Floats:
-        """As stored."""
+    def _rows(self, numbers: Ints) -> Floats:
         return self._store.vectors(self._store.live[numbers])
 
     def _names(self, column: str) -> list[str]:

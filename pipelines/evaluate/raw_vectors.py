@@ -1,0 +1,169 @@
+"""Raw vectors of encoders, kept in the user's cache: a text is encoded once for all filters, widths and runs.
+
+texts -> what is in the cache, else the encoder, batch by batch -> (n, hidden) float32, neither filtered nor normalised.
+One folder for each encoder, named by what decides its vectors; in it a journal of documents, one of queries for each
+instruction, and the number format of a CPU in which they were made. A run that is killed loses no batch. The cache is
+bounded: the folders that were used least recently go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ragidx.corpora.errors import BusyError
+from ragidx.corpora.spec import ChunkSpec
+from ragidx.indexer import atomic
+from ragidx.indexer.arrays import Floats
+from ragidx.indexer.digests import digest
+from ragidx.indexer.encoders.embedder import Embedder
+from ragidx.indexer.encoders.protocol import Encoder
+from ragidx.indexer.specs import FilterSpec
+from ragidx.indexer.store.lock import Lock
+from ragidx.indexer.writing.journal import Journal
+from ragidx.pipelines.ingest.encode import encode
+from ragidx.pipelines.ingest.report import Progress
+from ragidx.pipelines.ingest.resolve import Resolved
+from ragidx.pipelines.ingest.workers.chunks import Item
+
+CACHE_BYTES = 8 << 30
+"""Of all vectors that are kept between runs."""
+
+_DOCUMENTS = "documents"
+_FORMAT = "format"
+_QUERIES_AT_ONCE = 256
+
+
+def default_cache() -> Path:
+    """The folder of raw vectors in the user's cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ragidx" / "vectors"
+
+
+class RawVectors(contextlib.ExitStack):
+    """The raw vectors of one encoder. Closing it closes its files.
+
+    Args:
+        resolved: the encoder; it is loaded when a text is not in the cache.
+        cache: folder of the cache; None: a temporary one.
+
+    Raises:
+        RagidxError: the folder cannot be written.
+    """
+
+    def __init__(self, resolved: Resolved, cache: Path | None) -> None:
+        super().__init__()
+        self.resolved = resolved
+        self._journals: dict[str, Journal] = {}
+        self._folder = self._opened(cache)
+        self._format = self._folder / _FORMAT
+        if self._format.exists():
+            resolved.use_format(self._format.read_text("ascii").strip())
+
+    @property
+    def encoder(self) -> Encoder:
+        """The one that makes them, loaded when it is first asked for."""
+        return self.resolved.encoder
+
+    def documents(self, items: Sequence[Item], progress: Progress) -> dict[bytes, Floats]:
+        """Vectors by text hash, without those that are zero; `progress` counts the items.
+
+        Raises:
+            ModelError: a vector is not finite.
+            RagidxError: the disk is full.
+        """
+        journal, done = self._journal(_DOCUMENTS), progress.n_chunks + len(items)
+        vectors = journal.get(list({item.row.text_hash for item in items}))
+        missing = [item for item in items if item.row.text_hash not in vectors]
+        progress.n_chunks += len(items) - len(missing)
+        if missing:
+            for keys, batch in encode(missing, Embedder(self.encoder), progress, raw=True):
+                journal.append(keys, batch)
+                vectors |= zip(keys, batch, strict=True)
+                progress.n_chunks += len(keys)
+            self._note_format()
+        progress.n_chunks = done
+        return vectors
+
+    def texts(self, texts: Sequence[str]) -> Floats:
+        """(n, hidden) of texts as documents; zero where the model makes nothing of one."""
+        return self._vectors(texts, None)
+
+    def queries(self, texts: Sequence[str], instruction: str | None = None) -> Floats:
+        """(q, hidden) of queries; `instruction` as in `Encoder.encode_query`."""
+        return self._vectors(texts, self.encoder.query_instruction(instruction))
+
+    def _vectors(self, texts: Sequence[str], instruction: str | None) -> Floats:
+        """(n, hidden); the instruction is None for documents."""
+        journal = self._journal(_DOCUMENTS if instruction is None else f"queries {instruction}")
+        keys = [digest(text) for text in texts]
+        vectors = journal.get(keys)
+        missing = list({key: text for key, text in zip(keys, texts, strict=True) if key not in vectors}.items())
+        for start in range(0, len(missing), _QUERIES_AT_ONCE):
+            part = missing[start : start + _QUERIES_AT_ONCE]
+            batch = [text for _, text in part]
+            made = (
+                self.encoder.encode_document(batch)
+                if instruction is None
+                else self.encoder.encode_query(batch, instruction)
+            )
+            journal.append([key for key, _ in part], made)
+            vectors |= {key: made[row] for row, (key, _) in enumerate(part)}
+        if missing:
+            self._note_format()
+        return np.stack([vectors[key] for key in keys])
+
+    def _journal(self, role: str) -> Journal:
+        if role not in self._journals:
+            key = hashlib.sha256(role.encode()).hexdigest()
+            journal = Journal.open(self._folder, key, self.resolved.hidden, raw=True)
+            self._journals[role] = journal
+            self.callback(journal.close)
+        return self._journals[role]
+
+    def _opened(self, cache: Path | None) -> Path:
+        """The folder of the encoder, locked; a temporary one where another process has it."""
+        if cache is not None:
+            folder = cache / _key(self.resolved)
+            atomic.make_folder(folder)
+            with contextlib.suppress(BusyError):
+                lock = Lock(folder)
+                self.callback(lock.release)
+                os.utime(folder)
+                _make_room(cache, folder)
+                return folder
+        return Path(self.enter_context(tempfile.TemporaryDirectory(prefix="ragidx-vectors-")))
+
+    def _note_format(self) -> None:
+        if self.encoder.device == "cpu" and self.encoder.dtype:
+            self._format.write_text(self.encoder.dtype, "ascii")
+
+
+def _key(resolved: Resolved) -> str:
+    """What decides the raw vectors, as the name of a folder."""
+    spec = dataclasses.replace(resolved.spec, filter=FilterSpec("none"), chunk=ChunkSpec(), index_type="flat")
+    options = resolved.options
+    named = f"{spec.fingerprint()} {options.dtype} {options.endpoint if resolved.files.served else ''}"
+    if resolved.files.served:
+        named += resolved.encoder_spec.model
+    return hashlib.sha256(named.encode()).hexdigest()[:32]
+
+
+def _make_room(cache: Path, own: Path) -> None:
+    """Remove the folders that were used least recently, until the rest is within `CACHE_BYTES`."""
+    folders = sorted((one for one in cache.iterdir() if one.is_dir()), key=lambda one: one.stat().st_mtime)
+    sizes = {one: sum(file.stat().st_size for file in one.iterdir()) for one in folders}
+    total = sum(sizes.values())
+    for folder in folders:
+        if total <= CACHE_BYTES or folder == own:
+            continue
+        with contextlib.suppress(BusyError, OSError), Lock(folder):
+            shutil.rmtree(folder)
+            total -= sizes[folder]
