@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ragidx.indexer.encoders.load import load_embedder, load_encoder
     from ragidx.indexer.filters.filter import EmbedFilter
     from ragidx.indexer.specs import FilterSpec
+    from ragidx.pipelines.evaluate.evaluate import evaluate
     from ragidx.pipelines.index import Index, build
     from ragidx.pipelines.ingest.report import BuildReport
     from ragidx.pipelines.maintain.delete import DeleteReport
@@ -62,6 +63,7 @@ __all__ = [
     "Skip",
     "SpecError",
     "build",
+    "evaluate",
     "load_embedder",
     "load_encoder",
 ]
@@ -89,6 +91,7 @@ _HOMES = {
     "Skip": "corpora.records",
     "SpecError": "corpora.errors",
     "build": "pipelines.index",
+    "evaluate": "pipelines.evaluate.evaluate",
     "load_embedder": "indexer.encoders.load",
     "load_encoder": "indexer.encoders.load",
 }

@@ -242,7 +242,7 @@ def _take(file: Path, what: str, lines: Iterable[tuple[int, str]], add: Callable
 
 def _topics(file: Path) -> Iterator[tuple[int, str]]:
     """Each of TREC's topics as a line of its number, a tab and its title; with the number of the line it begins on."""
-    begun, parts = 0, []
+    begun, parts = 0, list[str]()
     for number, line in _lines(file):
         if _TOP.match(line):
             begun, parts = number, []

@@ -22,15 +22,16 @@ GROUPED_FROM = 12  # options; shorter lists are read whole
 GROUPS = {
     "Model": "model revision adapters endpoint tokenizer device dtype attn offline",
     "Method": "",  # the fields of `EncoderSpec` that are not of the model: `groups` adds them
-    "Filter": "tau dim filter filter_offset filter_seed filter_sample filter_topk",
+    "Filter": "tau dim filter offset filter_offset filter_seed filter_sample filter_topk",
     "Width": "taus dims filters",
     "Chunk": "chunk_size chunk_overlap headings",
     "Index": "index index_type index_types target_recall max_memory stemmer lexical rebuild allow_removal",
     "File": "vectors vector_field include exclude text_field id_field records language reread workers",
-    "Question": "queries qrels query_vectors vector run",
+    "Question": "queries qrels split drop_self query_vectors vector run",
     "Ranking": "mode weight fusion rerank_dim where min_score min_z",
     "Reranking": "rerank rerank_top rerank_method",
     "Hit": "k hit per_document fold mmr context full show",
+    "Comparison": "measure reference margin",
     "Spectrum": "spectrum corpus tokens centred",
 }
 RUN = "Run"
@@ -44,6 +45,8 @@ SHOWN = {
     "show as_json",
     "doctor": "model adapters endpoint device dtype method instruction layer attention pooling offline as_json",
     "lens": "model device method instruction tau dim filter index where k hit spectrum corpus tokens out as_json",
+    "evaluate": "model method layer filter tau dim mode weight chunk_size queries qrels split measure reference margin "
+    "cache out as_json",
     "sweep": "model endpoint device method chunk_size dims taus filters index_types queries qrels query_vectors "
     "include exclude out as_json",
 }

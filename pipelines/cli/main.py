@@ -29,6 +29,7 @@ COMMANDS = {
     "query": "Search an index for the chunks that answer a question.",
     "info": "Show what an index holds and how it was made.",
     "lens": "Show the tokens nearest to a text's vector, and what the filter removes.",
+    "evaluate": "Measure which configuration is better, and whether the difference is real.",
     "sweep": "Measure storage, time and quality at several widths, to choose one.",
     "models": "Show the models on this machine, and those with a preset.",
     "verify": "Read a whole index and check it.",

@@ -24,6 +24,7 @@ DEFAULT_INDEX = "ragidx-index"
 WHOLE = "none"  # a chunk size: whole documents
 
 FILTER_OPTIONS = {"filter", "tau", "dim", "filter_offset", "filter_seed", "filter_sample", "filter_topk"}
+ENCODER_AXES = {"model", "method", "pooling", "attention", "layer", "copies"}
 CHUNK_OPTIONS = {"chunk_size", "chunk_overlap", "headings"}
 
 
@@ -200,6 +201,9 @@ encoding_options = _together(
 instruction_option = _ENCODER.pop("instruction")
 encoder_options = _together(*_ENCODER.values())
 """How a text becomes a vector: one option for each field of `EncoderSpec` but the instruction."""
+
+rest_of_encoder_options = _together(*(option for name, option in _ENCODER.items() if name not in ENCODER_AXES))
+"""Those of `encoder_options` of which an evaluation takes one value."""
 
 filter_options = _together(
     click.option("--tau", type=float, metavar="N", help="The filter keeps hidden width / N dimensions."),

@@ -123,12 +123,12 @@ class ProgressLine:
         elif self._bar is not None:
             total = None if share is None else 1.0
             self._bar.update(
-                self._task, description=doing, completed=share or 0.0, total=total, done=done, eta=_clock(left_s)
+                self._task, description=doing, completed=share or 0.0, total=total, done=done, eta=clock(left_s)
             )
         elif (now := time.perf_counter()) - self._told >= console.PLAIN_EVERY_S:
             self._told = now
             percent = "" if share is None else f"{100 * share:.0f} %, "
-            click.echo(f"{doing}: {percent}{done}, ETA {_clock(left_s)}", err=True)
+            click.echo(f"{doing}: {percent}{done}, ETA {clock(left_s)}", err=True)
 
 
 def _rates(progress: Progress) -> str:
@@ -146,5 +146,6 @@ def _rates(progress: Progress) -> str:
     return done + (f", {rates}" if progress.n_encoded else "")
 
 
-def _clock(seconds: float | None) -> str:
+def clock(seconds: float | None) -> str:
+    """Hours, minutes and seconds; a dash where they are unknown."""
     return "-" if seconds is None else str(timedelta(seconds=round(seconds)))

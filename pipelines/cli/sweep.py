@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import json
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -28,11 +24,7 @@ from ragidx.pipelines.cli.options import (
     records_option,
     with_values,
 )
-from ragidx.pipelines.cli.progress import ProgressLine
-
-if TYPE_CHECKING:
-    from ragidx.pipelines.ingest.report import Progress
-    from ragidx.pipelines.sweep.grid import Stage
+from ragidx.pipelines.cli.stages import StageLines
 
 _NESTED = [name for name, kind in FILTERS.items() if kind.nested]
 
@@ -131,7 +123,7 @@ def command(source: str, as_json: bool, out: Path | None, **options: Any) -> Non
 
     options["filters"] = options["filters"] or None
     options |= with_values({name: options.pop(name) for name in CHUNK_OPTIONS})
-    with _Lines(as_json=as_json) as lines:
+    with StageLines(as_json=as_json) as lines:
         report = sweep(source, out=out, on_progress=lines.stage, on_build=lines.build, **options)
     interrupts.check()  # nothing checked after the last stage
     if as_json:
@@ -141,37 +133,3 @@ def command(source: str, as_json: bool, out: Path | None, **options: Any) -> Non
     if out is not None:
         written = sorted(path.name for path in out.glob("sweep.*") if path.suffix[1:] in ("json", "csv", "svg", "png"))
         console.note(f"Written to {out}: {', '.join(written)}")
-
-
-class _Lines(contextlib.ExitStack):
-    """Progress on stderr: the encoding as in a build, then which stage of how many. Closing it takes the line away."""
-
-    def __init__(self, *, as_json: bool) -> None:
-        super().__init__()
-        self._as_json = as_json
-        self._told = time.perf_counter()
-        self._bar: ProgressLine | None = None
-
-    def build(self, progress: Progress) -> None:
-        """A corpus is being encoded."""
-        if self._bar is None:
-            self.close()
-            self._bar = self.enter_context(ProgressLine(as_json=self._as_json))
-        self._bar.callback(progress)
-
-    def stage(self, stage: Stage) -> None:
-        """A stage begins."""
-        interrupts.check()
-        if self._as_json:
-            click.echo(json.dumps({"stage": dataclasses.asdict(stage)}), err=True)
-            return
-        self.close()
-        self._bar = None
-        total = f" of {stage.total}" if stage.total else ""
-        text = f"stage {stage.number}{total}: {stage.name}"
-        if console.is_terminal():  # no animation: a drawing thread would take time from what is timed
-            click.echo(f"\r{console.printable(text)}", nl=False, err=True)
-            self.callback(click.echo, "\r\x1b[2K", nl=False, err=True)
-        elif time.perf_counter() - self._told >= console.PLAIN_EVERY_S:
-            self._told = time.perf_counter()
-            click.echo(text, err=True)

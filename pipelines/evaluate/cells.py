@@ -6,23 +6,21 @@ after a warm-up: one query at a time with one thread, a batch with all. Quality 
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from ragidx.corpora.errors import RagidxError
-from ragidx.indexer import atomic
 from ragidx.indexer.ann.faiss_files import faiss
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.writer import StoreWriter
-from ragidx.pipelines.sweep.report import Times
+from ragidx.pipelines.evaluate.sources.source import temporary_room
 
 BATCH = 64
 
@@ -36,6 +34,16 @@ _TIE = 1e-6  # as in tuning: a row whose score equals that of the tenth counts a
 
 Rank: TypeAlias = Callable[[Sequence[int], int], object]
 """Some of the queries, by their numbers, and how many hits -> a search."""
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long a search takes, by percentiles of the calls that were timed."""
+
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    calls: int
 
 
 def index_of(
@@ -129,26 +137,6 @@ def timed_singly(rank: Rank, n_queries: int, k: int) -> Times:
         return _times(rank, [[number] for number in range(n_queries)], k, _SINGLE_CALLS)
     finally:
         module.omp_set_num_threads(before)
-
-
-@contextlib.contextmanager
-def temporary_room(path: Path) -> Iterator[None]:
-    """What cannot be written inside the block is in no index of the user's: the hint names the temporary folder.
-
-    Raises:
-        RagidxError: in place of an OSError, or of an error about an index.
-    """
-    try:
-        with atomic.writing(path):
-            yield
-    except RagidxError as fault:
-        if type(fault) is not RagidxError or not isinstance(fault.__cause__, OSError):  # not of `writing`
-            raise
-        raise RagidxError(
-            f"the temporary folder: {fault.message}",
-            "free some space, or name a folder with room: TMPDIR=DIR ragidx sweep ...",
-            where=fault.where,
-        ) from fault
 
 
 def _times(rank: Rank, parts: Sequence[Any], k: int, calls: int) -> Times:

@@ -82,7 +82,7 @@ def _ranks(values: Doubles) -> Doubles:
     """Ranks from 1; equal values have the mean of theirs."""
     _, group, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
-    return (last - (counts - 1) / 2)[group]  # type: ignore[no-any-return]
+    return (last - (counts - 1) / 2)[group]
 
 
 def _ir_measures() -> Any:

@@ -116,7 +116,7 @@ def detectable(apart: Doubles) -> float:
     Args:
         apart: (q,) differences by query.
     """
-    return _reach(LEVEL / 2) * _spread(apart) / len(apart) ** 0.5
+    return float(_reach(LEVEL / 2) * _spread(apart) / len(apart) ** 0.5)
 
 
 def queries_needed(apart: Doubles, margin: float, level: float = LEVEL) -> int:

@@ -8,7 +8,7 @@ measured, too. Where vectors come from is `source`'s, what a width is `series`'.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -31,9 +31,10 @@ from ragidx.pipelines.evaluate.cells import (
     timed,
     timed_singly,
 )
-from ragidx.pipelines.evaluate.series import FITTED_ON_UNIT, Series
+from ragidx.pipelines.evaluate.grid import Stages
 from ragidx.pipelines.evaluate.significance import K, difference, interval, ndcg
-from ragidx.pipelines.evaluate.source import IndexSource, Questions, Source
+from ragidx.pipelines.evaluate.sources.series import FITTED_ON_UNIT, Series
+from ragidx.pipelines.evaluate.sources.source import IndexSource, Questions, Source
 from ragidx.pipelines.sweep.report import SweepReport, SweepRow, WordRow
 from ragidx.retriever.fusion import Scored, rank_hybrid, rank_lexical
 from ragidx.retriever.options import SearchOptions
@@ -42,37 +43,6 @@ _VECTOR_FILES = (VECTORS, ANN)
 
 Ranked: TypeAlias = Callable[[Sequence[int], int], Iterable[Sequence[int]]]
 """Some of the questions, by their numbers, and k -> the k best rows for each."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """What a sweep is at: stage `number` of `total`; the total is 0 until it is known."""
-
-    number: int
-    total: int
-    name: str
-
-
-OnStage: TypeAlias = Callable[[Stage], None]
-
-
-class Stages:
-    """Counts stages; those that are to come are known when the series are."""
-
-    def __init__(self, on_progress: OnStage | None) -> None:
-        self._on_progress = on_progress
-        self._number = 0
-        self.total = 0
-
-    def __call__(self, name: str) -> None:
-        """A stage begins."""
-        self._number += 1
-        if self._on_progress is not None:
-            self._on_progress(Stage(self._number, self.total, name))
-
-    def expect(self, more: int) -> None:
-        """So many stages are to come."""
-        self.total = self._number + more
 
 
 class Sweep:

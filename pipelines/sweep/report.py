@@ -15,20 +15,11 @@ from typing import Any
 import ragidx
 from ragidx.indexer.ann.index_types import Effort
 from ragidx.indexer.specs import EncoderSpec
+from ragidx.pipelines.evaluate.cells import Times
 from ragidx.pipelines.evaluate.significance import RESAMPLES, Interval, MeanDifference
 
 MAX_LOSS = 0.01
 """Of nDCG@10: a width is recommended only where the 95 % interval of its difference lies above minus this."""
-
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """How long a search takes, by percentiles of the calls that were timed."""
-
-    p50_ms: float
-    p95_ms: float
-    p99_ms: float
-    calls: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,15 +17,16 @@ from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann.index_types import DEFAULT_RECALL, FLAT, IndexOptions
 from ragidx.indexer.specs import ENCODER_OPTIONS
 from ragidx.indexer.store.files import MANIFEST
-from ragidx.pipelines.evaluate.corpus import CorpusSource
-from ragidx.pipelines.evaluate.raw_vectors import RawVectors
-from ragidx.pipelines.evaluate.series import WidthChoice, check_filters, fitted_sample, series_of
-from ragidx.pipelines.evaluate.source import IndexSource, Source, evaluation_of
+from ragidx.pipelines.evaluate.grid import OnStage, Stages
+from ragidx.pipelines.evaluate.sources.corpus import CorpusSource
+from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors
+from ragidx.pipelines.evaluate.sources.series import WidthChoice, check_filters, fitted_sample, series_of
+from ragidx.pipelines.evaluate.sources.source import IndexSource, Source, evaluation_of
 from ragidx.pipelines.ingest.options import CORPUS_OPTIONS, RUN_OPTIONS, build_options, check_names
 from ragidx.pipelines.ingest.report import OnProgress
 from ragidx.pipelines.ingest.resolve import resolve_against
 from ragidx.pipelines.sweep.files import check_out, write_out
-from ragidx.pipelines.sweep.grid import OnStage, Stages, Sweep
+from ragidx.pipelines.sweep.grid import Sweep
 from ragidx.pipelines.sweep.report import SweepReport
 
 _FILTER_FIELDS = ("offset", "seed", "sample", "topk")

@@ -23,7 +23,7 @@ from ragidx.indexer.filters.filter import make_filter
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import FilterSpec
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.evaluate.corpus import CorpusSource
+from ragidx.pipelines.evaluate.sources.corpus import CorpusSource
 from ragidx.pipelines.vectors.build import build_vectors
 
 from ..conftest import SENTENCES

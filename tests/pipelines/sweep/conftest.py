@@ -12,8 +12,9 @@ import pytest
 
 from ragidx.indexer.ann.index_types import Effort
 from ragidx.indexer.specs import EncoderSpec
+from ragidx.pipelines.evaluate.cells import Times
 from ragidx.pipelines.evaluate.significance import interval
-from ragidx.pipelines.sweep.report import SweepReport, SweepRow, Times
+from ragidx.pipelines.sweep.report import SweepReport, SweepRow
 from ragidx.pipelines.vectors.build import build_vectors
 
 SUBJECTS = ["river", "mill", "lease", "tower", "bees", "planet", "printing", "bread", "music", "bridge", "medicine"]

@@ -17,9 +17,9 @@ from ragidx.corpora.errors import CorpusError, RagidxError
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.encoders.static import StaticEncoder
 from ragidx.pipelines.evaluate.cells import index_of
-from ragidx.pipelines.evaluate.corpus import CorpusSource
-from ragidx.pipelines.evaluate.series import WidthChoice, series_of
-from ragidx.pipelines.sweep.grid import Stage
+from ragidx.pipelines.evaluate.grid import Stage
+from ragidx.pipelines.evaluate.sources.corpus import CorpusSource
+from ragidx.pipelines.evaluate.sources.series import WidthChoice, series_of
 from ragidx.pipelines.sweep.sweep import sweep
 
 from ...measuring import ndcg_at_10
@@ -243,4 +243,4 @@ def test_a_temporary_folder_without_room_is_named(tmp_path: Path) -> None:
         signal.signal(signal.SIGXFSZ, handler)
 
     assert fault.value.message.startswith("the temporary folder: cannot write: ")
-    assert fault.value.hint == "free some space, or name a folder with room: TMPDIR=DIR ragidx sweep ..."
+    assert fault.value.hint == "free some space, or name a folder with room: TMPDIR=DIR ragidx ..."

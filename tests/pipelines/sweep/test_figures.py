@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from ragidx.corpora.errors import RagidxError, SpecError
 from ragidx.pipelines.evaluate.cells import exact_search, scores_of, share_found
-from ragidx.pipelines.evaluate.series import WidthChoice
 from ragidx.pipelines.evaluate.significance import difference, interval, ndcg
+from ragidx.pipelines.evaluate.sources.series import WidthChoice
 from ragidx.pipelines.sweep.report import SweepReport
 from ragidx.pipelines.sweep.sweep import sweep
 

@@ -18,8 +18,8 @@ from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.pipelines.evaluate.cells import index_of
-from ragidx.pipelines.evaluate.series import WidthChoice, series_of
-from ragidx.pipelines.evaluate.source import IndexSource
+from ragidx.pipelines.evaluate.sources.series import WidthChoice, series_of
+from ragidx.pipelines.evaluate.sources.source import IndexSource
 from ragidx.pipelines.sweep.sweep import KNOWN as KNOWN_OPTIONS
 from ragidx.pipelines.sweep.sweep import sweep
 from ragidx.pipelines.vectors.build import build_vectors

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from ragidx.corpora.errors import SpecError
+from ragidx.pipelines.evaluate.cells import Times
 from ragidx.pipelines.evaluate.significance import difference, interval
 from ragidx.pipelines.sweep.plot import _stored_as, draw
-from ragidx.pipelines.sweep.report import SweepReport, Times
+from ragidx.pipelines.sweep.report import SweepReport
 
 from ...raising import message_of
 from .conftest import made_report, made_row

@@ -13,7 +13,7 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import ModelError, QueryError, RagidxError, SpecError
-from ragidx.pipelines.evaluate.source import IndexSource
+from ragidx.pipelines.evaluate.sources.source import IndexSource
 from ragidx.pipelines.maintain.rewrite import shrink
 from ragidx.pipelines.sweep.sweep import sweep
 from ragidx.pipelines.vectors.build import build_vectors

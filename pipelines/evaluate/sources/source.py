@@ -8,6 +8,7 @@ them. An index of filtered vectors is swept under its own filter. What is measur
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,9 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from ragidx.corpora.errors import CorpusError, ModelError, SpecError
+from ragidx.corpora.errors import CorpusError, ModelError, RagidxError, SpecError
 from ragidx.corpora.evalsets import Qrels, load_qrels, load_queries
 from ragidx.corpora.records import Chunk
+from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.filters.fitting import Sample, lowest
@@ -345,6 +347,26 @@ class IndexSource(Source):
 
     def _names(self, column: str) -> list[str]:
         return [name for _, batch in self._store.batches([column]) for name in batch.column(0).to_pylist()]
+
+
+@contextlib.contextmanager
+def temporary_room(path: Path) -> Iterator[None]:
+    """What cannot be written inside the block is in no index of the user's: the hint names the temporary folder.
+
+    Raises:
+        RagidxError: in place of an OSError, or of an error about an index.
+    """
+    try:
+        with atomic.writing(path):
+            yield
+    except RagidxError as fault:
+        if type(fault) is not RagidxError or not isinstance(fault.__cause__, OSError):  # not of `writing`
+            raise
+        raise RagidxError(
+            f"the temporary folder: {fault.message}",
+            "free some space, or name a folder with room: TMPDIR=DIR ragidx ...",
+            where=fault.where,
+        ) from fault
 
 
 def evaluation_of(source: str | Path, queries: Path | None, qrels: Path | None) -> tuple[Path | None, Path | None]:

@@ -18,7 +18,7 @@ from ragidx.indexer.arrays import Floats
 from ragidx.indexer.encoders.methods import OWN_MODULES, default_filter
 from ragidx.indexer.filters.filter import Filter, make_filter
 from ragidx.indexer.specs import FILTERS, FilterSpec
-from ragidx.pipelines.evaluate.source import Source
+from ragidx.pipelines.evaluate.sources.source import Source
 
 TAUS = (1.0, 2.0, 4.0, 8.0, 16.0)
 
@@ -35,6 +35,7 @@ class Series:
         map: what is applied to the source's vectors before they are cut; None: nothing.
         is_unit: the source's vectors have unit length, and are compared as they are where nothing is cut.
         left_out: notes on widths that cannot be had.
+        offset: first column of EmbedFilter; None: another filter, or the middle.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Series:
     map: Filter | None = None
     is_unit: bool = False
     left_out: tuple[str, ...] = ()
+    offset: int | None = None
 
     def narrow(self, vectors: Floats, width: int) -> Floats:
         """(n, dim) of the source to (n, width) of unit length; what is zero stays zero."""

@@ -23,9 +23,8 @@ from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.filters.fitting import DocumentSample, Sample, lowest
 from ragidx.indexer.specs import FilterSpec
 from ragidx.indexer.store.source_list import SourceEntry
-from ragidx.pipelines.evaluate.cells import temporary_room
-from ragidx.pipelines.evaluate.raw_vectors import RawVectors
-from ragidx.pipelines.evaluate.source import Source
+from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors
+from ragidx.pipelines.evaluate.sources.source import Source, temporary_room
 from ragidx.pipelines.ingest.corpus import Reading, Selection, chunker_of
 from ragidx.pipelines.ingest.encode import too_long, windows, with_vector
 from ragidx.pipelines.ingest.fit_filter import document_sample

@@ -1,0 +1,53 @@
+"""Progress of what goes in stages, on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from ragidx.pipelines.cli import console, interrupts
+from ragidx.pipelines.cli.progress import ProgressLine, clock
+
+if TYPE_CHECKING:
+    from ragidx.pipelines.evaluate.grid import Stage
+    from ragidx.pipelines.ingest.report import Progress
+
+
+class StageLines(contextlib.ExitStack):
+    """Progress on stderr: the encoding as in a build, then which stage of how many. Closing it takes the line away."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        super().__init__()
+        self._as_json = as_json
+        self._told = time.perf_counter()
+        self._bar: ProgressLine | None = None
+
+    def build(self, progress: Progress) -> None:
+        """A corpus is being encoded."""
+        if self._bar is None:
+            self.close()
+            self._bar = self.enter_context(ProgressLine(as_json=self._as_json))
+        self._bar.callback(progress)
+
+    def stage(self, stage: Stage) -> None:
+        """A stage begins."""
+        interrupts.check()
+        if self._as_json:
+            click.echo(json.dumps({"stage": dataclasses.asdict(stage)}), err=True)
+            return
+        self.close()
+        self._bar = None
+        total = f" of {stage.total}" if stage.total else ""
+        left = "" if stage.left_s is None else f", ETA {clock(stage.left_s)}"
+        text = f"stage {stage.number}{total}: {stage.name}{left}"
+        if console.is_terminal():  # no animation: a drawing thread would take time from what is timed
+            click.echo(f"\r{console.printable(text)}", nl=False, err=True)
+            self.callback(click.echo, "\r\x1b[2K", nl=False, err=True)
+        elif time.perf_counter() - self._told >= console.PLAIN_EVERY_S:
+            self._told = time.perf_counter()
+            click.echo(text, err=True)

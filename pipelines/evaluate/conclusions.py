@@ -1,0 +1,112 @@
+"""What rows mean: intervals, differences from the reference, and the cheapest row that is not worse than the best."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ragidx.corpora.errors import SpecError, unknown_name
+from ragidx.pipelines.evaluate.choice import MARGIN, cheapest
+from ragidx.pipelines.evaluate.grid import Measured
+from ragidx.pipelines.evaluate.measures import CORRELATIONS, MEASURES, of_rankings
+from ragidx.pipelines.evaluate.report import Configuration, Row, TaskReport, names_of
+from ragidx.pipelines.evaluate.significance import difference, holm, interval
+from ragidx.pipelines.evaluate.tasks import PAIRS, Task
+
+FEWEST_QUERIES = 20
+"""With fewer of them nothing is concluded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be concluded.
+
+    Attributes:
+        measure: that intervals and tests are of; None: ndcg@10, of pairs spearman.
+        reference: words of the name of the row that the others are compared with; None: the first.
+        margin: that the cheapest row may lose against the best.
+    """
+
+    measure: str | None = None
+    reference: str | None = None
+    margin: float = MARGIN
+
+
+def report_of_runs(tasks: Sequence[Task], wanted: Wanted) -> TaskReport:
+    """Finished runs, compared on all queries that are judged."""
+    judged = tasks[0].judged
+    assert judged is not None
+    rows = [
+        Measured(Configuration(run=task.name), of_rankings(task.run or {}, judged.qrels), run=task.run or {})
+        for task in tasks
+    ]
+    notes = [f"Without judgements, and left out: {judged.left_out:,} x query."] if judged.left_out else []
+    return report_of(tasks[0], rows, list(judged.qrels), (0, 0), notes, wanted)
+
+
+def report_of(
+    task: Task,
+    rows: Sequence[Measured],
+    query_ids: list[str],
+    sizes: tuple[int, int],
+    notes: list[str],
+    wanted: Wanted,
+) -> TaskReport:
+    """Rows with their intervals and differences, and the choice among them."""
+    known = CORRELATIONS if task.kind == PAIRS else tuple(MEASURES)
+    first = known[0] if wanted.measure is None else wanted.measure
+    if first not in known:
+        raise unknown_name("measure", first, known)
+    if len(query_ids) < FEWEST_QUERIES:
+        notes.append(f"{len(query_ids):,} queries are too few to conclude anything: give {FEWEST_QUERIES} or more.")
+    names = names_of([one.configuration for one in rows])
+    values = {name: np.stack([one.values[name] for one in rows]) for name in known}
+    place, matrix = _place(names, wanted.reference), values[first]
+    apart = holm([difference(matrix[number], matrix[place]) for number in range(len(rows)) if number != place])
+    differences = [*apart[:place], None, *apart[place:]]
+    shown = [
+        Row(
+            configuration=one.configuration,
+            name=name,
+            bytes=one.bytes,
+            means={measured: float(by_query.mean()) for measured, by_query in one.values.items()},
+            interval=interval(one.values[first]),
+            against=against,
+            chance=(min(one.chance), max(one.chance)) if one.chance else None,
+        )
+        for one, name, against in zip(rows, names, differences, strict=True)
+    ]
+    choice = None
+    if len(rows) > 1 and all(one.bytes is not None for one in rows):
+        costs = [one.bytes or 0.0 for one in rows]
+        choice = cheapest(matrix, costs, [one.configuration.line() for one in rows], margin=wanted.margin)
+    return TaskReport(
+        name=task.name,
+        kind=task.kind,
+        synthetic=False,
+        n_documents=sizes[0],
+        n_chunks=sizes[1],
+        query_ids=tuple(query_ids),
+        measure=first,
+        reference=place,
+        rows=tuple(shown),
+        values=values,
+        choice=choice,
+        runs=tuple(one.run for one in rows) if any(one.run for one in rows) else (),
+        notes=tuple(notes),
+    )
+
+
+def _place(names: Sequence[str], reference: str | None) -> int:
+    """The first row whose name has all words of the reference."""
+    if reference is None:
+        return 0
+    wanted = reference.split()
+    for place, name in enumerate(names):
+        if all(word in name.split() for word in wanted):
+            return place
+    raise SpecError(
+        f"no row is named '{reference}'", f"give words of one of: {'; '.join(names[:10])}", where="`reference`"
+    )

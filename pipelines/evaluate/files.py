@@ -1,0 +1,82 @@
+"""The files of an evaluation: results.csv, per_query.parquet, runs, and with the extra `plot` a picture."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import io
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ragidx.corpora.errors import RagidxError, install
+from ragidx.corpora.evalsets import run_lines
+from ragidx.indexer import atomic
+from ragidx.pipelines.evaluate.report import Report
+from ragidx.pipelines.results import check_folder, write_result
+
+PICTURES = ("svg", "png")
+NO_PICTURE = f"No picture: matplotlib is not installed ({install('plot')})."
+
+_ELSEWHERE = "name another folder with `out`"
+
+
+def check_out(out: Path) -> None:
+    """Whether files can be written into this folder, before anything is measured; it is made if it is not there.
+
+    Raises:
+        RagidxError: it is a file, or cannot be made or written to.
+    """
+    if out.exists() and not out.is_dir():
+        raise RagidxError("a file has this name", _ELSEWHERE, where=str(out))
+    try:
+        atomic.make_folder(out)
+    except RagidxError as fault:  # its hint is about an index
+        raise RagidxError(fault.message, _ELSEWHERE, where=fault.where) from fault
+    check_folder(out, _ELSEWHERE)
+
+
+def write_out(report: Report, out: Path) -> Report:
+    """Write the files; each appears whole or not at all.
+
+    Returns:
+        The report, with a note where no picture could be drawn.
+
+    Raises:
+        RagidxError: a file cannot be written, or an id holds white space, which a run cannot carry.
+    """
+    data = {"results.csv": report.to_csv().encode(), "per_query.parquet": _by_query(report)}
+    for task in report.tasks:
+        for number, run in enumerate(task.runs, start=1):
+            lines = run_lines((query_id, hits.items()) for query_id, hits in run.items())
+            data[f"runs/{task.name}-{number}.run"] = "".join(lines).encode()
+    if importlib.util.find_spec("matplotlib") is None:
+        report = dataclasses.replace(report, notes=(*report.notes, NO_PICTURE))
+    else:
+        from ragidx.pipelines.evaluate.plot import draw
+
+        data |= {f"results.{format}": draw(report, format) for format in PICTURES}
+    if any(name.startswith("runs/") for name in data):
+        atomic.make_folder(out / "runs")
+    for name, content in data.items():
+        write_result(out / name, content, _ELSEWHERE)
+    return report
+
+
+def _by_query(report: Report) -> bytes:
+    """A row for each query of each row: task, number of the row from 1, query, and its measures."""
+    tables = []
+    for task in report.tasks:
+        shape = (len(task.rows), len(task.query_ids))
+        columns = {
+            "task": [task.name] * (shape[0] * shape[1]),
+            "row": np.repeat(np.arange(1, shape[0] + 1), shape[1]),
+            "query": list(task.query_ids) * shape[0],
+            **{name: values.ravel() for name, values in task.values.items()},
+        }
+        tables.append(pa.table(columns))
+    file = io.BytesIO()
+    pq.write_table(pa.concat_tables(tables, promote_options="default"), file)
+    return file.getvalue()

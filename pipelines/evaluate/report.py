@@ -1,0 +1,179 @@
+"""What an evaluation gives: one kind of row for every configuration, measured on every data set.
+
+`Report` -> tasks -> rows -> JSON, CSV. A row says what was measured (`Configuration`), its cost (bytes a chunk) and how
+good it is, with an interval; its difference from the reference has a p that is corrected for the number of rows.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ragidx.corpora.evalsets import Run
+from ragidx.indexer.arrays import Doubles
+from ragidx.pipelines.evaluate.choice import Choice
+from ragidx.pipelines.evaluate.significance import Interval, MeanDifference
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """What a user chooses; None where it does not apply, as a model to lexical search."""
+
+    model: str | None = None
+    method: str | None = None
+    pooling: str | None = None
+    attention: str | None = None
+    layer: int | None = None
+    copies: int | None = None
+    filter: str | None = None
+    tau: float | None = None
+    offset: int | None = None
+    dim: int | None = None
+    index_type: str | None = None
+    mode: str | None = None
+    fusion: str | None = None
+    weight: float | None = None
+    run: str | None = None
+
+    def line(self) -> tuple[object, ...]:
+        """What configurations have in common that differ in width alone."""
+        return dataclasses.astuple(dataclasses.replace(self, dim=None, tau=None))
+
+
+COLUMNS = tuple(field.name for field in dataclasses.fields(Configuration))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One configuration on one data set.
+
+    Attributes:
+        configuration: what was measured.
+        name: what tells it from the other rows.
+        bytes: of a chunk: the stored vector, and the words where they are searched; None: unknown.
+        means: of all measures.
+        interval: of the first measure.
+        against: its difference from the reference; None: it is the reference.
+        chance: of a row of EmbedFilter, the first measure's lowest and highest mean with random projections of the same
+            width, searched exactly; None: not measured.
+    """
+
+    configuration: Configuration
+    name: str
+    bytes: float | None
+    means: Mapping[str, float]
+    interval: Interval
+    against: MeanDifference | None
+    chance: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskReport:
+    """All configurations on one data set.
+
+    Attributes:
+        name: of the data set.
+        kind: corpus, index, pairs or run.
+        synthetic: whether its queries were made from the corpus.
+        n_documents: searched; of pairs, the pairs.
+        n_chunks: searched.
+        query_ids: judged.
+        measure: that intervals and tests are of.
+        reference: the place of the row that the others are compared with.
+        rows: in the order of the grid.
+        values: of each measure, (rows, queries).
+        choice: the cheapest row that is not worse than the best; None: there is one row.
+        runs: of each row; empty where they were not asked for.
+        notes: what was left out, and what cannot be concluded.
+    """
+
+    name: str
+    kind: str
+    synthetic: bool
+    n_documents: int
+    n_chunks: int
+    query_ids: tuple[str, ...]
+    measure: str
+    reference: int
+    rows: tuple[Row, ...]
+    values: Mapping[str, Doubles]
+    choice: Choice | None
+    runs: tuple[Run, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """An evaluation.
+
+    Attributes:
+        tasks: one a data set.
+        notes: on all of them.
+    """
+
+    tasks: tuple[TaskReport, ...]
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the values by query and the runs."""
+        tasks = []
+        for task in self.tasks:
+            left = {"rows", "values", "runs", "query_ids", "choice"}
+            data = {field.name: getattr(task, field.name) for field in dataclasses.fields(task)}
+            data = {name: value for name, value in data.items() if name not in left}
+            data["n_queries"] = len(task.query_ids)
+            data["rows"] = [dataclasses.asdict(row) for row in task.rows]
+            data["choice"] = None if task.choice is None else dataclasses.asdict(task.choice)
+            tasks.append(data)
+        return {"tasks": tasks, "notes": list(self.notes)}
+
+    def to_csv(self) -> str:
+        """A line for each row of each data set."""
+        measures = list(dict.fromkeys(name for task in self.tasks for name in task.values))
+        columns = ["task", *COLUMNS, "bytes", *measures, "measure", "low", "high"]
+        columns += ["difference", "p", "detectable", "verdict", "chance_low", "chance_high"]
+        text = io.StringIO()
+        writer = csv.DictWriter(text, columns, lineterminator="\n", restval="")
+        writer.writeheader()
+        for task in self.tasks:
+            for row in task.rows:
+                writer.writerow(_cells(task, row))
+        return text.getvalue()
+
+
+def _cells(task: TaskReport, row: Row) -> dict[str, object]:
+    cells: dict[str, object] = {"task": task.name, "bytes": row.bytes, "measure": task.measure}
+    cells |= {name: value for name in COLUMNS if (value := getattr(row.configuration, name)) is not None}
+    cells |= {name: f"{mean:.6f}" for name, mean in row.means.items()}
+    cells |= {"low": f"{row.interval.low:.6f}", "high": f"{row.interval.high:.6f}"}
+    if row.against is not None:
+        apart = row.against
+        cells |= {"difference": f"{apart.mean:.6f}", "p": f"{apart.p:.6g}", "verdict": apart.verdict}
+        cells["detectable"] = f"{apart.detectable:.6f}"
+    if row.chance is not None:
+        cells |= {"chance_low": f"{row.chance[0]:.6f}", "chance_high": f"{row.chance[1]:.6f}"}
+    return cells
+
+
+def names_of(configurations: Sequence[Configuration]) -> list[str]:
+    """Short names: the values that differ, joined.
+
+    >>> names_of([Configuration(mode="dense", dim=64), Configuration(mode="hybrid", dim=64)])
+    ['dense', 'hybrid']
+    """
+    varying = [name for name in COLUMNS if len({getattr(one, name) for one in configurations} - {None}) > 1]
+    if "dim" in varying and "tau" in varying:
+        varying.remove("tau")
+    varying = varying or ["model", "run", "mode"]
+    return [
+        " ".join(_shown(name, value) for name in varying if (value := getattr(one, name)) is not None)
+        for one in configurations
+    ]
+
+
+def _shown(name: str, value: object) -> str:
+    return f"{name}={value:g}" if isinstance(value, int | float) else str(value)

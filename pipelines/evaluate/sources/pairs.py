@@ -1,0 +1,63 @@
+"""Pairs of sentences as a source: their raw vectors, the first sentences before the second ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ragidx.corpora.evalsets import Pairs
+from ragidx.corpora.records import Chunk
+from ragidx.indexer.arrays import Floats, Ints
+from ragidx.indexer.encoders.protocol import Encoder
+from ragidx.indexer.filters.fitting import Sample, lowest
+from ragidx.indexer.specs import FilterSpec
+from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors
+from ragidx.pipelines.evaluate.sources.source import Source
+
+
+class PairsSource(Source):
+    """The sentences of pairs, encoded as documents when this is made.
+
+    Args:
+        name: of their file.
+        pairs: what is compared.
+        vectors: of the encoder.
+    """
+
+    def __init__(self, name: Path, pairs: Pairs, vectors: RawVectors) -> None:
+        self.name, self.spec = str(name), vectors.resolved.spec
+        self.hidden = self.dim = vectors.resolved.hidden
+        self.n_documents = len(pairs.scores)
+        self._vectors, self._texts = vectors, [*pairs.first, *pairs.second]
+        self._raw = vectors.texts(self._texts)
+        self._searched = np.arange(len(self._texts))
+
+    @property
+    def encoder(self) -> Encoder:
+        """The one that made the vectors."""
+        return self._vectors.encoder
+
+    def encode(self, queries: Sequence[str]) -> Floats:
+        """Raw."""
+        return self._vectors.queries(queries)
+
+    def sample(self, spec: FilterSpec, *, tokens: bool) -> Sample:
+        """Of the sentences with the lowest lots."""
+        chosen = np.sort(np.array(lowest(spec.seed, self._names("chunk_id"), spec.sample), np.int64))
+        if not tokens:
+            return Sample(embeddings=self.rows(chosen))
+        return Sample(ids=self.encoder.tokenizer.ids([self._texts[row] for row in chosen.tolist()]))
+
+    def _rows(self, numbers: Ints) -> Floats:
+        return self._raw[numbers].copy()
+
+    def _encode_texts(self, texts: Sequence[str]) -> Floats:
+        return self._vectors.texts(texts)
+
+    def _stored_chunks(self) -> Iterator[Chunk]:
+        return (Chunk(str(number), 0, len(text), text) for number, text in enumerate(self._texts))
+
+    def _names(self, column: str) -> list[str]:
+        return [str(number) for number in range(len(self._texts))]

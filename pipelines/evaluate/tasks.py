@@ -1,0 +1,187 @@
+"""What configurations are compared on: judged queries of a corpus or an index, pairs of sentences, or finished runs.
+
+paths -> `Task`: its kind by what lies there, its queries and judgements read and checked before anything is encoded.
+Queries that nobody judged are left out and counted; a judged query that finds nothing counts 0.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.corpora.evalsets import Pairs, Qrels, Run, load_pairs, load_qrels, load_queries, load_run
+from ragidx.indexer.store.files import MANIFEST
+
+CORPUS, INDEX, PAIRS, RUN = "corpus", "index", "pairs", "run"
+_TABLES = (".tsv", ".csv")
+_ENDINGS = ("", ".gz", ".zst")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Queries with judgements, both by query id, in one order.
+
+    Attributes:
+        texts: of the queries; empty where only runs are measured.
+        qrels: for each of them.
+        left_out: queries without judgements.
+        notes: on what does not belong together.
+    """
+
+    texts: dict[str, str]
+    qrels: Qrels
+    left_out: int = 0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Task:
+    """One data set.
+
+    Attributes:
+        name: of the file or folder.
+        kind: corpus, index, pairs or run.
+        path: of it.
+        judged: for rankings; None: pairs, or no labels are needed.
+        pairs: with their scores.
+        run: that a file holds.
+    """
+
+    name: str
+    kind: str
+    path: Path
+    judged: Judged | None = None
+    pairs: Pairs | None = None
+    run: Run | None = None
+
+
+def task_of(
+    source: str | os.PathLike[str],
+    *,
+    queries: str | os.PathLike[str] | None = None,
+    qrels: str | os.PathLike[str] | None = None,
+    split: str = "test",
+    labelled: bool = True,
+) -> Task:
+    """What lies at a path.
+
+    Args:
+        source: a BEIR folder, another corpus, an index, a file or folder of pairs, or a TREC run.
+        queries: JSON lines, tab-separated lines or TREC topics; None: those of a BEIR folder.
+        qrels: that judge them; None: those of a BEIR folder.
+        split: which judgements of a BEIR folder, or pairs of a folder.
+        labelled: whether judgements are needed.
+
+    Raises:
+        CorpusError: a file is missing or has faults, or queries and judgements do not belong together.
+        SpecError: there are no queries or judgements.
+    """
+    path = Path(source)
+    name = path.resolve().name or str(path)
+    if not path.exists():
+        raise CorpusError("no such file or folder", "check the path", where=str(path))
+    kind = _kind(path, split)
+    if kind == PAIRS:
+        return Task(name, kind, path, pairs=load_pairs(path, split=split))
+    if not labelled:
+        return Task(name, kind, path)
+    own = path if path.is_dir() and kind == CORPUS else None
+    if qrels is None and own is None:
+        raise SpecError(
+            f"nothing says which documents answer which query of this {kind}",
+            "give `queries` and `qrels`, or make queries of the corpus itself: `without_labels=True`",
+            where=str(path),
+        )
+    if kind == RUN:
+        run = load_run(path)
+        return Task(name, kind, path, judged=_judged_run(run, path, load_qrels(qrels or path, split=split)), run=run)
+    if queries is None and (own is None or not _has(own, "queries")):
+        raise SpecError(
+            "there are no queries",
+            "give `queries` and `qrels`, or make queries of the corpus itself: `without_labels=True`",
+            where=str(path),
+        )
+    texts, found = load_queries(queries or path), load_qrels(qrels or path, split=split)
+    return Task(name, kind, path, judged=judged_of(texts, found, str(qrels or path)))
+
+
+def judged_of(texts: dict[str, str], qrels: Qrels, where: str) -> Judged:
+    """The queries that are judged.
+
+    Raises:
+        CorpusError: none is.
+    """
+    both = {name: text for name, text in texts.items() if name in qrels}
+    if not both:
+        raise CorpusError(
+            f"no query is judged (queries: '{next(iter(texts))}', ...; qrels: '{next(iter(qrels))}', ...)",
+            "give the qrels that belong to the queries",
+            where=where,
+        )
+    unknown = [name for name in qrels if name not in texts]
+    notes = [f"Not among the queries: {len(unknown):,} x judged query; first: '{unknown[0]}'."] if unknown else []
+    return Judged(both, {name: qrels[name] for name in both}, len(texts) - len(both), tuple(notes))
+
+
+def check_documents(judged: Judged, doc_ids: Iterable[str], where: str) -> Iterator[str]:
+    """Notes on relevant documents that are not in the corpus.
+
+    Raises:
+        CorpusError: none is.
+    """
+    relevant = {name: None for judgements in judged.qrels.values() for name, gain in judgements.items() if gain > 0}
+    here = set(doc_ids)
+    missing = [name for name in relevant if name not in here]
+    if relevant and len(missing) == len(relevant):
+        raise CorpusError(
+            f"no relevant document is here (qrels: '{missing[0]}', ...; documents: '{min(here, default='')}', ...)",
+            "give the qrels that belong to the corpus",
+            where=where,
+        )
+    if missing:
+        yield f"Not in the corpus, so never found: {len(missing):,} x relevant document; first: '{missing[0]}'."
+
+
+def _judged_run(run: Run, path: Path, qrels: Qrels) -> Judged:
+    """All judged queries: one that the run does not answer counts 0."""
+    if not run.keys() & qrels.keys():
+        raise CorpusError(
+            f"the run answers no judged query (run: '{next(iter(run))}', ...; qrels: '{next(iter(qrels))}', ...)",
+            "give the qrels of this run's queries",
+            where=str(path),
+        )
+    return Judged({}, qrels, len(run.keys() - qrels.keys()))
+
+
+def _kind(path: Path, split: str) -> str:
+    if path.is_dir():
+        if (path / MANIFEST).exists():
+            return INDEX
+        has_pairs = any(_is_file(path / f"{split}{ending}") for ending in _TABLES)
+        return PAIRS if has_pairs and not _has(path, "corpus") else CORPUS
+    name = path.name.lower()
+    for ending in _ENDINGS:
+        if ending and name.endswith(ending):
+            name = name.removesuffix(ending)
+    if name.endswith(_TABLES):
+        return PAIRS
+    return RUN if name.endswith((".run", ".trec", ".txt")) and _looks_like_a_run(path) else CORPUS
+
+
+def _looks_like_a_run(path: Path) -> bool:
+    import pyarrow as pa
+
+    with pa.input_stream(str(path)) as file:
+        first = file.read(4096).split(b"\n", 1)[0].split()
+    return len(first) == 6 and first[1].upper() == b"Q0"
+
+
+def _has(folder: Path, what: str) -> bool:
+    return any(_is_file(folder / f"{what}.{kind}") for kind in ("jsonl", "tsv"))
+
+
+def _is_file(path: Path) -> bool:
+    return any(path.with_name(path.name + ending).is_file() for ending in _ENDINGS)
