@@ -269,10 +269,18 @@ class _Run:
             own = asked.widths if asked.widths.dims or asked.widths.taus else WidthChoice((source.dim,))
             return series_of(source, asked.filters, own, {})
         series: list[Series] = []
-        for name, offset in itertools.product(asked.filters or (None,), asked.offsets):
-            if name is not None and offset is not None and "offset" not in FILTERS[name].fields:
-                continue
-            series += self._of_filter(source, name, offset)
+        pairs = [
+            (name, offset)
+            for name, offset in itertools.product(asked.filters or (None,), asked.offsets)
+            if name is None or offset is None or "offset" in FILTERS[name].fields
+        ]
+        for name, offset in pairs:
+            try:
+                series += self._of_filter(source, name, offset)
+            except (SpecError, ModelError) as fault:
+                if len(pairs) == 1:
+                    raise
+                self._note(f"Left out of {source.model}: filter {name}: {fault.message}.")
         unique = {(one.name, one.offset, one.widths): one for one in series}
         self._note(*(note for one in series for note in one.left_out))
         return list(unique.values())

@@ -44,6 +44,7 @@ class Configuration:
         return dataclasses.astuple(dataclasses.replace(self, dim=None, tau=None))
 
 
+_FOLLOWING = ("tau", "attention", "pooling", "layer", "copies", "offset", "method")
 COLUMNS = tuple(field.name for field in dataclasses.fields(Configuration))
 
 
@@ -166,8 +167,10 @@ def names_of(configurations: Sequence[Configuration]) -> list[str]:
     ['dense', 'hybrid']
     """
     varying = [name for name in COLUMNS if len({getattr(one, name) for one in configurations} - {None}) > 1]
-    if "dim" in varying and "tau" in varying:
-        varying.remove("tau")
+    for name in _FOLLOWING:  # often follow from the others, such as the pooling from the model
+        fewer = [other for other in varying if other != name]
+        if name in varying and _n_different(configurations, fewer) == _n_different(configurations, varying):
+            varying = fewer
     varying = varying or ["model", "run", "mode"]
     return [
         " ".join(_shown(name, value) for name in varying if (value := getattr(one, name)) is not None)
@@ -175,5 +178,11 @@ def names_of(configurations: Sequence[Configuration]) -> list[str]:
     ]
 
 
+def _n_different(configurations: Sequence[Configuration], names: Sequence[str]) -> int:
+    return len({tuple(getattr(one, name) for name in names) for one in configurations})
+
+
 def _shown(name: str, value: object) -> str:
+    if name == "model" and str(value).startswith("/"):
+        return "/".join(str(value).split("/")[-2:])
     return f"{name}={value:g}" if isinstance(value, int | float) else str(value)

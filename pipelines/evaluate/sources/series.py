@@ -145,7 +145,6 @@ def series_of(
             )
         return [Series(own, widths.of(source.hidden, source.dim), None, source.is_unit)]
     wanted = _suitable(source) if names is None else list(dict.fromkeys(names))
-    check_filters(wanted)
     _check_fields(wanted, fields)
     _check_model(wanted, source)
     if wanted == ["none"]:
@@ -197,7 +196,7 @@ def _series(source: Source, name: str, widths: WidthChoice, fields: Mapping[str,
     wanted = widths.of(source.hidden, source.hidden - (own.get("offset") or 0))
     spec = FilterSpec(name=name, dim=wanted[0], **own)
     if not FILTERS[name].calibrated:
-        return Series(name, wanted, make_filter(spec, source))
+        return Series(name, wanted, make_filter(spec, source), offset=own.get("offset"))
     sample, left_out = source.sample(spec, tokens=FILTERS[name].head), []
     for place, width in enumerate(wanted):
         try:
