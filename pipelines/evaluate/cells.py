@@ -1,6 +1,6 @@
 """One width under one index type: made as a real index, searched, timed; and the exact answers to compare with.
 
-vectors (n, dim) float32 of unit length -> an index in a temporary folder -> its `Store`. Times are of `Store.nearest`
+vectors (n, dim) float32 of unit length -> an index in a temporary folder -> its `Store`. Times are of the search alone,
 after a warm-up: one query at a time with one thread, a batch with all. Quality is not known here.
 """
 
@@ -15,12 +15,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ragidx.indexer.ann.faiss_files import faiss
-from ragidx.indexer.ann.index_types import IndexOptions
-from ragidx.indexer.arrays import Floats, Ints
+from ragidx.indexer.ann.index_types import Effort, IndexOptions
+from ragidx.indexer.arrays import Doubles, Floats, Ints
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.evaluate.sources.source import temporary_room
+from ragidx.retriever.fusion import Scored
 
 BATCH = 64
 
@@ -44,6 +45,57 @@ class Times:
     p95_ms: float
     p99_ms: float
     calls: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What a search takes, beside its bytes a chunk.
+
+    Attributes:
+        factory: of the index that was made; flat where all vectors are compared; None: words alone.
+        effort: how hard it is searched, as it was tuned; None: words alone.
+        disk_bytes: of the files of vectors, of the index, and of the words that are searched.
+        build_seconds: to write these, tuning included; encoding is not.
+        single: one query at a time, one thread; encoding is not included.
+        batch: `BATCH` queries at a time, all threads; None: with words.
+        queries_per_s: in such batches.
+        threads: of a batch.
+    """
+
+    factory: str | None
+    effort: Effort | None
+    disk_bytes: int
+    build_seconds: float
+    single: Times
+    batch: Times | None = None
+    queries_per_s: float | None = None
+    threads: int = 1
+
+
+class FullWidth:
+    """Exact search over all vectors in float32, which narrower and approximate ones are compared with.
+
+    Args:
+        blocks: called for the vectors (n, dim) of unit length, in blocks.
+        queries: (q, dim) of unit length.
+        k: how many of the nearest are compared.
+    """
+
+    def __init__(self, blocks: Callable[[], Iterable[Floats]], queries: Floats, k: int) -> None:
+        self._blocks, self._queries = blocks, queries
+        self._nearest, _ = exact_search(blocks(), queries, k)
+
+    def rank(self, numbers: Sequence[int], k: int) -> list[list[Scored]]:
+        """The k best rows for some of the queries."""
+        scores, rows = exact_search(self._blocks(), self._queries[list(numbers)], k)
+        return [
+            [Scored(row, score, score, None) for row, score in zip(*of_query, strict=True)]
+            for of_query in zip(rows.tolist(), scores.tolist(), strict=True)
+        ]
+
+    def overlap(self, rows: Ints) -> Doubles:
+        """(q,) shares of the nearest that are among the rows (q, k)."""
+        return share_found(scores_of(self._blocks(), self._queries, rows), self._nearest)
 
 
 def index_of(
@@ -111,13 +163,13 @@ def scores_of(blocks: Iterable[Floats], queries: Floats, rows: Ints) -> Floats:
     return found
 
 
-def share_found(found: Floats, exact: Floats) -> float:
-    """The share of the exact k that were found, by scores (q, k) under one measure; ties count.
+def share_found(found: Floats, exact: Floats) -> Doubles:
+    """(q,) shares of the exact k that were found, by scores (q, k) under one measure; ties count.
 
     >>> share_found(np.array([[0.9, 0.5]]), np.array([[0.9, 0.8]]))
-    0.5
+    array([0.5])
     """
-    return float((found >= exact[:, -1:] - _TIE).mean())
+    return (found >= exact[:, -1:] - _TIE).mean(axis=1)  # type: ignore[no-any-return]
 
 
 def timed(rank: Rank, n_queries: int, k: int) -> tuple[Times, Times, float]:

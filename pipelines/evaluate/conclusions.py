@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ragidx.corpora.errors import SpecError, unknown_name
-from ragidx.pipelines.evaluate.choice import MARGIN, cheapest
+from ragidx.pipelines.evaluate.choice import MARGIN, Choice, Matrix, cheapest
 from ragidx.pipelines.evaluate.grid import Measured
-from ragidx.pipelines.evaluate.measures import CORRELATIONS, MEASURES, of_rankings
+from ragidx.pipelines.evaluate.measures import ANN_RECALL, OVERLAP, of_rankings
 from ragidx.pipelines.evaluate.report import Configuration, Row, TaskReport, names_of
-from ragidx.pipelines.evaluate.significance import difference, holm, interval
-from ragidx.pipelines.evaluate.tasks import PAIRS, Task
+from ragidx.pipelines.evaluate.significance import MeanDifference, difference, holm, interval
+from ragidx.pipelines.evaluate.tasks import Task
 
 FEWEST_QUERIES = 20
 """With fewer of them nothing is concluded."""
@@ -42,8 +43,7 @@ def report_of_runs(tasks: Sequence[Task], wanted: Wanted) -> TaskReport:
         Measured(Configuration(run=task.name), of_rankings(task.run or {}, judged.qrels), run=task.run or {})
         for task in tasks
     ]
-    notes = [f"Without judgements, and left out: {judged.left_out:,} x query."] if judged.left_out else []
-    return report_of(tasks[0], rows, list(judged.qrels), (0, 0), notes, wanted)
+    return report_of(tasks[0], rows, list(judged.qrels), (0, 0), list(judged.notes), wanted)
 
 
 def report_of(
@@ -55,17 +55,20 @@ def report_of(
     wanted: Wanted,
 ) -> TaskReport:
     """Rows with their intervals and differences, and the choice among them."""
-    known = CORRELATIONS if task.kind == PAIRS else tuple(MEASURES)
+    known = tuple(rows[0].values)
     first = known[0] if wanted.measure is None else wanted.measure
     if first not in known:
         raise unknown_name("measure", first, known)
-    if len(query_ids) < FEWEST_QUERIES:
+    is_quality = first not in (OVERLAP, ANN_RECALL)
+    if is_quality and len(query_ids) < FEWEST_QUERIES:
         notes.append(f"{len(query_ids):,} queries are too few to conclude anything: give {FEWEST_QUERIES} or more.")
     names = names_of([one.configuration for one in rows])
     values = {name: np.stack([one.values[name] for one in rows]) for name in known}
     place, matrix = _place(names, wanted.reference), values[first]
-    apart = holm([difference(matrix[number], matrix[place]) for number in range(len(rows)) if number != place])
-    differences = [*apart[:place], None, *apart[place:]]
+    differences: list[MeanDifference | None] = [None] * len(rows)
+    if is_quality:
+        apart = holm([difference(matrix[number], matrix[place]) for number in range(len(rows)) if number != place])
+        differences = [*apart[:place], None, *apart[place:]]
     shown = [
         Row(
             configuration=one.configuration,
@@ -75,13 +78,10 @@ def report_of(
             interval=interval(one.values[first]),
             against=against,
             chance=(min(one.chance), max(one.chance)) if one.chance else None,
+            costs=one.costs,
         )
         for one, name, against in zip(rows, names, differences, strict=True)
     ]
-    choice = None
-    if len(rows) > 1 and all(one.bytes is not None for one in rows):
-        costs = [one.bytes or 0.0 for one in rows]
-        choice = cheapest(matrix, costs, [one.configuration.line() for one in rows], margin=wanted.margin)
     return TaskReport(
         name=task.name,
         kind=task.kind,
@@ -93,9 +93,23 @@ def report_of(
         reference=place,
         rows=tuple(shown),
         values=values,
-        choice=choice,
+        choice=_choice(rows, matrix, wanted.margin) if is_quality else None,
         runs=tuple(one.run for one in rows) if any(one.run for one in rows) else (),
         notes=tuple(notes),
+    )
+
+
+def _choice(rows: Sequence[Measured], matrix: Matrix, margin: float) -> Choice | None:
+    """Among the rows whose bytes are known: the others are no indexes."""
+    numbers = [number for number, one in enumerate(rows) if one.bytes is not None]
+    if len(numbers) < 2:
+        return None
+    costs, lines = [rows[number].bytes or 0.0 for number in numbers], [rows[n].configuration.line() for n in numbers]
+    choice = cheapest(matrix[numbers], costs, lines, margin=margin)
+    return Choice(
+        None if choice.number is None else numbers[choice.number],
+        margin,
+        tuple(dataclasses.replace(one, number=numbers[one.number]) for one in choice.tested),
     )
 
 

@@ -206,8 +206,6 @@ class _Run:
             RagidxError: no configuration could be measured; the first one's fault.
         """
         self._notes = [] if task.judged is None else list(task.judged.notes)
-        if task.judged is not None and task.judged.left_out:
-            self._notes.append(f"Without judgements, and left out: {task.judged.left_out:,} x query.")
         with tempfile.TemporaryDirectory(prefix="ragidx-evaluate-") as temporary:
             folder, sizes = Path(temporary), (0, 0)
             rows: list[Measured] = []
@@ -223,6 +221,7 @@ class _Run:
                         series = self._series(source)
                         self._tell.expect(meter.count(series))
                         rows += meter.measure(source, series)
+                        self._note(*meter.notes)
                 except (SpecError, ModelError) as raised:
                     if len(self._asked.encoders) == 1:
                         raise

@@ -26,14 +26,12 @@ class Judged:
 
     Attributes:
         texts: of the queries; empty where only runs are measured.
-        qrels: for each of them.
-        left_out: queries without judgements.
-        notes: on what does not belong together.
+        qrels: for each of them; empty where nothing is judged.
+        notes: on what is left out, and what does not belong together.
     """
 
     texts: dict[str, str]
     qrels: Qrels
-    left_out: int = 0
     notes: tuple[str, ...] = ()
 
 
@@ -123,7 +121,8 @@ def judged_of(texts: dict[str, str], qrels: Qrels, where: str) -> Judged:
         )
     unknown = [name for name in qrels if name not in texts]
     notes = [f"Not among the queries: {len(unknown):,} x judged query; first: '{unknown[0]}'."] if unknown else []
-    return Judged(both, {name: qrels[name] for name in both}, len(texts) - len(both), tuple(notes))
+    notes += _left_out(len(texts) - len(both))
+    return Judged(both, {name: qrels[name] for name in both}, tuple(notes))
 
 
 def check_documents(judged: Judged, doc_ids: Iterable[str], where: str) -> Iterator[str]:
@@ -153,7 +152,11 @@ def _judged_run(run: Run, path: Path, qrels: Qrels) -> Judged:
             "give the qrels of this run's queries",
             where=str(path),
         )
-    return Judged({}, qrels, len(run.keys() - qrels.keys()))
+    return Judged({}, qrels, tuple(_left_out(len(run.keys() - qrels.keys()))))
+
+
+def _left_out(n_queries: int) -> list[str]:
+    return [f"Without judgements, and left out: {n_queries:,} x query."] if n_queries else []
 
 
 def _kind(path: Path, split: str) -> str:
