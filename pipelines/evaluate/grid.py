@@ -7,6 +7,7 @@ EmbedFilter is repeated with ten random projections of the same width: what the 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -293,8 +294,14 @@ class Similarities:
 
 def random_projection(hidden: int, width: int, seed: int) -> Series:
     """Random orthonormal directions."""
-    drawn = np.random.default_rng(seed).standard_normal((hidden, width))
-    return Series("random-projection", (width,), Filter(np.linalg.qr(drawn)[0].astype(np.float32)))
+    return Series("random-projection", (width,), Filter(_directions(hidden, seed)[:, :width]))
+
+
+@functools.lru_cache(maxsize=CHANCES)
+def _directions(hidden: int, seed: int) -> Floats:
+    """(hidden, hidden), a random rotation: its first columns are as random as any."""
+    drawn = np.random.default_rng(seed).standard_normal((hidden, hidden))
+    return np.linalg.qr(drawn)[0].astype(np.float32)
 
 
 def configuration_of(source: Source, series: Series, width: int) -> Configuration:
