@@ -34,6 +34,19 @@ class Wanted:
     margin: float = MARGIN
 
 
+def measure_of(task: Task, wanted: Wanted) -> str:
+    """The measure that intervals and tests are of.
+
+    Raises:
+        SpecError: it is none of this kind of data.
+    """
+    known = CORRELATIONS if task.kind == PAIRS else tuple(MEASURES)
+    measure = known[0] if wanted.measure is None else wanted.measure
+    if measure not in known:
+        raise unknown_name("measure", measure, known)
+    return measure
+
+
 def report_of_runs(tasks: Sequence[Task], wanted: Wanted) -> TaskReport:
     """Finished runs, compared on all queries that are judged."""
     judged = tasks[0].judged
@@ -55,14 +68,11 @@ def report_of(
     wanted: Wanted,
 ) -> TaskReport:
     """Rows with their intervals and differences, and the choice among them."""
-    known = CORRELATIONS if task.kind == PAIRS else tuple(MEASURES)
-    first = known[0] if wanted.measure is None else wanted.measure
-    if first not in known:
-        raise unknown_name("measure", first, known)
+    first = measure_of(task, wanted)
     if len(query_ids) < FEWEST_QUERIES:
         notes.append(f"{len(query_ids):,} queries are too few to conclude anything: give {FEWEST_QUERIES} or more.")
     names = names_of([one.configuration for one in rows])
-    values = {name: np.stack([one.values[name] for one in rows]) for name in known}
+    values = {name: np.stack([one.values[name] for one in rows]) for name in rows[0].values}
     place, matrix = _place(names, wanted.reference), values[first]
     apart = holm([difference(matrix[number], matrix[place]) for number in range(len(rows)) if number != place])
     differences = [*apart[:place], None, *apart[place:]]
