@@ -11,10 +11,10 @@ import numpy as np
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.pipelines.evaluate.choice import MARGIN, Choice, Matrix, cheapest
 from ragidx.pipelines.evaluate.grid import Measured
-from ragidx.pipelines.evaluate.measures import ANN_RECALL, OVERLAP, of_rankings
+from ragidx.pipelines.evaluate.measures import AGREEMENTS, CORRELATIONS, MEASURES, of_rankings
 from ragidx.pipelines.evaluate.report import Configuration, Row, TaskReport, names_of
 from ragidx.pipelines.evaluate.significance import MeanDifference, difference, holm, interval
-from ragidx.pipelines.evaluate.tasks import Task
+from ragidx.pipelines.evaluate.tasks import PAIRS, Task
 
 FEWEST_QUERIES = 20
 """With fewer of them nothing is concluded."""
@@ -33,6 +33,21 @@ class Wanted:
     measure: str | None = None
     reference: str | None = None
     margin: float = MARGIN
+
+
+def measure_of(task: Task, wanted: Wanted) -> str:
+    """The measure that intervals and tests are of.
+
+    Raises:
+        SpecError: it is none of this kind of data.
+    """
+    known = CORRELATIONS if task.kind == PAIRS else tuple(MEASURES)
+    if task.judged is not None and not task.judged.qrels:
+        known = AGREEMENTS
+    measure = known[0] if wanted.measure is None else wanted.measure
+    if measure not in known:
+        raise unknown_name("measure", measure, known)
+    return measure
 
 
 def report_of_runs(tasks: Sequence[Task], wanted: Wanted) -> TaskReport:
@@ -55,15 +70,12 @@ def report_of(
     wanted: Wanted,
 ) -> TaskReport:
     """Rows with their intervals and differences, and the choice among them."""
-    known = tuple(rows[0].values)
-    first = known[0] if wanted.measure is None else wanted.measure
-    if first not in known:
-        raise unknown_name("measure", first, known)
-    is_quality = first not in (OVERLAP, ANN_RECALL)
+    first = measure_of(task, wanted)
+    is_quality = first not in AGREEMENTS
     if is_quality and len(query_ids) < FEWEST_QUERIES:
         notes.append(f"{len(query_ids):,} queries are too few to conclude anything: give {FEWEST_QUERIES} or more.")
     names = names_of([one.configuration for one in rows])
-    values = {name: np.stack([one.values[name] for one in rows]) for name in known}
+    values = {name: np.stack([one.values[name] for one in rows]) for name in rows[0].values}
     place, matrix = _place(names, wanted.reference), values[first]
     differences: list[MeanDifference | None] = [None] * len(rows)
     if is_quality:

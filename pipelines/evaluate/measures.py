@@ -29,8 +29,8 @@ MEASURES = {
 }
 """Those of rankings, with their names in ir_measures."""
 CORRELATIONS = ("spearman", "pearson")
-OVERLAP, ANN_RECALL = "overlap@10", "ann_recall@10"
-"""Shares of the ten that exact search finds, at full width and at the same one: near to it is not good."""
+AGREEMENTS = OVERLAP, ANN_RECALL = "overlap@10", "ann_recall@10"
+"""Shares of the ten that exact search finds, at full width and at the same one: no quality."""
 DEPTH = 100
 """Documents of a ranking that are measured."""
 
