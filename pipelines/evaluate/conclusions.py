@@ -71,8 +71,8 @@ def report_of(
 ) -> TaskReport:
     """Rows with their intervals and differences, and the choice among them."""
     first = measure_of(task, wanted)
-    is_quality = first not in AGREEMENTS
-    if is_quality and len(query_ids) < FEWEST_QUERIES:
+    is_quality, enough = first not in AGREEMENTS, len(query_ids) >= FEWEST_QUERIES
+    if is_quality and not enough:
         notes.append(f"{len(query_ids):,} queries are too few to conclude anything: give {FEWEST_QUERIES} or more.")
     names = names_of([one.configuration for one in rows])
     values = {name: np.stack([one.values[name] for one in rows]) for name in rows[0].values}
@@ -105,7 +105,7 @@ def report_of(
         reference=place,
         rows=tuple(shown),
         values=values,
-        choice=_choice(rows, matrix, wanted.margin) if is_quality else None,
+        choice=_choice(rows, matrix, wanted.margin) if is_quality and enough else None,
         runs=tuple(one.run for one in rows) if any(one.run for one in rows) else (),
         notes=tuple(notes),
     )

@@ -26,7 +26,7 @@ from ragidx.pipelines.evaluate.grid import Measured, OnStage, Rankings, Searches
 from ragidx.pipelines.evaluate.report import Report, TaskReport
 from ragidx.pipelines.evaluate.sources.corpus import CorpusSource
 from ragidx.pipelines.evaluate.sources.pairs import PairsSource
-from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, default_cache
+from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, cache_folder
 from ragidx.pipelines.evaluate.sources.series import Series, WidthChoice, fitted_sample, series_of
 from ragidx.pipelines.evaluate.sources.source import IndexSource, Source
 from ragidx.pipelines.evaluate.tasks import INDEX, RUN, Task, check_documents, task_of
@@ -170,8 +170,7 @@ def evaluate(
     tell = Stages(on_progress)
     if out is not None:
         check_out(Path(out))
-    folder = None if cache is None else default_cache() if cache == "" else Path(cache)
-    run = _Run(asked, tell, folder, on_build, drop_self=drop_self, keep_runs=out is not None)
+    run = _Run(asked, tell, cache_folder(cache), on_build, drop_self=drop_self, keep_runs=out is not None)
     runs = [task for task in tasks if task.kind == RUN]
     wanted = Wanted(measure, reference, margin)
     reports = [report_of_runs(runs, wanted)] if runs else []
@@ -221,7 +220,7 @@ class _Run:
                         series = self._series(source)
                         self._tell.expect(meter.count(series))
                         rows += meter.measure(source, series)
-                        self._note(*meter.notes)
+                        self._note(*(meter.notes if isinstance(meter, Rankings) else ()))
                 except (SpecError, ModelError) as raised:
                     if len(self._asked.encoders) == 1:
                         raise

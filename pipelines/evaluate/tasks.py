@@ -106,6 +106,15 @@ def task_of(
     return Task(name, kind, path, judged=judged_of(texts, found, str(qrels or path)))
 
 
+def of_beir(corpus: Path, queries: Path | None, qrels: Path | None) -> tuple[Path | None, Path | None]:
+    """Where queries and qrels are: as named, else in the corpus where that is a BEIR folder that has them."""
+    if queries is None and _has(corpus, "corpus") and _has(corpus, "queries"):
+        queries = corpus
+        if qrels is None and _is_file(corpus / "qrels" / "test.tsv"):
+            qrels = corpus
+    return queries, qrels
+
+
 def judged_of(texts: dict[str, str], qrels: Qrels, where: str) -> Judged:
     """The queries that are judged.
 

@@ -42,8 +42,10 @@ _FORMAT = "format"
 _QUERIES_AT_ONCE = 256
 
 
-def default_cache() -> Path:
-    """The folder of raw vectors in the user's cache."""
+def cache_folder(cache: str | os.PathLike[str] | None) -> Path | None:
+    """Where raw vectors are kept: a folder; "": the user's; None: nowhere."""
+    if cache is None or cache != "":
+        return None if cache is None else Path(cache)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ragidx" / "vectors"
 
 
