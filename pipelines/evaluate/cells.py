@@ -8,7 +8,7 @@ all. Quality is not known here.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -27,6 +27,7 @@ from ragidx.indexer.widening import until_enough
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.evaluate.measures import ANN_RECALL, OVERLAP
 from ragidx.pipelines.evaluate.significance import K
+from ragidx.pipelines.evaluate.sources.series import full_width
 from ragidx.pipelines.evaluate.sources.source import Source, temporary_room
 from ragidx.retriever.fusion import Scored
 from ragidx.retriever.options import DENSE, LEXICAL, SearchOptions
@@ -103,14 +104,17 @@ class FullWidth:
     """Exact search over all vectors in float32, which narrower and approximate ones are compared with.
 
     Args:
-        blocks: called for the vectors (n, dim) of unit length, in blocks.
-        queries: (q, dim) of unit length.
-        k: how many of the nearest are compared.
+        source: of the vectors.
+        vectors: (q, dim) of the queries, in its space.
     """
 
-    def __init__(self, blocks: Callable[[], Iterable[Floats]], queries: Floats, k: int) -> None:
-        self._blocks, self._queries = blocks, queries
-        self._nearest, _ = exact_search(blocks(), queries, k)
+    def __init__(self, source: Source, vectors: Floats) -> None:
+        self._source, self._series = source, full_width(source)
+        self._queries = self._series.narrow(vectors, source.dim)
+        self._nearest, _ = exact_search(self._blocks(), self._queries, min(K, source.n_rows))
+
+    def _blocks(self) -> Iterator[Floats]:
+        return (self._series.narrow(block, self._source.dim) for block in self._source.blocks())
 
     def rank(self, numbers: Sequence[int], k: int) -> list[list[Scored]]:
         """The k best rows for some of the queries."""

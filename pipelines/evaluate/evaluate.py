@@ -23,6 +23,7 @@ from ragidx.pipelines.evaluate.choice import MARGIN
 from ragidx.pipelines.evaluate.conclusions import Wanted, measure_of, report_of, report_of_runs
 from ragidx.pipelines.evaluate.files import check_out, write_out
 from ragidx.pipelines.evaluate.grid import Measured, OnStage, Rankings, Searches, Similarities, Stages
+from ragidx.pipelines.evaluate.measures import load_ir_measures
 from ragidx.pipelines.evaluate.report import Report, TaskReport
 from ragidx.pipelines.evaluate.sources.corpus import CorpusSource
 from ragidx.pipelines.evaluate.sources.pairs import PairsSource
@@ -167,6 +168,8 @@ def evaluate(
     ]
     if not tasks:
         raise SpecError("there is nothing to evaluate", "name a data set, an index or runs")
+    if any(task.judged is not None for task in tasks):
+        load_ir_measures()
     tell = Stages(on_progress)
     if out is not None:
         check_out(Path(out))

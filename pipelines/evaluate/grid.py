@@ -39,7 +39,6 @@ from ragidx.pipelines.evaluate.cells import (
 from ragidx.pipelines.evaluate.chance import PROJECTIONS, Chance, random_projection
 from ragidx.pipelines.evaluate.measures import AGREEMENTS, DEPTH, of_rankings, of_similarities
 from ragidx.pipelines.evaluate.report import Configuration
-from ragidx.pipelines.evaluate.significance import K
 from ragidx.pipelines.evaluate.sources.series import Series, full_width
 from ragidx.pipelines.evaluate.sources.source import Source
 from ragidx.retriever.options import DENSE, HYBRID, LEXICAL, SearchOptions, Z
@@ -206,11 +205,14 @@ class Rankings:
             yield self._measured(Configuration(mode=LEXICAL), answers, doc_ids, bytes=n_bytes, costs=costs)
         if vectors is None:
             return
-        opened = _Opened(source, vectors, doc_ids, words, self._full_width(source, vectors))
-        if opened.full is not None:
+        opened = _Opened(source, vectors, doc_ids, words, None)
+        if self._with_costs:
+            self._tell("the exact answers at full width")
+            full = FullWidth(source, vectors)
+            opened = replace(opened, full=full)
             whole = replace(configuration_of(source, full_width(source), source.dim), index_type=EXACT, mode=DENSE)
             everything = dict.fromkeys(AGREEMENTS, np.ones(len(self._ids)))
-            yield self._measured(whole, opened.full.rank, doc_ids, more=everything)  # no index, so it has no bytes
+            yield self._measured(whole, full.rank, doc_ids, more=everything)  # no index, so it has no bytes
         some = False
         for one in series:
             for width in one.widths:
@@ -230,17 +232,6 @@ class Rankings:
         of_words = 0 if set(self._searches.modes) == {DENSE} else 1 + (LEXICAL in self._searches.modes)
         widths = sum(len(one.widths) * (each + (drawn and one.name == "embedfilter")) for one in series)
         return of_words + self._with_costs + widths
-
-    def _full_width(self, source: Source, vectors: Floats) -> FullWidth | None:
-        if not self._with_costs:
-            return None
-        self._tell("the exact answers at full width")
-        series, width = full_width(source), source.dim
-        return FullWidth(
-            lambda: (series.narrow(block, width) for block in source.blocks()),
-            series.narrow(vectors, width),
-            min(K, source.n_rows),
-        )
 
     def _of_width(self, series: Series, width: int, opened: _Opened) -> Iterator[Measured]:
         source, words = opened.source, opened.words

@@ -41,7 +41,7 @@ def of_rankings(run: Run, qrels: Qrels) -> dict[str, Doubles]:
     Raises:
         RagidxError: ir_measures is not installed.
     """
-    ir = _ir_measures()
+    ir = load_ir_measures()
     of_ir = {ir.parse_measure(name): ours for ours, name in MEASURES.items()}
     place = {query_id: number for number, query_id in enumerate(qrels)}
     values = {name: np.zeros(len(place)) for name in MEASURES}
@@ -87,7 +87,12 @@ def _ranks(values: Doubles) -> Doubles:
     return (last - (counts - 1) / 2)[group]
 
 
-def _ir_measures() -> Any:
+def load_ir_measures() -> Any:
+    """The library behind `of_rankings`, to be asked for before anything is encoded.
+
+    Raises:
+        RagidxError: it is not installed.
+    """
     try:
         import ir_measures
     except ImportError as fault:
