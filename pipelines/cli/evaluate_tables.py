@@ -99,7 +99,7 @@ def _costs(costs: Sequence[Costs | None]) -> dict[str, list[str]]:
 def _apart(row: Row) -> list[str]:
     if row.against is None:
         return ["reference", "", ""]
-    shown = f"{row.against.mean:+.3f}" + (f" {row.against.verdict}" if row.against.is_real else "")
+    shown = f"{row.against.mean:+.3f}" + ("" if row.against.verdict == "not real" else f" {row.against.verdict}")
     return [shown, f"{row.against.p:.2g}", f"{row.against.detectable:.3f}"]
 
 

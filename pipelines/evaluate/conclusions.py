@@ -9,15 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ragidx.corpora.errors import SpecError, unknown_name
-from ragidx.pipelines.evaluate.choice import MARGIN, Choice, Matrix, cheapest
+from ragidx.indexer.arrays import Doubles
+from ragidx.pipelines.evaluate.choice import MARGIN, Choice, cheapest
 from ragidx.pipelines.evaluate.grid import Measured
 from ragidx.pipelines.evaluate.measures import AGREEMENTS, CORRELATIONS, MEASURES, of_rankings
 from ragidx.pipelines.evaluate.report import Configuration, Row, TaskReport, names_of
-from ragidx.pipelines.evaluate.significance import MeanDifference, difference, holm, interval
+from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES, MeanDifference, differences, intervals
 from ragidx.pipelines.evaluate.tasks import PAIRS, Task
-
-FEWEST_QUERIES = 20
-"""With fewer of them nothing is concluded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,28 +69,28 @@ def report_of(
 ) -> TaskReport:
     """Rows with their intervals and differences, and the choice among them."""
     first = measure_of(task, wanted)
-    is_quality, enough = first not in AGREEMENTS, len(query_ids) >= FEWEST_QUERIES
-    if is_quality and not enough:
+    is_quality = first not in AGREEMENTS
+    if is_quality and len(query_ids) < FEWEST_QUERIES:
         notes.append(f"{len(query_ids):,} queries are too few to conclude anything: give {FEWEST_QUERIES} or more.")
     names = names_of([one.configuration for one in rows])
     values = {name: np.stack([one.values[name] for one in rows]) for name in rows[0].values}
     place, matrix = _place(names, wanted.reference), values[first]
-    differences: list[MeanDifference | None] = [None] * len(rows)
+    against: list[MeanDifference | None] = [None] * len(rows)
     if is_quality:
-        apart = holm([difference(matrix[number], matrix[place]) for number in range(len(rows)) if number != place])
-        differences = [*apart[:place], None, *apart[place:]]
+        apart = differences(np.delete(matrix, place, axis=0), matrix[place])
+        against = [*apart[:place], None, *apart[place:]]
     shown = [
         Row(
             configuration=one.configuration,
             name=name,
             bytes=one.bytes,
             means={measured: float(by_query.mean()) for measured, by_query in one.values.items()},
-            interval=interval(one.values[first]),
-            against=against,
+            interval=interval,
+            against=difference,
             chance=(min(one.chance), max(one.chance)) if one.chance else None,
             costs=one.costs,
         )
-        for one, name, against in zip(rows, names, differences, strict=True)
+        for one, name, interval, difference in zip(rows, names, intervals(matrix), against, strict=True)
     ]
     return TaskReport(
         name=task.name,
@@ -105,13 +103,13 @@ def report_of(
         reference=place,
         rows=tuple(shown),
         values=values,
-        choice=_choice(rows, matrix, wanted.margin) if is_quality and enough else None,
+        choice=_choice(rows, matrix, wanted.margin) if is_quality else None,
         runs=tuple(one.run for one in rows) if any(one.run for one in rows) else (),
         notes=tuple(notes),
     )
 
 
-def _choice(rows: Sequence[Measured], matrix: Matrix, margin: float) -> Choice | None:
+def _choice(rows: Sequence[Measured], matrix: Doubles, margin: float) -> Choice | None:
     """Among the rows whose bytes are known: the others are no indexes."""
     numbers = [number for number, one in enumerate(rows) if one.bytes is not None]
     if len(numbers) < 2:
