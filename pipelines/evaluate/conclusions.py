@@ -112,7 +112,7 @@ def report_of(
 def _choice(rows: Sequence[Measured], matrix: Doubles, margin: float) -> Choice | None:
     """Among the rows whose bytes are known: the others are no indexes."""
     numbers = [number for number, one in enumerate(rows) if one.bytes is not None]
-    if len(numbers) < 2:
+    if len(numbers) < 2 or matrix.shape[1] < 2:  # one query decides nothing
         return None
     costs, lines = [rows[number].bytes or 0.0 for number in numbers], [rows[n].configuration.line() for n in numbers]
     choice = cheapest(matrix[numbers], costs, lines, margin=margin)

@@ -40,7 +40,7 @@ from ragidx.pipelines.evaluate.chance import PROJECTIONS, Chance, random_project
 from ragidx.pipelines.evaluate.measures import AGREEMENTS, DEPTH, of_rankings, of_similarities
 from ragidx.pipelines.evaluate.report import Configuration
 from ragidx.pipelines.evaluate.sources.series import Series, full_width
-from ragidx.pipelines.evaluate.sources.source import Source
+from ragidx.pipelines.evaluate.sources.source import NOTHING_TO_SEARCH, Source
 from ragidx.retriever.options import DENSE, HYBRID, LEXICAL, SearchOptions, Z
 from ragidx.retriever.ranking import Queries
 
@@ -192,7 +192,7 @@ class Rankings:
             SpecError: no index of any width can be made.
         """
         if not source.n_rows:
-            raise CorpusError("there is no vector to search", "add documents", where=source.name)
+            raise CorpusError(NOTHING_TO_SEARCH, "add documents", where=source.name)
         vectors, doc_ids = self._vectors, source.doc_ids()
         if vectors is None and set(self._searches.modes) != {LEXICAL}:
             vectors = source.encode(self._texts)

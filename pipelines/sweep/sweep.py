@@ -129,13 +129,14 @@ def sweep(
         tell("encoding the queries")
         judged, of_queries = _queries(opened, asked, judges)
         tell("fitting the filters")
-        series = [full_width(opened), *_without_full(series_of(opened, filters, wanted, fields), opened)]
+        found = series_of(opened, filters, wanted, fields)
+        series = [full_width(opened), *_without_full(found, opened)]
         task = Task(Path(source).resolve().name or str(source), INDEX if is_index else CORPUS, Path(source), judged)
         searches = Searches(MODES if judged.qrels else (DENSE,), types, target_recall=target_recall)
         meter = Rankings(judged.texts, judged.qrels, searches, folder, tell, costs=True, vectors=of_queries)
         tell.expect(meter.count(series))
         rows = list(meter.measure(opened, series))
-        notes = [*opened.notes, *judged.notes, *(note for one in series for note in one.left_out), *meter.notes]
+        notes = [*opened.notes, *judged.notes, *(note for one in found for note in one.left_out), *meter.notes]
         notes += _fits(opened, series)
         sizes = opened.n_documents, opened.n_rows
     dense = [one for one in rows if one.configuration.mode == DENSE]

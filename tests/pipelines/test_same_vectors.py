@@ -105,7 +105,9 @@ def test_a_sweep_makes_the_raw_vectors_of_the_others(
     folder = tmp_path / "work"
     folder.mkdir()
 
-    source = CorpusSource(_write(tmp_path / "corpus.jsonl", texts), folder, fitted=None, options=own)
+    resolved = resolve_against(build_options("sweep", filter="none", **own))
+    vectors = RawVectors(resolved, None)
+    source = CorpusSource(_write(tmp_path / "corpus.jsonl", texts), folder, vectors, fitted=None)
 
     rows = source.rows(np.arange(len(texts)))
     same(rows, encoder.encode_document(texts))

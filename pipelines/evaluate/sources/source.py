@@ -35,6 +35,8 @@ from ragidx.retriever.searcher import Searcher
 
 HELD_OUT = 256  # chunks that ask where there are no queries, at most a tenth of all
 
+NOTHING_TO_SEARCH = "there is no vector to search"
+
 _BLOCK_BYTES = 32 << 20
 _SEED = 0
 _OPENING = {
@@ -177,7 +179,8 @@ class Source(ABC):
             CorpusError: there are fewer than two.
         """
         if self.n_rows < 2:
-            raise CorpusError("one chunk alone has nothing to be compared with", "add documents", where=self.name)
+            alone = "one chunk alone has nothing to be compared with"
+            raise CorpusError(alone if self.n_rows else NOTHING_TO_SEARCH, "add documents", where=self.name)
         count = max(1, min(HELD_OUT, self.n_rows // 10))
         drawn = np.sort(np.array(lowest(_SEED, self._names("chunk_id"), count), np.int64))
         self._searched = np.setdiff1d(self._searched, drawn)
