@@ -218,7 +218,7 @@ class _Run:
                     with self._opened(task, options, folder) as source:
                         sizes = source.n_documents, source.n_rows
                         if task.judged is not None:
-                            self._note(*check_documents(task.judged, source.doc_ids(), str(task.path)))
+                            self._note(*check_documents(task.judged, source.doc_ids()))
                         self._note(*source.notes)
                         series = self._series(source)
                         self._tell.expect(meter.count(series))

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ragidx.corpora.errors import CorpusError, SpecError
-from ragidx.corpora.evalsets import load_qrels, load_queries
+from ragidx.corpora.evalsets import load_qrels, load_queries, place_in_qrels
 from ragidx.indexer.ann.index_types import DEFAULT_RECALL, FLAT, IndexOptions
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.specs import ENCODER_OPTIONS
@@ -168,8 +169,8 @@ def _queries(source: Source, queries: Path | None, qrels: Path | None) -> tuple[
         )
     judged = Judged(texts, {})
     if qrels is not None:
-        judged = judged_of(texts, load_qrels(qrels), str(qrels))
-        notes = check_documents(judged, source.doc_ids(), str(qrels))
+        judged = judged_of(texts, load_qrels(qrels), functools.partial(place_in_qrels, qrels))
+        notes = check_documents(judged, source.doc_ids())
         judged = dataclasses.replace(judged, notes=(*judged.notes, *notes))
     if given is None:
         return judged, source.encode(list(judged.texts.values()))
