@@ -109,12 +109,12 @@ def test_a_sweep_makes_the_raw_vectors_of_the_others(
     folder.mkdir()
 
     resolved = resolve_against(build_options("sweep", filter="none", **own))
-    vectors = RawVectors(resolved, None)
-    source = CorpusSource(_write(tmp_path / "corpus.jsonl", texts), folder, vectors, fitted=None)
+    with RawVectors(resolved, None) as vectors:
+        source = CorpusSource(_write(tmp_path / "corpus.jsonl", texts), folder, vectors, fitted=None)
 
-    rows = source.rows(np.arange(len(texts)))
-    same(rows, encoder.encode_document(texts))
-    same(source.encode(texts), encoder.encode_query(texts))
+        rows = source.rows(np.arange(len(texts)))
+        same(rows, encoder.encode_document(texts))
+        same(source.encode(texts), encoder.encode_query(texts))
     assert project is not None
     # A product of many rows at once rounds otherwise than that of one.
     np.testing.assert_allclose(l2_normalize(project(rows)).vectors, embedder.embed_document(texts), rtol=0, atol=1e-5)

@@ -83,8 +83,8 @@ def test_the_queries_and_qrels_of_a_beir_folder_are_asked(beir: Path) -> None:
     task = report.tasks[0]
     assert task.query_ids == ("q1", "q2")
     assert task.notes[:2] == (
-        "Not among the queries: 1 x judged query; first: 'q9'.",
         "Without judgements, and left out: 1 x query.",
+        f"Not among the queries: 1 x judged query; first: 'q9' ({beir / 'qrels' / 'test.tsv'}:4).",
     )
     assert widths_of(report, "embedfilter") == [255, 128, 64, 32, 16]
     assert task.rows[0].configuration.index_type == "exact"
@@ -193,7 +193,7 @@ def test_queries_that_nobody_judged_are_refused(beir: Path, tmp_path: Path) -> N
         )
 
     assert str(fault.value) == (
-        f"{beir / 'qrels' / 'test.tsv'}: no query is judged (queries: 'z', ...; qrels: 'q1', ...)\n"
+        f"{beir / 'qrels' / 'test.tsv'}:2: no query is judged (queries: 'z', ...; qrels: 'q1', ...)\n"
         "  hint: give the qrels that belong to the queries"
     )
 
@@ -201,7 +201,7 @@ def test_queries_that_nobody_judged_are_refused(beir: Path, tmp_path: Path) -> N
 @pytest.mark.slow
 def test_qrels_of_another_corpus_are_refused(small_corpus: Path, beir: Path) -> None:
     assert message_of(CorpusError, lambda: sweep(small_corpus, queries=beir, qrels=beir, dims=[8])) == (
-        f"{beir}: no relevant document is here (qrels: 'd4', ...; documents: 'facts.jsonl#bees', ...)\n"
+        f"{beir / 'qrels' / 'test.tsv'}:2: no relevant document is here (qrels: 'd4', ...; documents: 'facts.jsonl#bees', ...)\n"
         "  hint: give the qrels that belong to the corpus"
     )
 
@@ -213,7 +213,7 @@ def test_relevant_documents_that_are_not_there_are_noted(beir: Path) -> None:
 
     report = sweep(beir, dims=[8], chunks=ragidx.ChunkSpec(size=None))
 
-    told = "Not in the corpus, so never found: 1 x relevant document; first: 'gone'."
+    told = f"Not in the corpus, so never found: 1 x relevant document; first: 'gone' ({beir / 'qrels' / 'test.tsv'}:5)."
     assert told in report.tasks[0].notes
 
 
