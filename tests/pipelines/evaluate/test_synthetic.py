@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
-import pytest
-
-from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.records import Chunk
-from ragidx.pipelines.evaluate.synthetic import Synthetic, synthetic
+from ragidx.pipelines.evaluate.synthetic import synthetic
 
 WORDS = [f"{first}{second}{third}" for first in "bdfgk" for second in "aeiou" for third in "lmnrst"]
 
@@ -31,7 +28,8 @@ def _whole(texts: Iterable[str]) -> Callable[[], list[Chunk]]:
 
 
 def _words_of(text: str) -> str:
-    return f" {' '.join(re.findall(r'[^\W_]+', text.casefold()))} "
+    words = " ".join(re.findall(r"[^\W_]+", text.casefold()))
+    return f" {words} "
 
 
 TEXTS = [_text(number) for number in range(40)]
