@@ -190,7 +190,8 @@ def test_plain_progress_comes_now_and_then(run: Run, given_index: Path, monkeypa
 
     done = run("sweep", str(given_index), "--filter", "truncation", "--dim", "8")
 
-    assert "stage 2: fitting the filters\n" in done.err
+    assert "stage 3 of 4: the exact answers at full width\n" in done.err
+    assert "stage 2" not in done.err
 
 
 def test_at_a_terminal_each_stage_takes_the_place_of_the_one_before(

@@ -201,7 +201,8 @@ def test_queries_that_nobody_judged_are_refused(beir: Path, tmp_path: Path) -> N
 @pytest.mark.slow
 def test_qrels_of_another_corpus_are_refused(small_corpus: Path, beir: Path) -> None:
     assert message_of(CorpusError, lambda: sweep(small_corpus, queries=beir, qrels=beir, dims=[8])) == (
-        f"{beir / 'qrels' / 'test.tsv'}:2: no relevant document is here (qrels: 'd4', ...; documents: 'facts.jsonl#bees', ...)\n"
+        f"{beir / 'qrels' / 'test.tsv'}:2: no relevant document is here (qrels: 'd4', ...; documents:"
+        " 'facts.jsonl#bees', ...)\n"
         "  hint: give the qrels that belong to the corpus"
     )
 
