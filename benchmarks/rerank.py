@@ -15,10 +15,11 @@ from pathlib import Path
 
 import numpy as np
 from figures import record
+from ndcg import ndcg
 
 import ragidx
 from ragidx.corpora.evalsets import load_qrels, load_queries
-from ragidx.pipelines.evaluate.significance import difference, ndcg
+from ragidx.pipelines.evaluate.significance import difference
 
 
 def main():

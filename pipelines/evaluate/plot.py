@@ -36,10 +36,10 @@ def draw(report: Report, format: str) -> bytes:
 
     spines = {"axes_spines_top": False, "axes_spines_right": False}
     with style(font_size=9, axes_grid=True, grid_color="#e4e4e4", grid_linewidth=0.6, **spines):
-        drawn = [(task, _draw_quality, 3.8) for task in report.tasks]
-        for place in reversed(range(len(drawn))):
-            if any(row.costs is not None for row in drawn[place][0].rows):
-                drawn.insert(place + 1, (drawn[place][0], _draw_times, 2.2))
+        drawn = []
+        for task in report.tasks:
+            timed = any(row.costs is not None for row in task.rows)
+            drawn += [(task, _draw_quality, 3.2), (task, _draw_times, 1.7)] if timed else [(task, _draw_quality, 3.8)]
         heights = [height for _, _, height in drawn]
         figure = Figure(figsize=(7.2, 0.6 + sum(heights)), layout="constrained")
         panels = figure.subplots(len(drawn), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
