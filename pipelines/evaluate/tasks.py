@@ -7,8 +7,9 @@ Queries that nobody judged are left out and counted; a judged query that finds n
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ragidx.corpora.errors import CorpusError, SpecError
@@ -18,6 +19,7 @@ from ragidx.indexer.store.files import MANIFEST
 CORPUS, INDEX, PAIRS, RUN = "corpus", "index", "pairs", "run"
 _TABLES = (".tsv", ".csv")
 _ENDINGS = ("", ".gz", ".zst")
+_NO_LABELS = "or make queries of the corpus itself: `without_labels=True`"
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Task:
         path: of it.
         judged: for rankings; None: pairs, or no labels are needed.
         pairs: with their scores.
-        run: that a file holds.
+        run: that a file holds; which queries it is measured on is not known here.
     """
 
     name: str
@@ -86,26 +88,33 @@ def task_of(
     kind = _kind(path, split)
     if kind == PAIRS:
         return Task(name, kind, path, pairs=load_pairs(path, split=split))
+    if kind == RUN:
+        return Task(name, kind, path, run=load_run(path))
     if not labelled:
         return Task(name, kind, path)
     own = path if path.is_dir() and kind == CORPUS else None
     if qrels is None and own is None:
-        raise SpecError(
-            f"nothing says which documents answer which query of this {kind}",
-            "give `queries` and `qrels`, or make queries of the corpus itself: `without_labels=True`",
-            where=str(path),
-        )
-    if kind == RUN:
-        run = load_run(path)
-        return Task(name, kind, path, judged=_judged_run(run, path, load_qrels(qrels or path, split=split)), run=run)
+        raise no_judgements(Task(name, kind, path))
     if queries is None and (own is None or not _has(own, "queries")):
         raise SpecError(
             "there are no queries",
-            "give `queries` and `qrels`, or make queries of the corpus itself: `without_labels=True`",
+            f"give `queries` and `qrels`, {_NO_LABELS}",
             where=str(path),
         )
     texts, found = load_queries(queries or path), load_qrels(qrels or path, split=split)
     return Task(name, kind, path, judged=judged_of(texts, found, str(qrels or path)))
+
+
+def no_judgements(task: Task) -> SpecError:
+    """Nothing says what is relevant."""
+    hint = "give `qrels`" if task.kind == RUN else f"give `queries` and `qrels`, {_NO_LABELS}"
+    return SpecError(f"nothing says which documents answer which query of this {task.kind}", hint, where=str(task.path))
+
+
+def with_names(tasks: Sequence[Task]) -> list[Task]:
+    """The same, with their paths as names where two have one name."""
+    count = Counter(task.name for task in tasks)
+    return [task if count[task.name] == 1 else replace(task, name=str(task.path)) for task in tasks]
 
 
 def judged_of(texts: dict[str, str], qrels: Qrels, where: str) -> Judged:
@@ -124,6 +133,27 @@ def judged_of(texts: dict[str, str], qrels: Qrels, where: str) -> Judged:
     unknown = [name for name in qrels if name not in texts]
     notes = [f"Not among the queries: {len(unknown):,} x judged query; first: '{unknown[0]}'."] if unknown else []
     return Judged(both, {name: qrels[name] for name in both}, len(texts) - len(both), tuple(notes))
+
+
+def check_run(task: Task, qrels: Qrels) -> Iterator[str]:
+    """Notes on queries that a run answers and nobody judged.
+
+    Raises:
+        CorpusError: it answers none that is judged.
+    """
+    run = task.run or {}
+    if not run.keys() & qrels.keys():
+        raise CorpusError(
+            f"the run answers no judged query (run: '{next(iter(run))}', ...; qrels: '{next(iter(qrels))}', ...)",
+            "give the qrels of this run's queries",
+            where=str(task.path),
+        )
+    for count, what in (
+        (len(run.keys() - qrels.keys()), "Without judgements, and left out"),
+        (len(qrels.keys() - run.keys()), "Judged and not answered, so 0"),
+    ):
+        if count:
+            yield f"{what} of {task.name}: {count:,} x query."
 
 
 def check_documents(judged: Judged, doc_ids: Iterable[str], where: str) -> Iterator[str]:
@@ -145,17 +175,6 @@ def check_documents(judged: Judged, doc_ids: Iterable[str], where: str) -> Itera
         yield f"Not in the corpus, so never found: {len(missing):,} x relevant document; first: '{missing[0]}'."
 
 
-def _judged_run(run: Run, path: Path, qrels: Qrels) -> Judged:
-    """All judged queries: one that the run does not answer counts 0."""
-    if not run.keys() & qrels.keys():
-        raise CorpusError(
-            f"the run answers no judged query (run: '{next(iter(run))}', ...; qrels: '{next(iter(qrels))}', ...)",
-            "give the qrels of this run's queries",
-            where=str(path),
-        )
-    return Judged({}, qrels, len(run.keys() - qrels.keys()))
-
-
 def _kind(path: Path, split: str) -> str:
     if path.is_dir():
         if (path / MANIFEST).exists():
@@ -168,15 +187,18 @@ def _kind(path: Path, split: str) -> str:
             name = name.removesuffix(ending)
     if name.endswith(_TABLES):
         return PAIRS
-    return RUN if name.endswith((".run", ".trec", ".txt")) and _looks_like_a_run(path) else CORPUS
+    return RUN if _looks_like_a_run(path) else CORPUS
 
 
 def _looks_like_a_run(path: Path) -> bool:
     import pyarrow as pa
 
-    with pa.input_stream(str(path)) as file:
-        first = file.read(4096).split(b"\n", 1)[0].split()
-    return len(first) == 6 and first[1].upper() == b"Q0"
+    try:
+        with pa.input_stream(str(path)) as file:
+            first = file.read(4096).split(b"\n", 1)[0].split()
+    except OSError:  # whoever reads the corpus says what is wrong
+        return False
+    return len(first) == 6 and first[1].upper() in (b"Q0", b"0") and first[3].isdigit()
 
 
 def _has(folder: Path, what: str) -> bool:
