@@ -17,7 +17,7 @@ from typing import Any
 
 from ragidx.corpora.errors import ModelError, RagidxError, SpecError, unknown_name
 from ragidx.corpora.evalsets import load_qrels
-from ragidx.indexer.ann.index_types import FLAT
+from ragidx.indexer.ann.index_types import FLAT, check_index_type
 from ragidx.indexer.encoders.methods import filter_spec
 from ragidx.indexer.specs import ENCODER_OPTIONS, FILTERS, FilterSpec
 from ragidx.pipelines.evaluate.choice import MARGIN
@@ -238,7 +238,7 @@ class _Measuring:
                     with self._opened(task, options, folder) as source:
                         sizes = source.n_documents, source.n_rows
                         if task.judged is not None:
-                            self._note(*check_documents(task.judged, source.doc_ids(), str(task.path)))
+                            self._note(*check_documents(task.judged, source.doc_ids()))
                         self._note(*source.notes)
                         series = self._series(source)
                         self._tell.expect(meter.count(series))
@@ -293,7 +293,7 @@ class _Measuring:
         if not source.is_raw:
             own = asked.widths if asked.widths.dims or asked.widths.taus else WidthChoice((source.dim,))
             return series_of(source, asked.filters, own, {})
-        series: list[Series] = []
+        series, fault = list[Series](), None
         names = asked.filters or (None,)
         having = [name for name in names if name is None or "offset" in FILTERS[name].fields]
         pairs = dict.fromkeys(
@@ -303,10 +303,11 @@ class _Measuring:
         for name, offset in pairs:
             try:
                 series += self._of_filter(source, name, offset)
-            except (SpecError, ModelError) as fault:
-                if len(pairs) == 1:
-                    raise
-                self._note(f"Left out of {source.model}: filter {name}: {fault.message}.")
+            except (SpecError, ModelError) as raised:
+                fault = fault or raised
+                self._note(f"Left out of {source.model}: filter {name}: {raised.message}.")
+        if not series and fault is not None:
+            raise fault
         unique = {(one.name, one.offset, one.widths): one for one in series}
         self._note(*(note for one in series for note in one.left_out))
         return list(unique.values())
@@ -343,7 +344,13 @@ def _searches(
         for value in values:
             if value not in known:
                 raise unknown_name(what, value, known)
-    return Searches(modes, tuple(_listed(index_type)), fusions, tuple(_listed(weight)))
+    types, weights = tuple(_listed(index_type)), tuple(_listed(weight))
+    for name in types:
+        check_index_type(name)
+    for number in weights:
+        if not 0 <= number <= 1:
+            raise SpecError(f"weight={number:g} is not from 0 to 1", "0 is words alone, 1 cosines", where="`weight`")
+    return Searches(modes, types, fusions, weights)
 
 
 def _check_size(asked: _Asked, *, yes: bool) -> None:

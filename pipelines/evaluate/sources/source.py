@@ -20,8 +20,10 @@ from typing import Any
 import numpy as np
 
 from ragidx.corpora.errors import CorpusError, ModelError, RagidxError, SpecError
-from ragidx.corpora.evalsets import Qrels, load_qrels, load_queries
+from ragidx.corpora.evalset_files import is_file
+from ragidx.corpora.evalsets import Qrels, has_queries, load_qrels, load_queries
 from ragidx.corpora.records import Chunk
+from ragidx.corpora.sources import beir_corpus
 from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.encoders.protocol import Encoder
@@ -376,14 +378,10 @@ def evaluation_of(source: str | Path, queries: Path | None, qrels: Path | None) 
         SpecError: qrels without queries that they judge.
     """
     folder = Path(source)
-    if queries is None and _is_there(folder / "corpus.jsonl") and _is_there(folder / "queries.jsonl"):
+    if queries is None and beir_corpus(folder) is not None and has_queries(folder):
         queries = folder
-        if qrels is None and _is_there(folder / "qrels" / "test.tsv"):
+        if qrels is None and (is_file(folder / "qrels" / "test.tsv") or is_file(folder / "qrels")):
             qrels = folder
     if qrels is not None and queries is None:
         raise SpecError("qrels judge queries, and there are none", "name their file with `queries`", where="`qrels`")
     return queries, qrels
-
-
-def _is_there(path: Path) -> bool:
-    return any(path.with_name(path.name + ending).is_file() for ending in ("", ".gz", ".zst"))
