@@ -9,7 +9,6 @@ them. An index of filtered vectors is swept under its own filter. What is measur
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -94,7 +93,7 @@ class Source(ABC):
     notes: tuple[str, ...] = ()
     given: Floats | None = None
     is_unit = False
-    _changed: Mapping[str, str] = MappingProxyType({})  # texts in place of those of chunks, by id
+    _changed: Mapping[str, Chunk] = MappingProxyType({})  # in place of those with these ids
     _changed_rows: Ints = np.zeros(0, np.int64)  # their numbers, rising
     _changed_vectors: Floats = np.zeros((0, 0), np.float32)
     _searched: Ints  # the numbers of the rows that are
@@ -158,22 +157,22 @@ class Source(ABC):
             vectors[places] = self._changed_vectors[np.searchsorted(self._changed_rows, numbers[places])]
         return vectors
 
-    def change(self, texts: Mapping[str, str]) -> None:
-        """From now on search these texts in place of those of the chunks with these ids; nothing is written."""
+    def change(self, chunks: Mapping[str, Chunk]) -> None:
+        """From now on search these chunks in place of those with these ids; nothing is written."""
         chunker = chunker_of(self.encoder, self.spec.chunk)
         numbers, encoded = [], []
         self._changed = {}
         for number, chunk in enumerate(self._stored_chunks()):
-            if chunk.id in texts:
+            if chunk.id in chunks:
                 numbers.append(number)
-                encoded.append(chunker.encoded_text(dataclasses.replace(chunk, text=texts[chunk.id])))
-        self._changed, self._changed_rows = texts, np.array(numbers, np.int64)
+                encoded.append(chunker.encoded_text(chunks[chunk.id]))
+        self._changed, self._changed_rows = chunks, np.array(numbers, np.int64)
         self._changed_vectors = self._encode_texts(encoded) if encoded else np.zeros((0, self.dim), np.float32)
 
     def chunks(self) -> Iterator[Chunk]:
         """Of all rows, held out or not, in order."""
         for chunk in self._stored_chunks():
-            yield dataclasses.replace(chunk, text=self._changed.get(chunk.id, chunk.text))
+            yield self._changed.get(chunk.id, chunk)
 
     @abstractmethod
     def _names(self, column: str) -> list[str]:
