@@ -165,7 +165,7 @@ def evaluate(
         encoders=_encoders({name: _listed(value) for name, value in axes.items() if value is not None}),
         filters=None if filter is None else tuple(_listed(filter)),
         offsets=tuple(_listed(offset)) if offset is not None else (None,),
-        widths=WidthChoice(tuple(_listed(dim or ())), tuple(_listed(tau or ()))),
+        widths=WidthChoice(tuple(_listed(() if dim is None else dim)), tuple(_listed(() if tau is None else tau))),
         searches=_searches(mode, index_type, fusion, weight),
         options=options,
     )
@@ -290,9 +290,17 @@ class _Measuring:
     def _series(self, source: Source) -> list[Series]:
         """Filters and widths: those that were named, else what a build of this model takes."""
         asked = self._asked
-        if not source.is_raw:
-            own = asked.widths if asked.widths.dims or asked.widths.taus else WidthChoice((source.dim,))
-            return series_of(source, asked.filters, own, {})
+        has_offsets, has_widths = asked.offsets != (None,), bool(asked.widths.dims or asked.widths.taus)
+        if not source.is_raw and has_offsets:
+            raise SpecError(
+                "the index holds vectors after its filter, whose first direction is fixed",
+                "remove it, or evaluate the corpus, or an index that was built with `filter=none`",
+                where="`offset`",
+            )
+        as_it_is = isinstance(source, IndexSource) and asked.filters is None and not has_widths and not has_offsets
+        if not source.is_raw or as_it_is:
+            widths = asked.widths if has_widths else WidthChoice((source.dim,))
+            return series_of(source, asked.filters or [source.spec.filter.name], widths, {})
         series, fault = list[Series](), None
         names = asked.filters or (None,)
         having = [name for name in names if name is None or "offset" in FILTERS[name].fields]

@@ -77,8 +77,8 @@ def test_trec_topics_and_qrels_say_what_beir_says(beir: Path, tmp_path: Path) ->
 
 
 def test_a_folder_of_files_takes_queries_and_qrels(small_corpus: Path, tmp_path: Path) -> None:
-    (tmp_path / "q.tsv").write_text("bees\thow do bees dance?\nlake\twho signed the lease of the house?\n")
-    (tmp_path / "qrels.tsv").write_text("bees 0 bees 1\nlake 0 lease.txt 1\n")
+    (tmp_path / "q.tsv").write_text("mill\twhere does the old mill stand?\nlake\twho signed the lease of the house?\n")
+    (tmp_path / "qrels.tsv").write_text("mill 0 mill.md 1\nlake 0 lease.txt 1\n")
 
     report = evaluate(small_corpus, queries=tmp_path / "q.tsv", qrels=tmp_path / "qrels.tsv")
 
@@ -120,10 +120,10 @@ def test_an_index_gives_narrower_widths_and_refuses_other_filters(beir: Path, tm
 
     report = ragidx.evaluate(tmp_path / "index", dim=[32, 16], **judged)  # type: ignore[arg-type]
 
-    assert means(report) == means(evaluate(beir, dim=[32, 16]))
+    assert means(report) == pytest.approx(means(evaluate(beir, dim=[32, 16])), abs=0.002)  # of float16 vectors
     for options, message in (
         ({"filter": "pca"}, "the index holds vectors after the filter 'embedfilter', and others need raw ones"),
-        ({"offset": 3}, "the index holds vectors after the filter 'embedfilter', and others need raw ones"),
+        ({"offset": 3}, "the index holds vectors after its filter, whose first direction is fixed"),
         ({"method": "echo"}, "the index says how its vectors are made: `method` cannot be chosen"),
         ({"dim": 200}, "dim=200 is more than the 128 dimensions there are"),
     ):
@@ -198,12 +198,12 @@ def test_a_source_that_cannot_be_measured_says_why(beir: Path, small_corpus: Pat
     write_run(tmp_path / "old.run", {"q0": ["d0"]})
     write_qrels(tmp_path / "strange.tsv", {"q0": {"strange": 1}})
     (tmp_path / "asked.tsv").write_text("bees\thow do bees dance?\n")
-    nothing_says = "nothing says which documents answer which query of this"
+    facts, nothing_says = small_corpus / "facts.jsonl", "nothing says which documents answer which query of this"
     give = "give `queries` and `qrels`, or make queries of the corpus itself: `without_labels=True`"
     for source, options, kind, message in (
         (tmp_path / "none", {}, CorpusError, f"{tmp_path}/none: no such file or folder\n  hint: check the path"),
         (small_corpus, {}, SpecError, f"{small_corpus}: there are no queries\n  hint: {give}"),
-        (small_corpus / "facts.jsonl", {}, SpecError, f"{small_corpus}/facts.jsonl: {nothing_says} corpus\n  hint: {give}"),
+        (facts, {}, SpecError, f"{facts}: {nothing_says} corpus\n  hint: {give}"),
         (tmp_path / "old.run", {}, SpecError, f"{tmp_path}/old.run: {nothing_says} run\n  hint: give `qrels`"),
         (
             beir,
