@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,8 @@ import numpy as np
 
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.corpora.evalsets import Qrels
-from ragidx.pipelines.evaluate.choice import MARGIN, cheapest
+from ragidx.indexer.arrays import Doubles
+from ragidx.pipelines.evaluate.choice import MARGIN, Choice, cheapest
 from ragidx.pipelines.evaluate.grid import Measured
 from ragidx.pipelines.evaluate.measures import CORRELATIONS, MEASURES, of_rankings
 from ragidx.pipelines.evaluate.report import Configuration, Row, TaskReport, names_of
@@ -95,10 +97,6 @@ def report_of(
             rows, names, intervals(matrix), [*apart[:place], None, *apart[place:]], strict=True
         )
     ]
-    choice = None
-    if len(rows) > 1 and all(one.bytes is not None for one in rows):
-        costs = [one.bytes or 0.0 for one in rows]
-        choice = cheapest(matrix, costs, [one.configuration.line() for one in rows], margin=wanted.margin)
     return TaskReport(
         name=task.name,
         kind=task.kind,
@@ -110,9 +108,23 @@ def report_of(
         reference=place,
         rows=tuple(shown),
         values=values,
-        choice=choice,
+        choice=_choice(rows, matrix, wanted.margin),
         runs=tuple(one.run for one in rows) if any(one.run for one in rows) else (),
         notes=tuple(notes),
+    )
+
+
+def _choice(rows: Sequence[Measured], matrix: Doubles, margin: float) -> Choice | None:
+    """Among the rows whose bytes are known: the others are no indexes."""
+    numbers = [number for number, one in enumerate(rows) if one.bytes is not None]
+    if len(numbers) < 2 or matrix.shape[1] < 2:  # one query decides nothing
+        return None
+    costs, lines = [rows[number].bytes or 0.0 for number in numbers], [rows[n].configuration.line() for n in numbers]
+    choice = cheapest(matrix[numbers], costs, lines, margin=margin)
+    return Choice(
+        None if choice.number is None else numbers[choice.number],
+        margin,
+        tuple(dataclasses.replace(one, number=numbers[one.number]) for one in choice.tested),
     )
 
 

@@ -171,9 +171,9 @@ def names_of(configurations: Sequence[Configuration]) -> list[str]:
         fewer = [other for other in varying if other != name]
         if name in varying and _n_different(configurations, fewer) == _n_different(configurations, varying):
             varying = fewer
-    varying = varying or ["model", "run", "mode"]
+    varying = varying or ["model", "mode"]
     return [
-        " ".join(_shown(name, value) for name in varying if (value := getattr(one, name)) is not None)
+        one.run or " ".join(_shown(name, value) for name in varying if (value := getattr(one, name)) is not None)
         for one in configurations
     ]
 
