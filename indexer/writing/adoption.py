@@ -8,8 +8,8 @@ leaves the old state, and files that the next writer removes.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -24,6 +24,9 @@ from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.commit import commit, write_blobs, write_deletions
 from ragidx.indexer.writing.vacuum import vacuum
+
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+_BLOCK_BYTES = 1 << 20
 
 
 def adopt(folder: Path, other: Store, notes: Mapping[str, Json]) -> Manifest:
@@ -70,17 +73,20 @@ def _linked(source: Path, target: Path, entry: SegmentEntry, generation: int, nu
     with atomic.writing(new):
         new.mkdir()
     for name, named in files.items():
-        with atomic.writing(new / named):
-            try:
-                os.link(old / name, new / named, follow_symlinks=False)
-            except OSError:
-                _copy(old / name, new / named)
+        _link(old / name, new / named)
     atomic.sync_folder(new)
     return dataclasses.replace(made, files={files[name]: file for name, file in entry.files.items()})
 
 
-def _copy(source: Path, target: Path) -> None:
-    with source.open("rb") as read, target.open("xb") as written:
-        shutil.copyfileobj(read, written)
-        written.flush()
-        os.fsync(written.fileno())
+def _link(source: Path, target: Path) -> None:
+    """A second name for a file, or a copy of it where the file system gives it none."""
+    with atomic.writing(target):
+        try:
+            os.link(source, target)
+            return
+        except OSError as fault:
+            if fault.errno not in _NO_LINKS:
+                raise
+    with source.open("rb") as read, atomic.create(target) as file:
+        while block := read.read(_BLOCK_BYTES):
+            file.write(block)

@@ -26,7 +26,7 @@ from ragidx.pipelines.cli.options import (
 from ragidx.pipelines.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.maintain.upgrade import Comparison, UpgradeReport
+    from ragidx.pipelines.maintain.upgrade import UpgradeReport
 
 
 @click.command("upgrade", cls=GroupedCommand)
@@ -44,9 +44,7 @@ if TYPE_CHECKING:
     help="Queries that both are asked: JSON lines, lines of id, tab and text, or TREC topics.",
 )
 @click.option("--qrels", type=click.Path(path_type=Path), metavar="FILE", help="Judgements of them, BEIR or TREC.")
-@click.option(
-    "--margin", type=float, default=0.01, show_default=True, metavar="M", help="What of nDCG@10 may be lost."
-)
+@click.option("--margin", type=float, default=0.01, show_default=True, metavar="M", help="What of nDCG@10 may be lost.")
 @click.option("--force", is_flag=True, help="Swap in any case.")
 @offline_option
 @quiet_option
@@ -88,48 +86,41 @@ def command(
     else:
         console.print_fields(_fields(report))
     if report.beside is not None:
-        _tell_why(report)
+        console.note(f"The new index stays in {report.beside}: the same command with --force takes it,")
+        console.note(f"    rm -r {shlex.quote(report.beside)}    removes it.")
         raise click.exceptions.Exit(1)
 
 
 def _fields(r: UpgradeReport) -> list[tuple[str, str]]:
     if r.build is None:
         return [("index", f"{r.index} (generation {r.generation}, unchanged): its vectors are made like that already")]
-    kept = "" if r.committed else ", unchanged"
-    rows = [("index", f"{r.index} (generation {r.generation}{kept})"), ("new", f"{r.build.model}, {r.build.dim} numbers")]
-    if r.comparison is not None:
-        rows += _compared(r.comparison)
-    locked = f", {r.locked_seconds:.1f} s of it locked for other writers" if r.committed else ""
-    return [*rows, ("time", f"{plan_tables.duration(r.seconds)}{locked}")]
-
-
-def _compared(c: Comparison) -> list[tuple[str, str]]:
-    return [
-        ("nDCG@10", f"{c.old:.3f} before, {c.new:.3f} now, of {console.plural(c.n_queries, 'query', 'queries')}"),
-        (
-            "difference",
-            f"{c.difference:+.3f} [{c.low:+.3f}, {c.high:+.3f}], p {c.p:.4f}; above {c.lower_bound:+.3f} with 95 % "
-            "confidence",
-        ),
+    c, locked = r.comparison, f", {r.locked_seconds:.1f} s of it locked for other writers" if r.committed else ""
+    rows = [
+        ("index", f"{r.index} (generation {r.generation}{'' if r.committed else ', unchanged'})"),
+        ("new", f"{r.build.model}, {r.build.dim} numbers"),
     ]
+    if c is not None:
+        queries = console.plural(c.n_queries, "query", "queries")
+        sure = f"above {c.lower_bound:+.3f} with 95 % confidence"
+        rows += [
+            ("nDCG@10", f"{c.old:.3f} before, {c.new:.3f} now, of {queries}"),
+            ("difference", f"{c.difference:+.3f} [{c.low:+.3f}, {c.high:+.3f}], p {c.p:.4f}; {sure}"),
+        ]
+    return [*rows, ("swapped", _verdict(r)), ("time", f"{plan_tables.duration(r.seconds)}{locked}")]
 
 
-def _tell_why(r: UpgradeReport) -> None:
-    """Why both stay, and what can be done."""
+def _verdict(r: UpgradeReport) -> str:
     from ragidx.pipelines.evaluate.conclusions import FEWEST_QUERIES
     from ragidx.pipelines.maintain.upgrade import TOO_FEW, WORSE
 
     c = r.comparison
-    assert c is not None  # else it was forced
+    if r.committed or c is None:
+        return f"yes; `ragidx rollback {r.generation - 1}` goes back while generation {r.generation - 1} is kept"
     if r.verdict == TOO_FEW:
-        why = f"fewer than {FEWEST_QUERIES} queries show nothing"
-    elif r.verdict == WORSE:
-        why = f"the new one is worse by more than {c.margin:g}"
-    else:
-        why = (
-            f"a loss of more than {c.margin:g} cannot be ruled out; if both are equally good, some "
-            f"{c.queries_needed:,} queries would show it"
-        )
-    console.note(f"Not swapped: {why}.")
-    console.note(f"The new index stays in {r.beside}: the same command with --force takes it, and")
-    console.note(f"    rm -r {shlex.quote(str(r.beside))}    removes it.")
+        return f"no: fewer than {FEWEST_QUERIES} queries show nothing"
+    if r.verdict == WORSE:
+        return f"no: the new one is worse by more than {c.margin:g}"
+    return (
+        f"no: a loss of more than {c.margin:g} cannot be ruled out; if both are equally good, some "
+        f"{c.queries_needed:,} queries would show it"
+    )

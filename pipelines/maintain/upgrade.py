@@ -49,7 +49,14 @@ if TYPE_CHECKING:
 NOTE = "upgrade"
 """Of the manifest: what an upgrade compared."""
 
-SAME, SWAPPED, FORCED, WORSE, UNDECIDED, TOO_FEW = "same", "not worse", "forced", "worse", "undecided", "too few queries"
+SAME, SWAPPED, FORCED, WORSE, UNDECIDED, TOO_FEW = (
+    "same",
+    "not worse",
+    "forced",
+    "worse",
+    "undecided",
+    "too few queries",
+)
 
 _WAIT_S = 60.0  # for another writer, at the end
 
@@ -176,6 +183,10 @@ class Upgrade:
             RagidxError: as a build; the committed state is what it was.
         """
         started, before = time.perf_counter(), self._shown.store.manifest
+        if margin <= 0:
+            raise SpecError(
+                f"{margin:g} can be shown of no two indexes", "give more than 0, such as 0.01", where="`margin`"
+            )
         report = UpgradeReport(str(self._index), before.generation, False, SAME, before.fingerprint, before.fingerprint)
         if not self.is_needed:
             atomic.remove(self.folder)  # of an upgrade that was killed after its commit
