@@ -43,18 +43,15 @@ def _placeless(argument):
     return f"DIR/{Path(argument).name}" if "/" in argument else argument
 
 
-def record(name, values, **setting):
-    """Print a row and append it to figures.jsonl."""
+def provenance():
+    """Command, date, tree, machine and versions."""
     versions = {}
     for library in LIBRARIES:
         try:
             versions[library] = importlib.metadata.version(library)
         except importlib.metadata.PackageNotFoundError:
             continue
-    row = {
-        "figure": name,
-        "values": values,
-        "setting": setting,
+    return {
         # Where things lie on this machine is nobody's business: the last part of a path says enough.
         "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_placeless, sys.argv[1:])]),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -63,6 +60,11 @@ def record(name, values, **setting):
         "python": platform.python_version(),
         "versions": versions,
     }
+
+
+def record(name, values, **setting):
+    """Print a row and append it to figures.jsonl."""
+    row = {"figure": name, "values": values, "setting": setting} | provenance()
     with FIGURES.open("a") as stream:
         stream.write(json.dumps(row) + "\n")
     print(json.dumps({"figure": name, "values": values, **setting}, indent=2), flush=True)

@@ -6,25 +6,25 @@
     test.tsv       score  sentence1  sentence2                   -> Pairs
     run.txt        q1 Q0 d1 1 0.75 tag (TREC)                    -> {"q1": {"d1": 0.75}}, and back
 
-Files may end in .gz or .zst. Lines end with LF alone (U+2028 is text). Faults of a file are reported together.
-Measures are not computed here, and the corpus of a BEIR folder is read as any other corpus.
+Also what `ir_datasets export` writes. Files may end in .gz or .zst. Lines end with LF alone (U+2028 is text). Faults of
+a file are reported together. Measures are not computed here, and the corpus of a folder is read as any other corpus.
 """
 
 from __future__ import annotations
 
 import csv
-import io
+import html
+import itertools
 import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-import pyarrow as pa
-
-from ragidx.corpora.errors import CorpusError, check_machine, lone_surrogate
+from ragidx.corpora.errors import CorpusError, lone_surrogate
+from ragidx.corpora.evalset_files import LineError, file_at, is_file, lines_of, take_lines
 
 Qrels: TypeAlias = dict[str, dict[str, int]]
 """query id -> document id -> relevance."""
@@ -41,105 +41,140 @@ class Pairs(NamedTuple):
     scores: list[float]
 
 
-_ENDINGS = ("", ".gz", ".zst")
-QUERY_FILES = ("queries.jsonl", "queries.tsv", "topics.txt")
-QREL_FILES = ("qrels.tsv", "qrels.txt", "qrels")
+_QUERIES = ("queries.jsonl", "queries.tsv", "topics.tsv", "topics.txt", "topics.xml")
+_QRELS = ("qrels.tsv", "qrels.txt", "qrels")
+_PAIRS = ("{}.tsv", "{}.csv", "{}.jsonl", "sts-{}.tsv", "sts-{}.csv")
 
-_FAULTS_SHOWN = 10
+_IDS = ("_id", "id", "query_id")
+_TEXTS = ("text", "query", "title")  # TREC's topics have the latter two
+_HEADS = ("query-id", "query_id", "qid")
+_COLUMNS = ("score", "sentence1", "sentence2")
+_STS = (4, 5, 6)  # the places of these in the files of STS-Benchmark, which have no header
+
 _A_PAIR = "write a score and two sentences, with tabs between them"
 _A_HIT = "write `query Q0 document rank score tag`, with spaces between them"
 _A_QUERY = 'write one JSON object a line: {"_id": "q1", "text": "..."}'
-
-
-class _FaultError(Exception):
-    """One line cannot be read; `_take` collects these."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.hint = hint
 
 
 def load_queries(path: str | os.PathLike[str]) -> dict[str, str]:
     """Query id -> text, in the order of the file.
 
     Args:
-        path: a JSONL file with `_id` (or `id`) and `text`, lines of id, tab and text, TREC topics, of which the title
-            is the query, or a folder that holds one of `QUERY_FILES`.
+        path: a file of JSON lines with `_id`, `id` or `query_id`, and `text`, `query` or `title`; of lines of id, tab
+            and text, further columns not being read; or of TREC topics, of which the title or query is read. Or a
+            folder that holds `queries.jsonl`, `queries.tsv` or `topics.txt`, say.
 
     Raises:
         CorpusError: the file is missing, unreadable or empty, or has lines that are not queries.
     """
-    file = _file(Path(path), *QUERY_FILES)
+    file = file_at(Path(path), *_QUERIES)
     queries: dict[str, str] = {}
-    first = next((line for _, line in _lines(file)), "").lstrip()
-    as_query = _query if first.startswith("{") else _tabbed_query
+    first = next((line for _, line in lines_of(file)), "").lstrip()
+    is_topics = first.startswith("<")
+    is_json = first.startswith("{") or ".jsonl" in file.suffixes
+    as_query = _query if is_json else _topic if is_topics else _tabbed_query
 
     def add(line: str) -> None:
         query_id, text = as_query(line)
         if query_id in queries:
-            raise _FaultError(f"the query '{query_id}' appears twice", "keep one of them")
+            raise LineError(f"the query '{query_id}' appears twice", "keep one of them")
         queries[query_id] = text
 
-    _take(file, "query", _topics(file) if first.startswith("<") else _lines(file), add)
+    take_lines(file, "query", _topics(file) if is_topics else _without_head(file), add)
     return queries
+
+
+def has_queries(folder: Path) -> bool:
+    """Whether `load_queries` finds a file in a folder."""
+    return any(is_file(folder / name) for name in _QUERIES)
 
 
 def load_qrels(path: str | os.PathLike[str], *, split: str = "test") -> Qrels:
     """Judged pairs: query id -> document id -> relevance.
 
     Args:
-        path: a BEIR file (tab separated, with a header), a TREC file (`query 0 document relevance`), a BEIR
-            folder, of which `qrels/<split>.tsv` is read, or a folder that holds one of `QREL_FILES`.
+        path: a BEIR file (tab separated, with a header), a TREC file (`query 0 document relevance`), a BEIR folder, of
+            which `qrels/<split>.tsv` is read, or a folder that holds `<split>.tsv`, `qrels.tsv`, `qrels.txt` or
+            `qrels`.
         split: which file of a folder.
 
     Raises:
         CorpusError: the file is missing, unreadable or empty, has lines that are not judgements, or judgements differ.
     """
-    folder = Path(path)
-    file = _file(folder / "qrels" if (folder / "qrels").is_dir() else folder, f"{split}.tsv", *QREL_FILES)
+    file = _qrels_file(Path(path), split)
     qrels: Qrels = {}
 
     def add(line: str) -> None:
         query_id, doc_id, relevance = _judgement(line)
         if qrels.setdefault(query_id, {}).setdefault(doc_id, relevance) != relevance:
             pair = f"query '{query_id}' and document '{doc_id}'"
-            raise _FaultError(f"{pair} are judged twice, with different grades", "keep one of them")
+            raise LineError(f"{pair} are judged twice, with different grades", "keep one of them")
 
-    lines = ((number, line) for number, line in _lines(file) if number > 1 or line.split("\t")[0] != "query-id")
-    _take(file, "judgement", lines, add)
+    take_lines(file, "judgement", _without_head(file), add)
     return qrels
 
 
-def load_pairs(path: str | os.PathLike[str], *, split: str = "test") -> Pairs:
-    """Pairs of sentences with scores, as of STS-Benchmark.
+def place_in_qrels(path: str | os.PathLike[str], name: str, *, split: str = "test") -> str:
+    """The file and line of the first judgement of a query or a document: `qrels/test.tsv:17`.
 
     Args:
-        path: a file of score, sentence and sentence, separated by tabs, or by commas where it ends in .csv; a header
-            may name the columns `score`, `sentence1` and `sentence2`, in any order and among others. Or a folder, of
-            which `<split>.tsv` or `<split>.csv` is read.
+        path: as for `load_qrels`, which has read it.
+        name: the id of the query or the document.
+        split: which file of a folder.
+    """
+    file = _qrels_file(Path(path), split)
+    lines = (number for number, line in _without_head(file) if name in _judgement(line)[:2])
+    return f"{file}:{next(lines, 1)}"
+
+
+def load_pairs(path: str | os.PathLike[str], *, split: str = "test") -> Pairs:
+    """Pairs of sentences with scores, a pair a line.
+
+    Args:
+        path: a file of columns, separated by tabs or, where there is none, by commas: score, sentence and sentence; or
+            those of STS-Benchmark; or others, with a header that names `score`, `sentence1` and `sentence2`. Or JSON
+            lines with these names. Or a folder, of which the file of the split is read: `test.tsv`, `sts-test.csv`.
         split: which file of a folder.
 
     Raises:
         CorpusError: the file is missing, unreadable or empty, or has lines that are not pairs.
     """
-    file = _file(Path(path), f"{split}.tsv", f"{split}.csv")
-    separated = "," if ".csv" in file.suffixes else "\t"
-    pairs, places = Pairs([], [], []), [0, 1, 2]
+    file = file_at(Path(path), *_pair_files(split))
+    pairs = Pairs([], [], [])
+    first = next((line for _, line in lines_of(file)), "")
+    as_json, split_line = first.lstrip().startswith("{"), _tabbed if "\t" in first else _comma_separated
+    head = [] if as_json else split_line(first)
+    has_head = bool({"sentence1", "sentence2"}.intersection(head))
+    places = (0, 1, 2)
 
     def add(line: str) -> None:
-        columns = next(csv.reader([line], delimiter=separated)) if separated == "," else line.split(separated)
-        if not pairs.scores and "sentence1" in columns:
-            places[:] = [_place(columns, name) for name in ("score", "sentence1", "sentence2")]
-            return
-        if len(columns) <= max(places):
-            raise _FaultError(f"the line has {len(columns)} columns", _A_PAIR)
-        score, first, second = (columns[place] for place in places)
+        cells = _json_cells(line) if as_json else split_line(line)
+        if len(cells) <= max(places):
+            raise LineError(f"the line has {len(cells)} {'column' if len(cells) == 1 else 'columns'}", _A_PAIR)
+        score, *sentences = (cells[place] for place in places)
+        if empty := [name for name, text in zip(_COLUMNS[1:], sentences, strict=True) if not text.strip()]:
+            raise LineError(f"'{empty[0]}' is empty", _A_PAIR)
         pairs.scores.append(_number(score, "score", _A_PAIR))
-        pairs.first.append(first)
-        pairs.second.append(second)
+        pairs.first.append(sentences[0])
+        pairs.second.append(sentences[1])
 
-    _take(file, "pair", _lines(file), add)
+    lines = lines_of(file)
+    if has_head:
+        number, _ = next(lines)
+        missing = [name for name in _COLUMNS if name not in head]
+        if missing:
+            columns = f"no column is named '{missing[0]}' (there are: {', '.join(head)})"
+            raise CorpusError(columns, _A_PAIR, where=f"{file}:{number}")
+        places = (head.index("score"), head.index("sentence1"), head.index("sentence2"))
+    elif len(head) > max(_STS) and not _is_number(head[0]):
+        places = _STS
+    take_lines(file, "pair", lines, add)
     return pairs
+
+
+def has_pairs(folder: Path, split: str) -> bool:
+    """Whether `load_pairs` finds a file in a folder."""
+    return any(is_file(folder / name) for name in _pair_files(split))
 
 
 def load_run(path: str | os.PathLike[str]) -> Run:
@@ -151,19 +186,19 @@ def load_run(path: str | os.PathLike[str]) -> Run:
     Raises:
         CorpusError: the file is missing, unreadable or empty, has lines that are not of a run, or has a document twice.
     """
-    file = _file(Path(path))
+    file = file_at(Path(path))
     run: Run = {}
 
     def add(line: str) -> None:
         columns = line.split()
         if len(columns) != 6:
-            raise _FaultError(f"the line has {len(columns)} columns", _A_HIT)
+            raise LineError(f"the line has {len(columns)} columns", _A_HIT)
         query_id, _, doc_id, _, score, _ = columns
         if doc_id in run.setdefault(query_id, {}):
-            raise _FaultError(f"the document '{doc_id}' appears twice for the query '{query_id}'", "keep one of them")
+            raise LineError(f"the document '{doc_id}' appears twice for the query '{query_id}'", "keep one of them")
         run[query_id][doc_id] = _number(score, "score", _A_HIT)
 
-    _take(file, "hit", _lines(file), add)
+    take_lines(file, "hit", lines_of(file), add)
     return run
 
 
@@ -191,126 +226,121 @@ def _refuse_white_space(name: str, what: str, hint: str) -> None:
         )
 
 
-def _file(path: Path, *names: str) -> Path:
-    """`path` itself, or the first of some names in it, packed or not."""
-    wanted = [path / name for name in names] if path.is_dir() else [path]
-    for candidate in (one.with_name(one.name + ending) for one in wanted for ending in _ENDINGS):
-        if candidate.exists() and not candidate.is_dir():
-            return candidate
-    hint = f"the folder holds no {' or '.join(names)}, .gz and .zst included" if path.is_dir() else "check the path"
-    raise CorpusError("no such file", hint, where=str(wanted[0]))
+def _qrels_file(path: Path, split: str) -> Path:
+    return file_at(path / "qrels" if (path / "qrels").is_dir() else path, f"{split}.tsv", *_QRELS)
 
 
-def _lines(file: Path) -> Iterator[tuple[int, str]]:
-    """(number, line) of the lines that are not blank; numbers start at 1."""
-    number = 0
-    try:
-        with io.BufferedReader(pa.input_stream(str(file))) as stream:  # unpacked by the ending
-            for number, raw in enumerate(stream, start=1):
-                line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-                if line.strip():
-                    yield number, line
-    except UnicodeDecodeError as fault:
-        raise CorpusError("the line is not UTF-8", "write the file as UTF-8", where=f"{file}:{number}") from fault
-    except OSError as fault:
-        check_machine(fault, file)
-        raise CorpusError(f"the file cannot be read: {fault}", "create the file again", where=str(file)) from fault
+def _pair_files(split: str) -> list[str]:
+    return [name.format(split) for name in _PAIRS]
 
 
-def _take(file: Path, what: str, lines: Iterable[tuple[int, str]], add: Callable[[str], None]) -> None:
-    """Give each line to `add`.
-
-    Raises:
-        CorpusError: there is no line, or `add` refused some: at the end, with the first faults and their number.
-    """
-    faults: list[tuple[int, _FaultError]] = []
-    number = 0
-    for number, line in lines:
-        try:
-            add(line)
-        except _FaultError as fault:
-            faults.append((number, fault))
-    if not number:
-        raise CorpusError(f"the file holds no {what}", "check that it is the right one", where=str(file))
-    if len(faults) == 1:
-        raise CorpusError(str(faults[0][1]), faults[0][1].hint, where=f"{file}:{faults[0][0]}")
-    if faults:
-        shown = [f"\n  line {number}: {fault}" for number, fault in faults[:_FAULTS_SHOWN]]
-        more = f"\n  and {len(faults) - _FAULTS_SHOWN} more" if len(faults) > _FAULTS_SHOWN else ""
-        raise CorpusError(f"{len(faults)} lines have faults{''.join(shown)}{more}", faults[0][1].hint, where=str(file))
+def _without_head(file: Path) -> Iterator[tuple[int, str]]:
+    """The lines but for a first one that names the columns."""
+    return ((number, line) for number, line in lines_of(file) if number > 1 or line.split("\t")[0] not in _HEADS)
 
 
 def _topics(file: Path) -> Iterator[tuple[int, str]]:
-    """Each of TREC's topics as a line of its number, a tab and its title; with the number of the line it begins on."""
-    begun, parts = 0, list[str]()
-    for number, line in _lines(file):
+    """The whole of each of TREC's topics, with the number of the line it begins on."""
+    begun, parts = 0, [""]
+    for number, line in itertools.chain(lines_of(file), [(0, "<top>")]):
         if _TOP.match(line):
+            if begun:
+                yield begun, "\n".join(parts)
             begun, parts = number, []
         parts.append(line)
-        if begun and _END.search(line):
-            whole = "\n".join(parts)
-            name, title = _NUM.search(whole), _TITLE.search(whole)
-            yield begun, f"{name[1] if name else ''}\t{' '.join(title[1].split()) if title else ''}"
-            begun = 0
 
 
-_TOP, _END = re.compile(r"\s*<top>", re.IGNORECASE), re.compile(r"</top>", re.IGNORECASE)
-_NUM = re.compile(r"<num>\s*(?:Number:)?\s*([^\s<]+)", re.IGNORECASE)
-_TITLE = re.compile(r"<title>\s*(?:Topic:)?([^<]*)", re.IGNORECASE)
+_TOP = re.compile(r"\s*<top(?:ic)?[\s>]", re.IGNORECASE)
+_NUM = re.compile(r"<num>\s*(?:Number:)?\s*([^\s<]+)|<topic\b[^>]*\bnumber=[\"']([^\"']+)", re.IGNORECASE)
+_TITLE = re.compile(r"<(?:title|query)>\s*(?:Topic:)?([^<]*)", re.IGNORECASE)
+
+
+def _topic(topic: str) -> tuple[str, str]:
+    number, title = _NUM.search(topic), _TITLE.search(topic)
+    text = " ".join(html.unescape(title[1]).split()) if title else ""
+    if number is None or not text:
+        raise LineError("the topic has no <num> or no <title>", "give each topic both")
+    return number[1] or number[2], text
 
 
 def _tabbed_query(line: str) -> tuple[str, str]:
-    query_id, tab, text = line.partition("\t")
-    if not tab or not query_id.strip() or not text.strip():
-        raise _FaultError("the line is not an id, a tab and a text", f"{_A_QUERY}; or an id, a tab and the text")
+    query_id, text = (*line.split("\t"), "")[:2]
+    if not query_id.strip() or not text.strip():
+        raise LineError("the line is not an id, a tab and a text", f"{_A_QUERY}; or an id, a tab and the text")
     return query_id.strip(), text.strip()
 
 
-def _place(columns: list[str], name: str) -> int:
-    if name not in columns:
-        raise _FaultError(f"no column is named '{name}' (there are: {', '.join(columns)})", _A_PAIR)
-    return columns.index(name)
+def _tabbed(line: str) -> list[str]:
+    return line.split("\t")
+
+
+def _comma_separated(line: str) -> list[str]:
+    return next(csv.reader([line]))
+
+
+def _json_cells(line: str) -> list[str]:
+    record = _record(line, '{"score": 4.2, "sentence1": "...", "sentence2": "..."}')
+    if missing := [name for name in _COLUMNS if name not in record]:
+        raise LineError(f"the field '{missing[0]}' is missing (found: {_named(record)})", _A_PAIR)
+    return [str(record[name]) for name in _COLUMNS]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def _number(text: str, what: str, hint: str) -> float:
     try:
         value = float(text)
     except ValueError as fault:
-        raise _FaultError(f"the {what} {text!r} is not a number", hint) from fault
+        raise LineError(f"the {what} {text!r} is not a number", hint) from fault
     if not math.isfinite(value):
-        raise _FaultError(f"the {what} {text!r} is not finite", hint)
+        raise LineError(f"the {what} {text!r} is not finite", hint)
     return value
 
 
 def _query(line: str) -> tuple[str, str]:
+    record = _record(line, '{"_id": "q1", "text": "..."}')
+    query_id = next((record[name] for name in _IDS if record.get(name) is not None), None)
+    if query_id is None:
+        raise LineError(f"the field '_id' is missing (found: {_named(record)})", "give every query '_id' and 'text'")
+    text_field = next((name for name in _TEXTS if name in record), None)
+    if text_field is None:
+        raise LineError(
+            f"the field 'text' is missing (found: {_named(record)})", "rename the field that holds the query to 'text'"
+        )
+    text = record[text_field]
+    if isinstance(query_id, bool) or not isinstance(query_id, str | int):
+        raise LineError(f"the id {query_id!r} is not a string", "give every query a string of its own as '_id'")
+    if lone_surrogate(str(query_id)) is not None:
+        raise LineError(f"the id {query_id!a} is not Unicode text", "give every query a string of its own as '_id'")
+    if not isinstance(text, str) or not text.strip():
+        raise LineError(f"the text of query '{query_id}' is {text!r}", "give every query a text")
+    return str(query_id), text
+
+
+def _record(line: str, example: str) -> dict[str, Any]:
+    hint = f"write one JSON object a line: {example}"
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as fault:
-        raise _FaultError(f"the line is not JSON ({fault})", _A_QUERY) from fault
+        raise LineError(f"the line is not JSON ({fault})", hint) from fault
     if not isinstance(record, dict):
-        raise _FaultError(f"the line is not a JSON object but {line[:40]}", _A_QUERY)
-    found = ", ".join(f"'{name}'" for name in record) or "none"
-    query_id = record.get("_id", record.get("id"))
-    if query_id is None:
-        raise _FaultError(f"the field '_id' is missing (found: {found})", "give every query '_id' and 'text'")
-    if "text" not in record:
-        raise _FaultError(
-            f"the field 'text' is missing (found: {found})", "rename the field that holds the query to 'text'"
-        )
-    text = record["text"]
-    if isinstance(query_id, bool) or not isinstance(query_id, str | int):
-        raise _FaultError(f"the id {query_id!r} is not a string", "give every query a string of its own as '_id'")
-    if lone_surrogate(str(query_id)) is not None:
-        raise _FaultError(f"the id {query_id!a} is not Unicode text", "give every query a string of its own as '_id'")
-    if not isinstance(text, str) or not text.strip():
-        raise _FaultError(f"the text of query '{query_id}' is {text!r}", "give every query a text")
-    return str(query_id), text
+        raise LineError(f"the line is not a JSON object but {line[:40]}", hint)
+    return record
+
+
+def _named(record: dict[str, Any]) -> str:
+    return ", ".join(f"'{name}'" for name in record) or "none"
 
 
 def _judgement(line: str) -> tuple[str, str, int]:
     columns = line.split("\t") if line.count("\t") == 2 else line.split()
     if len(columns) not in (3, 4):
-        raise _FaultError(
+        raise LineError(
             f"the line has {len(columns)} columns",
             "write query, document and relevance with tabs, or TREC's four columns",
         )
@@ -318,7 +348,7 @@ def _judgement(line: str) -> tuple[str, str, int]:
     try:
         relevance = int(grade)
     except ValueError as fault:
-        raise _FaultError(
+        raise LineError(
             f"the relevance {grade!r} is not an integer", "grades are whole numbers, 0: not relevant"
         ) from fault
     return query_id, doc_id, relevance

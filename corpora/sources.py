@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ragidx.corpora.errors import CorpusError, check_machine, lone_surrogate
+from ragidx.corpora.evalset_files import ENDINGS, is_file
 from ragidx.corpora.ignore import Rules, is_rule, rules_of
 from ragidx.corpora.limits import MIB, shown_bytes
 from ragidx.corpora.records import OnSkip, Skip
@@ -46,7 +47,7 @@ BY_RULE = frozenset(
 """Reasons that are the user's choice, not a fault, or that there is nothing: no text that should be read is lost."""
 
 _VCS_FOLDERS = frozenset({"CVS", "_darcs"})  # the others are hidden
-_BEIR = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.jsonl.zst")
+_BEIR = ("corpus.jsonl", "docs.jsonl")
 _IGNORE_FILE = ".gitignore"
 _IGNORE_BYTES = MIB
 
@@ -96,8 +97,8 @@ def sources(
         exclude: the same; what one matches is skipped, a folder with everything in it.
         indexes: names of folders below the root, in Unicode form NFC, that are skipped as a ragidx index whatever they
             hold: a new one looks like any other folder.
-        beir: a BEIR folder (`corpus.jsonl` beside `queries.jsonl` or `qrels/`) is its corpus file alone; globs
-            do not apply.
+        beir: a BEIR folder (`corpus.jsonl` or, as of ir_datasets, `docs.jsonl` beside `queries.jsonl` or `qrels`) is
+            its corpus file alone; globs do not apply.
         on_skip: called for each skip.
 
     Raises:
@@ -130,11 +131,11 @@ def sources(
 
 
 def beir_corpus(folder: Path) -> Source | None:
-    """The corpus file of a BEIR folder; None for another folder."""
-    for name in _BEIR:
+    """The corpus file of a folder in the layout of BEIR or of `ir_datasets export`; None for another folder."""
+    for name in (name + ending for name in _BEIR for ending in ENDINGS):
         path = folder / name
         with contextlib.suppress(OSError):  # the walk says what cannot be looked at
-            if not ((folder / "qrels").is_dir() or (folder / "queries.jsonl").is_file()):
+            if not ((folder / "qrels").exists() or is_file(folder / "queries.jsonl")):
                 return None
             status = path.stat(follow_symlinks=False)
             if stat.S_ISREG(status.st_mode):

@@ -232,7 +232,7 @@ def _bits(piece: str) -> int:
         return BLANK | LEAD | TRAIL | _space(piece)
     bits = SMALL if word[0].islower() else 0
     if word[-1] in _MARKS:
-        bits |= _kind(word)
+        bits |= kind_of(word)
     if not word.isprintable():  # what a normaliser may drop, so that neighbours join
         bits |= DOUBT
     if not word.isascii():
@@ -249,7 +249,8 @@ def _space(space: str) -> int:
     return newlines << 2 | (DOUBT if _NOT_PLAIN_SPACE.search(space) else 0)
 
 
-def _kind(word: str) -> int:
+def kind_of(word: str) -> int:
+    """What the end of a word, its marks included, ends: WORD, CLAUSE or SENTENCE."""
     if _SENTENCE.search(word):
         return WORD if _ABBREVIATION.match(word) else SENTENCE
     return CLAUSE if _CLAUSE.search(word) else WORD

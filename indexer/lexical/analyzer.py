@@ -23,14 +23,14 @@ _CACHED_CHARS = 40  # of such a token
 _SEPARATED = bytes(code if chr(code).isalnum() or chr(code) in "_." else 32 for code in range(128)) + bytes(128)
 _PARTS = re.compile(r"[._]+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-# Han, kana; Thai, Lao, Burmese, Khmer: letters and marks.
-_UNSPACED = (
+UNSPACED = (
     "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3038-\u303b\u3041-\u3096\u3099-\u309f\u30a1-\u30fa\u30fc-\u30ff"
     "\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U0001b000-\U0001b16f\U00020000-\U0003ffff"
     "\u0e01-\u0e2e\u0e30-\u0e3a\u0e40-\u0e4e\u0e81-\u0ebd\u0ec0-\u0ecd\u0edc-\u0edf"
     "\u1000-\u103f\u1050-\u109d\ua9e0-\ua9ef\ua9fa-\ua9fe\uaa60-\uaa7f\u1780-\u17d3\u17dc-\u17dd"
 )
-_IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
+"""Inside the brackets of a pattern: letters and marks of Han and kana; Thai, Lao, Burmese and Khmer."""
+_IS_UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
 class Analyzer:
@@ -102,5 +102,5 @@ def _unicode_tokens() -> re.Pattern[str]:
         for code in range(0x300, 0x1F000)
         if unicodedata.category(chr(code))[0] == "M" and not _IS_UNSPACED.match(chr(code))
     )
-    letter = f"(?:[^\\W{_UNSPACED}]|[{marks}])"
-    return re.compile(f"[{_UNSPACED}]+|{letter}+(?:\\.{letter}+)*")
+    letter = f"(?:[^\\W{UNSPACED}]|[{marks}])"
+    return re.compile(f"[{UNSPACED}]+|{letter}+(?:\\.{letter}+)*")

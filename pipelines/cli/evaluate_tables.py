@@ -70,7 +70,7 @@ def _cells(task: TaskReport, number: int, others: list[str], *, bytes_: bool, ch
 def _apart(row: Row) -> list[str]:
     if row.against is None:
         return ["reference", "", ""]
-    shown = f"{row.against.mean:+.3f}" + (f" {row.against.verdict}" if row.against.is_real else "")
+    shown = f"{row.against.mean:+.3f}" + ("" if row.against.verdict == "not real" else f" {row.against.verdict}")
     return [shown, f"{row.against.p:.2g}", f"{row.against.detectable:.3f}"]
 
 

@@ -12,11 +12,8 @@ from ragidx.pipelines.evaluate.choice import MARGIN, cheapest
 from ragidx.pipelines.evaluate.grid import Measured
 from ragidx.pipelines.evaluate.measures import CORRELATIONS, MEASURES, of_rankings
 from ragidx.pipelines.evaluate.report import Configuration, Row, TaskReport, names_of
-from ragidx.pipelines.evaluate.significance import difference, holm, interval
+from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES, differences, intervals
 from ragidx.pipelines.evaluate.tasks import PAIRS, Task
-
-FEWEST_QUERIES = 20
-"""With fewer of them nothing is concluded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +29,19 @@ class Wanted:
     measure: str | None = None
     reference: str | None = None
     margin: float = MARGIN
+
+
+def measure_of(task: Task, wanted: Wanted) -> str:
+    """The measure that intervals and tests are of.
+
+    Raises:
+        SpecError: it is none of this kind of data.
+    """
+    known = CORRELATIONS if task.kind == PAIRS else tuple(MEASURES)
+    measure = known[0] if wanted.measure is None else wanted.measure
+    if measure not in known:
+        raise unknown_name("measure", measure, known)
+    return measure
 
 
 def report_of_runs(tasks: Sequence[Task], wanted: Wanted) -> TaskReport:
@@ -55,28 +65,26 @@ def report_of(
     wanted: Wanted,
 ) -> TaskReport:
     """Rows with their intervals and differences, and the choice among them."""
-    known = CORRELATIONS if task.kind == PAIRS else tuple(MEASURES)
-    first = known[0] if wanted.measure is None else wanted.measure
-    if first not in known:
-        raise unknown_name("measure", first, known)
+    first = measure_of(task, wanted)
     if len(query_ids) < FEWEST_QUERIES:
         notes.append(f"{len(query_ids):,} queries are too few to conclude anything: give {FEWEST_QUERIES} or more.")
     names = names_of([one.configuration for one in rows])
-    values = {name: np.stack([one.values[name] for one in rows]) for name in known}
+    values = {name: np.stack([one.values[name] for one in rows]) for name in rows[0].values}
     place, matrix = _place(names, wanted.reference), values[first]
-    apart = holm([difference(matrix[number], matrix[place]) for number in range(len(rows)) if number != place])
-    differences = [*apart[:place], None, *apart[place:]]
+    apart = differences(np.delete(matrix, place, axis=0), matrix[place])
     shown = [
         Row(
             configuration=one.configuration,
             name=name,
             bytes=one.bytes,
             means={measured: float(by_query.mean()) for measured, by_query in one.values.items()},
-            interval=interval(one.values[first]),
+            interval=interval,
             against=against,
             chance=(min(one.chance), max(one.chance)) if one.chance else None,
         )
-        for one, name, against in zip(rows, names, differences, strict=True)
+        for one, name, interval, against in zip(
+            rows, names, intervals(matrix), [*apart[:place], None, *apart[place:]], strict=True
+        )
     ]
     choice = None
     if len(rows) > 1 and all(one.bytes is not None for one in rows):

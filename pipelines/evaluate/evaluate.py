@@ -20,7 +20,7 @@ from ragidx.indexer.ann.index_types import FLAT
 from ragidx.indexer.encoders.methods import filter_spec
 from ragidx.indexer.specs import ENCODER_OPTIONS, FILTERS, FilterSpec
 from ragidx.pipelines.evaluate.choice import MARGIN
-from ragidx.pipelines.evaluate.conclusions import Wanted, report_of, report_of_runs
+from ragidx.pipelines.evaluate.conclusions import Wanted, measure_of, report_of, report_of_runs
 from ragidx.pipelines.evaluate.files import check_out, write_out
 from ragidx.pipelines.evaluate.grid import Measured, OnStage, Rankings, Searches, Similarities, Stages
 from ragidx.pipelines.evaluate.report import Report, TaskReport
@@ -211,14 +211,14 @@ class _Run:
         with tempfile.TemporaryDirectory(prefix="ragidx-evaluate-") as temporary:
             folder, sizes = Path(temporary), (0, 0)
             rows: list[Measured] = []
-            meter = self._meter(task, folder)
+            meter = self._meter(task, folder, measure_of(task, wanted))
             fault: RagidxError | None = None
             for options in self._asked.encoders:
                 try:
                     with self._opened(task, options, folder) as source:
                         sizes = source.n_documents, source.n_rows
                         if task.judged is not None:
-                            self._note(*check_documents(task.judged, source.doc_ids(), str(task.path)))
+                            self._note(*check_documents(task.judged, source.doc_ids()))
                         self._note(*source.notes)
                         series = self._series(source)
                         self._tell.expect(meter.count(series))
@@ -234,9 +234,9 @@ class _Run:
         query_ids = list(task.judged.qrels) if task.judged is not None else [str(n) for n in range(sizes[0])]
         return report_of(task, rows, query_ids, sizes, self._notes, wanted)
 
-    def _meter(self, task: Task, folder: Path) -> Rankings | Similarities:
+    def _meter(self, task: Task, folder: Path, measure: str) -> Rankings | Similarities:
         if task.pairs is not None:
-            return Similarities(task.pairs, self._tell)
+            return Similarities(task.pairs, self._tell, measure=measure)
         assert task.judged is not None
         return Rankings(
             task.judged.texts,
@@ -244,6 +244,7 @@ class _Run:
             self._asked.searches,
             folder,
             self._tell,
+            measure=measure,
             drop_self=self._drop_self,
             keep_runs=self._keep_runs,
         )

@@ -20,20 +20,17 @@ from ragidx.corpora.evalsets import Pairs, Qrels, Run
 from ragidx.indexer import atomic
 from ragidx.indexer.ann.index_types import FLAT, IndexOptions, padded
 from ragidx.indexer.arrays import Doubles, Floats
-from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.store.files import ANN, VECTORS
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.widening import until_enough
 from ragidx.pipelines.evaluate.cells import index_of
+from ragidx.pipelines.evaluate.chance import PROJECTIONS, Chance, random_projection
 from ragidx.pipelines.evaluate.measures import DEPTH, of_rankings, of_similarities
 from ragidx.pipelines.evaluate.report import Configuration
 from ragidx.pipelines.evaluate.sources.series import Series
 from ragidx.pipelines.evaluate.sources.source import Source
-from ragidx.retriever.options import DENSE, HYBRID, LEXICAL, SearchOptions
+from ragidx.retriever.options import DENSE, HYBRID, LEXICAL, SearchOptions, Z
 from ragidx.retriever.ranking import Queries, rank
-
-CHANCES = 10
-"""Random projections beside a row of EmbedFilter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +123,9 @@ class Rankings:
         searches: modes and index types.
         folder: temporary.
         tell: called when a configuration begins.
+        measure: that random projections are compared by.
         drop_self: the document with the query's id is no answer.
         keep_runs: whether answers are kept.
-        chance: whether EmbedFilter is compared with random projections.
     """
 
     def __init__(
@@ -139,14 +136,14 @@ class Rankings:
         folder: Path,
         tell: Stages,
         *,
+        measure: str,
         drop_self: bool = False,
         keep_runs: bool = False,
-        chance: bool = True,
     ) -> None:
         self._texts, self._qrels, self._searches = list(texts.values()), qrels, searches
         self._ids = list(texts)
         self._folder, self._tell = folder, tell
-        self._drop_self, self._keep_runs, self._chance = drop_self, keep_runs, chance
+        self._measure, self._drop_self, self._keep_runs = measure, drop_self, keep_runs
         self._words: dict[bytes, Store] = {}
 
     def measure(self, source: Source, series: Sequence[Series]) -> Iterator[Measured]:
@@ -160,48 +157,40 @@ class Rankings:
             yield self._measured(Configuration(mode=LEXICAL), answers, _posting_bytes(words[0]) / source.n_rows)
         if vectors is None:
             return
+        store = None if words is None else words[0]
+        chance = Chance(source, vectors, self._texts, self._qrels, store, self._measure, self._drop_self)
         for one in series:
             for width in one.widths:
-                yield from self._of_width(source, one, width, vectors, doc_ids, None if words is None else words[0])
+                yield from self._of_width(one, width, chance, doc_ids)
 
     def count(self, series: Sequence[Series]) -> int:
         """Stages that `measure` will tell of."""
-        return sum(len(one.widths) for one in series) * len(self._searches.index_types) + 1
+        each = len(self._searches.index_types)
+        return 1 + sum(len(one.widths) * (each + (one.name == "embedfilter")) for one in series)
 
-    def _of_width(
-        self, source: Source, series: Series, width: int, vectors: Floats, doc_ids: list[str], words: Store | None
-    ) -> Iterator[Measured]:
-        queries, base = series.narrow(vectors, width), configuration_of(source, series, width)
+    def _of_width(self, series: Series, width: int, chance: Chance, doc_ids: list[str]) -> Iterator[Measured]:
+        source, words = chance.source, chance.words
+        queries, base = series.narrow(chance.vectors, width), configuration_of(source, series, width)
+        modes = [mode for mode in self._searches.modes if mode == DENSE or (mode == HYBRID and words is not None)]
+        searches = [options for mode in modes for options in self._searches.of(mode)]
+        drawn: dict[float, tuple[float, ...]] = {}
+        if series.name == "embedfilter":
+            self._tell(f"random projections, {width:,} dimensions")
+            weights = dict.fromkeys(_weight(one) for one in searches)
+            drawn = chance.means(width, [weight for weight in weights if weight is not None])
         for index_type in self._searches.index_types:
             self._tell(f"{series.name}, {width:,} dimensions, {index_type}")
             store = self._store((series.narrow(block, width) for block in source.blocks()), width, index_type)
             if words is not None:
                 store.lexical = words.lexical
-            n_bytes, chance = _vector_bytes(store), self._chance_of(source, series, width, vectors, doc_ids)
-            for mode in self._searches.modes:
-                if mode == LEXICAL or (mode == HYBRID and words is None):
-                    continue
-                for options in self._searches.of(mode):
-                    fusion, weight = (options.fusion, options.weight) if mode == HYBRID else (None, None)
-                    configuration = replace(base, index_type=index_type, mode=mode, fusion=fusion, weight=weight)
-                    postings = 0 if words is None or mode == DENSE else _posting_bytes(words)
-                    answers = self._answers(store, doc_ids, queries, options)
-                    cost = n_bytes + postings / source.n_rows
-                    yield self._measured(configuration, answers, cost, chance if mode == DENSE else ())
-
-    def _chance_of(
-        self, source: Source, series: Series, width: int, vectors: Floats, doc_ids: list[str]
-    ) -> tuple[float, ...]:
-        """Means of the first measure with random projections of the same width, searched exactly."""
-        if not self._chance or series.name != "embedfilter" or DENSE not in self._searches.modes:
-            return ()
-        means = []
-        for seed in range(CHANCES):
-            drawn = random_projection(source.dim, width, seed)
-            store = self._store((drawn.narrow(block, width) for block in source.blocks()), width, FLAT)
-            answers = self._answers(store, doc_ids, drawn.narrow(vectors, width), SearchOptions(mode=DENSE))
-            means.append(float(next(iter(of_rankings(answers, self._qrels).values())).mean()))
-        return tuple(means)
+            for options in searches:
+                configuration = replace(base, index_type=index_type, mode=options.mode)
+                n_bytes = _vector_bytes(store)
+                if options.mode == HYBRID and words is not None:
+                    configuration = replace(configuration, fusion=options.fusion, weight=options.weight)
+                    n_bytes += _posting_bytes(words) / source.n_rows
+                answers = self._answers(store, doc_ids, queries, options)
+                yield self._measured(configuration, answers, n_bytes, drawn.get(_weight(options) or 0, ()))
 
     def _store(self, blocks: Iterator[Floats], width: int, index_type: str) -> Store:
         folder = self._folder / "cell"
@@ -266,8 +255,8 @@ class Rankings:
 class Similarities:
     """Measures sources on pairs of sentences; a source's rows are the first sentences, then the second ones."""
 
-    def __init__(self, pairs: Pairs, tell: Stages, *, chance: bool = True) -> None:
-        self._pairs, self._tell, self._chance = pairs, tell, chance
+    def __init__(self, pairs: Pairs, tell: Stages, *, measure: str) -> None:
+        self._pairs, self._tell, self._measure = pairs, tell, measure
 
     def measure(self, source: Source, series: Sequence[Series]) -> Iterator[Measured]:
         """Each width of each series."""
@@ -276,9 +265,9 @@ class Similarities:
             for width in one.widths:
                 self._tell(f"{one.name}, {width:,} dimensions")
                 chance: tuple[float, ...] = ()
-                if self._chance and one.name == "embedfilter":
-                    drawn = [random_projection(source.dim, width, seed) for seed in range(CHANCES)]
-                    chance = tuple(float(self._values(vectors, by, width)["spearman"].mean()) for by in drawn)
+                if one.name == "embedfilter":
+                    drawn = [random_projection(source.dim, width, seed) for seed in range(PROJECTIONS)]
+                    chance = tuple(float(self._values(vectors, by, width)[self._measure].mean()) for by in drawn)
                 configuration = configuration_of(source, one, width)
                 yield Measured(configuration, self._values(vectors, one, width), 2.0 * padded(width), chance)
 
@@ -289,12 +278,6 @@ class Similarities:
     def _values(self, vectors: Floats, series: Series, width: int) -> dict[str, Doubles]:
         first, second = np.split(series.narrow(vectors, width), 2)
         return of_similarities(np.einsum("ij,ij->i", first, second), self._pairs.scores)
-
-
-def random_projection(hidden: int, width: int, seed: int) -> Series:
-    """Random orthonormal directions."""
-    drawn = np.random.default_rng(seed).standard_normal((hidden, width))
-    return Series("random-projection", (width,), Filter(np.linalg.qr(drawn)[0].astype(np.float32)))
 
 
 def configuration_of(source: Source, series: Series, width: int) -> Configuration:
@@ -313,6 +296,13 @@ def configuration_of(source: Source, series: Series, width: int) -> Configuratio
         tau=source.hidden / width,
         dim=width,
     )
+
+
+def _weight(options: SearchOptions) -> float | None:
+    """Of the cosine in a sum of z-scores; None: places are summed."""
+    if options.mode == DENSE:
+        return 1.0
+    return options.weight if options.fusion == Z else None
 
 
 def _vector_bytes(store: Store) -> float:

@@ -9,7 +9,7 @@ under ir_measures differ in that. A judged query that a run does not answer coun
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.evalsets import Qrels, Run
 from ragidx.indexer.arrays import Doubles
+from ragidx.pipelines.evaluate.significance import ranks
 
 MEASURES = {
     "ndcg@10": "nDCG@10",
@@ -30,7 +31,7 @@ MEASURES = {
 """Those of rankings, with their names in ir_measures."""
 CORRELATIONS = ("spearman", "pearson")
 DEPTH = 100
-"""Documents of a ranking that are measured."""
+"""Documents that are searched for each query."""
 
 
 def of_rankings(run: Run, qrels: Qrels) -> dict[str, Doubles]:
@@ -43,46 +44,58 @@ def of_rankings(run: Run, qrels: Qrels) -> dict[str, Doubles]:
     of_ir = {ir.parse_measure(name): ours for ours, name in MEASURES.items()}
     place = {query_id: number for number, query_id in enumerate(qrels)}
     values = {name: np.zeros(len(place)) for name in MEASURES}
-    ordered = {query_id: ranked_scores(hits) for query_id, hits in run.items() if query_id in place}
+    ordered = {query_id: ranked_scores(hits) for query_id, hits in run.items() if query_id in place and hits}
     for one in ir.iter_calc(list(of_ir), {name: dict(judged) for name, judged in qrels.items()}, ordered):
         values[of_ir[one.measure]][place[one.query_id]] = one.value
     return values
 
 
 def ranked_scores(hits: Mapping[str, float]) -> dict[str, float]:
-    """Documents in the order in which trec_eval ranks them, the first `DEPTH`, with scores that say so.
+    """Documents in the order in which trec_eval ranks them, which reads float32, with scores that say so.
 
     >>> ranked_scores({"a": 0.5, "b": 0.5, "c": 0.9})
     {'c': 0.0, 'b': -1.0, 'a': -2.0}
     """
-    falling = sorted(sorted(hits, reverse=True), key=lambda doc_id: -hits[doc_id])
-    return {doc_id: -float(place) for place, doc_id in enumerate(falling[:DEPTH])}
+    falling = sorted(sorted(hits, reverse=True), key=lambda doc_id: -np.float32(hits[doc_id]))
+    return {doc_id: -float(place) for place, doc_id in enumerate(falling)}
 
 
 def of_similarities(similarities: Sequence[float] | Doubles, scores: Sequence[float]) -> dict[str, Doubles]:
-    """Each of `CORRELATIONS` as a value for each pair: name -> (n,).
+    """Each of `CORRELATIONS` as a value for each pair: name -> (n,); 0 where one side does not vary.
 
     The mean of the values is the correlation, and their spread is that of the correlation in large samples (its
-    influence function), so intervals and tests are those of any other measure.
+    influence function: Croux and Dehon 2010), so intervals and tests are those of any other measure.
     """
-    found, wanted = np.asarray(similarities, np.float64), np.asarray(scores, np.float64)
-    return {"spearman": _influence(_ranks(found), _ranks(wanted)), "pearson": _influence(found, wanted)}
+    x, y = np.asarray(similarities, np.float64), np.asarray(scores, np.float64)
+    return {"spearman": _correlation(_of_ranks, ranks(x), ranks(y)), "pearson": _correlation(_products, x, y)}
 
 
-def _influence(found: Doubles, wanted: Doubles) -> Doubles:
-    """(n,) values whose mean is the correlation of two (n,); 0 where one of them does not vary."""
-    if not (found.std() and wanted.std()):
-        return np.zeros(len(found))
-    x, y = (found - found.mean()) / found.std(), (wanted - wanted.mean()) / wanted.std()
-    correlation = float((x * y).mean())
-    return x * y + correlation * (1 - (x * x + y * y) / 2)  # type: ignore[no-any-return]
+def _correlation(shares: Callable[[Doubles, Doubles], Doubles], x: Doubles, y: Doubles) -> Doubles:
+    """(n,) values whose mean is the correlation, from the share that each pair has in the three covariances."""
+    if x.min() == x.max() or y.min() == y.max():
+        return np.zeros(len(x))
+    both, of_x, of_y = shares(x, y), shares(x, x), shares(y, y)
+    scale = np.sqrt(of_x.mean() * of_y.mean())
+    correlation = both.mean() / scale
+    return both / scale + correlation * (1 - (of_x / of_x.mean() + of_y / of_y.mean()) / 2)  # type: ignore[no-any-return]
 
 
-def _ranks(values: Doubles) -> Doubles:
-    """Ranks from 1; equal values have the mean of theirs."""
-    _, group, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return (last - (counts - 1) / 2)[group]
+def _products(x: Doubles, y: Doubles) -> Doubles:
+    return (x - x.mean()) * (y - y.mean())  # type: ignore[no-any-return]
+
+
+def _of_ranks(x: Doubles, y: Doubles) -> Doubles:
+    """The product of a pair's ranks, and what the pair adds to those of the pairs above it."""
+    u, v = (x - 0.5) / len(x), (y - 0.5) / len(x)
+    shares = u * v + _above(x, v) + _above(y, u)
+    return shares - shares.mean() + (u * v).mean() - 0.25  # type: ignore[no-any-return]
+
+
+def _above(x: Doubles, values: Doubles) -> Doubles:
+    """(n,) sums of the values with a higher rank, and of half of those with the same, by n."""
+    place = (2 * x).astype(np.int64)  # ranks of equal values may end in .5
+    sums = np.bincount(place, weights=values)
+    return (np.cumsum(sums[::-1])[::-1] - sums / 2)[place] / len(x)
 
 
 def _ir_measures() -> Any:

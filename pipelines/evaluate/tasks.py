@@ -6,18 +6,31 @@ Queries that nobody judged are left out and counted; a judged query that finds n
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from ragidx.corpora.errors import CorpusError, SpecError
-from ragidx.corpora.evalsets import Pairs, Qrels, Run, load_pairs, load_qrels, load_queries, load_run
+from ragidx.corpora.evalset_files import ENDINGS
+from ragidx.corpora.evalsets import (
+    Pairs,
+    Qrels,
+    Run,
+    has_pairs,
+    has_queries,
+    load_pairs,
+    load_qrels,
+    load_queries,
+    load_run,
+    place_in_qrels,
+)
+from ragidx.corpora.sources import beir_corpus
 from ragidx.indexer.store.files import MANIFEST
 
 CORPUS, INDEX, PAIRS, RUN = "corpus", "index", "pairs", "run"
-_TABLES = (".tsv", ".csv")
-_ENDINGS = ("", ".gz", ".zst")
+_TABLES, _RUNS = (".tsv", ".csv"), (".run", ".trec")
 
 
 @dataclass(frozen=True)
@@ -29,12 +42,14 @@ class Judged:
         qrels: for each of them.
         left_out: queries without judgements.
         notes: on what does not belong together.
+        place: the file and line of the first judgement of a query or a document.
     """
 
     texts: dict[str, str]
     qrels: Qrels
     left_out: int = 0
     notes: tuple[str, ...] = ()
+    place: Callable[[str], str] = str
 
 
 @dataclass(frozen=True)
@@ -83,7 +98,7 @@ def task_of(
     name = path.resolve().name or str(path)
     if not path.exists():
         raise CorpusError("no such file or folder", "check the path", where=str(path))
-    kind = _kind(path, split)
+    kind = _kind(path, split, may_be_pairs=labelled and queries is None and qrels is None)
     if kind == PAIRS:
         return Task(name, kind, path, pairs=load_pairs(path, split=split))
     if not labelled:
@@ -98,17 +113,18 @@ def task_of(
     if kind == RUN:
         run = load_run(path)
         return Task(name, kind, path, judged=_judged_run(run, path, load_qrels(qrels or path, split=split)), run=run)
-    if queries is None and (own is None or not _has(own, "queries")):
+    if queries is None and (own is None or not has_queries(own)):
         raise SpecError(
             "there are no queries",
             "give `queries` and `qrels`, or make queries of the corpus itself: `without_labels=True`",
             where=str(path),
         )
     texts, found = load_queries(queries or path), load_qrels(qrels or path, split=split)
-    return Task(name, kind, path, judged=judged_of(texts, found, str(qrels or path)))
+    place = functools.partial(place_in_qrels, qrels or path, split=split)
+    return Task(name, kind, path, judged=judged_of(texts, found, place))
 
 
-def judged_of(texts: dict[str, str], qrels: Qrels, where: str) -> Judged:
+def judged_of(texts: dict[str, str], qrels: Qrels, place: Callable[[str], str]) -> Judged:
     """The queries that are judged.
 
     Raises:
@@ -119,14 +135,18 @@ def judged_of(texts: dict[str, str], qrels: Qrels, where: str) -> Judged:
         raise CorpusError(
             f"no query is judged (queries: '{next(iter(texts))}', ...; qrels: '{next(iter(qrels))}', ...)",
             "give the qrels that belong to the queries",
-            where=where,
+            where=place(next(iter(qrels))),
         )
     unknown = [name for name in qrels if name not in texts]
-    notes = [f"Not among the queries: {len(unknown):,} x judged query; first: '{unknown[0]}'."] if unknown else []
-    return Judged(both, {name: qrels[name] for name in both}, len(texts) - len(both), tuple(notes))
+    notes = (
+        [f"Not among the queries: {len(unknown):,} x judged query; first: '{unknown[0]}' ({place(unknown[0])})."]
+        if unknown
+        else []
+    )
+    return Judged(both, {name: qrels[name] for name in both}, len(texts) - len(both), tuple(notes), place)
 
 
-def check_documents(judged: Judged, doc_ids: Iterable[str], where: str) -> Iterator[str]:
+def check_documents(judged: Judged, doc_ids: Iterable[str]) -> Iterator[str]:
     """Notes on relevant documents that are not in the corpus.
 
     Raises:
@@ -139,10 +159,11 @@ def check_documents(judged: Judged, doc_ids: Iterable[str], where: str) -> Itera
         raise CorpusError(
             f"no relevant document is here (qrels: '{missing[0]}', ...; documents: '{min(here, default='')}', ...)",
             "give the qrels that belong to the corpus",
-            where=where,
+            where=judged.place(missing[0]),
         )
     if missing:
-        yield f"Not in the corpus, so never found: {len(missing):,} x relevant document; first: '{missing[0]}'."
+        first = f"'{missing[0]}' ({judged.place(missing[0])})"
+        yield f"Not in the corpus, so never found: {len(missing):,} x relevant document; first: {first}."
 
 
 def _judged_run(run: Run, path: Path, qrels: Qrels) -> Judged:
@@ -156,32 +177,26 @@ def _judged_run(run: Run, path: Path, qrels: Qrels) -> Judged:
     return Judged({}, qrels, len(run.keys() - qrels.keys()))
 
 
-def _kind(path: Path, split: str) -> str:
+def _kind(path: Path, split: str, *, may_be_pairs: bool) -> str:
     if path.is_dir():
         if (path / MANIFEST).exists():
             return INDEX
-        has_pairs = any(_is_file(path / f"{split}{ending}") for ending in _TABLES)
-        return PAIRS if has_pairs and not _has(path, "corpus") else CORPUS
-    name = path.name.lower()
-    for ending in _ENDINGS:
-        if ending and name.endswith(ending):
-            name = name.removesuffix(ending)
-    if name.endswith(_TABLES):
-        return PAIRS
-    return RUN if name.endswith((".run", ".trec", ".txt")) and _looks_like_a_run(path) else CORPUS
+        is_pairs = may_be_pairs and has_pairs(path, split) and beir_corpus(path) is None
+        return PAIRS if is_pairs else CORPUS
+    name, first = path.name.lower(), _first_line(path)
+    for ending in ENDINGS[1:]:
+        name = name.removesuffix(ending)
+    columns = first.split()
+    if name.endswith(_RUNS) or (len(columns) == 6 and columns[1].upper() == b"Q0"):
+        return RUN
+    return PAIRS if may_be_pairs and (name.endswith(_TABLES) or b'"sentence1"' in first) else CORPUS
 
 
-def _looks_like_a_run(path: Path) -> bool:
+def _first_line(path: Path) -> bytes:
     import pyarrow as pa
 
-    with pa.input_stream(str(path)) as file:
-        first = file.read(4096).split(b"\n", 1)[0].split()
-    return len(first) == 6 and first[1].upper() == b"Q0"
-
-
-def _has(folder: Path, what: str) -> bool:
-    return any(_is_file(folder / f"{what}.{kind}") for kind in ("jsonl", "tsv"))
-
-
-def _is_file(path: Path) -> bool:
-    return any(path.with_name(path.name + ending).is_file() for ending in _ENDINGS)
+    try:
+        with pa.input_stream(str(path)) as file:
+            return bytes(file.read(4096).split(b"\n", 1)[0])
+    except OSError:
+        return b""  # its reader says so

@@ -1,4 +1,8 @@
-"""Pairs of sentences as a source: their raw vectors, the first sentences before the second ones."""
+"""Pairs of sentences as a source: their raw vectors, the first sentences before the second ones.
+
+Both go the way of a query, with the encoder's instruction: there is no document, and models that were trained with an
+instruction expect one on both sides (as MTEB encodes pairs).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ from ragidx.pipelines.evaluate.sources.source import Source
 
 
 class PairsSource(Source):
-    """The sentences of pairs, encoded as documents when this is made.
+    """The sentences of pairs, encoded when this is made.
 
     Args:
         name: of their file.
@@ -31,7 +35,7 @@ class PairsSource(Source):
         self.hidden = self.dim = vectors.resolved.hidden
         self.n_documents = len(pairs.scores)
         self._vectors, self._texts = vectors, [*pairs.first, *pairs.second]
-        self._raw = vectors.texts(self._texts)
+        self._raw = vectors.queries(self._texts)
         self._searched = np.arange(len(self._texts))
 
     @property
@@ -54,7 +58,7 @@ class PairsSource(Source):
         return self._raw[numbers].copy()
 
     def _encode_texts(self, texts: Sequence[str]) -> Floats:
-        return self._vectors.texts(texts)
+        return self._vectors.queries(texts)
 
     def _stored_chunks(self) -> Iterator[Chunk]:
         return (Chunk(str(number), 0, len(text), text) for number, text in enumerate(self._texts))

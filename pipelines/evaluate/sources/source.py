@@ -9,7 +9,6 @@ them. An index of filtered vectors is swept under its own filter. What is measur
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +19,10 @@ from typing import Any
 import numpy as np
 
 from ragidx.corpora.errors import CorpusError, ModelError, RagidxError, SpecError
-from ragidx.corpora.evalsets import Qrels, load_qrels, load_queries
+from ragidx.corpora.evalset_files import is_file
+from ragidx.corpora.evalsets import Qrels, has_queries, load_qrels, load_queries
 from ragidx.corpora.records import Chunk
+from ragidx.corpora.sources import beir_corpus
 from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.encoders.protocol import Encoder
@@ -92,7 +93,7 @@ class Source(ABC):
     notes: tuple[str, ...] = ()
     given: Floats | None = None
     is_unit = False
-    _changed: Mapping[str, str] = MappingProxyType({})  # texts in place of those of chunks, by id
+    _changed: Mapping[str, Chunk] = MappingProxyType({})  # in place of those with these ids
     _changed_rows: Ints = np.zeros(0, np.int64)  # their numbers, rising
     _changed_vectors: Floats = np.zeros((0, 0), np.float32)
     _searched: Ints  # the numbers of the rows that are
@@ -156,22 +157,22 @@ class Source(ABC):
             vectors[places] = self._changed_vectors[np.searchsorted(self._changed_rows, numbers[places])]
         return vectors
 
-    def change(self, texts: Mapping[str, str]) -> None:
-        """From now on search these texts in place of those of the chunks with these ids; nothing is written."""
+    def change(self, chunks: Mapping[str, Chunk]) -> None:
+        """From now on search these chunks in place of those with these ids; nothing is written."""
         chunker = chunker_of(self.encoder, self.spec.chunk)
         numbers, encoded = [], []
         self._changed = {}
         for number, chunk in enumerate(self._stored_chunks()):
-            if chunk.id in texts:
+            if chunk.id in chunks:
                 numbers.append(number)
-                encoded.append(chunker.encoded_text(dataclasses.replace(chunk, text=texts[chunk.id])))
-        self._changed, self._changed_rows = texts, np.array(numbers, np.int64)
+                encoded.append(chunker.encoded_text(chunks[chunk.id]))
+        self._changed, self._changed_rows = chunks, np.array(numbers, np.int64)
         self._changed_vectors = self._encode_texts(encoded) if encoded else np.zeros((0, self.dim), np.float32)
 
     def chunks(self) -> Iterator[Chunk]:
         """Of all rows, held out or not, in order."""
         for chunk in self._stored_chunks():
-            yield dataclasses.replace(chunk, text=self._changed.get(chunk.id, chunk.text))
+            yield self._changed.get(chunk.id, chunk)
 
     @abstractmethod
     def _names(self, column: str) -> list[str]:
@@ -376,14 +377,10 @@ def evaluation_of(source: str | Path, queries: Path | None, qrels: Path | None) 
         SpecError: qrels without queries that they judge.
     """
     folder = Path(source)
-    if queries is None and _is_there(folder / "corpus.jsonl") and _is_there(folder / "queries.jsonl"):
+    if queries is None and beir_corpus(folder) is not None and has_queries(folder):
         queries = folder
-        if qrels is None and _is_there(folder / "qrels" / "test.tsv"):
+        if qrels is None and (is_file(folder / "qrels" / "test.tsv") or is_file(folder / "qrels")):
             qrels = folder
     if qrels is not None and queries is None:
         raise SpecError("qrels judge queries, and there are none", "name their file with `queries`", where="`qrels`")
     return queries, qrels
-
-
-def _is_there(path: Path) -> bool:
-    return any(path.with_name(path.name + ending).is_file() for ending in ("", ".gz", ".zst"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -323,6 +324,17 @@ def test_a_beir_folder_is_its_corpus_with_bare_ids_and_titles_in_front(tmp_path:
 
     assert (found.ids, found.texts, found.reasons) == (["d1", "d2"], ["Title text.", "b"], [])
     assert [document.metadata for document in found.documents] == [{"title": "Title"}, {"title": ""}]
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_a_folder_of_ir_datasets_is_its_documents_with_bare_ids(tmp_path: Path, ending: str) -> None:
+    (tmp_path / "qrels").write_text("1 0 d1 1\n")
+    text = lines({"doc_id": "d1", "title": "Title", "text": "text."}, {"doc_id": "d2", "title": "", "text": "b"})
+    (tmp_path / f"docs.jsonl{ending}").write_bytes(gzip.compress(text.encode()) if ending else text.encode())
+
+    found = reading(tmp_path)
+
+    assert (found.ids, found.texts, found.reasons) == (["d1", "d2"], ["Title text.", "b"], [])
 
 
 def test_a_corpus_file_by_itself_is_a_file_like_any_other(tmp_path: Path) -> None:

@@ -74,43 +74,6 @@ def test_ndcg_equals_that_of_ir_measures(seed: int) -> None:
     assert ours == pytest.approx(ndcg_at_10(qrels, run), abs=1e-6)
 
 
-def test_an_interval_of_equal_values_is_that_value() -> None:
-    found = interval(np.full(5, 0.25))
-
-    assert (found.mean, found.low, found.high) == (0.25, 0.25, 0.25)
-
-
-@pytest.mark.slow
-def test_an_interval_is_that_of_the_normal_distribution_for_many_values() -> None:
-    values = np.random.default_rng(0).standard_normal(2000)
-
-    found = interval(values)
-
-    assert found.high - found.low == pytest.approx(2 * 1.96 * values.std() / math.sqrt(2000), rel=0.05)
-
-
-def test_a_difference_that_is_always_the_same_way_is_real() -> None:
-    found = difference(np.zeros(20), np.full(20, 0.1))
-
-    assert (found.mean, found.verdict) == (pytest.approx(-0.1), "worse")
-    assert found.p < 0.001
-    assert difference(np.full(20, 0.1), np.zeros(20)).verdict == "better"
-
-
-def test_no_difference_has_a_p_of_1() -> None:
-    found = difference(np.array([0.2, 0.4]), np.array([0.2, 0.4]))
-
-    assert (found.p, found.verdict) == (1.0, "not real")
-
-
-def test_of_three_queries_no_difference_can_be_real() -> None:
-    # All three the same way: of the eight ways to swap them two are as extreme, so p is 1/4.
-    found = difference(np.full(3, 0.9), np.zeros(3))
-
-    assert found.p == pytest.approx(0.25, abs=0.02)
-    assert found.verdict == "not real"
-
-
 def test_the_share_found_counts_ties_with_the_last() -> None:
     exact = np.array([[0.9, 0.5]], "f4")
 

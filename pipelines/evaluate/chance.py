@@ -1,0 +1,122 @@
+"""What random projections reach: how good a width is whatever its directions are.
+
+raw vectors and queries -> ten random rotations, cut to the width -> exact search of all documents, by cosines and by
+their z-scores with those of BM25 -> means of a measure. A filter that is no better than these chose nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ragidx.corpora.evalsets import Qrels, Run
+from ragidx.indexer.arrays import Floats, Ints
+from ragidx.indexer.filters.filter import Filter
+from ragidx.indexer.store.store import Store
+from ragidx.pipelines.evaluate.measures import DEPTH, of_rankings
+from ragidx.pipelines.evaluate.sources.series import Series
+from ragidx.pipelines.evaluate.sources.source import Source
+
+PROJECTIONS = 10
+_SCORES = 1 << 25  # of queries and chunks that are held at once
+
+
+def random_projection(hidden: int, width: int, seed: int) -> Series:
+    """Random orthonormal directions."""
+    return Series("random-projection", (width,), Filter(_rotation(hidden, seed)[:, :width]))
+
+
+@functools.lru_cache(maxsize=PROJECTIONS)
+def _rotation(hidden: int, seed: int) -> Floats:
+    """(hidden, hidden): the first columns of a random rotation are as random as any."""
+    drawn = np.random.default_rng(seed).standard_normal((hidden, hidden))
+    return np.linalg.qr(drawn)[0].astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Chance:
+    """Random projections in place of a filter.
+
+    Attributes:
+        source: whose vectors are projected.
+        vectors: (q, dim) of the queries, raw.
+        texts: of the queries.
+        qrels: of each, in this order.
+        words: an index of the words of the source's chunks; None: they are not searched.
+        measure: that is averaged.
+        drop_self: the document with the query's id is no answer.
+    """
+
+    source: Source
+    vectors: Floats
+    texts: Sequence[str]
+    qrels: Qrels
+    words: Store | None
+    measure: str
+    drop_self: bool = False
+
+    def means(self, width: int, weights: Sequence[float]) -> dict[float, tuple[float, ...]]:
+        """Of each weight of the cosine, 1 for dense search: the means of ten projections."""
+        found: dict[float, list[float]] = {weight: [] for weight in weights}
+        for seed in range(PROJECTIONS):
+            runs: dict[float, Run] = {weight: {} for weight in weights}
+            for start in range(0, len(self.vectors), self._step):
+                here = slice(start, start + self._step)
+                cosines = self._cosines(random_projection(self.source.dim, width, seed), width, here)
+                for weight in weights:
+                    scores = cosines if weight == 1 else self._fused(cosines, here, weight)
+                    runs[weight].update(self._answers(scores, here))
+            for weight, run in runs.items():
+                found[weight].append(float(of_rankings(run, self.qrels)[self.measure].mean()))
+        return {weight: tuple(means) for weight, means in found.items()}
+
+    @property
+    def _step(self) -> int:
+        return max(1, _SCORES // self.source.n_rows)
+
+    def _cosines(self, drawn: Series, width: int, here: slice) -> Floats:
+        """(q, n) of some queries with all chunks."""
+        queries = drawn.narrow(self.vectors[here], width)
+        return np.concatenate([queries @ drawn.narrow(block, width).T for block in self.source.blocks()], axis=1)
+
+    def _fused(self, cosines: Floats, here: slice, weight: float) -> Floats:
+        """(q, n) sums of weighted z-scores, as hybrid search has them."""
+        assert self.words is not None
+        assert self.words.lexical is not None
+        fused = weight * _z(cosines)
+        for row, text in enumerate(self.texts[here]):
+            bm25 = self.words.lexical.scores(text)
+            if bm25 is not None:
+                fused[row] += (1 - weight) * _z(bm25[None])[0]
+        return fused
+
+    def _answers(self, scores: Floats, here: slice) -> Run:
+        """The best documents of some queries, each with the score of its best chunk."""
+        order, starts, names = self._documents
+        best = np.maximum.reduceat(scores[:, order], starts, axis=1)
+        count = min(DEPTH + self.drop_self, best.shape[1])
+        near = np.argpartition(-best, count - 1, axis=1)[:, :count]
+        run = {}
+        for row, query_id in enumerate(list(self.qrels)[here]):
+            places = near[row].tolist()
+            run[query_id] = dict(zip((names[place] for place in places), best[row, places].tolist(), strict=True))
+            if self.drop_self:
+                run[query_id].pop(query_id, None)
+        return run
+
+    @functools.cached_property
+    def _documents(self) -> tuple[Ints, Ints, list[str]]:
+        """The rows by document, where each begins, and its name."""
+        names: Mapping[str, int] = {name: number for number, name in enumerate(dict.fromkeys(self.source.doc_ids()))}
+        numbers = np.array([names[name] for name in self.source.doc_ids()])
+        order = np.argsort(numbers, kind="stable")
+        return order, np.searchsorted(numbers[order], np.arange(len(names))), list(names)
+
+
+def _z(scores: Floats) -> Floats:
+    """z-scores of each line; 0 where a line does not vary."""
+    deviation = scores.std(axis=1, keepdims=True)
+    return (scores - scores.mean(axis=1, keepdims=True)) / np.where(deviation > 0, deviation, np.inf)  # type: ignore[no-any-return]

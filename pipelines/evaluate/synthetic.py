@@ -1,0 +1,295 @@
+"""Queries that a corpus asks itself: a sentence or a title is taken out of its document, and has to find it again.
+
+chunks of a corpus, twice -> `Synthetic`: queries, one relevant document for each, and the chunks without what was taken
+out of them. What is left in would be found by its words alone, so every occurrence goes, and nothing is taken that a
+chunk's border cuts, that another document has too, or whose document another nearly equals. Documents are drawn by
+lots, as samples of filters are. Nothing is encoded or written here. Held are a few sentences and hashes for each
+document that may be drawn, and one document at a time.
+
+Taken sentences share words with the rest of their document. They rank configurations of one kind as judgements do, and
+favour search by words: see docs/evaluate.md.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ragidx.corpora.chunking.sentences import sentences
+from ragidx.corpora.errors import CorpusError, unknown_name
+from ragidx.corpora.evalsets import Qrels
+from ragidx.corpora.headings import SEPARATOR
+from ragidx.corpora.records import Chunk
+from ragidx.indexer.filters.fitting import lot, lowest
+from ragidx.indexer.lexical.analyzer import UNSPACED
+from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES
+
+KINDS = ("sentence", "title")
+N_QUERIES = 300
+
+_SPARE = 3  # documents that are drawn for each that is wanted
+_WORDS = {"sentence": (6, 40), "title": (3, 40)}
+_FEWEST_SENTENCES = 3
+_MOST_CHARS = 1_000_000  # of a document that is drawn
+_SKETCH = 16  # word triples by which a document is recognised
+_ALIKE = 13  # so many of them in another: nearly equal, as where 0.9 of the triples of both are common
+_PIECE, _SHARED = 1 << 18, 1_000  # characters that are looked through at a time, and those that two pieces share
+
+_WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+")
+_ASCII_WORD = re.compile(r"\w+")
+_UNSPACED_LETTER = re.compile(f"[{UNSPACED}]")
+_MARK = re.compile(r"[.!?…。！？][\"'”’»)\]*_」』）]*\Z")
+_MARKUP = re.compile(r"^\s*(?:[#|>=*+-]|```)", re.MULTILINE)
+_PROSE = 0.7  # share of letters and spaces
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """What was made of a corpus.
+
+    Attributes:
+        kind: sentence or title.
+        queries: by id, in the order of their lots.
+        qrels: one document for each.
+        changed: the chunks without what was taken out, by the id that they have in the corpus.
+        notes: on what could not be drawn.
+    """
+
+    kind: str
+    queries: dict[str, str]
+    qrels: Qrels
+    changed: dict[str, Chunk]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A document that may be drawn."""
+
+    doc_id: str
+    query: str
+    words: str  # of the query, joined
+    key: tuple[str, ...]  # a triple of them
+    sketch: frozenset[tuple[str, ...]]
+    changed: tuple[tuple[str, Chunk], ...]
+
+
+def synthetic(
+    chunks: Callable[[], Iterable[Chunk]], *, kind: str = "sentence", seed: int = 0, n: int = N_QUERIES
+) -> Synthetic:
+    """Queries of documents that are drawn at random, and the corpus without them.
+
+    Args:
+        chunks: gives those of a corpus, the same each time; those of a document follow each other.
+        kind: sentence, of 6 to 40 words, of documents that have three or more; or title: the outermost heading, or the
+            first sentence where there is none. Two characters of a script without spaces count as a word.
+        seed: of the draw.
+        n: documents at most.
+
+    Raises:
+        SpecError: there is no such kind.
+        CorpusError: fewer than 20 documents have such a sentence of their own.
+    """
+    if kind not in KINDS:
+        raise unknown_name("kind of query", kind, KINDS)
+    drawn, n_documents = _drawn(chunks(), kind, seed, _SPARE * n)
+    alike, elsewhere = _seen_elsewhere(chunks(), drawn)
+    usable = [one for number, one in enumerate(drawn) if number not in alike | elsewhere][:n]
+    left_out = {
+        "another document nearly equals it": len(alike),
+        f"its {kind} is in another, too": len(elsewhere - alike),
+    }
+    if len(usable) < FEWEST_QUERIES:
+        raise _too_few(kind, n_documents, len(drawn), left_out, len(usable))
+    notes = [f"Not drawn: {count:,} x document: {reason}." for reason, count in left_out.items() if count]
+    if len(usable) < n:
+        notes.append(f"Of {n_documents:,} documents {len(usable):,} have a {kind} that can be asked for, not {n:,}.")
+    named = {f"s{number}": one for number, one in enumerate(usable, start=1)}
+    return Synthetic(
+        kind=kind,
+        queries={name: one.query for name, one in named.items()},
+        qrels={name: {one.doc_id: 1} for name, one in named.items()},
+        changed=dict(itertools.chain.from_iterable(one.changed for one in usable)),
+        notes=tuple(notes),
+    )
+
+
+def _too_few(kind: str, n_documents: int, n_drawn: int, left_out: dict[str, int], n_usable: int) -> CorpusError:
+    reasons = "; ".join(f"{count:,} x {reason}" for reason, count in left_out.items() if count)
+    if n_drawn < FEWEST_QUERIES:
+        what = "three sentences, and one of 6 to 40 words" if kind == "sentence" else "a title of 3 to 40 words"
+        reasons = f"{n_drawn:,} of {n_documents:,} have {what} that can be taken out" + (f"; {reasons}" * bool(reasons))
+    return CorpusError(
+        f"{n_usable:,} documents can be asked for by a {kind} of their own ({reasons}): nothing can be concluded from "
+        f"fewer than {FEWEST_QUERIES}",
+        "give a larger corpus, or queries and judgements",
+    )
+
+
+def _documents(chunks: Iterable[Chunk]) -> Iterator[tuple[str, list[Chunk]]]:
+    """The chunks of each document, by where they begin."""
+    for doc_id, group in itertools.groupby(chunks, key=lambda chunk: chunk.doc_id):
+        yield doc_id, sorted(group, key=lambda chunk: (chunk.start, chunk.end))
+
+
+def _drawn(chunks: Iterable[Chunk], kind: str, seed: int, n: int) -> tuple[list[_Candidate], int]:
+    """The documents with the lowest lots of those from which something can be taken, and the number of all."""
+    held: list[tuple[int, int, _Candidate]] = []  # a heap, the highest lot first
+    n_documents = 0
+    for doc_id, group in _documents(chunks):
+        n_documents += 1
+        place = -int.from_bytes(lot(seed, doc_id))
+        if len(held) == n and place <= held[0][0]:
+            continue
+        candidate = _candidate(doc_id, group, kind, seed)
+        if candidate is not None:
+            (heapq.heapreplace if len(held) == n else heapq.heappush)(held, (place, -n_documents, candidate))
+    return [candidate for *_, candidate in sorted(held, key=lambda one: one[:2], reverse=True)], n_documents
+
+
+def _candidate(doc_id: str, group: Sequence[Chunk], kind: str, seed: int) -> _Candidate | None:
+    """What is taken out of a document; None: nothing can be."""
+    if any(len(chunk.text) != chunk.end - chunk.start for chunk in group):  # of vectors without texts
+        return None
+    if group[-1].end - group[0].start > _MOST_CHARS:
+        return None
+    text = _text_of(group)
+    for query in _choices(text, group, kind, seed):
+        words = _words(query)
+        if not _WORDS[kind][0] <= _length(words) <= _WORDS[kind][1] or len(words) < 3:
+            continue
+        changed = _without(_pattern(words), text, group)
+        if changed is not None:
+            folded = [word.casefold() for word in words]
+            every = sorted(set(_triples([word.casefold() for word in _words(text)])))
+            names = map("\0".join, every)
+            sketch = frozenset(every[place] for place in lowest(seed, names, _SKETCH))
+            key = max(_triples(folded), key=lambda triple: (len("".join(triple)), triple))  # a rare one, as a rule
+            return _Candidate(doc_id, query, _joined(folded), key, sketch, tuple(changed))
+    return None
+
+
+def _text_of(group: Sequence[Chunk]) -> str:
+    """A document from its first chunk on; between chunks is white space."""
+    parts, reached = [], group[0].start
+    for chunk in group:
+        parts.append(" " * (chunk.start - reached) + chunk.text[max(0, reached - chunk.start) :])
+        reached = max(reached, chunk.end)
+    return "".join(parts)
+
+
+def _choices(text: str, group: Sequence[Chunk], kind: str, seed: int) -> Iterator[str]:
+    """Queries that a document may give, the preferred one first."""
+    found = [text[start:end] for start, end in sentences(text)]
+    if kind == "title":
+        heading = next((chunk.heading for chunk in group if chunk.heading), "")
+        yield heading.split(SEPARATOR)[0] if heading else found[0] if found else ""
+        return
+    prose = [one for one in found if _MARK.search(one) and not _MARKUP.search(one) and _is_prose(one)]
+    if len(prose) >= _FEWEST_SENTENCES:
+        yield from (" ".join(prose[place].split()) for place in lowest(seed, prose, len(prose)))
+
+
+def _is_prose(sentence: str) -> bool:
+    return sum(character.isalpha() or character.isspace() for character in sentence) >= _PROSE * len(sentence)
+
+
+def _words(text: str) -> list[str]:
+    """The words of a text; in scripts without spaces, its characters."""
+    return (_ASCII_WORD if text.isascii() else _WORD).findall(text)
+
+
+def _joined(folded: Sequence[str]) -> str:
+    return f" {' '.join(folded)} "
+
+
+def _length(words: Sequence[str]) -> float:
+    return sum(0.5 if _is_unspaced(word) else 1 for word in words)
+
+
+def _is_unspaced(word: str) -> bool:
+    return _UNSPACED_LETTER.match(word) is not None
+
+
+def _triples(words: Sequence[str]) -> Iterable[tuple[str, ...]]:
+    return zip(words, words[1:], words[2:], strict=False)
+
+
+def _pattern(words: Sequence[str]) -> re.Pattern[str]:
+    """These words, whatever stands between them; marks around them belong to them."""
+    parts = [re.escape(words[0])]
+    for before, word in itertools.pairwise(words):
+        parts.append(r"\W*" if _is_unspaced(before) or _is_unspaced(word) else r"\W+")
+        parts.append(re.escape(word))
+    first = "" if _is_unspaced(words[0]) else r"(?<!\w)"
+    last = "" if _is_unspaced(words[-1]) else r"(?!\w)"
+    return re.compile(
+        f"[\"'“‘«(\\[「『（]*{first}{''.join(parts)}{last}(?:[^\\w\\s]|(?: [.!?](?!\\S)))*", re.IGNORECASE
+    )
+
+
+def _without(pattern: re.Pattern[str], text: str, group: Sequence[Chunk]) -> list[tuple[str, Chunk]] | None:
+    """The chunks that change where what the pattern finds is taken out; None: it cannot be, wholly."""
+    offset = group[0].start
+    spans = [(match.start() + offset, match.end() + offset) for match in pattern.finditer(text)]
+    changed = []
+    for chunk in group:
+        here = [(start, end) for start, end in spans if start < chunk.end and end > chunk.start]
+        if any(start < chunk.start or end > chunk.end for start, end in here):  # a border cuts it
+            return None
+        heading = SEPARATOR.join(level for level in chunk.heading.split(SEPARATOR) if not pattern.search(level))
+        if not here and heading == chunk.heading:
+            continue
+        left, at = "", chunk.start
+        for start, end in [*here, (chunk.end, chunk.end)]:
+            left = f"{left.rstrip(' ')} " * bool(left) + chunk.text[at - chunk.start : start - chunk.start].lstrip(" ")
+            at = end
+        left = left.strip()
+        if not _words(left) or pattern.search(left) or pattern.search(heading):
+            return None
+        changed.append((chunk.id, replace(chunk, text=left, heading=heading)))
+    return changed
+
+
+def _seen_elsewhere(chunks: Iterable[Chunk], drawn: Sequence[_Candidate]) -> tuple[set[int], set[int]]:
+    """Which candidates another document nearly equals, and whose query is in another."""
+    watched, keys = defaultdict[tuple[str, ...], list[int]](list), defaultdict[tuple[str, ...], list[int]](list)
+    for number, one in enumerate(drawn):
+        keys[one.key].append(number)
+        for triple in one.sketch:
+            watched[triple].append(number)
+    wanted = watched.keys() | keys.keys()
+    alike, elsewhere = set[int](), set[int]()
+    for doc_id, group in _documents(chunks):
+        seen = set[tuple[str, ...]]()
+        for piece in _pieces(group):
+            folded = [word.casefold() for word in _words(piece)]
+            hits = wanted.intersection(_triples(folded))
+            seen |= hits
+            numbers = {number for triple in hits for number in keys.get(triple, ()) if drawn[number].doc_id != doc_id}
+            words = _joined(folded) if numbers else ""
+            elsewhere |= {number for number in numbers if drawn[number].words in words}
+        counts = Counter(number for triple in seen for number in watched.get(triple, ()))
+        alike |= {number for number, count in counts.items() if count >= _enough(drawn[number])} - {
+            number for number in counts if drawn[number].doc_id == doc_id
+        }
+    return alike, elsewhere
+
+
+def _enough(candidate: _Candidate) -> float:
+    return _ALIKE / _SKETCH * len(candidate.sketch)
+
+
+def _pieces(group: Sequence[Chunk]) -> Iterator[str]:
+    """A document's headings, and its text in pieces."""
+    yield "\n".join(dict.fromkeys(chunk.heading for chunk in group if chunk.heading))
+    text = _text_of(group) if all(len(one.text) == one.end - one.start for one in group) else _lines(group)
+    yield from (text[start : start + _PIECE + _SHARED] for start in range(0, len(text), _PIECE))
+
+
+def _lines(group: Sequence[Chunk]) -> str:
+    return "\n".join(chunk.text for chunk in group)

@@ -1,0 +1,146 @@
+"""What lies at a path, which queries are judged, and what does not belong together."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.corpora.evalsets import Pairs
+from ragidx.pipelines.evaluate.tasks import CORPUS, PAIRS, RUN, check_documents, task_of
+
+from ...raising import message_of
+
+RUN_LINE = "q1 Q0 d1 1 0.5 tag\n"
+
+
+@pytest.fixture
+def beir(tmp_path: Path) -> Path:
+    folder = tmp_path / "beir"
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "corpus.jsonl").write_text('{"_id": "d1", "text": "ants"}\n')
+    (folder / "queries.jsonl").write_text('{"_id": "q1", "text": "ants?"}\n{"_id": "q2", "text": "bees?"}\n')
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\nq3\td2\t1\n")
+    return folder
+
+
+def test_queries_without_judgements_are_left_out_and_counted(beir: Path) -> None:
+    task = task_of(beir)
+
+    assert (task.name, task.kind) == ("beir", CORPUS)
+    assert task.judged is not None
+    assert (task.judged.texts, task.judged.qrels, task.judged.left_out) == ({"q1": "ants?"}, {"q1": {"d1": 1}}, 1)
+
+
+def test_judged_queries_that_are_not_asked_are_named_with_the_line(beir: Path) -> None:
+    judged = task_of(beir).judged
+
+    assert judged is not None
+    place = beir / "qrels" / "test.tsv"
+    assert judged.notes == (f"Not among the queries: 1 x judged query; first: 'q3' ({place}:3).",)
+
+
+def test_qrels_of_other_queries_are_refused(beir: Path, tmp_path: Path) -> None:
+    queries = tmp_path / "q.tsv"
+    queries.write_text("x1\tants?\n")
+
+    assert message_of(CorpusError, lambda: task_of(beir, queries=queries)) == (
+        f"{beir / 'qrels' / 'test.tsv'}:2: no query is judged (queries: 'x1', ...; qrels: 'q1', ...)\n"
+        "  hint: give the qrels that belong to the queries"
+    )
+
+
+def test_relevant_documents_that_are_not_there_are_named_with_the_line(beir: Path) -> None:
+    (beir / "qrels" / "test.tsv").write_text("q1\td1\t1\nq1\td8\t0\nq1\td9\t1\n")
+    judged = task_of(beir).judged
+    assert judged is not None
+
+    assert list(check_documents(judged, ["d1"])) == [
+        f"Not in the corpus, so never found: 1 x relevant document; first: 'd9' ({beir / 'qrels' / 'test.tsv'}:3)."
+    ]
+    assert list(check_documents(judged, ["d1", "d9"])) == []
+
+
+def test_qrels_of_another_corpus_are_refused(beir: Path) -> None:
+    judged = task_of(beir).judged
+    assert judged is not None
+
+    assert message_of(CorpusError, lambda: list(check_documents(judged, ["a", "b"]))) == (
+        f"{beir / 'qrels' / 'test.tsv'}:2: no relevant document is here (qrels: 'd1', ...; documents: 'a', ...)\n"
+        "  hint: give the qrels that belong to the corpus"
+    )
+
+
+def test_a_run_is_measured_on_all_judged_queries(tmp_path: Path) -> None:
+    (tmp_path / "qrels.txt").write_text("q1 0 d1 1\nq2 0 d1 1\n")
+    (tmp_path / "a.run").write_text(RUN_LINE + "q9 Q0 d1 1 0.5 tag\n")
+
+    task = task_of(tmp_path / "a.run", qrels=tmp_path / "qrels.txt")
+
+    assert task.kind == RUN
+    assert task.judged is not None
+    assert (list(task.judged.qrels), task.judged.left_out) == (["q1", "q2"], 1)
+
+
+def test_a_run_of_another_set_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "qrels.txt").write_text("x1 0 d1 1\n")
+    (tmp_path / "a.run").write_text(RUN_LINE)
+
+    assert message_of(CorpusError, lambda: task_of(tmp_path / "a.run", qrels=tmp_path / "qrels.txt")) == (
+        f"{tmp_path / 'a.run'}: the run answers no judged query (run: 'q1', ...; qrels: 'x1', ...)\n"
+        "  hint: give the qrels of this run's queries"
+    )
+
+
+@pytest.mark.parametrize("name", ["a.run", "a.trec", "a.txt", "a.tsv", "a.out.gz"])
+def test_a_run_is_known_by_its_name_or_its_first_line(tmp_path: Path, name: str) -> None:
+    (tmp_path / "qrels.txt").write_text("q1 0 d1 1\n")
+    (tmp_path / name).write_bytes(gzip.compress(RUN_LINE.encode()) if name.endswith(".gz") else RUN_LINE.encode())
+
+    assert task_of(tmp_path / name, qrels=tmp_path / "qrels.txt").run == {"q1": {"d1": 0.5}}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("test.tsv", "4.5\ta\tb\n"),
+        ("test.csv", "4.5,a,b\n"),
+        ("test.jsonl", '{"score": 4.5, "sentence1": "a", "sentence2": "b"}\n'),
+    ],
+)
+def test_pairs_are_known_by_their_file_or_folder(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+
+    for path in (tmp_path / name, tmp_path):
+        task = task_of(path)
+        assert (task.kind, task.pairs) == (PAIRS, Pairs(["a"], ["b"], [4.5]))
+
+
+def test_a_folder_with_a_table_is_a_corpus_where_queries_are_given(tmp_path: Path, beir: Path) -> None:
+    (tmp_path / "test.csv").write_text("name,price\nsaw,3\n")
+
+    assert task_of(tmp_path, queries=beir, qrels=beir).kind == CORPUS
+
+
+NO_LABELS = "give `queries` and `qrels`, or make queries of the corpus itself: `without_labels=True`"
+
+
+def test_a_corpus_without_queries_is_refused(tmp_path: Path) -> None:
+    assert message_of(SpecError, lambda: task_of(tmp_path)) == f"{tmp_path}: there are no queries\n  hint: {NO_LABELS}"
+
+
+def test_a_run_without_judgements_is_refused(tmp_path: Path) -> None:
+    run = tmp_path / "a.run"
+    run.write_text(RUN_LINE)
+
+    assert message_of(SpecError, lambda: task_of(run)) == (
+        f"{run}: nothing says which documents answer which query of this run\n  hint: {NO_LABELS}"
+    )
+
+
+def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
+    assert message_of(CorpusError, lambda: task_of(tmp_path / "x")) == (
+        f"{tmp_path / 'x'}: no such file or folder\n  hint: check the path"
+    )
