@@ -110,7 +110,7 @@ def _fields(r: UpgradeReport) -> list[tuple[str, str]]:
 
 
 def _verdict(r: UpgradeReport) -> str:
-    from ragidx.pipelines.evaluate.conclusions import FEWEST_QUERIES
+    from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES
     from ragidx.pipelines.maintain.upgrade import TOO_FEW, WORSE
 
     c = r.comparison

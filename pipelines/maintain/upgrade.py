@@ -32,8 +32,7 @@ from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.adoption import adopt
 from ragidx.pipelines.evaluate.choice import MARGIN
-from ragidx.pipelines.evaluate.conclusions import FEWEST_QUERIES
-from ragidx.pipelines.evaluate.significance import difference, lower_bound, ndcg, queries_needed
+from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES, difference, lower_bound, ndcg, queries_needed
 from ragidx.pipelines.evaluate.tasks import Judged, task_of
 from ragidx.pipelines.ingest.build import build_beside
 from ragidx.pipelines.ingest.options import RUN_OPTIONS, BuildOptions, build_options
