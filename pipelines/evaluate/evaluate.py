@@ -11,7 +11,7 @@ import itertools
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +31,12 @@ from ragidx.pipelines.evaluate.sources.pairs import PairsSource
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, default_cache
 from ragidx.pipelines.evaluate.sources.series import Series, WidthChoice, fitted_sample, series_of
 from ragidx.pipelines.evaluate.sources.source import IndexSource, Source
+from ragidx.pipelines.evaluate.synthetic import Synthetic, synthetic, taken_out
 from ragidx.pipelines.evaluate.tasks import (
     INDEX,
     PAIRS,
     RUN,
+    Judged,
     Task,
     check_documents,
     no_judgements,
@@ -187,7 +189,8 @@ def evaluate(
     if out is not None:
         check_out(Path(out))
     folder = None if cache is None else default_cache() if cache == "" else Path(cache)
-    measuring = _Measuring(asked, tell, folder, on_build, wanted, drop_self=drop_self, out=out)
+    made_queries = (kind, seed) if without_labels else None
+    measuring = _Measuring(asked, tell, folder, on_build, wanted, drop_self=drop_self, out=out, queries=made_queries)
     runs, others = [task for task in tasks if task.kind == RUN], [task for task in tasks if task.kind != RUN]
     beside = len(others) == 1 and others[0].judged is not None  # a run of the same queries
     reports = [measuring.task(task, runs if beside else ()) for task in others]
@@ -214,8 +217,10 @@ class _Measuring:
         *,
         drop_self: bool,
         out: str | os.PathLike[str] | None,
+        queries: tuple[str, int] | None,
     ) -> None:
         self._asked, self._tell, self._cache, self._on_build, self._wanted = asked, tell, cache, on_build, wanted
+        self._queries = queries  # the kind and seed of those that are made; None: they are given
         self._drop_self, self._out = drop_self, None if out is None else Path(out)
         self._notes: list[str] = []
 
@@ -229,14 +234,24 @@ class _Measuring:
         if task.judged is not None and task.judged.left_out:
             self._notes.append(f"Without judgements, and left out: {task.judged.left_out:,} x query.")
         with tempfile.TemporaryDirectory(prefix="ragidx-evaluate-") as temporary:
-            folder, sizes = Path(temporary), (0, 0)
+            folder, sizes, measure = Path(temporary), (0, 0), measure_of(task, self._wanted)
             rows: list[Measured] = []
-            meter = self._meter(task, folder, measure_of(task, self._wanted))
+            meter: Rankings | Similarities | None = None
+            made: Synthetic | None = None
             fault: RagidxError | None = None
             for options in self._asked.encoders:
                 try:
                     with self._opened(task, options, folder) as source:
                         sizes = source.n_documents, source.n_rows
+                        if self._queries is not None and task.pairs is None:
+                            self._tell("making queries")
+                            if made is None:
+                                kind, seed = self._queries
+                                made = synthetic(source.chunks, kind=kind, seed=seed)
+                                task = replace(task, judged=Judged(made.queries, made.qrels), synthetic=kind)
+                                self._note(*made.notes)
+                            source.change(taken_out(made, source.chunks()))
+                        meter = meter or self._meter(task, folder, measure)
                         if task.judged is not None:
                             self._note(*check_documents(task.judged, source.doc_ids()))
                         self._note(*source.notes)
