@@ -22,7 +22,6 @@ import numpy as np
 import Stemmer
 import tantivy
 from figures import record
-from ndcg import ndcg
 
 from ragidx.corpora.evalsets import load_qrels, load_queries
 from ragidx.corpora.readers.registry import documents
@@ -32,6 +31,7 @@ from ragidx.indexer.lexical.bm25 import Bm25
 from ragidx.indexer.lexical.postings import Postings
 from ragidx.indexer.lexical.postings_writer import write_postings
 from ragidx.indexer.lexical.stemming import stemmer
+from ragidx.pipelines.evaluate.significance import ndcg
 
 
 class _Ragidx:

@@ -33,12 +33,11 @@ from pathlib import Path
 import numpy as np
 import zstandard
 from figures import record
-from ndcg import ndcg
 
 import ragidx
 from ragidx.corpora.evalsets import load_qrels, load_queries
 from ragidx.indexer.ann.faiss_files import faiss
-from ragidx.pipelines.evaluate.significance import difference
+from ragidx.pipelines.evaluate.significance import difference, ndcg
 
 WORDS = 150
 QUESTIONS = 300

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 from figures import record
-from ndcg import ndcg
 from scipy.stats import spearmanr
 
 import ragidx
@@ -24,6 +23,7 @@ from ragidx.indexer.encoders.methods import filter_spec
 from ragidx.indexer.filters.filter import make_filter
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import FilterSpec
+from ragidx.pipelines.evaluate.significance import ndcg
 from ragidx.pipelines.ingest.choose_layer import choose_layer
 
 METHODS = ("classical", "echo")

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 from figures import record
-from ndcg import ndcg
 
 import ragidx
 from ragidx.corpora.evalsets import load_qrels, load_queries
+from ragidx.pipelines.evaluate.significance import ndcg
 
 # path | text | question: by the name of the file, by that of the folder, by the text, by it with a word of another path
 NOTES = """

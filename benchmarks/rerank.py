@@ -15,11 +15,10 @@ from pathlib import Path
 
 import numpy as np
 from figures import record
-from ndcg import ndcg
 
 import ragidx
 from ragidx.corpora.evalsets import load_qrels, load_queries
-from ragidx.pipelines.evaluate.significance import difference
+from ragidx.pipelines.evaluate.significance import difference, ndcg
 
 
 def main():

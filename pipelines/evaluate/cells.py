@@ -26,13 +26,13 @@ from ragidx.indexer.store.store import Store
 from ragidx.indexer.widening import until_enough
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.evaluate.measures import ANN_RECALL, OVERLAP
+from ragidx.pipelines.evaluate.significance import K
 from ragidx.pipelines.evaluate.sources.series import full_width
 from ragidx.pipelines.evaluate.sources.source import Source, temporary_room
 from ragidx.retriever.fusion import Scored
 from ragidx.retriever.options import DENSE, LEXICAL, SearchOptions
 from ragidx.retriever.ranking import Queries, rank
 
-K = 10  # chunks that are searched for, where time and agreement are measured
 BATCH = 64
 
 _ROWS = 4096  # written at a time

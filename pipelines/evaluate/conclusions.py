@@ -9,13 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from ragidx.corpora.errors import SpecError, unknown_name
+from ragidx.corpora.evalsets import Qrels
 from ragidx.indexer.arrays import Doubles
 from ragidx.pipelines.evaluate.choice import MARGIN, Choice, cheapest
 from ragidx.pipelines.evaluate.grid import Measured
 from ragidx.pipelines.evaluate.measures import AGREEMENTS, CORRELATIONS, MEASURES, of_rankings
 from ragidx.pipelines.evaluate.report import Configuration, Row, TaskReport, names_of
 from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES, MeanDifference, differences, intervals
-from ragidx.pipelines.evaluate.tasks import PAIRS, Task
+from ragidx.pipelines.evaluate.tasks import PAIRS, Task, check_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,10 @@ class Wanted:
     measure: str | None = None
     reference: str | None = None
     margin: float = MARGIN
+
+    def __post_init__(self) -> None:
+        if not self.margin > 0:
+            raise SpecError(f"margin={self.margin:g} allows no loss", "give a number above 0", where="`margin`")
 
 
 def measure_of(task: Task, wanted: Wanted) -> str:
@@ -48,15 +53,20 @@ def measure_of(task: Task, wanted: Wanted) -> str:
     return measure
 
 
-def report_of_runs(tasks: Sequence[Task], wanted: Wanted) -> TaskReport:
-    """Finished runs, compared on all queries that are judged."""
-    judged = tasks[0].judged
-    assert judged is not None
-    rows = [
-        Measured(Configuration(run=task.name), of_rankings(task.run or {}, judged.qrels), run=task.run or {})
-        for task in tasks
-    ]
-    return report_of(tasks[0], rows, list(judged.qrels), (0, 0), list(judged.notes), wanted)
+def report_of_runs(runs: Sequence[Task], qrels: Qrels, wanted: Wanted) -> TaskReport:
+    """Finished runs alone, compared on all queries that are judged."""
+    rows, notes = rows_of_runs(runs, qrels)
+    return report_of(runs[0], rows, list(qrels), (0, 0), notes, wanted)
+
+
+def rows_of_runs(runs: Sequence[Task], qrels: Qrels) -> tuple[list[Measured], list[str]]:
+    """Finished runs, measured, and notes on them.
+
+    Raises:
+        CorpusError: a run answers no query that is judged.
+    """
+    notes = [note for task in runs for note in check_run(task, qrels)]
+    return [Measured(Configuration(run=task.name), of_rankings(task.run or {}, qrels)) for task in runs], notes
 
 
 def report_of(
@@ -95,7 +105,7 @@ def report_of(
     return TaskReport(
         name=task.name,
         kind=task.kind,
-        synthetic=False,
+        synthetic=task.synthetic,
         n_documents=sizes[0],
         n_chunks=sizes[1],
         query_ids=tuple(query_ids),

@@ -349,6 +349,7 @@ class Similarities:
 
     def __init__(self, pairs: Pairs, tell: Stages, *, measure: str) -> None:
         self._pairs, self._tell, self._measure = pairs, tell, measure
+        self.notes: list[str] = []  # nothing is left out
 
     def measure(self, source: Source, series: Sequence[Series]) -> Iterator[Measured]:
         """Each width of each series."""
@@ -378,7 +379,7 @@ def configuration_of(source: Source, series: Series, width: int) -> Configuratio
     made = (
         {}
         if encoder is None
-        else {name: getattr(encoder, name) for name in ("method", "pooling", "attention", "layer")}
+        else {name: getattr(encoder, name) for name in ("method", "pooling", "attention", "layer", "copies")}
     )
     return Configuration(
         model=source.model or None,

@@ -42,7 +42,7 @@ def of_rankings(run: Run, qrels: Qrels) -> dict[str, Doubles]:
     Raises:
         RagidxError: ir_measures is not installed.
     """
-    ir = load_ir_measures()
+    ir = _ir_measures()
     of_ir = {ir.parse_measure(name): ours for ours, name in MEASURES.items()}
     place = {query_id: number for number, query_id in enumerate(qrels)}
     values = {name: np.zeros(len(place)) for name in MEASURES}
@@ -100,12 +100,16 @@ def _above(x: Doubles, values: Doubles) -> Doubles:
     return (np.cumsum(sums[::-1])[::-1] - sums / 2)[place] / len(x)
 
 
-def load_ir_measures() -> Any:
-    """The library behind `of_rankings`, to be asked for before anything is encoded.
+def check_installed() -> None:
+    """Whether rankings can be measured.
 
     Raises:
-        RagidxError: it is not installed.
+        RagidxError: ir_measures is not installed.
     """
+    _ir_measures()
+
+
+def _ir_measures() -> Any:
     try:
         import ir_measures
     except ImportError as fault:

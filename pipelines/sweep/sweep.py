@@ -25,7 +25,7 @@ from ragidx.indexer.store.files import MANIFEST
 from ragidx.pipelines.evaluate.conclusions import Wanted, report_of
 from ragidx.pipelines.evaluate.files import check_out, write_out
 from ragidx.pipelines.evaluate.grid import OnStage, Rankings, Searches, Stages
-from ragidx.pipelines.evaluate.measures import load_ir_measures
+from ragidx.pipelines.evaluate.measures import check_installed
 from ragidx.pipelines.evaluate.report import Report
 from ragidx.pipelines.evaluate.sources.corpus import CorpusSource
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, cache_folder
@@ -109,7 +109,7 @@ def sweep(
     if judges is not None and asked is None:
         raise SpecError("qrels judge queries, and there are none", "name their file with `queries`", where="`qrels`")
     if judges is not None:
-        load_ir_measures()
+        check_installed()
     is_index = (Path(source) / MANIFEST).exists()
     if not is_index:
         _check_corpus(source, query_vectors)

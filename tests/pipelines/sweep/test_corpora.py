@@ -83,8 +83,8 @@ def test_the_queries_and_qrels_of_a_beir_folder_are_asked(beir: Path) -> None:
     task = report.tasks[0]
     assert task.query_ids == ("q1", "q2")
     assert task.notes[:2] == (
-        "Without judgements, and left out: 1 x query.",
         f"Not among the queries: 1 x judged query; first: 'q9' ({beir / 'qrels' / 'test.tsv'}:4).",
+        "Without judgements, and left out: 1 x query.",
     )
     assert widths_of(report, "embedfilter") == [255, 128, 64, 32, 16]
     assert task.rows[0].configuration.index_type == "exact"
