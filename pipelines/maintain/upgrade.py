@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
+from ragidx.corpora.records import Chunk
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer import atomic
+from ragidx.indexer.arrays import Doubles
 from ragidx.indexer.differences import differences
 from ragidx.indexer.encoders import methods
 from ragidx.indexer.encoders.methods import continued_options, filter_spec, located
@@ -32,12 +34,15 @@ from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.adoption import adopt
 from ragidx.pipelines.evaluate.choice import MARGIN
-from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES, difference, lower_bound, ndcg, queries_needed
+from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES, K, difference, lower_bound, ndcg, queries_needed
+from ragidx.pipelines.evaluate.synthetic import Synthetic, synthetic, taken_out
 from ragidx.pipelines.evaluate.tasks import Judged, task_of
 from ragidx.pipelines.ingest.build import build_beside
+from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.ingest.options import RUN_OPTIONS, BuildOptions, build_options
 from ragidx.pipelines.ingest.report import BuildReport, OnProgress
 from ragidx.pipelines.ingest.resolve import resolve_against
+from ragidx.pipelines.maintain.delete import writer_on
 from ragidx.pipelines.plan.plan import Plan, plan
 from ragidx.retriever.models import ModelPlace
 from ragidx.retriever.searcher import Searcher
@@ -57,6 +62,8 @@ SAME, SWAPPED, FORCED, WORSE, UNDECIDED, TOO_FEW = (
     "too few queries",
 )
 
+GIVEN = "given"
+_SEED = 0
 _WAIT_S = 60.0  # for another writer, at the end
 
 
@@ -65,6 +72,7 @@ class Comparison:
     """How two indexes answer the same queries, by nDCG@10.
 
     Attributes:
+        queries: given, or what they were made of: sentence.
         n_queries: that are judged.
         seed: of what was drawn.
         old, new: means of the two.
@@ -74,6 +82,7 @@ class Comparison:
         queries_needed: that would decide it if both were equally good.
     """
 
+    queries: str
     n_queries: int
     seed: int
     old: float
@@ -170,14 +179,14 @@ class Upgrade:
         """Make the new index, compare, and swap.
 
         Args:
-            queries: as of `ragidx.evaluate`, with their `qrels`.
+            queries: as of `ragidx.evaluate`, with their `qrels`; None: sentences that are taken out of documents.
             qrels: as of `ragidx.evaluate`.
             margin: of nDCG@10 that may be lost.
             force: swap in any case, and compare only on queries that are given.
             on_progress: of the builds.
 
         Raises:
-            CorpusError: a source cannot be read, or queries and judgements have faults.
+            CorpusError: a source cannot be read, queries and judgements have faults, or too few queries can be made.
             BusyError: the index is being upgraded, or at the end another process writes it for too long.
             RagidxError: as a build; the committed state is what it was.
         """
@@ -190,11 +199,11 @@ class Upgrade:
         if not self.is_needed:
             atomic.remove(self.folder)  # of an upgrade that was killed after its commit
             return report
-        judged = _judged(self._index, queries, qrels, force=force)
+        asked = None if force and queries is None and qrels is None else _asked(self._shown.store, queries, qrels)
         atomic.make_folder(self.folder.parent)
         with Lock(self.folder.parent):
             build = self._build(on_progress)
-            comparison = None if judged is None else self._compare(judged, margin)
+            comparison = None if asked is None else self._compare(asked, margin)
             verdict = FORCED if force or comparison is None else comparison.verdict
             after = committed(self.folder).fingerprint
             report = dataclasses.replace(report, verdict=verdict, after=after, comparison=comparison, build=build)
@@ -230,26 +239,29 @@ class Upgrade:
             hint = f"remove the folder {self.folder}, and run the upgrade again"
             raise type(fault)(fault.message, hint, where=fault.where) from fault
 
-    def _compare(self, judged: Judged, margin: float) -> Comparison:
+    def _compare(self, asked: Judged | Synthetic, margin: float) -> Comparison:
         """Both indexes, each with the search that is its default."""
-        run = {name: self._options[name] for name in ("device", "dtype", "endpoint") if name in self._options}
-        made = Searcher.open(self.folder, ModelPlace(**run))
-        texts = list(judged.texts.values())
-        old, new = (
-            np.array(
-                [
-                    ndcg([doc_id for doc_id, _ in ranking], relevance)
-                    for ranking, relevance in zip(
-                        searcher.rank_documents(texts, k=10), judged.qrels.values(), strict=True
-                    )
-                ]
-            )
-            for searcher in (self._shown, made)
-        )
+        run = {name: self._options[name] for name in ("device", "dtype", "endpoint")}
+        both = [
+            Searcher.open(self._index, self._shown.place, self._shown),
+            Searcher.open(self.folder, ModelPlace(**run)),
+        ]
+        copies = [self.folder.parent / name for name in ("old", "new")]
+        try:
+            if isinstance(asked, Synthetic):
+                both = [_taken_out(*one, asked) for one in zip(both, copies, strict=True)]
+                texts, qrels, kind = asked.queries, asked.qrels, asked.kind
+            else:
+                texts, qrels, kind = asked.texts, asked.qrels, GIVEN
+            old, new = (_values(searcher, list(texts.values()), list(qrels.values())) for searcher in both)
+        finally:
+            for folder in copies:
+                atomic.remove(folder)
         apart, found = new - old, difference(new, old)
         return Comparison(
+            queries=kind,
             n_queries=len(texts),
-            seed=0,
+            seed=_SEED,
             old=float(old.mean()),
             new=float(new.mean()),
             difference=found.mean,
@@ -260,6 +272,50 @@ class Upgrade:
             margin=margin,
             queries_needed=queries_needed(apart, margin),
         )
+
+
+def _asked(store: Store, queries: str | Path | None, qrels: str | Path | None) -> Judged | Synthetic:
+    """The queries, read and checked, or made, before anything is encoded."""
+    if queries is None and qrels is None:
+        return synthetic(lambda: (chunk for _, chunk in _chunks(store)), seed=_SEED)
+    judged = task_of(store.path, queries=queries, qrels=qrels).judged
+    assert judged is not None  # it is an index
+    return judged
+
+
+def _chunks(store: Store) -> Iterator[tuple[int, Chunk]]:
+    """All live rows and their chunks, in order."""
+    for rows, batch in store.batches(["doc_id", "start", "end", "text", "heading"]):
+        yield from zip(rows.tolist(), map(Chunk, *(column.to_pylist() for column in batch.columns)), strict=True)
+
+
+def _taken_out(searcher: Searcher, folder: Path, made: Synthetic) -> Searcher:
+    """The index without the sentences that ask: a copy by links, in which the chunks that held them are others."""
+    atomic.remove(folder)  # of an upgrade that was killed
+    adopt(folder, searcher.store, {})
+    store, writer = writer_on(Store.open(folder))
+    changed = taken_out(made, (chunk for _, chunk in _chunks(store)))
+    rows = [row for row, chunk in _chunks(store) if chunk.id in changed]
+    chunker = chunker_of(searcher.encoder, searcher.spec.chunk)
+    with writer:
+        writer.delete_rows(np.array(rows, np.int64))
+        new = [
+            dataclasses.replace(row, text=chunk.text, heading=chunk.heading, whole=None)
+            for row in store.rows(rows)
+            if chunker.encoded_text(chunk := changed[row.chunk_id]).strip()
+        ]
+        vectors = searcher.embedder.embed_document([chunker.encoded_text(changed[row.chunk_id]) for row in new])
+        full = np.flatnonzero(vectors.any(axis=1))
+        writer.add_rows([new[place] for place in full.tolist()], vectors[full])
+        writer.commit({}, store.manifest.n_documents)
+    return Searcher.open(folder, searcher.place)
+
+
+def _values(searcher: Searcher, texts: Sequence[str], relevances: Sequence[Mapping[str, int]]) -> Doubles:
+    """(q,) nDCG@10 of each query."""
+    rankings = searcher.rank_documents(texts, k=K)
+    pairs = zip(rankings, relevances, strict=True)
+    return np.array([ndcg([doc_id for doc_id, _ in ranking], relevance) for ranking, relevance in pairs])
 
 
 def _whole(shown: Searcher, asked: BuildOptions) -> dict[str, Any]:
@@ -294,19 +350,6 @@ def _whole(shown: Searcher, asked: BuildOptions) -> dict[str, Any]:
         "stemmer": None if index.lexical == OFF else index.lexical,
         "workers": asked.workers,
     }
-
-
-def _judged(index: Path, queries: str | Path | None, qrels: str | Path | None, *, force: bool) -> Judged | None:
-    """The queries, read and checked before anything is encoded."""
-    if queries is None and qrels is None:
-        if force:
-            return None
-        raise SpecError(
-            "nothing says which of the two answers better",
-            "give `queries` and `qrels`; or swap without comparing: `force=True`",
-            where=str(index),
-        )
-    return task_of(index, queries=queries, qrels=qrels).judged
 
 
 def _note(report: UpgradeReport, generation: int) -> dict[str, Json]:
