@@ -11,18 +11,14 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
-
-import numpy as np
+from typing import Any, cast
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
-from ragidx.corpora.records import Chunk
-from ragidx.corpora.spec import ChunkSpec
+from ragidx.corpora.spec import ChunkSpec, Json
 from ragidx.indexer import atomic
-from ragidx.indexer.arrays import Doubles
 from ragidx.indexer.differences import differences
 from ragidx.indexer.encoders import methods
 from ragidx.indexer.encoders.methods import continued_options, filter_spec, located
@@ -34,73 +30,22 @@ from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.adoption import adopt
 from ragidx.pipelines.evaluate.choice import MARGIN
-from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES, K, difference, lower_bound, ndcg, queries_needed
-from ragidx.pipelines.evaluate.synthetic import Synthetic, synthetic, taken_out
-from ragidx.pipelines.evaluate.tasks import Judged, task_of
+from ragidx.pipelines.evaluate.synthetic import Synthetic
+from ragidx.pipelines.evaluate.tasks import Judged
 from ragidx.pipelines.ingest.build import build_beside
-from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.ingest.options import RUN_OPTIONS, BuildOptions, build_options
 from ragidx.pipelines.ingest.report import BuildReport, OnProgress
 from ragidx.pipelines.ingest.resolve import resolve_against
-from ragidx.pipelines.maintain.delete import writer_on
+from ragidx.pipelines.maintain.comparison import NOT_WORSE, Comparison, compare, questions
 from ragidx.pipelines.plan.plan import Plan, plan
 from ragidx.retriever.models import ModelPlace
 from ragidx.retriever.searcher import Searcher
 
-if TYPE_CHECKING:
-    from ragidx.corpora.spec import Json
-
 NOTE = "upgrade"
 """Of the manifest: what an upgrade compared."""
 
-SAME, SWAPPED, FORCED, WORSE, UNDECIDED, TOO_FEW = (
-    "same",
-    "not worse",
-    "forced",
-    "worse",
-    "undecided",
-    "too few queries",
-)
-
-GIVEN = "given"
-_SEED = 0
+SAME, FORCED = "same", "forced"  # verdicts, beside those of a comparison
 _WAIT_S = 60.0  # for another writer, at the end
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """How two indexes answer the same queries, by nDCG@10.
-
-    Attributes:
-        queries: given, or what they were made of: sentence.
-        n_queries: that are judged.
-        seed: of what was drawn.
-        old, new: means of the two.
-        difference: new - old; `low` and `high` are its 95 % interval, `p` how often chance alone does as much.
-        lower_bound: the difference is above this with 95 % confidence, one-sided.
-        margin: that may be lost.
-        queries_needed: that would decide it if both were equally good.
-    """
-
-    queries: str
-    n_queries: int
-    seed: int
-    old: float
-    new: float
-    difference: float
-    low: float
-    high: float
-    p: float
-    lower_bound: float
-    margin: float
-    queries_needed: int
-
-    @property
-    def verdict(self) -> str:
-        """What follows."""
-        if self.n_queries < FEWEST_QUERIES:
-            return TOO_FEW
-        return SWAPPED if self.lower_bound > -self.margin else WORSE if self.high < -self.margin else UNDECIDED
 
 
 @dataclass(frozen=True)
@@ -199,7 +144,7 @@ class Upgrade:
         if not self.is_needed:
             atomic.remove(self.folder)  # of an upgrade that was killed after its commit
             return report
-        asked = None if force and queries is None and qrels is None else _asked(self._shown.store, queries, qrels)
+        asked = None if force and queries is None and qrels is None else questions(self._shown.store, queries, qrels)
         atomic.make_folder(self.folder.parent)
         with Lock(self.folder.parent):
             build = self._build(on_progress)
@@ -207,7 +152,7 @@ class Upgrade:
             verdict = FORCED if force or comparison is None else comparison.verdict
             after = committed(self.folder).fingerprint
             report = dataclasses.replace(report, verdict=verdict, after=after, comparison=comparison, build=build)
-            if verdict not in (SWAPPED, FORCED):
+            if verdict not in (NOT_WORSE, FORCED):
                 return dataclasses.replace(report, beside=str(self.folder), seconds=time.perf_counter() - started)
             self._build(on_progress)  # so that little is left to do while the index is locked
             with Lock(self._index, _WAIT_S):
@@ -240,82 +185,9 @@ class Upgrade:
             raise type(fault)(fault.message, hint, where=fault.where) from fault
 
     def _compare(self, asked: Judged | Synthetic, margin: float) -> Comparison:
-        """Both indexes, each with the search that is its default."""
         run = {name: self._options[name] for name in ("device", "dtype", "endpoint")}
-        both = [
-            Searcher.open(self._index, self._shown.place, self._shown),
-            Searcher.open(self.folder, ModelPlace(**run)),
-        ]
-        copies = [self.folder.parent / name for name in ("old", "new")]
-        try:
-            if isinstance(asked, Synthetic):
-                both = [_taken_out(*one, asked) for one in zip(both, copies, strict=True)]
-                texts, qrels, kind = asked.queries, asked.qrels, asked.kind
-            else:
-                texts, qrels, kind = asked.texts, asked.qrels, GIVEN
-            old, new = (_values(searcher, list(texts.values()), list(qrels.values())) for searcher in both)
-        finally:
-            for folder in copies:
-                atomic.remove(folder)
-        apart, found = new - old, difference(new, old)
-        return Comparison(
-            queries=kind,
-            n_queries=len(texts),
-            seed=_SEED,
-            old=float(old.mean()),
-            new=float(new.mean()),
-            difference=found.mean,
-            low=found.low,
-            high=found.high,
-            p=found.p,
-            lower_bound=lower_bound(apart),
-            margin=margin,
-            queries_needed=queries_needed(apart, margin),
-        )
-
-
-def _asked(store: Store, queries: str | Path | None, qrels: str | Path | None) -> Judged | Synthetic:
-    """The queries, read and checked, or made, before anything is encoded."""
-    if queries is None and qrels is None:
-        return synthetic(lambda: (chunk for _, chunk in _chunks(store)), seed=_SEED)
-    judged = task_of(store.path, queries=queries, qrels=qrels).judged
-    assert judged is not None  # it is an index
-    return judged
-
-
-def _chunks(store: Store) -> Iterator[tuple[int, Chunk]]:
-    """All live rows and their chunks, in order."""
-    for rows, batch in store.batches(["doc_id", "start", "end", "text", "heading"]):
-        yield from zip(rows.tolist(), map(Chunk, *(column.to_pylist() for column in batch.columns)), strict=True)
-
-
-def _taken_out(searcher: Searcher, folder: Path, made: Synthetic) -> Searcher:
-    """The index without the sentences that ask: a copy by links, in which the chunks that held them are others."""
-    atomic.remove(folder)  # of an upgrade that was killed
-    adopt(folder, searcher.store, {})
-    store, writer = writer_on(Store.open(folder))
-    changed = taken_out(made, (chunk for _, chunk in _chunks(store)))
-    rows = [row for row, chunk in _chunks(store) if chunk.id in changed]
-    chunker = chunker_of(searcher.encoder, searcher.spec.chunk)
-    with writer:
-        writer.delete_rows(np.array(rows, np.int64))
-        new = [
-            dataclasses.replace(row, text=chunk.text, heading=chunk.heading, whole=None)
-            for row in store.rows(rows)
-            if chunker.encoded_text(chunk := changed[row.chunk_id]).strip()
-        ]
-        vectors = searcher.embedder.embed_document([chunker.encoded_text(changed[row.chunk_id]) for row in new])
-        full = np.flatnonzero(vectors.any(axis=1))
-        writer.add_rows([new[place] for place in full.tolist()], vectors[full])
-        writer.commit({}, store.manifest.n_documents)
-    return Searcher.open(folder, searcher.place)
-
-
-def _values(searcher: Searcher, texts: Sequence[str], relevances: Sequence[Mapping[str, int]]) -> Doubles:
-    """(q,) nDCG@10 of each query."""
-    rankings = searcher.rank_documents(texts, k=K)
-    pairs = zip(rankings, relevances, strict=True)
-    return np.array([ndcg([doc_id for doc_id, _ in ranking], relevance) for ranking, relevance in pairs])
+        old = Searcher.open(self._index, self._shown.place, self._shown)  # as it is now
+        return compare(old, Searcher.open(self.folder, ModelPlace(**run)), asked, margin, self.folder.parent)
 
 
 def _whole(shown: Searcher, asked: BuildOptions) -> dict[str, Any]:
