@@ -31,7 +31,7 @@ from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES
 KINDS = ("sentence", "title")
 N_QUERIES = 300
 
-_SPARE = 3  # documents that are drawn for each that is wanted
+_SPARE = 2  # documents that are drawn for each that is wanted
 _WORDS = {"sentence": (6, 40), "title": (3, 40)}
 _FEWEST_SENTENCES = 3
 _MOST_CHARS = 1_000_000  # of a document that is drawn
