@@ -27,7 +27,7 @@ GROUPS = {
     "Chunk": "chunk_size chunk_overlap headings",
     "Index": "index index_type index_types target_recall max_memory stemmer lexical rebuild allow_removal",
     "File": "vectors vector_field include exclude text_field id_field records language reread workers",
-    "Question": "queries qrels split drop_self query_vectors vector run",
+    "Question": "queries qrels split drop_self without_labels kind seed query_vectors vector run",
     "Ranking": "mode weight fusion rerank_dim where min_score min_z",
     "Reranking": "rerank rerank_top rerank_method",
     "Hit": "k hit per_document fold mmr context full show",
@@ -45,8 +45,8 @@ SHOWN = {
     "show as_json",
     "doctor": "model adapters endpoint device dtype method instruction layer attention pooling offline as_json",
     "lens": "model device method instruction tau dim filter index where k hit spectrum corpus tokens out as_json",
-    "evaluate": "model method layer filter tau dim mode weight chunk_size queries qrels split measure reference margin "
-    "cache out as_json",
+    "evaluate": "model method layer filter tau dim mode weight chunk_size queries qrels without_labels measure "
+    "reference margin cache out as_json",
     "sweep": "model endpoint device method chunk_size dims taus filters index_types queries qrels query_vectors "
     "include exclude out as_json",
 }

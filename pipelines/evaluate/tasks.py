@@ -63,6 +63,7 @@ class Task:
         judged: for rankings; None: pairs, or no labels are needed.
         pairs: with their scores.
         run: that a file holds.
+        synthetic: what its queries were made of; None: they were given.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Task:
     judged: Judged | None = None
     pairs: Pairs | None = None
     run: Run | None = None
+    synthetic: str | None = None
 
 
 def task_of(
