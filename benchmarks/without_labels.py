@@ -6,8 +6,8 @@
 
 23 configurations of two model families (mini and all-MiniLM-L6-v2: no filter, EmbedFilter where there is an unembedding
 matrix, truncation, three widths each; dense, hybrid, and BM25) are measured by `ragidx.evaluate` on the judged queries
-and, `without_labels=True`, for each seed. Of two configurations that truly differ (sign-flip test on the judged queries,
-p < .05, uncorrected), how often do synthetic queries have the same better? Pairs are of one kind (dense with dense,
+and, `without_labels=True`, for each seed. Of two configurations that truly differ (sign-flip test on the judged
+queries, p < .05, uncorrected), how often do synthetic queries have the same better? Pairs are of one kind (dense with dense,
 hybrid with hybrid), of dense with hybrid, and of either with words alone. Intervals: 2,000 bootstrap samples of the
 judged and the synthetic queries, pairs that truly differ found anew in each.
 """

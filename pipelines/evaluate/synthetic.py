@@ -267,7 +267,8 @@ def _without(
         left, at = "", chunk.start
         for start, end in [*here, (chunk.end, chunk.end)]:
             until = max(0, start - chunk.start)
-            left = f"{left.rstrip(' ')} " * bool(left) + chunk.text[at - chunk.start : until].lstrip(" ")
+            kept = chunk.text[at - chunk.start : until]
+            left += kept.lstrip(" ") if left[-1:].isspace() else kept
             at = min(end, chunk.end)
         left = left.strip()
         if whole and (not _words(left) or pattern.search(left) or pattern.search(heading)):
