@@ -136,11 +136,11 @@ def taken_out(made: Synthetic, chunks: Iterable[Chunk]) -> dict[str, Chunk]:
 def _too_few(kind: str, n_documents: int, n_drawn: int, left_out: dict[str, int], n_usable: int) -> CorpusError:
     reasons = "; ".join(f"{count:,} x {reason}" for reason, count in left_out.items() if count)
     if n_drawn < FEWEST_QUERIES:
-        what = "three sentences, and one of 6 to 40 words" if kind == "sentence" else "a title of 3 to 40 words"
-        reasons = f"{n_drawn:,} of {n_documents:,} have {what} that can be taken out" + (f"; {reasons}" * bool(reasons))
+        what = "three sentences and one of 6 to 40 words" if kind == "sentence" else "a title of 3 to 40 words"
+        reasons = f"{n_drawn:,} have {what} that can be taken out" + f"; {reasons}" * bool(reasons)
     return CorpusError(
-        f"{n_usable:,} documents can be asked for by a {kind} of their own ({reasons}): nothing can be concluded from "
-        f"fewer than {FEWEST_QUERIES}",
+        f"{n_usable:,} of {n_documents:,} documents can be asked for by a {kind} of their own ({reasons}): nothing can "
+        f"be concluded from fewer than {FEWEST_QUERIES}",
         "give a larger corpus, or queries and judgements",
     )
 

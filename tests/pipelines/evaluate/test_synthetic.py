@@ -279,7 +279,7 @@ def test_without_headings_the_first_sentence_is_the_title() -> None:
 
 def test_a_corpus_that_is_too_small_is_refused() -> None:
     assert message_of(CorpusError, lambda: synthetic(_whole(TEXTS[:19]))) == (
-        "19 documents can be asked for by a sentence of their own (19 of 19 have three sentences, and one of 6 to 40 "
+        "19 of 19 documents can be asked for by a sentence of their own (19 have three sentences and one of 6 to 40 "
         "words that can be taken out): nothing can be concluded from fewer than 20\n"
         "  hint: give a larger corpus, or queries and judgements"
     )
@@ -289,7 +289,7 @@ def test_titles_that_are_too_few_are_refused() -> None:
     chunks = _whole(["One. Two words. And the rest of it."] * 30)
 
     assert message_of(CorpusError, lambda: synthetic(chunks, kind="title")) == (
-        "0 documents can be asked for by a title of their own (0 of 30 have a title of 3 to 40 words that can be taken "
+        "0 of 30 documents can be asked for by a title of their own (0 have a title of 3 to 40 words that can be taken "
         "out): nothing can be concluded from fewer than 20\n"
         "  hint: give a larger corpus, or queries and judgements"
     )
@@ -299,8 +299,8 @@ def test_a_corpus_that_is_too_uniform_is_refused() -> None:
     shared = [f"{TEXTS[20]} {text}" for text in TEXTS[:10]]
 
     assert message_of(CorpusError, lambda: synthetic(_whole([*TEXTS[:18], *TEXTS[:18], *shared]))) == (
-        "0 documents can be asked for by a sentence of their own (36 x another document nearly equals it; 10 x its "
-        "sentence is in another, too): nothing can be concluded from fewer than 20\n"
+        "0 of 46 documents can be asked for by a sentence of their own (36 x another document nearly equals it; 10 x "
+        "its sentence is in another, too): nothing can be concluded from fewer than 20\n"
         "  hint: give a larger corpus, or queries and judgements"
     )
 
@@ -309,7 +309,7 @@ def test_vectors_without_texts_cannot_be_asked_for() -> None:
     chunks = [Chunk(f"d{number}", 0, 400, "") for number in range(40)]
 
     assert message_of(CorpusError, lambda: synthetic(lambda: chunks)).startswith(
-        "0 documents can be asked for by a sentence of their own (0 of 40 have three sentences"
+        "0 of 40 documents can be asked for by a sentence of their own (0 have three sentences"
     )
 
 
