@@ -57,7 +57,9 @@ def machines(found):
 def markdown(found):
     """All tables of docs/benchmarks.md."""
     timed = [
-        row for row in found if row["figure"] not in (*QUALITY, DECODER, WORDS, SYNTHETIC, "bm25 quality", "quality of chunks")
+        row
+        for row in found
+        if row["figure"] not in (*QUALITY, DECODER, WORDS, SYNTHETIC, "bm25 quality", "quality of chunks")
     ]
     parts = [
         f"Speed and memory: {machines(timed)}, shared with other work; single runs, but for the medians of the"
@@ -452,7 +454,7 @@ def layers(found):
 def synthetic(found):
     """How often synthetic queries rank two configurations as judged ones do, a line a set and kind of pair."""
     lines = [
-        "| set | compared | truly different pairs | ordered alike | called different | the other way | truly different |",
+        "| set, queries | compared | pairs that differ | ordered alike | called different | other sign | wrong |",
         "| --- |" + " --- |" * 6,
     ]
     for row in of([SYNTHETIC], found):

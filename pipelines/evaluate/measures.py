@@ -10,7 +10,7 @@ under ir_measures differ in that. A judged query that a run does not answer coun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,16 +36,21 @@ DEPTH = 100
 """Documents that are searched for each query."""
 
 
-def of_rankings(run: Run, qrels: Qrels) -> dict[str, Doubles]:
-    """Each of `MEASURES` for each judged query, in their order: name -> (q,).
+def of_rankings(run: Run, qrels: Qrels, names: Iterable[str] = MEASURES) -> dict[str, Doubles]:
+    """Measures for each judged query, in their order: name -> (q,).
+
+    Args:
+        run: answers.
+        qrels: judgements.
+        names: some of `MEASURES`; each takes time.
 
     Raises:
         RagidxError: ir_measures is not installed.
     """
     ir = _ir_measures()
-    of_ir = {ir.parse_measure(name): ours for ours, name in MEASURES.items()}
+    of_ir = {ir.parse_measure(MEASURES[name]): name for name in names}
     place = {query_id: number for number, query_id in enumerate(qrels)}
-    values = {name: np.zeros(len(place)) for name in MEASURES}
+    values = {name: np.zeros(len(place)) for name in of_ir.values()}
     ordered = {query_id: ranked_scores(hits) for query_id, hits in run.items() if query_id in place and hits}
     for one in ir.iter_calc(list(of_ir), {name: dict(judged) for name, judged in qrels.items()}, ordered):
         values[of_ir[one.measure]][place[one.query_id]] = one.value

@@ -209,3 +209,12 @@ def test_rank_biased_overlap_is_the_sum_of_its_definition(one: str, other: str) 
     assert values["rbo"][0] == pytest.approx(total)
     assert values["rbo"][0] == pytest.approx(agreement(_run({"q": other}), _run({"q": one}))["rbo"][0])
     assert -1e-9 <= values["rbo"][0] <= 1 + 1e-9
+
+
+def test_some_measures_are_those_among_all() -> None:
+    run, qrels = {"q": {"a": 1.0, "b": 0.5}}, {"q": {"b": 1}}
+
+    values = of_rankings(run, qrels, ["mrr@10", "ndcg@10"])
+
+    assert list(values) == ["mrr@10", "ndcg@10"]
+    assert all(values[name].tolist() == of_rankings(run, qrels)[name].tolist() for name in values)
