@@ -149,12 +149,12 @@ def evaluate(
         "layer": layer,
         "copies": copies,
     }
-    encoders = _product({name: _listed(value) for name, value in axes.items() if value is not None})
+    encoders = _product({name: listed(value) for name, value in axes.items() if value is not None})
     asked = _Asked(
         encoders=tuple(encoders),
-        filters=None if filter is None else tuple(_listed(filter)),
-        offsets=tuple(_listed(offset)) if offset is not None else (None,),
-        widths=WidthChoice(tuple(_listed(dim or ())), tuple(_listed(tau or ()))),
+        filters=None if filter is None else tuple(listed(filter)),
+        offsets=tuple(listed(offset)) if offset is not None else (None,),
+        widths=WidthChoice(tuple(listed(dim or ())), tuple(listed(tau or ()))),
         searches=_searches(mode, index_type, fusion, weight),
         options=options,
     )
@@ -312,13 +312,13 @@ def _searches(
     fusion: str | Sequence[str],
     weight: float | Sequence[float],
 ) -> Searches:
-    modes = tuple(_listed(mode)) if mode is not None else (LEXICAL, DENSE, HYBRID)
-    fusions = tuple(_listed(fusion))
+    modes = tuple(listed(mode)) if mode is not None else (LEXICAL, DENSE, HYBRID)
+    fusions = tuple(listed(fusion))
     for what, values, known in (("mode", modes, MODES), ("fusion", fusions, FUSIONS)):
         for value in values:
             if value not in known:
                 raise unknown_name(what, value, known)
-    return Searches(modes, tuple(_listed(index_type)), fusions, tuple(_listed(weight)))
+    return Searches(modes, tuple(listed(index_type)), fusions, tuple(listed(weight)))
 
 
 def _check_size(asked: _Asked, *, yes: bool) -> None:
@@ -329,7 +329,7 @@ def _check_size(asked: _Asked, *, yes: bool) -> None:
         )
 
 
-def _listed(value: Any) -> list[Any]:
+def listed(value: Any) -> list[Any]:
     """A value, or several, each once."""
     if isinstance(value, str) or not isinstance(value, Iterable):
         return [value]
