@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ragidx.pipelines.ingest.report import BuildReport
     from ragidx.pipelines.maintain.delete import DeleteReport
     from ragidx.pipelines.maintain.rewrite import ReshapeReport
+    from ragidx.pipelines.maintain.upgrade import UpgradeReport
     from ragidx.pipelines.tune.tune import tune
     from ragidx.retriever.hit import Hit
     from ragidx.retriever.options import Rerank
@@ -63,6 +64,7 @@ __all__ = [
     "ReshapeReport",
     "Skip",
     "SpecError",
+    "UpgradeReport",
     "build",
     "evaluate",
     "load_embedder",
@@ -92,6 +94,7 @@ _HOMES = {
     "ReshapeReport": "pipelines.maintain.rewrite",
     "Skip": "corpora.records",
     "SpecError": "corpora.errors",
+    "UpgradeReport": "pipelines.maintain.upgrade",
     "build": "pipelines.index",
     "evaluate": "pipelines.evaluate.evaluate",
     "load_embedder": "indexer.encoders.load",

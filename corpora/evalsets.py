@@ -114,16 +114,18 @@ def load_qrels(path: str | os.PathLike[str], *, split: str = "test") -> Qrels:
     return qrels
 
 
-def place_in_qrels(path: str | os.PathLike[str], name: str, *, split: str = "test") -> str:
-    """The file and line of the first judgement of a query or a document: `qrels/test.tsv:17`.
+def place_in_qrels(path: str | os.PathLike[str], name: str, *, is_query: bool = False, split: str = "test") -> str:
+    """The file and line of the first judgement of a document, or of a query: `qrels/test.tsv:17`.
 
     Args:
         path: as for `load_qrels`, which has read it.
-        name: the id of the query or the document.
+        name: the id of the document or the query.
+        is_query: whether it is that of a query.
         split: which file of a folder.
     """
     file = _qrels_file(Path(path), split)
-    lines = (number for number, line in _without_head(file) if name in _judgement(line)[:2])
+    column = 0 if is_query else 1
+    lines = (number for number, line in _without_head(file) if _judgement(line)[column] == name)
     return f"{file}:{next(lines, 1)}"
 
 

@@ -39,16 +39,22 @@ if TYPE_CHECKING:
     from ragidx.pipelines.maintain.batch import Batch, VectorBatch
     from ragidx.pipelines.maintain.delete import DeleteReport
     from ragidx.pipelines.maintain.rewrite import ReshapeReport
+    from ragidx.pipelines.maintain.upgrade import UpgradeReport
     from ragidx.pipelines.plan.plan import Plan
     from ragidx.retriever.hit import Hit
 
 
-class CreateKeywords(EncoderOptions, RunOptions, total=False):
-    """How an index is made; of `RunOptions`, a build takes several devices: `cuda:0,cuda:1`."""
+class UpgradeKeywords(EncoderOptions, RunOptions, total=False):
+    """How vectors are made; of `RunOptions`, a build takes several devices: `cuda:0,cuda:1`."""
 
     model: str | None  # mini, a folder, a GGUF file, ollama:NAME, smollm2, a hub id, or openai:NAME
     filter: FilterSpec | str | None  # a name is the filter with the index's own values, else the preset's
     chunks: ChunkSpec | None
+
+
+class CreateKeywords(UpgradeKeywords, total=False):
+    """How an index is made."""
+
     index_type: str | None
     target_recall: float | None
     max_memory: int | str | None  # bytes, or text such as 2GB
@@ -413,6 +419,47 @@ class Index:
         from ragidx.pipelines.plan.plan import plan
 
         return plan(sources, self.searcher.store.path, on_progress=on_progress, **options)
+
+    @written_out
+    def upgrade(
+        self,
+        *,
+        queries: str | Path | None = None,
+        qrels: str | Path | None = None,
+        margin: float = 0.01,
+        force: bool = False,
+        on_progress: OnProgress | None = None,
+        **options: Unpack[UpgradeKeywords],
+    ) -> UpgradeReport:
+        """Make the vectors anew, by another model say, and swap them in one commit unless answers would get worse.
+
+        The new index is made beside this one, which can be asked and written meanwhile. `rollback` brings the old
+        vectors back.
+
+        Args:
+            queries: that both are asked: JSON lines, lines of id, tab and text, or TREC topics.
+            qrels: that judge them.
+            margin: of nDCG@10 that may be lost: they are swapped if the lower bound of new - old is above -margin.
+            force: swap in any case.
+            on_progress: called a few times a second.
+            options: as for `ragidx.build`; with the index's own model, those that are not named are the index's own.
+
+        Raises:
+            SpecError: the index holds precomputed vectors.
+            CorpusError: a source cannot be read, or queries and judgements have faults.
+            BusyError: the index is being upgraded, or at the end another process wrote it for too long.
+        """
+        from ragidx.pipelines.maintain.upgrade import Upgrade
+
+        with self._changed():
+            report = Upgrade(self.searcher, options).run(
+                queries=queries, qrels=qrels, margin=margin, force=force, on_progress=on_progress
+            )
+            if report.committed:
+                self._place = dataclasses.replace(
+                    self._place, model=None, adapters=None, pooler=None, endpoint=options.get("endpoint")
+                )
+        return report
 
     def delete(
         self,

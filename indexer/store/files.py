@@ -8,6 +8,7 @@
     deletions/<generation>.arrow       the dead rows of a generation
     files/<sha256[:16]>-<name>         what belongs to the spec
     journal/                           see `ragidx.indexer.writing.journal`
+    upgrade/<fingerprint[:16]>/        an index that is to take the place of this one, and a lock
 
 A file that a manifest names never changes, so each name has the generation that wrote it, or a checksum. Narrower
 copies of vectors, which no manifest names, are in `ragidx.indexer.ann.prefixes`.
@@ -27,6 +28,7 @@ SEGMENTS = "segments"
 DELETIONS = "deletions"
 FILES = "files"
 JOURNAL = "journal"
+UPGRADES = "upgrade"
 PARTS = (SEGMENTS, DELETIONS, FILES, JOURNAL)  # the folders of an index
 
 VECTORS = "vectors.faiss"

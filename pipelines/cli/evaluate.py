@@ -80,6 +80,11 @@ def axis(name: str, parameter: str, kind: type, metavar: str, about: str) -> Cal
     help="Which judgements, or pairs, of a folder.",
 )
 @click.option("--drop-self", is_flag=True, help="The document with the query's id is no answer.")
+@click.option(
+    "--without-labels", is_flag=True, help="Make queries of the corpus: a sentence is taken out of its document."
+)
+@click.option("--kind", default="sentence", show_default=True, metavar="K", help="Of these queries: sentence, title.")
+@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Of the draw of these queries.")
 @click.option("--measure", metavar="M", help="What intervals and tests are of [default: ndcg@10; of pairs spearman].")
 @click.option(
     "--reference", metavar="NAME", help="Words of the row that the others are compared with [default: the first]."

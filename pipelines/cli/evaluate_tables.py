@@ -80,6 +80,12 @@ def _explained(task: TaskReport) -> list[str]:
         f"{task.measure}: mean and 95 % interval. p: paired permutation test against the reference, corrected for the"
         " number of rows. detectable: a difference that the test finds four times in five."
     ]
+    if task.synthetic is not None:
+        lines.append(
+            f"Synthetic: a {task.synthetic} was taken out of its document and has to find it. This ranks dense with"
+            " dense and hybrid with hybrid as judgements do; it favours shared words, so it cannot tell dense from"
+            " lexical."
+        )
     if any(row.chance for row in task.rows):
         lines.append("random: ten random projections of the same width in place of EmbedFilter, lowest and highest.")
     choice = task.choice

@@ -27,11 +27,11 @@ GROUPS = {
     "Chunk": "chunk_size chunk_overlap headings",
     "Index": "index index_type index_types target_recall max_memory stemmer lexical rebuild allow_removal",
     "File": "vectors vector_field include exclude text_field id_field records language reread workers",
-    "Question": "queries qrels split drop_self query_vectors vector run",
+    "Question": "queries qrels split drop_self without_labels kind seed query_vectors vector run",
     "Ranking": "mode weight fusion rerank_dim where min_score min_z",
     "Reranking": "rerank rerank_top rerank_method",
     "Hit": "k hit per_document fold mmr context full show",
-    "Comparison": "measure reference margin",
+    "Comparison": "measure reference margin force",
     "Spectrum": "spectrum corpus tokens centred",
 }
 RUN = "Run"
@@ -45,13 +45,22 @@ SHOWN = {
     "show as_json",
     "doctor": "model adapters endpoint device dtype method instruction layer attention pooling offline as_json",
     "lens": "model device method instruction tau dim filter index where k hit spectrum corpus tokens out as_json",
-    "evaluate": "model method layer filter tau dim mode weight chunk_size queries qrels split measure reference margin "
-    "cache out as_json",
+    "evaluate": "model method layer filter tau dim mode weight chunk_size queries qrels without_labels measure "
+    "reference margin cache out as_json",
+    "upgrade": "model endpoint device method tau dim filter chunk_size index queries qrels margin force quiet as_json",
     "sweep": "model endpoint device method chunk_size dims taus filters index_types queries qrels query_vectors "
     "include exclude out as_json",
 }
 SHOWS_ALL = "ragidx.help_all"  # in the context of a command
-_INDEX = ("info", "verify", "history", "compact", "shrink", "sources")  # commands whose only place is the index
+_INDEX = (
+    "info",
+    "verify",
+    "history",
+    "compact",
+    "shrink",
+    "sources",
+    "upgrade",
+)  # commands whose only place is the index
 _OTHER_WORDS = {"search": "query", "ask": "query", "index": "build", "update": "build", "status": "info"}
 _MEANT = dict.fromkeys(_INDEX, ": name the index with --index FOLDER") | {
     "query": ": put the question in quotes",

@@ -38,6 +38,7 @@ COMMANDS = {
     "compact": "Merge small segments of an index, and drop deleted rows.",
     "shrink": "Make an index narrower, without encoding again.",
     "reindex": "Make a new index from stored vectors: narrower, or of another type.",
+    "upgrade": "Make an index's vectors anew, by another model say, unless answers get worse.",
     "history": "List the kept generations of an index.",
     "rollback": "Go back to a kept generation of an index.",
     "doctor": "Check this machine, and that a model runs correctly.",

@@ -114,16 +114,21 @@ def _fields(p: Plan) -> list[tuple[str, str]]:
     skipped = reasons({reason: count for reason, count in p.skipped.items() if reason not in BY_RULE})
     fields += [("skipped", f"{count:,} x {reason}") for reason, count in skipped.items()]
     fields.append(("speed", _speed(p)))
-    fields += [
+    fields += [*cost(p), ("memory", f"{console.n_bytes(size.build_bytes)} or so, the model included")]
+    return fields
+
+
+def cost(p: Plan) -> list[tuple[str, str]]:
+    """Time and disk."""
+    size = p.footprint
+    return [
         ("time", _time(p)),
         (
             "disk",
             f"{console.n_bytes(size.index_bytes)}: {_parts(size)}; {console.n_bytes(size.journal_bytes)} more until "
             f"it is committed, {console.n_bytes(size.free_bytes)} free",
         ),
-        ("memory", f"{console.n_bytes(size.build_bytes)} or so, the model included"),
     ]
-    return fields
 
 
 def _parts(size: Footprint) -> str:

@@ -93,7 +93,7 @@ def report_of(
     return TaskReport(
         name=task.name,
         kind=task.kind,
-        synthetic=False,
+        synthetic=task.synthetic,
         n_documents=sizes[0],
         n_chunks=sizes[1],
         query_ids=tuple(query_ids),

@@ -11,7 +11,7 @@ import itertools
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,8 @@ from ragidx.pipelines.evaluate.sources.pairs import PairsSource
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, default_cache
 from ragidx.pipelines.evaluate.sources.series import Series, WidthChoice, fitted_sample, series_of
 from ragidx.pipelines.evaluate.sources.source import IndexSource, Source
-from ragidx.pipelines.evaluate.tasks import INDEX, RUN, Task, check_documents, task_of
+from ragidx.pipelines.evaluate.synthetic import Synthetic, synthetic, taken_out
+from ragidx.pipelines.evaluate.tasks import INDEX, RUN, Judged, Task, check_documents, task_of
 from ragidx.pipelines.ingest.options import CORPUS_OPTIONS, RUN_OPTIONS, build_options, check_names
 from ragidx.pipelines.ingest.report import OnProgress
 from ragidx.pipelines.ingest.resolve import resolve_against
@@ -171,7 +172,15 @@ def evaluate(
     if out is not None:
         check_out(Path(out))
     folder = None if cache is None else default_cache() if cache == "" else Path(cache)
-    run = _Run(asked, tell, folder, on_build, drop_self=drop_self, keep_runs=out is not None)
+    run = _Run(
+        asked,
+        tell,
+        folder,
+        on_build,
+        drop_self=drop_self,
+        keep_runs=out is not None,
+        queries=(kind, seed) if without_labels else None,
+    )
     runs = [task for task in tasks if task.kind == RUN]
     wanted = Wanted(measure, reference, margin)
     reports = [report_of_runs(runs, wanted)] if runs else []
@@ -194,8 +203,10 @@ class _Run:
         *,
         drop_self: bool,
         keep_runs: bool,
+        queries: tuple[str, int] | None,
     ) -> None:
         self._asked, self._tell, self._cache, self._on_build = asked, tell, cache, on_build
+        self._queries = queries  # the kind and seed of those that are made; None: they are given
         self._drop_self, self._keep_runs = drop_self, keep_runs
         self._notes: list[str] = []
 
@@ -211,12 +222,22 @@ class _Run:
         with tempfile.TemporaryDirectory(prefix="ragidx-evaluate-") as temporary:
             folder, sizes = Path(temporary), (0, 0)
             rows: list[Measured] = []
-            meter = self._meter(task, folder, measure_of(task, wanted))
+            meter: Rankings | Similarities | None = None
+            made: Synthetic | None = None
             fault: RagidxError | None = None
             for options in self._asked.encoders:
                 try:
                     with self._opened(task, options, folder) as source:
                         sizes = source.n_documents, source.n_rows
+                        if self._queries is not None and task.pairs is None:
+                            self._tell("making queries")
+                            if made is None:
+                                kind, seed = self._queries
+                                made = synthetic(source.chunks, kind=kind, seed=seed)
+                                task = replace(task, judged=Judged(made.queries, made.qrels), synthetic=kind)
+                                self._note(*made.notes)
+                            source.change(taken_out(made, source.chunks()))
+                        meter = meter or self._meter(task, folder, measure_of(task, wanted))
                         if task.judged is not None:
                             self._note(*check_documents(task.judged, source.doc_ids()))
                         self._note(*source.notes)

@@ -79,7 +79,7 @@ class TaskReport:
     Attributes:
         name: of the data set.
         kind: corpus, index, pairs or run.
-        synthetic: whether its queries were made from the corpus.
+        synthetic: what its queries were made of, sentence or title; None: they were given.
         n_documents: searched; of pairs, the pairs.
         n_chunks: searched.
         query_ids: judged.
@@ -94,7 +94,7 @@ class TaskReport:
 
     name: str
     kind: str
-    synthetic: bool
+    synthetic: str | None
     n_documents: int
     n_chunks: int
     query_ids: tuple[str, ...]

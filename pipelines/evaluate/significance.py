@@ -6,9 +6,10 @@ of the means with p; several systems' (c, q) -> differences with p corrected for
 
 Intervals and bounds: bootstrap over queries, with percentiles that are widened for few queries (Hesterberg 2015, "What
 teachers should know about the bootstrap"). p: the signs of the differences by query are drawn at random (paired
-permutation test; Smucker, Allan and Carterette 2007), or all are taken where they are no more than `RESAMPLES`. Several
-comparisons: Holm 1979. Data sets: Wilcoxon's signed ranks (Demsar 2006). Beside each p stands the difference that the
-test would find four times in five: without it "not real" says nothing.
+permutation test; Smucker, Allan and Carterette 2007), or all are taken where they are no more than `RESAMPLES`; what is
+too small for these is bounded (Hoeffding 1963). Several comparisons: Holm 1979. Data sets: Wilcoxon's signed ranks
+(Demsar 2006). Beside each p stands the difference that the test would find four times in five: without it "not real"
+says nothing.
 """
 
 from __future__ import annotations
@@ -232,7 +233,9 @@ def _chances(apart: Doubles) -> Doubles:
     for signs in _signs(apart.shape[1], max(1, _BLOCK // (apart.shape[1] + len(apart)))):
         reached += np.count_nonzero(np.abs(signs @ apart.T) >= observed - 1e-9, axis=0)
         drawn += len(signs)
-    return reached / drawn
+    # Of many comparisons 1 / RESAMPLES, times their number, may be above LEVEL: Hoeffding's bound on p may be below it.
+    bound = 2 * np.exp(-(observed**2) / np.maximum(2 * (apart**2).sum(axis=1), 1e-300))
+    return np.minimum(reached / drawn, bound)  # type: ignore[no-any-return]
 
 
 def _signs(size: int, step: int) -> Iterator[Doubles]:

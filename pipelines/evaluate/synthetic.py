@@ -118,6 +118,21 @@ def synthetic(
     )
 
 
+def taken_out(made: Synthetic, chunks: Iterable[Chunk]) -> dict[str, Chunk]:
+    """What changes where the same corpus is cut in another way: its chunks without the queries, by their ids.
+
+    A query that a border of these chunks cuts is taken out of both; a chunk of which nothing is left is empty.
+    """
+    patterns = {
+        doc_id: _pattern(_words(made.queries[query_id])) for query_id, judged in made.qrels.items() for doc_id in judged
+    }
+    changed: dict[str, Chunk] = {}
+    for doc_id, group in _documents(chunks):
+        if doc_id in patterns:
+            changed |= _without(patterns[doc_id], _text_of(group), group, whole=False) or []
+    return changed
+
+
 def _too_few(kind: str, n_documents: int, n_drawn: int, left_out: dict[str, int], n_usable: int) -> CorpusError:
     reasons = "; ".join(f"{count:,} x {reason}" for reason, count in left_out.items() if count)
     if n_drawn < FEWEST_QUERIES:
@@ -232,24 +247,30 @@ def _pattern(words: Sequence[str]) -> re.Pattern[str]:
     )
 
 
-def _without(pattern: re.Pattern[str], text: str, group: Sequence[Chunk]) -> list[tuple[str, Chunk]] | None:
-    """The chunks that change where what the pattern finds is taken out; None: it cannot be, wholly."""
+def _without(
+    pattern: re.Pattern[str], text: str, group: Sequence[Chunk], *, whole: bool = True
+) -> list[tuple[str, Chunk]] | None:
+    """The chunks that change where what the pattern finds is taken out; None: it cannot be, wholly.
+
+    With `whole` no chunk's border may cut what is found, and of every chunk something has to be left.
+    """
     offset = group[0].start
     spans = [(match.start() + offset, match.end() + offset) for match in pattern.finditer(text)]
     changed = []
     for chunk in group:
         here = [(start, end) for start, end in spans if start < chunk.end and end > chunk.start]
-        if any(start < chunk.start or end > chunk.end for start, end in here):  # a border cuts it
+        if whole and any(start < chunk.start or end > chunk.end for start, end in here):
             return None
         heading = SEPARATOR.join(level for level in chunk.heading.split(SEPARATOR) if not pattern.search(level))
         if not here and heading == chunk.heading:
             continue
         left, at = "", chunk.start
         for start, end in [*here, (chunk.end, chunk.end)]:
-            left = f"{left.rstrip(' ')} " * bool(left) + chunk.text[at - chunk.start : start - chunk.start].lstrip(" ")
-            at = end
+            until = max(0, start - chunk.start)
+            left = f"{left.rstrip(' ')} " * bool(left) + chunk.text[at - chunk.start : until].lstrip(" ")
+            at = min(end, chunk.end)
         left = left.strip()
-        if not _words(left) or pattern.search(left) or pattern.search(heading):
+        if whole and (not _words(left) or pattern.search(left) or pattern.search(heading)):
             return None
         changed.append((chunk.id, replace(chunk, text=left, heading=heading)))
     return changed

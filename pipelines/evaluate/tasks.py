@@ -42,14 +42,14 @@ class Judged:
         qrels: for each of them.
         left_out: queries without judgements.
         notes: on what does not belong together.
-        place: the file and line of the first judgement of a query or a document.
+        place: the file and line of the first judgement of a document, or of a query: `place_in_qrels`.
     """
 
     texts: dict[str, str]
     qrels: Qrels
     left_out: int = 0
     notes: tuple[str, ...] = ()
-    place: Callable[[str], str] = str
+    place: Callable[..., str] = str
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ class Task:
         judged: for rankings; None: pairs, or no labels are needed.
         pairs: with their scores.
         run: that a file holds.
+        synthetic: what its queries were made of; None: they were given.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Task:
     judged: Judged | None = None
     pairs: Pairs | None = None
     run: Run | None = None
+    synthetic: str | None = None
 
 
 def task_of(
@@ -124,7 +126,7 @@ def task_of(
     return Task(name, kind, path, judged=judged_of(texts, found, place))
 
 
-def judged_of(texts: dict[str, str], qrels: Qrels, place: Callable[[str], str]) -> Judged:
+def judged_of(texts: dict[str, str], qrels: Qrels, place: Callable[..., str]) -> Judged:
     """The queries that are judged.
 
     Raises:
@@ -135,15 +137,14 @@ def judged_of(texts: dict[str, str], qrels: Qrels, place: Callable[[str], str]) 
         raise CorpusError(
             f"no query is judged (queries: '{next(iter(texts))}', ...; qrels: '{next(iter(qrels))}', ...)",
             "give the qrels that belong to the queries",
-            where=place(next(iter(qrels))),
+            where=place(next(iter(qrels)), is_query=True),
         )
     unknown = [name for name in qrels if name not in texts]
-    notes = (
-        [f"Not among the queries: {len(unknown):,} x judged query; first: '{unknown[0]}' ({place(unknown[0])})."]
-        if unknown
-        else []
-    )
-    return Judged(both, {name: qrels[name] for name in both}, len(texts) - len(both), tuple(notes), place)
+    notes: tuple[str, ...] = ()
+    if unknown:
+        first = f"'{unknown[0]}' ({place(unknown[0], is_query=True)})"
+        notes = (f"Not among the queries: {len(unknown):,} x judged query; first: {first}.",)
+    return Judged(both, {name: qrels[name] for name in both}, len(texts) - len(both), notes, place)
 
 
 def check_documents(judged: Judged, doc_ids: Iterable[str]) -> Iterator[str]:

@@ -10,18 +10,23 @@ more, before. Each stage is a module of its own; this one joins them.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import os
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ragidx.corpora.chunking import Chunker
+from ragidx.corpora.errors import SpecError
 from ragidx.corpora.language import LANGUAGE, check_language
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.digests import as_digests, digest
+from ragidx.indexer.store.lookup import Documents
 from ragidx.indexer.store.manifest import Manifest, files_of
 from ragidx.indexer.store.source_list import PROGRAM, SOURCES, SourceEntry, sources_of
 from ragidx.indexer.store.store import Store
@@ -29,14 +34,23 @@ from ragidx.indexer.writing.vacuum import cleaned_if_refused
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.ingest.changes import Change, Decisions, Kind
 from ragidx.pipelines.ingest.choose_layer import with_layer
-from ragidx.pipelines.ingest.corpus import LAYOUTS, Reading, chunker_of
+from ragidx.pipelines.ingest.corpus import LAYOUTS, Reading, check_removal, chunker_of
 from ragidx.pipelines.ingest.encode import Vectors, windows
 from ragidx.pipelines.ingest.endpoint import check_model, forget_sample, good_journal, run_notes
 from ragidx.pipelines.ingest.file_cache import SeenFiles
 from ragidx.pipelines.ingest.fit_filter import fit_on_corpus
 from ragidx.pipelines.ingest.ledger import Ledger, rules
 from ragidx.pipelines.ingest.options import build_options
-from ragidx.pipelines.ingest.removal import DELETED_FILE, SHOWN, Missing, deleted_ids, missing
+from ragidx.pipelines.ingest.removal import (
+    DELETED_FILE,
+    SHOWN,
+    Missing,
+    check_none_is_stale,
+    deleted_ids,
+    is_unreadable,
+    missing,
+    take_deletions,
+)
 from ragidx.pipelines.ingest.report import BuildReport, OnProgress, Progress, Skips, n_truncated
 from ragidx.pipelines.ingest.resolve import Resolved, resolve
 from ragidx.pipelines.ingest.selection import Corpus, added, reading_of
@@ -75,9 +89,37 @@ def add(
     return _run(resolved, reading, on_progress, started)
 
 
-def _run(resolved: Resolved, reading: Reading, on_progress: OnProgress | None, started: float) -> BuildReport:
-    """The whole build; `started` is when it was asked for, by the clock of `time.perf_counter`."""
-    progress, index, options = Progress(on_progress=on_progress), reading.index, reading.options
+def build_beside(index: Path, folder: Path, *, on_progress: OnProgress | None = None, **options: Any) -> BuildReport:
+    """Make or update in `folder` what is to take the place of an index: its documents, with other options.
+
+    Its sources are read, and what a program added; what was deleted stays out. The index is only read, and needs no
+    lock. The paths of sources are relative to it.
+
+    Raises:
+        CorpusError: documents of the index are of files that cannot be read now; where a walk shows it, before anything
+            is encoded.
+        SpecError: more of the index is gone than a build may remove; and as `build`.
+    """
+    asked, started = build_options("upgrade", **options), time.perf_counter()
+    live, resolved = Store.open(index), resolve(folder, asked)
+    reading = reading_of(None, index, dataclasses.replace(asked, rebuild=True), live)
+    _check_readable(reading, live)
+    return _run(resolved, reading, on_progress, started, folder, live)
+
+
+def _run(
+    resolved: Resolved,
+    reading: Reading,
+    on_progress: OnProgress | None,
+    started: float,
+    folder: Path | None = None,
+    live: Store | None = None,
+) -> BuildReport:
+    """The whole build; `started` is when it was asked for, by the clock of `time.perf_counter`.
+
+    With `folder`, it is written to, and what it holds is to take the place of `live`, the index that is read.
+    """
+    progress, index, options = Progress(on_progress=on_progress), folder or reading.index, reading.options
     ledger = Ledger(reading.selection, progress, Skips(options.strict))
     if reading.language:
         check_language()
@@ -87,9 +129,11 @@ def _run(resolved: Resolved, reading: Reading, on_progress: OnProgress | None, s
             return chunker_of(resolved.encoder, resolved.spec.chunk)
 
     cutter = Cutter(make_chunker, language=reading.language)
-    n_fitted, fitted = fit_on_corpus(resolved, reading, cutter, ledger) if resolved.wants_a_sample else (0, {})
+    n_fitted, fitted = fit_on_corpus(resolved, reading, cutter, ledger, index) if resolved.wants_a_sample else (0, {})
     with cleaned_if_refused(index), _writer(resolved, index, ledger) as writer, good_journal(resolved, writer):
-        before = _before(reading, writer)
+        if live is not None:
+            take_deletions(live, writer)
+        before = _before(resolved, reading, writer)
         reread = options.reread or before.looks_again or before.relabels
         seen = SeenFiles(index, reading.read_options, writer.known_documents(), reread=reread)
         changes = _changes(reading, cutter, before, seen, writer, ledger)
@@ -100,6 +144,8 @@ def _run(resolved: Resolved, reading: Reading, on_progress: OnProgress | None, s
         progress.tell(at_once=True)  # all is encoded, however lately it was last told
         seen.keep()
         gone = _remove_others(reading, before, seen, writer, ledger)
+        if live is not None:
+            _check_carried(live, writer.known_documents(), ledger)
         total = ledger.total
         entries = ledger.entries(before.sources, changed=bool(total.n_new or total.n_changed or gone.gone))
         notes = _notes(resolved, reading, before, entries, ledger)
@@ -130,8 +176,8 @@ class _Before:
     looks_again: bool  # whether it is looked at unchanged documents, too: the build is strict, and one may be cut
 
 
-def _before(reading: Reading, writer: StoreWriter) -> _Before:
-    base = None if reading.options.rebuild else writer.base
+def _before(resolved: Resolved, reading: Reading, writer: StoreWriter) -> _Before:
+    base = None if resolved.options.rebuild else writer.base
     return _Before(
         base,
         sources=() if writer.base is None else sources_of(writer.base.notes, reading.index),
@@ -159,7 +205,7 @@ def _changes(
     read = [entry.number for entry in ledger.selection.selected]
     decisions = Decisions(writer.known_documents(), read, deleted, anew=before.relabels, seen=seen)
     anew = before.relabels or before.looks_again or before.base is None
-    if anew:
+    if anew or reading.options.rebuild:
         for change in decisions.changes(reading.program_drafts(ledger.skip)):
             ledger.change(change)
             yield change
@@ -226,6 +272,41 @@ def _remove_others(reading: Reading, before: _Before, seen: SeenFiles, writer: S
     ledger.stale(found.n_stale)
     writer.delete_others()
     return found
+
+
+def _check_readable(reading: Reading, live: Store) -> None:
+    """Whether the files of an index's documents can be read, as far as a walk shows it.
+
+    Raises:
+        CorpusError: one cannot.
+    """
+    unreadable = defaultdict[int, set[str]](set)
+
+    def note(skip: Skip, owner: int) -> None:
+        if is_unreadable(skip.where, skip.reason, ""):
+            unreadable[owner].add(skip.where)
+
+    for source in reading.sources(note):
+        if source.path is not None and not os.access(source.path, os.R_OK):
+            unreadable[source.owner].add(source.name)
+    check_none_is_stale(missing(live, Documents(live), unreadable).stale)
+
+
+def _check_carried(live: Store, documents: Documents, ledger: Ledger) -> None:
+    """Whether an index may be replaced by one that has these documents.
+
+    Raises:
+        CorpusError: files that could not be read had some of the others.
+        SpecError: most are gone.
+    """
+    of_live = Documents(live)
+    of_live.keep_all(documents.of([PROGRAM, *(entry.number for entry in ledger.selection.entries)]))
+    found = missing(live, of_live, ledger.unreadable)
+    check_none_is_stale(found.stale)
+    try:
+        check_removal(len(found.gone), live.manifest.n_documents, live.path)
+    except SpecError as fault:
+        raise SpecError(fault.message, "`ragidx build` brings the index up to date first", where=fault.where) from fault
 
 
 def _writer(resolved: Resolved, index: Path, ledger: Ledger) -> StoreWriter:

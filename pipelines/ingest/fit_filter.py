@@ -59,9 +59,10 @@ def document_sample(spec: IndexSpec) -> DocumentSample[Draft]:
 
 
 def fit_on_corpus(
-    resolved: Resolved, reading: Reading, cutter: Cutter, ledger: Ledger
+    resolved: Resolved, reading: Reading, cutter: Cutter, ledger: Ledger, index: Path
 ) -> tuple[int, dict[bytes, Floats]]:
-    """Fit the filter of a build; the corpus streams through once. What is skipped is reported when it is indexed.
+    """Fit the filter of a build of `index`; the corpus streams through once. What is skipped is reported when it is
+    indexed.
 
     Returns:
         How many chunks it was fitted on, equal texts included, and their vectors, (k,) of length 1, by text hash:
@@ -70,13 +71,13 @@ def fit_on_corpus(
     Raises:
         RagidxError: as `check_fit`; the sample is too small for the filter, or there is no document.
     """
-    check_fit(resolved, reading.corpus, reading.index)
+    check_fit(resolved, reading.corpus, index)
     progress, skips = ledger.progress, Skips(reading.options.strict)
     progress.total_bytes = reading.total_bytes()
     progress.stage = f"fitting filter {resolved.spec.filter.name}"
     progress.tell(at_once=True)
     every = reading.sample(document_sample(resolved.spec), cutter, skips, progress)
-    fitted = fit_filter(resolved, every, reading.index, progress)
+    fitted = fit_filter(resolved, every, index, progress)
     progress.stage = INDEXING
     progress.tell(at_once=True)
     return fitted

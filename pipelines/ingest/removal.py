@@ -19,13 +19,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow.compute as pc
 
-from ragidx.corpora.errors import IndexFormatError
+from ragidx.corpora.errors import CorpusError, IndexFormatError, printable
 from ragidx.corpora.sources import BY_RULE
 from ragidx.corpora.spec import Json
 from ragidx.indexer.digests import Digests, as_digests, digest
-from ragidx.indexer.store.lookup import Documents
+from ragidx.indexer.store.lookup import Documents, program_documents
 from ragidx.indexer.store.source_list import PROGRAM, SourceEntry
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.writing.writer import StoreWriter
 
 DELETED_FILE = "deleted.json"
 """The ids of documents or rows that `delete` removed, as sorted JSON; beside the files of the spec."""
@@ -138,6 +139,35 @@ def note_deleted(
     if ids:
         blobs[DELETED_FILE] = deleted_file(ids)
     return [dataclasses.replace(one, n_documents=max(0, left[one.number])).to_json() for one in entries]
+
+
+def check_none_is_stale(stale: Sequence[str]) -> None:
+    """Whether no document is of a file that cannot be read.
+
+    Raises:
+        CorpusError: one is.
+    """
+    if stale:
+        raise CorpusError(
+            f"it cannot be read now, and {len(stale):,} document{'s' * (len(stale) > 1)} of the index would be lost",
+            "make it readable, or delete what is lost: `ragidx delete`",
+            where=printable(stale[0]),
+        )
+
+
+def take_deletions(live: Store, writer: StoreWriter) -> None:
+    """What was deleted from an index leaves the one that is to take its place, too."""
+    writer.blobs.pop(DELETED_FILE, None)
+    if DELETED_FILE in live.manifest.files:
+        writer.blobs[DELETED_FILE] = live.blob(DELETED_FILE)
+    known, of_live = writer.known_documents(), Documents(live)
+    for owner, names in deleted_ids(writer.blobs.get(DELETED_FILE)).items():
+        for name in names:
+            if known.owner(name) == owner:
+                writer.delete_document(name)
+    for document in () if writer.store is None else program_documents(writer.store):
+        if of_live.owner(document.id) != PROGRAM:
+            writer.delete_document(document.id)
 
 
 _DAMAGED = "build again with `rebuild=True`"

@@ -168,11 +168,11 @@ def test_a_split_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) 
 
 def test_the_place_of_a_judgement_is_the_first_line_with_the_id(tmp_path: Path) -> None:
     (tmp_path / "qrels").mkdir()
-    text = "query-id\tcorpus-id\tscore\nq1\td1\t1\n\nq1\td2\t1\nq2\td2\t1\n"
+    text = "query-id\tcorpus-id\tscore\n1\t7\t1\n\n1\t2\t1\n2\t2\t1\n"
     file = packed(tmp_path / "qrels" / "dev.tsv", text)
 
-    assert place_in_qrels(tmp_path, "d2", split="dev") == f"{file}:4"
-    assert place_in_qrels(file, "q2") == f"{file}:5"
+    assert place_in_qrels(tmp_path, "2", split="dev") == f"{file}:4"
+    assert place_in_qrels(file, "2", is_query=True) == f"{file}:5"
 
 
 # topics

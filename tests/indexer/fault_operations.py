@@ -23,9 +23,13 @@ from states import State, state_of
 from ragidx.corpora.errors import BusyError
 from ragidx.indexer.ann import index_types, moments
 from ragidx.indexer.ann.index_types import IndexOptions
+from ragidx.indexer.store.files import UPGRADES
+from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.manifest import Manifest
+from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing import segment_writer
+from ragidx.indexer.writing.adoption import adopt
 from ragidx.indexer.writing.history import rollback
 from ragidx.indexer.writing.rewrite import compact
 
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 
 Documents = Mapping[str, list[str]]
 
+BESIDE = f"{UPGRADES}/other"
 BLOBS = {"filter.bin": bytes(range(256))}
 PAST: tuple[Documents, ...] = (  # what is committed before; the operation's own sweep removes the first of these
     {"ant": ["an ant", "two ants"], "bee": ["a bee"], "cow": ["a cow", "two cows", "three cows"]},
@@ -54,6 +59,7 @@ class Operation:
         documents: what the index holds after it.
         options: of the writers, before and after.
         changed: options that the change brings, for the writers after it.
+        beside: what an index holds that lies in this one, and was made with these options.
     """
 
     past: tuple[Documents, ...]
@@ -61,12 +67,16 @@ class Operation:
     documents: Documents
     options: Mapping[str, Any]
     changed: Mapping[str, Any] = field(default_factory=dict)
+    beside: Documents | None = None
 
     def prepare(self, kit: StoreKit, index: Path) -> None:
         """Commit the past."""
         with small_indexes():
             for documents in self.past:
                 kit.build(index, documents, **self.options)
+            if self.beside is not None:
+                for documents in (PAST[0], self.beside):  # so that rows of it are dead
+                    kit.build(index / BESIDE, documents, **self.options, **self.changed)
 
     def run(self, kit: StoreKit, index: Path) -> None:
         """Do it once."""
@@ -115,6 +125,11 @@ def _deletes(kit: StoreKit, index: Path) -> None:
         writer.commit({}, 2)
 
 
+def _adopts(kit: StoreKit, index: Path) -> None:
+    with Lock(index):
+        adopt(index, Store.open(index / BESIDE), {})
+
+
 OPERATIONS: Mapping[str, Operation] = {
     "first build": _builds(PAST[0], ()),
     "first build of a graph": _builds(LONG, (), index_type="hnsw"),
@@ -129,6 +144,14 @@ OPERATIONS: Mapping[str, Operation] = {
     "compact": Operation(PAST, lambda _, index: compact(index), PAST[2], {"blobs": BLOBS}),
     "compact with a graph": Operation(
         PAST, lambda _, index: compact(index), PAST[2], {"blobs": BLOBS, "index_type": "hnsw"}
+    ),
+    "adoption": Operation(
+        PAST,
+        _adopts,
+        CHANGED,
+        {"blobs": BLOBS, "index_type": "hnsw"},
+        changed={"dim": 4, "fingerprint": "e" * 64},
+        beside=CHANGED,
     ),
 }
 

@@ -22,7 +22,20 @@ from typing import Any, NoReturn, Self
 
 from ragidx.corpora.errors import RagidxError
 
-PATCHED = ("open", "write", "fsync", "close", "ftruncate", "mkdir", "rmdir", "unlink", "remove", "rename", "replace")
+PATCHED = (
+    "open",
+    "write",
+    "fsync",
+    "close",
+    "ftruncate",
+    "mkdir",
+    "rmdir",
+    "unlink",
+    "remove",
+    "rename",
+    "replace",
+    "link",
+)
 WRITABLE = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
@@ -173,6 +186,16 @@ class Disk:
 
     def _replace(self, source: Any, target: Any, **folders: Any) -> None:
         self._renaming("replace", source, target, folders)
+
+    def _link(self, source: Any, target: Any, **more: Any) -> None:
+        ours = self._path(target, None)
+        if ours is None or ours.parent == self.memory.keeps_old:
+            self._real["link"](source, target, **more)
+            return
+        self._step("link", ours)
+        self._real["link"](source, target, **more)
+        self.written[ours] = Path(source).stat().st_size  # it comes with its bytes
+        self.memory.made(ours)
 
     def _renaming(self, call: str, source: Any, target: Any, folders: dict[str, Any]) -> None:
         before, after = self._path(source, folders.get("src_dir_fd")), self._path(target, folders.get("dst_dir_fd"))

@@ -186,6 +186,16 @@ def test_the_queries_that_are_needed_follow_from_spread_and_margin() -> None:
     assert queries_needed(apart, 0.1) == math.ceil((reach * apart.std(ddof=1) / 0.1) ** 2)
 
 
+def test_of_a_thousand_rows_one_that_is_far_better_is_still_real() -> None:
+    values = np.random.default_rng(0).random((1000, 60))
+    values[500] = values[0] + np.linspace(0.1, 0.3, 60)
+
+    found = differences(values[1:], values[0])
+
+    assert [place for place, one in enumerate(found, start=1) if one.is_real] == [500]
+    assert found[499].p < 1e-6
+
+
 # other implementations
 
 
@@ -258,18 +268,18 @@ def test_intervals_and_bounds_hold_the_mean_as_often_as_they_say(draw: Draw) -> 
 def test_holm_keeps_the_chance_of_any_false_claim_below_5_percent(compare: str) -> None:
     drawn = np.random.default_rng(0)
     false = uncorrected = 0
-    for _ in range(EXPERIMENTS):
+    for number in range(EXPERIMENTS):
         values = drawn.random((1, 30)) + like_ndcg(drawn, (5, 30))
         values[4] += 0.3  # truly better: what is claimed of it is not false
         if compare == "reference":
             found = differences(values[1:], values[0])[:-1]
-            uncorrected += any(difference(row, values[0]).is_real for row in values[1:4])
+            uncorrected += number < 200 and any(difference(row, values[0]).is_real for row in values[1:4])
         else:
             found = [one for pair, one in all_pairs(values).items() if 4 not in pair]
         false += any(one.is_real for one in found)
 
     assert false / EXPERIMENTS < LEVEL + 0.015
-    assert compare == "all pairs" or uncorrected / EXPERIMENTS > 2 * LEVEL  # without it the rate is not kept
+    assert compare == "all pairs" or uncorrected / 200 > 2 * LEVEL  # without it the rate is not kept
 
 
 @pytest.mark.slow

@@ -1,0 +1,126 @@
+"""`ragidx upgrade`."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ragidx.pipelines.cli import console, interrupts, plan_tables
+from ragidx.pipelines.cli.help import GroupedCommand
+from ragidx.pipelines.cli.options import (
+    chunk_options,
+    encoder_options,
+    encoding_options,
+    filter_options,
+    filter_topk_option,
+    index_option,
+    instruction_option,
+    json_option,
+    offline_option,
+    quiet_option,
+    with_values,
+)
+from ragidx.pipelines.cli.progress import ProgressLine
+
+if TYPE_CHECKING:
+    from ragidx.pipelines.maintain.upgrade import UpgradeReport
+
+
+@click.command("upgrade", cls=GroupedCommand)
+@index_option
+@encoder_options
+@instruction_option
+@filter_options
+@filter_topk_option
+@chunk_options
+@encoding_options
+@click.option(
+    "--queries",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Queries that both are asked: JSON lines, lines of id, tab and text, or TREC topics.",
+)
+@click.option("--qrels", type=click.Path(path_type=Path), metavar="FILE", help="Judgements of them, BEIR or TREC.")
+@click.option("--margin", type=float, default=0.01, show_default=True, metavar="M", help="What of nDCG@10 may be lost.")
+@click.option("--force", is_flag=True, help="Swap in any case.")
+@offline_option
+@quiet_option
+@json_option
+def command(
+    index: Path,
+    queries: Path | None,
+    qrels: Path | None,
+    margin: float,
+    force: bool,
+    as_json: bool,
+    **flat: Any,
+) -> None:
+    """Make the vectors of an index anew, by another model say, and swap them unless answers get worse.
+
+    \b
+        ragidx upgrade --model smollm2 --queries queries.jsonl --qrels qrels.tsv
+        ragidx upgrade --tau 4 --queries queries.jsonl --qrels qrels.tsv
+
+    The sources are read again and encoded into a new index beside the old one, which can be asked and written
+    meanwhile; run the same command again after an interruption. Both are then asked the queries. Only where the new one
+    is not worse by more than --margin, with 95 % confidence, it takes the old one's place, in one commit; `ragidx
+    rollback` goes back. Otherwise both stay, and the exit status is 1.
+    """
+    from ragidx.pipelines.maintain.upgrade import Upgrade
+    from ragidx.retriever.models import ModelPlace
+    from ragidx.retriever.searcher import Searcher
+
+    options = {name: value for name, value in with_values(flat).items() if value is not None}
+    place = ModelPlace(**{name: options[name] for name in ("device", "dtype", "endpoint") if name in options})
+    upgrade = Upgrade(Searcher.open(index, place), options)
+    with interrupts.reported(lambda: interrupts.CONTINUES), ProgressLine(as_json=as_json) as line:
+        if upgrade.is_needed and not console.is_quiet():
+            for name, text in plan_tables.cost(upgrade.plan(line.callback)):
+                console.note(f"{name}: {text}")
+        report = upgrade.run(queries=queries, qrels=qrels, margin=margin, force=force, on_progress=line.callback)
+    if as_json:
+        console.print_json(report.to_json())
+    else:
+        console.print_fields(_fields(report))
+    if report.beside is not None:
+        console.note(f"The new index stays in {report.beside}: the same command with --force takes it,")
+        console.note(f"    rm -r {shlex.quote(report.beside)}    removes it.")
+        raise click.exceptions.Exit(1)
+
+
+def _fields(r: UpgradeReport) -> list[tuple[str, str]]:
+    if r.build is None:
+        return [("index", f"{r.index} (generation {r.generation}, unchanged): its vectors are made like that already")]
+    c, locked = r.comparison, f", {r.locked_seconds:.1f} s of it locked for other writers" if r.committed else ""
+    rows = [
+        ("index", f"{r.index} (generation {r.generation}{'' if r.committed else ', unchanged'})"),
+        ("new", f"{r.build.model}, {r.build.dim} numbers"),
+    ]
+    if c is not None:
+        queries = console.plural(c.n_queries, "query", "queries")
+        sure = f"above {c.lower_bound:+.3f} with 95 % confidence"
+        rows += [
+            ("nDCG@10", f"{c.old:.3f} before, {c.new:.3f} now, of {queries}"),
+            ("difference", f"{c.difference:+.3f} [{c.low:+.3f}, {c.high:+.3f}], p {c.p:.4f}; {sure}"),
+        ]
+    return [*rows, ("swapped", _verdict(r)), ("time", f"{plan_tables.duration(r.seconds)}{locked}")]
+
+
+def _verdict(r: UpgradeReport) -> str:
+    from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES
+    from ragidx.pipelines.maintain.upgrade import TOO_FEW, WORSE
+
+    c = r.comparison
+    if r.committed or c is None:
+        return f"yes; `ragidx rollback {r.generation - 1}` goes back while generation {r.generation - 1} is kept"
+    if r.verdict == TOO_FEW:
+        return f"no: fewer than {FEWEST_QUERIES} queries show nothing"
+    if r.verdict == WORSE:
+        return f"no: the new one is worse by more than {c.margin:g}"
+    return (
+        f"no: a loss of more than {c.margin:g} cannot be ruled out; if both are equally good, some "
+        f"{c.queries_needed:,} queries would show it"
+    )

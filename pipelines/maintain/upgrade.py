@@ -1,0 +1,315 @@
+"""Upgrade: an index gets another model, filter or chunks, unless its answers would get worse.
+
+an index and other options -> another index of the same documents, inside its folder, by the ordinary build
+    -> both are asked the same queries -> one commit that puts the new one in place of the old, or both stay
+
+The index is locked for the last step alone: what was committed meanwhile is brought over, and files are linked. A
+process that is killed at any moment leaves the index as it was, or upgraded; the same call goes on where it ended.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from ragidx.corpora.errors import IndexFormatError, SpecError
+from ragidx.corpora.spec import ChunkSpec
+from ragidx.indexer import atomic
+from ragidx.indexer.differences import differences
+from ragidx.indexer.encoders import methods
+from ragidx.indexer.encoders.methods import continued_options, filter_spec, located
+from ragidx.indexer.lexical.spec import OFF
+from ragidx.indexer.specs import EncoderOptions
+from ragidx.indexer.store.files import UPGRADES
+from ragidx.indexer.store.generations import committed
+from ragidx.indexer.store.lock import Lock
+from ragidx.indexer.store.store import Store
+from ragidx.indexer.writing.adoption import adopt
+from ragidx.pipelines.evaluate.choice import MARGIN
+from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES, difference, lower_bound, ndcg, queries_needed
+from ragidx.pipelines.evaluate.tasks import Judged, task_of
+from ragidx.pipelines.ingest.build import build_beside
+from ragidx.pipelines.ingest.options import RUN_OPTIONS, BuildOptions, build_options
+from ragidx.pipelines.ingest.report import BuildReport, OnProgress
+from ragidx.pipelines.ingest.resolve import resolve_against
+from ragidx.pipelines.plan.plan import Plan, plan
+from ragidx.retriever.models import ModelPlace
+from ragidx.retriever.searcher import Searcher
+
+if TYPE_CHECKING:
+    from ragidx.corpora.spec import Json
+
+NOTE = "upgrade"
+"""Of the manifest: what an upgrade compared."""
+
+SAME, SWAPPED, FORCED, WORSE, UNDECIDED, TOO_FEW = (
+    "same",
+    "not worse",
+    "forced",
+    "worse",
+    "undecided",
+    "too few queries",
+)
+
+_WAIT_S = 60.0  # for another writer, at the end
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How two indexes answer the same queries, by nDCG@10.
+
+    Attributes:
+        n_queries: that are judged.
+        seed: of what was drawn.
+        old, new: means of the two.
+        difference: new - old; `low` and `high` are its 95 % interval, `p` how often chance alone does as much.
+        lower_bound: the difference is above this with 95 % confidence, one-sided.
+        margin: that may be lost.
+        queries_needed: that would decide it if both were equally good.
+    """
+
+    n_queries: int
+    seed: int
+    old: float
+    new: float
+    difference: float
+    low: float
+    high: float
+    p: float
+    lower_bound: float
+    margin: float
+    queries_needed: int
+
+    @property
+    def verdict(self) -> str:
+        """What follows."""
+        if self.n_queries < FEWEST_QUERIES:
+            return TOO_FEW
+        return SWAPPED if self.lower_bound > -self.margin else WORSE if self.high < -self.margin else UNDECIDED
+
+
+@dataclass(frozen=True)
+class UpgradeReport:
+    """What became of an index.
+
+    Attributes:
+        index: its folder.
+        generation: of the committed state.
+        committed: whether the index has the new vectors now.
+        verdict: not worse, forced; or why the old vectors stay: same (there was nothing to do), worse, undecided, too
+            few queries.
+        beside: the folder of the new index, where both stay.
+        comparison: None where there was none.
+        build: of the new index.
+        before, after: the fingerprints of both.
+        locked_seconds: how long no other process could write.
+        seconds: of all.
+    """
+
+    index: str
+    generation: int
+    committed: bool
+    verdict: str
+    before: str
+    after: str
+    beside: str | None = None
+    comparison: Comparison | None = None
+    build: BuildReport | None = None
+    locked_seconds: float = 0.0
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields, as JSON types."""
+        build = None if self.build is None else self.build.to_json()
+        return dataclasses.asdict(dataclasses.replace(self, build=None)) | {"build": build}
+
+
+class Upgrade:
+    """An index, and how its vectors are to be made.
+
+    Args:
+        shown: the index, and where its model is now.
+        options: of the encoder, the filter and the chunks; with the model of the index, those that are not named are
+            its own, and so are always the chunks and what is known of sources and words.
+
+    Attributes:
+        is_needed: whether that differs from how they are made.
+        folder: where the new index is made.
+
+    Raises:
+        SpecError: the index holds precomputed vectors, or an option is wrong.
+        ModelError: the model is not there.
+    """
+
+    def __init__(self, shown: Searcher, options: Mapping[str, Any]) -> None:
+        self._shown, self._index = shown, shown.store.path
+        self._options = _whole(shown, build_options("upgrade", **options))
+        spec = resolve_against(build_options("upgrade", **self._options)).spec
+        self.is_needed = bool(differences(shown.spec, spec))
+        self.folder = self._index / UPGRADES / spec.fingerprint()[:16]
+
+    def plan(self, on_progress: OnProgress | None = None) -> Plan:
+        """What making the new index takes."""
+        return plan(None, self._index, rebuild=True, on_progress=on_progress, **self._options)
+
+    def run(
+        self,
+        *,
+        queries: str | Path | None = None,
+        qrels: str | Path | None = None,
+        margin: float = MARGIN,
+        force: bool = False,
+        on_progress: OnProgress | None = None,
+    ) -> UpgradeReport:
+        """Make the new index, compare, and swap.
+
+        Args:
+            queries: as of `ragidx.evaluate`, with their `qrels`.
+            qrels: as of `ragidx.evaluate`.
+            margin: of nDCG@10 that may be lost.
+            force: swap in any case, and compare only on queries that are given.
+            on_progress: of the builds.
+
+        Raises:
+            CorpusError: a source cannot be read, or queries and judgements have faults.
+            BusyError: the index is being upgraded, or at the end another process writes it for too long.
+            RagidxError: as a build; the committed state is what it was.
+        """
+        started, before = time.perf_counter(), self._shown.store.manifest
+        if margin <= 0:
+            raise SpecError(
+                f"{margin:g} can be shown of no two indexes", "give more than 0, such as 0.01", where="`margin`"
+            )
+        report = UpgradeReport(str(self._index), before.generation, False, SAME, before.fingerprint, before.fingerprint)
+        if not self.is_needed:
+            atomic.remove(self.folder)  # of an upgrade that was killed after its commit
+            return report
+        judged = _judged(self._index, queries, qrels, force=force)
+        atomic.make_folder(self.folder.parent)
+        with Lock(self.folder.parent):
+            build = self._build(on_progress)
+            comparison = None if judged is None else self._compare(judged, margin)
+            verdict = FORCED if force or comparison is None else comparison.verdict
+            after = committed(self.folder).fingerprint
+            report = dataclasses.replace(report, verdict=verdict, after=after, comparison=comparison, build=build)
+            if verdict not in (SWAPPED, FORCED):
+                return dataclasses.replace(report, beside=str(self.folder), seconds=time.perf_counter() - started)
+            self._build(on_progress)  # so that little is left to do while the index is locked
+            with Lock(self._index, _WAIT_S):
+                locked, current = time.perf_counter(), committed(self._index)
+                if current.fingerprint != before.fingerprint:
+                    raise SpecError(
+                        "the index was made anew meanwhile, with other options",
+                        "run the upgrade again",
+                        where=str(self._index),
+                    )
+                self._build(on_progress)
+                manifest = adopt(self._index, Store.open(self.folder), {NOTE: _note(report, current.generation)})
+            locked_s = time.perf_counter() - locked
+            atomic.remove(self.folder)
+        return dataclasses.replace(
+            report,
+            generation=manifest.generation,
+            committed=True,
+            locked_seconds=locked_s,
+            seconds=time.perf_counter() - started,
+        )
+
+    def _build(self, on_progress: OnProgress | None) -> BuildReport:
+        try:
+            return build_beside(self._index, self.folder, on_progress=on_progress, **self._options)
+        except IndexFormatError as fault:
+            if not fault.where.startswith(str(self.folder)):
+                raise
+            hint = f"remove the folder {self.folder}, and run the upgrade again"
+            raise type(fault)(fault.message, hint, where=fault.where) from fault
+
+    def _compare(self, judged: Judged, margin: float) -> Comparison:
+        """Both indexes, each with the search that is its default."""
+        run = {name: self._options[name] for name in ("device", "dtype", "endpoint") if name in self._options}
+        made = Searcher.open(self.folder, ModelPlace(**run))
+        texts = list(judged.texts.values())
+        old, new = (
+            np.array(
+                [
+                    ndcg([doc_id for doc_id, _ in ranking], relevance)
+                    for ranking, relevance in zip(
+                        searcher.rank_documents(texts, k=10), judged.qrels.values(), strict=True
+                    )
+                ]
+            )
+            for searcher in (self._shown, made)
+        )
+        apart, found = new - old, difference(new, old)
+        return Comparison(
+            n_queries=len(texts),
+            seed=0,
+            old=float(old.mean()),
+            new=float(new.mean()),
+            difference=found.mean,
+            low=found.low,
+            high=found.high,
+            p=found.p,
+            lower_bound=lower_bound(apart),
+            margin=margin,
+            queries_needed=queries_needed(apart, margin),
+        )
+
+
+def _whole(shown: Searcher, asked: BuildOptions) -> dict[str, Any]:
+    """Every option of the new index: as it was named, else the index's own, else that of another model."""
+    own, old, index = shown.spec.encoder, shown.spec, shown.store.manifest.index
+    if own is None or old.precomputed is not None:
+        raise SpecError(
+            "the index holds precomputed vectors: there is no text to encode",
+            "build again from vectors of the new model: `ragidx build --vectors FILE --rebuild`",
+            where=str(shown.store.path),
+        )
+    is_own = asked.model in (None, own.model)
+    model = asked.model or shown.place.model or own.model
+    encoder, run = asked.encoder, {name: getattr(asked, name) for name in RUN_OPTIONS}
+    if is_own:
+        place = shown.place
+        moved = {name: value for name in ("adapters", "pooler") if (value := getattr(place, name)) is not None}
+        encoder = continued_options(own, cast(EncoderOptions, moved | asked.encoder))
+        run["endpoint"] = asked.endpoint or place.endpoint
+    files = located(model, encoder)
+    filter_ = filter_spec(files, methods.resolve(files, **encoder), asked.filter, old.filter if is_own else None)
+    return {
+        **encoder,
+        **run,
+        "model": model,
+        "filter": dataclasses.replace(filter_),  # with every field named
+        "chunks": (asked.chunks or ChunkSpec()).over(old.chunk),
+        "index_type": old.index_type,
+        "target_recall": index.target_recall,
+        "max_memory": index.max_memory,
+        "lexical": index.lexical != OFF,
+        "stemmer": None if index.lexical == OFF else index.lexical,
+        "workers": asked.workers,
+    }
+
+
+def _judged(index: Path, queries: str | Path | None, qrels: str | Path | None, *, force: bool) -> Judged | None:
+    """The queries, read and checked before anything is encoded."""
+    if queries is None and qrels is None:
+        if force:
+            return None
+        raise SpecError(
+            "nothing says which of the two answers better",
+            "give `queries` and `qrels`; or swap without comparing: `force=True`",
+            where=str(index),
+        )
+    return task_of(index, queries=queries, qrels=qrels).judged
+
+
+def _note(report: UpgradeReport, generation: int) -> dict[str, Json]:
+    """What the manifest keeps of it."""
+    compared = {} if report.comparison is None else dataclasses.asdict(report.comparison)
+    return {"verdict": report.verdict, "from": report.before, "to": report.after, "of": generation, **compared}

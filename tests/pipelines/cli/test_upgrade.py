@@ -1,0 +1,146 @@
+"""`ragidx upgrade`: what it shows before and after, exit statuses, and the way on after a kill."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragidx.indexer.store.store import Store
+from ragidx.indexer.store.verify import verify
+
+from ..conftest import Done
+from .conftest import INDEX
+
+pytestmark = pytest.mark.slow
+
+Run = Callable[..., Done]
+QUERIES = ("--queries", "queries.jsonl", "--qrels", "qrels.tsv")
+
+
+def fields(done: Done) -> dict[str, str]:
+    """Name and value of each line on standard output."""
+    return dict(line.split(maxsplit=1) for line in done.out.splitlines())
+
+
+@pytest.fixture
+def judged(folder: Path, run: Run) -> None:
+    """`ragidx-index`, of 25 short documents, by vectors alone; `queries.jsonl` asks for each, `qrels.tsv` judges."""
+    Path("corpus").mkdir()
+    things = ["lamp", "bridge", "violin", "harbour", "glacier"]
+    names = [f"{thing} of {place}" for thing in things for place in ("Lisbon", "Oslo", "Kyoto", "Lima", "Cairo")]
+    for name in names:
+        Path("corpus", f"{name}.txt").write_text(f"The {name} is old.")
+    lines = (json.dumps({"_id": name, "text": f"where is the {name}?"}) for name in names)
+    Path("queries.jsonl").write_text("\n".join(lines))
+    Path("qrels.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(f"{n}\t{n}.txt\t1\n" for n in names))
+    assert run("build", "corpus", "--no-lexical", "--quiet").status == 0
+
+
+@pytest.mark.usefixtures("judged")
+def test_it_shows_what_it_takes_then_what_was_compared_and_the_way_back(run: Run) -> None:
+    done = run("upgrade", "--dim", "128", *QUERIES)
+
+    assert done.status == 0
+    assert re.fullmatch(
+        r"time: [\d.]+ s, .* of it encoding.*\ndisk: .* more until it is committed, .* free\n", done.err
+    )
+    shown = fields(done)
+    assert list(shown) == ["index", "new", "nDCG@10", "difference", "swapped", "time"]
+    assert shown["index"] == "ragidx-index (generation 2)"
+    assert shown["new"] == "mini, 128 numbers"
+    assert shown["nDCG@10"] == "1.000 before, 1.000 now, of 25 queries"
+    assert shown["difference"] == "+0.000 [+0.000, +0.000], p 1.0000; above +0.000 with 95 % confidence"
+    assert shown["swapped"] == "yes; `ragidx rollback 1` goes back while generation 1 is kept"
+    assert re.fullmatch(r"[\d.]+ s, [\d.]+ s of it locked for other writers", shown["time"])
+    assert run("upgrade", "--dim", "128") == (
+        0,
+        "index  ragidx-index (generation 2, unchanged): its vectors are made like that already\n",
+        "",
+    )
+
+
+@pytest.mark.usefixtures("judged")
+def test_a_worse_one_is_named_with_what_takes_and_what_removes_it(run: Run) -> None:
+    worse = ("upgrade", "--filter", "random", "--dim", "1")
+
+    done = run(*worse, *QUERIES)
+
+    folder = next(path for path in (INDEX / "upgrade").iterdir() if path.is_dir())
+    assert done.status == 1
+    assert fields(done)["swapped"] == "no: the new one is worse by more than 0.01"
+    assert done.err.endswith(
+        f"The new index stays in {folder}: the same command with --force takes it,\n    rm -r {folder}    removes it.\n"
+    )
+    assert Store.open(INDEX).manifest.generation == 1
+    forced = run(*worse, "--force")
+    assert (forced.status, list(fields(forced))) == (0, ["index", "new", "swapped", "time"])
+    assert Store.open(INDEX).manifest.dim == 1
+
+
+@pytest.mark.usefixtures("judged")
+def test_what_queries_cannot_decide_says_how_many_would(run: Run) -> None:
+    done = run("upgrade", "--dim", "5", *QUERIES, "--margin", "0.000001")
+
+    assert done.status == 1
+    assert re.fullmatch(
+        r"no: a loss of more than 1e-06 cannot be ruled out; if both are equally good, "
+        r"some [\d,]+ queries would show it",
+        fields(done)["swapped"],
+    )
+    Path("queries.jsonl").write_text("\n".join(Path("queries.jsonl").read_text().splitlines()[:19]))
+    done = run("upgrade", "--dim", "6", *QUERIES)
+    assert fields(done)["swapped"] == "no: fewer than 20 queries show nothing"
+
+
+@pytest.mark.usefixtures("judged")
+def test_for_machines_it_is_one_document(run: Run) -> None:
+    done = run("upgrade", "--dim", "128", *QUERIES, "--json")
+
+    report: dict[str, Any] = json.loads(done.out)
+    assert (report["committed"], report["verdict"], report["comparison"]["n_queries"]) == (True, "not worse", 25)
+    assert report["build"]["n_encoded"] == 25
+    assert run("upgrade", "--dim", "6", "--force", "--quiet").err == ""
+    assert Store.open(INDEX).manifest.dim == 6
+
+
+@pytest.mark.usefixtures("judged")
+def test_messages_name_options(run: Run) -> None:
+    assert run("upgrade", "--dim", "6").err.endswith(
+        "Error: ragidx-index: nothing says which of the two answers better\n"
+        "  hint: give --queries and --qrels; or swap without comparing: --force\n"
+    )
+    assert run("upgrade", "--dim", "6", "--force", "--margin", "0").err.endswith(
+        "Error: --margin: 0 can be shown of no two indexes\n  hint: give more than 0, such as 0.01\n"
+    )
+    assert run("upgrade", "index").err.endswith(
+        "Error: unexpected argument 'index': name the index with --index FOLDER\n"
+    )
+
+
+# The command as a process that kills itself when the new index is built.
+KILLED = """
+import os, signal
+from ragidx.pipelines.cli.main import main
+from ragidx.pipelines.maintain import upgrade
+
+upgrade.Upgrade._compare = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+main()
+"""
+
+
+@pytest.mark.usefixtures("judged")
+def test_after_a_kill_the_same_command_goes_on(run: Run, run_process: Run) -> None:
+    command = ("upgrade", "--dim", "128", *QUERIES)
+    assert run_process(*command, code=KILLED).status == -9
+    assert Store.open(INDEX).manifest.generation == 1
+    assert verify(INDEX) == []
+
+    report = json.loads(run(*command, "--json").out)
+
+    assert (report["committed"], report["build"]["n_encoded"]) == (True, 0)
+    assert verify(INDEX) == []
