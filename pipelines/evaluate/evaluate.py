@@ -7,62 +7,50 @@ by query -> `Report`: intervals, differences from the reference with corrected p
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ragidx.corpora.errors import ModelError, RagidxError, SpecError, unknown_name
+from ragidx.corpora.errors import ModelError, RagidxError, SpecError
+from ragidx.corpora.evalsets import load_qrels
 from ragidx.indexer.ann.index_types import FLAT
-from ragidx.indexer.encoders.methods import filter_spec
-from ragidx.indexer.specs import ENCODER_OPTIONS, FILTERS, FilterSpec
+from ragidx.indexer.specs import ENCODER_OPTIONS
+from ragidx.pipelines.evaluate.axes import AXES, ENCODER_AXES, Axes
 from ragidx.pipelines.evaluate.choice import MARGIN
-from ragidx.pipelines.evaluate.conclusions import Wanted, measure_of, report_of, report_of_runs
+from ragidx.pipelines.evaluate.conclusions import Wanted, measure_of, report_of, report_of_runs, rows_of_runs
 from ragidx.pipelines.evaluate.files import check_out, write_out
-from ragidx.pipelines.evaluate.grid import Measured, OnStage, Rankings, Searches, Similarities, Stages
+from ragidx.pipelines.evaluate.grid import Measured, OnStage, Rankings, Similarities, Stages
+from ragidx.pipelines.evaluate.measures import check_installed
 from ragidx.pipelines.evaluate.report import Report, TaskReport
 from ragidx.pipelines.evaluate.sources.corpus import CorpusSource
 from ragidx.pipelines.evaluate.sources.pairs import PairsSource
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, default_cache
-from ragidx.pipelines.evaluate.sources.series import Series, WidthChoice, fitted_sample, series_of
+from ragidx.pipelines.evaluate.sources.series import fitted_sample
 from ragidx.pipelines.evaluate.sources.source import IndexSource, Source
 from ragidx.pipelines.evaluate.synthetic import Synthetic, synthetic, taken_out
-from ragidx.pipelines.evaluate.tasks import INDEX, RUN, Judged, Task, check_documents, task_of
+from ragidx.pipelines.evaluate.tasks import (
+    INDEX,
+    PAIRS,
+    RUN,
+    Judged,
+    Task,
+    check_documents,
+    no_judgements,
+    task_of,
+    with_names,
+)
 from ragidx.pipelines.ingest.options import CORPUS_OPTIONS, RUN_OPTIONS, build_options, check_names
 from ragidx.pipelines.ingest.report import OnProgress
 from ragidx.pipelines.ingest.resolve import resolve_against
-from ragidx.retriever.options import DENSE, FUSIONS, HYBRID, LEXICAL, MODES, WEIGHT, Z
+from ragidx.retriever.options import WEIGHT, Z
 
-MOST_CELLS = 1000
-"""Configurations of a grid without a word of consent."""
-
-_ENCODER_AXES = ("model", "method", "pooling", "attention", "layer", "copies")
 _OPTIONS = (
-    *(name for name in ENCODER_OPTIONS if name not in _ENCODER_AXES),
+    *(name for name in ENCODER_OPTIONS if name not in ENCODER_AXES),
     *(*RUN_OPTIONS, "chunks", *CORPUS_OPTIONS, "records", "fields"),
 )
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What a grid is made of, checked."""
-
-    encoders: tuple[Mapping[str, Any], ...]
-    filters: tuple[str, ...] | None
-    offsets: tuple[int | None, ...]
-    widths: WidthChoice
-    searches: Searches
-    options: Mapping[str, Any]
-
-    def n_cells(self) -> int:
-        """Of one data set, at most."""
-        widths = max(1, len(self.widths.dims) + len(self.widths.taus))
-        vectors = len(self.filters or (1,)) * len(self.offsets) * widths * len(self.searches.index_types)
-        searches = sum(len(self.searches.of(mode)) for mode in self.searches.modes if mode != LEXICAL)
-        return len(self.encoders) * vectors * searches + (LEXICAL in self.searches.modes)
 
 
 def evaluate(
@@ -142,6 +130,7 @@ def evaluate(
         RagidxError: of the subclass that says what to do.
     """
     check_names("evaluate", options, _OPTIONS)
+<<<<<<< HEAD
     axes = {
         "model": model,
         "method": method,
@@ -163,55 +152,62 @@ def evaluate(
     for name in asked.filters or ():
         if name not in FILTERS:
             raise unknown_name("filter", name, FILTERS)
+=======
+    values = {name: value for name, value in locals().items() if name in AXES and value is not None}
+    axes = Axes.of(values, options)
+    axes.check_size(yes=yes)
+    wanted = Wanted(measure, reference, margin)
+>>>>>>> main
     tasks = [
-        task_of(source, queries=queries, qrels=qrels, split=split, labelled=not without_labels) for source in sources
+        task_of(source, queries=queries, qrels=qrels, split=split, labelled=not without_labels)
+        for source in dict.fromkeys(map(Path, sources))
     ]
     if not tasks:
         raise SpecError("there is nothing to evaluate", "name a data set, an index or runs")
+    tasks = with_names(tasks)
+    if any(task.kind != PAIRS for task in tasks):
+        check_installed()
     tell = Stages(on_progress)
     if out is not None:
         check_out(Path(out))
     folder = None if cache is None else default_cache() if cache == "" else Path(cache)
-    run = _Run(
-        asked,
-        tell,
-        folder,
-        on_build,
-        drop_self=drop_self,
-        keep_runs=out is not None,
-        queries=(kind, seed) if without_labels else None,
-    )
-    runs = [task for task in tasks if task.kind == RUN]
-    wanted = Wanted(measure, reference, margin)
-    reports = [report_of_runs(runs, wanted)] if runs else []
-    reports += [run.task(task, wanted) for task in tasks if task.kind != RUN]
+    made_queries = (kind, seed) if without_labels else None
+    measuring = _Measuring(axes, tell, folder, on_build, wanted, drop_self=drop_self, out=out, queries=made_queries)
+    runs, others = [task for task in tasks if task.kind == RUN], [task for task in tasks if task.kind != RUN]
+    beside = len(others) == 1 and others[0].judged is not None  # a run of the same queries
+    reports = [measuring.task(task, runs if beside else ()) for task in others]
+    if runs and not beside:
+        if qrels is None:
+            raise no_judgements(runs[0])
+        reports.insert(0, report_of_runs(runs, load_qrels(qrels, split=split), wanted))
     report = Report(tuple(reports))
     if out is not None:
         report = write_out(report, Path(out))
     return report
 
 
-class _Run:
+class _Measuring:
     """Measures tasks one after the other."""
 
     def __init__(
         self,
-        asked: _Asked,
+        axes: Axes,
         tell: Stages,
         cache: Path | None,
         on_build: OnProgress | None,
+        wanted: Wanted,
         *,
         drop_self: bool,
-        keep_runs: bool,
+        out: str | os.PathLike[str] | None,
         queries: tuple[str, int] | None,
     ) -> None:
-        self._asked, self._tell, self._cache, self._on_build = asked, tell, cache, on_build
+        self._axes, self._tell, self._cache, self._on_build, self._wanted = axes, tell, cache, on_build, wanted
         self._queries = queries  # the kind and seed of those that are made; None: they are given
-        self._drop_self, self._keep_runs = drop_self, keep_runs
+        self._drop_self, self._out = drop_self, None if out is None else Path(out)
         self._notes: list[str] = []
 
-    def task(self, task: Task, wanted: Wanted) -> TaskReport:
-        """All rows of a data set.
+    def task(self, task: Task, runs: Sequence[Task] = ()) -> TaskReport:
+        """All rows of a data set, then those of finished runs of its queries.
 
         Raises:
             RagidxError: no configuration could be measured; the first one's fault.
@@ -220,12 +216,12 @@ class _Run:
         if task.judged is not None and task.judged.left_out:
             self._notes.append(f"Without judgements, and left out: {task.judged.left_out:,} x query.")
         with tempfile.TemporaryDirectory(prefix="ragidx-evaluate-") as temporary:
-            folder, sizes = Path(temporary), (0, 0)
+            folder, sizes, measure = Path(temporary), (0, 0), measure_of(task, self._wanted)
             rows: list[Measured] = []
             meter: Rankings | Similarities | None = None
             made: Synthetic | None = None
             fault: RagidxError | None = None
-            for options in self._asked.encoders:
+            for options in self._axes.encoders:
                 try:
                     with self._opened(task, options, folder) as source:
                         sizes = source.n_documents, source.n_rows
@@ -237,15 +233,16 @@ class _Run:
                                 task = replace(task, judged=Judged(made.queries, made.qrels), synthetic=kind)
                                 self._note(*made.notes)
                             source.change(taken_out(made, source.chunks()))
-                        meter = meter or self._meter(task, folder, measure_of(task, wanted))
+                        meter = meter or self._meter(task, folder, measure)
                         if task.judged is not None:
                             self._note(*check_documents(task.judged, source.doc_ids()))
                         self._note(*source.notes)
-                        series = self._series(source)
+                        series, notes = self._axes.series(source)
+                        self._note(*notes)
                         self._tell.expect(meter.count(series))
                         rows += meter.measure(source, series)
                 except (SpecError, ModelError) as raised:
-                    if len(self._asked.encoders) == 1:
+                    if len(self._axes.encoders) == 1:
                         raise
                     fault = fault or raised
                     shown = ", ".join(f"{name}={value}" for name, value in options.items())
@@ -253,7 +250,11 @@ class _Run:
         if not rows and fault is not None:
             raise fault
         query_ids = list(task.judged.qrels) if task.judged is not None else [str(n) for n in range(sizes[0])]
-        return report_of(task, rows, query_ids, sizes, self._notes, wanted)
+        if runs and task.judged is not None:
+            of_runs, notes = rows_of_runs(runs, task.judged.qrels)
+            rows += of_runs
+            self._note(*notes)
+        return report_of(task, rows, query_ids, sizes, self._notes, self._wanted)
 
     def _meter(self, task: Task, folder: Path, measure: str) -> Rankings | Similarities:
         if task.pairs is not None:
@@ -262,69 +263,31 @@ class _Run:
         return Rankings(
             task.judged.texts,
             task.judged.qrels,
-            self._asked.searches,
+            self._axes.searches,
             folder,
             self._tell,
             measure=measure,
             drop_self=self._drop_self,
-            keep_runs=self._keep_runs,
+            keep_runs=self._out is not None,
         )
 
     @contextlib.contextmanager
     def _opened(self, task: Task, options: Mapping[str, Any], folder: Path) -> Iterator[Source]:
         if task.kind == INDEX:
-            yield IndexSource(task.path, {**self._asked.options, **options})
+            yield IndexSource(task.path, {**self._axes.options, **options})
             return
-        resolved = resolve_against(build_options("evaluate", filter="none", **self._asked.options, **options))
+        resolved = resolve_against(build_options("evaluate", filter="none", **self._axes.options, **options))
         with RawVectors(resolved, self._cache) as vectors:
             self._tell(f"encoding with {resolved.encoder_spec.model}")
             if task.pairs is not None:
                 yield PairsSource(task.path, task.pairs, vectors)
             else:
-                sample = fitted_sample(self._asked.filters, {})
-                yield CorpusSource(task.path, folder, vectors, fitted=sample, on_build=self._on_build)
-
-    def _series(self, source: Source) -> list[Series]:
-        """Filters and widths: those that were named, else what a build of this model takes."""
-        asked = self._asked
-        if not source.is_raw:
-            own = asked.widths if asked.widths.dims or asked.widths.taus else WidthChoice((source.dim,))
-            return series_of(source, asked.filters, own, {})
-        series: list[Series] = []
-        pairs = [
-            (name, offset)
-            for name, offset in itertools.product(asked.filters or (None,), asked.offsets)
-            if name is None or offset is None or "offset" in FILTERS[name].fields
-        ]
-        for name, offset in pairs:
-            try:
-                series += self._of_filter(source, name, offset)
-            except (SpecError, ModelError) as fault:
-                if len(pairs) == 1:
-                    raise
-                self._note(f"Left out of {source.model}: filter {name}: {fault.message}.")
-        unique = {(one.name, one.offset, one.widths): one for one in series}
-        self._note(*(note for one in series for note in one.left_out))
-        return list(unique.values())
-
-    def _of_filter(self, source: Source, name: str | None, offset: int | None) -> list[Series]:
-        encoder, widths = source.spec.encoder, self._asked.widths
-        if encoder is None:
-            spec = FilterSpec(name or "none")
-        else:
-            spec = filter_spec(source.files, encoder, None if name is None else FilterSpec(name))
-        fields = {"offset": offset if offset is not None else spec.offset}
-        if not (widths.dims or widths.taus):
-            widths = WidthChoice((spec.width(source.hidden),))
-        if spec.name == "none":
-            widths = WidthChoice()
-        if FILTERS[spec.name].nested:
-            return series_of(source, [spec.name], widths, fields)
-        every = widths.of(source.hidden, source.hidden)
-        return [one for width in every for one in series_of(source, [spec.name], WidthChoice((width,)), fields)]
+                sample = fitted_sample(self._axes.filters, {})
+                yield CorpusSource(task.path, folder, vectors, fitted=sample, out=self._out, on_build=self._on_build)
 
     def _note(self, *notes: str) -> None:
         self._notes += [note for note in notes if note not in self._notes]
+<<<<<<< HEAD
 
 
 def _searches(
@@ -359,3 +322,5 @@ def listed(value: Any) -> list[Any]:
 
 def _product(axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+=======
+>>>>>>> main

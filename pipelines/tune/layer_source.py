@@ -71,7 +71,8 @@ class LayerSource(Source):
     def _encode_texts(self, texts: Sequence[str]) -> Floats:
         if self._layer is None:
             return self._vectors.texts(texts)
-        return self._vectors.layers(texts)[self._layer if self._layer < 0 else self._layer - 1]
+        every = self._vectors.layers(texts)
+        return np.array(every[self._layer if self._layer < 0 else self._layer - 1])
 
     def _stored_chunks(self) -> Iterator[Chunk]:
         return iter(self._chunks)

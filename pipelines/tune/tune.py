@@ -101,7 +101,7 @@ def tune(
             raise unknown_name("filter", name, FILTERS)
     task = task_of(source, queries=queries, qrels=qrels, split=split, labelled=bool(queries or qrels))
     if task.kind not in (CORPUS, INDEX):
-        raise SpecError(f"it holds {task.kind}s, no documents", "name a corpus or an index", where=str(source))
+        raise SpecError("it is neither a corpus nor an index", "name one of them", where=str(source))
     tell = Stages(on_progress)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ragidx-tune-")))
