@@ -130,34 +130,10 @@ def evaluate(
         RagidxError: of the subclass that says what to do.
     """
     check_names("evaluate", options, _OPTIONS)
-<<<<<<< HEAD
-    axes = {
-        "model": model,
-        "method": method,
-        "pooling": pooling,
-        "attention": attention,
-        "layer": layer,
-        "copies": copies,
-    }
-    encoders = _product({name: listed(value) for name, value in axes.items() if value is not None})
-    asked = _Asked(
-        encoders=tuple(encoders),
-        filters=None if filter is None else tuple(listed(filter)),
-        offsets=tuple(listed(offset)) if offset is not None else (None,),
-        widths=WidthChoice(tuple(listed(dim or ())), tuple(listed(tau or ()))),
-        searches=_searches(mode, index_type, fusion, weight),
-        options=options,
-    )
-    _check_size(asked, yes=yes)
-    for name in asked.filters or ():
-        if name not in FILTERS:
-            raise unknown_name("filter", name, FILTERS)
-=======
     values = {name: value for name, value in locals().items() if name in AXES and value is not None}
     axes = Axes.of(values, options)
     axes.check_size(yes=yes)
     wanted = Wanted(measure, reference, margin)
->>>>>>> main
     tasks = [
         task_of(source, queries=queries, qrels=qrels, split=split, labelled=not without_labels)
         for source in dict.fromkeys(map(Path, sources))
@@ -287,40 +263,3 @@ class _Measuring:
 
     def _note(self, *notes: str) -> None:
         self._notes += [note for note in notes if note not in self._notes]
-<<<<<<< HEAD
-
-
-def _searches(
-    mode: str | Sequence[str] | None,
-    index_type: str | Sequence[str],
-    fusion: str | Sequence[str],
-    weight: float | Sequence[float],
-) -> Searches:
-    modes = tuple(listed(mode)) if mode is not None else (LEXICAL, DENSE, HYBRID)
-    fusions = tuple(listed(fusion))
-    for what, values, known in (("mode", modes, MODES), ("fusion", fusions, FUSIONS)):
-        for value in values:
-            if value not in known:
-                raise unknown_name(what, value, known)
-    return Searches(modes, tuple(listed(index_type)), fusions, tuple(listed(weight)))
-
-
-def _check_size(asked: _Asked, *, yes: bool) -> None:
-    if asked.n_cells() > MOST_CELLS and not yes:
-        raise SpecError(
-            f"the grid has {asked.n_cells():,} configurations, more than {MOST_CELLS:,}",
-            "name fewer values, or say that you mean it: `yes=True`",
-        )
-
-
-def listed(value: Any) -> list[Any]:
-    """A value, or several, each once."""
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        return [value]
-    return list(dict.fromkeys(value))
-
-
-def _product(axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-=======
->>>>>>> main

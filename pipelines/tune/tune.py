@@ -21,7 +21,7 @@ import numpy as np
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.indexer.encoders.methods import OWN_MODULES, filter_spec
 from ragidx.indexer.specs import ENCODER_OPTIONS, FILTERS
-from ragidx.pipelines.evaluate.evaluate import listed
+from ragidx.pipelines.evaluate.axes import as_list
 from ragidx.pipelines.evaluate.grid import OnStage, Searches, Stages
 from ragidx.pipelines.evaluate.measures import MEASURES
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, default_cache
@@ -96,7 +96,7 @@ def tune(
     check_names("tune", options, _OPTIONS)
     if measure not in MEASURES:
         raise unknown_name("measure", measure, MEASURES)
-    for name in listed(filter or ()):
+    for name in as_list(filter or ()):
         if name not in FILTERS:
             raise unknown_name("filter", name, FILTERS)
     task = task_of(source, queries=queries, qrels=qrels, split=split, labelled=bool(queries or qrels))
@@ -106,7 +106,7 @@ def tune(
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ragidx-tune-")))
         kept = None if cache is None else default_cache() if cache == "" else Path(cache)
-        models = _models(task, options | {"model": model}, [*listed(method or (None,))], kept, stack)
+        models = _models(task, options | {"model": model}, [*as_list(method or (None,))], kept, stack)
         tell("drawing a sample")
         drawn = _drawn(task, models[0], seed, on_build)
         sample = _sized(drawn, models, minutes, on_estimate)
@@ -260,7 +260,7 @@ def _space(models: Sequence[_Model], encodings: Mapping[str, Encoding], filter: 
     first = models[0]
     spec, hidden = first.default.spec.filter, first.vectors.resolved.hidden
     default = Vectors(first.method, first.own, spec.name, spec.width(hidden), spec.offset)
-    named = listed(filter) if filter is not None else ["none", "embedfilter", "pca", "whitening"]
+    named = as_list(filter) if filter is not None else ["none", "embedfilter", "pca", "whitening"]
     if first.method in OWN_MODULES and filter is None:
         named.remove("embedfilter")
 
