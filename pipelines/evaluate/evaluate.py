@@ -20,7 +20,7 @@ from ragidx.indexer.ann.index_types import FLAT
 from ragidx.indexer.encoders.methods import filter_spec
 from ragidx.indexer.specs import ENCODER_OPTIONS, FILTERS, FilterSpec
 from ragidx.pipelines.evaluate.choice import MARGIN
-from ragidx.pipelines.evaluate.conclusions import Wanted, measure_of, report_of, report_of_runs
+from ragidx.pipelines.evaluate.conclusions import Wanted, measure_of, overall, report_of, report_of_runs
 from ragidx.pipelines.evaluate.files import check_out, write_out
 from ragidx.pipelines.evaluate.grid import Measured, OnStage, Rankings, Searches, Similarities, Stages
 from ragidx.pipelines.evaluate.report import Report, TaskReport
@@ -91,6 +91,7 @@ def evaluate(
     measure: str | None = None,
     reference: str | None = None,
     margin: float = MARGIN,
+    all_pairs: bool = False,
     cache: str | os.PathLike[str] | None = "",
     yes: bool = False,
     out: str | os.PathLike[str] | None = None,
@@ -128,6 +129,7 @@ def evaluate(
         measure: that intervals and tests are of; None: ndcg@10, of pairs spearman.
         reference: words of the name of the row that the others are compared with; None: the first.
         margin: that the cheapest row may lose against the best.
+        all_pairs: compare each row with each other, not with the reference alone.
         cache: folder of raw vectors; "": the user's; None: nothing is kept.
         yes: measure more than 1,000 configurations.
         out: a folder for results.csv, per_query.parquet, runs and a picture.
@@ -182,10 +184,10 @@ def evaluate(
         queries=(kind, seed) if without_labels else None,
     )
     runs = [task for task in tasks if task.kind == RUN]
-    wanted = Wanted(measure, reference, margin)
+    wanted = Wanted(measure, reference, margin, all_pairs)
     reports = [report_of_runs(runs, wanted)] if runs else []
     reports += [run.task(task, wanted) for task in tasks if task.kind != RUN]
-    report = Report(tuple(reports))
+    report = Report(tuple(reports), overall(reports))
     if out is not None:
         report = write_out(report, Path(out))
     return report
