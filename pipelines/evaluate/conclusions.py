@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ragidx.corpora.errors import SpecError, unknown_name
-from ragidx.pipelines.evaluate.choice import MARGIN, cheapest
+from ragidx.corpora.evalsets import Qrels
+from ragidx.indexer.arrays import Doubles
+from ragidx.pipelines.evaluate.choice import MARGIN, Choice, cheapest
 from ragidx.pipelines.evaluate.grid import Measured
 from ragidx.pipelines.evaluate.measures import CORRELATIONS, MEASURES, of_rankings
 from ragidx.pipelines.evaluate.report import Configuration, Overall, Row, TaskReport, names_of
@@ -21,7 +24,7 @@ from ragidx.pipelines.evaluate.significance import (
     intervals,
     over_data_sets,
 )
-from ragidx.pipelines.evaluate.tasks import PAIRS, Task
+from ragidx.pipelines.evaluate.tasks import PAIRS, Task, check_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,10 @@ class Wanted:
     margin: float = MARGIN
     all_pairs: bool = False
 
+    def __post_init__(self) -> None:
+        if not self.margin > 0:
+            raise SpecError(f"margin={self.margin:g} allows no loss", "give a number above 0", where="`margin`")
+
 
 def measure_of(task: Task, wanted: Wanted) -> str:
     """The measure that intervals and tests are of.
@@ -54,16 +61,20 @@ def measure_of(task: Task, wanted: Wanted) -> str:
     return measure
 
 
-def report_of_runs(tasks: Sequence[Task], wanted: Wanted) -> TaskReport:
-    """Finished runs, compared on all queries that are judged."""
-    judged = tasks[0].judged
-    assert judged is not None
-    rows = [
-        Measured(Configuration(run=task.name), of_rankings(task.run or {}, judged.qrels), run=task.run or {})
-        for task in tasks
-    ]
-    notes = [f"Without judgements, and left out: {judged.left_out:,} x query."] if judged.left_out else []
-    return report_of(tasks[0], rows, list(judged.qrels), (0, 0), notes, wanted)
+def report_of_runs(runs: Sequence[Task], qrels: Qrels, wanted: Wanted) -> TaskReport:
+    """Finished runs alone, compared on all queries that are judged."""
+    rows, notes = rows_of_runs(runs, qrels)
+    return report_of(runs[0], rows, list(qrels), (0, 0), notes, wanted)
+
+
+def rows_of_runs(runs: Sequence[Task], qrels: Qrels) -> tuple[list[Measured], list[str]]:
+    """Finished runs, measured, and notes on them.
+
+    Raises:
+        CorpusError: a run answers no query that is judged.
+    """
+    notes = [note for task in runs for note in check_run(task, qrels)]
+    return [Measured(Configuration(run=task.name), of_rankings(task.run or {}, qrels)) for task in runs], notes
 
 
 def report_of(
@@ -96,10 +107,6 @@ def report_of(
             rows, names, intervals(matrix), [*apart[:place], None, *apart[place:]], strict=True
         )
     ]
-    choice = None
-    if len(rows) > 1 and all(one.bytes is not None for one in rows):
-        costs = [one.bytes or 0.0 for one in rows]
-        choice = cheapest(matrix, costs, [one.configuration.line() for one in rows], margin=wanted.margin)
     return TaskReport(
         name=task.name,
         kind=task.kind,
@@ -111,7 +118,7 @@ def report_of(
         reference=place,
         rows=tuple(shown),
         values=values,
-        choice=choice,
+        choice=_choice(rows, matrix, wanted.margin),
         pairs=all_pairs(matrix) if wanted.all_pairs else {},
         runs=tuple(one.run for one in rows) if any(one.run for one in rows) else (),
         notes=tuple(notes),
@@ -131,6 +138,20 @@ def overall(tasks: Sequence[TaskReport]) -> tuple[Overall, ...]:
     corrected = holm_p([over_data_sets(one, base) for one in values])
     return tuple(
         Overall(row.name, float((one - base).mean()), p) for row, one, p in zip(others, values, corrected, strict=True)
+    )
+
+
+def _choice(rows: Sequence[Measured], matrix: Doubles, margin: float) -> Choice | None:
+    """Among the rows whose bytes are known: the others are no indexes."""
+    numbers = [number for number, one in enumerate(rows) if one.bytes is not None]
+    if len(numbers) < 2 or matrix.shape[1] < 2:  # one query decides nothing
+        return None
+    costs, lines = [rows[number].bytes or 0.0 for number in numbers], [rows[n].configuration.line() for n in numbers]
+    choice = cheapest(matrix[numbers], costs, lines, margin=margin)
+    return Choice(
+        None if choice.number is None else numbers[choice.number],
+        margin,
+        tuple(dataclasses.replace(one, number=numbers[one.number]) for one in choice.tested),
     )
 
 

@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from ragidx.corpora.errors import ModelError, RagidxError, SpecError, unknown_name
-from ragidx.indexer.ann.index_types import FLAT
+from ragidx.corpora.evalsets import load_qrels
+from ragidx.indexer.ann.index_types import FLAT, check_index_type
 from ragidx.indexer.encoders.methods import filter_spec
 from ragidx.indexer.specs import ENCODER_OPTIONS, FILTERS, FilterSpec
 from ragidx.pipelines.evaluate.choice import MARGIN
-from ragidx.pipelines.evaluate.conclusions import Wanted, measure_of, overall, report_of, report_of_runs
+from ragidx.pipelines.evaluate.conclusions import Wanted, measure_of, overall, report_of, report_of_runs, rows_of_runs
 from ragidx.pipelines.evaluate.files import check_out, write_out
 from ragidx.pipelines.evaluate.grid import Measured, OnStage, Rankings, Searches, Similarities, Stages
+from ragidx.pipelines.evaluate.measures import check_installed
 from ragidx.pipelines.evaluate.report import Report, TaskReport
 from ragidx.pipelines.evaluate.sources.corpus import CorpusSource
 from ragidx.pipelines.evaluate.sources.pairs import PairsSource
@@ -30,7 +32,17 @@ from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, default_ca
 from ragidx.pipelines.evaluate.sources.series import Series, WidthChoice, fitted_sample, series_of
 from ragidx.pipelines.evaluate.sources.source import IndexSource, Source
 from ragidx.pipelines.evaluate.synthetic import Synthetic, synthetic, taken_out
-from ragidx.pipelines.evaluate.tasks import INDEX, RUN, Judged, Task, check_documents, task_of
+from ragidx.pipelines.evaluate.tasks import (
+    INDEX,
+    PAIRS,
+    RUN,
+    Judged,
+    Task,
+    check_documents,
+    no_judgements,
+    task_of,
+    with_names,
+)
 from ragidx.pipelines.ingest.options import CORPUS_OPTIONS, RUN_OPTIONS, build_options, check_names
 from ragidx.pipelines.ingest.report import OnProgress
 from ragidx.pipelines.ingest.resolve import resolve_against
@@ -40,6 +52,7 @@ MOST_CELLS = 1000
 """Configurations of a grid without a word of consent."""
 
 _ENCODER_AXES = ("model", "method", "pooling", "attention", "layer", "copies")
+_REPEATING = {"echo", "reba"}
 _OPTIONS = (
     *(name for name in ENCODER_OPTIONS if name not in _ENCODER_AXES),
     *(*RUN_OPTIONS, "chunks", *CORPUS_OPTIONS, "records", "fields"),
@@ -152,12 +165,11 @@ def evaluate(
         "layer": layer,
         "copies": copies,
     }
-    encoders = _product({name: _listed(value) for name, value in axes.items() if value is not None})
     asked = _Asked(
-        encoders=tuple(encoders),
+        encoders=_encoders({name: _listed(value) for name, value in axes.items() if value is not None}),
         filters=None if filter is None else tuple(_listed(filter)),
         offsets=tuple(_listed(offset)) if offset is not None else (None,),
-        widths=WidthChoice(tuple(_listed(dim or ())), tuple(_listed(tau or ()))),
+        widths=WidthChoice(tuple(_listed(() if dim is None else dim)), tuple(_listed(() if tau is None else tau))),
         searches=_searches(mode, index_type, fusion, weight),
         options=options,
     )
@@ -165,35 +177,36 @@ def evaluate(
     for name in asked.filters or ():
         if name not in FILTERS:
             raise unknown_name("filter", name, FILTERS)
+    wanted = Wanted(measure, reference, margin, all_pairs)
     tasks = [
-        task_of(source, queries=queries, qrels=qrels, split=split, labelled=not without_labels) for source in sources
+        task_of(source, queries=queries, qrels=qrels, split=split, labelled=not without_labels)
+        for source in dict.fromkeys(map(Path, sources))
     ]
     if not tasks:
         raise SpecError("there is nothing to evaluate", "name a data set, an index or runs")
+    tasks = with_names(tasks)
+    if any(task.kind != PAIRS for task in tasks):
+        check_installed()
     tell = Stages(on_progress)
     if out is not None:
         check_out(Path(out))
     folder = None if cache is None else default_cache() if cache == "" else Path(cache)
-    run = _Run(
-        asked,
-        tell,
-        folder,
-        on_build,
-        drop_self=drop_self,
-        keep_runs=out is not None,
-        queries=(kind, seed) if without_labels else None,
-    )
-    runs = [task for task in tasks if task.kind == RUN]
-    wanted = Wanted(measure, reference, margin, all_pairs)
-    reports = [report_of_runs(runs, wanted)] if runs else []
-    reports += [run.task(task, wanted) for task in tasks if task.kind != RUN]
+    made_queries = (kind, seed) if without_labels else None
+    measuring = _Measuring(asked, tell, folder, on_build, wanted, drop_self=drop_self, out=out, queries=made_queries)
+    runs, others = [task for task in tasks if task.kind == RUN], [task for task in tasks if task.kind != RUN]
+    beside = len(others) == 1 and others[0].judged is not None  # a run of the same queries
+    reports = [measuring.task(task, runs if beside else ()) for task in others]
+    if runs and not beside:
+        if qrels is None:
+            raise no_judgements(runs[0])
+        reports.insert(0, report_of_runs(runs, load_qrels(qrels, split=split), wanted))
     report = Report(tuple(reports), overall(reports))
     if out is not None:
         report = write_out(report, Path(out))
     return report
 
 
-class _Run:
+class _Measuring:
     """Measures tasks one after the other."""
 
     def __init__(
@@ -202,18 +215,19 @@ class _Run:
         tell: Stages,
         cache: Path | None,
         on_build: OnProgress | None,
+        wanted: Wanted,
         *,
         drop_self: bool,
-        keep_runs: bool,
+        out: str | os.PathLike[str] | None,
         queries: tuple[str, int] | None,
     ) -> None:
-        self._asked, self._tell, self._cache, self._on_build = asked, tell, cache, on_build
+        self._asked, self._tell, self._cache, self._on_build, self._wanted = asked, tell, cache, on_build, wanted
         self._queries = queries  # the kind and seed of those that are made; None: they are given
-        self._drop_self, self._keep_runs = drop_self, keep_runs
+        self._drop_self, self._out = drop_self, None if out is None else Path(out)
         self._notes: list[str] = []
 
-    def task(self, task: Task, wanted: Wanted) -> TaskReport:
-        """All rows of a data set.
+    def task(self, task: Task, runs: Sequence[Task] = ()) -> TaskReport:
+        """All rows of a data set, then those of finished runs of its queries.
 
         Raises:
             RagidxError: no configuration could be measured; the first one's fault.
@@ -222,7 +236,7 @@ class _Run:
         if task.judged is not None and task.judged.left_out:
             self._notes.append(f"Without judgements, and left out: {task.judged.left_out:,} x query.")
         with tempfile.TemporaryDirectory(prefix="ragidx-evaluate-") as temporary:
-            folder, sizes = Path(temporary), (0, 0)
+            folder, sizes, measure = Path(temporary), (0, 0), measure_of(task, self._wanted)
             rows: list[Measured] = []
             meter: Rankings | Similarities | None = None
             made: Synthetic | None = None
@@ -239,7 +253,7 @@ class _Run:
                                 task = replace(task, judged=Judged(made.queries, made.qrels), synthetic=kind)
                                 self._note(*made.notes)
                             source.change(taken_out(made, source.chunks()))
-                        meter = meter or self._meter(task, folder, measure_of(task, wanted))
+                        meter = meter or self._meter(task, folder, measure)
                         if task.judged is not None:
                             self._note(*check_documents(task.judged, source.doc_ids()))
                         self._note(*source.notes)
@@ -255,7 +269,11 @@ class _Run:
         if not rows and fault is not None:
             raise fault
         query_ids = list(task.judged.qrels) if task.judged is not None else [str(n) for n in range(sizes[0])]
-        return report_of(task, rows, query_ids, sizes, self._notes, wanted)
+        if runs and task.judged is not None:
+            of_runs, notes = rows_of_runs(runs, task.judged.qrels)
+            rows += of_runs
+            self._note(*notes)
+        return report_of(task, rows, query_ids, sizes, self._notes, self._wanted)
 
     def _meter(self, task: Task, folder: Path, measure: str) -> Rankings | Similarities:
         if task.pairs is not None:
@@ -269,7 +287,7 @@ class _Run:
             self._tell,
             measure=measure,
             drop_self=self._drop_self,
-            keep_runs=self._keep_runs,
+            keep_runs=self._out is not None,
         )
 
     @contextlib.contextmanager
@@ -284,27 +302,37 @@ class _Run:
                 yield PairsSource(task.path, task.pairs, vectors)
             else:
                 sample = fitted_sample(self._asked.filters, {})
-                yield CorpusSource(task.path, folder, vectors, fitted=sample, on_build=self._on_build)
+                yield CorpusSource(task.path, folder, vectors, fitted=sample, out=self._out, on_build=self._on_build)
 
     def _series(self, source: Source) -> list[Series]:
         """Filters and widths: those that were named, else what a build of this model takes."""
         asked = self._asked
-        if not source.is_raw:
-            own = asked.widths if asked.widths.dims or asked.widths.taus else WidthChoice((source.dim,))
-            return series_of(source, asked.filters, own, {})
-        series: list[Series] = []
-        pairs = [
-            (name, offset)
-            for name, offset in itertools.product(asked.filters or (None,), asked.offsets)
-            if name is None or offset is None or "offset" in FILTERS[name].fields
-        ]
+        has_offsets, has_widths = asked.offsets != (None,), bool(asked.widths.dims or asked.widths.taus)
+        if not source.is_raw and has_offsets:
+            raise SpecError(
+                "the index holds vectors after its filter, whose first direction is fixed",
+                "remove it, or evaluate the corpus, or an index that was built with `filter=none`",
+                where="`offset`",
+            )
+        as_it_is = isinstance(source, IndexSource) and asked.filters is None and not has_widths and not has_offsets
+        if not source.is_raw or as_it_is:
+            widths = asked.widths if has_widths else WidthChoice((source.dim,))
+            return series_of(source, asked.filters or [source.spec.filter.name], widths, {})
+        series, fault = list[Series](), None
+        names = asked.filters or (None,)
+        having = [name for name in names if name is None or "offset" in FILTERS[name].fields]
+        pairs = dict.fromkeys(
+            (name, offset if name in having or not having else None)
+            for name, offset in itertools.product(names, asked.offsets)
+        )
         for name, offset in pairs:
             try:
                 series += self._of_filter(source, name, offset)
-            except (SpecError, ModelError) as fault:
-                if len(pairs) == 1:
-                    raise
-                self._note(f"Left out of {source.model}: filter {name}: {fault.message}.")
+            except (SpecError, ModelError) as raised:
+                fault = fault or raised
+                self._note(f"Left out of {source.model}: filter {name}: {raised.message}.")
+        if not series and fault is not None:
+            raise fault
         unique = {(one.name, one.offset, one.widths): one for one in series}
         self._note(*(note for one in series for note in one.left_out))
         return list(unique.values())
@@ -341,7 +369,13 @@ def _searches(
         for value in values:
             if value not in known:
                 raise unknown_name(what, value, known)
-    return Searches(modes, tuple(_listed(index_type)), fusions, tuple(_listed(weight)))
+    types, weights = tuple(_listed(index_type)), tuple(_listed(weight))
+    for name in types:
+        check_index_type(name)
+    for number in weights:
+        if not 0 <= number <= 1:
+            raise SpecError(f"weight={number:g} is not from 0 to 1", "0 is words alone, 1 cosines", where="`weight`")
+    return Searches(modes, types, fusions, weights)
 
 
 def _check_size(asked: _Asked, *, yes: bool) -> None:
@@ -359,5 +393,14 @@ def _listed(value: Any) -> list[Any]:
     return list(dict.fromkeys(value))
 
 
-def _product(axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+def _encoders(axes: Mapping[str, Sequence[Any]]) -> tuple[Mapping[str, Any], ...]:
+    """All combinations; beside a method that repeats a text, others are there once."""
+    encoders: list[Mapping[str, Any]] = []
+    repeating = set(axes.get("method", ())) & _REPEATING
+    for values in itertools.product(*axes.values()):
+        options = dict(zip(axes, values, strict=True))
+        if repeating and options["method"] not in repeating:
+            options.pop("copies", None)
+        if options not in encoders:
+            encoders.append(options)
+    return tuple(encoders)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import io
+import re
 from pathlib import Path
 
 import numpy as np
@@ -48,19 +49,20 @@ def write_out(report: Report, out: Path) -> Report:
         RagidxError: a file cannot be written, or an id holds white space, which a run cannot carry.
     """
     data = {"results.csv": report.to_csv().encode(), "per_query.parquet": _by_query(report)}
-    for task in report.tasks:
+    for place, task in enumerate(report.tasks, start=1):
+        folder = "runs" if len(report.tasks) == 1 else f"runs/{place}-{re.sub(r'[^A-Za-z0-9.-]+', '-', task.name)}"
         for number, run in enumerate(task.runs, start=1):
             lines = run_lines((query_id, hits.items()) for query_id, hits in run.items())
-            data[f"runs/{task.name}-{number}.run"] = "".join(lines).encode()
+            if run:
+                data[f"{folder}/{number}.run"] = "".join(lines).encode()
     if importlib.util.find_spec("matplotlib") is None:
         report = dataclasses.replace(report, notes=(*report.notes, NO_PICTURE))
     else:
         from ragidx.pipelines.evaluate.plot import draw
 
         data |= {f"results.{format}": draw(report, format) for format in PICTURES}
-    if any(name.startswith("runs/") for name in data):
-        atomic.make_folder(out / "runs")
     for name, content in data.items():
+        atomic.make_folder((out / name).parent)
         write_result(out / name, content, _ELSEWHERE)
     return report
 

@@ -286,7 +286,7 @@ def configuration_of(source: Source, series: Series, width: int) -> Configuratio
     made = (
         {}
         if encoder is None
-        else {name: getattr(encoder, name) for name in ("method", "pooling", "attention", "layer")}
+        else {name: getattr(encoder, name) for name in ("method", "pooling", "attention", "layer", "copies")}
     )
     return Configuration(
         model=source.model or None,

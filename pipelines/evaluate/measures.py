@@ -98,6 +98,15 @@ def _above(x: Doubles, values: Doubles) -> Doubles:
     return (np.cumsum(sums[::-1])[::-1] - sums / 2)[place] / len(x)
 
 
+def check_installed() -> None:
+    """Whether rankings can be measured.
+
+    Raises:
+        RagidxError: ir_measures is not installed.
+    """
+    _ir_measures()
+
+
 def _ir_measures() -> Any:
     try:
         import ir_measures

@@ -159,14 +159,14 @@ class Report:
     def to_csv(self) -> str:
         """A line for each row of each data set."""
         measures = list(dict.fromkeys(name for task in self.tasks for name in task.values))
-        columns = ["task", *COLUMNS, "bytes", *measures, "measure", "low", "high"]
+        columns = ["task", "row", *COLUMNS, "bytes", *measures, "measure", "low", "high"]
         columns += ["difference", "p", "detectable", "verdict", "chance_low", "chance_high"]
         text = io.StringIO()
         writer = csv.DictWriter(text, columns, lineterminator="\n", restval="")
         writer.writeheader()
         for task in self.tasks:
-            for row in task.rows:
-                writer.writerow(_cells(task, row))
+            for number, row in enumerate(task.rows, start=1):
+                writer.writerow({"row": number, **_cells(task, row)})
         return text.getvalue()
 
 
@@ -195,9 +195,9 @@ def names_of(configurations: Sequence[Configuration]) -> list[str]:
         fewer = [other for other in varying if other != name]
         if name in varying and _n_different(configurations, fewer) == _n_different(configurations, varying):
             varying = fewer
-    varying = varying or ["model", "run", "mode"]
+    varying = varying or ["model", "mode"]
     return [
-        " ".join(_shown(name, value) for name in varying if (value := getattr(one, name)) is not None)
+        one.run or " ".join(_shown(name, value) for name in varying if (value := getattr(one, name)) is not None)
         for one in configurations
     ]
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ragidx.corpora.errors import CorpusError, SpecError
@@ -31,6 +32,7 @@ from ragidx.indexer.store.files import MANIFEST
 
 CORPUS, INDEX, PAIRS, RUN = "corpus", "index", "pairs", "run"
 _TABLES, _RUNS = (".tsv", ".csv"), (".run", ".trec")
+_NO_LABELS = "or make queries of the corpus itself: `without_labels=True`"
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Task:
         path: of it.
         judged: for rankings; None: pairs, or no labels are needed.
         pairs: with their scores.
-        run: that a file holds.
+        run: that a file holds; which queries it is measured on is not known here.
         synthetic: what its queries were made of; None: they were given.
     """
 
@@ -103,27 +105,34 @@ def task_of(
     kind = _kind(path, split, may_be_pairs=labelled and queries is None and qrels is None)
     if kind == PAIRS:
         return Task(name, kind, path, pairs=load_pairs(path, split=split))
+    if kind == RUN:
+        return Task(name, kind, path, run=load_run(path))
     if not labelled:
         return Task(name, kind, path)
     own = path if path.is_dir() and kind == CORPUS else None
     if qrels is None and own is None:
-        raise SpecError(
-            f"nothing says which documents answer which query of this {kind}",
-            "give `queries` and `qrels`, or make queries of the corpus itself: `without_labels=True`",
-            where=str(path),
-        )
-    if kind == RUN:
-        run = load_run(path)
-        return Task(name, kind, path, judged=_judged_run(run, path, load_qrels(qrels or path, split=split)), run=run)
+        raise no_judgements(Task(name, kind, path))
     if queries is None and (own is None or not has_queries(own)):
         raise SpecError(
             "there are no queries",
-            "give `queries` and `qrels`, or make queries of the corpus itself: `without_labels=True`",
+            f"give `queries` and `qrels`, {_NO_LABELS}",
             where=str(path),
         )
     texts, found = load_queries(queries or path), load_qrels(qrels or path, split=split)
     place = functools.partial(place_in_qrels, qrels or path, split=split)
     return Task(name, kind, path, judged=judged_of(texts, found, place))
+
+
+def no_judgements(task: Task) -> SpecError:
+    """Nothing says what is relevant."""
+    hint = "give `qrels`" if task.kind == RUN else f"give `queries` and `qrels`, {_NO_LABELS}"
+    return SpecError(f"nothing says which documents answer which query of this {task.kind}", hint, where=str(task.path))
+
+
+def with_names(tasks: Sequence[Task]) -> list[Task]:
+    """The same, with their paths as names where two have one name."""
+    count = Counter(task.name for task in tasks)
+    return [task if count[task.name] == 1 else replace(task, name=str(task.path)) for task in tasks]
 
 
 def judged_of(texts: dict[str, str], qrels: Qrels, place: Callable[..., str]) -> Judged:
@@ -167,15 +176,25 @@ def check_documents(judged: Judged, doc_ids: Iterable[str]) -> Iterator[str]:
         yield f"Not in the corpus, so never found: {len(missing):,} x relevant document; first: {first}."
 
 
-def _judged_run(run: Run, path: Path, qrels: Qrels) -> Judged:
-    """All judged queries: one that the run does not answer counts 0."""
+def check_run(task: Task, qrels: Qrels) -> Iterator[str]:
+    """Notes on queries of a run that nobody judged, and on judged ones that it does not answer.
+
+    Raises:
+        CorpusError: it answers none that is judged.
+    """
+    run = task.run or {}
     if not run.keys() & qrels.keys():
         raise CorpusError(
             f"the run answers no judged query (run: '{next(iter(run))}', ...; qrels: '{next(iter(qrels))}', ...)",
             "give the qrels of this run's queries",
-            where=str(path),
+            where=str(task.path),
         )
-    return Judged({}, qrels, len(run.keys() - qrels.keys()))
+    for count, what in (
+        (len(run.keys() - qrels.keys()), "Without judgements, and left out"),
+        (len(qrels.keys() - run.keys()), "Judged and not answered, so 0"),
+    ):
+        if count:
+            yield f"{what} of {task.name}: {count:,} x query."
 
 
 def _kind(path: Path, split: str, *, may_be_pairs: bool) -> str:

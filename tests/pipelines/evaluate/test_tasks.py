@@ -9,7 +9,7 @@ import pytest
 
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.evalsets import Pairs
-from ragidx.pipelines.evaluate.tasks import CORPUS, PAIRS, RUN, check_documents, task_of
+from ragidx.pipelines.evaluate.tasks import CORPUS, PAIRS, check_documents, task_of
 
 from ...raising import message_of
 
@@ -73,27 +73,6 @@ def test_qrels_of_another_corpus_are_refused(beir: Path) -> None:
     )
 
 
-def test_a_run_is_measured_on_all_judged_queries(tmp_path: Path) -> None:
-    (tmp_path / "qrels.txt").write_text("q1 0 d1 1\nq2 0 d1 1\n")
-    (tmp_path / "a.run").write_text(RUN_LINE + "q9 Q0 d1 1 0.5 tag\n")
-
-    task = task_of(tmp_path / "a.run", qrels=tmp_path / "qrels.txt")
-
-    assert task.kind == RUN
-    assert task.judged is not None
-    assert (list(task.judged.qrels), task.judged.left_out) == (["q1", "q2"], 1)
-
-
-def test_a_run_of_another_set_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "qrels.txt").write_text("x1 0 d1 1\n")
-    (tmp_path / "a.run").write_text(RUN_LINE)
-
-    assert message_of(CorpusError, lambda: task_of(tmp_path / "a.run", qrels=tmp_path / "qrels.txt")) == (
-        f"{tmp_path / 'a.run'}: the run answers no judged query (run: 'q1', ...; qrels: 'x1', ...)\n"
-        "  hint: give the qrels of this run's queries"
-    )
-
-
 @pytest.mark.parametrize("name", ["a.run", "a.trec", "a.txt", "a.tsv", "a.out.gz"])
 def test_a_run_is_known_by_its_name_or_its_first_line(tmp_path: Path, name: str) -> None:
     (tmp_path / "qrels.txt").write_text("q1 0 d1 1\n")
@@ -129,15 +108,6 @@ NO_LABELS = "give `queries` and `qrels`, or make queries of the corpus itself: `
 
 def test_a_corpus_without_queries_is_refused(tmp_path: Path) -> None:
     assert message_of(SpecError, lambda: task_of(tmp_path)) == f"{tmp_path}: there are no queries\n  hint: {NO_LABELS}"
-
-
-def test_a_run_without_judgements_is_refused(tmp_path: Path) -> None:
-    run = tmp_path / "a.run"
-    run.write_text(RUN_LINE)
-
-    assert message_of(SpecError, lambda: task_of(run)) == (
-        f"{run}: nothing says which documents answer which query of this run\n  hint: {NO_LABELS}"
-    )
 
 
 def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
