@@ -173,7 +173,11 @@ def evaluate(
         searches=_searches(mode, index_type, fusion, weight),
         options=options,
     )
-    _check_size(asked, yes=yes)
+    if asked.n_cells() > MOST_CELLS and not yes:
+        raise SpecError(
+            f"the grid has {asked.n_cells():,} configurations, more than {MOST_CELLS:,}",
+            "name fewer values, or say that you mean it: `yes=True`",
+        )
     for name in asked.filters or ():
         if name not in FILTERS:
             raise unknown_name("filter", name, FILTERS)
@@ -364,26 +368,17 @@ def _searches(
     weight: float | Sequence[float],
 ) -> Searches:
     modes = tuple(_listed(mode)) if mode is not None else (LEXICAL, DENSE, HYBRID)
-    fusions = tuple(_listed(fusion))
+    types, fusions, weights = (tuple(_listed(one)) for one in (index_type, fusion, weight))
     for what, values, known in (("mode", modes, MODES), ("fusion", fusions, FUSIONS)):
         for value in values:
             if value not in known:
                 raise unknown_name(what, value, known)
-    types, weights = tuple(_listed(index_type)), tuple(_listed(weight))
     for name in types:
         check_index_type(name)
     for number in weights:
         if not 0 <= number <= 1:
             raise SpecError(f"weight={number:g} is not from 0 to 1", "0 is words alone, 1 cosines", where="`weight`")
     return Searches(modes, types, fusions, weights)
-
-
-def _check_size(asked: _Asked, *, yes: bool) -> None:
-    if asked.n_cells() > MOST_CELLS and not yes:
-        raise SpecError(
-            f"the grid has {asked.n_cells():,} configurations, more than {MOST_CELLS:,}",
-            "name fewer values, or say that you mean it: `yes=True`",
-        )
 
 
 def _listed(value: Any) -> list[Any]:
