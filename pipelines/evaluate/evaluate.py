@@ -205,9 +205,7 @@ def evaluate(
             raise no_judgements(runs[0])
         reports.insert(0, report_of_runs(runs, load_qrels(qrels, split=split), wanted))
     report = Report(tuple(reports), overall(reports))
-    if out is not None:
-        report = write_out(report, Path(out))
-    return report
+    return report if out is None else write_out(report, Path(out))
 
 
 class _Measuring:
