@@ -7,29 +7,28 @@ by query -> `Report`: intervals, differences from the reference with corrected p
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ragidx.corpora.errors import ModelError, RagidxError, SpecError, unknown_name
+from ragidx.corpora.errors import ModelError, RagidxError, SpecError
 from ragidx.corpora.evalsets import load_qrels
-from ragidx.indexer.ann.index_types import FLAT, check_index_type
-from ragidx.indexer.encoders.methods import filter_spec
-from ragidx.indexer.specs import ENCODER_OPTIONS, FILTERS, FilterSpec
+from ragidx.indexer.ann.index_types import FLAT
+from ragidx.indexer.specs import ENCODER_OPTIONS
+from ragidx.pipelines.evaluate.axes import AXES, ENCODER_AXES, Axes
 from ragidx.pipelines.evaluate.choice import MARGIN
 from ragidx.pipelines.evaluate.conclusions import Wanted, measure_of, overall, report_of, report_of_runs, rows_of_runs
 from ragidx.pipelines.evaluate.files import check_out, write_out
-from ragidx.pipelines.evaluate.grid import Measured, OnStage, Rankings, Searches, Similarities, Stages
+from ragidx.pipelines.evaluate.grid import Measured, OnStage, Rankings, Similarities, Stages
 from ragidx.pipelines.evaluate.measures import check_installed
 from ragidx.pipelines.evaluate.report import Report, TaskReport
 from ragidx.pipelines.evaluate.sources.corpus import CorpusSource
 from ragidx.pipelines.evaluate.sources.pairs import PairsSource
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, default_cache
-from ragidx.pipelines.evaluate.sources.series import Series, WidthChoice, fitted_sample, series_of
+from ragidx.pipelines.evaluate.sources.series import fitted_sample
 from ragidx.pipelines.evaluate.sources.source import IndexSource, Source
 from ragidx.pipelines.evaluate.synthetic import Synthetic, synthetic, taken_out
 from ragidx.pipelines.evaluate.tasks import (
@@ -46,36 +45,12 @@ from ragidx.pipelines.evaluate.tasks import (
 from ragidx.pipelines.ingest.options import CORPUS_OPTIONS, RUN_OPTIONS, build_options, check_names
 from ragidx.pipelines.ingest.report import OnProgress
 from ragidx.pipelines.ingest.resolve import resolve_against
-from ragidx.retriever.options import DENSE, FUSIONS, HYBRID, LEXICAL, MODES, WEIGHT, Z
+from ragidx.retriever.options import WEIGHT, Z
 
-MOST_CELLS = 1000
-"""Configurations of a grid without a word of consent."""
-
-_ENCODER_AXES = ("model", "method", "pooling", "attention", "layer", "copies")
-_REPEATING = {"echo", "reba"}
 _OPTIONS = (
-    *(name for name in ENCODER_OPTIONS if name not in _ENCODER_AXES),
+    *(name for name in ENCODER_OPTIONS if name not in ENCODER_AXES),
     *(*RUN_OPTIONS, "chunks", *CORPUS_OPTIONS, "records", "fields"),
 )
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What a grid is made of, checked."""
-
-    encoders: tuple[Mapping[str, Any], ...]
-    filters: tuple[str, ...] | None
-    offsets: tuple[int | None, ...]
-    widths: WidthChoice
-    searches: Searches
-    options: Mapping[str, Any]
-
-    def n_cells(self) -> int:
-        """Of one data set, at most."""
-        widths = max(1, len(self.widths.dims) + len(self.widths.taus))
-        vectors = len(self.filters or (1,)) * len(self.offsets) * widths * len(self.searches.index_types)
-        searches = sum(len(self.searches.of(mode)) for mode in self.searches.modes if mode != LEXICAL)
-        return len(self.encoders) * vectors * searches + (LEXICAL in self.searches.modes)
 
 
 def evaluate(
@@ -157,30 +132,9 @@ def evaluate(
         RagidxError: of the subclass that says what to do.
     """
     check_names("evaluate", options, _OPTIONS)
-    axes = {
-        "model": model,
-        "method": method,
-        "pooling": pooling,
-        "attention": attention,
-        "layer": layer,
-        "copies": copies,
-    }
-    asked = _Asked(
-        encoders=_encoders({name: _listed(value) for name, value in axes.items() if value is not None}),
-        filters=None if filter is None else tuple(_listed(filter)),
-        offsets=tuple(_listed(offset)) if offset is not None else (None,),
-        widths=WidthChoice(tuple(_listed(() if dim is None else dim)), tuple(_listed(() if tau is None else tau))),
-        searches=_searches(mode, index_type, fusion, weight),
-        options=options,
-    )
-    if asked.n_cells() > MOST_CELLS and not yes:
-        raise SpecError(
-            f"the grid has {asked.n_cells():,} configurations, more than {MOST_CELLS:,}",
-            "name fewer values, or say that you mean it: `yes=True`",
-        )
-    for name in asked.filters or ():
-        if name not in FILTERS:
-            raise unknown_name("filter", name, FILTERS)
+    values = {name: value for name, value in locals().items() if name in AXES and value is not None}
+    axes = Axes.of(values, options)
+    axes.check_size(yes=yes)
     wanted = Wanted(measure, reference, margin, all_pairs)
     tasks = [
         task_of(source, queries=queries, qrels=qrels, split=split, labelled=not without_labels)
@@ -196,7 +150,7 @@ def evaluate(
         check_out(Path(out))
     folder = None if cache is None else default_cache() if cache == "" else Path(cache)
     made_queries = (kind, seed) if without_labels else None
-    measuring = _Measuring(asked, tell, folder, on_build, wanted, drop_self=drop_self, out=out, queries=made_queries)
+    measuring = _Measuring(axes, tell, folder, on_build, wanted, drop_self=drop_self, out=out, queries=made_queries)
     runs, others = [task for task in tasks if task.kind == RUN], [task for task in tasks if task.kind != RUN]
     beside = len(others) == 1 and others[0].judged is not None  # a run of the same queries
     reports = [measuring.task(task, runs if beside else ()) for task in others]
@@ -205,7 +159,9 @@ def evaluate(
             raise no_judgements(runs[0])
         reports.insert(0, report_of_runs(runs, load_qrels(qrels, split=split), wanted))
     report = Report(tuple(reports), overall(reports))
-    return report if out is None else write_out(report, Path(out))
+    if out is not None:
+        report = write_out(report, Path(out))
+    return report
 
 
 class _Measuring:
@@ -213,7 +169,7 @@ class _Measuring:
 
     def __init__(
         self,
-        asked: _Asked,
+        axes: Axes,
         tell: Stages,
         cache: Path | None,
         on_build: OnProgress | None,
@@ -223,7 +179,7 @@ class _Measuring:
         out: str | os.PathLike[str] | None,
         queries: tuple[str, int] | None,
     ) -> None:
-        self._asked, self._tell, self._cache, self._on_build, self._wanted = asked, tell, cache, on_build, wanted
+        self._axes, self._tell, self._cache, self._on_build, self._wanted = axes, tell, cache, on_build, wanted
         self._queries = queries  # the kind and seed of those that are made; None: they are given
         self._drop_self, self._out = drop_self, None if out is None else Path(out)
         self._notes: list[str] = []
@@ -243,7 +199,7 @@ class _Measuring:
             meter: Rankings | Similarities | None = None
             made: Synthetic | None = None
             fault: RagidxError | None = None
-            for options in self._asked.encoders:
+            for options in self._axes.encoders:
                 try:
                     with self._opened(task, options, folder) as source:
                         sizes = source.n_documents, source.n_rows
@@ -259,11 +215,12 @@ class _Measuring:
                         if task.judged is not None:
                             self._note(*check_documents(task.judged, source.doc_ids()))
                         self._note(*source.notes)
-                        series = self._series(source)
+                        series, notes = self._axes.series(source)
+                        self._note(*notes)
                         self._tell.expect(meter.count(series))
                         rows += meter.measure(source, series)
                 except (SpecError, ModelError) as raised:
-                    if len(self._asked.encoders) == 1:
+                    if len(self._axes.encoders) == 1:
                         raise
                     fault = fault or raised
                     shown = ", ".join(f"{name}={value}" for name, value in options.items())
@@ -284,7 +241,7 @@ class _Measuring:
         return Rankings(
             task.judged.texts,
             task.judged.qrels,
-            self._asked.searches,
+            self._axes.searches,
             folder,
             self._tell,
             measure=measure,
@@ -295,105 +252,16 @@ class _Measuring:
     @contextlib.contextmanager
     def _opened(self, task: Task, options: Mapping[str, Any], folder: Path) -> Iterator[Source]:
         if task.kind == INDEX:
-            yield IndexSource(task.path, {**self._asked.options, **options})
+            yield IndexSource(task.path, {**self._axes.options, **options})
             return
-        resolved = resolve_against(build_options("evaluate", filter="none", **self._asked.options, **options))
+        resolved = resolve_against(build_options("evaluate", filter="none", **self._axes.options, **options))
         with RawVectors(resolved, self._cache) as vectors:
             self._tell(f"encoding with {resolved.encoder_spec.model}")
             if task.pairs is not None:
                 yield PairsSource(task.path, task.pairs, vectors)
             else:
-                sample = fitted_sample(self._asked.filters, {})
+                sample = fitted_sample(self._axes.filters, {})
                 yield CorpusSource(task.path, folder, vectors, fitted=sample, out=self._out, on_build=self._on_build)
-
-    def _series(self, source: Source) -> list[Series]:
-        """Filters and widths: those that were named, else what a build of this model takes."""
-        asked = self._asked
-        has_offsets, has_widths = asked.offsets != (None,), bool(asked.widths.dims or asked.widths.taus)
-        if not source.is_raw and has_offsets:
-            raise SpecError(
-                "the index holds vectors after its filter, whose first direction is fixed",
-                "remove it, or evaluate the corpus, or an index that was built with `filter=none`",
-                where="`offset`",
-            )
-        as_it_is = isinstance(source, IndexSource) and asked.filters is None and not has_widths and not has_offsets
-        if not source.is_raw or as_it_is:
-            widths = asked.widths if has_widths else WidthChoice((source.dim,))
-            return series_of(source, asked.filters or [source.spec.filter.name], widths, {})
-        series, fault = list[Series](), None
-        names = asked.filters or (None,)
-        having = [name for name in names if name is None or "offset" in FILTERS[name].fields]
-        pairs = dict.fromkeys(
-            (name, offset if name in having or not having else None)
-            for name, offset in itertools.product(names, asked.offsets)
-        )
-        for name, offset in pairs:
-            try:
-                series += self._of_filter(source, name, offset)
-            except (SpecError, ModelError) as raised:
-                fault = fault or raised
-                self._note(f"Left out of {source.model}: filter {name}: {raised.message}.")
-        if not series and fault is not None:
-            raise fault
-        unique = {(one.name, one.offset, one.widths): one for one in series}
-        self._note(*(note for one in series for note in one.left_out))
-        return list(unique.values())
-
-    def _of_filter(self, source: Source, name: str | None, offset: int | None) -> list[Series]:
-        encoder, widths = source.spec.encoder, self._asked.widths
-        if encoder is None:
-            spec = FilterSpec(name or "none")
-        else:
-            spec = filter_spec(source.files, encoder, None if name is None else FilterSpec(name))
-        fields = {"offset": offset if offset is not None else spec.offset}
-        if not (widths.dims or widths.taus):
-            widths = WidthChoice((spec.width(source.hidden),))
-        if spec.name == "none":
-            widths = WidthChoice()
-        if FILTERS[spec.name].nested:
-            return series_of(source, [spec.name], widths, fields)
-        every = widths.of(source.hidden, source.hidden)
-        return [one for width in every for one in series_of(source, [spec.name], WidthChoice((width,)), fields)]
 
     def _note(self, *notes: str) -> None:
         self._notes += [note for note in notes if note not in self._notes]
-
-
-def _searches(
-    mode: str | Sequence[str] | None,
-    index_type: str | Sequence[str],
-    fusion: str | Sequence[str],
-    weight: float | Sequence[float],
-) -> Searches:
-    modes = tuple(_listed(mode)) if mode is not None else (LEXICAL, DENSE, HYBRID)
-    types, fusions, weights = (tuple(_listed(one)) for one in (index_type, fusion, weight))
-    for what, values, known in (("mode", modes, MODES), ("fusion", fusions, FUSIONS)):
-        for value in values:
-            if value not in known:
-                raise unknown_name(what, value, known)
-    for name in types:
-        check_index_type(name)
-    for number in weights:
-        if not 0 <= number <= 1:
-            raise SpecError(f"weight={number:g} is not from 0 to 1", "0 is words alone, 1 cosines", where="`weight`")
-    return Searches(modes, types, fusions, weights)
-
-
-def _listed(value: Any) -> list[Any]:
-    """A value, or several, each once."""
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        return [value]
-    return list(dict.fromkeys(value))
-
-
-def _encoders(axes: Mapping[str, Sequence[Any]]) -> tuple[Mapping[str, Any], ...]:
-    """All combinations; beside a method that repeats a text, others are there once."""
-    encoders: list[Mapping[str, Any]] = []
-    repeating = set(axes.get("method", ())) & _REPEATING
-    for values in itertools.product(*axes.values()):
-        options = dict(zip(axes, values, strict=True))
-        if repeating and options["method"] not in repeating:
-            options.pop("copies", None)
-        if options not in encoders:
-            encoders.append(options)
-    return tuple(encoders)

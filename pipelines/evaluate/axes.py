@@ -1,0 +1,178 @@
+"""The axes of a grid: which encoders, filters, widths and searches are combined.
+
+values by name -> `Axes`, checked before anything is encoded -> for each source its `Series`, for each width its
+searches. A filter or a method takes the values that it has an option for; what cannot be is left out with a note.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ragidx.corpora.errors import ModelError, SpecError, unknown_name
+from ragidx.indexer.ann.index_types import FLAT, check_index_type
+from ragidx.indexer.encoders.methods import filter_spec
+from ragidx.indexer.specs import FILTERS, FilterSpec
+from ragidx.pipelines.evaluate.grid import Searches
+from ragidx.pipelines.evaluate.sources.series import Series, WidthChoice, series_of
+from ragidx.pipelines.evaluate.sources.source import IndexSource, Source
+from ragidx.retriever.options import DENSE, FUSIONS, HYBRID, LEXICAL, MODES, WEIGHT, Z
+
+MOST_CELLS = 1000
+"""Configurations of a grid without a word of consent."""
+
+ENCODER_AXES = ("model", "method", "pooling", "attention", "layer", "copies")
+AXES = (*ENCODER_AXES, "filter", "tau", "dim", "offset", "index_type", "mode", "fusion", "weight")
+
+_REPEATING = {"echo", "reba"}
+
+
+@dataclass(frozen=True)
+class Axes:
+    """What a grid is made of, checked.
+
+    Attributes:
+        encoders: options of each.
+        filters: names; None: what a build takes.
+        offsets: first columns of EmbedFilter; None: what a build takes.
+        widths: of each filter; none: what a build takes.
+        searches: of each width.
+        options: of all encoders and of the corpus.
+    """
+
+    encoders: tuple[Mapping[str, Any], ...]
+    filters: tuple[str, ...] | None
+    offsets: tuple[int | None, ...]
+    widths: WidthChoice
+    searches: Searches
+    options: Mapping[str, Any]
+
+    def n_cells(self) -> int:
+        """Of one data set, at most."""
+        widths = max(1, len(self.widths.dims) + len(self.widths.taus))
+        vectors = len(self.filters or (1,)) * len(self.offsets) * widths * len(self.searches.index_types)
+        searches = sum(len(self.searches.of(mode)) for mode in self.searches.modes if mode != LEXICAL)
+        return len(self.encoders) * vectors * searches + (LEXICAL in self.searches.modes)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], options: Mapping[str, Any]) -> Axes:
+        """Of a value or several for each of some `AXES`, and options that all have.
+
+        Raises:
+            SpecError: a value is unknown or out of range.
+        """
+        listed = {name: tuple(_listed(value)) for name, value in values.items()}
+        filters = listed.get("filter")
+        for name in filters or ():
+            if name not in FILTERS:
+                raise unknown_name("filter", name, FILTERS)
+        return cls(
+            encoders=_encoders({name: listed[name] for name in ENCODER_AXES if name in listed}),
+            filters=filters,
+            offsets=listed.get("offset", (None,)),
+            widths=WidthChoice(listed.get("dim", ()), listed.get("tau", ())),
+            searches=_searches(listed),
+            options=options,
+        )
+
+    def check_size(self, *, yes: bool) -> None:
+        """Whether so many configurations are meant.
+
+        Raises:
+            SpecError: there are more than `MOST_CELLS`, and nobody said yes.
+        """
+        if self.n_cells() > MOST_CELLS and not yes:
+            raise SpecError(
+                f"the grid has {self.n_cells():,} configurations, more than {MOST_CELLS:,}",
+                "name fewer values, or say that you mean it: `yes=True`",
+            )
+
+    def series(self, source: Source) -> tuple[list[Series], list[str]]:
+        """Filters and widths of a source: those that were named, else what a build of its model takes; and notes on
+        those that cannot be.
+
+        Raises:
+            SpecError: none can be, or the index does not have them.
+            ModelError: none can be made of this model.
+        """
+        has_offsets, has_widths = self.offsets != (None,), bool(self.widths.dims or self.widths.taus)
+        if not source.is_raw and has_offsets:
+            raise SpecError(
+                "the index holds vectors after its filter, whose first direction is fixed",
+                "remove it, or evaluate the corpus, or an index that was built with `filter=none`",
+                where="`offset`",
+            )
+        as_it_is = isinstance(source, IndexSource) and self.filters is None and not has_widths and not has_offsets
+        if not source.is_raw or as_it_is:
+            widths = self.widths if has_widths else WidthChoice((source.dim,))
+            return series_of(source, self.filters or [source.spec.filter.name], widths, {}), []
+        series, notes, fault = list[Series](), list[str](), None
+        names = self.filters or (None,)
+        having = [name for name in names if name is None or "offset" in FILTERS[name].fields]
+        pairs = dict.fromkeys(
+            (name, offset if name in having or not having else None)
+            for name, offset in itertools.product(names, self.offsets)
+        )
+        for name, offset in pairs:
+            try:
+                series += self._of_filter(source, name, offset)
+            except (SpecError, ModelError) as raised:
+                fault = fault or raised
+                notes.append(f"Left out of {source.model}: filter {name}: {raised.message}.")
+        if not series and fault is not None:
+            raise fault
+        unique = {(one.name, one.offset, one.widths): one for one in series}
+        return list(unique.values()), notes + [note for one in series for note in one.left_out]
+
+    def _of_filter(self, source: Source, name: str | None, offset: int | None) -> list[Series]:
+        encoder, widths = source.spec.encoder, self.widths
+        if encoder is None:
+            spec = FilterSpec(name or "none")
+        else:
+            spec = filter_spec(source.files, encoder, None if name is None else FilterSpec(name))
+        fields = {"offset": offset if offset is not None else spec.offset}
+        if not (widths.dims or widths.taus):
+            widths = WidthChoice((spec.width(source.hidden),))
+        if spec.name == "none":
+            widths = WidthChoice()
+        if FILTERS[spec.name].nested:
+            return series_of(source, [spec.name], widths, fields)
+        every = widths.of(source.hidden, source.hidden)
+        return [one for width in every for one in series_of(source, [spec.name], WidthChoice((width,)), fields)]
+
+
+def _searches(listed: Mapping[str, Sequence[Any]]) -> Searches:
+    modes, fusions = listed.get("mode", (LEXICAL, DENSE, HYBRID)), listed.get("fusion", (Z,))
+    for what, values, known in (("mode", modes, MODES), ("fusion", fusions, FUSIONS)):
+        for value in values:
+            if value not in known:
+                raise unknown_name(what, value, known)
+    types, weights = listed.get("index_type", (FLAT,)), listed.get("weight", (WEIGHT,))
+    for name in types:
+        check_index_type(name)
+    for number in weights:
+        if not 0 <= number <= 1:
+            raise SpecError(f"weight={number:g} is not from 0 to 1", "0 is words alone, 1 cosines", where="`weight`")
+    return Searches(tuple(modes), tuple(types), tuple(fusions), tuple(weights))
+
+
+def _listed(value: Any) -> list[Any]:
+    """A value, or several, each once."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        return [value]
+    return list(dict.fromkeys(value))
+
+
+def _encoders(axes: Mapping[str, Sequence[Any]]) -> tuple[Mapping[str, Any], ...]:
+    """All combinations; beside a method that repeats a text, others are there once."""
+    encoders: list[Mapping[str, Any]] = []
+    repeating = set(axes.get("method", ())) & _REPEATING
+    for values in itertools.product(*axes.values()):
+        options = dict(zip(axes, values, strict=True))
+        if repeating and options["method"] not in repeating:
+            options.pop("copies", None)
+        if options not in encoders:
+            encoders.append(options)
+    return tuple(encoders)
