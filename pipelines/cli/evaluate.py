@@ -98,6 +98,7 @@ def axis(name: str, parameter: str, kind: type, metavar: str, about: str) -> Cal
     metavar="M",
     help="What the cheapest row may lose against the best.",
 )
+@click.option("--all-pairs", is_flag=True, help="Compare each row with each other, not with the reference alone.")
 @cache_option
 @click.option("--yes", is_flag=True, help="Measure more than 1,000 configurations.")
 @click.option(

@@ -14,9 +14,10 @@ from ragidx.pipelines.cli.help import as_options
 
 if TYPE_CHECKING:
     from ragidx.pipelines.evaluate.cells import Costs
-    from ragidx.pipelines.evaluate.report import Report, Row, TaskReport
+    from ragidx.pipelines.evaluate.report import Report, TaskReport
+    from ragidx.pipelines.evaluate.significance import MeanDifference
 
-_AGREEMENTS = ("overlap@10", "ann_recall@10")
+_NEARNESS = ("overlap@10", "ann_recall@10")
 _SHOWN = ("ndcg@10", "recall@10", "recall@100", "mrr@10", "map", "p@10", "judged@10", "spearman", "pearson")
 
 
@@ -30,10 +31,20 @@ def print_report(report: Report) -> None:
         click.echo()
         console.print_table(*_table(task))
         click.echo()
+        if task.pairs:
+            console.print_table(*_pairs(task))
+            click.echo()
         for line in _explained(task):
             click.echo(textwrap.fill(line, room))
         for note in task.notes:
             console.note(as_options(note))
+    if report.overall:
+        click.echo()
+        first = report.tasks[0]
+        click.echo(f"Over {len(report.tasks):,} data sets, from {first.rows[first.reference].name}:\n")
+        rows = [[one.name, f"{one.mean:+.3f}", f"{one.p:.2g}"] for one in report.overall]
+        console.print_table(["", "difference", "p"], rows)
+        click.echo("\np: Wilcoxon's signed-rank test, corrected for the number of rows.")
     for note in report.notes:
         console.note(as_options(note))
 
@@ -66,10 +77,10 @@ def _table(task: TaskReport) -> tuple[list[str], list[list[str]]]:
         columns["random"] = [
             "" if row.chance is None else f"{row.chance[0]:.3f} to {row.chance[1]:.3f}" for row in rows
         ]
-    if task.measure not in _AGREEMENTS:
+    if task.measure not in _NEARNESS:
         for number, name in enumerate(("difference", "p", "detectable")):
-            columns[name] = [_apart(row)[number] for row in rows]
-    for name in _AGREEMENTS if _has(task, "costs") else _SHOWN:
+            columns[name] = [_apart(row.against)[number] for row in rows]
+    for name in _NEARNESS if _has(task, "costs") else _SHOWN:
         if name in task.values and name != task.measure:
             columns[name] = [f"{row.means[name]:.3f}" for row in rows]
     return list(columns), [list(cells) for cells in zip(*columns.values(), strict=True)]
@@ -96,11 +107,16 @@ def _costs(costs: Sequence[Costs | None]) -> dict[str, list[str]]:
     return columns
 
 
-def _apart(row: Row) -> list[str]:
-    if row.against is None:
+def _pairs(task: TaskReport) -> tuple[list[str], list[list[str]]]:
+    rows = [[task.rows[one].name, task.rows[other].name, *_apart(apart)] for (one, other), apart in task.pairs.items()]
+    return ["", "from", "difference", "p", "detectable"], rows
+
+
+def _apart(apart: MeanDifference | None) -> list[str]:
+    if apart is None:
         return ["reference", "", ""]
-    shown = f"{row.against.mean:+.3f}" + ("" if row.against.verdict == "not real" else f" {row.against.verdict}")
-    return [shown, f"{row.against.p:.2g}", f"{row.against.detectable:.3f}"]
+    shown = f"{apart.mean:+.3f}" + ("" if apart.verdict == "not real" else f" {apart.verdict}")
+    return [shown, f"{apart.p:.2g}", f"{apart.detectable:.3f}"]
 
 
 def _explained(task: TaskReport) -> list[str]:
@@ -110,12 +126,12 @@ def _explained(task: TaskReport) -> list[str]:
     if timed is not None:
         rate = f" q/s: in batches, {console.plural(timed.threads, 'thread')}." if timed.queries_per_s else ""
         lines.append(f"ms: one query, one thread, median.{rate}")
-    if _AGREEMENTS[0] in task.values:
+    if _NEARNESS[0] in task.values:
         lines.append(
             "overlap@10: share of the first ten that exact search at full width has too. ann_recall@10: share of those"
             " that exact search at the same width has."
         )
-    if task.measure in _AGREEMENTS:
+    if task.measure in _NEARNESS:
         lines.append(
             "Without qrels the overlap tells how near a width stays to the full one, not whether it is good enough:"
             " give `queries` and `qrels`."

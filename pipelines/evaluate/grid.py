@@ -37,7 +37,7 @@ from ragidx.pipelines.evaluate.cells import (
     words_of,
 )
 from ragidx.pipelines.evaluate.chance import PROJECTIONS, Chance, random_projection
-from ragidx.pipelines.evaluate.measures import AGREEMENTS, DEPTH, of_rankings, of_similarities
+from ragidx.pipelines.evaluate.measures import DEPTH, NEARNESS, of_rankings, of_similarities
 from ragidx.pipelines.evaluate.report import Configuration
 from ragidx.pipelines.evaluate.sources.series import Series, full_width
 from ragidx.pipelines.evaluate.sources.source import NOTHING_TO_SEARCH, Source
@@ -152,7 +152,7 @@ class Rankings:
         searches: modes and index types.
         folder: temporary.
         tell: called when a configuration begins.
-        measure: that random projections are compared by; None: there are none.
+        measure: that EmbedFilter is compared with random projections by; None: it is not.
         drop_self: the document with the query's id is no answer.
         keep_runs: whether answers are kept.
         costs: whether time and disk are measured, and agreement with exact search, which then is the first dense row.
@@ -211,7 +211,7 @@ class Rankings:
             full = FullWidth(source, vectors)
             opened = replace(opened, full=full)
             whole = replace(configuration_of(source, full_width(source), source.dim), index_type=EXACT, mode=DENSE)
-            everything = dict.fromkeys(AGREEMENTS, np.ones(len(self._ids)))
+            everything = dict.fromkeys(NEARNESS, np.ones(len(self._ids)))
             yield self._measured(whole, full.rank, doc_ids, more=everything)  # no index, so it has no bytes
         some = False
         for one in series:
