@@ -77,11 +77,10 @@ def agreement(one: Run, other: Run) -> dict[str, Doubles]:
     Zobel 2010, equation 32) with p = 0.9: the first ten ranks have 86 % of the weight.
     """
     pairs = [(list(ranked_scores(hits)), list(ranked_scores(other.get(name, {})))) for name, hits in one.items()]
+    by_length = (sorted(pair, key=len) for pair in pairs)
     return {
         "overlap@10": np.array([_overlap(mine[:10], theirs[:10]) for mine, theirs in pairs]),
-        "rbo": np.array(
-            [_rank_biased_overlap(short, long) for short, long in (sorted(pair, key=len) for pair in pairs)]
-        ),
+        "rbo": np.array([_rank_biased_overlap(short, long) for short, long in by_length]),
     }
 
 
