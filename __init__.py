@@ -98,7 +98,7 @@ _HOMES = {
     "load_embedder": "indexer.encoders.load",
     "load_encoder": "indexer.encoders.load",
 }
-# Adapters are imported as ragidx.frameworks.langchain.
+# Adapters are imported as ragidx.frameworks.langchain and ragidx.frameworks.mteb.
 sys.modules[f"{__name__}.frameworks"] = importlib.import_module("ragidx.pipelines.frameworks")
 
 
