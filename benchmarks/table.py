@@ -433,21 +433,6 @@ def summary(found):
     return "\n".join(lines) + "\n"
 
 
-def layers(found):
-    """What `--layer auto` chose, a line a method and filter."""
-    lines = [
-        "| method, filter | chosen | nDCG@10 | of the last layer | of the best | rank correlation |",
-        "| --- |" + " --- |" * 5,
-    ]
-    for row in of(["layers"], found):
-        v, setting = row["values"], row["setting"]
-        lines.append(
-            f"| {setting['method']}, {setting['filter']} | {v['layer']} of {v['layers']} | {v['nDCG@10']:.3f}"
-            f" | {v['last']:.3f} | {v['best']:.3f} (layer {v['best layer']}) | {v['correlation']:.2f} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
 # Page -> name of its marks -> what makes the tables between them.
 PLACES = {
     ROOT / "docs" / "benchmarks.md": ("figures", markdown),
@@ -455,7 +440,6 @@ PLACES = {
     ROOT / "docs" / "figures.md": ("figures", by_options),
     ROOT / "docs" / "gguf.md": ("figures", lambda found: "\n\n".join(SENTENCES["gguf"](found)) + "\n"),
     ROOT / "docs" / "endpoint.md": ("figures", lambda found: "\n\n".join(SENTENCES["endpoint"](found)) + "\n"),
-    ROOT / "docs" / "pooling.md": ("layers", layers),
     ROOT / "README.md": ("smollm2", summary),
 }
 

@@ -182,10 +182,11 @@ def _of_model(own: Mapping[str, Any]) -> dict[str, Any]:
 def _opened(default: Resolved, asked: Mapping[str, Any], cache: Path | None, stack: contextlib.ExitStack) -> _Model:
     layer = default.encoder_spec.layer
     if default.encoder_spec.method not in OWN_MODULES and layer != 0:  # which runs no network
-        vectors = stack.enter_context(_raw({**asked, "layer": -1}, cache))
-        with contextlib.suppress(SpecError):
+        with contextlib.ExitStack() as opened, contextlib.suppress(SpecError):  # what has no vector for each layer
+            vectors = opened.enter_context(_raw({**asked, "layer": -1}, cache))
             n_layers = len(vectors.encoder.encode_layers([]))
             place = layer if layer > 0 else n_layers + 1 + layer
+            stack.push(opened.pop_all())
             return _Model(default, vectors, -1 if place == n_layers else place)
     return _Model(default, stack.enter_context(_raw(asked, cache)), None)
 
