@@ -137,7 +137,7 @@ def _space(models: Sequence[Model], encodings: Mapping[str, Encoding], filters: 
             if one is first:
                 kept = default
             for layer in encodings[one.method].layers:
-                for name, dim, offset in {(kept.filter, kept.dim, kept.offset), ("none", hidden, None)}:
+                for name, dim, offset in dict.fromkeys([(kept.filter, kept.dim, kept.offset), ("none", hidden, None)]):
                     found.append(Vectors(one.method, layer, name, dim, offset))
         return found
 
