@@ -125,9 +125,8 @@ def _space(models: Sequence[Model], encodings: Mapping[str, Encoding], filters: 
     first = models[0]
     spec, hidden = first.default.spec.filter, first.vectors.resolved.hidden
     default = Vectors(first.method, first.own, spec.name, spec.width(hidden), spec.offset)
-    names = ["none", "embedfilter", "pca", "whitening"] if filters is None else filters
-    if first.method in OWN_MODULES and filters is None:
-        names.remove("embedfilter")
+    of_head = [] if first.method in OWN_MODULES else ["embedfilter"]
+    names = ["none", *of_head, "pca", "whitening"] if filters is None else filters
 
     def layers(present: Vectors) -> list[Vectors]:
         found = []
