@@ -41,7 +41,9 @@ class EncoderSpec(Spec):
         (), "ID|PATH", "A LoRA adapter to merge, a folder or a hub id; repeat for several, in order."
     )
     method: str = described(
-        "classical", "M", "classical, echo, prompteol, metaeol, llm2vec, reba, sentence-transformers, endpoint."
+        "classical",
+        "M",
+        "classical, echo, prompteol, metaeol, aligned-values, llm2vec, reba, sentence-transformers, endpoint.",
     )
     template: str = described("classical", "T", "A template's name, or a string with {text}.")
     copies: int | None = later(None, "N", "How often echo or reba repeats the text.")

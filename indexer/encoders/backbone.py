@@ -11,6 +11,7 @@ fallbacks that their users met).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any
@@ -30,9 +31,12 @@ from ragidx.indexer.specs import EncoderSpec
 _NO_WINDOW = 10**6
 _PROBE_TOLERANCE = 1e-6
 _PROBE_TOKENS = 8
+# W_O in a decoder layer, as the families call it: self_attn.o_proj, attn.c_proj, attention.dense, ...
+_ATTENTION_OUTPUT = re.compile(r"(.+\.)?\w*(attn|attention)\.(.+\.)?(o_proj|out_proj|c_proj|dense)")
 
 
-# What takes the states between layers in this thread's forward pass; hooks belong to the model, which threads share.
+# What takes the states between layers, or what attention adds to them, in this thread's forward pass; hooks belong to
+# the model, which threads share.
 _taking: ContextVar[Callable[[Tensor], None] | None] = ContextVar("taking", default=None)
 
 
@@ -108,6 +112,20 @@ class Backbone:
             _taking.reset(token)
         return torch.stack(rows, dim=1)
 
+    @torch.inference_mode()
+    def attended(self, ids: Tensor, attention: Tensor | None, reduce: Callable[[Tensor], Tensor]) -> Tensor:
+        """Sum over the layers of `reduce` (b, t, d) -> (b, d) of what attention adds to the states: (b, d).
+
+        The model has to be one of `watch_attention`.
+        """
+        rows: list[Tensor] = []
+        token = _taking.set(lambda added: rows.append(reduce(added)))
+        try:
+            self.states(ids, attention)
+        finally:
+            _taking.reset(token)
+        return torch.stack(rows).sum(dim=0)
+
     def watch_layers(self) -> None:
         """Let `layers` see what each layer reads, from now on."""
         if self._watched:
@@ -152,11 +170,12 @@ def load_backbone(
     dtype: torch.dtype = torch.float32,
     implementation: str = "auto",
 ) -> Backbone:
-    """The backbone of a model, its adapters merged; with the method `reba` its attention is watched.
+    """The backbone of a model, its adapters merged; `reba` and `aligned-values` watch its attention.
 
     Raises:
         ModelError: the architecture is unknown or needs code of its own, the weights do not fit it, an adapter does not
-            fit them, its family lacks the implementation, or attention does not run in the requested direction.
+            fit them, its family lacks the implementation, attention does not run in the requested direction, or the
+            method cannot read it.
         SpecError: no such layer, or an implementation for backward attention, which has its own.
     """
     if spec.method == "reba" and implementation != "auto":
@@ -193,12 +212,18 @@ def load_backbone(
         adapters.merge(model, folder, folder.name)
     if spec.method == "reba":
         use_strongest(model, files.name)
+    if spec.method == "aligned-values":
+        watch_attention(model, files.name)
     backbone = Backbone(model.to(device), layer=spec.layer, attention=spec.attention, layer_norm=spec.layer_norm)
+    if spec.method == "aligned-values":  # what is added to the states is not projected as OPT's last states are
+        backbone.hidden = int(model.config.get_text_config().hidden_size)
     if backbone.layer != 0:
         check_direction(backbone, spec.attention, files.name)
-    elif spec.method == "reba":
+    elif spec.method in ("reba", "aligned-values"):
         raise SpecError(
-            "layer 0 has no attention to look back with", "give a layer from 1 on, or -1 for the last", where="`layer`"
+            "layer 0 comes before any attention, which the method reads",
+            "give a layer from 1 on, or -1 for the last",
+            where="`layer`",
         )
     return backbone
 
@@ -252,6 +277,30 @@ def attend_both_ways(model: Any) -> None:
             module.is_causal = False
         if getattr(module, "sliding_window", None):
             module.sliding_window = _NO_WINDOW
+
+
+def watch_attention(model: Any, name: str) -> None:
+    """Let `Backbone.attended` see the attention's output of each layer: after W_O, before it is normed or added.
+
+    Raises:
+        ModelError: a layer has no W_O that is known, or several.
+    """
+
+    def note(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+        take = _taking.get()
+        if take is not None:
+            take(output)
+
+    config = model.config.get_text_config()
+    for number, layer in enumerate(_layers(model, int(config.num_hidden_layers))):
+        outputs = [module for path, module in layer.named_modules() if _ATTENTION_OUTPUT.fullmatch(path)]
+        if len(outputs) != 1:
+            raise ModelError(
+                f"'{name}' cannot be used with aligned values: layer {number + 1} of its family '{config.model_type}' "
+                f"has {len(outputs)} output projections of attention that are known, where one is needed",
+                "choose another `method`, such as `method=prompteol`",
+            )
+        outputs[0].register_forward_hook(note)
 
 
 def check_direction(backbone: Backbone, attention: str, name: str) -> None:

@@ -1,7 +1,8 @@
 """Decoder encoders: a template, a backbone and a pooling over any decoder that `AutoModel` loads.
 
 Template: text -> ids and pooled span. Backbone: ids -> hidden states. Pooling: states and span -> vector. A method is a
-choice of the three; ReBA's backward attention and the trainable pooling replace a plain pooling.
+choice of the three; ReBA's backward attention and the trainable pooling replace a plain pooling, and aligned values the
+hidden states.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class DecoderEncoder(Prompted, BatchEncoder):
         Raises:
             SpecError: the method reads no words (a prompt's last token), or a text is longer than the model reads.
         """
-        if self.template.span == "last" or self._pooler is not None:
+        if self.template.span == "last" or self._pooler is not None or self.spec.method == "aligned-values":
             raise SpecError(
                 f"{self.spec.method} with {self.spec.pooling} pooling has one vector a text and none for its words",
                 "use `method=llm2vec`, reba or classical",
@@ -95,7 +96,8 @@ class DecoderEncoder(Prompted, BatchEncoder):
         Raises:
             SpecError: the method or pooling reads more than the states of one layer, or the encoder is not of the last.
         """
-        if self.spec.method == "reba" or self._pooler is not None or self.backbone.layer != -1:
+        of_states = self._pooler is None and self.spec.method not in ("reba", "aligned-values")
+        if not of_states or self.backbone.layer != -1:
             raise SpecError(
                 f"{self.spec.method} with {self.spec.pooling} pooling has no vector for each layer",
                 "use a plain pooling of `method=classical`, echo, prompteol, metaeol or llm2vec",
@@ -120,6 +122,8 @@ class DecoderEncoder(Prompted, BatchEncoder):
         if self._pooler is not None:
             return self._trained(self._pooler, ids, attention, pooled)
         weights = pooling.WEIGHTS[self.spec.pooling](pooled)
+        if self.spec.method == "aligned-values":
+            return self.backbone.attended(ids, attention, lambda added: pooling.pooled(added, weights))
         if self.spec.method != "reba":
             return pooling.pooled(self.backbone.states(ids, attention), weights)
         states, strongest = self.backbone.states_and_attention(ids, attention)

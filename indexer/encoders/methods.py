@@ -38,6 +38,8 @@ METHODS = {
     "prompteol": Method("prompteol", "causal", "last"),
     # several such prompts, one a task; the mean of the vectors of their last tokens
     "metaeol": Method("metaeol", "causal", "last"),
+    # the same prompt; what the attention of all layers adds to its last token
+    "aligned-values": Method("prompteol", "causal", "last"),
     # attention both ways; mean of the text, without the instruction
     "llm2vec": Method("llm2vec", "bidirectional", "mean"),
     # the text repeated; each token takes the later states that attended to it back
@@ -169,6 +171,18 @@ def _checked(spec: EncoderSpec, files: ModelFiles) -> EncoderSpec:
             f"backward attention needs copies of the text side by side, and the template '{spec.template}' has none",
             "remove `template`",
             "`template`",
+        ),
+        (
+            spec.method == "aligned-values" and spec.pooling == "trainable",
+            "the trainable pooling reads hidden states, which aligned-values does not",
+            "use `pooling=last`, or another `method`",
+            "`pooling`",
+        ),
+        (
+            spec.method == "aligned-values" and spec.layer_norm,
+            "the final norm belongs to hidden states, which aligned-values does not read",
+            "remove `layer_norm`",
+            "`layer_norm`",
         ),
         (
             spec.pooling == "bos" and spec.attention == "causal",

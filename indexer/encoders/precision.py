@@ -56,6 +56,7 @@ class MixedLinear(nn.Module):
         self.exact = linear
         self.weight = linear.weight.detach().to(torch.bfloat16)
         self.bias = None if linear.bias is None else linear.bias.detach().to(torch.bfloat16)
+        self._forward_hooks = linear._forward_hooks  # who watches the layer watches its product here too
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., d_in) float32 -> (..., d_out) float32."""

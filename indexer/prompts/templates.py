@@ -22,6 +22,7 @@ from ragidx.indexer.prompts.instructions import check_text
 DEFAULT_INSTRUCTION = "Given a question, retrieve passages that answer the question"
 SLOT = re.compile(r"\{(text|instruction|bos|eos|start)\}")
 _COPIES = 2
+_READ_AS = {"aligned-values": "prompteol"}  # the method whose template another one has
 _INSTRUCTED = "Instruct: {instruction}\n"
 
 
@@ -95,8 +96,8 @@ def load_template(name: str, family: str = "", *, method: str = "", copies: int 
 
     Args:
         name: a name in templates.toml, or a string that holds `{text}`. The string is read as the method's own template
-            is: whole for PromptEOL (the last token is pooled), MetaEOL (one prompt a line) and LLM2Vec, else cut at its
-            placeholders, and the last `{text}` is pooled.
+            is: whole for PromptEOL and aligned values (the last token is pooled), MetaEOL (one prompt a line) and
+            LLM2Vec, else cut at its placeholders, and the last `{text}` is pooled.
         family: the model's `model_type`, for templates that differ by family.
         method: the method it is for.
         copies: how often the text is repeated, in a template that repeats it; None: twice.
@@ -109,7 +110,7 @@ def load_template(name: str, family: str = "", *, method: str = "", copies: int 
         template = _from_toml(name, known[name], family, _COPIES if copies is None else copies)
     elif "{" in name or " " in name:
         check_text(name, "`template`")
-        template = _from_string(name, known.get(method, {}))
+        template = _from_string(name, known.get(_READ_AS.get(method, method), {}))
     else:
         raise unknown_name("template", name, known)
     if copies is not None and default_copies(name) is None:

@@ -39,6 +39,13 @@ CASES: dict[str, dict[str, Any]] = {
     "echo, trained": {"method": "echo", "template": "echo-trained", "pooling": "last"},
     "echo, 3 copies": {"method": "echo", "copies": 3},
     "prompteol": {"method": "prompteol"},
+    "aligned values": {"method": "aligned-values"},
+    "aligned values, mean, layer 1": {
+        "method": "aligned-values",
+        "template": "classical",
+        "pooling": "mean",
+        "layer": 1,
+    },
     "metaeol": {"method": "metaeol"},
     "metaeol, eos": {"method": "metaeol", "pooling": "eos"},
     "llm2vec": {"method": "llm2vec"},

@@ -216,7 +216,8 @@ def test_layer_0_has_nothing_to_look_back_with(tiny_model: Make) -> None:
             watching(tiny_model("llama"), layer=layer)
 
         assert str(fault.value) == (
-            "`layer`: layer 0 has no attention to look back with\n  hint: give a layer from 1 on, or -1 for the last"
+            "`layer`: layer 0 comes before any attention, which the method reads\n"
+            "  hint: give a layer from 1 on, or -1 for the last"
         )
 
 

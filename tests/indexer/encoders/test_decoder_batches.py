@@ -105,7 +105,7 @@ def test_a_text_without_tokens_has_no_vector_and_spoils_no_other(tiny_model: Mak
             assert not encoder.encode_document([""]).any()
 
 
-@pytest.mark.parametrize("case", ["reba, mean", "trainable, last layer", "trainable, every layer"])
+@pytest.mark.parametrize("case", ["reba, mean", "aligned values", "trainable, last layer", "trainable, every layer"])
 def test_two_threads_share_an_encoder(case: str, encoder_for: Callable[[str, str], DecoderEncoder]) -> None:
     encoder = encoder_for("llama", case)
     texts = [TEXTS[:1] * 3, TEXTS[3:4] * 2]

@@ -263,7 +263,13 @@ def test_models_after_mntp_take_the_position_before(tiny_model: Make, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "options", [{"method": "prompteol"}, {"method": "metaeol"}, {"method": "classical", "pooler": "p"}]
+    "options",
+    [
+        {"method": "prompteol"},
+        {"method": "metaeol"},
+        {"method": "aligned-values"},
+        {"method": "classical", "pooler": "p"},
+    ],
 )
 def test_methods_with_one_vector_a_text_have_none_for_words(
     options: dict[str, Any], tiny_model: Make, tmp_path: Path

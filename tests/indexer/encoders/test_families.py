@@ -24,7 +24,7 @@ from ragidx.indexer.models.locate import locate
 from ...raising import message_of
 
 TEXTS = ["The river rises in the hills.", "a", "Ünïcödé café", "Who signed the lease?"]
-METHODS = ["echo", "prompteol", "llm2vec", "reba"]
+METHODS = ["echo", "prompteol", "aligned-values", "llm2vec", "reba"]
 FAMILIES = [
     *("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "gemma3", "phi", "phi3", "gpt2"),
     *("gpt_neox", "gptj", "opt", "bloom", "falcon", "smollm3", "granite", "olmo2", "mpt"),

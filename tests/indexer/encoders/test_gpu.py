@@ -23,7 +23,7 @@ def cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return (one * other).sum(axis=1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)
 
 
-@pytest.mark.parametrize("method", ["echo", "prompteol", "classical", "llm2vec", "reba"])
+@pytest.mark.parametrize("method", ["echo", "prompteol", "aligned-values", "classical", "llm2vec", "reba"])
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3_text"])
 def test_vectors_of_a_gpu_are_those_of_the_cpu(tiny_model: Callable[..., Path], family: str, method: str) -> None:
     model = str(tiny_model(family))

@@ -52,6 +52,7 @@ def with_preset(tiny_model: Callable[..., Path], tmp_path: Path) -> Callable[...
         ("echo", "echo", "causal", "mean", None),
         ("prompteol", "prompteol", "causal", "last", None),
         ("metaeol", "metaeol", "causal", "last", None),
+        ("aligned-values", "prompteol", "causal", "last", None),
         ("llm2vec", "llm2vec", "bidirectional", "mean", None),
         ("reba", "reba", "causal", "mean", 2),
     ],

@@ -26,7 +26,8 @@ def told(files: ModelFiles, **asked: Any) -> str:
         (
             {"method": "ecco"},
             "unknown method 'ecco'; did you mean 'echo'?\n"
-            "  hint: known: classical, echo, endpoint, llm2vec, metaeol, prompteol, reba, sentence-transformers",
+            "  hint: known: aligned-values, classical, echo, endpoint, llm2vec, metaeol, prompteol, reba, "
+            "sentence-transformers",
         ),
         (
             {"pooling": "men"},
@@ -69,6 +70,16 @@ def told(files: ModelFiles, **asked: Any) -> str:
             {"method": "reba", "template": "{text} {text}"},
             "`template`: backward attention needs copies of the text side by side, and the template '{text} {text}' "
             "has none\n  hint: remove `template`",
+        ),
+        (
+            {"method": "aligned-values", "pooling": "trainable", "pooler": "p.safetensors"},
+            "`pooling`: the trainable pooling reads hidden states, which aligned-values does not\n"
+            "  hint: use `pooling=last`, or another `method`",
+        ),
+        (
+            {"method": "aligned-values", "layer": 1, "layer_norm": True},
+            "`layer_norm`: the final norm belongs to hidden states, which aligned-values does not read\n"
+            "  hint: remove `layer_norm`",
         ),
         (
             {"method": "classical", "pooling": "bos"},

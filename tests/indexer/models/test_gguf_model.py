@@ -61,6 +61,7 @@ def _near(found: np.ndarray, expected: np.ndarray) -> None:
         {"method": "prompteol"},
         {"method": "llm2vec"},
         {"method": "reba"},
+        {"method": "aligned-values"},
         {"method": "classical", "layer": 1, "pooling": "last"},
     ],
     ids=lambda options: options["method"],

@@ -171,6 +171,7 @@ def test_the_command_line_says_which_layer_and_why(
     ("options", "message"),
     [
         ({"method": "reba"}, "reba with mean pooling has no vector for each layer"),
+        ({"method": "aligned-values"}, "aligned-values with last pooling has no vector for each layer"),
         (
             {"chunks": ragidx.ChunkSpec(size=20)},
             "the corpus has 0 texts of 40 words or more, too few to choose a layer on",

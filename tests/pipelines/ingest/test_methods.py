@@ -26,6 +26,7 @@ METHODS: dict[str, dict[str, Any]] = {
         "compute_matched": True,
         "chunks": ragidx.ChunkSpec(size=None),
     },
+    "aligned values": {"method": "aligned-values"},
     "metaeol": {"method": "metaeol"},
     "metaeol, two prompts": {"method": "metaeol", "template": 'One "{text}":"\nTwo "{text}":"'},
     "prompteol, middle": {
