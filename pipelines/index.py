@@ -437,7 +437,8 @@ class Index:
         vectors back.
 
         Args:
-            queries: that both are asked: JSON lines, lines of id, tab and text, or TREC topics.
+            queries: that both are asked: JSON lines, lines of id, tab and text, or TREC topics; None: sentences of
+                documents, which are taken out of them.
             qrels: that judge them.
             margin: of nDCG@10 that may be lost: they are swapped if the lower bound of new - old is above -margin.
             force: swap in any case.
@@ -446,7 +447,7 @@ class Index:
 
         Raises:
             SpecError: the index holds precomputed vectors.
-            CorpusError: a source cannot be read, or queries and judgements have faults.
+            CorpusError: a source cannot be read, queries and judgements have faults, or too few queries can be made.
             BusyError: the index is being upgraded, or at the end another process wrote it for too long.
         """
         from ragidx.pipelines.maintain.upgrade import Upgrade

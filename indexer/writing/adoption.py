@@ -18,7 +18,7 @@ from ragidx.indexer import atomic
 from ragidx.indexer.store.deletions import by_segment
 from ragidx.indexer.store.entries import SegmentEntry
 from ragidx.indexer.store.files import SEGMENTS, lexical_name, moments_name, segment_id
-from ragidx.indexer.store.generations import committed
+from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.lock import now
 from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.store import Store
@@ -33,7 +33,7 @@ def adopt(folder: Path, other: Store, notes: Mapping[str, Json]) -> Manifest:
     """Commit what `other` holds as the next generation of the index in `folder`, whose lock is held.
 
     Args:
-        folder: of the index.
+        folder: of the index; where nothing is committed yet, it becomes a copy of the other.
         other: on the same file system for links; nobody may write to it meanwhile.
         notes: for the manifest, beside those of `other`.
 
@@ -41,7 +41,8 @@ def adopt(folder: Path, other: Store, notes: Mapping[str, Json]) -> Manifest:
         IndexFormatError: one of the two is damaged.
         RagidxError: the folder cannot be written; the committed state is what it was.
     """
-    generation, base = committed(folder).generation + 1, other.manifest
+    before, base = committed_or_none(folder), other.manifest
+    generation = 1 if before is None else before.generation + 1
     vacuum(folder)  # what a process that was killed here has left
     try:
         dead = by_segment(other.dead, base.segments)

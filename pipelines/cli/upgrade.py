@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     "--queries",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Queries that both are asked: JSON lines, lines of id, tab and text, or TREC topics.",
+    help="Queries that both are asked: JSON lines, lines of id, tab and text, or TREC topics [default: sentences taken "
+    "out of their documents].",
 )
 @click.option("--qrels", type=click.Path(path_type=Path), metavar="FILE", help="Judgements of them, BEIR or TREC.")
 @click.option("--margin", type=float, default=0.01, show_default=True, metavar="M", help="What of nDCG@10 may be lost.")
@@ -62,12 +63,13 @@ def command(
 
     \b
         ragidx upgrade --model smollm2 --queries queries.jsonl --qrels qrels.tsv
-        ragidx upgrade --tau 4 --queries queries.jsonl --qrels qrels.tsv
+        ragidx upgrade --tau 4
 
     The sources are read again and encoded into a new index beside the old one, which can be asked and written
-    meanwhile; run the same command again after an interruption. Both are then asked the queries. Only where the new one
-    is not worse by more than --margin, with 95 % confidence, it takes the old one's place, in one commit; `ragidx
-    rollback` goes back. Otherwise both stay, and the exit status is 1.
+    meanwhile; run the same command again after an interruption. Both are then asked --queries, or sentences of 300
+    documents, which are taken out of them. Only where the new one is not worse by more than --margin, with 95 %
+    confidence, it takes the old one's place, in one commit; `ragidx rollback` goes back. Otherwise both stay, and the
+    exit status is 1.
     """
     from ragidx.pipelines.maintain.upgrade import Upgrade
     from ragidx.retriever.models import ModelPlace
@@ -94,24 +96,28 @@ def command(
 def _fields(r: UpgradeReport) -> list[tuple[str, str]]:
     if r.build is None:
         return [("index", f"{r.index} (generation {r.generation}, unchanged): its vectors are made like that already")]
+    from ragidx.pipelines.maintain.comparison import GIVEN
+
     c, locked = r.comparison, f", {r.locked_seconds:.1f} s of it locked for other writers" if r.committed else ""
     rows = [
         ("index", f"{r.index} (generation {r.generation}{'' if r.committed else ', unchanged'})"),
         ("new", f"{r.build.model}, {r.build.dim} numbers"),
     ]
     if c is not None:
-        queries = console.plural(c.n_queries, "query", "queries")
+        made = "" if c.queries == GIVEN else "synthetic "
+        queries = console.plural(c.n_queries, f"{made}query", f"{made}queries")
+        p = f"p {c.p:.4f}" if c.p >= 0.0001 else "p < 0.0001"
         sure = f"above {c.lower_bound:+.3f} with 95 % confidence"
         rows += [
             ("nDCG@10", f"{c.old:.3f} before, {c.new:.3f} now, of {queries}"),
-            ("difference", f"{c.difference:+.3f} [{c.low:+.3f}, {c.high:+.3f}], p {c.p:.4f}; {sure}"),
+            ("difference", f"{c.difference:+.3f} [{c.low:+.3f}, {c.high:+.3f}], {p}; {sure}"),
         ]
     return [*rows, ("swapped", _verdict(r)), ("time", f"{plan_tables.duration(r.seconds)}{locked}")]
 
 
 def _verdict(r: UpgradeReport) -> str:
     from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES
-    from ragidx.pipelines.maintain.upgrade import TOO_FEW, WORSE
+    from ragidx.pipelines.maintain.comparison import TOO_FEW, WORSE
 
     c = r.comparison
     if r.committed or c is None:

@@ -14,12 +14,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
-
-import numpy as np
+from typing import Any, cast
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
-from ragidx.corpora.spec import ChunkSpec
+from ragidx.corpora.spec import ChunkSpec, Json
 from ragidx.indexer import atomic
 from ragidx.indexer.differences import differences
 from ragidx.indexer.encoders import methods
@@ -32,66 +30,22 @@ from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.adoption import adopt
 from ragidx.pipelines.evaluate.choice import MARGIN
-from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES, difference, lower_bound, ndcg, queries_needed
-from ragidx.pipelines.evaluate.tasks import Judged, task_of
+from ragidx.pipelines.evaluate.synthetic import Synthetic
+from ragidx.pipelines.evaluate.tasks import Judged
 from ragidx.pipelines.ingest.build import build_beside
 from ragidx.pipelines.ingest.options import RUN_OPTIONS, BuildOptions, build_options
 from ragidx.pipelines.ingest.report import BuildReport, OnProgress
 from ragidx.pipelines.ingest.resolve import resolve_against
+from ragidx.pipelines.maintain.comparison import NOT_WORSE, Comparison, compare, questions
 from ragidx.pipelines.plan.plan import Plan, plan
 from ragidx.retriever.models import ModelPlace
 from ragidx.retriever.searcher import Searcher
 
-if TYPE_CHECKING:
-    from ragidx.corpora.spec import Json
-
 NOTE = "upgrade"
 """Of the manifest: what an upgrade compared."""
 
-SAME, SWAPPED, FORCED, WORSE, UNDECIDED, TOO_FEW = (
-    "same",
-    "not worse",
-    "forced",
-    "worse",
-    "undecided",
-    "too few queries",
-)
-
+SAME, FORCED = "same", "forced"  # verdicts, beside those of a comparison
 _WAIT_S = 60.0  # for another writer, at the end
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """How two indexes answer the same queries, by nDCG@10.
-
-    Attributes:
-        n_queries: that are judged.
-        seed: of what was drawn.
-        old, new: means of the two.
-        difference: new - old; `low` and `high` are its 95 % interval, `p` how often chance alone does as much.
-        lower_bound: the difference is above this with 95 % confidence, one-sided.
-        margin: that may be lost.
-        queries_needed: that would decide it if both were equally good.
-    """
-
-    n_queries: int
-    seed: int
-    old: float
-    new: float
-    difference: float
-    low: float
-    high: float
-    p: float
-    lower_bound: float
-    margin: float
-    queries_needed: int
-
-    @property
-    def verdict(self) -> str:
-        """What follows."""
-        if self.n_queries < FEWEST_QUERIES:
-            return TOO_FEW
-        return SWAPPED if self.lower_bound > -self.margin else WORSE if self.high < -self.margin else UNDECIDED
 
 
 @dataclass(frozen=True)
@@ -170,14 +124,14 @@ class Upgrade:
         """Make the new index, compare, and swap.
 
         Args:
-            queries: as of `ragidx.evaluate`, with their `qrels`.
+            queries: as of `ragidx.evaluate`, with their `qrels`; None: sentences that are taken out of documents.
             qrels: as of `ragidx.evaluate`.
             margin: of nDCG@10 that may be lost.
             force: swap in any case, and compare only on queries that are given.
             on_progress: of the builds.
 
         Raises:
-            CorpusError: a source cannot be read, or queries and judgements have faults.
+            CorpusError: a source cannot be read, queries and judgements have faults, or too few queries can be made.
             BusyError: the index is being upgraded, or at the end another process writes it for too long.
             RagidxError: as a build; the committed state is what it was.
         """
@@ -190,15 +144,15 @@ class Upgrade:
         if not self.is_needed:
             atomic.remove(self.folder)  # of an upgrade that was killed after its commit
             return report
-        judged = _judged(self._index, queries, qrels, force=force)
+        asked = None if force and queries is None and qrels is None else questions(self._shown.store, queries, qrels)
         atomic.make_folder(self.folder.parent)
         with Lock(self.folder.parent):
             build = self._build(on_progress)
-            comparison = None if judged is None else self._compare(judged, margin)
+            comparison = None if asked is None else self._compare(asked, margin)
             verdict = FORCED if force or comparison is None else comparison.verdict
             after = committed(self.folder).fingerprint
             report = dataclasses.replace(report, verdict=verdict, after=after, comparison=comparison, build=build)
-            if verdict not in (SWAPPED, FORCED):
+            if verdict not in (NOT_WORSE, FORCED):
                 return dataclasses.replace(report, beside=str(self.folder), seconds=time.perf_counter() - started)
             self._build(on_progress)  # so that little is left to do while the index is locked
             with Lock(self._index, _WAIT_S):
@@ -230,36 +184,10 @@ class Upgrade:
             hint = f"remove the folder {self.folder}, and run the upgrade again"
             raise type(fault)(fault.message, hint, where=fault.where) from fault
 
-    def _compare(self, judged: Judged, margin: float) -> Comparison:
-        """Both indexes, each with the search that is its default."""
-        run = {name: self._options[name] for name in ("device", "dtype", "endpoint") if name in self._options}
-        made = Searcher.open(self.folder, ModelPlace(**run))
-        texts = list(judged.texts.values())
-        old, new = (
-            np.array(
-                [
-                    ndcg([doc_id for doc_id, _ in ranking], relevance)
-                    for ranking, relevance in zip(
-                        searcher.rank_documents(texts, k=10), judged.qrels.values(), strict=True
-                    )
-                ]
-            )
-            for searcher in (self._shown, made)
-        )
-        apart, found = new - old, difference(new, old)
-        return Comparison(
-            n_queries=len(texts),
-            seed=0,
-            old=float(old.mean()),
-            new=float(new.mean()),
-            difference=found.mean,
-            low=found.low,
-            high=found.high,
-            p=found.p,
-            lower_bound=lower_bound(apart),
-            margin=margin,
-            queries_needed=queries_needed(apart, margin),
-        )
+    def _compare(self, asked: Judged | Synthetic, margin: float) -> Comparison:
+        run = {name: self._options[name] for name in ("device", "dtype", "endpoint")}
+        old = Searcher.open(self._index, self._shown.place, self._shown)  # as it is now
+        return compare(old, Searcher.open(self.folder, ModelPlace(**run)), asked, margin, self.folder.parent)
 
 
 def _whole(shown: Searcher, asked: BuildOptions) -> dict[str, Any]:
@@ -294,19 +222,6 @@ def _whole(shown: Searcher, asked: BuildOptions) -> dict[str, Any]:
         "stemmer": None if index.lexical == OFF else index.lexical,
         "workers": asked.workers,
     }
-
-
-def _judged(index: Path, queries: str | Path | None, qrels: str | Path | None, *, force: bool) -> Judged | None:
-    """The queries, read and checked before anything is encoded."""
-    if queries is None and qrels is None:
-        if force:
-            return None
-        raise SpecError(
-            "nothing says which of the two answers better",
-            "give `queries` and `qrels`; or swap without comparing: `force=True`",
-            where=str(index),
-        )
-    return task_of(index, queries=queries, qrels=qrels).judged
 
 
 def _note(report: UpgradeReport, generation: int) -> dict[str, Json]:

@@ -110,9 +110,11 @@ def test_for_machines_it_is_one_document(run: Run) -> None:
 
 @pytest.mark.usefixtures("judged")
 def test_messages_name_options(run: Run) -> None:
-    assert run("upgrade", "--dim", "6").err.endswith(
-        "Error: ragidx-index: nothing says which of the two answers better\n"
-        "  hint: give --queries and --qrels; or swap without comparing: --force\n"
+    assert run("upgrade", "--dim", "6", "--queries", "queries.jsonl").err.endswith(
+        "Error: queries and what judges them go together\n  hint: give both, --queries and --qrels, or neither\n"
+    )
+    assert run("upgrade", "--dim", "6").err.endswith(  # each document is one sentence
+        ": nothing can be concluded from fewer than 20\n  hint: give a larger corpus, or queries and judgements\n"
     )
     assert run("upgrade", "--dim", "6", "--force", "--margin", "0").err.endswith(
         "Error: --margin: 0 can be shown of no two indexes\n  hint: give more than 0, such as 0.01\n"

@@ -129,6 +129,7 @@ def test_the_manifest_says_what_was_compared(index: ragidx.Index) -> None:
         "from": before.fingerprint,
         "to": index.info().fingerprint,
         "of": before.generation,
+        "queries": "given",
         **{name: getattr(c, name) for name in ("n_queries", "seed", "old", "new", "difference", "low", "high", "p")},
         **{name: getattr(c, name) for name in ("lower_bound", "margin", "queries_needed")},
     }
@@ -287,9 +288,8 @@ def test_what_cannot_be_upgraded_is_refused_before_anything_is_made(index: ragid
     before = files(INDEX)
     messages: list[tuple[Callable[[], object], str]] = [
         (
-            lambda: index.upgrade(**TAU4),
-            "ragidx-index: nothing says which of the two answers better\n"
-            "  hint: give `queries` and `qrels`; or swap without comparing: `force=True`",
+            lambda: index.upgrade(queries="queries.tsv", **TAU4),
+            "queries and what judges them go together\n  hint: give both, `queries` and `qrels`, or neither",
         ),
         (
             lambda: index.upgrade(**QUERIES, **TAU4, margin=0.0),

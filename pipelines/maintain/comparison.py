@@ -1,0 +1,152 @@
+"""Whether one index answers worse than another: both are asked the same queries, each by its default search.
+
+two indexes and judged queries -> nDCG@10 of each query -> new - old: its interval, p and one-sided lower bound
+
+Without given queries, sentences that are taken out of their documents ask for them. Both indexes are then asked without
+these sentences: copies by links, in which the chunks that held them are encoded again. The indexes are not touched.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ragidx.corpora.errors import SpecError
+from ragidx.corpora.records import Chunk
+from ragidx.indexer import atomic
+from ragidx.indexer.arrays import Doubles
+from ragidx.indexer.store.store import Store
+from ragidx.indexer.writing.adoption import adopt
+from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES, K, difference, lower_bound, ndcg, queries_needed
+from ragidx.pipelines.evaluate.synthetic import Synthetic, synthetic, taken_out
+from ragidx.pipelines.evaluate.tasks import Judged, task_of
+from ragidx.pipelines.ingest.corpus import chunker_of
+from ragidx.pipelines.maintain.delete import writer_on
+from ragidx.retriever.searcher import Searcher
+
+NOT_WORSE, WORSE, UNDECIDED, TOO_FEW = "not worse", "worse", "undecided", "too few queries"
+GIVEN = "given"
+
+_SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How two indexes answer the same queries, by nDCG@10.
+
+    Attributes:
+        queries: given, or what they were made of: sentence.
+        n_queries: that are judged.
+        seed: of what was drawn.
+        old, new: means of the two.
+        difference: new - old; `low` and `high` are its 95 % interval, `p` how often chance alone does as much.
+        lower_bound: the difference is above this with 95 % confidence, one-sided.
+        margin: that may be lost.
+        queries_needed: that would decide it if both were equally good.
+    """
+
+    queries: str
+    n_queries: int
+    seed: int
+    old: float
+    new: float
+    difference: float
+    low: float
+    high: float
+    p: float
+    lower_bound: float
+    margin: float
+    queries_needed: int
+
+    @property
+    def verdict(self) -> str:
+        """What follows."""
+        if self.n_queries < FEWEST_QUERIES:
+            return TOO_FEW
+        return NOT_WORSE if self.lower_bound > -self.margin else WORSE if self.high < -self.margin else UNDECIDED
+
+
+def questions(store: Store, queries: str | Path | None, qrels: str | Path | None) -> Judged | Synthetic:
+    """The queries of files, read and checked, or what sentences of an index ask.
+
+    Raises:
+        CorpusError: the files have faults, or fewer than 20 documents have a sentence that asks for them alone.
+        SpecError: queries without judgements, or the reverse.
+    """
+    if queries is None and qrels is None:
+        return synthetic(lambda: (chunk for _, chunk in _chunks(store)), seed=_SEED)
+    if queries is None or qrels is None:
+        raise SpecError("queries and what judges them go together", "give both, `queries` and `qrels`, or neither")
+    judged = task_of(store.path, queries=queries, qrels=qrels).judged
+    assert judged is not None  # it is an index
+    return judged
+
+
+def compare(old: Searcher, new: Searcher, asked: Judged | Synthetic, margin: float, folder: Path) -> Comparison:
+    """How much better the new index answers; in `folder`, on their file system, copies are made and removed."""
+    copies, both = [folder / "old", folder / "new"], [old, new]
+    try:
+        if isinstance(asked, Synthetic):
+            both = [_taken_out(*one, asked) for one in zip(both, copies, strict=True)]
+            texts, qrels, kind = asked.queries, asked.qrels, asked.kind
+        else:
+            texts, qrels, kind = asked.texts, asked.qrels, GIVEN
+        before, now = (_values(searcher, list(texts.values()), list(qrels.values())) for searcher in both)
+    finally:
+        for path in copies:
+            atomic.remove(path)
+    apart, found = now - before, difference(now, before)
+    return Comparison(
+        queries=kind,
+        n_queries=len(texts),
+        seed=_SEED,
+        old=float(before.mean()),
+        new=float(now.mean()),
+        difference=found.mean,
+        low=found.low,
+        high=found.high,
+        p=found.p,
+        lower_bound=lower_bound(apart),
+        margin=margin,
+        queries_needed=queries_needed(apart, margin),
+    )
+
+
+def _chunks(store: Store) -> Iterator[tuple[int, Chunk]]:
+    """All live rows and their chunks, in order."""
+    for rows, batch in store.batches(["doc_id", "start", "end", "text", "heading"]):
+        yield from zip(rows.tolist(), map(Chunk, *(column.to_pylist() for column in batch.columns)), strict=True)
+
+
+def _taken_out(searcher: Searcher, folder: Path, made: Synthetic) -> Searcher:
+    """A copy of the index in `folder` without the sentences that ask."""
+    atomic.remove(folder)  # of a process that was killed
+    adopt(folder, searcher.store, {})
+    store, writer = writer_on(Store.open(folder))
+    with writer:
+        changed = taken_out(made, (chunk for _, chunk in _chunks(store)))
+        rows = [row for row, chunk in _chunks(store) if chunk.id in changed]
+        chunker = chunker_of(searcher.encoder, searcher.spec.chunk)
+        texts = {name: chunker.encoded_text(chunk) for name, chunk in changed.items()}
+        new = [
+            dataclasses.replace(row, text=chunk.text, heading=chunk.heading, whole=None)
+            for row, chunk in ((row, changed[row.chunk_id]) for row in store.rows(rows))
+            if texts[row.chunk_id].strip()
+        ]
+        vectors = searcher.embedder.embed_document([texts[row.chunk_id] for row in new])
+        full = np.flatnonzero(vectors.any(axis=1))  # of the others nothing is left
+        writer.delete_rows(np.array(rows, np.int64))
+        writer.add_rows([new[place] for place in full.tolist()], vectors[full])
+        writer.commit({}, store.manifest.n_documents)
+    return Searcher.open(folder, searcher.place)
+
+
+def _values(searcher: Searcher, texts: Sequence[str], relevances: Sequence[Mapping[str, int]]) -> Doubles:
+    """(q,) nDCG@10 of each query."""
+    rankings = searcher.rank_documents(texts, k=K)
+    pairs = zip(rankings, relevances, strict=True)
+    return np.array([ndcg([doc_id for doc_id, _ in ranking], relevance) for ranking, relevance in pairs])

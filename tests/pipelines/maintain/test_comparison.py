@@ -1,0 +1,81 @@
+"""Two indexes that are asked what their own sentences say: without these, and as `ragidx.evaluate` measures it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ragidx
+from ragidx.corpora.records import Document
+from ragidx.indexer.store.store import Store
+from ragidx.pipelines.evaluate.significance import difference
+from ragidx.pipelines.evaluate.synthetic import Synthetic
+from ragidx.pipelines.maintain.comparison import compare, questions
+from ragidx.retriever.searcher import Searcher
+
+from .conftest import files
+
+pytestmark = pytest.mark.slow
+
+SAMPLE = Path(ragidx.__file__).parent / "corpora" / "sample" / "documents"
+
+
+def index(name: str, **options: object) -> Searcher:
+    """Of the sample by vectors alone, two documents of a program, and one that was deleted."""
+    made = ragidx.build(SAMPLE, name, lexical=False, **options)
+    made.add([Document(f"p{n}", f"A program wrote text {n}. It has no end. Nobody reads it.", {}) for n in range(2)])
+    made.delete(["p1"])
+    return made.searcher
+
+
+def test_each_side_is_what_an_evaluation_without_labels_measures(folder: Path) -> None:
+    old, new = index("old"), index("new", filter=ragidx.FilterSpec(dim=64), chunks=ragidx.ChunkSpec(size=96))
+    asked = questions(old.store, None, None)
+    before = files(Path("old")), files(Path("new"))
+
+    found = compare(old, new, asked, 0.01, folder / "copies")
+
+    assert isinstance(asked, Synthetic)
+    assert (found.queries, found.n_queries) == ("sentence", len(asked.queries))
+    (task,) = ragidx.evaluate("old", without_labels=True, mode="dense").tasks
+    assert task.values["ndcg@10"][0].mean() == pytest.approx(found.old)
+    assert found.difference == pytest.approx(found.new - found.old)
+    assert found.low <= found.difference <= found.high
+    assert found.lower_bound < found.difference
+    assert (files(Path("old")), files(Path("new"))) == before
+    assert list((folder / "copies").iterdir()) == []
+
+
+def test_an_index_against_itself_loses_nothing(folder: Path) -> None:
+    one = index("one")
+
+    found = compare(one, one, questions(one.store, None, None), 0.01, folder / "one")
+
+    assert (found.difference, found.lower_bound, found.p, found.verdict) == (0, 0, 1, "not worse")
+    assert found.p == difference(np.zeros(9), np.zeros(9)).p
+
+
+def test_what_asks_is_not_there_to_be_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, asked = index("one"), questions(Store.open("one"), None, None)
+    assert isinstance(asked, Synthetic)
+    seen: list[Store] = []
+    ranks = Searcher.rank_documents
+
+    def look(searcher: Searcher, *args: object, **options: object) -> object:
+        seen.append(searcher.store)
+        return ranks(searcher, *args, **options)
+
+    monkeypatch.setattr(Searcher, "rank_documents", look)
+    compare(one, one, asked, 0.01, folder / "one")
+
+    stored = {row.chunk_id: row for row in one.store.rows(one.store.live)}
+    for store in seen:
+        rows = {row.chunk_id: row for row in store.rows(store.live)}
+        text = "\n".join(row.text for row in rows.values())
+        assert not [query for query in asked.queries.values() if query in text]
+        assert {name for name in rows if rows[name].text != stored[name].text} == asked.changed.keys() & rows.keys()
+        assert rows.keys() == stored.keys()
+        same = [name for name in rows if name not in asked.changed]
+        assert all(rows[name] == stored[name] for name in same)
