@@ -166,7 +166,8 @@ class Rankings:
     def count(self, series: Sequence[Series]) -> int:
         """Stages that `measure` will tell of."""
         each = len(self._searches.index_types)
-        return 1 + sum(len(one.widths) * (each + (one.name == "embedfilter")) for one in series)
+        of_words = 0 if set(self._searches.modes) == {DENSE} else 1 + (LEXICAL in self._searches.modes)
+        return of_words + sum(len(one.widths) * (each + (one.name == "embedfilter")) for one in series)
 
     def _of_width(self, series: Series, width: int, chance: Chance, doc_ids: list[str]) -> Iterator[Measured]:
         source, words = chance.source, chance.words
