@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ragidx.pipelines.maintain.delete import DeleteReport
     from ragidx.pipelines.maintain.rewrite import ReshapeReport
     from ragidx.pipelines.maintain.upgrade import UpgradeReport
+    from ragidx.pipelines.tune.tune import tune
     from ragidx.retriever.hit import Hit
     from ragidx.retriever.options import Rerank
 
@@ -68,6 +69,7 @@ __all__ = [
     "evaluate",
     "load_embedder",
     "load_encoder",
+    "tune",
 ]
 
 _HOMES = {
@@ -97,6 +99,7 @@ _HOMES = {
     "evaluate": "pipelines.evaluate.evaluate",
     "load_embedder": "indexer.encoders.load",
     "load_encoder": "indexer.encoders.load",
+    "tune": "pipelines.tune.tune",
 }
 # Adapters are imported as ragidx.frameworks.langchain.
 sys.modules[f"{__name__}.frameworks"] = importlib.import_module("ragidx.pipelines.frameworks")

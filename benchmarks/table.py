@@ -17,6 +17,7 @@ WORD_TABLES = runpy.run_path(str(Path(__file__).with_name("word_tables.py")))
 SENTENCES = runpy.run_path(str(Path(__file__).with_name("sentences.py")))
 WORDS = WORD_TABLES["WORDS"]
 DECODER = "decoder by method and filter"
+SYNTHETIC = "synthetic queries against judgements"
 ENCODING = (
     "encode throughput against sentence-transformers",
     "encode throughput of a first call against sentence-transformers",
@@ -56,7 +57,9 @@ def machines(found):
 def markdown(found):
     """All tables of docs/benchmarks.md."""
     timed = [
-        row for row in found if row["figure"] not in (*QUALITY, DECODER, WORDS, "bm25 quality", "quality of chunks")
+        row
+        for row in found
+        if row["figure"] not in (*QUALITY, DECODER, WORDS, SYNTHETIC, "bm25 quality", "quality of chunks")
     ]
     parts = [
         f"Speed and memory: {machines(timed)}, shared with other work; single runs, but for the medians of the"
@@ -448,6 +451,28 @@ def layers(found):
     return "\n".join(lines) + "\n"
 
 
+def synthetic(found):
+    """How often synthetic queries rank two configurations as judged ones do, a line a set and kind of pair."""
+    lines = [
+        "| set, queries | compared | pairs that differ | ordered alike | called different | other sign | wrong |",
+        "| --- |" + " --- |" * 6,
+    ]
+    for row in of([SYNTHETIC], found):
+        setting = row["setting"]
+        name = f"{setting['set']}, {setting['kind']}"
+        for kind, pairs in row["values"].items():
+            if not isinstance(pairs, dict) or not pairs["differ"]:
+                continue
+            low, high = (f"{100 * bound:.1f}" for bound in pairs["interval"])
+            alike = f"{100 * pairs['alike']:.1f} % ({low} to {high})"
+            both = kind.replace(", ", " with ") if "," in kind else f"{kind} with {kind}"
+            mark = "*" if "lexical" in kind else ""
+            wrong = f"{pairs['called, other sign']} | {pairs['called, wrong']}"
+            differ = f"{pairs['differ']} of {pairs['pairs']}"
+            lines.append(f"| {name} | {both}{mark} | {differ} | {alike} | {pairs['called']} | {wrong} |")
+    return "\n".join(lines) + "\n"
+
+
 # Page -> name of its marks -> what makes the tables between them.
 PLACES = {
     ROOT / "docs" / "benchmarks.md": ("figures", markdown),
@@ -456,6 +481,7 @@ PLACES = {
     ROOT / "docs" / "gguf.md": ("figures", lambda found: "\n\n".join(SENTENCES["gguf"](found)) + "\n"),
     ROOT / "docs" / "endpoint.md": ("figures", lambda found: "\n\n".join(SENTENCES["endpoint"](found)) + "\n"),
     ROOT / "docs" / "pooling.md": ("layers", layers),
+    ROOT / "docs" / "evaluate.md": ("without labels", synthetic),
     ROOT / "README.md": ("smollm2", summary),
 }
 

@@ -55,6 +55,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipelines.evaluate": {"pipelines", "pipelines.ingest", "pipelines.evaluate.sources"},
     "pipelines.vectors": {"pipelines", "pipelines.ingest", "pipelines.ingest.workers"},
     "pipelines.plan": {"pipelines", "pipelines.ingest", "pipelines.ingest.workers"},
+    "pipelines.tune": {
+        "pipelines",
+        "pipelines.ingest",
+        "pipelines.ingest.workers",
+        "pipelines.evaluate",
+        "pipelines.evaluate.sources",
+    },
     "pipelines.sweep": {"pipelines", "pipelines.ingest", "pipelines.evaluate", "pipelines.evaluate.sources"},
     "pipelines.maintain": {
         "pipelines",

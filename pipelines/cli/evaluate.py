@@ -97,6 +97,7 @@ def axis(name: str, parameter: str, kind: type, metavar: str, about: str) -> Cal
     metavar="M",
     help="What the cheapest row may lose against the best.",
 )
+@click.option("--all-pairs", is_flag=True, help="Compare each row with each other, not with the reference alone.")
 @click.option(
     "--cache", metavar="DIR|none", help="Where raw vectors are kept between runs [default: ~/.cache/ragidx/vectors]."
 )

@@ -12,7 +12,8 @@ from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import as_options
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.evaluate.report import Report, Row, TaskReport
+    from ragidx.pipelines.evaluate.report import Report, TaskReport
+    from ragidx.pipelines.evaluate.significance import MeanDifference
 
 _SHOWN = ("ndcg@10", "recall@10", "recall@100", "mrr@10", "map", "p@10", "judged@10", "spearman", "pearson")
 
@@ -27,10 +28,20 @@ def print_report(report: Report) -> None:
         click.echo()
         console.print_table(*_table(task))
         click.echo()
+        if task.pairs:
+            console.print_table(*_pairs(task))
+            click.echo()
         for line in _explained(task):
             click.echo(textwrap.fill(line, room))
         for note in task.notes:
             console.note(as_options(note))
+    if report.overall:
+        click.echo()
+        first = report.tasks[0]
+        click.echo(f"Over {len(report.tasks):,} data sets, from {first.rows[first.reference].name}:\n")
+        rows = [[one.name, f"{one.mean:+.3f}", f"{one.p:.2g}"] for one in report.overall]
+        console.print_table(["", "difference", "p"], rows)
+        click.echo("\np: Wilcoxon's signed-rank test, corrected for the number of rows.")
     for note in report.notes:
         console.note(as_options(note))
 
@@ -63,15 +74,20 @@ def _cells(task: TaskReport, number: int, others: list[str], *, bytes_: bool, ch
     cells.append(f"{row.interval.mean:.3f} [{row.interval.low:.3f}, {row.interval.high:.3f}]")
     if chance:
         cells.append("" if row.chance is None else f"{row.chance[0]:.3f} to {row.chance[1]:.3f}")
-    cells += _apart(row)
+    cells += _apart(row.against)
     return [*cells, *(f"{row.means[name]:.3f}" for name in others)]
 
 
-def _apart(row: Row) -> list[str]:
-    if row.against is None:
+def _pairs(task: TaskReport) -> tuple[list[str], list[list[str]]]:
+    rows = [[task.rows[one].name, task.rows[other].name, *_apart(apart)] for (one, other), apart in task.pairs.items()]
+    return ["", "from", "difference", "p", "detectable"], rows
+
+
+def _apart(apart: MeanDifference | None) -> list[str]:
+    if apart is None:
         return ["reference", "", ""]
-    shown = f"{row.against.mean:+.3f}" + ("" if row.against.verdict == "not real" else f" {row.against.verdict}")
-    return [shown, f"{row.against.p:.2g}", f"{row.against.detectable:.3f}"]
+    shown = f"{apart.mean:+.3f}" + ("" if apart.verdict == "not real" else f" {apart.verdict}")
+    return [shown, f"{apart.p:.2g}", f"{apart.detectable:.3f}"]
 
 
 def _explained(task: TaskReport) -> list[str]:

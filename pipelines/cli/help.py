@@ -48,6 +48,8 @@ SHOWN = {
     "evaluate": "model method layer filter tau dim mode weight chunk_size queries qrels without_labels measure "
     "reference margin cache out as_json",
     "upgrade": "model endpoint device method tau dim filter chunk_size index queries qrels margin force quiet as_json",
+    "tune": "model endpoint device method filter chunk_size queries qrels split measure minutes cache include exclude "
+    "text_field as_json",
     "sweep": "model endpoint device method chunk_size dims taus filters index_types queries qrels query_vectors "
     "include exclude out as_json",
 }

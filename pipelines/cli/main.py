@@ -30,6 +30,7 @@ COMMANDS = {
     "info": "Show what an index holds and how it was made.",
     "lens": "Show the tokens nearest to a text's vector, and what the filter removes.",
     "evaluate": "Measure which configuration is better, and whether the difference is real.",
+    "tune": "Propose a layer, a filter and a search for a corpus and a model.",
     "sweep": "Measure storage, time and quality at several widths, to choose one.",
     "models": "Show the models on this machine, and those with a preset.",
     "verify": "Read a whole index and check it.",

@@ -63,7 +63,7 @@ class Axes:
         Raises:
             SpecError: a value is unknown or out of range.
         """
-        listed = {name: tuple(_listed(value)) for name, value in values.items()}
+        listed = {name: tuple(as_list(value)) for name, value in values.items()}
         filters = listed.get("filter")
         for name in filters or ():
             if name not in FILTERS:
@@ -158,7 +158,7 @@ def _searches(listed: Mapping[str, Sequence[Any]]) -> Searches:
     return Searches(tuple(modes), tuple(types), tuple(fusions), tuple(weights))
 
 
-def _listed(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     """A value, or several, each once."""
     if isinstance(value, str) or not isinstance(value, Iterable):
         return [value]

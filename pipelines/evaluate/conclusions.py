@@ -14,8 +14,16 @@ from ragidx.indexer.arrays import Doubles
 from ragidx.pipelines.evaluate.choice import MARGIN, Choice, cheapest
 from ragidx.pipelines.evaluate.grid import Measured
 from ragidx.pipelines.evaluate.measures import CORRELATIONS, MEASURES, of_rankings
-from ragidx.pipelines.evaluate.report import Configuration, Row, TaskReport, names_of
-from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES, differences, intervals
+from ragidx.pipelines.evaluate.report import Configuration, Overall, Row, TaskReport, names_of
+from ragidx.pipelines.evaluate.significance import (
+    FEWEST_DATA_SETS,
+    FEWEST_QUERIES,
+    all_pairs,
+    differences,
+    holm_p,
+    intervals,
+    over_data_sets,
+)
 from ragidx.pipelines.evaluate.tasks import PAIRS, Task, check_run
 
 
@@ -27,11 +35,13 @@ class Wanted:
         measure: that intervals and tests are of; None: ndcg@10, of pairs spearman.
         reference: words of the name of the row that the others are compared with; None: the first.
         margin: that the cheapest row may lose against the best.
+        all_pairs: each row is compared with each other.
     """
 
     measure: str | None = None
     reference: str | None = None
     margin: float = MARGIN
+    all_pairs: bool = False
 
     def __post_init__(self) -> None:
         if not self.margin > 0:
@@ -109,8 +119,25 @@ def report_of(
         rows=tuple(shown),
         values=values,
         choice=_choice(rows, matrix, wanted.margin),
+        pairs=all_pairs(matrix) if wanted.all_pairs else {},
         runs=tuple(one.run for one in rows) if any(one.run for one in rows) else (),
         notes=tuple(notes),
+    )
+
+
+def overall(tasks: Sequence[TaskReport]) -> tuple[Overall, ...]:
+    """The rows that all data sets have, over the data sets; empty: these are too few, or lack the reference."""
+    means = [{row.configuration: row.interval.mean for row in task.rows} for task in tasks]
+    shared = [row for row in tasks[0].rows if all(row.configuration in of_task for of_task in means)]
+    reference = tasks[0].rows[tasks[0].reference]
+    if len(tasks) < FEWEST_DATA_SETS or reference not in shared:
+        return ()
+    others = [row for row in shared if row is not reference]
+    base = np.array([of_task[reference.configuration] for of_task in means])
+    values = [np.array([of_task[row.configuration] for of_task in means]) for row in others]
+    corrected = holm_p([over_data_sets(one, base) for one in values])
+    return tuple(
+        Overall(row.name, float((one - base).mean()), p) for row, one, p in zip(others, values, corrected, strict=True)
     )
 
 

@@ -20,7 +20,7 @@ from ragidx.indexer.ann.index_types import FLAT
 from ragidx.indexer.specs import ENCODER_OPTIONS
 from ragidx.pipelines.evaluate.axes import AXES, ENCODER_AXES, Axes
 from ragidx.pipelines.evaluate.choice import MARGIN
-from ragidx.pipelines.evaluate.conclusions import Wanted, measure_of, report_of, report_of_runs, rows_of_runs
+from ragidx.pipelines.evaluate.conclusions import Wanted, measure_of, overall, report_of, report_of_runs, rows_of_runs
 from ragidx.pipelines.evaluate.files import check_out, write_out
 from ragidx.pipelines.evaluate.grid import Measured, OnStage, Rankings, Similarities, Stages
 from ragidx.pipelines.evaluate.measures import check_installed
@@ -79,6 +79,7 @@ def evaluate(
     measure: str | None = None,
     reference: str | None = None,
     margin: float = MARGIN,
+    all_pairs: bool = False,
     cache: str | os.PathLike[str] | None = "",
     yes: bool = False,
     out: str | os.PathLike[str] | None = None,
@@ -116,6 +117,7 @@ def evaluate(
         measure: that intervals and tests are of; None: ndcg@10, of pairs spearman.
         reference: words of the name of the row that the others are compared with; None: the first.
         margin: that the cheapest row may lose against the best.
+        all_pairs: compare each row with each other, not with the reference alone.
         cache: folder of raw vectors; "": the user's; None: nothing is kept.
         yes: measure more than 1,000 configurations.
         out: a folder for results.csv, per_query.parquet, runs and a picture.
@@ -133,7 +135,7 @@ def evaluate(
     values = {name: value for name, value in locals().items() if name in AXES and value is not None}
     axes = Axes.of(values, options)
     axes.check_size(yes=yes)
-    wanted = Wanted(measure, reference, margin)
+    wanted = Wanted(measure, reference, margin, all_pairs)
     tasks = [
         task_of(source, queries=queries, qrels=qrels, split=split, labelled=not without_labels)
         for source in dict.fromkeys(map(Path, sources))
@@ -156,7 +158,7 @@ def evaluate(
         if qrels is None:
             raise no_judgements(runs[0])
         reports.insert(0, report_of_runs(runs, load_qrels(qrels, split=split), wanted))
-    report = Report(tuple(reports))
+    report = Report(tuple(reports), overall(reports))
     if out is not None:
         report = write_out(report, Path(out))
     return report

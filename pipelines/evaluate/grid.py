@@ -123,7 +123,7 @@ class Rankings:
         searches: modes and index types.
         folder: temporary.
         tell: called when a configuration begins.
-        measure: that random projections are compared by.
+        measure: that EmbedFilter is compared with random projections by; None: it is not.
         drop_self: the document with the query's id is no answer.
         keep_runs: whether answers are kept.
     """
@@ -136,7 +136,7 @@ class Rankings:
         folder: Path,
         tell: Stages,
         *,
-        measure: str,
+        measure: str | None,
         drop_self: bool = False,
         keep_runs: bool = False,
     ) -> None:
@@ -158,7 +158,7 @@ class Rankings:
         if vectors is None:
             return
         store = None if words is None else words[0]
-        chance = Chance(source, vectors, self._texts, self._qrels, store, self._measure, self._drop_self)
+        chance = Chance(source, vectors, self._texts, self._qrels, store, self._measure or "", self._drop_self)
         for one in series:
             for width in one.widths:
                 yield from self._of_width(one, width, chance, doc_ids)
@@ -175,7 +175,7 @@ class Rankings:
         modes = [mode for mode in self._searches.modes if mode == DENSE or (mode == HYBRID and words is not None)]
         searches = [options for mode in modes for options in self._searches.of(mode)]
         drawn: dict[float, tuple[float, ...]] = {}
-        if series.name == "embedfilter":
+        if series.name == "embedfilter" and self._measure is not None:
             self._tell(f"random projections, {width:,} dimensions")
             weights = dict.fromkeys(_weight(one) for one in searches)
             drawn = chance.means(width, [weight for weight in weights if weight is not None])

@@ -10,7 +10,7 @@ import csv
 import dataclasses
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ragidx.corpora.evalsets import Run
@@ -88,6 +88,7 @@ class TaskReport:
         rows: in the order of the grid.
         values: of each measure, (rows, queries).
         choice: the cheapest row that is not worse than the best; None: there is one row.
+        pairs: each row against each before it, (place, place before) -> difference; empty where not asked for.
         runs: of each row; empty where they were not asked for.
         notes: what was left out, and what cannot be concluded.
     """
@@ -103,8 +104,24 @@ class TaskReport:
     rows: tuple[Row, ...]
     values: Mapping[str, Doubles]
     choice: Choice | None
+    pairs: Mapping[tuple[int, int], MeanDifference] = field(default_factory=dict)
     runs: tuple[Run, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Overall:
+    """One row over all data sets, against the reference of the first.
+
+    Attributes:
+        name: of the row, on the first data set.
+        mean: of the differences.
+        p: of Wilcoxon's signed-rank test over the data sets, corrected for the number of rows.
+    """
+
+    name: str
+    mean: float
+    p: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,24 +130,31 @@ class Report:
 
     Attributes:
         tasks: one a data set.
+        overall: rows that all data sets have, where there are five data sets or more.
         notes: on all of them.
     """
 
     tasks: tuple[TaskReport, ...]
+    overall: tuple[Overall, ...] = ()
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """All but the values by query and the runs."""
         tasks = []
         for task in self.tasks:
-            left = {"rows", "values", "runs", "query_ids", "choice"}
+            left = {"rows", "values", "runs", "query_ids", "choice", "pairs"}
             data = {field.name: getattr(task, field.name) for field in dataclasses.fields(task)}
             data = {name: value for name, value in data.items() if name not in left}
             data["n_queries"] = len(task.query_ids)
             data["rows"] = [_json_of(row) for row in task.rows]
             data["choice"] = None if task.choice is None else dataclasses.asdict(task.choice)
+            data["pairs"] = [
+                {"row": task.rows[row].name, "other": task.rows[other].name, **dataclasses.asdict(apart)}
+                for (row, other), apart in task.pairs.items()
+            ]
             tasks.append(data)
-        return {"tasks": tasks, "notes": list(self.notes)}
+        overall = [dataclasses.asdict(one) for one in self.overall]
+        return {"tasks": tasks, "overall": overall, "notes": list(self.notes)}
 
     def to_csv(self) -> str:
         """A line for each row of each data set."""

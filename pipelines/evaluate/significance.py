@@ -33,6 +33,7 @@ POWER = 0.8
 FEWEST_QUERIES = 20
 """With fewer of them nothing is concluded."""
 FEWEST_DATA_SETS = 5
+"""With fewer of them no test over data sets is made."""
 
 _SEED = 0
 _BLOCK = 1 << 22  # drawn numbers held at once
@@ -125,19 +126,28 @@ def holm(differences: Sequence[MeanDifference]) -> list[MeanDifference]:
 
     The chance that any of them is called real though none is stays below `LEVEL`.
     """
-    count, least = len(differences), 0.0
-    corrected = list(differences)
-    for place, number in enumerate(sorted(range(count), key=lambda number: differences[number].p)):
-        one = differences[number]
-        least = max(least, min(1.0, (count - place) * one.p))
-        verdict = _verdict(one.mean, least) if one.is_real else one.verdict
-        wider = _reach(LEVEL / 2 / count, math.inf) / _reach(LEVEL / 2, math.inf)
-        corrected[number] = dataclasses.replace(one, p=least, verdict=verdict, detectable=wider * one.detectable)
+    corrected = []
+    for one, p in zip(differences, holm_p([one.p for one in differences]), strict=True):
+        verdict = _verdict(one.mean, p) if one.is_real else one.verdict
+        wider = _reach(LEVEL / 2 / len(differences), math.inf) / _reach(LEVEL / 2, math.inf)
+        corrected.append(dataclasses.replace(one, p=p, verdict=verdict, detectable=wider * one.detectable))
     return corrected
 
 
-def over_data_sets(means: Sequence[float] | Doubles, reference: Sequence[float] | Doubles) -> float | None:
-    """The two-sided p of Wilcoxon's signed-rank test over data sets; None: there are fewer than `FEWEST_DATA_SETS`.
+def holm_p(p: Sequence[float]) -> list[float]:
+    """Each p corrected for their number.
+
+    >>> holm_p([0.04, 0.01, 0.02])
+    [0.04, 0.03, 0.04]
+    """
+    least, corrected = 0.0, list(p)
+    for place, number in enumerate(sorted(range(len(p)), key=lambda number: p[number])):
+        least = corrected[number] = max(least, min(1.0, (len(p) - place) * p[number]))
+    return corrected
+
+
+def over_data_sets(means: Sequence[float] | Doubles, reference: Sequence[float] | Doubles) -> float:
+    """The two-sided p of Wilcoxon's signed-rank test over data sets.
 
     Data sets without a difference are left out; equal differences share the mean of their ranks. Of five data sets p is
     at least 1/16, of six 1/32.
@@ -147,8 +157,6 @@ def over_data_sets(means: Sequence[float] | Doubles, reference: Sequence[float] 
         reference: (s,) of the other.
     """
     apart = np.asarray(means, np.float64) - np.asarray(reference, np.float64)
-    if len(apart) < FEWEST_DATA_SETS:
-        return None
     apart = apart[apart != 0]
     return float(_chances((np.sign(apart) * ranks(np.abs(apart)))[None])[0])
 
@@ -281,4 +289,5 @@ def _t(level: float, freedom: float) -> float:
 
 
 def _spread(apart: Doubles) -> float:
-    return float(apart.std(ddof=1)) if len(apart) > 1 else math.inf
+    """The standard deviation; of one query, whose spread nobody knows, its difference, so that figures are finite."""
+    return float(apart.std(ddof=1) if len(apart) > 1 else abs(apart[0]))

@@ -40,6 +40,7 @@ CACHE_BYTES = 8 << 30
 _DOCUMENTS = "documents"
 _FORMAT = "format"
 _QUERIES_AT_ONCE = 256
+_LAYERS_AT_ONCE = 32  # texts that a killed run loses at most
 
 
 def default_cache() -> Path:
@@ -100,6 +101,27 @@ class RawVectors(contextlib.ExitStack):
         """(q, hidden) of queries; `instruction` as in `Encoder.encode_query`."""
         return self._vectors(texts, self.encoder.query_instruction(instruction))
 
+    def layers(self, texts: Sequence[str], instruction: str | None = None) -> Floats:
+        """(L, n, hidden) of texts at every layer from 1 on; with an instruction, which may be empty, of queries.
+
+        Raises:
+            SpecError: as of `Encoder.encode_layers`.
+        """
+        n_layers = len(self.encoder.encode_layers([]))
+        journal = self._journal(f"{n_layers} layers {instruction}", n_layers)
+        keys = [digest(text) for text in texts]
+        missing = list({key: text for key, text in zip(keys, texts, strict=True) if not journal.get([key])}.items())
+        for start in range(0, len(missing), _LAYERS_AT_ONCE):
+            part = missing[start : start + _LAYERS_AT_ONCE]
+            made = self.encoder.encode_layers([text for _, text in part], instruction)
+            journal.append([key for key, _ in part], made.transpose(1, 0, 2).reshape(len(part), -1))
+        if missing:
+            self._note_format()
+        every = np.zeros((n_layers, len(texts), self.resolved.hidden), np.float32)
+        for row, key in enumerate(keys):
+            every[:, row] = journal.get([key])[key].reshape(n_layers, -1)
+        return every
+
     def _vectors(self, texts: Sequence[str], instruction: str | None) -> Floats:
         """(n, hidden); the instruction is None for documents."""
         journal = self._journal(_DOCUMENTS if instruction is None else f"queries {instruction}")
@@ -120,10 +142,10 @@ class RawVectors(contextlib.ExitStack):
             self._note_format()
         return np.stack([vectors[key] for key in keys])
 
-    def _journal(self, role: str) -> Journal:
+    def _journal(self, role: str, n_layers: int = 1) -> Journal:
         if role not in self._journals:
             key = hashlib.sha256(role.encode()).hexdigest()
-            journal = Journal.open(self._folder, key, self.resolved.hidden, raw=True)
+            journal = Journal.open(self._folder, key, n_layers * self.resolved.hidden, raw=True)
             self._journals[role] = journal
             self.callback(journal.close)
         return self._journals[role]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,13 +11,16 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.evalsets import run_lines
-from ragidx.pipelines.evaluate.report import TaskReport
+from ragidx.pipelines.evaluate.conclusions import overall
+from ragidx.pipelines.evaluate.report import Report, TaskReport
+from ragidx.pipelines.evaluate.significance import all_pairs
 
 from ...raising import message_of
 
 
-def compared(folder: Path, ranks: dict[str, list[int]], **options: str) -> TaskReport:
+def compared(folder: Path, ranks: dict[str, list[int]], **options: Any) -> TaskReport:
     """Runs that find the one relevant document of each query at some rank."""
+    folder.mkdir(exist_ok=True)
     n_queries = len(next(iter(ranks.values())))
     (folder / "qrels.txt").write_text("".join(f"q{query} 0 yes 1\n" for query in range(n_queries)))
     for name, of_queries in ranks.items():
@@ -67,3 +71,42 @@ def test_an_unknown_reference_or_measure_is_refused(tmp_path: Path) -> None:
         "unknown measure 'ndcg@7'; did you mean 'ndcg@10'?\n"
         "  hint: known: judged@10, map, mrr@10, ndcg@10, p@10, recall@10, recall@100"
     )
+
+
+def test_all_pairs_are_compared_where_it_is_asked_for(tmp_path: Path) -> None:
+    ranks = np.random.default_rng(0).integers(1, 4, 40).tolist()
+    runs = {"a.run": ranks, "b.run": [1] * 40, "c.run": [1] * 40}
+
+    report = compared(tmp_path, runs, all_pairs=True)
+
+    assert compared(tmp_path, runs).pairs == {}
+    assert report.pairs == all_pairs(report.values["ndcg@10"])
+    assert [one.verdict for one in report.pairs.values()] == ["better", "better", "equal"]
+    first = Report((report,)).to_json()["tasks"][0]["pairs"][0]
+    assert (first["row"], first["other"], first["verdict"]) == ("b.run", "a.run", "better")
+
+
+def test_five_data_sets_are_tested_together(tmp_path: Path) -> None:
+    tasks = [
+        compared(tmp_path / str(number), {"a.run": [2, 3] * 20, "b.run": [1] * 40, "c.run": [2, 3] * 20})
+        for number in range(6)
+    ]
+
+    better, equal = overall(tasks)
+
+    assert (better.name, better.mean) == (
+        "b.run",
+        pytest.approx(tasks[0].rows[1].interval.mean - tasks[0].rows[0].interval.mean),
+    )
+    assert better.p == 2 * 2 / 2**6  # of 64 choices of signs two are as far from 0; two rows
+    assert (equal.name, equal.mean, equal.p) == ("c.run", 0, 1)
+    assert overall(tasks[:4]) == ()
+
+
+def test_rows_that_a_data_set_lacks_are_left_out_over_data_sets(tmp_path: Path) -> None:
+    tasks = [
+        compared(tmp_path / str(number), {"a.run": [2] * 20, "b.run": [1] * 20, f"{number}.run": [1] * 20})
+        for number in range(5)
+    ]
+
+    assert [one.name for one in overall(tasks)] == ["b.run"]

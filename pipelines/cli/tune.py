@@ -1,0 +1,171 @@
+"""`ragidx tune`."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ragidx.pipelines.cli import console, interrupts
+from ragidx.pipelines.cli.help import GroupedCommand, as_options
+from ragidx.pipelines.cli.options import (
+    CHUNK_OPTIONS,
+    chunk_options,
+    corpus_options,
+    encoding_options,
+    instruction_option,
+    json_option,
+    offline_option,
+    or_nothing,
+    records_option,
+    rest_of_encoder_options,
+    with_values,
+)
+from ragidx.pipelines.cli.progress import clock
+from ragidx.pipelines.cli.stages import StageLines
+
+if TYPE_CHECKING:
+    from ragidx.pipelines.tune.proposal import Estimate, Proposal, Tried
+    from ragidx.pipelines.tune.search import Part
+
+_SHOWN = 6  # rows of a part
+
+
+@click.command("tune", cls=GroupedCommand)
+@click.argument("source", metavar="INDEX|CORPUS")
+@click.option("--model", metavar="ID|PATH", help="The model, as for build [default: the index's, else mini].")
+@click.option(
+    "--method",
+    multiple=True,
+    callback=or_nothing,
+    metavar="M",
+    help="A method, as for build; may be repeated [default: the index's, else the model's].",
+)
+@click.option(
+    "--filter",
+    multiple=True,
+    callback=or_nothing,
+    metavar="F",
+    help="A filter that is tried; may be repeated [default: none, embedfilter, pca, whitening].",
+)
+@click.option(
+    "--queries",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Judged queries, with --qrels; or a BEIR folder [default: queries made of the corpus].",
+)
+@click.option("--qrels", type=click.Path(path_type=Path), metavar="FILE", help="Relevance judgements, BEIR or TREC.")
+@click.option("--split", default="test", show_default=True, metavar="S", help="Which judgements of a BEIR folder.")
+@click.option("--measure", default="ndcg@10", show_default=True, metavar="M", help="What is to be high.")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="What encoding may take, about: the sample is as large as that allows.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Of what is drawn.")
+@click.option(
+    "--cache", metavar="DIR|none", help="Where raw vectors are kept between runs [default: ~/.cache/ragidx/vectors]."
+)
+@rest_of_encoder_options
+@instruction_option
+@chunk_options
+@encoding_options
+@corpus_options
+@records_option
+@offline_option
+@json_option
+def command(source: str, as_json: bool, cache: str | None, **options: Any) -> None:
+    """Propose a layer, a filter, a width and a weight of words for a corpus and a model; change nothing.
+
+    \b
+        ragidx tune docs/ --model smollm2
+        ragidx tune ragidx-index --queries queries.jsonl --qrels qrels.tsv
+
+    A sample of the corpus is encoded at every layer, and searched by sentences that are taken out of it, or by judged
+    queries. The choice is tested on queries that did not choose it; where it is not better, the defaults are advised.
+    """
+    from ragidx.pipelines.tune.tune import tune
+
+    options |= with_values({name: options.pop(name) for name in CHUNK_OPTIONS})
+    options = {name: value for name, value in options.items() if value is not None}
+    if cache is not None:
+        options["cache"] = None if cache == "none" else cache
+    with StageLines(as_json=as_json) as lines:
+        proposal = tune(
+            source,
+            on_estimate=lambda estimate: console.note(_estimate(estimate)),
+            on_progress=lines.stage,
+            on_build=lines.build,
+            **options,
+        )
+    interrupts.check()  # nothing checked after the last stage
+    if as_json:
+        console.print_json(proposal.to_json())
+    else:
+        print_proposal(proposal)
+
+
+def print_proposal(proposal: Proposal) -> None:
+    """The proposal on stdout, notes on stderr."""
+    room = min(console.width(sys.stdout), 120)
+    kind = "synthetic " if proposal.synthetic else ""
+    click.echo(
+        f"{proposal.source}, {proposal.model}: {console.plural(proposal.n_documents, 'document')} of"
+        f" {proposal.of_documents:,}, {console.plural(proposal.n_chunks, 'chunk')},"
+        f" {console.plural(proposal.n_queries, f'{kind}query', f'{kind}queries')}"
+    )
+    for name, part in (("vectors", proposal.vectors), ("search", proposal.search)):
+        rows = [one for one in proposal.tried if one.part == name]
+        click.echo()
+        console.print_table(*_table(rows, part, proposal.measure))
+        click.echo()
+        click.echo(textwrap.fill(_verdict(part, proposal), room))
+    click.echo()
+    click.echo(proposal.build)
+    click.echo(proposal.query)
+    for note in proposal.notes:
+        console.note(as_options(note))
+
+
+def _estimate(estimate: Estimate) -> str:
+    layers = f" at {estimate.n_layers} layers" if estimate.n_layers > 1 else ""
+    return (
+        f"A sample of {console.plural(estimate.n_documents, 'document')} of {estimate.of_documents:,}:"
+        f" {console.plural(estimate.n_chunks, 'chunk')} and {console.plural(estimate.n_queries, 'query', 'queries')}"
+        f"{layers}, about {clock(estimate.seconds)} of encoding"
+    )
+
+
+def _table(rows: list[Tried], part: Part, measure: str) -> tuple[list[str], list[list[str]]]:
+    """The best rows, with the default and what was chosen."""
+    best = sorted(rows, key=lambda one: -one.mean)
+    shown = [one for place, one in enumerate(best) if place < _SHOWN or one.what in (part.default, part.chosen)]
+    cells = []
+    for one in shown:
+        mark = " *" if one.what == part.chosen else ""
+        apart = "default" if one.what == part.default else f"{one.difference:+.3f}"
+        cells.append([f"{one.what}{mark}", f"{one.bytes:,.0f}", f"{one.mean:.3f}", apart])
+    if len(shown) < len(rows):
+        cells.append([f"{len(rows) - len(shown)} more: --json", "", "", ""])
+    return ["vectors, dense search" if rows[0].part == "vectors" else "search", "bytes", measure, "difference"], cells
+
+
+def _verdict(part: Part, proposal: Proposal) -> str:
+    """What the choice is worth, and what to take."""
+    what = "vectors" if part is proposal.vectors else "search"
+    if part.chosen == part.default:
+        return f"Nothing that was tried is better than the default {what} by more than chance: keep {part.default}."
+    gain = part.gain
+    tested = (
+        f"on queries that did not choose it: {gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}], p = {gain.p:.2g};"
+        f" {gain.detectable:.3f} would be detected"
+    )
+    if part.is_better:
+        return f"* Better than the default {what}, {tested}. Take {part.chosen}."
+    return f"* Not shown to be better than the default {what}, {tested}. Keep {part.default}."

@@ -1,0 +1,116 @@
+"""What a tuning measures: each layer of each method encoded once, each configuration searched once.
+
+sample and encodings -> `Measurements`: dense search of any `Vectors`, and all searches of some of them, by query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ragidx.corpora.errors import ModelError, SpecError
+from ragidx.indexer.arrays import Doubles, Floats
+from ragidx.indexer.specs import FILTERS
+from ragidx.pipelines.evaluate.grid import Measured, Rankings, Searches, Stages
+from ragidx.pipelines.evaluate.report import Configuration
+from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors
+from ragidx.pipelines.evaluate.sources.series import Series, WidthChoice, series_of
+from ragidx.pipelines.tune.layer_source import LayerSource
+from ragidx.pipelines.tune.sample import Sample
+from ragidx.pipelines.tune.search import Search, Vectors
+from ragidx.retriever.options import DENSE
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """A sample as a method encodes it.
+
+    Attributes:
+        vectors: of the encoder of the last layer.
+        layers: numbers of the layers, in their order; None: the model's own, the only one.
+        texts: of the chunks, as they are encoded.
+        chunks: (L, n, hidden), raw.
+        queries: (L, q, hidden), raw.
+    """
+
+    vectors: RawVectors
+    layers: tuple[int | None, ...]
+    texts: Sequence[str]
+    chunks: Floats
+    queries: Floats
+
+
+class Measurements:
+    """A `Bench` of real searches.
+
+    Args:
+        sample: what is searched.
+        encodings: by method.
+        searches: all that are tried.
+        measure: that decides.
+        folder: temporary.
+        tell: called when a configuration begins.
+    """
+
+    def __init__(
+        self,
+        sample: Sample,
+        encodings: Mapping[str, Encoding],
+        searches: Searches,
+        measure: str,
+        folder: Path,
+        tell: Stages,
+    ) -> None:
+        self._sample, self._encodings, self._measure = sample, encodings, measure
+        self._dense, self._all = (
+            Rankings(sample.queries, sample.qrels, one, folder, tell, measure=None)
+            for one in (Searches((DENSE,)), searches)
+        )
+        self.by_vectors: dict[Vectors, Measured | None] = {}
+        self.by_search: dict[Vectors, dict[Search, Measured]] = {}
+        self.faults: dict[str, None] = {}
+        self._series: dict[tuple[object, ...], Series] = {}
+
+    def dense(self, vectors: Vectors) -> Doubles | None:
+        """(q,) of dense search; None: there are no such vectors, and `faults` says why."""
+        if vectors not in self.by_vectors:
+            try:
+                self.by_vectors[vectors] = next(self._dense.measure(*self._of(vectors)))
+            except (SpecError, ModelError) as fault:
+                self.faults[f"Left out: {vectors.filter}, {vectors.dim:,} dimensions: {fault.message}."] = None
+                self.by_vectors[vectors] = None
+        found = self.by_vectors[vectors]
+        return None if found is None else found.values[self._measure]
+
+    def searches(self, vectors: Vectors) -> dict[Search, Doubles]:
+        """(q,) of every search."""
+        if vectors not in self.by_search:
+            rows = self._all.measure(*self._of(vectors))
+            self.by_search[vectors] = {_search_of(row.configuration): row for row in rows}
+        return {one: row.values[self._measure] for one, row in self.by_search[vectors].items()}
+
+    def _of(self, vectors: Vectors) -> tuple[LayerSource, list[Series]]:
+        encoding = self._encodings[vectors.method]
+        place = encoding.layers.index(vectors.layer)
+        source = LayerSource(
+            encoding.vectors,
+            vectors.layer,
+            self._sample.chunks,
+            encoding.texts,
+            encoding.chunks[place],
+            encoding.queries[place],
+        )
+        key = (vectors.filter, vectors.dim, vectors.offset)
+        if key not in self._series:
+            widths = WidthChoice() if vectors.filter == "none" else WidthChoice((vectors.dim,))
+            (series,) = series_of(source, [vectors.filter], widths, {"offset": vectors.offset})
+            if FILTERS[vectors.filter].calibrated:
+                return source, [series]
+            self._series[key] = series
+        return source, [self._series[key]]
+
+
+def _search_of(configuration: Configuration) -> Search:
+    assert configuration.mode is not None
+    return Search(configuration.mode, configuration.fusion, configuration.weight)

@@ -1,0 +1,192 @@
+"""What a tuning gives: what was tried, the choice, what it is worth, and the commands that take it."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ragidx.indexer.specs import ENCODER_OPTIONS
+from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES
+from ragidx.pipelines.evaluate.tasks import INDEX, Task
+from ragidx.pipelines.ingest.resolve import Resolved
+from ragidx.pipelines.tune.sample import Sample
+from ragidx.pipelines.tune.search import Part, Search, Space, Vectors
+
+if TYPE_CHECKING:
+    from ragidx.pipelines.tune.bench import Measurements
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What is going to be encoded.
+
+    Attributes:
+        n_chunks, n_documents: of the sample.
+        of_documents: of the corpus.
+        n_queries: that are asked.
+        n_layers: of each chunk and query.
+        seconds: that it takes, about, where nothing of it is in the cache.
+    """
+
+    n_chunks: int
+    n_documents: int
+    of_documents: int
+    n_queries: int
+    n_layers: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One configuration, on all queries; these values chose, so they test nothing.
+
+    Attributes:
+        part: vectors, searched by cosines alone, or search.
+        what: `Vectors` or `Search`.
+        mean: of the measure.
+        difference: from the default of its part.
+        bytes: a chunk.
+    """
+
+    part: str
+    what: Vectors | Search
+    mean: float
+    difference: float
+    bytes: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """What is advised.
+
+    Attributes:
+        source: as it was named.
+        model: whose layers were compared.
+        n_chunks, n_documents: of the sample.
+        of_documents: of the corpus.
+        n_queries: that were asked.
+        synthetic: whether they were made of the corpus.
+        measure: that decided.
+        tried: everything, the vectors first.
+        vectors: the choice of method, layer, filter and width, measured by dense search.
+        search: the choice of a search of the advised vectors.
+        build: the command that builds it, or builds with the defaults.
+        query: the command that searches so.
+        notes: on what was left out.
+    """
+
+    source: str
+    model: str
+    n_chunks: int
+    n_documents: int
+    of_documents: int
+    n_queries: int
+    synthetic: bool
+    measure: str
+    tried: tuple[Tried, ...]
+    vectors: Part
+    search: Part
+    build: str
+    query: str
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it."""
+        data = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        data["tried"] = [dataclasses.asdict(one) for one in self.tried]
+        for name in ("vectors", "search"):
+            part: Part = getattr(self, name)
+            data[name] = dataclasses.asdict(part) | {
+                "is_better": part.is_better,
+                "advised": dataclasses.asdict(part.advised),
+            }
+        return data | {"notes": list(self.notes)}
+
+
+def proposal_of(
+    task: Task,
+    default: Resolved,
+    options: Mapping[str, Any],
+    space: Space,
+    bench: Measurements,
+    sample: Sample,
+    measure: str,
+    parts: tuple[Part, Part],
+) -> Proposal:
+    """The report of a finished search."""
+    vectors, search = parts
+    return Proposal(
+        source=str(task.path),
+        model=default.encoder_spec.model,
+        n_chunks=len(sample.chunks),
+        n_documents=sample.n_documents,
+        of_documents=sample.of_documents,
+        n_queries=len(sample.queries),
+        synthetic=sample.synthetic,
+        measure=measure,
+        tried=tuple(_tried(space, bench, measure, vectors.advised)),
+        vectors=vectors,
+        search=search,
+        build=_build(task, default, options, vectors.advised),
+        query=_query(search.advised),
+        notes=(*sample.notes, *bench.faults, *_notes(sample)),
+    )
+
+
+def _notes(sample: Sample) -> list[str]:
+    if len(sample.queries) < FEWEST_QUERIES:
+        n = len(sample.queries)
+        return [f"{n:,} queries are too few to conclude anything: give {FEWEST_QUERIES} or more."]
+    return []
+
+
+def _tried(space: Space, bench: Measurements, measure: str, advised: Vectors) -> list[Tried]:
+    found = []
+    default = bench.by_vectors[space.vectors]
+    assert default is not None
+    zero = default.values[measure].mean()
+    for what, row in bench.by_vectors.items():
+        if row is not None:
+            mean = float(row.values[measure].mean())
+            found.append(Tried("vectors", what, mean, mean - float(zero), row.bytes or 0.0))
+    zero = bench.by_search[advised][space.search].values[measure].mean()
+    for one, row in bench.by_search[advised].items():
+        mean = float(row.values[measure].mean())
+        found.append(Tried("search", one, mean, mean - float(zero), row.bytes or 0.0))
+    return found
+
+
+def _build(task: Task, default: Resolved, options: Mapping[str, Any], advised: Vectors) -> str:
+    """The command that builds an index with these vectors."""
+    spec = default.encoder_spec
+    words = ["ragidx", "build"]
+    words += ["--index", str(task.path), "--rebuild"] if task.kind == INDEX else [str(task.path)]
+    words += ["--model", spec.model, "--method", advised.method]
+    for name in ENCODER_OPTIONS:
+        if name not in ("method", "layer") and options.get(name) is not None:
+            words += _typed(name, options[name])
+    if advised.layer is not None:
+        words += ["--layer", str(advised.layer)]
+    words += ["--filter", advised.filter]
+    if advised.filter != "none":
+        words += ["--dim", str(advised.dim)]
+    if advised.offset is not None:
+        words += ["--filter-offset", str(advised.offset)]
+    return shlex.join(words)
+
+
+def _typed(name: str, value: Any) -> list[str]:
+    option = f"--{name.replace('_', '-')}"
+    return [option] if value is True else [option, str(value)]
+
+
+def _query(search: Search) -> str:
+    words = ["ragidx", "query", "...", "--mode", search.mode]
+    if search.fusion is not None:
+        words += ["--fusion", search.fusion]
+    if search.weight is not None:
+        words += ["--weight", f"{search.weight:g}"]
+    return " ".join(words)
