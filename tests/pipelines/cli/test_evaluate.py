@@ -83,7 +83,7 @@ def test_one_query_is_valid_json(run: Run, folder: Path) -> None:
 
     done = run("evaluate", "a.run", "b.run", "--qrels", "qrels.tsv", "--json")
 
-    assert json.loads(done.out)["tasks"][0]["rows"][1]["against"]["detectable"] is None
+    assert json.loads(done.out)["tasks"][0]["rows"][1]["against"]["verdict"] == "too few"
     done = run("evaluate", "a.run", "b.run", "--qrels", "qrels.tsv")
     assert (done.status, done.err) == (0, "1 queries are too few to conclude anything: give 20 or more.\n")
 
