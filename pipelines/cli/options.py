@@ -13,7 +13,6 @@ from click.core import ParameterSource
 
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.ann.index_types import INDEX_TYPES, MIN_ROWS
-from ragidx.indexer.encoders.methods import AUTO_LAYER
 from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec
 from ragidx.pipelines.cli.config import config_option
 from ragidx.pipelines.cli.console import QUIET
@@ -54,6 +53,16 @@ class NumberOr(click.ParamType[Any]):
             return value if value == self._word else int(value)
         except ValueError:
             return self.fail(f"{value!r} is neither {self._number} nor '{self._word}'", param, ctx)
+
+
+class _Layer(click.types.IntParamType):
+    """A whole number, with a word on what once stood for one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number."""
+        if value == "auto":
+            self.fail("no build chooses a layer: name one that `ragidx tune CORPUS` proposes", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def typed_options() -> dict[str, str]:
@@ -104,7 +113,7 @@ def _field_option(field: dataclasses.Field[Any]) -> Callable[[F], F]:
     if get_origin(kind) is tuple:
         singular = typed.removesuffix("s")
         return click.option(singular, name, multiple=True, metavar=metavar, callback=or_nothing, help=about)
-    number: Any = NumberOr(AUTO_LAYER, "layer") if name == "layer" else int
+    number: Any = _Layer() if name == "layer" else int
     return click.option(typed, type=number if int in kinds else str, metavar=metavar, help=about)
 
 
