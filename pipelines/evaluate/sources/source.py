@@ -23,6 +23,7 @@ from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.filters.fitting import Sample, lowest
+from ragidx.indexer.lexical.stemming import AUTO
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.specs import FilterSpec, IndexSpec
 from ragidx.indexer.store.store import Store
@@ -61,6 +62,7 @@ class Source(ABC):
         n_documents: they are from.
         notes: what was skipped.
         given: (q, dim) of the queries, in their order, where they came as vectors; None: they are encoded.
+        lexical: how words are searched: `IndexOptions.lexical`.
         is_unit: they have unit length as far as float16 goes, and are compared as they are.
     """
 
@@ -72,6 +74,7 @@ class Source(ABC):
     notes: tuple[str, ...] = ()
     given: Floats | None = None
     is_unit = False
+    lexical = AUTO
     _changed: Mapping[str, Chunk] = MappingProxyType({})  # in place of those with these ids
     _changed_rows: Ints = np.zeros(0, np.int64)  # their numbers, rising
     _changed_vectors: Floats = np.zeros((0, 0), np.float32)
@@ -148,6 +151,7 @@ class Source(ABC):
         full = [place for place, text in enumerate(texts) if text.strip()]
         if full:
             self._changed_vectors[full] = self._encode_texts([texts[place] for place in full])
+        self._searched = np.setdiff1d(self._searched, np.delete(self._changed_rows, full))  # nothing is left of these
 
     def chunks(self) -> Iterator[Chunk]:
         """Of all rows, held out or not, in order."""
@@ -164,8 +168,10 @@ class Source(ABC):
         return (self.rows(self._searched[start : start + step]) for start in range(0, self.n_rows, step))
 
     def texts(self) -> Iterator[str]:
-        """The text of each row, its headings in front, in order; nothing is held out where texts are searched."""
-        return (f"{chunk.heading}\n{chunk.text}" if chunk.heading else chunk.text for chunk in self.chunks())
+        """The text of each row that is searched, its headings in front, in order."""
+        searched = set(self._searched.tolist())
+        chunks = (chunk for number, chunk in enumerate(self.chunks()) if number in searched)
+        return (f"{chunk.heading}\n{chunk.text}" if chunk.heading else chunk.text for chunk in chunks)
 
     def doc_ids(self) -> list[str]:
         """The document of each row that is searched."""
@@ -221,6 +227,7 @@ class IndexSource(Source):
         self._searcher = Searcher(store, ModelPlace(**opening))
         self._instruction: str | None = options.get("instruction")
         self._store, self.name, self.spec = store, str(path), self._searcher.spec
+        self.lexical = store.manifest.index.lexical
         self.dim, self.n_documents = store.manifest.dim, store.manifest.n_documents
         kept = stored_filter(store, self.spec.filter)
         self.hidden = self.dim if kept is None else kept.hidden
