@@ -153,8 +153,11 @@ class Rankings:
         words = self._words_of(source)
         if words is not None and LEXICAL in self._searches.modes and words[1]:
             self._tell("words")
+            chunked_by = source.model if len(self._words) > 1 else None  # other models cut otherwise
             answers = self._answers(words[0], doc_ids, None, SearchOptions(mode=LEXICAL))
-            yield self._measured(Configuration(mode=LEXICAL), answers, _posting_bytes(words[0]) / source.n_rows)
+            yield self._measured(
+                Configuration(model=chunked_by, mode=LEXICAL), answers, _posting_bytes(words[0]) / source.n_rows
+            )
         if vectors is None:
             return
         store = None if words is None else words[0]
