@@ -132,6 +132,7 @@ class Upgrade:
 
         Raises:
             CorpusError: a source cannot be read, queries and judgements have faults, or too few queries can be made.
+            ModelError: the index's own model is not here.
             BusyError: the index is being upgraded, or at the end another process writes it for too long.
             RagidxError: as a build; the committed state is what it was.
         """
@@ -145,6 +146,10 @@ class Upgrade:
             atomic.remove(self.folder)  # of an upgrade that was killed after its commit
             return report
         asked = None if force and queries is None and qrels is None else questions(self._shown.store, queries, qrels)
+        if asked is not None:
+            _ = (
+                self._shown.model_files
+            )  # it has to answer, too: where it is gone, that shows before anything is encoded
         atomic.make_folder(self.folder.parent)
         with Lock(self.folder.parent):
             build = self._build(on_progress)
@@ -154,6 +159,7 @@ class Upgrade:
             report = dataclasses.replace(report, verdict=verdict, after=after, comparison=comparison, build=build)
             if verdict not in (NOT_WORSE, FORCED):
                 return dataclasses.replace(report, beside=str(self.folder), seconds=time.perf_counter() - started)
+            seen = committed(self._index).generation
             self._build(on_progress)  # so that little is left to do while the index is locked
             with Lock(self._index, _WAIT_S):
                 locked, current = time.perf_counter(), committed(self._index)
@@ -163,7 +169,8 @@ class Upgrade:
                         "run the upgrade again",
                         where=str(self._index),
                     )
-                self._build(on_progress)
+                if current.generation != seen:
+                    self._build(on_progress)
                 manifest = adopt(self._index, Store.open(self.folder), {NOTE: _note(report, current.generation)})
             locked_s = time.perf_counter() - locked
             atomic.remove(self.folder)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import ragidx
-from ragidx.corpora.errors import BusyError, CorpusError, IndexFormatError, RagidxError, SpecError
+from ragidx.corpora.errors import BusyError, CorpusError, IndexFormatError, ModelError, RagidxError, SpecError
 from ragidx.corpora.records import Document
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
@@ -274,6 +274,22 @@ def test_an_index_that_was_opened_with_another_place_of_its_model_goes_on_with_t
     index.upgrade(model="mini", force=True)
 
     assert index.search("the violin of Kyoto", k=1)[0].doc_id == "violin-Kyoto.txt"
+
+
+def test_without_its_own_model_an_index_can_be_upgraded_by_force_alone(corpus: Path, model: Path) -> None:
+    index = ragidx.build(corpus, INDEX, model="tiny")
+    model.rename("moved")
+    encoded: list[int] = []
+
+    fault = message_of(
+        ModelError,
+        lambda: ragidx.Index(INDEX).upgrade(**QUERIES, model="mini", on_progress=lambda p: encoded.append(p.n_encoded)),
+    )
+
+    assert "tiny" in fault
+    assert encoded == []
+    assert ragidx.Index(INDEX).upgrade(model="mini", force=True).committed
+    assert index.refresh()
 
 
 def test_few_queries_show_nothing(index: ragidx.Index) -> None:
