@@ -19,6 +19,7 @@ from typing import Any, cast
 from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.corpora.spec import ChunkSpec, Json
 from ragidx.indexer import atomic
+from ragidx.indexer.devices import check_devices
 from ragidx.indexer.differences import differences
 from ragidx.indexer.encoders import methods
 from ragidx.indexer.encoders.methods import continued_options, filter_spec, located
@@ -147,9 +148,7 @@ class Upgrade:
             return report
         asked = None if force and queries is None and qrels is None else questions(self._shown.store, queries, qrels)
         if asked is not None:
-            _ = (
-                self._shown.model_files
-            )  # it has to answer, too: where it is gone, that shows before anything is encoded
+            _ = self._shown.model_files  # a model that is gone shows before anything is encoded
         atomic.make_folder(self.folder.parent)
         with Lock(self.folder.parent):
             build = self._build(on_progress)
@@ -192,9 +191,10 @@ class Upgrade:
             raise type(fault)(fault.message, hint, where=fault.where) from fault
 
     def _compare(self, asked: Judged | Synthetic, margin: float) -> Comparison:
-        run = {name: self._options[name] for name in ("device", "dtype", "endpoint")}
+        device, run = check_devices(self._options["device"])[0], self._options
+        place = ModelPlace(device=device, dtype=run["dtype"], endpoint=run["endpoint"])
         old = Searcher.open(self._index, self._shown.place, self._shown)  # as it is now
-        return compare(old, Searcher.open(self.folder, ModelPlace(**run)), asked, margin, self.folder.parent)
+        return compare(old, Searcher.open(self.folder, place), asked, margin, self.folder / "copies")
 
 
 def _whole(shown: Searcher, asked: BuildOptions) -> dict[str, Any]:

@@ -302,6 +302,7 @@ def test_few_queries_show_nothing(index: ragidx.Index) -> None:
 
 def test_what_cannot_be_upgraded_is_refused_before_anything_is_made(index: ragidx.Index) -> None:
     before = files(INDEX)
+    Path("others.tsv").write_text("lampOslo 0 elsewhere.txt 1\n")
     messages: list[tuple[Callable[[], object], str]] = [
         (
             lambda: index.upgrade(queries="queries.tsv", **TAU4),
@@ -314,6 +315,11 @@ def test_what_cannot_be_upgraded_is_refused_before_anything_is_made(index: ragid
         (
             lambda: index.upgrade(queries="no.tsv", qrels="qrels.tsv", **TAU4),
             "no.tsv: no such file\n  hint: check the path",
+        ),
+        (
+            lambda: index.upgrade(queries="queries.tsv", qrels="others.tsv", **TAU4),
+            "others.tsv:1: no relevant document is here (qrels: 'elsewhere.txt', ...; "
+            "documents: 'bridge-Kyoto.txt', ...)\n  hint: give the qrels that belong to the corpus",
         ),
     ]
 
