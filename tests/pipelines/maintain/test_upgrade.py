@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 
 THINGS = ["lamp", "bridge", "violin", "harbour", "glacier", "orchard", "compass", "parrot", "candle", "tunnel"]
 PLACES = ["Lisbon", "Oslo", "Kyoto"]
-TAU4 = {"filter": ragidx.FilterSpec(tau=4)}
+TAU4 = {"filter": ragidx.FilterSpec("truncation", tau=4)}  # no spectrum has to be computed
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def test_what_another_writer_commits_while_it_runs_is_in_it(index: ragidx.Index)
 def test_an_index_that_was_made_anew_meanwhile_is_left(index: ragidx.Index) -> None:
     def rebuild(progress: Any) -> None:
         if progress.last and ragidx.Index(INDEX).spec.filter.tau != 8:
-            ragidx.build("corpus", INDEX, rebuild=True, lexical=False, filter=ragidx.FilterSpec(tau=8))
+            ragidx.build("corpus", INDEX, rebuild=True, lexical=False, filter=ragidx.FilterSpec("truncation", tau=8))
 
     message = message_of(SpecError, lambda: index.upgrade(force=True, **TAU4, on_progress=rebuild))
 
