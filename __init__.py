@@ -101,7 +101,7 @@ _HOMES = {
     "load_encoder": "indexer.encoders.load",
     "tune": "pipelines.tune.tune",
 }
-# Adapters are imported as ragidx.frameworks.langchain.
+# Adapters are imported as ragidx.frameworks.langchain and ragidx.frameworks.mteb.
 sys.modules[f"{__name__}.frameworks"] = importlib.import_module("ragidx.pipelines.frameworks")
 
 

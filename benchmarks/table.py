@@ -17,6 +17,7 @@ WORD_TABLES = runpy.run_path(str(Path(__file__).with_name("word_tables.py")))
 SENTENCES = runpy.run_path(str(Path(__file__).with_name("sentences.py")))
 WORDS = WORD_TABLES["WORDS"]
 DECODER = "decoder by method and filter"
+SYNTHETIC = "synthetic queries against judgements"
 ENCODING = (
     "encode throughput against sentence-transformers",
     "encode throughput of a first call against sentence-transformers",
@@ -56,7 +57,9 @@ def machines(found):
 def markdown(found):
     """All tables of docs/benchmarks.md."""
     timed = [
-        row for row in found if row["figure"] not in (*QUALITY, DECODER, WORDS, "bm25 quality", "quality of chunks")
+        row
+        for row in found
+        if row["figure"] not in (*QUALITY, DECODER, WORDS, SYNTHETIC, "bm25 quality", "quality of chunks")
     ]
     parts = [
         f"Speed and memory: {machines(timed)}, shared with other work; single runs, but for the medians of the"
@@ -433,18 +436,45 @@ def summary(found):
     return "\n".join(lines) + "\n"
 
 
-def layers(found):
-    """What `--layer auto` chose, a line a method and filter."""
+def tuned(found):
+    """What `ragidx tune` chose by queries made of a corpus, and what that is worth on real judgements."""
     lines = [
-        "| method, filter | chosen | nDCG@10 | of the last layer | of the best | rank correlation |",
+        "| model, set | part | default | chosen | gain, held out | gain, judged queries |",
         "| --- |" + " --- |" * 5,
     ]
-    for row in of(["layers"], found):
+    for row in of(["tune"], found):
         v, setting = row["values"], row["setting"]
-        lines.append(
-            f"| {setting['method']}, {setting['filter']} | {v['layer']} of {v['layers']} | {v['nDCG@10']:.3f}"
-            f" | {v['last']:.3f} | {v['best']:.3f} (layer {v['best layer']}) | {v['correlation']:.2f} |"
-        )
+        for part in ("vectors", "search"):
+            mark = " (advised)" if v[f"{part} advised"] else ""
+            gains = [
+                f"{one['value']:+.3f} [{one['low']:+.3f}, {one['high']:+.3f}]"
+                for one in (v[f"{part}, held out"], v[f"{part}, judged"])
+            ]
+            chosen = v[f"chosen {part}"] if v[f"chosen {part}"] != v[f"default {part}"] else "the default"
+            name = f"{setting['model']}, {setting['set']}, {setting['documents']:,} documents"
+            lines.append(f"| {name} | {part} | {v[f'default {part}']} | {chosen}{mark} | {' | '.join(gains)} |")
+    return "\n".join(lines) + "\n"
+
+
+def synthetic(found):
+    """How often synthetic queries rank two configurations as judged ones do, a line a set and kind of pair."""
+    lines = [
+        "| set, queries | compared | pairs that differ | ordered alike | called different | other sign | wrong |",
+        "| --- |" + " --- |" * 6,
+    ]
+    for row in of([SYNTHETIC], found):
+        setting = row["setting"]
+        name = f"{setting['set']}, {setting['kind']}"
+        for kind, pairs in row["values"].items():
+            if not isinstance(pairs, dict) or not pairs["differ"]:
+                continue
+            low, high = (f"{100 * bound:.1f}" for bound in pairs["interval"])
+            alike = f"{100 * pairs['alike']:.1f} % ({low} to {high})"
+            both = kind.replace(", ", " with ") if "," in kind else f"{kind} with {kind}"
+            mark = "*" if "lexical" in kind else ""
+            wrong = f"{pairs['called, other sign']} | {pairs['called, wrong']}"
+            differ = f"{pairs['differ']} of {pairs['pairs']}"
+            lines.append(f"| {name} | {both}{mark} | {differ} | {alike} | {pairs['called']} | {wrong} |")
     return "\n".join(lines) + "\n"
 
 
@@ -455,7 +485,8 @@ PLACES = {
     ROOT / "docs" / "figures.md": ("figures", by_options),
     ROOT / "docs" / "gguf.md": ("figures", lambda found: "\n\n".join(SENTENCES["gguf"](found)) + "\n"),
     ROOT / "docs" / "endpoint.md": ("figures", lambda found: "\n\n".join(SENTENCES["endpoint"](found)) + "\n"),
-    ROOT / "docs" / "pooling.md": ("layers", layers),
+    ROOT / "docs" / "tune.md": ("figures", tuned),
+    ROOT / "docs" / "evaluate.md": ("without labels", synthetic),
     ROOT / "README.md": ("smollm2", summary),
 }
 

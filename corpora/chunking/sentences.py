@@ -13,7 +13,8 @@ from itertools import pairwise
 
 from ragidx.corpora.chunking.pieces import SENTENCE, kind_of
 
-_WORD = re.compile(r"\S+?[。！？]+[\"'”’»)\]*_」』）]*|\S+")
+_CLOSING = "」』）"
+_WORD = re.compile(rf"\S+?[。！？]+[\"'”’»)\]*_{_CLOSING}]*|\S+")
 _BREAK = re.compile(r"\n[^\S\n]*\r?\n|\f")
 
 
@@ -34,7 +35,7 @@ def sentences(text: str) -> list[tuple[int, int]]:
             ends = True
         else:
             goes_on = has_case and len(word[0]) > 1 and following[0][0].islower()
-            ends = kind_of(word[0]) == SENTENCE and not goes_on
+            ends = kind_of(word[0].rstrip(_CLOSING)) == SENTENCE and not goes_on
         if ends:
             found.append((start, word.end()))
             start = -1

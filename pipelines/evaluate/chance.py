@@ -70,7 +70,7 @@ class Chance:
                     scores = cosines if weight == 1 else self._fused(cosines, here, weight)
                     runs[weight].update(self._answers(scores, here))
             for weight, run in runs.items():
-                found[weight].append(float(of_rankings(run, self.qrels)[self.measure].mean()))
+                found[weight].append(float(of_rankings(run, self.qrels, [self.measure])[self.measure].mean()))
         return {weight: tuple(means) for weight, means in found.items()}
 
     @property

@@ -1,6 +1,7 @@
 """Measures of rankings and of similarities, query by query.
 
 run and qrels -> nDCG, recall, MRR, MAP and precision by ir_measures (trec_eval underneath) -> name -> (q,) values
+two runs -> overlap@10 and rank-biased overlap: how alike they are, which says nothing of how good they are
 similarities and scores of pairs -> Spearman's and Pearson's correlation -> name -> (n,) values, whose mean it is
 
 Equal scores of a run are ordered as trec_eval does it, by falling id, before any measure is computed: the libraries
@@ -9,7 +10,7 @@ under ir_measures differ in that. A judged query that a run does not answer coun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,20 +31,28 @@ MEASURES = {
 }
 """Those of rankings, with their names in ir_measures."""
 CORRELATIONS = ("spearman", "pearson")
+NEARNESS = OVERLAP, ANN_RECALL = "overlap@10", "ann_recall@10"
+"""Shares of the ten that exact search finds, at full width and at the same one: no quality."""
+AGREEMENT = ("overlap@10", "rbo")
 DEPTH = 100
 """Documents that are searched for each query."""
 
 
-def of_rankings(run: Run, qrels: Qrels) -> dict[str, Doubles]:
-    """Each of `MEASURES` for each judged query, in their order: name -> (q,).
+def of_rankings(run: Run, qrels: Qrels, names: Iterable[str] = MEASURES) -> dict[str, Doubles]:
+    """Measures for each judged query, in their order: name -> (q,).
+
+    Args:
+        run: answers.
+        qrels: judgements.
+        names: some of `MEASURES`; each takes time.
 
     Raises:
         RagidxError: ir_measures is not installed.
     """
     ir = _ir_measures()
-    of_ir = {ir.parse_measure(name): ours for ours, name in MEASURES.items()}
+    of_ir = {ir.parse_measure(MEASURES[name]): name for name in names}
     place = {query_id: number for number, query_id in enumerate(qrels)}
-    values = {name: np.zeros(len(place)) for name in MEASURES}
+    values = {name: np.zeros(len(place)) for name in of_ir.values()}
     ordered = {query_id: ranked_scores(hits) for query_id, hits in run.items() if query_id in place and hits}
     for one in ir.iter_calc(list(of_ir), {name: dict(judged) for name, judged in qrels.items()}, ordered):
         values[of_ir[one.measure]][place[one.query_id]] = one.value
@@ -58,6 +67,41 @@ def ranked_scores(hits: Mapping[str, float]) -> dict[str, float]:
     """
     falling = sorted(sorted(hits, reverse=True), key=lambda doc_id: -np.float32(hits[doc_id]))
     return {doc_id: -float(place) for place, doc_id in enumerate(falling)}
+
+
+def agreement(one: Run, other: Run) -> dict[str, Doubles]:
+    """How alike the answers of two systems are, for each query of the first: name -> (q,) values from 0 to 1.
+
+    overlap@10 is the share of the first ten documents (of the longer list, where both are shorter) that both have. rbo
+    is rank-biased overlap, which weighs the first ranks most, extrapolated from lists of any length (Webber, Moffat and
+    Zobel 2010, equation 32) with p = 0.9: the first ten ranks have 86 % of the weight.
+    """
+    pairs = [(list(ranked_scores(hits)), list(ranked_scores(other.get(name, {})))) for name, hits in one.items()]
+    by_length = (sorted(pair, key=len) for pair in pairs)
+    return {
+        "overlap@10": np.array([_overlap(mine[:10], theirs[:10]) for mine, theirs in pairs]),
+        "rbo": np.array([_rank_biased_overlap(short, long) for short, long in by_length]),
+    }
+
+
+def _overlap(mine: Sequence[str], theirs: Sequence[str]) -> float:
+    longer = max(len(mine), len(theirs))
+    return len(set(mine) & set(theirs)) / longer if longer else 1.0
+
+
+def _rank_biased_overlap(short: Sequence[str], long: Sequence[str], p: float = 0.9) -> float:
+    if not short:
+        return 0.0 if long else 1.0
+    s, seen, total = len(short), [set[str](), set[str]()], 0.0
+    common = np.zeros(len(long) + 1)
+    for depth in range(1, len(long) + 1):
+        for names, ranked in zip(seen, (short, long), strict=True):
+            names.update(ranked[depth - 1 : depth])
+        common[depth] = len(seen[0] & seen[1])
+        past = common[s] * (depth - s) / (s * depth) if depth > s else 0.0
+        total += (common[depth] / depth + past) * p**depth
+    tail = (common[-1] - common[s]) / len(long) + common[s] / s
+    return float((1 - p) / p * total + tail * p ** len(long))
 
 
 def of_similarities(similarities: Sequence[float] | Doubles, scores: Sequence[float]) -> dict[str, Doubles]:

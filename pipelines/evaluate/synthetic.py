@@ -31,7 +31,7 @@ from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES
 KINDS = ("sentence", "title")
 N_QUERIES = 300
 
-_SPARE = 3  # documents that are drawn for each that is wanted
+_SPARE = 2  # documents that are drawn for each that is wanted
 _WORDS = {"sentence": (6, 40), "title": (3, 40)}
 _FEWEST_SENTENCES = 3
 _MOST_CHARS = 1_000_000  # of a document that is drawn
@@ -136,11 +136,11 @@ def taken_out(made: Synthetic, chunks: Iterable[Chunk]) -> dict[str, Chunk]:
 def _too_few(kind: str, n_documents: int, n_drawn: int, left_out: dict[str, int], n_usable: int) -> CorpusError:
     reasons = "; ".join(f"{count:,} x {reason}" for reason, count in left_out.items() if count)
     if n_drawn < FEWEST_QUERIES:
-        what = "three sentences, and one of 6 to 40 words" if kind == "sentence" else "a title of 3 to 40 words"
-        reasons = f"{n_drawn:,} of {n_documents:,} have {what} that can be taken out" + (f"; {reasons}" * bool(reasons))
+        what = "three sentences and one of 6 to 40 words" if kind == "sentence" else "a title of 3 to 40 words"
+        reasons = f"{n_drawn:,} have {what} that can be taken out" + f"; {reasons}" * bool(reasons)
     return CorpusError(
-        f"{n_usable:,} documents can be asked for by a {kind} of their own ({reasons}): nothing can be concluded from "
-        f"fewer than {FEWEST_QUERIES}",
+        f"{n_usable:,} of {n_documents:,} documents can be asked for by a {kind} of their own ({reasons}): nothing can "
+        f"be concluded from fewer than {FEWEST_QUERIES}",
         "give a larger corpus, or queries and judgements",
     )
 
@@ -267,7 +267,8 @@ def _without(
         left, at = "", chunk.start
         for start, end in [*here, (chunk.end, chunk.end)]:
             until = max(0, start - chunk.start)
-            left = f"{left.rstrip(' ')} " * bool(left) + chunk.text[at - chunk.start : until].lstrip(" ")
+            kept = chunk.text[at - chunk.start : until]
+            left += kept.lstrip(" ") if left[-1:].isspace() else kept
             at = min(end, chunk.end)
         left = left.strip()
         if whole and (not _words(left) or pattern.search(left) or pattern.search(heading)):

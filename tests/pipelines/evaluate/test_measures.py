@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Mapping
 
 import ir_measures
 import numpy as np
@@ -15,7 +16,14 @@ from scipy import stats
 
 from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.evalsets import Qrels, Run
-from ragidx.pipelines.evaluate.measures import MEASURES, of_rankings, of_similarities, ranked_scores
+from ragidx.pipelines.evaluate.measures import (
+    AGREEMENT,
+    MEASURES,
+    agreement,
+    of_rankings,
+    of_similarities,
+    ranked_scores,
+)
 from ragidx.pipelines.evaluate.significance import interval
 
 from ...raising import message_of
@@ -159,3 +167,54 @@ def test_intervals_are_those_of_a_bootstrap_over_pairs(correlation: float, name:
     low, high = np.percentile([statistic(similarities[one], scores[one]).statistic for one in draws], [2.5, 97.5])
     assert (found.low, found.high) == (pytest.approx(low, abs=0.012), pytest.approx(high, abs=0.012))
     assert found.high - found.low == pytest.approx(high - low, rel=0.06)
+
+
+def _run(answers: Mapping[str, str]) -> Run:
+    """A query and one letter a document, best first."""
+    return {name: {letter: -float(place) for place, letter in enumerate(letters)} for name, letters in answers.items()}
+
+
+def test_agreement_of_known_lists() -> None:
+    one = _run({"same": "abcdefghij", "prefix": "abc", "none": "", "turned": "ab", "others": "abc", "missing": "ab"})
+    other = _run({"same": "abcdefghij", "prefix": "abcde", "none": "", "turned": "ba", "others": "xyz"})
+
+    values = agreement(one, other)
+
+    assert list(values) == list(AGREEMENT)
+    assert values["overlap@10"].tolist() == [1, 0.6, 1, 1, 0, 0]
+    assert values["rbo"] == pytest.approx([1, 1, 1, 0.9, 0, 0])
+
+
+def test_overlap_is_of_the_first_ten() -> None:
+    values = agreement(_run({"q": "abcdefghijxyz"}), _run({"q": "xyzdefghijabc"}))
+
+    assert values["overlap@10"].tolist() == [0.7]
+
+
+_LISTS = st.permutations("abcdefgh").flatmap(lambda names: st.integers(1, 8).map(lambda n: "".join(names[:n])))
+
+
+@given(_LISTS, _LISTS)
+def test_rank_biased_overlap_is_the_sum_of_its_definition(one: str, other: str) -> None:
+    short, long = sorted((one, other), key=len)
+    common = [len(set(short[:depth]) & set(long[:depth])) for depth in range(len(long) + 1)]
+    s, total = len(short), 0.0
+    for depth in range(1, 500):  # what is not seen agrees as what is seen does
+        seen = min(depth, len(long))
+        shared = common[seen] + (common[s] * (seen - s) / s if seen > s else 0)
+        total += 0.1 * 0.9 ** (depth - 1) * shared / seen
+
+    values = agreement(_run({"q": one}), _run({"q": other}))
+
+    assert values["rbo"][0] == pytest.approx(total)
+    assert values["rbo"][0] == pytest.approx(agreement(_run({"q": other}), _run({"q": one}))["rbo"][0])
+    assert -1e-9 <= values["rbo"][0] <= 1 + 1e-9
+
+
+def test_some_measures_are_those_among_all() -> None:
+    run, qrels = {"q": {"a": 1.0, "b": 0.5}}, {"q": {"b": 1}}
+
+    values = of_rankings(run, qrels, ["mrr@10", "ndcg@10"])
+
+    assert list(values) == ["mrr@10", "ndcg@10"]
+    assert all(values[name].tolist() == of_rankings(run, qrels)[name].tolist() for name in values)
