@@ -156,9 +156,8 @@ class Rankings:
             queries, options = Queries(None, self._texts), SearchOptions(mode=LEXICAL)
             costs = costs_of(words.store, queries, options, 0, words) if self._with_costs else None
             answers, n_bytes = search_of(words.store, queries, options), words.bytes / source.n_rows
-            whose = source.model if len(self._words) > 1 else None  # its tokenizer cuts the documents in another way
-            of_words = Configuration(mode=LEXICAL, model=whose or None)
-            yield self._measured(of_words, answers, doc_ids, bytes=n_bytes, costs=costs)
+            configuration = Configuration(model=source.model if len(self._words) > 1 else None, mode=LEXICAL)
+            yield self._measured(configuration, answers, doc_ids, bytes=n_bytes, costs=costs)
         if vectors is None:
             return
         if empty := int(np.count_nonzero(~vectors.any(axis=1))):

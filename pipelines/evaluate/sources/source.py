@@ -62,7 +62,7 @@ class Source(ABC):
         n_documents: they are from.
         notes: what was skipped.
         given: (q, dim) of the queries, in their order, where they came as vectors; None: they are encoded.
-        lexical: how words are searched: `IndexOptions.lexical`.
+        stemmer: of their words.
         is_unit: they have unit length as far as float16 goes, and are compared as they are.
     """
 
@@ -74,7 +74,7 @@ class Source(ABC):
     notes: tuple[str, ...] = ()
     given: Floats | None = None
     is_unit = False
-    lexical = AUTO
+    stemmer = AUTO
     _changed: Mapping[str, Chunk] = MappingProxyType({})  # in place of those with these ids
     _changed_rows: Ints = np.zeros(0, np.int64)  # their numbers, rising
     _changed_vectors: Floats = np.zeros((0, 0), np.float32)
@@ -232,6 +232,8 @@ class IndexSource(Source):
         kept = stored_filter(store, self.spec.filter)
         self.hidden = self.dim if kept is None else kept.hidden
         self._searched = np.arange(len(store.live))
+        if store.manifest.lexical is not None:
+            self.stemmer = store.manifest.lexical.stemmer
         self.given = None if query_vectors is None else self._read(Path(query_vectors))
 
     @property
