@@ -227,7 +227,6 @@ class IndexSource(Source):
         self._searcher = Searcher(store, ModelPlace(**opening))
         self._instruction: str | None = options.get("instruction")
         self._store, self.name, self.spec = store, str(path), self._searcher.spec
-        self.lexical = store.manifest.index.lexical
         self.dim, self.n_documents = store.manifest.dim, store.manifest.n_documents
         kept = stored_filter(store, self.spec.filter)
         self.hidden = self.dim if kept is None else kept.hidden
