@@ -436,18 +436,23 @@ def summary(found):
     return "\n".join(lines) + "\n"
 
 
-def layers(found):
-    """What `--layer auto` chose, a line a method and filter."""
+def tuned(found):
+    """What `ragidx tune` chose by queries made of a corpus, and what that is worth on real judgements."""
     lines = [
-        "| method, filter | chosen | nDCG@10 | of the last layer | of the best | rank correlation |",
+        "| model, set | part | default | chosen | gain, held out | gain, judged queries |",
         "| --- |" + " --- |" * 5,
     ]
-    for row in of(["layers"], found):
+    for row in of(["tune"], found):
         v, setting = row["values"], row["setting"]
-        lines.append(
-            f"| {setting['method']}, {setting['filter']} | {v['layer']} of {v['layers']} | {v['nDCG@10']:.3f}"
-            f" | {v['last']:.3f} | {v['best']:.3f} (layer {v['best layer']}) | {v['correlation']:.2f} |"
-        )
+        for part in ("vectors", "search"):
+            mark = " (advised)" if v[f"{part} advised"] else ""
+            gains = [
+                f"{one['value']:+.3f} [{one['low']:+.3f}, {one['high']:+.3f}]"
+                for one in (v[f"{part}, held out"], v[f"{part}, judged"])
+            ]
+            chosen = v[f"chosen {part}"] if v[f"chosen {part}"] != v[f"default {part}"] else "the default"
+            name = f"{setting['model']}, {setting['set']}, {setting['documents']:,} documents"
+            lines.append(f"| {name} | {part} | {v[f'default {part}']} | {chosen}{mark} | {' | '.join(gains)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -480,7 +485,7 @@ PLACES = {
     ROOT / "docs" / "figures.md": ("figures", by_options),
     ROOT / "docs" / "gguf.md": ("figures", lambda found: "\n\n".join(SENTENCES["gguf"](found)) + "\n"),
     ROOT / "docs" / "endpoint.md": ("figures", lambda found: "\n\n".join(SENTENCES["endpoint"](found)) + "\n"),
-    ROOT / "docs" / "pooling.md": ("layers", layers),
+    ROOT / "docs" / "tune.md": ("figures", tuned),
     ROOT / "docs" / "evaluate.md": ("without labels", synthetic),
     ROOT / "README.md": ("smollm2", summary),
 }

@@ -10,7 +10,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Literal, Self, TypedDict, TypeVar
+from typing import Any, Self, TypedDict, TypeVar
 
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.corpora.spec import ChunkSpec, Spec, described, later
@@ -51,7 +51,7 @@ class EncoderSpec(Spec):
     pooler: str | None = later(None, "FILE", "Weights of the trainable pooling, a safetensors file.")
     attention: str = described("causal", "A", f"{', '.join(ATTENTIONS)}.")
     layer: int = described(  # H^layer; -1 is after the final norm
-        -1, "N", "Hidden layer to pool: -1 the last, 0 the input embeddings; in a build also auto, by the corpus."
+        -1, "N", "Hidden layer to pool: -1 the last, 0 the input embeddings."
     )
     layer_norm: bool = later(False, None, "Apply the final norm to an earlier layer too.")
     pool_eos: bool = described(True, None, "Pool a closing EOS or marker of the template.")
@@ -88,7 +88,7 @@ class EncoderOptions(TypedDict, total=False):
     pooling: str | None
     pooler: str | None
     attention: str | None
-    layer: int | Literal["auto"] | None  # a build knows "auto"
+    layer: int | None
     layer_norm: bool | None
     pool_eos: bool | None
     instruction: str | None

@@ -60,7 +60,6 @@ _OWN_WORDS = {
 }
 DEFAULT_METHOD = "echo"
 DEFAULT_TAU = 2.0
-AUTO_LAYER = "auto"
 
 
 def located(model: str, options: EncoderOptions) -> ModelFiles:
@@ -81,10 +80,6 @@ def resolve(files: ModelFiles, **named: Unpack[EncoderOptions]) -> EncoderSpec:
         SpecError: an unknown method or pooling, or options that the model's own modules do not have.
     """
     options: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
-    if options.get("layer") == AUTO_LAYER:
-        raise SpecError(
-            "a layer is chosen on a corpus, when its index is made", "give the number of a layer", where="`layer`"
-        )
     if files.served:
         if options.get("method", ENDPOINT) != ENDPOINT:
             raise SpecError(

@@ -30,14 +30,6 @@ def notes(r: BuildReport) -> Iterator[str]:
     if r.n_empty:
         yield f"Without text: {console.plural(r.n_empty, 'document')}."
     yield from _fields(r)
-    if r.layer_scores and r.encoder is not None:
-        last = len(r.layer_scores)
-        layer = last if r.encoder.layer == -1 else r.encoder.layer
-        other = "" if layer == last else f"; {r.layer_scores[-1]:.2f} with the last"
-        yield (
-            f"Layer {layer} of {last} was chosen: ten words of a text and the rest of it find each other with a mean "
-            f"reciprocal rank of {r.layer_scores[layer - 1]:.2f}{other}."
-        )
     if r.n_removed:
         last, what = r.generation - 1, "it" if r.n_removed == 1 else "them"
         yield (

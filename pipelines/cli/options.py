@@ -13,7 +13,6 @@ from click.core import ParameterSource
 
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.ann.index_types import INDEX_TYPES, MIN_ROWS
-from ragidx.indexer.encoders.methods import AUTO_LAYER
 from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec
 from ragidx.pipelines.cli.config import config_option
 from ragidx.pipelines.cli.console import QUIET
@@ -56,6 +55,16 @@ class NumberOr(click.ParamType[Any]):
             return self.fail(f"{value!r} is neither {self._number} nor '{self._word}'", param, ctx)
 
 
+class _Layer(click.types.IntParamType):
+    """A whole number, with a word on what once stood for one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number."""
+        if value == "auto":
+            self.fail("no build chooses a layer: name one that `ragidx tune CORPUS` proposes", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def typed_options() -> dict[str, str]:
     """The options that were typed for the running command, as they are named: `{"fold": "--no-fold"}`."""
     context = click.get_current_context()
@@ -94,6 +103,11 @@ def or_nothing(ctx: click.Context, param: click.Parameter, value: tuple[str, ...
     return value or None
 
 
+def _cache_of(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """The folder; "": the user's; None: no cache."""
+    return None if value == "none" else value or ""
+
+
 def _field_option(field: dataclasses.Field[Any]) -> Callable[[F], F]:
     """The option of a field: a switch, a number, a text, or one that may be repeated, by its type."""
     name, metavar, about = field.name, field.metadata["metavar"], field.metadata["about"]
@@ -104,7 +118,7 @@ def _field_option(field: dataclasses.Field[Any]) -> Callable[[F], F]:
     if get_origin(kind) is tuple:
         singular = typed.removesuffix("s")
         return click.option(singular, name, multiple=True, metavar=metavar, callback=or_nothing, help=about)
-    number: Any = NumberOr(AUTO_LAYER, "layer") if name == "layer" else int
+    number: Any = _Layer() if name == "layer" else int
     return click.option(typed, type=number if int in kinds else str, metavar=metavar, help=about)
 
 
@@ -162,6 +176,12 @@ records_option = click.option(
     callback=or_nothing,
     metavar="GLOB=PATH",
     help="Where the records of JSON files are, such as 'policies.json=policies[]'; may be repeated.",
+)
+cache_option = click.option(
+    "--cache",
+    metavar="DIR|none",
+    callback=_cache_of,
+    help="Where raw vectors are kept between runs [default: ~/.cache/ragidx/vectors].",
 )
 filter_topk_option = click.option(
     "--filter-topk",

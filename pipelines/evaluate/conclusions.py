@@ -13,11 +13,12 @@ from ragidx.corpora.evalsets import Qrels
 from ragidx.indexer.arrays import Doubles
 from ragidx.pipelines.evaluate.choice import MARGIN, Choice, cheapest
 from ragidx.pipelines.evaluate.grid import Measured
-from ragidx.pipelines.evaluate.measures import CORRELATIONS, MEASURES, of_rankings
+from ragidx.pipelines.evaluate.measures import CORRELATIONS, MEASURES, NEARNESS, of_rankings
 from ragidx.pipelines.evaluate.report import Configuration, Overall, Row, TaskReport, names_of
 from ragidx.pipelines.evaluate.significance import (
     FEWEST_DATA_SETS,
     FEWEST_QUERIES,
+    MeanDifference,
     all_pairs,
     differences,
     holm_p,
@@ -55,6 +56,8 @@ def measure_of(task: Task, wanted: Wanted) -> str:
         SpecError: it is none of this kind of data.
     """
     known = CORRELATIONS if task.kind == PAIRS else tuple(MEASURES)
+    if task.judged is not None and not task.judged.qrels:
+        known = NEARNESS
     measure = known[0] if wanted.measure is None else wanted.measure
     if measure not in known:
         raise unknown_name("measure", measure, known)
@@ -87,12 +90,16 @@ def report_of(
 ) -> TaskReport:
     """Rows with their intervals and differences, and the choice among them."""
     first = measure_of(task, wanted)
-    if len(query_ids) < FEWEST_QUERIES:
+    is_quality = first not in NEARNESS
+    if is_quality and len(query_ids) < FEWEST_QUERIES:
         notes.append(f"{len(query_ids):,} queries are too few to conclude anything: give {FEWEST_QUERIES} or more.")
     names = names_of([one.configuration for one in rows])
     values = {name: np.stack([one.values[name] for one in rows]) for name in rows[0].values}
     place, matrix = _place(names, wanted.reference), values[first]
-    apart = differences(np.delete(matrix, place, axis=0), matrix[place])
+    against: list[MeanDifference | None] = [None] * len(rows)
+    if is_quality:
+        apart = differences(np.delete(matrix, place, axis=0), matrix[place])
+        against = [*apart[:place], None, *apart[place:]]
     shown = [
         Row(
             configuration=one.configuration,
@@ -100,12 +107,11 @@ def report_of(
             bytes=one.bytes,
             means={measured: float(by_query.mean()) for measured, by_query in one.values.items()},
             interval=interval,
-            against=against,
+            against=difference,
             chance=(min(one.chance), max(one.chance)) if one.chance else None,
+            costs=one.costs,
         )
-        for one, name, interval, against in zip(
-            rows, names, intervals(matrix), [*apart[:place], None, *apart[place:]], strict=True
-        )
+        for one, name, interval, difference in zip(rows, names, intervals(matrix), against, strict=True)
     ]
     return TaskReport(
         name=task.name,
@@ -118,7 +124,7 @@ def report_of(
         reference=place,
         rows=tuple(shown),
         values=values,
-        choice=_choice(rows, matrix, wanted.margin),
+        choice=_choice(rows, matrix, wanted.margin) if is_quality else None,
         pairs=all_pairs(matrix) if wanted.all_pairs else {},
         runs=tuple(one.run for one in rows) if any(one.run for one in rows) else (),
         notes=tuple(notes),

@@ -27,7 +27,7 @@ from ragidx.pipelines.evaluate.measures import check_installed
 from ragidx.pipelines.evaluate.report import Report, TaskReport
 from ragidx.pipelines.evaluate.sources.corpus import CorpusSource
 from ragidx.pipelines.evaluate.sources.pairs import PairsSource
-from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, default_cache
+from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, cache_folder
 from ragidx.pipelines.evaluate.sources.series import fitted_sample
 from ragidx.pipelines.evaluate.sources.source import IndexSource, Source
 from ragidx.pipelines.evaluate.synthetic import Synthetic, synthetic, taken_out
@@ -148,9 +148,9 @@ def evaluate(
     tell = Stages(on_progress)
     if out is not None:
         check_out(Path(out))
-    folder = None if cache is None else default_cache() if cache == "" else Path(cache)
     made_queries = (kind, seed) if without_labels else None
-    measuring = _Measuring(axes, tell, folder, on_build, wanted, drop_self=drop_self, out=out, queries=made_queries)
+    kept = cache_folder(cache)
+    measuring = _Measuring(axes, tell, kept, on_build, wanted, drop_self=drop_self, out=out, queries=made_queries)
     runs, others = [task for task in tasks if task.kind == RUN], [task for task in tasks if task.kind != RUN]
     beside = len(others) == 1 and others[0].judged is not None  # a run of the same queries
     reports = [measuring.task(task, runs if beside else ()) for task in others]
@@ -159,9 +159,7 @@ def evaluate(
             raise no_judgements(runs[0])
         reports.insert(0, report_of_runs(runs, load_qrels(qrels, split=split), wanted))
     report = Report(tuple(reports), overall(reports))
-    if out is not None:
-        report = write_out(report, Path(out))
-    return report
+    return report if out is None else write_out(report, Path(out))
 
 
 class _Measuring:
@@ -191,8 +189,6 @@ class _Measuring:
             RagidxError: no configuration could be measured; the first one's fault.
         """
         self._notes = [] if task.judged is None else list(task.judged.notes)
-        if task.judged is not None and task.judged.left_out:
-            self._notes.append(f"Without judgements, and left out: {task.judged.left_out:,} x query.")
         with tempfile.TemporaryDirectory(prefix="ragidx-evaluate-") as temporary:
             folder, sizes, measure = Path(temporary), (0, 0), measure_of(task, self._wanted)
             rows: list[Measured] = []
@@ -214,11 +210,10 @@ class _Measuring:
                         meter = meter or self._meter(task, folder, measure)
                         if task.judged is not None:
                             self._note(*check_documents(task.judged, source.doc_ids()))
-                        self._note(*source.notes)
                         series, notes = self._axes.series(source)
-                        self._note(*notes)
                         self._tell.expect(meter.count(series))
                         rows += meter.measure(source, series)
+                        self._note(*source.notes, *notes, *meter.notes)
                 except (SpecError, ModelError) as raised:
                     if len(self._axes.encoders) == 1:
                         raise

@@ -1,10 +1,11 @@
-"""The files of an evaluation: results.csv, per_query.parquet, runs, and with the extra `plot` a picture."""
+"""The files of an evaluation: results.csv and .json, per_query.parquet, runs, and with the extra `plot` a picture."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib.util
 import io
+import json
 import re
 from pathlib import Path
 
@@ -49,6 +50,7 @@ def write_out(report: Report, out: Path) -> Report:
         RagidxError: a file cannot be written, or an id holds white space, which a run cannot carry.
     """
     data = {"results.csv": report.to_csv().encode(), "per_query.parquet": _by_query(report)}
+    data["results.json"] = json.dumps(report.to_json(), indent=2, allow_nan=False).encode("ascii") + b"\n"
     for place, task in enumerate(report.tasks, start=1):
         folder = "runs" if len(report.tasks) == 1 else f"runs/{place}-{re.sub(r'[^A-Za-z0-9.-]+', '-', task.name)}"
         for number, run in enumerate(task.runs, start=1):

@@ -33,7 +33,6 @@ from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.vacuum import cleaned_if_refused
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.ingest.changes import Change, Decisions, Kind
-from ragidx.pipelines.ingest.choose_layer import with_layer
 from ragidx.pipelines.ingest.corpus import LAYOUTS, Reading, check_removal, chunker_of
 from ragidx.pipelines.ingest.encode import Vectors, windows
 from ragidx.pipelines.ingest.endpoint import check_model, forget_sample, good_journal, run_notes
@@ -67,11 +66,8 @@ def build(
 ) -> BuildReport:
     """Make or update the index of a corpus; arguments and errors are those of `ragidx.build`."""
     asked, folder, started = build_options(**options), Path(index), time.perf_counter()
-    asked, scores = with_layer(corpus, folder, asked, on_progress)
     resolved = resolve(folder, asked)
-    report = _run(resolved, reading_of(corpus, folder, asked, resolved.stored), on_progress, started)
-    report.layer_scores = scores
-    return report
+    return _run(resolved, reading_of(corpus, folder, asked, resolved.stored), on_progress, started)
 
 
 def add(

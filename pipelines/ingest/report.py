@@ -30,7 +30,7 @@ PLANNING = "planning"
 DERIVING = "making the index"
 
 _SOMETIMES = (
-    *("queries", "input_dim", "over_memory", "endpoint", "layer_scores"),
+    *("queries", "input_dim", "over_memory", "endpoint"),
     *("fields", "mixed_fields", "n_shared_fields", "n_values_dropped"),
 )
 _EXAMPLES = 5
@@ -226,7 +226,6 @@ class BuildReport:
     n_chunks_reused: int = 0
     n_chunks_unchanged: int = 0  # chunks of documents that are as before
     n_fitted: int = 0
-    layer_scores: list[float] = field(default_factory=list)  # of layers 1 to the last, where one was chosen
     n_tokens: int = 0
     n_truncated: int = 0
     n_empty: int = 0  # documents without a chunk

@@ -32,7 +32,6 @@ from ragidx.indexer.store.lookup import CommittedVectors, Documents
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.writing.vacuum import check_folder
 from ragidx.pipelines.ingest.changes import Change, Decisions, Kind
-from ragidx.pipelines.ingest.choose_layer import with_last_layer
 from ragidx.pipelines.ingest.corpus import Reading, chunker_of
 from ragidx.pipelines.ingest.encode import too_long
 from ragidx.pipelines.ingest.fit_filter import check_fit
@@ -125,7 +124,7 @@ def plan(
         RagidxError: what `build` would refuse is refused in the same words: options, model, index, an empty corpus.
         SpecError: the corpus is standard input.
     """
-    asked = with_last_layer(Path(index), build_options(**options))
+    asked = build_options(**options)
     if "-" in map(str, as_paths(corpus)):
         raise SpecError(
             "it can be read once, and a plan would leave nothing of it for the build",

@@ -43,8 +43,10 @@ _QUERIES_AT_ONCE = 256
 _LAYERS_AT_ONCE = 32  # texts that a killed run loses at most
 
 
-def default_cache() -> Path:
-    """The folder of raw vectors in the user's cache."""
+def cache_folder(cache: str | os.PathLike[str] | None) -> Path | None:
+    """Where raw vectors are kept: a folder; "": the user's; None: nowhere."""
+    if cache is None or cache != "":
+        return None if cache is None else Path(cache)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ragidx" / "vectors"
 
 

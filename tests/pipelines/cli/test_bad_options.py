@@ -165,8 +165,8 @@ def test_a_name_that_may_be_right_elsewhere_is_no_matter_where_nothing_is_encode
             "Invalid value for '--chunk-size': 'some' is neither a number of tokens nor 'none'",
         ),
         (
-            ["build", "corpus", "--layer", "autoo"],
-            "Invalid value for '--layer': 'autoo' is neither a number nor 'auto'",
+            ["build", "corpus", "--layer", "auto"],
+            "Invalid value for '--layer': no build chooses a layer: name one that `ragidx tune CORPUS` proposes",
         ),
     ],
 )

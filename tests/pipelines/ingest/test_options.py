@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, get_type_hints
+from typing import get_type_hints
 
 import click
 import pytest
@@ -34,7 +34,7 @@ def test_the_options_of_an_encoder_have_the_types_of_the_specs_fields() -> None:
     fields = get_type_hints(EncoderSpec) | {"adapters": Sequence[str]}  # a list may be given
 
     for name, kind in get_type_hints(EncoderOptions).items():
-        assert kind == fields[name] | (Literal["auto"] if name == "layer" else None) | None, name
+        assert kind == fields[name] | None, name
 
 
 @pytest.mark.parametrize("member", [ragidx.build, Index.build, Index.plan, Index.add_source, Index.create])

@@ -63,12 +63,15 @@ def test_every_layer_is_tried_and_the_command_builds_what_is_advised(
     assert (stored.encoder.layer, stored.filter.name) == (found.vectors.advised.layer, found.vectors.advised.filter)
 
 
-def test_all_layers_come_from_the_cache_and_are_those_of_encoders(corpus: Path, decoder: dict[str, Any]) -> None:
+@pytest.mark.parametrize("method", ["classical", pytest.param("metaeol", marks=pytest.mark.slow)])
+def test_all_layers_come_from_the_cache_and_are_those_of_encoders(
+    corpus: Path, decoder: dict[str, Any], method: str
+) -> None:
     from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors
     from ragidx.pipelines.ingest.options import build_options
     from ragidx.pipelines.ingest.resolve import resolve_against
 
-    options = {name: value for name, value in decoder.items() if name != "cache"}
+    options = {name: value for name, value in decoder.items() if name != "cache"} | {"method": method}
     texts, cache = ["lake house", "honey bees dance"], corpus / "cache"
     with RawVectors(resolve_against(build_options(**options, layer=-1)), cache) as vectors:
         first = vectors.layers(texts)
@@ -83,6 +86,18 @@ def test_all_layers_come_from_the_cache_and_are_those_of_encoders(corpus: Path, 
     for layer, found in ((1, first[0]), (-1, first[-1])):
         expected = ragidx.load_encoder(**options, layer=layer).encode_document(texts)
         np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_of_a_method_that_reads_more_than_one_layer_only_its_own_is_tried(
+    corpus: Path, decoder: dict[str, Any]
+) -> None:
+    options = decoder | {"method": "reba"}
+    found = ragidx.tune(corpus, queries=corpus, filter="none", **options)
+
+    assert {one.what.layer for one in found.tried if one.part == "vectors"} == {None}
+    assert "--layer" not in found.build
+    with pytest.raises(SpecError, match="reba with mean pooling has no vector for each layer"):
+        ragidx.load_encoder(decoder["model"], method="reba", dtype="float32").encode_layers([])
 
 
 def test_an_index_is_compared_with_its_own_choices(corpus: Path, tmp_path: Path, decoder: dict[str, Any]) -> None:
