@@ -185,7 +185,7 @@ def words_of(folder: Path, source: Source) -> Words:
         source: of the texts.
     """
     blocks = (np.ones((len(block), 1), np.float32) for block in source.blocks())
-    store, seconds = index_of(folder, blocks, 1, IndexOptions(FLAT), source.texts())
+    store, seconds = index_of(folder, blocks, 1, IndexOptions(FLAT, lexical=source.stemmer), source.texts())
     atomic.remove(folder)  # its mapping stays
     parts = store.manifest.segments
     n_bytes = sum(part.files[part.lexical].bytes for part in parts if part.lexical is not None)

@@ -202,7 +202,8 @@ class Rankings:
             queries, options = Queries(None, self._texts), SearchOptions(mode=LEXICAL)
             costs = costs_of(words.store, queries, options, 0, words) if self._with_costs else None
             answers, n_bytes = search_of(words.store, queries, options), words.bytes / source.n_rows
-            yield self._measured(Configuration(mode=LEXICAL), answers, doc_ids, bytes=n_bytes, costs=costs)
+            configuration = Configuration(model=source.model if len(self._words) > 1 else None, mode=LEXICAL)
+            yield self._measured(configuration, answers, doc_ids, bytes=n_bytes, costs=costs)
         if vectors is None:
             return
         opened = _Opened(source, vectors, doc_ids, words, None)

@@ -23,6 +23,7 @@ from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.filters.fitting import Sample, lowest
+from ragidx.indexer.lexical.stemming import AUTO
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.specs import FilterSpec, IndexSpec
 from ragidx.indexer.store.store import Store
@@ -61,6 +62,7 @@ class Source(ABC):
         n_documents: they are from.
         notes: what was skipped.
         given: (q, dim) of the queries, in their order, where they came as vectors; None: they are encoded.
+        stemmer: of their words.
         is_unit: they have unit length as far as float16 goes, and are compared as they are.
     """
 
@@ -72,6 +74,7 @@ class Source(ABC):
     notes: tuple[str, ...] = ()
     given: Floats | None = None
     is_unit = False
+    stemmer = AUTO
     _changed: Mapping[str, Chunk] = MappingProxyType({})  # in place of those with these ids
     _changed_rows: Ints = np.zeros(0, np.int64)  # their numbers, rising
     _changed_vectors: Floats = np.zeros((0, 0), np.float32)
@@ -225,6 +228,8 @@ class IndexSource(Source):
         kept = stored_filter(store, self.spec.filter)
         self.hidden = self.dim if kept is None else kept.hidden
         self._searched = np.arange(len(store.live))
+        if store.manifest.lexical is not None:
+            self.stemmer = store.manifest.lexical.stemmer
         self.given = None if query_vectors is None else self._read(Path(query_vectors))
 
     @property

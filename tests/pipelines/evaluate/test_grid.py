@@ -138,6 +138,19 @@ def test_poolings_and_attention_are_axes(beir: Path, tiny_model: Callable[..., P
     ]  # fmt: skip
 
 
+@pytest.mark.slow
+def test_words_of_other_chunks_are_another_row(beir: Path, tiny_model: Callable[..., Path]) -> None:
+    model = str(tiny_model("llama"))
+    options: dict[str, Any] = {"model": ["mini", model], "method": "classical", "mode": "lexical", "cache": None}
+
+    apart = ragidx.evaluate(beir, chunks=ragidx.ChunkSpec(size=64), **options)
+    alike = ragidx.evaluate(beir, chunks=DOCUMENTS, **options)
+
+    assert values_of(apart, "model") == [None, model]
+    assert len({row.name for row in apart.tasks[0].rows}) == 2
+    assert values_of(alike, "model") == [None]
+
+
 def test_an_offset_is_of_the_filters_that_have_it(beir: Path) -> None:
     report = ragidx.evaluate(
         beir, filter=["embedfilter", "truncation"], offset=[0, 7], tau=8, mode="dense", chunks=DOCUMENTS, cache=None

@@ -116,6 +116,20 @@ def test_an_index_is_measured_with_its_own_filter(beir: Path, tmp_path: Path) ->
     assert [row.configuration.dim for row in index.tasks[0].rows] == [None, 64, 64]
 
 
+def test_the_words_of_an_index_are_stemmed_as_it_stems_them(beir: Path, tmp_path: Path) -> None:
+    judged = {"queries": beir, "qrels": beir, "cache": None, "mode": "lexical"}
+    asked = (beir / "queries.jsonl").read_text()
+    (beir / "queries.jsonl").write_text(asked.replace("what is told of the river?", "rivers"))  # no word of a document
+
+    found = {}
+    for stemmer in ("none", "english"):
+        ragidx.build(beir, tmp_path / stemmer, stemmer=stemmer, chunks=DOCUMENTS)
+        (task,) = ragidx.evaluate(tmp_path / stemmer, **judged).tasks  # type: ignore[arg-type]
+        found[stemmer] = task.values["mrr@10"][0][0]
+
+    assert found == {"none": 0, "english": 1}
+
+
 def test_an_index_gives_narrower_widths_and_refuses_other_filters(beir: Path, tmp_path: Path) -> None:
     ragidx.build(beir, tmp_path / "index", filter=ragidx.FilterSpec("truncation", tau=2), chunks=DOCUMENTS)
     judged = {"queries": beir, "qrels": beir, "cache": None, "mode": "dense"}
