@@ -37,34 +37,38 @@ def main():
             out=None if arguments.out is None else arguments.out / name,
             on_progress=lambda stage: print(f"stage {stage.number}: {stage.name}", flush=True),
         )
-        for row in report.rows:
+        task = report.tasks[0]
+        full, *rows = task.rows
+        for row in rows:
+            costs, made = row.costs, row.configuration
             record(
                 "sweep",
                 {
-                    "nDCG@10": round(row.ndcg.mean, 4),
-                    "low": round(row.ndcg.low, 4),
-                    "high": round(row.ndcg.high, 4),
-                    "against full width": round(row.against_full.mean, 4),
-                    "p": round(row.against_full.p, 4),
-                    "overlap@10": round(row.overlap, 4),
-                    "vector bytes": row.bytes_per_vector,
-                    "disk bytes": row.disk_bytes,
-                    "p50 ms": round(row.single.p50_ms, 4),
-                    "p95 ms": round(row.single.p95_ms, 4),
-                    "p99 ms": round(row.single.p99_ms, 4),
-                    "batch p50 ms": round(row.batch.p50_ms, 3),
-                    "queries/s": round(row.queries_per_s),
+                    "nDCG@10": round(row.interval.mean, 4),
+                    "low": round(row.interval.low, 4),
+                    "high": round(row.interval.high, 4),
+                    "against full width": round(row.against.mean, 4),
+                    "p": round(row.against.p, 4),
+                    "overlap@10": round(row.means["overlap@10"], 4),
+                    "vector bytes": round(row.bytes),
+                    "disk bytes": costs.disk_bytes,
+                    "p50 ms": round(costs.single.p50_ms, 4),
+                    "p95 ms": round(costs.single.p95_ms, 4),
+                    "p99 ms": round(costs.single.p99_ms, 4),
+                    "batch p50 ms": round(costs.batch.p50_ms, 3),
+                    "queries/s": round(costs.queries_per_s),
                 },
                 model=name,
-                filter=row.filter,
-                options=f"--dim {row.dim}",  # what tells one row from another in table.py
-                index=row.index_type,
-                rows=report.n_chunks,
-                queries=report.n_queries,
-                threads=report.threads,
-                full=round(report.reference_ndcg.mean, 4),
+                filter=made.filter,
+                options=f"--dim {made.dim}",  # what tells one row from another in table.py
+                index=costs.factory,
+                rows=task.n_chunks,
+                queries=len(task.query_ids),
+                threads=costs.threads,
+                full=round(full.interval.mean, 4),
             )
-        print(report.recommendation())
+        if task.choice.number is not None:
+            print(f"{name}: {task.rows[task.choice.number].name} is the cheapest that is not worse than the best")
 
 
 if __name__ == "__main__":

@@ -24,10 +24,10 @@ import ragidx
 from ragidx.corpora.evalsets import load_qrels, load_queries
 from ragidx.corpora.readers.registry import documents
 from ragidx.indexer.filters.fitting import lowest
-from ragidx.pipelines.evaluate.grid import Stages
 from ragidx.pipelines.evaluate.significance import difference
-from ragidx.pipelines.evaluate.sources.raw_vectors import default_cache
+from ragidx.pipelines.evaluate.sources.raw_vectors import cache_folder
 from ragidx.pipelines.evaluate.tasks import task_of
+from ragidx.pipelines.stages import Stages
 from ragidx.pipelines.tune.models import drawn_of, models_of, sized
 from ragidx.pipelines.tune.tune import prepared
 
@@ -81,7 +81,7 @@ def main():
     parser.add_argument("--method")
     parser.add_argument("--relevant", type=int, help="documents of a part that answer queries")
     parser.add_argument("--minutes", type=float, default=UNLIMITED, help="of tune; 0: its smallest sample")
-    parser.add_argument("--cache", type=Path, default=default_cache())
+    parser.add_argument("--cache", type=Path, default=cache_folder(""))
     arguments = parser.parse_args()
     with contextlib.ExitStack() as stack:
         corpus = arguments.evalset

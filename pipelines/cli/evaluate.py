@@ -14,6 +14,7 @@ from ragidx.pipelines.cli import console, evaluate_tables, interrupts
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import (
     CHUNK_OPTIONS,
+    cache_option,
     chunk_options,
     corpus_options,
     encoding_options,
@@ -98,9 +99,7 @@ def axis(name: str, parameter: str, kind: type, metavar: str, about: str) -> Cal
     help="What the cheapest row may lose against the best.",
 )
 @click.option("--all-pairs", is_flag=True, help="Compare each row with each other, not with the reference alone.")
-@click.option(
-    "--cache", metavar="DIR|none", help="Where raw vectors are kept between runs [default: ~/.cache/ragidx/vectors]."
-)
+@cache_option
 @click.option("--yes", is_flag=True, help="Measure more than 1,000 configurations.")
 @click.option(
     "--out",
@@ -135,10 +134,8 @@ def command(sources: tuple[str, ...], as_json: bool, out: Path | None, cache: st
 
     options |= with_values({name: options.pop(name) for name in CHUNK_OPTIONS})
     options = {name: value for name, value in options.items() if value is not None}
-    if cache is not None:
-        options["cache"] = None if cache == "none" else cache
     with StageLines(as_json=as_json) as lines:
-        report = evaluate(*sources, out=out, on_progress=lines.stage, on_build=lines.build, **options)
+        report = evaluate(*sources, out=out, cache=cache, on_progress=lines.stage, on_build=lines.build, **options)
     interrupts.check()  # nothing checked after the last stage
     if as_json:
         console.print_json(report.to_json())

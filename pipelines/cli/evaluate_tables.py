@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -12,9 +13,11 @@ from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import as_options
 
 if TYPE_CHECKING:
+    from ragidx.pipelines.evaluate.cells import Costs
     from ragidx.pipelines.evaluate.report import Report, TaskReport
     from ragidx.pipelines.evaluate.significance import MeanDifference
 
+_NEARNESS = ("overlap@10", "ann_recall@10")
 _SHOWN = ("ndcg@10", "recall@10", "recall@100", "mrr@10", "map", "p@10", "judged@10", "spearman", "pearson")
 
 
@@ -57,25 +60,51 @@ def _title(task: TaskReport) -> str:
 
 
 def _table(task: TaskReport) -> tuple[list[str], list[list[str]]]:
-    others = [name for name in _SHOWN if name in task.values and name != task.measure]
-    has_bytes, has_chance = (any(getattr(row, name) is not None for row in task.rows) for name in ("bytes", "chance"))
-    head = ["", "bytes"] if has_bytes else [""]
-    head += [task.measure, *(["random"] if has_chance else []), "difference", "p", "detectable", *others]
-    order = sorted(range(len(task.rows)), key=lambda number: -task.rows[number].interval.mean)
-    return head, [_cells(task, number, others, bytes_=has_bytes, chance=has_chance) for number in order]
+    """Head and rows, best first; where costs were measured, in the order of the grid."""
+    order = list(range(len(task.rows)))
+    if not _has(task, "costs"):
+        order.sort(key=lambda number: -task.rows[number].interval.mean)
+    columns = {"": [task.rows[number].name + _star(task, number) for number in order]}
+    rows = [task.rows[number] for number in order]
+    if _has(task, "bytes"):
+        columns["bytes"] = ["" if row.bytes is None else f"{row.bytes:,.0f}" for row in rows]
+    if _has(task, "costs"):
+        columns |= _costs([row.costs for row in rows])
+    columns[task.measure] = [
+        f"{row.interval.mean:.3f} [{row.interval.low:.3f}, {row.interval.high:.3f}]" for row in rows
+    ]
+    if _has(task, "chance"):
+        columns["random"] = [
+            "" if row.chance is None else f"{row.chance[0]:.3f} to {row.chance[1]:.3f}" for row in rows
+        ]
+    if task.measure not in _NEARNESS:
+        for number, name in enumerate(("difference", "p", "detectable")):
+            columns[name] = [_apart(row.against)[number] for row in rows]
+    for name in _NEARNESS if _has(task, "costs") else _SHOWN:
+        if name in task.values and name != task.measure:
+            columns[name] = [f"{row.means[name]:.3f}" for row in rows]
+    return list(columns), [list(cells) for cells in zip(*columns.values(), strict=True)]
 
 
-def _cells(task: TaskReport, number: int, others: list[str], *, bytes_: bool, chance: bool) -> list[str]:
-    row = task.rows[number]
-    chosen = task.choice is not None and task.choice.number == number
-    cells = [row.name + (" *" if chosen else "")]
-    if bytes_:
-        cells.append("" if row.bytes is None else f"{row.bytes:,.0f}")
-    cells.append(f"{row.interval.mean:.3f} [{row.interval.low:.3f}, {row.interval.high:.3f}]")
-    if chance:
-        cells.append("" if row.chance is None else f"{row.chance[0]:.3f} to {row.chance[1]:.3f}")
-    cells += _apart(row.against)
-    return [*cells, *(f"{row.means[name]:.3f}" for name in others)]
+def _has(task: TaskReport, what: str) -> bool:
+    return any(getattr(row, what) is not None for row in task.rows)
+
+
+def _star(task: TaskReport, number: int) -> str:
+    return " *" if task.choice is not None and task.choice.number == number else ""
+
+
+def _costs(costs: Sequence[Costs | None]) -> dict[str, list[str]]:
+    """Columns of size on disk and of time; a rate only where batches were timed."""
+    columns = {
+        "disk": ["" if one is None else console.n_bytes(one.disk_bytes) for one in costs],
+        "made": ["" if one is None else f"{one.build_seconds:.2f} s" for one in costs],
+        "ms": ["" if one is None else f"{one.single.p50_ms:.2f}" for one in costs],
+    }
+    rates = [None if one is None else one.queries_per_s for one in costs]
+    if any(rates):
+        columns["q/s"] = ["" if rate is None else f"{rate:,.0f}" for rate in rates]
+    return columns
 
 
 def _pairs(task: TaskReport) -> tuple[list[str], list[list[str]]]:
@@ -92,10 +121,26 @@ def _apart(apart: MeanDifference | None) -> list[str]:
 
 def _explained(task: TaskReport) -> list[str]:
     """What the columns mean, and what to take."""
-    lines = [
+    lines = []
+    timed = next((row.costs for row in task.rows if row.costs is not None), None)
+    if timed is not None:
+        rate = f" q/s: in batches, {console.plural(timed.threads, 'thread')}." if timed.queries_per_s else ""
+        lines.append(f"ms: one query, one thread, median.{rate}")
+    if _NEARNESS[0] in task.values:
+        lines.append(
+            "overlap@10: share of the first ten that exact search at full width has too. ann_recall@10: share of those"
+            " that exact search at the same width has."
+        )
+    if task.measure in _NEARNESS:
+        lines.append(
+            "Without qrels the overlap tells how near a width stays to the full one, not whether it is good enough:"
+            " give `queries` and `qrels`."
+        )
+        return [as_options(line) for line in lines]
+    lines.append(
         f"{task.measure}: mean and 95 % interval. p: paired permutation test against the reference, corrected for the"
         " number of rows. detectable: a difference that the test finds four times in five."
-    ]
+    )
     if task.synthetic is not None:
         lines.append(
             f"Synthetic: a {task.synthetic} was taken out of its document and has to find it. This ranks dense with"
@@ -113,6 +158,8 @@ def _explained(task: TaskReport) -> list[str]:
             f"* Cheapest that is not worse than the best by {choice.margin:g} or more: {row.name},"
             f" {row.bytes or 0:,.0f} bytes a chunk."
         )
+    elif all(one.verdict == "worse" for one in choice.tested):
+        lines.append(f"No row is shown to be not worse than the best by {choice.margin:g}.")
     undecided = [one for one in choice.tested if one.verdict == "undecided"]
     if undecided:
         most = max(one.queries_needed for one in undecided)

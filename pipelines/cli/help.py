@@ -197,6 +197,7 @@ def _options() -> dict[str, str]:
     return {name: f"--{name.replace('_', '-')}" for names in groups().values() for name in names} | {
         "k": "-k",
         "strict": "--strict",
+        "yes": "--yes",
         "out": "--out",
         "ids": "--id",
         "adapters": "--adapter",

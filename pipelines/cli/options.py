@@ -103,6 +103,11 @@ def or_nothing(ctx: click.Context, param: click.Parameter, value: tuple[str, ...
     return value or None
 
 
+def _cache_of(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """The folder; "": the user's; None: no cache."""
+    return None if value == "none" else value or ""
+
+
 def _field_option(field: dataclasses.Field[Any]) -> Callable[[F], F]:
     """The option of a field: a switch, a number, a text, or one that may be repeated, by its type."""
     name, metavar, about = field.name, field.metadata["metavar"], field.metadata["about"]
@@ -171,6 +176,12 @@ records_option = click.option(
     callback=or_nothing,
     metavar="GLOB=PATH",
     help="Where the records of JSON files are, such as 'policies.json=policies[]'; may be repeated.",
+)
+cache_option = click.option(
+    "--cache",
+    metavar="DIR|none",
+    callback=_cache_of,
+    help="Where raw vectors are kept between runs [default: ~/.cache/ragidx/vectors].",
 )
 filter_topk_option = click.option(
     "--filter-topk",

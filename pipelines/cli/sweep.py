@@ -9,10 +9,11 @@ import click
 
 from ragidx.indexer.ann.index_types import DEFAULT_RECALL, FLAT, INDEX_TYPES
 from ragidx.indexer.specs import FILTERS
-from ragidx.pipelines.cli import console, interrupts, sweep_tables
+from ragidx.pipelines.cli import console, evaluate_tables, interrupts
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import (
     CHUNK_OPTIONS,
+    cache_option,
     chunk_options,
     corpus_options,
     encoder_options,
@@ -89,11 +90,12 @@ _NESTED = [name for name, kind in FILTERS.items() if kind.nested]
     metavar="R",
     help="ann_recall@10 to tune approximate indexes to.",
 )
+@cache_option
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Write sweep.json, sweep.csv, and with the extra `plot` sweep.svg and sweep.png here.",
+    help="Write results.csv, results.json, per_query.parquet and, with the extra `plot`, a picture here.",
 )
 @encoder_options
 @instruction_option
@@ -103,7 +105,7 @@ _NESTED = [name for name, kind in FILTERS.items() if kind.nested]
 @records_option
 @offline_option
 @json_option
-def command(source: str, as_json: bool, out: Path | None, **options: Any) -> None:
+def command(source: str, as_json: bool, out: Path | None, cache: str | None, **options: Any) -> None:
     """Measure storage, time and quality of SOURCE at several widths, to choose one.
 
     \b
@@ -124,12 +126,11 @@ def command(source: str, as_json: bool, out: Path | None, **options: Any) -> Non
     options["filters"] = options["filters"] or None
     options |= with_values({name: options.pop(name) for name in CHUNK_OPTIONS})
     with StageLines(as_json=as_json) as lines:
-        report = sweep(source, out=out, on_progress=lines.stage, on_build=lines.build, **options)
+        report = sweep(source, out=out, cache=cache, on_progress=lines.stage, on_build=lines.build, **options)
     interrupts.check()  # nothing checked after the last stage
     if as_json:
         console.print_json(report.to_json())
     else:
-        sweep_tables.print_report(report)
+        evaluate_tables.print_report(report)
     if out is not None:
-        written = sorted(path.name for path in out.glob("sweep.*") if path.suffix[1:] in ("json", "csv", "svg", "png"))
-        console.note(f"Written to {out}: {', '.join(written)}")
+        console.note(f"Written to {out}: results.csv and what belongs to it")

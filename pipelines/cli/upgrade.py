@@ -71,12 +71,15 @@ def command(
     confidence, it takes the old one's place, in one commit; `ragidx rollback` goes back. Otherwise both stay, and the
     exit status is 1.
     """
+    from ragidx.indexer.devices import check_devices
     from ragidx.pipelines.maintain.upgrade import Upgrade
     from ragidx.retriever.models import ModelPlace
     from ragidx.retriever.searcher import Searcher
 
     options = {name: value for name, value in with_values(flat).items() if value is not None}
-    place = ModelPlace(**{name: options[name] for name in ("device", "dtype", "endpoint") if name in options})
+    place = ModelPlace(
+        device=check_devices(options["device"])[0], dtype=options["dtype"], endpoint=options.get("endpoint")
+    )
     upgrade = Upgrade(Searcher.open(index, place), options)
     with interrupts.reported(lambda: interrupts.CONTINUES), ProgressLine(as_json=as_json) as line:
         if upgrade.is_needed and not console.is_quiet():

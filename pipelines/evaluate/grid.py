@@ -8,74 +8,43 @@ EmbedFilter is repeated with ten random projections of the same width: what the 
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
+from types import MappingProxyType
 
 import numpy as np
 
+from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.evalsets import Pairs, Qrels, Run
 from ragidx.indexer import atomic
-from ragidx.indexer.ann.index_types import FLAT, IndexOptions, padded
-from ragidx.indexer.arrays import Doubles, Floats
-from ragidx.indexer.store.files import ANN, VECTORS
+from ragidx.indexer.ann.index_types import AUTO, DEFAULT_RECALL, FLAT, MIN_ROWS, IndexOptions, padded
+from ragidx.indexer.arrays import Bools, Doubles, Floats
 from ragidx.indexer.store.store import Store
-from ragidx.indexer.widening import until_enough
-from ragidx.pipelines.evaluate.cells import index_of
+from ragidx.pipelines.evaluate.cells import (
+    Costs,
+    FullWidth,
+    Search,
+    Words,
+    costs_of,
+    documents,
+    factory_of,
+    index_of,
+    search_of,
+    vector_bytes,
+    words_of,
+)
 from ragidx.pipelines.evaluate.chance import PROJECTIONS, Chance, random_projection
-from ragidx.pipelines.evaluate.measures import DEPTH, of_rankings, of_similarities
+from ragidx.pipelines.evaluate.measures import DEPTH, NEARNESS, of_rankings, of_similarities
 from ragidx.pipelines.evaluate.report import Configuration
-from ragidx.pipelines.evaluate.sources.series import Series
-from ragidx.pipelines.evaluate.sources.source import Source
+from ragidx.pipelines.evaluate.sources.series import Series, full_width
+from ragidx.pipelines.evaluate.sources.source import NOTHING_TO_SEARCH, Source
+from ragidx.pipelines.stages import Stages
 from ragidx.retriever.options import DENSE, HYBRID, LEXICAL, SearchOptions, Z
-from ragidx.retriever.ranking import Queries, rank
+from ragidx.retriever.ranking import Queries
 
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """What an evaluation is at.
-
-    Attributes:
-        number: of the stage.
-        total: of all; 0 until it is known.
-        name: for people.
-        left_s: until the last one ends, at the pace so far; None: unknown.
-    """
-
-    number: int
-    total: int
-    name: str
-    left_s: float | None = None
-
-
-OnStage: TypeAlias = Callable[[Stage], None]
-
-
-class Stages:
-    """Counts stages; those that are to come are known when the series are."""
-
-    def __init__(self, on_progress: OnStage | None) -> None:
-        self._on_progress = on_progress
-        self._number = self._before = 0
-        self._started = time.perf_counter()
-        self.total = 0
-
-    def __call__(self, name: str) -> None:
-        """A stage begins."""
-        self._number += 1
-        if self._on_progress is not None:
-            done, left_s = self._number - 1 - self._before, None
-            if self.total and done:
-                taken = time.perf_counter() - self._started
-                left_s = taken / done * (self.total - self._number + 1)
-            self._on_progress(Stage(self._number, self.total, name, left_s))
-
-    def expect(self, more: int) -> None:
-        """So many stages of similar length are to come."""
-        self.total = self._number + more
-        self._before, self._started = self._number, time.perf_counter()
+EXACT = "exact"
+"""In place of an index type: float32 vectors of which none is stored, all compared."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +55,7 @@ class Searches:
     index_types: tuple[str, ...] = (FLAT,)
     fusions: tuple[str, ...] = ("z",)
     weights: tuple[float, ...] = (0.5,)
+    target_recall: float = DEFAULT_RECALL
 
     def of(self, mode: str) -> list[SearchOptions]:
         """The searches of a mode."""
@@ -105,6 +75,7 @@ class Measured:
         bytes: a chunk.
         chance: means of the first measure with random projections.
         run: its answers; empty where they are not kept, or there are none.
+        costs: time and size on disk; None: not measured.
     """
 
     configuration: Configuration
@@ -112,20 +83,37 @@ class Measured:
     bytes: float | None = None
     chance: tuple[float, ...] = ()
     run: Run = field(default_factory=dict)
+    costs: Costs | None = None
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A source that is measured, and what its rows share: the queries' vectors, the words, exact search."""
+
+    source: Source
+    vectors: Floats
+    doc_ids: list[str]
+    words: Words | None
+    full: FullWidth | None
 
 
 class Rankings:
-    """Measures sources on judged queries; shares what does not depend on the encoder.
+    """Measures sources on queries; shares what does not depend on the encoder.
 
     Args:
         texts: of the queries, by id.
-        qrels: of each.
+        qrels: of each; empty: only agreement with exact search is measured.
         searches: modes and index types.
         folder: temporary.
         tell: called when a configuration begins.
         measure: that EmbedFilter is compared with random projections by; None: it is not.
         drop_self: the document with the query's id is no answer.
         keep_runs: whether answers are kept.
+        costs: whether time and disk are measured, and agreement with exact search, which then is the first dense row.
+        vectors: (q, dim) of the queries, in the space of the source; None: their texts are encoded.
+
+    Attributes:
+        notes: on what was left out.
     """
 
     def __init__(
@@ -136,120 +124,185 @@ class Rankings:
         folder: Path,
         tell: Stages,
         *,
-        measure: str | None,
+        measure: str | None = None,
         drop_self: bool = False,
         keep_runs: bool = False,
+        costs: bool = False,
+        vectors: Floats | None = None,
     ) -> None:
         self._texts, self._qrels, self._searches = list(texts.values()), qrels, searches
         self._ids = list(texts)
         self._folder, self._tell = folder, tell
         self._measure, self._drop_self, self._keep_runs = measure, drop_self, keep_runs
-        self._words: dict[bytes, Store] = {}
+        self._with_costs, self._vectors = costs, vectors
+        self._words: dict[bytes, Words] = {}
+        self.notes: list[str] = []
 
     def measure(self, source: Source, series: Sequence[Series]) -> Iterator[Measured]:
-        """All configurations of a source: words alone, where no equal chunks were measured, then each width."""
-        vectors = source.encode(self._texts) if set(self._searches.modes) != {LEXICAL} else None
-        doc_ids = source.doc_ids()
-        words = self._words_of(source)
-        if words is not None and LEXICAL in self._searches.modes and words[1]:
+        """All configurations of a source: words alone, where no equal chunks were measured, then each width.
+
+        Raises:
+            CorpusError: there is nothing to search.
+            SpecError: no index of any width can be made.
+        """
+        if not source.n_rows:
+            raise CorpusError(NOTHING_TO_SEARCH, "add documents", where=source.name)
+        vectors, doc_ids = self._vectors, source.doc_ids()
+        if vectors is None and set(self._searches.modes) != {LEXICAL}:
+            vectors = source.encode(self._texts)
+        words, is_new = self._words_of(source)
+        if words is not None and LEXICAL in self._searches.modes and is_new:
             self._tell("words")
-            answers = self._answers(words[0], doc_ids, None, SearchOptions(mode=LEXICAL))
-            yield self._measured(Configuration(mode=LEXICAL), answers, _posting_bytes(words[0]) / source.n_rows)
+            queries, options = Queries(None, self._texts), SearchOptions(mode=LEXICAL)
+            costs = costs_of(words.store, queries, options, 0, words) if self._with_costs else None
+            answers, n_bytes = search_of(words.store, queries, options), words.bytes / source.n_rows
+            configuration = Configuration(model=source.model if len(self._words) > 1 else None, mode=LEXICAL)
+            yield self._measured(configuration, answers, doc_ids, bytes=n_bytes, costs=costs)
         if vectors is None:
             return
-        store = None if words is None else words[0]
-        chance = Chance(source, vectors, self._texts, self._qrels, store, self._measure or "", self._drop_self)
+        if empty := int(np.count_nonzero(~vectors.any(axis=1))):
+            self._note(f"Unanswered by dense search, since {source.model} makes nothing of them: {empty:,} x query.")
+        opened = _Opened(source, vectors, doc_ids, words, None)
+        if self._with_costs:
+            self._tell("the exact answers at full width")
+            full = FullWidth(source, vectors)
+            opened = replace(opened, full=full)
+            whole = replace(configuration_of(source, full_width(source), source.dim), index_type=EXACT, mode=DENSE)
+            everything = dict.fromkeys(NEARNESS, np.ones(len(self._ids)))
+            yield self._measured(whole, full.rank, doc_ids, more=everything)  # no index, so it has no bytes
+        some = False
         for one in series:
             for width in one.widths:
-                yield from self._of_width(one, width, chance, doc_ids)
+                for measured in self._of_width(one, width, opened):
+                    some = True
+                    yield measured
+        if not some and DENSE in self._searches.modes:
+            raise SpecError(
+                "no index of any width could be made: " + " ".join(self.notes),
+                "take another `index_type`",
+                where="`index_type`",
+            )
 
     def count(self, series: Sequence[Series]) -> int:
         """Stages that `measure` will tell of."""
-        each = len(self._searches.index_types)
-        return 1 + sum(len(one.widths) * (each + (one.name == "embedfilter")) for one in series)
+        each, drawn = len(self._searches.index_types), self._measure is not None
+        of_words = 0 if set(self._searches.modes) == {DENSE} else 1 + (LEXICAL in self._searches.modes)
+        widths = sum(len(one.widths) * (each + (drawn and _is_embedfilter(one))) for one in series)
+        return of_words + self._with_costs + widths
 
-    def _of_width(self, series: Series, width: int, chance: Chance, doc_ids: list[str]) -> Iterator[Measured]:
-        source, words = chance.source, chance.words
-        queries, base = series.narrow(chance.vectors, width), configuration_of(source, series, width)
+    def _of_width(self, series: Series, width: int, opened: _Opened) -> Iterator[Measured]:
+        source, words = opened.source, opened.words
+        queries, base = series.narrow(opened.vectors, width), configuration_of(source, series, width)
         modes = [mode for mode in self._searches.modes if mode == DENSE or (mode == HYBRID and words is not None)]
         searches = [options for mode in modes for options in self._searches.of(mode)]
-        drawn: dict[float, tuple[float, ...]] = {}
-        if series.name == "embedfilter" and self._measure is not None:
-            self._tell(f"random projections, {width:,} dimensions")
-            weights = dict.fromkeys(_weight(one) for one in searches)
-            drawn = chance.means(width, [weight for weight in weights if weight is not None])
+        drawn = self._drawn(series, width, searches, opened)
+        made: set[str] = set()
+
+        def blocks() -> Iterator[Floats]:
+            return (series.narrow(block, width) for block in source.blocks())
+
         for index_type in self._searches.index_types:
             self._tell(f"{series.name}, {width:,} dimensions, {index_type}")
-            store = self._store((series.narrow(block, width) for block in source.blocks()), width, index_type)
+            try:
+                index = IndexOptions(index_type, self._searches.target_recall)
+                store, seconds = self._store(blocks(), width, index)
+            except SpecError as fault:
+                self._note(f"{index_type} at {width:,} dimensions is skipped: {fault.message}.")
+                continue
+            if self._is_repeated(store, index_type, made):
+                continue
             if words is not None:
-                store.lexical = words.lexical
+                store.lexical = words.store.lexical
             for options in searches:
-                configuration = replace(base, index_type=index_type, mode=options.mode)
-                n_bytes = _vector_bytes(store)
-                if options.mode == HYBRID and words is not None:
+                configuration, n_bytes = replace(base, index_type=index_type, mode=options.mode), vector_bytes(store)
+                of_words = words if options.mode == HYBRID else None
+                if of_words is not None:
                     configuration = replace(configuration, fusion=options.fusion, weight=options.weight)
-                    n_bytes += _posting_bytes(words) / source.n_rows
-                answers = self._answers(store, doc_ids, queries, options)
-                yield self._measured(configuration, answers, n_bytes, drawn.get(_weight(options) or 0, ()))
+                    n_bytes += of_words.bytes
+                asked = Queries(queries, self._texts)
+                more: dict[str, Doubles] = {}
+                if options.mode == DENSE and opened.full is not None:
+                    more = opened.full.agreement(store, queries, blocks())
+                yield self._measured(
+                    configuration,
+                    search_of(store, asked, options),
+                    opened.doc_ids,
+                    bytes=n_bytes / source.n_rows,
+                    chance=() if (weight := _weight(options)) is None else drawn.get(weight, ()),
+                    costs=costs_of(store, asked, options, seconds, of_words) if self._with_costs else None,
+                    more=more,
+                    empty=np.asarray(~queries.any(axis=1)) if options.mode == DENSE else None,
+                )
 
-    def _store(self, blocks: Iterator[Floats], width: int, index_type: str) -> Store:
+    def _drawn(
+        self, series: Series, width: int, searches: Sequence[SearchOptions], opened: _Opened
+    ) -> dict[float, tuple[float, ...]]:
+        """What random projections reach, by weight of the cosine."""
+        if self._measure is None or not _is_embedfilter(series):
+            return {}
+        self._tell(f"random projections, {width:,} dimensions")
+        words = None if opened.words is None else opened.words.store
+        chance = Chance(opened.source, opened.vectors, self._texts, self._qrels, words, self._measure, self._drop_self)
+        weights = dict.fromkeys(_weight(one) for one in searches)
+        return chance.means(width, [weight for weight in weights if weight is not None])
+
+    def _is_repeated(self, store: Store, index_type: str, made: set[str]) -> bool:
+        """Whether another type became the same index; noted where there are too few rows for one."""
+        factory = factory_of(store)
+        if factory == FLAT and index_type not in (FLAT, AUTO):
+            self._note(
+                f"{index_type} is measured as flat: {store.n_rows:,} chunks are fewer than the {MIN_ROWS:,} from which"
+                " on an index is made."
+            )
+        repeated = factory in made
+        made.add(factory)
+        return repeated
+
+    def _store(self, blocks: Iterator[Floats], width: int, index: IndexOptions) -> tuple[Store, float]:
         folder = self._folder / "cell"
         try:
-            return index_of(folder, blocks, width, IndexOptions(index_type))[0]
+            return index_of(folder, blocks, width, index)
         finally:
             atomic.remove(folder)  # its mapping stays
 
-    def _words_of(self, source: Source) -> tuple[Store, bool] | None:
+    def _words_of(self, source: Source) -> tuple[Words | None, bool]:
         """The words of a source's chunks, and whether they are new; None: they are not searched, or there are none."""
         if set(self._searches.modes) == {DENSE}:
-            return None
+            return None, False
         content = hashlib.sha256()
         for chunk in source.chunks():
             content.update(f"{chunk.id}\0{chunk.heading}\0{chunk.text}\0".encode("utf-8", "surrogatepass"))
         key, is_new = content.digest(), content.digest() not in self._words
         if is_new:
             self._tell("indexing the words")
-            blocks = (np.ones((len(block), 1), np.float32) for block in source.blocks())
-            folder = self._folder / f"words-{len(self._words)}"
-            self._words[key] = index_of(folder, blocks, 1, IndexOptions(FLAT), source.texts())[0]
-            atomic.remove(folder)
-        store = self._words[key]
-        return None if store.lexical is None else (store, is_new)
-
-    def _answers(self, store: Store, doc_ids: list[str], vectors: Floats | None, options: SearchOptions) -> Run:
-        """The best documents for each query, with the score of their best chunk."""
-        queries = Queries(vectors, self._texts)
-        most = min(DEPTH + self._drop_self, len(set(doc_ids)))
-
-        def ask(numbers: Sequence[int], wide: int) -> list[tuple[dict[str, float], int]]:
-            """Documents with their scores, and the number of chunks that they are from."""
-            answers = []
-            for chunks in rank(store, queries.of(numbers), wide, None, options):
-                best: dict[str, float] = {}
-                for chunk in chunks:
-                    best.setdefault(doc_ids[chunk.row], chunk.score)
-                answers.append((best, len(chunks)))
-            return answers
-
-        wide = min(DEPTH + self._drop_self, store.n_rows)
-        answers = until_enough(
-            ask(range(len(self._ids)), wide),
-            wide,
-            ask,
-            lambda answer, wide: len(answer[0]) < most and answer[1] == wide,
-        )
-        run: Run = {}
-        for query_id, (best, _) in zip(self._ids, answers, strict=True):
-            if self._drop_self:
-                best.pop(query_id, None)
-            run[query_id] = dict(list(best.items())[:DEPTH])
-        return run
+            self._words[key] = words_of(self._folder / "words", source)
+        return None if self._words[key].store.lexical is None else self._words[key], is_new
 
     def _measured(
-        self, configuration: Configuration, answers: Run, cost: float, chance: tuple[float, ...] = ()
+        self,
+        configuration: Configuration,
+        search: Search,
+        doc_ids: Sequence[str],
+        *,
+        bytes: float | None = None,
+        chance: tuple[float, ...] = (),
+        costs: Costs | None = None,
+        more: Mapping[str, Doubles] = MappingProxyType({}),
+        empty: Bools | None = None,
     ) -> Measured:
-        values = of_rankings(answers, self._qrels)
-        return Measured(configuration, values, cost, chance, answers if self._keep_runs else {})
+        run: Run = {}
+        if self._qrels:
+            run = documents(search, self._ids, doc_ids, DEPTH + self._drop_self)
+            if empty is not None:
+                run = {name: {} if nothing else run[name] for name, nothing in zip(self._ids, empty, strict=True)}
+            if self._drop_self:
+                run = {name: {doc_id: hits[doc_id] for doc_id in hits if doc_id != name} for name, hits in run.items()}
+        values = {**(of_rankings(run, self._qrels) if self._qrels else {}), **more}
+        return Measured(configuration, values, bytes, chance, run if self._keep_runs else {}, costs)
+
+    def _note(self, message: str) -> None:
+        if message not in self.notes:
+            self.notes.append(message)
 
 
 class Similarities:
@@ -257,6 +310,7 @@ class Similarities:
 
     def __init__(self, pairs: Pairs, tell: Stages, *, measure: str) -> None:
         self._pairs, self._tell, self._measure = pairs, tell, measure
+        self.notes: list[str] = []  # nothing is left out
 
     def measure(self, source: Source, series: Sequence[Series]) -> Iterator[Measured]:
         """Each width of each series."""
@@ -265,7 +319,7 @@ class Similarities:
             for width in one.widths:
                 self._tell(f"{one.name}, {width:,} dimensions")
                 chance: tuple[float, ...] = ()
-                if one.name == "embedfilter":
+                if _is_embedfilter(one):
                     drawn = [random_projection(source.dim, width, seed) for seed in range(PROJECTIONS)]
                     chance = tuple(float(self._values(vectors, by, width)[self._measure].mean()) for by in drawn)
                 configuration = configuration_of(source, one, width)
@@ -278,6 +332,11 @@ class Similarities:
     def _values(self, vectors: Floats, series: Series, width: int) -> dict[str, Doubles]:
         first, second = np.split(series.narrow(vectors, width), 2)
         return of_similarities(np.einsum("ij,ij->i", first, second), self._pairs.scores)
+
+
+def _is_embedfilter(series: Series) -> bool:
+    """Whether it is made of raw vectors here: of those that an index stores filtered, no raw ones are known."""
+    return series.name == "embedfilter" and series.map is not None
 
 
 def configuration_of(source: Source, series: Series, width: int) -> Configuration:
@@ -303,14 +362,3 @@ def _weight(options: SearchOptions) -> float | None:
     if options.mode == DENSE:
         return 1.0
     return options.weight if options.fusion == Z else None
-
-
-def _vector_bytes(store: Store) -> float:
-    parts = store.manifest.segments
-    total = sum(part.files[name].bytes for part in parts for name in (VECTORS, ANN) if name in part.files)
-    return total / store.n_rows
-
-
-def _posting_bytes(store: Store) -> int:
-    parts = store.manifest.segments
-    return sum(part.files[part.lexical].bytes for part in parts if part.lexical is not None)

@@ -31,6 +31,8 @@ MEASURES = {
 }
 """Those of rankings, with their names in ir_measures."""
 CORRELATIONS = ("spearman", "pearson")
+NEARNESS = OVERLAP, ANN_RECALL = "overlap@10", "ann_recall@10"
+"""Shares of the ten that exact search finds, at full width and at the same one: no quality."""
 AGREEMENT = ("overlap@10", "rbo")
 DEPTH = 100
 """Documents that are searched for each query."""
@@ -75,9 +77,10 @@ def agreement(one: Run, other: Run) -> dict[str, Doubles]:
     Zobel 2010, equation 32) with p = 0.9: the first ten ranks have 86 % of the weight.
     """
     pairs = [(list(ranked_scores(hits)), list(ranked_scores(other.get(name, {})))) for name, hits in one.items()]
+    by_length = (sorted(pair, key=len) for pair in pairs)
     return {
         "overlap@10": np.array([_overlap(mine[:10], theirs[:10]) for mine, theirs in pairs]),
-        "rbo": np.array([_rank_biased_overlap(*sorted(pair, key=len)) for pair in pairs]),
+        "rbo": np.array([_rank_biased_overlap(short, long) for short, long in by_length]),
     }
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from ragidx.corpora.evalsets import Run
 from ragidx.indexer.arrays import Doubles
+from ragidx.pipelines.evaluate.cells import Costs
 from ragidx.pipelines.evaluate.choice import Choice
 from ragidx.pipelines.evaluate.significance import Interval, MeanDifference
 
@@ -46,6 +47,11 @@ class Configuration:
 
 _FOLLOWING = ("tau", "attention", "pooling", "layer", "copies", "offset", "method")
 COLUMNS = tuple(field.name for field in dataclasses.fields(Configuration))
+_COSTS = [
+    *("factory", "effort_beam", "effort_lists", "effort_factor", "disk_bytes", "build_seconds"),
+    *(f"{name}_{part}" for name in ("single", "batch") for part in ("p50_ms", "p95_ms", "p99_ms", "calls")),
+    *("queries_per_s", "threads"),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +67,7 @@ class Row:
         against: its difference from the reference; None: it is the reference.
         chance: of a row of EmbedFilter, the first measure's lowest and highest mean with random projections of the same
             width, searched exactly; None: not measured.
+        costs: time and size on disk; None: not measured.
     """
 
     configuration: Configuration
@@ -70,6 +77,7 @@ class Row:
     interval: Interval
     against: MeanDifference | None
     chance: tuple[float, float] | None = None
+    costs: Costs | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +95,7 @@ class TaskReport:
         reference: the place of the row that the others are compared with.
         rows: in the order of the grid.
         values: of each measure, (rows, queries).
-        choice: the cheapest row that is not worse than the best; None: there is one row.
+        choice: the cheapest row that is not worse than the best; None: there is one row, or nothing is judged.
         pairs: each row against each before it, (place, place before) -> difference; empty where not asked for.
         runs: of each row; empty where they were not asked for.
         notes: what was left out, and what cannot be concluded.
@@ -146,7 +154,7 @@ class Report:
             data = {field.name: getattr(task, field.name) for field in dataclasses.fields(task)}
             data = {name: value for name, value in data.items() if name not in left}
             data["n_queries"] = len(task.query_ids)
-            data["rows"] = [dataclasses.asdict(row) for row in task.rows]
+            data["rows"] = [_json_of(row) for row in task.rows]
             data["choice"] = None if task.choice is None else dataclasses.asdict(task.choice)
             data["pairs"] = [
                 {"row": task.rows[row].name, "other": task.rows[other].name, **dataclasses.asdict(apart)}
@@ -160,7 +168,9 @@ class Report:
         """A line for each row of each data set."""
         measures = list(dict.fromkeys(name for task in self.tasks for name in task.values))
         columns = ["task", "row", *COLUMNS, "bytes", *measures, "measure", "low", "high"]
-        columns += ["difference", "p", "detectable", "verdict", "chance_low", "chance_high"]
+        columns += ["synthetic", "difference", "p", "detectable", "verdict", "chance_low", "chance_high"]
+        if any(row.costs is not None for task in self.tasks for row in task.rows):
+            columns += _COSTS
         text = io.StringIO()
         writer = csv.DictWriter(text, columns, lineterminator="\n", restval="")
         writer.writeheader()
@@ -170,8 +180,20 @@ class Report:
         return text.getvalue()
 
 
+def _json_of(row: Row) -> dict[str, Any]:
+    data = dataclasses.asdict(row)
+    if row.against is not None and row.against.detectable == float("inf"):  # of one query
+        data["against"]["detectable"] = None
+    return data
+
+
 def _cells(task: TaskReport, row: Row) -> dict[str, object]:
-    cells: dict[str, object] = {"task": task.name, "bytes": row.bytes, "measure": task.measure}
+    cells: dict[str, object] = {
+        "task": task.name,
+        "synthetic": task.synthetic or "",
+        "bytes": row.bytes,
+        "measure": task.measure,
+    }
     cells |= {name: value for name in COLUMNS if (value := getattr(row.configuration, name)) is not None}
     cells |= {name: f"{mean:.6f}" for name, mean in row.means.items()}
     cells |= {"low": f"{row.interval.low:.6f}", "high": f"{row.interval.high:.6f}"}
@@ -181,6 +203,10 @@ def _cells(task: TaskReport, row: Row) -> dict[str, object]:
         cells["detectable"] = f"{apart.detectable:.6f}"
     if row.chance is not None:
         cells |= {"chance_low": f"{row.chance[0]:.6f}", "chance_high": f"{row.chance[1]:.6f}"}
+    if row.costs is not None:
+        for name, value in dataclasses.asdict(row.costs).items():
+            inner = {f"{name}_{part}": one for part, one in value.items()} if isinstance(value, dict) else {name: value}
+            cells |= {column: one for column, one in inner.items() if column in _COSTS}
     return cells
 
 

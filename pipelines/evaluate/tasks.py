@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ragidx.corpora.errors import CorpusError, SpecError
-from ragidx.corpora.evalset_files import ENDINGS
+from ragidx.corpora.evalset_files import ENDINGS, is_file
 from ragidx.corpora.evalsets import (
     Pairs,
     Qrels,
@@ -41,15 +41,13 @@ class Judged:
 
     Attributes:
         texts: of the queries; empty where only runs are measured.
-        qrels: for each of them.
-        left_out: queries without judgements.
-        notes: on what does not belong together.
+        qrels: for each of them; empty where nothing is judged.
+        notes: on what is left out, and what does not belong together.
         place: the file and line of the first judgement of a document, or of a query: `place_in_qrels`.
     """
 
     texts: dict[str, str]
     qrels: Qrels
-    left_out: int = 0
     notes: tuple[str, ...] = ()
     place: Callable[..., str] = str
 
@@ -123,6 +121,15 @@ def task_of(
     return Task(name, kind, path, judged=judged_of(texts, found, place))
 
 
+def of_beir(corpus: Path, queries: Path | None, qrels: Path | None) -> tuple[Path | None, Path | None]:
+    """Where queries and qrels are: as named, else in the corpus where that is a BEIR folder that has them."""
+    if queries is None and beir_corpus(corpus) is not None and has_queries(corpus):
+        queries = corpus
+        if qrels is None and (is_file(corpus / "qrels" / "test.tsv") or is_file(corpus / "qrels")):
+            qrels = corpus
+    return queries, qrels
+
+
 def no_judgements(task: Task) -> SpecError:
     """Nothing says what is relevant."""
     hint = "give `qrels`" if task.kind == RUN else f"give `queries` and `qrels`, {_NO_LABELS}"
@@ -149,11 +156,13 @@ def judged_of(texts: dict[str, str], qrels: Qrels, place: Callable[..., str]) ->
             where=place(next(iter(qrels)), is_query=True),
         )
     unknown = [name for name in qrels if name not in texts]
-    notes: tuple[str, ...] = ()
+    left_out, notes = len(texts) - len(both), list[str]()
     if unknown:
         first = f"'{unknown[0]}' ({place(unknown[0], is_query=True)})"
-        notes = (f"Not among the queries: {len(unknown):,} x judged query; first: {first}.",)
-    return Judged(both, {name: qrels[name] for name in both}, len(texts) - len(both), notes, place)
+        notes.append(f"Not among the queries: {len(unknown):,} x judged query; first: {first}.")
+    if left_out:
+        notes.append(f"Without judgements, and left out: {left_out:,} x query.")
+    return Judged(both, {name: qrels[name] for name in both}, tuple(notes), place)
 
 
 def check_documents(judged: Judged, doc_ids: Iterable[str]) -> Iterator[str]:

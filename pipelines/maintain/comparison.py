@@ -23,7 +23,7 @@ from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.adoption import adopt
 from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES, K, difference, lower_bound, ndcg, queries_needed
 from ragidx.pipelines.evaluate.synthetic import Synthetic, synthetic, taken_out
-from ragidx.pipelines.evaluate.tasks import Judged, task_of
+from ragidx.pipelines.evaluate.tasks import Judged, check_documents, task_of
 from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.maintain.delete import writer_on
 from ragidx.retriever.searcher import Searcher
@@ -74,7 +74,8 @@ def questions(store: Store, queries: str | Path | None, qrels: str | Path | None
     """The queries of files, read and checked, or what sentences of an index ask.
 
     Raises:
-        CorpusError: the files have faults, or fewer than 20 documents have a sentence that asks for them alone.
+        CorpusError: the files have faults or are of another corpus, or fewer than 20 documents have a sentence that
+            asks for them alone.
         SpecError: queries without judgements, or the reverse.
     """
     if queries is None and qrels is None:
@@ -83,6 +84,8 @@ def questions(store: Store, queries: str | Path | None, qrels: str | Path | None
         raise SpecError("queries and what judges them go together", "give both, `queries` and `qrels`, or neither")
     judged = task_of(store.path, queries=queries, qrels=qrels).judged
     assert judged is not None  # it is an index
+    for _ in check_documents(judged, (chunk.doc_id for _, chunk in _chunks(store))):
+        pass  # documents that neither index has change no difference
     return judged
 
 

@@ -19,6 +19,7 @@ from typing import Any, cast
 from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.corpora.spec import ChunkSpec, Json
 from ragidx.indexer import atomic
+from ragidx.indexer.devices import check_devices
 from ragidx.indexer.differences import differences
 from ragidx.indexer.encoders import methods
 from ragidx.indexer.encoders.methods import continued_options, filter_spec, located
@@ -132,6 +133,7 @@ class Upgrade:
 
         Raises:
             CorpusError: a source cannot be read, queries and judgements have faults, or too few queries can be made.
+            ModelError: the index's own model is not here.
             BusyError: the index is being upgraded, or at the end another process writes it for too long.
             RagidxError: as a build; the committed state is what it was.
         """
@@ -145,6 +147,8 @@ class Upgrade:
             atomic.remove(self.folder)  # of an upgrade that was killed after its commit
             return report
         asked = None if force and queries is None and qrels is None else questions(self._shown.store, queries, qrels)
+        if asked is not None:
+            _ = self._shown.model_files  # a model that is gone shows before anything is encoded
         atomic.make_folder(self.folder.parent)
         with Lock(self.folder.parent):
             build = self._build(on_progress)
@@ -154,6 +158,7 @@ class Upgrade:
             report = dataclasses.replace(report, verdict=verdict, after=after, comparison=comparison, build=build)
             if verdict not in (NOT_WORSE, FORCED):
                 return dataclasses.replace(report, beside=str(self.folder), seconds=time.perf_counter() - started)
+            seen = committed(self._index).generation
             self._build(on_progress)  # so that little is left to do while the index is locked
             with Lock(self._index, _WAIT_S):
                 locked, current = time.perf_counter(), committed(self._index)
@@ -163,7 +168,8 @@ class Upgrade:
                         "run the upgrade again",
                         where=str(self._index),
                     )
-                self._build(on_progress)
+                if current.generation != seen:
+                    self._build(on_progress)
                 manifest = adopt(self._index, Store.open(self.folder), {NOTE: _note(report, current.generation)})
             locked_s = time.perf_counter() - locked
             atomic.remove(self.folder)
@@ -185,9 +191,10 @@ class Upgrade:
             raise type(fault)(fault.message, hint, where=fault.where) from fault
 
     def _compare(self, asked: Judged | Synthetic, margin: float) -> Comparison:
-        run = {name: self._options[name] for name in ("device", "dtype", "endpoint")}
+        device, run = check_devices(self._options["device"])[0], self._options
+        place = ModelPlace(device=device, dtype=run["dtype"], endpoint=run["endpoint"])
         old = Searcher.open(self._index, self._shown.place, self._shown)  # as it is now
-        return compare(old, Searcher.open(self.folder, ModelPlace(**run)), asked, margin, self.folder.parent)
+        return compare(old, Searcher.open(self.folder, place), asked, margin, self.folder / "copies")
 
 
 def _whole(shown: Searcher, asked: BuildOptions) -> dict[str, Any]:

@@ -1,33 +1,50 @@
 """Sweep: which dimension to take, and which index. Storage, time and quality at every width, from one encoding.
 
-corpus -> raw vectors, encoded once -> for each filter, width and index type the files of a real segment, which are
-written, mapped, searched and removed -> a row. An index can be swept in place of a corpus. What every row is compared
-with is the full width in float32, every vector of it. Nothing stays behind but what `out` names.
+corpus -> raw vectors, from the cache or encoded once -> for each filter, width and index type a real index, which is
+written, mapped, searched, timed and removed -> an evaluation whose rows have costs. An index can be swept in place of a
+corpus. What dense rows are compared with is the full width in float32, every vector of it. Nothing stays behind but raw
+vectors in the cache, and what `out` names.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ragidx.corpora.errors import SpecError
+from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.corpora.evalsets import load_qrels, load_queries, place_in_qrels
 from ragidx.indexer.ann.index_types import DEFAULT_RECALL, FLAT, IndexOptions
+from ragidx.indexer.arrays import Floats
 from ragidx.indexer.specs import ENCODER_OPTIONS
 from ragidx.indexer.store.files import MANIFEST
-from ragidx.pipelines.evaluate.grid import OnStage, Stages
+from ragidx.pipelines.evaluate.conclusions import Wanted, report_of
+from ragidx.pipelines.evaluate.files import check_out, write_out
+from ragidx.pipelines.evaluate.grid import Rankings, Searches
+from ragidx.pipelines.evaluate.measures import check_installed
+from ragidx.pipelines.evaluate.report import Report
 from ragidx.pipelines.evaluate.sources.corpus import CorpusSource
-from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors
-from ragidx.pipelines.evaluate.sources.series import WidthChoice, check_filters, fitted_sample, series_of
-from ragidx.pipelines.evaluate.sources.source import IndexSource, Source, evaluation_of
+from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, cache_folder
+from ragidx.pipelines.evaluate.sources.series import (
+    FITTED_ON_UNIT,
+    Series,
+    WidthChoice,
+    check_filters,
+    fitted_sample,
+    full_width,
+    series_of,
+)
+from ragidx.pipelines.evaluate.sources.source import IndexSource, Source
+from ragidx.pipelines.evaluate.tasks import CORPUS, INDEX, Judged, Task, check_documents, judged_of, of_beir
 from ragidx.pipelines.ingest.options import CORPUS_OPTIONS, RUN_OPTIONS, build_options, check_names
 from ragidx.pipelines.ingest.report import OnProgress
 from ragidx.pipelines.ingest.resolve import resolve_against
-from ragidx.pipelines.sweep.files import check_out, write_out
-from ragidx.pipelines.sweep.grid import Sweep
-from ragidx.pipelines.sweep.report import SweepReport
+from ragidx.pipelines.stages import OnStage, Stages
+from ragidx.retriever.options import DENSE, MODES
 
 _FILTER_FIELDS = ("offset", "seed", "sample", "topk")
 KNOWN = (
@@ -50,11 +67,12 @@ def sweep(
     qrels: str | Path | None = None,
     query_vectors: str | Path | None = None,
     target_recall: float = DEFAULT_RECALL,
+    cache: str | Path | None = "",
     out: str | Path | None = None,
     on_progress: OnStage | None = None,
     on_build: OnProgress | None = None,
     **options: Any,
-) -> SweepReport:
+) -> Report:
     """Measure storage, time and quality at several widths.
 
     Args:
@@ -68,46 +86,113 @@ def sweep(
         query_vectors: of an index: the vectors of the queries, one for each in their order, as an .npy array or JSON;
             without `queries`, they ask and nothing judges them.
         target_recall: ann_recall@10 that approximate indexes are tuned to.
-        out: a folder for sweep.json, sweep.csv, sweep.svg and sweep.png.
+        cache: folder of raw vectors of a corpus; "": the user's; None: nothing is kept.
+        out: a folder for results.csv, results.json, per_query.parquet and a picture.
         on_progress: called when a stage begins.
         on_build: called while a corpus is encoded.
         options: of a build, for a corpus; for an index what says where its model is and how it runs; and the filters'
             filter_offset, filter_seed, filter_sample, filter_topk.
+
+    Returns:
+        An evaluation of vectors, against the exact answers at full width; and one of search with words, against words
+        alone, where there are texts and judged text queries.
 
     Raises:
         RagidxError: of the subclass that says what to do.
     """
     fields, made_with = _split(options)
     wanted = WidthChoice(tuple(dims or ()), tuple(taus or ()))
-    types = [IndexOptions(name, target_recall) for name in dict.fromkeys(index_types)]
+    types = tuple(dict.fromkeys(index_types))
+    for name in types:
+        IndexOptions(name, target_recall)  # which says what is wrong with it
     check_filters(filters or ())
-    asked, judged = (None if path is None else Path(path) for path in (queries, qrels))
-    asked, judged = evaluation_of(source, asked, judged)
+    asked, judges = of_beir(Path(source), *(None if path is None else Path(path) for path in (queries, qrels)))
+    if judges is not None and asked is None:
+        raise SpecError("qrels judge queries, and there are none", "name their file with `queries`", where="`qrels`")
+    if judges is not None:
+        check_installed()
     is_index = (Path(source) / MANIFEST).exists()
     if not is_index:
         _check_corpus(source, query_vectors)
-    if out is not None:
-        check_out(Path(out))
+    results = None if out is None else Path(out)
+    if results is not None:
+        check_out(results)
     tell = Stages(on_progress)
-    with contextlib.ExitStack() as opens, tempfile.TemporaryDirectory(prefix="ragidx-sweep-") as temporary:
-        folder = Path(temporary)
+    with contextlib.ExitStack() as opens:
+        folder = Path(opens.enter_context(tempfile.TemporaryDirectory(prefix="ragidx-sweep-")))
         if is_index:
             opened: Source = IndexSource(source, made_with, query_vectors)
         else:
             tell("encoding the corpus")
             sample = fitted_sample(filters, fields)
-            results = None if out is None else Path(out)
             resolved = resolve_against(build_options("sweep", filter="none", **made_with))
-            vectors = opens.enter_context(RawVectors(resolved, None))
+            vectors = opens.enter_context(RawVectors(resolved, cache_folder(cache)))
             opened = CorpusSource(source, folder, vectors, fitted=sample, out=results, on_build=on_build)
         tell("encoding the queries")
-        questions = opened.ask(asked, judged)
+        judged, of_queries = _queries(opened, asked, judges)
         tell("fitting the filters")
-        series = series_of(opened, filters, wanted, fields)
-        report = Sweep(opened, questions, series, types, folder, tell).run()
-    if out is not None:
-        report = write_out(report, Path(out))
-    return report
+        found = series_of(opened, filters, wanted, fields)
+        series = [full_width(opened), *_without_full(found, opened)]
+        task = Task(Path(source).resolve().name or str(source), INDEX if is_index else CORPUS, Path(source), judged)
+        searches = Searches(MODES if judged.qrels else (DENSE,), types, target_recall=target_recall)
+        meter = Rankings(judged.texts, judged.qrels, searches, folder, tell, costs=True, vectors=of_queries)
+        tell.expect(meter.count(series))
+        rows = list(meter.measure(opened, series))
+        notes = [*opened.notes, *judged.notes, *(note for one in found for note in one.left_out), *meter.notes]
+        notes += _fits(opened, series)
+        sizes = opened.n_documents, opened.n_rows
+    dense = [one for one in rows if one.configuration.mode == DENSE]
+    reports = [report_of(task, dense, list(judged.texts), sizes, notes, Wanted())]
+    if len(dense) < len(rows):
+        with_words = [one for one in rows if one.configuration.mode != DENSE]
+        of_words = report_of(task, with_words, list(judged.texts), sizes, [], Wanted())
+        reports.append(dataclasses.replace(of_words, name=f"{task.name}, with words", notes=()))
+    report = Report(tuple(reports))
+    return report if results is None else write_out(report, results)
+
+
+def _queries(source: Source, queries: Path | None, qrels: Path | None) -> tuple[Judged, Floats]:
+    """What is asked, with its vectors: the queries of a file, those that are judged where there are qrels; without a
+    file, given vectors or some of the rows.
+    """
+    given = source.given
+    if queries is None:
+        vectors = source.hold_out() if given is None else given
+        count = len(vectors)
+        note = f"There are no queries: {count:,} x chunk was held out to ask." if given is None else ""
+        return Judged({str(number): "" for number in range(1, count + 1)}, {}, (note,) if note else ()), vectors
+    texts = load_queries(queries)
+    if given is not None and len(given) != len(texts):
+        raise CorpusError(
+            f"there are {len(given):,} vectors and {len(texts):,} queries",
+            "give a vector for each query, in the order of their file",
+            where=str(queries),
+        )
+    judged = Judged(texts, {})
+    if qrels is not None:
+        judged = judged_of(texts, load_qrels(qrels), functools.partial(place_in_qrels, qrels))
+        notes = check_documents(judged, source.doc_ids())
+        judged = dataclasses.replace(judged, notes=(*judged.notes, *notes))
+    if given is None:
+        return judged, source.encode(list(judged.texts.values()))
+    return judged, given[[row for row, name in enumerate(texts) if name in judged.texts]]
+
+
+def _without_full(series: Sequence[Series], source: Source) -> Iterator[Series]:
+    """What the rows of the full width do not show already: truncation to all coordinates is that."""
+    for one in series:
+        widths = tuple(width for width in one.widths if one.map is not None or width != source.dim)
+        if widths:
+            yield dataclasses.replace(one, widths=widths)
+
+
+def _fits(source: Source, series: Sequence[Series]) -> Iterator[str]:
+    fitted = [one.name for one in series if one.name in FITTED_ON_UNIT and one.map is not None]
+    if fitted and source.is_unit:
+        yield (
+            f"{' and '.join(fitted)}: fitted on vectors of unit length here, and on the model's own by a build; for a"
+            " model that normalises these are the same."
+        )
 
 
 def _check_corpus(source: str | Path, query_vectors: str | Path | None) -> None:

@@ -24,6 +24,9 @@ from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import FilterSpec
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.evaluate.sources.corpus import CorpusSource
+from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors
+from ragidx.pipelines.ingest.options import build_options
+from ragidx.pipelines.ingest.resolve import resolve_against
 from ragidx.pipelines.vectors.build import build_vectors
 
 from ..conftest import SENTENCES
@@ -105,11 +108,13 @@ def test_a_sweep_makes_the_raw_vectors_of_the_others(
     folder = tmp_path / "work"
     folder.mkdir()
 
-    source = CorpusSource(_write(tmp_path / "corpus.jsonl", texts), folder, fitted=None, options=own)
+    resolved = resolve_against(build_options("sweep", filter="none", **own))
+    with RawVectors(resolved, None) as vectors:
+        source = CorpusSource(_write(tmp_path / "corpus.jsonl", texts), folder, vectors, fitted=None)
 
-    rows = source.rows(np.arange(len(texts)))
-    same(rows, encoder.encode_document(texts))
-    same(source.encode(texts), encoder.encode_query(texts))
+        rows = source.rows(np.arange(len(texts)))
+        same(rows, encoder.encode_document(texts))
+        same(source.encode(texts), encoder.encode_query(texts))
     assert project is not None
     # A product of many rows at once rounds otherwise than that of one.
     np.testing.assert_allclose(l2_normalize(project(rows)).vectors, embedder.embed_document(texts), rtol=0, atol=1e-5)

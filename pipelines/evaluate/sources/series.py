@@ -90,6 +90,11 @@ class WidthChoice:
         return tuple(sorted(every - {0}, reverse=True))
 
 
+def full_width(source: Source) -> Series:
+    """A source's vectors, whole."""
+    return Series(source.spec.filter.name, (source.dim,), None, source.is_unit)
+
+
 def fitted_sample(names: Sequence[str] | None, fields: Mapping[str, Any]) -> FilterSpec:
     """A spec whose seed and size are those of the sample that filters of a corpus are fitted on.
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,14 +18,12 @@ from typing import Any
 import numpy as np
 
 from ragidx.corpora.errors import CorpusError, ModelError, RagidxError, SpecError
-from ragidx.corpora.evalset_files import is_file
-from ragidx.corpora.evalsets import Qrels, has_queries, load_qrels, load_queries
 from ragidx.corpora.records import Chunk
-from ragidx.corpora.sources import beir_corpus
 from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.filters.fitting import Sample, lowest
+from ragidx.indexer.lexical.stemming import AUTO
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.specs import FilterSpec, IndexSpec
 from ragidx.indexer.store.store import Store
@@ -37,6 +34,8 @@ from ragidx.retriever.ranking import unit_queries
 from ragidx.retriever.searcher import Searcher
 
 HELD_OUT = 256  # chunks that ask where there are no queries, at most a tenth of all
+
+NOTHING_TO_SEARCH = "there is no vector to search"
 
 _BLOCK_BYTES = 32 << 20
 _SEED = 0
@@ -52,25 +51,6 @@ _OPENING = {
 _UNSAID = (None, (), "auto")
 
 
-@dataclass(frozen=True)
-class Questions:
-    """What is asked.
-
-    Attributes:
-        vectors: (q, dim) in the space of the source's.
-        judged: for each query the relevance of its documents; None where nothing is known of it.
-        origin: where they are from, for people.
-        notes: what was skipped.
-        texts: of the queries; None where they are vectors or chunks.
-    """
-
-    vectors: Floats
-    judged: list[Mapping[str, int]] | None
-    origin: str
-    notes: tuple[str, ...] = ()
-    texts: list[str] | None = None
-
-
 class Source(ABC):
     """Vectors of a corpus, each with a chunk and a document, some of which may be held out.
 
@@ -82,6 +62,7 @@ class Source(ABC):
         n_documents: they are from.
         notes: what was skipped.
         given: (q, dim) of the queries, in their order, where they came as vectors; None: they are encoded.
+        stemmer: of their words.
         is_unit: they have unit length as far as float16 goes, and are compared as they are.
     """
 
@@ -93,6 +74,7 @@ class Source(ABC):
     notes: tuple[str, ...] = ()
     given: Floats | None = None
     is_unit = False
+    stemmer = AUTO
     _changed: Mapping[str, Chunk] = MappingProxyType({})  # in place of those with these ids
     _changed_rows: Ints = np.zeros(0, np.int64)  # their numbers, rising
     _changed_vectors: Floats = np.zeros((0, 0), np.float32)
@@ -169,6 +151,7 @@ class Source(ABC):
         full = [place for place, text in enumerate(texts) if text.strip()]
         if full:
             self._changed_vectors[full] = self._encode_texts([texts[place] for place in full])
+        self._searched = np.setdiff1d(self._searched, np.delete(self._changed_rows, full))  # nothing is left of these
 
     def chunks(self) -> Iterator[Chunk]:
         """Of all rows, held out or not, in order."""
@@ -185,85 +168,29 @@ class Source(ABC):
         return (self.rows(self._searched[start : start + step]) for start in range(0, self.n_rows, step))
 
     def texts(self) -> Iterator[str]:
-        """The text of each row, its headings in front, in order; nothing is held out where texts are searched."""
-        return (f"{chunk.heading}\n{chunk.text}" if chunk.heading else chunk.text for chunk in self.chunks())
+        """The text of each row that is searched, its headings in front, in order."""
+        searched = set(self._searched.tolist())
+        chunks = (chunk for number, chunk in enumerate(self.chunks()) if number in searched)
+        return (f"{chunk.heading}\n{chunk.text}" if chunk.heading else chunk.text for chunk in chunks)
 
     def doc_ids(self) -> list[str]:
         """The document of each row that is searched."""
         names = self._names("doc_id")
         return [names[row] for row in self._searched.tolist()]
 
-    def ask(self, queries: Path | None, qrels: Path | None) -> Questions:
-        """The queries of a file, those that are judged where there are qrels; without a file, precomputed ones or
-        some of the rows.
-
-        Args:
-            queries: a file or a BEIR folder.
-            qrels: likewise; not without queries.
+    def hold_out(self) -> Floats:
+        """Take some rows, which from now on are not searched: (q, dim), at most a tenth.
 
         Raises:
-            CorpusError: a file cannot be read, queries, qrels and documents do not belong together, or there is
-                nothing to search.
-            QueryError: the model makes nothing of a query.
-            ModelError: the index's model is not here, or it has none.
+            CorpusError: there are fewer than two.
         """
-        if not self.n_rows:
-            raise CorpusError("there is no vector to search", "add documents", where=self.name)
-        given = self.given
-        if queries is None:
-            return self._held_out() if given is None else Questions(given, None, f"{len(given):,} without qrels")
-        texts = load_queries(queries)
-        if given is not None and len(given) != len(texts):
-            raise CorpusError(
-                f"there are {len(given):,} vectors and {len(texts):,} queries",
-                "give a vector for each query, in the order of their file",
-                where=str(queries),
-            )
-        if qrels is None:
-            vectors = self.encode(list(texts.values())) if given is None else given
-            return Questions(vectors, None, f"{len(texts):,} without qrels")
-        relevance = load_qrels(qrels)
-        if not texts.keys() & relevance.keys():
-            raise CorpusError(
-                f"no query is judged (queries: '{next(iter(texts))}', ...; qrels: '{next(iter(relevance))}', ...)",
-                "give the qrels that belong to the queries",
-                where=str(qrels),
-            )
-        judged = {name: text for name, text in texts.items() if name in relevance}
-        rows = [row for row, name in enumerate(texts) if name in relevance]
-        return Questions(
-            self.encode(list(judged.values())) if given is None else given[rows],
-            [relevance[name] for name in judged],
-            f"{len(judged):,} that are judged",
-            tuple(self._missing(relevance, texts, qrels)),
-            list(judged.values()),
-        )
-
-    def _missing(self, found: Qrels, asked: Mapping[str, str], qrels: Path) -> Iterator[str]:
-        """Notes on what is judged and not here."""
-        absent = len(found.keys() - asked.keys())
-        if absent:
-            yield f"Not in the file of queries, and skipped: {absent:,} x judged query."
-        relevant = {doc_id for name in asked for doc_id, gain in found.get(name, {}).items() if gain > 0}
-        here = set(self._names("doc_id"))
-        if relevant and not relevant & here:
-            raise CorpusError(
-                f"no relevant document is here (qrels: '{min(relevant)}', ...; documents: '{min(here)}', ...)",
-                "give the qrels that belong to the corpus",
-                where=str(qrels),
-            )
-        if relevant - here:
-            yield f"Not in the corpus, so never found: {len(relevant - here):,} x relevant document."
-
-    def _held_out(self) -> Questions:
         if self.n_rows < 2:
-            raise CorpusError("one chunk alone has nothing to be compared with", "add documents", where=self.name)
+            alone = "one chunk alone has nothing to be compared with"
+            raise CorpusError(alone if self.n_rows else NOTHING_TO_SEARCH, "add documents", where=self.name)
         count = max(1, min(HELD_OUT, self.n_rows // 10))
         drawn = np.sort(np.array(lowest(_SEED, self._names("chunk_id"), count), np.int64))
-        vectors = self.rows(drawn)
         self._searched = np.setdiff1d(self._searched, drawn)
-        chunks = "chunk that was" if count == 1 else "chunks that were"
-        return Questions(vectors, None, f"{count:,} {chunks} held out, as there are no queries")
+        return self.rows(drawn)
 
 
 class IndexSource(Source):
@@ -304,6 +231,8 @@ class IndexSource(Source):
         kept = stored_filter(store, self.spec.filter)
         self.hidden = self.dim if kept is None else kept.hidden
         self._searched = np.arange(len(store.live))
+        if store.manifest.lexical is not None:
+            self.stemmer = store.manifest.lexical.stemmer
         self.given = None if query_vectors is None else self._read(Path(query_vectors))
 
     @property
@@ -369,19 +298,3 @@ def temporary_room(path: Path) -> Iterator[None]:
             "free some space, or name a folder with room: TMPDIR=DIR ragidx ...",
             where=fault.where,
         ) from fault
-
-
-def evaluation_of(source: str | Path, queries: Path | None, qrels: Path | None) -> tuple[Path | None, Path | None]:
-    """Where queries and qrels are: as named, else in the corpus where that is a BEIR folder.
-
-    Raises:
-        SpecError: qrels without queries that they judge.
-    """
-    folder = Path(source)
-    if queries is None and beir_corpus(folder) is not None and has_queries(folder):
-        queries = folder
-        if qrels is None and (is_file(folder / "qrels" / "test.tsv") or is_file(folder / "qrels")):
-            qrels = folder
-    if qrels is not None and queries is None:
-        raise SpecError("qrels judge queries, and there are none", "name their file with `queries`", where="`qrels`")
-    return queries, qrels

@@ -47,48 +47,38 @@ def test_the_table_has_a_line_for_each_width(run: Run) -> None:
     done = run("sweep", "own", "--filter", "truncation", "--tau", "1", "--tau", "2")
 
     lines = done.out.splitlines()
-    assert (done.status, done.err) == (0, "")
-    assert lines[:5] == [
-        "source      own: 40 documents, 36 chunks",
-        "model       none: precomputed vectors",
-        "queries     4 chunks that were held out, as there are no queries",
-        "full width  the raw vectors, 8 dimensions, float32, exact",
-        "",
-    ]
-    assert lines[5].split() == ["filter", "index", "dim", "bytes", "disk", "made", "ms", "q/s", "recall", "overlap"]
-    assert re.fullmatch(
-        r"none        flat   8    16     \d+ B +\d\.\d\d s  \d+\.\d\d +[\d,]+ +1\.000   1\.000", lines[6]
+    assert (done.status, done.err) == (0, "There are no queries: 4 x chunk was held out to ask.\n")
+    assert lines[:2] == ["own: 40 documents, 36 chunks, 4 queries", ""]
+    assert lines[2].split() == ["bytes", "disk", "made", "ms", "q/s", "overlap@10", "ann_recall@10"]
+    assert re.fullmatch(r"none dim=8 exact +1\.000 \[1\.000, 1\.000\] +1\.000", lines[3])
+    timed = r" +\d+ +\d+ B +\d\.\d\d s  \d+\.\d\d +[\d,]+ +"
+    assert re.fullmatch(rf"none dim=8 flat{timed}1\.000 \[1\.000, 1\.000\] +1\.000", lines[4])
+    assert re.fullmatch(rf"truncation dim=4 flat{timed}0\.\d+ \[0\.\d+, [01]\.\d+\] +1\.000", lines[5])
+    assert " ".join(lines[6:]) == (
+        f" ms: one query, one thread, median. q/s: in batches, {lines[7].partition('batches, ')[2]} overlap@10: share"
+        " of the first ten that exact search at full width has too. ann_recall@10: share of those that exact search at"
+        " the same width has. Without qrels the overlap tells how near a width stays to the full one, not whether it is"
+        " good enough: give --queries and --qrels."
     )
-    assert re.fullmatch(
-        r"truncation  flat   4    16     \d+ B +\d\.\d\d s  \d+\.\d\d +[\d,]+ +1\.000   0\.\d+", lines[7]
-    )
-    assert lines[8] == ""
-    assert "Without qrels the overlap tells" in done.out
-
-
-def test_the_vectors_name_who_made_them(run: Run, folder: Path) -> None:
-    np.save(folder / "own.npy", np.random.default_rng(0).standard_normal((40, 8)).astype("f4"))
-    build_vectors(folder / "own.npy", folder / "own", index_type="flat", made_by="house/model")
-
-    done = run("sweep", "own", "--filter", "truncation", "--dim", "8")
-
-    assert done.out.splitlines()[1] == "model       none: precomputed vectors, made by house/model"
 
 
 @pytest.mark.usefixtures("judged")
 def test_with_qrels_the_table_says_which_differences_are_real(run: Run) -> None:
     done = run("sweep", "corpus", "--queries", "queries.jsonl", "--qrels", "qrels.tsv", "--dim", "32", "--dim", "1")
 
-    lines = done.out.splitlines()
     assert done.status == 0
-    assert lines[2] == "queries     2 that are judged"
-    assert re.fullmatch(
-        r"full width  the raw vectors, 256 dimensions, float32, exact, nDCG@10 \d\.\d{3} ± \d\.\d{3}", lines[3]
-    )
-    assert re.search(r"nDCG@10 +vs full$", lines[5])
-    assert re.search(r"embedfilter  flat   32 .* \d\.\d{3} ± \d\.\d{3}  \([+-]\d\.\d{3}\)$", lines[7])
-    assert "in brackets where chance explains it" in " ".join(lines)
-    assert "Take 32 dimensions, embedfilter: the smallest width" in done.out  # 1 dimension loses more
+    vectors, _, with_words = done.out.partition("\ncorpus, with words: 6 documents, ")
+    lines = vectors.splitlines()
+    assert lines[0] == "corpus: 6 documents, 6 chunks, 2 queries"
+    assert lines[2].split()[4:] == [
+        "q/s", "ndcg@10", "difference", "p", "detectable", "overlap@10", "ann_recall@10"
+    ]  # fmt: skip
+    assert "reference" in lines[3]
+    assert re.search(r"^embedfilter dim=32 flat .* \d\.\d{3} \[\d\.\d{3}, \d\.\d{3}\]  [+-]\d\.\d{3} ", lines[5])
+    assert "p: paired permutation test against the reference" in " ".join(lines)
+    assert re.search(r"^lexical +\d+ .* reference", with_words, re.MULTILINE)
+    assert re.search(r"^embedfilter dim=1 hybrid +\d+ ", with_words, re.MULTILINE)
+    assert done.err == "2 queries are too few to conclude anything: give 20 or more.\n"
 
 
 @pytest.mark.usefixtures("given_index")
@@ -97,11 +87,14 @@ def test_json_is_one_document_and_progress_is_lines(run: Run) -> None:
 
     data = json.loads(done.out)
     assert done.out.isascii()
-    assert [row["dim"] for row in data["rows"]] == [8]
-    assert data["rows"][0]["recall"] == 1.0
-    assert data["recommended"] is None
+    exact, flat = data["tasks"][0]["rows"]
+    assert (exact["configuration"]["index_type"], exact["costs"]) == ("exact", None)
+    assert flat["configuration"]["dim"] == 8
+    assert flat["means"]["ann_recall@10"] == 1.0
+    assert flat["costs"]["single"]["p50_ms"] > 0
+    assert data["tasks"][0]["choice"] is None
     stages = [json.loads(line)["stage"] for line in done.err.splitlines()]
-    assert stages[-1] == {"number": 4, "total": 4, "name": "none, 8 dimensions, flat"}
+    assert (stages[-1]["number"], stages[-1]["total"], stages[-1]["name"]) == (4, 4, "none, 8 dimensions, flat")
 
 
 @pytest.mark.usefixtures("small_corpus")
@@ -117,9 +110,10 @@ def test_json_of_a_corpus_tells_how_far_the_encoding_is(run: Run) -> None:
 def test_out_has_the_table_and_the_picture(run: Run, folder: Path) -> None:
     done = run("sweep", "own", "--filter", "truncation", "--dim", "8", "--out", "report/first")
 
-    assert done.err == "Written to report/first: sweep.csv, sweep.json, sweep.png, sweep.svg\n"
-    assert (folder / "report/first/sweep.png").read_bytes().startswith(b"\x89PNG")
-    assert b"<svg" in (folder / "report/first/sweep.svg").read_bytes()
+    assert done.err.endswith("\nWritten to report/first: results.csv and what belongs to it\n")
+    assert sorted(path.name for path in (folder / "report/first").iterdir()) == [
+        "per_query.parquet", "results.csv", "results.json", "results.png", "results.svg"
+    ]  # fmt: skip
 
 
 @pytest.mark.usefixtures("given_index")
@@ -135,12 +129,10 @@ def test_without_matplotlib_the_rest_is_written_and_the_extra_named(
 
     done = run("sweep", "own", "--filter", "truncation", "--dim", "8", "--out", "report")
 
-    assert done.err == (
-        "No picture: matplotlib is not installed "
-        "(pip install '.[plot]' in a checkout, or pip install 'ragidx[plot]').\n"
-        "Written to report: sweep.csv, sweep.json\n"
+    assert done.err.splitlines()[1] == (
+        "No picture: matplotlib is not installed (pip install '.[plot]' in a checkout, or pip install 'ragidx[plot]')."
     )
-    assert sorted(path.name for path in (folder / "report").iterdir()) == ["sweep.csv", "sweep.json"]
+    assert not list((folder / "report").glob("*.png"))
 
 
 @pytest.mark.usefixtures("given_index")
@@ -194,11 +186,12 @@ def test_plain_progress_comes_now_and_then(run: Run, given_index: Path, monkeypa
     monkeypatch.setattr("ragidx.pipelines.cli.console.PLAIN_EVERY_S", 10)
     started = time.perf_counter()
     ticks = iter(range(10**6))
-    monkeypatch.setattr("ragidx.pipelines.cli.sweep.time.perf_counter", lambda: started + 6 * next(ticks))
+    monkeypatch.setattr("ragidx.pipelines.cli.stages.time.perf_counter", lambda: started + 6 * next(ticks))
 
     done = run("sweep", str(given_index), "--filter", "truncation", "--dim", "8")
 
-    assert "stage 2: fitting the filters\n" in done.err
+    assert "stage 3 of 4: the exact answers at full width\n" in done.err
+    assert "stage 2" not in done.err
 
 
 def test_at_a_terminal_each_stage_takes_the_place_of_the_one_before(
@@ -209,10 +202,11 @@ def test_at_a_terminal_each_stage_takes_the_place_of_the_one_before(
     done = run("sweep", str(given_index), "--filter", "truncation", "--dim", "8")
 
     # Colours and movements are left out where standard error is no terminal, as in a test; the return stays.
-    assert [part for part in done.err.split("\r") if part] == [
+    *stages, note = (part for part in done.err.split("\r") if part)
+    assert [stage.partition(", ETA")[0] for stage in stages] == [
         "stage 1: encoding the queries",
         "stage 2: fitting the filters",
         "stage 3 of 4: the exact answers at full width",
         "stage 4 of 4: none, 8 dimensions, flat",
     ]
-    assert done.err.endswith("\r")
+    assert note == "There are no queries: 4 x chunk was held out to ask.\n"

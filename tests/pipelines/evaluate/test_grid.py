@@ -64,7 +64,7 @@ def test_a_row_is_what_build_and_search_give(beir: Path, tmp_path: Path, filter:
 
 def test_all_combinations_are_measured_in_the_order_of_the_options(beir: Path) -> None:
     report = ragidx.evaluate(
-        beir, filter=["embedfilter", "truncation"], tau=[2, 8], mode=["dense", "hybrid"], weight=[0.2, 0.8], cache=None
+        beir, filter=["random", "truncation"], tau=[2, 8], mode=["dense", "hybrid"], weight=[0.2, 0.8], cache=None
     )
 
     shown = [
@@ -73,10 +73,10 @@ def test_all_combinations_are_measured_in_the_order_of_the_options(beir: Path) -
     ]
     searches = [("dense", None), ("hybrid", 0.2), ("hybrid", 0.8)]
     assert shown == [
-        (name, dim, *search) for name in ("embedfilter", "truncation") for dim in (128, 32) for search in searches
+        (name, dim, *search) for name in ("random", "truncation") for dim in (128, 32) for search in searches
     ]
     assert [row.name for row in report.tasks[0].rows][:3] == [
-        "embedfilter dim=128 dense", "embedfilter dim=128 hybrid weight=0.2", "embedfilter dim=128 hybrid weight=0.8"
+        "random dim=128 dense", "random dim=128 hybrid weight=0.2", "random dim=128 hybrid weight=0.8"
     ]  # fmt: skip
 
 
@@ -91,16 +91,18 @@ def test_without_options_a_build_is_measured_in_three_modes(beir: Path) -> None:
 
 
 def test_fusions_and_index_types_are_axes(beir: Path) -> None:
-    report = ragidx.evaluate(beir, mode="hybrid", fusion=["z", "rrf"], index_type=["flat", "sq8"], cache=None)
+    report = ragidx.evaluate(
+        beir, filter="none", mode="hybrid", fusion=["z", "rrf"], index_type=["flat", "sq8"], cache=None
+    )
 
-    assert values_of(report, "fusion") == ["z", "rrf", "z", "rrf"]
-    assert values_of(report, "index_type") == ["flat", "flat", "sq8", "sq8"]
+    assert values_of(report, "fusion") == ["z", "rrf"]
+    assert values_of(report, "index_type") == ["flat", "flat"]  # what became the same index is measured once
+    (note,) = (note for note in report.tasks[0].notes if note.startswith("sq8"))
+    assert note.startswith("sq8 is measured as flat: 26 chunks are fewer than the 10,000 ")
 
 
 def test_all_texts_are_encoded_once_for_all_filters_and_widths(beir: Path, encoded: list[str]) -> None:
-    ragidx.evaluate(
-        beir, filter=["embedfilter", "truncation", "none", "random"], tau=[2, 4], chunks=DOCUMENTS, cache=None
-    )
+    ragidx.evaluate(beir, filter=["truncation", "none", "random", "bulk"], tau=[2, 4], chunks=DOCUMENTS, cache=None)
 
     assert len(encoded) == len(set(encoded)) == 2 * len(WORDS)
     assert set(encoded) >= set(map(text_of, WORDS[1:]))
@@ -134,6 +136,19 @@ def test_poolings_and_attention_are_axes(beir: Path, tiny_model: Callable[..., P
     assert list(zip(values_of(report, "pooling"), values_of(report, "attention"), strict=True)) == [
         ("mean", "causal"), ("mean", "bidirectional"), ("last", "causal"), ("last", "bidirectional")
     ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_words_of_other_chunks_are_another_row(beir: Path, tiny_model: Callable[..., Path]) -> None:
+    model = str(tiny_model("llama"))
+    options: dict[str, Any] = {"model": ["mini", model], "method": "classical", "mode": "lexical", "cache": None}
+
+    apart = ragidx.evaluate(beir, chunks=ragidx.ChunkSpec(size=64), **options)
+    alike = ragidx.evaluate(beir, chunks=DOCUMENTS, **options)
+
+    assert values_of(apart, "model") == [None, model]
+    assert len({row.name for row in apart.tasks[0].rows}) == 2
+    assert values_of(alike, "model") == [None]
 
 
 def test_an_offset_is_of_the_filters_that_have_it(beir: Path) -> None:

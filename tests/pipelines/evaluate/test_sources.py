@@ -21,7 +21,9 @@ DOCUMENTS = ragidx.ChunkSpec(size=None)
 
 
 def evaluate(*sources: Path, **options: Any) -> Any:
-    return ragidx.evaluate(*sources, cache=None, **{"mode": "dense", "chunks": DOCUMENTS} | options)
+    return ragidx.evaluate(
+        *sources, cache=None, **{"mode": "dense", "filter": "truncation", "chunks": DOCUMENTS} | options
+    )
 
 
 def means(report: Any) -> list[float]:
@@ -86,7 +88,7 @@ def test_a_folder_of_files_takes_queries_and_qrels(small_corpus: Path, tmp_path:
 
 
 def test_pairs_of_sentences_are_correlated(sts: Path) -> None:
-    report = evaluate(sts, filter=["embedfilter", "none"])
+    report = evaluate(sts, filter=["truncation", "none"], dim=64)
 
     (task,) = report.tasks
     assert (task.kind, task.measure, list(task.values), task.n_documents) == (
@@ -100,12 +102,12 @@ def test_pairs_of_sentences_are_correlated(sts: Path) -> None:
     first, second = raw.embed_document(pairs.first), raw.embed_document(pairs.second)
     want = np.corrcoef(np.einsum("ij,ij->i", first, second), pairs.scores)[0, 1]
     assert task.rows[1].means["pearson"] == pytest.approx(want, abs=1e-5)
-    assert means(evaluate(sts / "test.tsv", filter=["embedfilter", "none"])) == means(report)
-    assert means(evaluate(packed(sts), filter=["embedfilter", "none"])) == means(report)
+    assert means(evaluate(sts / "test.tsv", filter=["truncation", "none"], dim=64)) == means(report)
+    assert means(evaluate(packed(sts), filter=["truncation", "none"], dim=64)) == means(report)
 
 
 def test_an_index_is_measured_with_its_own_filter(beir: Path, tmp_path: Path) -> None:
-    ragidx.build(beir, tmp_path / "index", filter=ragidx.FilterSpec("embedfilter", tau=4), chunks=DOCUMENTS)
+    ragidx.build(beir, tmp_path / "index", filter=ragidx.FilterSpec("truncation", tau=4), chunks=DOCUMENTS)
 
     index = ragidx.evaluate(tmp_path / "index", queries=beir, qrels=beir, cache=None)
 
@@ -114,15 +116,29 @@ def test_an_index_is_measured_with_its_own_filter(beir: Path, tmp_path: Path) ->
     assert [row.configuration.dim for row in index.tasks[0].rows] == [None, 64, 64]
 
 
+def test_the_words_of_an_index_are_stemmed_as_it_stems_them(beir: Path, tmp_path: Path) -> None:
+    judged = {"queries": beir, "qrels": beir, "cache": None, "mode": "lexical"}
+    asked = (beir / "queries.jsonl").read_text()
+    (beir / "queries.jsonl").write_text(asked.replace("what is told of the river?", "rivers"))  # no word of a document
+
+    found = {}
+    for stemmer in ("none", "english"):
+        ragidx.build(beir, tmp_path / stemmer, stemmer=stemmer, chunks=DOCUMENTS)
+        (task,) = ragidx.evaluate(tmp_path / stemmer, **judged).tasks  # type: ignore[arg-type]
+        found[stemmer] = task.values["mrr@10"][0][0]
+
+    assert found == {"none": 0, "english": 1}
+
+
 def test_an_index_gives_narrower_widths_and_refuses_other_filters(beir: Path, tmp_path: Path) -> None:
-    ragidx.build(beir, tmp_path / "index", filter=ragidx.FilterSpec("embedfilter", tau=2), chunks=DOCUMENTS)
+    ragidx.build(beir, tmp_path / "index", filter=ragidx.FilterSpec("truncation", tau=2), chunks=DOCUMENTS)
     judged = {"queries": beir, "qrels": beir, "cache": None, "mode": "dense"}
 
     report = ragidx.evaluate(tmp_path / "index", dim=[32, 16], **judged)  # type: ignore[arg-type]
 
     assert means(report) == pytest.approx(means(evaluate(beir, dim=[32, 16])), abs=0.002)  # of float16 vectors
     for options, message in (
-        ({"filter": "pca"}, "the index holds vectors after the filter 'embedfilter', and others need raw ones"),
+        ({"filter": "pca"}, "the index holds vectors after the filter 'truncation', and others need raw ones"),
         ({"offset": 3}, "the index holds vectors after its filter, whose first direction is fixed"),
         ({"method": "echo"}, "the index says how its vectors are made: `method` cannot be chosen"),
         ({"dim": 200}, "dim=200 is more than the 128 dimensions there are"),
@@ -138,11 +154,11 @@ def test_an_index_of_raw_vectors_is_measured_as_it_is_or_filtered(beir: Path, tm
     judged = {"queries": beir, "qrels": beir, "cache": None, "mode": "dense"}
 
     as_it_is = ragidx.evaluate(tmp_path / "index", **judged)  # type: ignore[arg-type]
-    filtered = ragidx.evaluate(tmp_path / "index", filter=["embedfilter", "none"], tau=4, **judged)  # type: ignore[arg-type]
+    filtered = ragidx.evaluate(tmp_path / "index", filter=["pca", "none"], dim=16, **judged)  # type: ignore[arg-type]
 
     assert [row.configuration.filter for row in as_it_is.tasks[0].rows] == ["none"]
     assert [(row.configuration.filter, row.configuration.dim) for row in filtered.tasks[0].rows] == [
-        ("embedfilter", 64),
+        ("pca", 16),
         ("none", 256),
     ]
     assert means(as_it_is) == means(filtered)[1:]

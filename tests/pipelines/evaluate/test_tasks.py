@@ -31,7 +31,8 @@ def test_queries_without_judgements_are_left_out_and_counted(beir: Path) -> None
 
     assert (task.name, task.kind) == ("beir", CORPUS)
     assert task.judged is not None
-    assert (task.judged.texts, task.judged.qrels, task.judged.left_out) == ({"q1": "ants?"}, {"q1": {"d1": 1}}, 1)
+    assert (task.judged.texts, task.judged.qrels) == ({"q1": "ants?"}, {"q1": {"d1": 1}})
+    assert "Without judgements, and left out: 1 x query." in task.judged.notes
 
 
 def test_judged_queries_that_are_not_asked_are_named_with_the_line(beir: Path) -> None:
@@ -39,7 +40,7 @@ def test_judged_queries_that_are_not_asked_are_named_with_the_line(beir: Path) -
 
     assert judged is not None
     place = beir / "qrels" / "test.tsv"
-    assert judged.notes == (f"Not among the queries: 1 x judged query; first: 'q3' ({place}:3).",)
+    assert judged.notes[0] == f"Not among the queries: 1 x judged query; first: 'q3' ({place}:3)."
 
 
 def test_qrels_of_other_queries_are_refused(beir: Path, tmp_path: Path) -> None:

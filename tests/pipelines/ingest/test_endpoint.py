@@ -291,9 +291,12 @@ def test_a_sweep_asks_for_each_text_once(server: EmbeddingServer, many: Path, in
     swept = sweep(many, dims=[4, 8], filters=["pca", "truncation"], model="openai:m", endpoint=server.url)
     of_index = sweep(index, dims=[8], endpoint=server.url)
 
-    assert {row.dim for row in swept.rows} == {4, 8, 16}
+    assert {row.configuration.dim for row in swept.tasks[0].rows} == {4, 8, 16}
     assert len(server.asked) == 301  # and the index has its vectors
-    assert {row.filter for row in of_index.rows} == {"none", "truncation"}  # too few chunks for pca
+    assert {row.configuration.filter for row in of_index.tasks[0].rows} == {
+        "none",
+        "truncation",
+    }  # too few chunks for pca
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import ragidx
-from ragidx.corpora.errors import BusyError, CorpusError, IndexFormatError, RagidxError, SpecError
+from ragidx.corpora.errors import BusyError, CorpusError, IndexFormatError, ModelError, RagidxError, SpecError
 from ragidx.corpora.records import Document
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 
 THINGS = ["lamp", "bridge", "violin", "harbour", "glacier", "orchard", "compass", "parrot", "candle", "tunnel"]
 PLACES = ["Lisbon", "Oslo", "Kyoto"]
-TAU4 = {"filter": ragidx.FilterSpec(tau=4)}
+TAU4 = {"filter": ragidx.FilterSpec("truncation", tau=4)}  # no spectrum has to be computed
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def test_what_another_writer_commits_while_it_runs_is_in_it(index: ragidx.Index)
 def test_an_index_that_was_made_anew_meanwhile_is_left(index: ragidx.Index) -> None:
     def rebuild(progress: Any) -> None:
         if progress.last and ragidx.Index(INDEX).spec.filter.tau != 8:
-            ragidx.build("corpus", INDEX, rebuild=True, lexical=False, filter=ragidx.FilterSpec(tau=8))
+            ragidx.build("corpus", INDEX, rebuild=True, lexical=False, filter=ragidx.FilterSpec("truncation", tau=8))
 
     message = message_of(SpecError, lambda: index.upgrade(force=True, **TAU4, on_progress=rebuild))
 
@@ -276,6 +276,22 @@ def test_an_index_that_was_opened_with_another_place_of_its_model_goes_on_with_t
     assert index.search("the violin of Kyoto", k=1)[0].doc_id == "violin-Kyoto.txt"
 
 
+def test_without_its_own_model_an_index_can_be_upgraded_by_force_alone(corpus: Path, model: Path) -> None:
+    index = ragidx.build(corpus, INDEX, model="tiny")
+    model.rename("moved")
+    encoded: list[int] = []
+
+    fault = message_of(
+        ModelError,
+        lambda: ragidx.Index(INDEX).upgrade(**QUERIES, model="mini", on_progress=lambda p: encoded.append(p.n_encoded)),
+    )
+
+    assert "tiny" in fault
+    assert encoded == []
+    assert ragidx.Index(INDEX).upgrade(model="mini", force=True).committed
+    assert index.refresh()
+
+
 def test_few_queries_show_nothing(index: ragidx.Index) -> None:
     Path("few.tsv").write_text("".join(Path("queries.tsv").read_text().splitlines(keepends=True)[:19]))
 
@@ -286,6 +302,7 @@ def test_few_queries_show_nothing(index: ragidx.Index) -> None:
 
 def test_what_cannot_be_upgraded_is_refused_before_anything_is_made(index: ragidx.Index) -> None:
     before = files(INDEX)
+    Path("others.tsv").write_text("lampOslo 0 elsewhere.txt 1\n")
     messages: list[tuple[Callable[[], object], str]] = [
         (
             lambda: index.upgrade(queries="queries.tsv", **TAU4),
@@ -298,6 +315,11 @@ def test_what_cannot_be_upgraded_is_refused_before_anything_is_made(index: ragid
         (
             lambda: index.upgrade(queries="no.tsv", qrels="qrels.tsv", **TAU4),
             "no.tsv: no such file\n  hint: check the path",
+        ),
+        (
+            lambda: index.upgrade(queries="queries.tsv", qrels="others.tsv", **TAU4),
+            "others.tsv:1: no relevant document is here (qrels: 'elsewhere.txt', ...; "
+            "documents: 'bridge-Kyoto.txt', ...)\n  hint: give the qrels that belong to the corpus",
         ),
     ]
 

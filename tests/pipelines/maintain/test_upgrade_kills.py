@@ -49,7 +49,7 @@ FORKER = """
 
             try:
                 sys.addaudithook(hook)
-                ragidx.Index(place).upgrade(force=True, filter=ragidx.FilterSpec(tau=4))
+                ragidx.Index(place).upgrade(force=True, filter=ragidx.FilterSpec("truncation", tau=4))
                 os.write(send, str(seen[0]).encode())
             finally:
                 os._exit(0)
@@ -94,7 +94,7 @@ def test_kills_of_upgrades_lose_nothing(small_corpus: Path, tmp_path: Path) -> N
     assert sum(state["killed"] for state in told) > KILLS // 2
     assert {state["moved"] for state in told if state["killed"]} >= {0}
     assert not last["killed"]
-    ragidx.build(small_corpus, tmp_path / "fresh", filter=ragidx.FilterSpec(tau=4)).add(
+    ragidx.build(small_corpus, tmp_path / "fresh", filter=ragidx.FilterSpec("truncation", tau=4)).add(
         [ragidx.Document(f"late {number}", f"Number {number} came late.", {}) for number in range(KILLS)]
     )
     found, fresh = (

@@ -5,16 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from ragidx.indexer.ann.index_types import Effort
-from ragidx.indexer.specs import EncoderSpec
-from ragidx.pipelines.evaluate.cells import Times
-from ragidx.pipelines.evaluate.significance import interval
-from ragidx.pipelines.sweep.report import SweepReport, SweepRow
+from ragidx.pipelines.evaluate.report import Report
 from ragidx.pipelines.vectors.build import build_vectors
 
 SUBJECTS = ["river", "mill", "lease", "tower", "bees", "planet", "printing", "bread", "music", "bridge", "medicine"]
@@ -55,8 +50,21 @@ def random_rows(rows: int, dim: int, seed: int = 0) -> list[list[float]]:
     return found
 
 
-def widths_of(report: SweepReport, name: str) -> list[int]:
-    return [row.dim for row in report.rows if row.filter == name]
+def rows_of(report: Report) -> list[tuple[str | None, int | None, str | None]]:
+    """Filter, width and index type of each row of vectors alone."""
+    return [
+        (row.configuration.filter, row.configuration.dim, row.configuration.index_type) for row in report.tasks[0].rows
+    ]
+
+
+def widths_of(report: Report, name: str) -> list[int | None]:
+    """Of a filter, without exact search at full width."""
+    return [dim for filter_name, dim, index_type in rows_of(report) if filter_name == name and index_type != "exact"]
+
+
+def means_of(report: Report, measure: str) -> list[float]:
+    """Of the rows of vectors alone."""
+    return [row.means[measure] for row in report.tasks[0].rows]
 
 
 @pytest.fixture
@@ -67,45 +75,3 @@ def asked(tmp_path: Path) -> dict[str, Path]:
     files["qrels"].write_text("query-id\tcorpus-id\tscore\nsecond\t2\t1\n")
     np.save(files["query_vectors"], np.array([[1, 0, 0, 0], [0, 0, 9, 1]], "f4"))
     return files
-
-
-def made_row(dim: int, **fields: Any) -> SweepRow:
-    """A row of a sweep, flat; other values by their fields."""
-    times = Times(1.0, 2.0, 3.0, 10)
-    usual: dict[str, Any] = {
-        "filter": "pca",
-        "dim": dim,
-        "tau": 256 / dim,
-        "requested": "flat",
-        "index_type": "flat",
-        "effort": Effort(),
-        "bytes_per_vector": 2 * dim,
-        "disk_bytes": dim,
-        "build_seconds": 0.0,
-        "recall": 1.0,
-        "overlap": 1.0,
-        "single": times,
-        "batch": times,
-        "queries_per_s": 1.0,
-    }
-    return SweepRow(**usual | fields)
-
-
-def made_report(rows: Sequence[SweepRow], base: np.ndarray | None, source: str = "s") -> SweepReport:
-    """The report of these rows; `base` is nDCG@10 of each query at full width, None without qrels."""
-    return SweepReport(
-        source=source,
-        model="models/mini",
-        encoder=EncoderSpec(),
-        hidden=256,
-        reference="the raw vectors",
-        reference_dim=256,
-        reference_ndcg=None if base is None else interval(base),
-        n_documents=1000,
-        n_chunks=1000,
-        n_queries=30 if base is None else len(base),
-        queries="",
-        threads=2,
-        batch=64,
-        rows=tuple(rows),
-    )

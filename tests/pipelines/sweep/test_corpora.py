@@ -16,15 +16,19 @@ import ragidx
 from ragidx.corpora.errors import CorpusError, RagidxError
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.encoders.static import StaticEncoder
+from ragidx.indexer.specs import FilterSpec
 from ragidx.pipelines.evaluate.cells import index_of
-from ragidx.pipelines.evaluate.grid import Stage
 from ragidx.pipelines.evaluate.sources.corpus import CorpusSource
+from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors
 from ragidx.pipelines.evaluate.sources.series import WidthChoice, series_of
+from ragidx.pipelines.ingest.options import build_options
+from ragidx.pipelines.ingest.resolve import resolve_against
+from ragidx.pipelines.stages import Stage
 from ragidx.pipelines.sweep.sweep import sweep
 
 from ...measuring import ndcg_at_10
 from ...raising import message_of
-from .conftest import SUBJECTS, random_rows, widths_of, write_lines
+from .conftest import SUBJECTS, means_of, random_rows, rows_of, widths_of, write_lines
 
 pytestmark = pytest.mark.usefixtures("briefly")
 
@@ -51,22 +55,41 @@ def test_a_corpus_is_encoded_once_for_all_filters_and_widths(beir: Path, encoded
     )
 
     assert sorted(encoded) == sorted({f"The {word} and the story of its {word}." for word in SUBJECTS})
-    assert [(row.filter, row.dim) for row in report.rows] == [
-        ("none", 256), *((name, dim) for name in ("embedfilter", "truncation", "pca", "optimal") for dim in (8, 4))
-    ]  # fmt: skip
+    names = ("embedfilter", "truncation", "pca", "optimal")
+    assert rows_of(report) == [
+        ("none", 256, "exact"),
+        ("none", 256, "flat"),
+        *((name, dim, "flat") for name in names for dim in (8, 4)),
+    ]
+
+
+@pytest.mark.slow
+def test_a_second_sweep_takes_raw_vectors_from_the_cache(beir: Path, tmp_path: Path, encoded: list[str]) -> None:
+    first = sweep(beir, dims=[8], chunks=ragidx.ChunkSpec(size=None), cache=tmp_path / "kept")
+    encoded.clear()
+
+    again = sweep(beir, dims=[8, 4], chunks=ragidx.ChunkSpec(size=None), cache=tmp_path / "kept")
+
+    assert encoded == []
+    assert means_of(again, "ndcg@10")[:3] == means_of(first, "ndcg@10")
+    sweep(beir, dims=[8], chunks=ragidx.ChunkSpec(size=None), cache=None)
+    assert len(encoded) == 11
 
 
 @pytest.mark.slow
 def test_the_queries_and_qrels_of_a_beir_folder_are_asked(beir: Path) -> None:
     report = sweep(beir, chunks=ragidx.ChunkSpec(size=None))
 
-    assert report.queries == "2 that are judged"
-    assert report.notes[0] == "Not in the file of queries, and skipped: 1 x judged query."
+    task = report.tasks[0]
+    assert task.query_ids == ("q1", "q2")
+    assert task.notes[:2] == (
+        f"Not among the queries: 1 x judged query; first: 'q9' ({beir / 'qrels' / 'test.tsv'}:4).",
+        "Without judgements, and left out: 1 x query.",
+    )
     assert widths_of(report, "embedfilter") == [255, 128, 64, 32, 16]
-    assert report.reference_ndcg is not None
-    first = next(row for row in report.rows if row.filter == "embedfilter")
-    assert first.ndcg is not None
-    assert first.ndcg.mean == 1.0  # the documents that have the words stand first
+    assert task.rows[0].configuration.index_type == "exact"
+    first = next(row for row in task.rows if row.configuration.filter == "embedfilter")
+    assert first.interval.mean == 1.0  # the documents that have the words stand first
 
 
 @pytest.mark.slow
@@ -80,10 +103,8 @@ def test_the_widths_of_a_sweep_rank_documents_as_an_index_of_that_width_does(bei
 
     report = sweep(beir, filters=["pca"], dims=[6], chunks=ragidx.ChunkSpec(size=None))
 
-    row = report.rows[-1]
-    assert (row.filter, row.dim) == ("pca", 6)
-    assert row.ndcg is not None
-    assert row.ndcg.mean == pytest.approx(want, abs=1e-6)
+    assert rows_of(report)[-1] == ("pca", 6, "flat")
+    assert means_of(report, "ndcg@10")[-1] == pytest.approx(want, abs=1e-6)
 
 
 @pytest.mark.slow
@@ -95,14 +116,14 @@ def test_the_sample_of_a_fit_is_that_of_a_build(beir: Path, tmp_path: Path) -> N
         filter=ragidx.FilterSpec("pca", dim=3, sample=5, seed=4),
     )
     kept = ragidx.Index(tmp_path / "index").searcher.encode(["music"])
-    options = {"chunks": ragidx.ChunkSpec(size=None)}
-    from ragidx.indexer.specs import FilterSpec
-
     fitted = FilterSpec(name="pca", dim=3, sample=5, seed=4)
-    source = CorpusSource(beir, tmp_path, fitted=fitted, options=options)
-    series = series_of(source, ["pca"], WidthChoice(dims=(3,)), {"sample": 5, "seed": 4})[0]
+    resolved = resolve_against(build_options("sweep", filter="none", chunks=ragidx.ChunkSpec(size=None)))
 
-    np.testing.assert_allclose(series.narrow(source.encode(["music"]), 3), kept, atol=1e-5)
+    with RawVectors(resolved, None) as vectors:
+        source = CorpusSource(beir, tmp_path, vectors, fitted=fitted)
+        series = series_of(source, ["pca"], WidthChoice(dims=(3,)), {"sample": 5, "seed": 4})[0]
+
+        np.testing.assert_allclose(series.narrow(source.encode(["music"]), 3), kept, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -120,9 +141,8 @@ def test_documents_count_by_their_best_chunk(tmp_path: Path) -> None:
         folder, queries=tmp_path / "q.jsonl", qrels=tmp_path / "qrels.tsv", dims=[64], chunks=ragidx.ChunkSpec(size=16)
     )
 
-    assert report.n_chunks > 30
-    assert report.reference_ndcg is not None
-    assert report.reference_ndcg.mean > (1 + 1 / math.log2(5)) / (1 + 1 / math.log2(3)) - 1e-9
+    assert report.tasks[0].n_chunks > 30
+    assert means_of(report, "ndcg@10")[0] > (1 + 1 / math.log2(5)) / (1 + 1 / math.log2(3)) - 1e-9
 
 
 @pytest.mark.slow
@@ -131,15 +151,16 @@ def test_what_is_left_out_of_a_corpus_is_noted(small_corpus: Path) -> None:
 
     report = sweep(small_corpus, dims=[8])
 
-    assert any(note.startswith("Skipped: 1 x ") for note in report.notes)
+    assert any(note.startswith("Skipped: 1 x ") for note in report.tasks[0].notes)
 
 
-@pytest.mark.slow
 def test_the_results_of_an_earlier_sweep_are_no_documents(small_corpus: Path) -> None:
-    first, second = (sweep(small_corpus, dims=[8], out=small_corpus / "report") for _ in range(2))
+    (small_corpus / "report").mkdir()
+    (small_corpus / "report" / "results.csv").write_text("task,model\nscifact,mini\n")
 
-    assert (small_corpus / "report" / "sweep.csv").is_file()
-    assert first.n_documents == second.n_documents == 6
+    report = sweep(small_corpus, dims=[8], out=small_corpus / "report")
+
+    assert report.tasks[0].n_documents == 6
 
 
 def test_an_index_without_rows_is_refused(given_index: Callable[..., Path]) -> None:
@@ -172,7 +193,7 @@ def test_queries_that_nobody_judged_are_refused(beir: Path, tmp_path: Path) -> N
         )
 
     assert str(fault.value) == (
-        f"{beir / 'qrels' / 'test.tsv'}: no query is judged (queries: 'z', ...; qrels: 'q1', ...)\n"
+        f"{beir / 'qrels' / 'test.tsv'}:2: no query is judged (queries: 'z', ...; qrels: 'q1', ...)\n"
         "  hint: give the qrels that belong to the queries"
     )
 
@@ -180,7 +201,8 @@ def test_queries_that_nobody_judged_are_refused(beir: Path, tmp_path: Path) -> N
 @pytest.mark.slow
 def test_qrels_of_another_corpus_are_refused(small_corpus: Path, beir: Path) -> None:
     assert message_of(CorpusError, lambda: sweep(small_corpus, queries=beir, qrels=beir, dims=[8])) == (
-        f"{beir}: no relevant document is here (qrels: 'd4', ...; documents: 'facts.jsonl#bees', ...)\n"
+        f"{beir / 'qrels' / 'test.tsv'}:2: no relevant document is here (qrels: 'd4', ...; documents:"
+        " 'facts.jsonl#bees', ...)\n"
         "  hint: give the qrels that belong to the corpus"
     )
 
@@ -192,7 +214,8 @@ def test_relevant_documents_that_are_not_there_are_noted(beir: Path) -> None:
 
     report = sweep(beir, dims=[8], chunks=ragidx.ChunkSpec(size=None))
 
-    assert "Not in the corpus, so never found: 1 x relevant document." in report.notes
+    told = f"Not in the corpus, so never found: 1 x relevant document; first: 'gone' ({beir / 'qrels' / 'test.tsv'}:5)."
+    assert told in report.tasks[0].notes
 
 
 @pytest.mark.slow
@@ -201,7 +224,7 @@ def test_queries_beside_documents_that_are_no_beir_corpus_are_not_asked(beir: Pa
 
     report = sweep(beir, dims=[8])
 
-    assert report.reference_ndcg is None
+    assert report.tasks[0].measure == "overlap@10"
 
 
 @pytest.mark.slow
@@ -210,7 +233,7 @@ def test_a_model_with_its_own_modules_is_swept_by_truncation_and_pca(
 ) -> None:
     report = sweep(small_corpus, model=str(tiny_sentence_transformer), dims=[4], device="cpu")
 
-    assert list(dict.fromkeys(row.filter for row in report.rows)) == ["none", "truncation", "pca"]
+    assert list(dict.fromkeys(name for name, _, _ in rows_of(report))) == ["none", "truncation", "pca"]
 
 
 @pytest.mark.slow
@@ -223,11 +246,11 @@ def test_stages_are_counted_and_nothing_stays_behind(
 
     sweep(beir, dims=[8], chunks=ragidx.ChunkSpec(size=None), on_progress=stages.append)
 
-    assert [stage.number for stage in stages] == [1, 2, 3, 4, 5, 6, 7]
-    assert [stage.total for stage in stages] == [0, 0, 0, 7, 7, 7, 7]
+    assert [stage.number for stage in stages] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert [stage.total for stage in stages] == [0, 0, 0, 8, 8, 8, 8, 8]
     assert [stage.name for stage in stages] == [
-        "encoding the corpus", "encoding the queries", "fitting the filters", "the exact answers at full width",
-        "none, 256 dimensions, flat", "embedfilter, 8 dimensions, flat", "embedfilter with words",
+        "encoding the corpus", "encoding the queries", "fitting the filters", "indexing the words", "words",
+        "the exact answers at full width", "none, 256 dimensions, flat", "embedfilter, 8 dimensions, flat",
     ]  # fmt: skip
     assert list((tmp_path / "tmp").iterdir()) == []
 

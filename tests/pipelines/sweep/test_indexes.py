@@ -25,7 +25,7 @@ from ragidx.pipelines.sweep.sweep import sweep
 from ragidx.pipelines.vectors.build import build_vectors
 
 from ...raising import message_of
-from .conftest import random_rows, widths_of
+from .conftest import means_of, random_rows, rows_of, widths_of
 
 pytestmark = pytest.mark.usefixtures("briefly")
 
@@ -35,23 +35,24 @@ KNOWN = ", ".join(sorted(KNOWN_OPTIONS))
 def test_flat_is_exact_at_every_width_and_full_width_overlaps_wholly(given_index: Callable[..., Path]) -> None:
     report = sweep(given_index(random_rows(60, 16)), filters=["truncation", "pca"])
 
-    assert {row.recall for row in report.rows} == {1.0}
-    assert report.rows[0].filter == "none"
-    assert report.rows[0].overlap == 1.0
-    assert report.rows[-1].overlap < 1
+    assert set(means_of(report, "ann_recall@10")) == {1.0}
+    assert means_of(report, "overlap@10")[:2] == [1.0, 1.0]
+    assert means_of(report, "overlap@10")[-1] < 1
     assert widths_of(report, "none") == [16]
     assert widths_of(report, "truncation") == [8, 4, 2, 1]
     assert widths_of(report, "pca") == [16, 8, 4, 2, 1]
-    assert (report.n_chunks, report.n_queries) == (54, 6)
-    assert report.queries == "6 chunks that were held out, as there are no queries"
+    assert (report.tasks[0].n_chunks, len(report.tasks[0].query_ids)) == (54, 6)
+    assert report.tasks[0].notes[0] == "There are no queries: 6 x chunk was held out to ask."
 
 
 def test_bytes_are_exact(given_index: Callable[..., Path]) -> None:
     report = sweep(given_index(random_rows(30, 16)), dims=[16, 5], filters=["truncation"])
 
-    assert [row.bytes_per_vector for row in report.rows] == [32, 16]  # 5 numbers are stored as 8
-    assert [row.disk_bytes for row in report.rows] == [HEADER_BYTES + 27 * 32, HEADER_BYTES + 27 * 16]
-    assert [row.tau for row in report.rows] == [1, 16 / 5]
+    rows = report.tasks[0].rows[1:]
+    want = [HEADER_BYTES + 27 * 32, HEADER_BYTES + 27 * 16]  # 5 numbers are stored as 8
+    assert [row.costs and row.costs.disk_bytes for row in rows] == want
+    assert [row.bytes for row in rows] == [size / 27 for size in want]
+    assert [row.configuration.tau for row in rows] == [1, 16 / 5]
 
 
 def test_by_default_a_width_that_a_filter_cannot_be_fitted_for_is_left_out_and_told(
@@ -59,8 +60,8 @@ def test_by_default_a_width_that_a_filter_cannot_be_fitted_for_is_left_out_and_t
 ) -> None:
     report = sweep(given_index(random_rows(12, 16)), taus=[1, 2])
 
-    assert [(row.filter, row.dim) for row in report.rows] == [("none", 16), ("truncation", 8), ("pca", 8)]
-    assert report.notes[0] == (
+    assert rows_of(report)[1:] == [("none", 16, "flat"), ("truncation", 8, "flat"), ("pca", 8, "flat")]
+    assert report.tasks[0].notes[1] == (
         "pca at 16 dimensions is skipped: filter 'pca' is to keep 16 directions, and the 12 chunks that it is fitted"
         " on vary in 11."
     )
@@ -73,8 +74,8 @@ def test_a_filter_that_can_be_fitted_for_no_width_is_left_out_where_nobody_named
 
     report = sweep(index, dims=[16, 13])
 
-    assert [(row.filter, row.dim) for row in report.rows] == [("none", 16), ("truncation", 13)]
-    assert [note.partition(" is skipped")[0] for note in report.notes] == [
+    assert rows_of(report)[1:] == [("none", 16, "flat"), ("truncation", 13, "flat")]
+    assert [note.partition(" is skipped")[0] for note in report.tasks[0].notes[1:]] == [
         "pca at 16 dimensions", "pca at 13 dimensions"
     ]  # fmt: skip
     assert message_of(SpecError, lambda: sweep(index, dims=[16, 13], filters=["pca"])) == (
@@ -93,7 +94,7 @@ def test_the_filter_none_alone_has_no_narrower_width(given_index: Callable[..., 
             "`filter`: filter 'none' keeps all 16 numbers, and has no width of 4\n"
             "  hint: remove `dim` and `tau`, or take the first numbers: `filter=truncation`"
         )
-    assert [row.dim for row in sweep(index, filters=["none"], dims=[16]).rows] == [16]
+    assert rows_of(sweep(index, filters=["none"], dims=[16]))[1:] == [("none", 16, "flat")]
 
 
 @pytest.mark.slow
@@ -174,12 +175,15 @@ def test_an_approximate_index_is_made_and_reaches_its_recall(given_index: Callab
         given_index(random_rows(11_200, 16)), dims=[16, 8], filters=["truncation"], index_types=["flat", "hnsw"]
     )
 
-    flat, graph, *_ = report.rows
-    assert [row.index_type for row in report.rows] == ["flat", "HNSW16"] * 2
+    _, flat, graph, *_ = (row.costs for row in report.tasks[0].rows)
+    assert [kind for _, _, kind in rows_of(report)] == ["exact", *["flat", "hnsw"] * 2]
+    assert [row.costs and row.costs.factory for row in report.tasks[0].rows] == [None, *["flat", "HNSW16"] * 2]
+    assert flat is not None
+    assert graph is not None
+    assert graph.effort is not None
     assert graph.effort.beam > 0
-    assert 0.9 <= graph.recall <= 1
+    assert 0.9 <= means_of(report, "ann_recall@10")[2] <= 1
     assert graph.disk_bytes > flat.disk_bytes
-    assert report.notes == ()
 
 
 @pytest.mark.slow
@@ -188,25 +192,24 @@ def test_a_type_that_cannot_be_made_at_a_width_is_left_out_and_told(given_index:
 
     report = sweep(index, dims=[24, 16], filters=["truncation"], index_types=["IVF16,PQ3"], target_recall=0.1)
 
-    assert [(row.dim, row.index_type) for row in report.rows] == [(24, "IVF16,PQ3")]
+    assert rows_of(report)[1:] == [("none", 24, "IVF16,PQ3")]
     told = "IVF16,PQ3 at 16 dimensions is skipped: index type IVF16,PQ3: 3 codes do not divide 16 dimensions."
-    assert told in report.notes
+    assert told in report.tasks[0].notes
     with pytest.raises(SpecError) as fault:
         sweep(index, dims=[24, 16], filters=["truncation"], index_types=["IVF16,PQ5"])
     left_out = " ".join(
         told.replace("PQ3", "PQ5").replace("3 codes", "5 codes").replace("16 dim", f"{dim} dim") for dim in (24, 16)
     )
     assert str(fault.value) == (
-        f"`index_type`: no index of any width could be made: {left_out}\n"
-        "  hint: take another `index_type`, or a lower `target_recall`"
+        f"`index_type`: no index of any width could be made: {left_out}\n  hint: take another `index_type`"
     )
 
 
 def test_few_rows_are_compared_whole_and_the_note_says_so(given_index: Callable[..., Path]) -> None:
     report = sweep(given_index(random_rows(30, 16)), dims=[16], filters=["truncation"], index_types=["flat", "hnsw"])
 
-    assert [row.index_type for row in report.rows] == ["flat"]
-    assert report.notes == (
+    assert rows_of(report)[1:] == [("none", 16, "flat")]
+    assert report.tasks[0].notes[1:] == (
         "hnsw is measured as flat: 27 chunks are fewer than the 10,000 from which on an index is made.",
     )
 
@@ -214,7 +217,7 @@ def test_few_rows_are_compared_whole_and_the_note_says_so(given_index: Callable[
 def test_filters_fitted_on_an_index_say_what_they_saw(given_index: Callable[..., Path]) -> None:
     report = sweep(given_index(random_rows(60, 8)), dims=[8], filters=["pca", "whitening"])
 
-    assert report.notes == (
+    assert report.tasks[0].notes[1:] == (
         "pca and whitening: fitted on vectors of unit length here, and on the model's own by a build; for a model that"
         " normalises these are the same.",
     )
@@ -226,11 +229,12 @@ def test_an_index_of_filtered_vectors_is_swept_under_its_filter_alone(beir: Path
 
     report = sweep(tmp_path / "index", queries=beir, qrels=beir)
 
-    assert [row.dim for row in report.rows] == [255, 128, 64, 32, 16]
-    assert {row.filter for row in report.rows} == {"embedfilter"}
-    assert report.reference == "the index's vectors, after the filter 'embedfilter'"
-    assert (report.hidden, report.reference_dim) == (256, 255)
-    assert report.rows[0].overlap == 1.0
+    assert rows_of(report) == [
+        ("embedfilter", 255, "exact"),
+        *(("embedfilter", dim, "flat") for dim in (255, 128, 64, 32, 16)),
+    ]
+    assert report.tasks[0].rows[0].configuration.tau == 256 / 255
+    assert means_of(report, "overlap@10")[1] == 1.0
     assert message_of(SpecError, lambda: sweep(tmp_path / "index", filters=["pca"])) == (
         "`filter`: the index holds vectors after the filter 'embedfilter', and others need raw ones\n"
         "  hint: sweep the corpus, or an index that was built with `filter=none`"
