@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ragidx.corpora.errors import ModelError, RagidxError, SpecError
+from ragidx.corpora.errors import ModelError, RagidxError, SpecError, unknown_name
 from ragidx.corpora.evalsets import load_qrels
 from ragidx.indexer.ann.index_types import FLAT
 from ragidx.indexer.specs import ENCODER_OPTIONS
@@ -22,15 +22,16 @@ from ragidx.pipelines.evaluate.axes import AXES, ENCODER_AXES, Axes
 from ragidx.pipelines.evaluate.choice import MARGIN
 from ragidx.pipelines.evaluate.conclusions import Wanted, measure_of, overall, report_of, report_of_runs, rows_of_runs
 from ragidx.pipelines.evaluate.files import check_out, write_out
-from ragidx.pipelines.evaluate.grid import Measured, OnStage, Rankings, Similarities, Stages
-from ragidx.pipelines.evaluate.measures import check_installed
+from ragidx.pipelines.evaluate.grid import Measured, Rankings, Similarities
+from ragidx.pipelines.evaluate.measures import DEPTH, check_installed
 from ragidx.pipelines.evaluate.report import Report, TaskReport
+from ragidx.pipelines.evaluate.significance import FEWEST_DATA_SETS
 from ragidx.pipelines.evaluate.sources.corpus import CorpusSource
 from ragidx.pipelines.evaluate.sources.pairs import PairsSource
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, cache_folder
 from ragidx.pipelines.evaluate.sources.series import fitted_sample
 from ragidx.pipelines.evaluate.sources.source import IndexSource, Source
-from ragidx.pipelines.evaluate.synthetic import Synthetic, synthetic, taken_out
+from ragidx.pipelines.evaluate.synthetic import KINDS, Synthetic, synthetic, taken_out
 from ragidx.pipelines.evaluate.tasks import (
     INDEX,
     PAIRS,
@@ -45,6 +46,7 @@ from ragidx.pipelines.evaluate.tasks import (
 from ragidx.pipelines.ingest.options import CORPUS_OPTIONS, RUN_OPTIONS, build_options, check_names
 from ragidx.pipelines.ingest.report import OnProgress
 from ragidx.pipelines.ingest.resolve import resolve_against
+from ragidx.pipelines.stages import OnStage, Stages
 from ragidx.retriever.options import WEIGHT, Z
 
 _OPTIONS = (
@@ -135,6 +137,7 @@ def evaluate(
     values = {name: value for name, value in locals().items() if name in AXES and value is not None}
     axes = Axes.of(values, options)
     axes.check_size(yes=yes)
+    _check_queries(queries, qrels, kind, seed, without_labels=without_labels)
     wanted = Wanted(measure, reference, margin, all_pairs)
     tasks = [
         task_of(source, queries=queries, qrels=qrels, split=split, labelled=not without_labels)
@@ -157,9 +160,28 @@ def evaluate(
     if runs and not beside:
         if qrels is None:
             raise no_judgements(runs[0])
-        reports.insert(0, report_of_runs(runs, load_qrels(qrels, split=split), wanted))
-    report = Report(tuple(reports), overall(reports))
+        reports.insert(0, report_of_runs(runs, load_qrels(qrels, split=split), wanted, drop_self=drop_self))
+    over_sets, notes = overall(reports), []
+    if len(reports) >= FEWEST_DATA_SETS and not over_sets:
+        notes.append("No test over the data sets: some of them do not have the row of the reference.")
+    report = Report(tuple(reports), over_sets, tuple(notes))
     return report if out is None else write_out(report, Path(out))
+
+
+def _check_queries(queries: object, qrels: object, kind: str, seed: int, *, without_labels: bool) -> None:
+    """Whether what is said of the queries goes together.
+
+    Raises:
+        SpecError: it does not, or there is no such kind of made queries.
+    """
+    if without_labels and (queries is not None or qrels is not None):
+        where = "`qrels`" if queries is None else "`queries`"
+        raise SpecError("queries are made of the corpus", "remove it, or `without_labels`", where=where)
+    if not without_labels and (kind, seed) != (KINDS[0], 0):
+        where = "`seed`" if seed else "`kind`"
+        raise SpecError("it is for queries that are made of the corpus", "add `without_labels=True`", where=where)
+    if kind not in KINDS:
+        raise unknown_name("kind of query", kind, KINDS)
 
 
 class _Measuring:
@@ -224,9 +246,9 @@ class _Measuring:
             raise fault
         query_ids = list(task.judged.qrels) if task.judged is not None else [str(n) for n in range(sizes[0])]
         if runs and task.judged is not None:
-            of_runs, notes = rows_of_runs(runs, task.judged.qrels)
+            of_runs, notes = rows_of_runs(runs, task.judged.qrels, drop_self=self._drop_self)
             rows += of_runs
-            self._note(*notes)
+            self._note(*notes, f"The rows are measured by their first {DEPTH} documents, runs whole.")
         return report_of(task, rows, query_ids, sizes, self._notes, self._wanted)
 
     def _meter(self, task: Task, folder: Path, measure: str) -> Rankings | Similarities:

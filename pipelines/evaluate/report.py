@@ -168,7 +168,7 @@ class Report:
         """A line for each row of each data set."""
         measures = list(dict.fromkeys(name for task in self.tasks for name in task.values))
         columns = ["task", "row", *COLUMNS, "bytes", *measures, "measure", "low", "high"]
-        columns += ["difference", "p", "detectable", "verdict", "chance_low", "chance_high"]
+        columns += ["synthetic", "difference", "p", "detectable", "verdict", "chance_low", "chance_high"]
         if any(row.costs is not None for task in self.tasks for row in task.rows):
             columns += _COSTS
         text = io.StringIO()
@@ -188,7 +188,12 @@ def _json_of(row: Row) -> dict[str, Any]:
 
 
 def _cells(task: TaskReport, row: Row) -> dict[str, object]:
-    cells: dict[str, object] = {"task": task.name, "bytes": row.bytes, "measure": task.measure}
+    cells: dict[str, object] = {
+        "task": task.name,
+        "synthetic": task.synthetic or "",
+        "bytes": row.bytes,
+        "measure": task.measure,
+    }
     cells |= {name: value for name in COLUMNS if (value := getattr(row.configuration, name)) is not None}
     cells |= {name: f"{mean:.6f}" for name, mean in row.means.items()}
     cells |= {"low": f"{row.interval.low:.6f}", "high": f"{row.interval.high:.6f}"}

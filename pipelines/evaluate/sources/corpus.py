@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ragidx.corpora.errors import QueryError
-from ragidx.corpora.records import Chunk
+from ragidx.corpora.records import Chunk, Skip
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.arrays import Floats, Ints
+from ragidx.indexer.digests import digest
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.filters.fitting import DocumentSample, Sample, lowest
 from ragidx.indexer.specs import FilterSpec
@@ -28,6 +28,7 @@ from ragidx.pipelines.evaluate.sources.source import Source, temporary_room
 from ragidx.pipelines.ingest.corpus import Reading, Selection, chunker_of
 from ragidx.pipelines.ingest.encode import too_long, windows, with_vector
 from ragidx.pipelines.ingest.fit_filter import document_sample
+from ragidx.pipelines.ingest.ledger import REPEATED
 from ragidx.pipelines.ingest.report import OnProgress, Progress, Skips
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item, cut_ahead
 
@@ -88,12 +89,8 @@ class CorpusSource(Source):
         return self._vectors.encoder
 
     def encode(self, queries: Sequence[str]) -> Floats:
-        """Raw."""
-        raw = self._vectors.queries(queries)
-        zero = np.flatnonzero(~raw.any(axis=1))
-        if zero.size:
-            raise QueryError(f"the model makes nothing of the query {queries[zero[0]]!r}", "use words that it knows")
-        return raw
+        """Raw; zero where the model makes nothing of a query."""
+        return self._vectors.queries(queries)
 
     def sample(self, spec: FilterSpec, *, tokens: bool) -> Sample:
         """That of a build: of documents with the lowest lots the chunks with the lowest lots."""
@@ -138,7 +135,12 @@ class CorpusSource(Source):
 
     def _drafts(self, sample: DocumentSample[Draft] | None) -> Iterator[Draft]:
         """The documents of the corpus; they are added to the sample."""
+        seen: set[bytes] = set()
         for draft in self._reading.drafts(self._cutter, self._skips.add, self._progress.add_bytes):
+            if (key := digest(draft.id)) in seen:
+                self._skips.add(Skip(draft.id, REPEATED))
+                continue
+            seen.add(key)
             if sample is not None:
                 sample.add(draft.id, draft.n_chars, draft)
             self.n_documents += 1
