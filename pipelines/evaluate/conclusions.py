@@ -13,7 +13,7 @@ from ragidx.corpora.evalsets import Qrels
 from ragidx.indexer.arrays import Doubles
 from ragidx.pipelines.evaluate.choice import MARGIN, Choice, cheapest
 from ragidx.pipelines.evaluate.grid import Measured
-from ragidx.pipelines.evaluate.measures import CORRELATIONS, MEASURES, NEARNESS, of_rankings
+from ragidx.pipelines.evaluate.measures import AGREEMENT, CORRELATIONS, MEASURES, NEARNESS, agreement, of_rankings
 from ragidx.pipelines.evaluate.report import Configuration, Overall, Row, TaskReport, names_of
 from ragidx.pipelines.evaluate.significance import (
     FEWEST_DATA_SETS,
@@ -53,15 +53,15 @@ class Wanted:
             raise SpecError(f"margin={self.margin:g} allows no loss", "give a number above 0", where="`margin`")
 
 
-def measure_of(task: Task, wanted: Wanted) -> str:
-    """The measure that intervals and tests are of.
+def measure_of(task: Task, wanted: Wanted, *, is_log: bool = False) -> str:
+    """The measure that intervals and tests are of; of a log of queries, that intervals are of.
 
     Raises:
         SpecError: it is none of this kind of data.
     """
     known = CORRELATIONS if task.kind == PAIRS else tuple(MEASURES)
     if task.judged is not None and not task.judged.qrels:
-        known = NEARNESS
+        known = AGREEMENT if is_log else NEARNESS
     measure = known[0] if wanted.measure is None else wanted.measure
     if measure not in known:
         raise unknown_name("measure", measure, known)
@@ -99,13 +99,17 @@ def report_of(
     wanted: Wanted,
 ) -> TaskReport:
     """Rows with their intervals and differences, and the choice among them."""
-    first = measure_of(task, wanted)
-    is_quality = first not in NEARNESS
+    names = names_of([one.configuration for one in rows])
+    place = _place(names, wanted.reference, [one.configuration for one in rows], task)
+    is_log = not rows[0].values
+    if is_log:
+        rows = [dataclasses.replace(one, values=agreement(one.run, rows[place].run)) for one in rows]
+    first = measure_of(task, wanted, is_log=is_log)
+    is_quality = first not in (*NEARNESS, *AGREEMENT)
     if is_quality and len(query_ids) < FEWEST_QUERIES:
         notes.append(f"{len(query_ids):,} queries are too few to conclude anything: give {FEWEST_QUERIES} or more.")
-    names = names_of([one.configuration for one in rows])
     values = {name: np.stack([one.values[name] for one in rows]) for name in rows[0].values}
-    place, matrix = _place(names, wanted.reference, [one.configuration for one in rows], task), values[first]
+    matrix = values[first]
     against: list[MeanDifference | None] = [None] * len(rows)
     if is_quality:
         apart = differences(np.delete(matrix, place, axis=0), matrix[place])

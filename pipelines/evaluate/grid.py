@@ -291,7 +291,7 @@ class Rankings:
         empty: Bools | None = None,
     ) -> Measured:
         run: Run = {}
-        if self._qrels:
+        if self._qrels or self._keep_runs:
             run = documents(search, self._ids, doc_ids, DEPTH + self._drop_self)
             if empty is not None:
                 run = {name: {} if nothing else run[name] for name, nothing in zip(self._ids, empty, strict=True)}

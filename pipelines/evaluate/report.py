@@ -154,7 +154,7 @@ class Report:
             data = {field.name: getattr(task, field.name) for field in dataclasses.fields(task)}
             data = {name: value for name, value in data.items() if name not in left}
             data["n_queries"] = len(task.query_ids)
-            data["rows"] = [_json_of(row) for row in task.rows]
+            data["rows"] = [dataclasses.asdict(row) for row in task.rows]
             data["choice"] = None if task.choice is None else dataclasses.asdict(task.choice)
             data["pairs"] = [
                 {"row": task.rows[row].name, "other": task.rows[other].name, **dataclasses.asdict(apart)}
@@ -178,13 +178,6 @@ class Report:
             for number, row in enumerate(task.rows, start=1):
                 writer.writerow({"row": number, **_cells(task, row)})
         return text.getvalue()
-
-
-def _json_of(row: Row) -> dict[str, Any]:
-    data = dataclasses.asdict(row)
-    if row.against is not None and row.against.detectable == float("inf"):  # of one query
-        data["against"]["detectable"] = None
-    return data
 
 
 def _cells(task: TaskReport, row: Row) -> dict[str, object]:

@@ -15,10 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ragidx.corpora.records import Chunk, Skip
+from ragidx.corpora.records import Chunk
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.arrays import Floats, Ints
-from ragidx.indexer.digests import digest
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.filters.fitting import DocumentSample, Sample, lowest
 from ragidx.indexer.specs import FilterSpec
@@ -28,7 +27,6 @@ from ragidx.pipelines.evaluate.sources.source import Source, temporary_room
 from ragidx.pipelines.ingest.corpus import Reading, Selection, chunker_of
 from ragidx.pipelines.ingest.encode import too_long, windows, with_vector
 from ragidx.pipelines.ingest.fit_filter import document_sample
-from ragidx.pipelines.ingest.ledger import REPEATED
 from ragidx.pipelines.ingest.report import OnProgress, Progress, Skips
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item, cut_ahead
 
@@ -135,12 +133,7 @@ class CorpusSource(Source):
 
     def _drafts(self, sample: DocumentSample[Draft] | None) -> Iterator[Draft]:
         """The documents of the corpus; they are added to the sample."""
-        seen: set[bytes] = set()
         for draft in self._reading.drafts(self._cutter, self._skips.add, self._progress.add_bytes):
-            if (key := digest(draft.id)) in seen:
-                self._skips.add(Skip(draft.id, REPEATED))
-                continue
-            seen.add(key)
             if sample is not None:
                 sample.add(draft.id, draft.n_chars, draft)
             self.n_documents += 1
