@@ -31,7 +31,7 @@ VALUES = Path(__file__).with_name("results.npz")  # by query: not checked in, ma
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results.md"
 SETS = ("sample", "stsb", "cranfield", "scifact")
 MINILM, SMOLLM2 = "all-MiniLM-L6-v2", "SmolLM2-135M-Instruct"
-DECODER = ("classical", "echo", "echo:3", "prompteol", "metaeol", "llm2vec", "reba:1", "reba", "aligned-values")
+DECODER = ("classical", "echo", "echo:2", "echo:3", "prompteol", "metaeol", "llm2vec", "reba:1", "reba", "aligned-values")
 MODELS = {"mini": ("preset", *DECODER), MINILM: ("preset",), SMOLLM2: (*DECODER, "classical@best", "prompteol@best")}
 BEST = {"classical": 12, "prompteol": 20}  # of SmolLM2, by STS-B dev
 TAUS = (2, 4, 8)
@@ -50,7 +50,7 @@ def place_of(model):
 
 
 def options_of(model, method):
-    """Options of a method as its row names it: `echo:3` has three copies, `classical@best` the best layer."""
+    """Options of a method as its row names it: `echo:3` has `--copies 3`, `classical@best` the best layer."""
     name, _, layer = method.partition("@")
     name, _, copies = name.partition(":")
     options = {} if name == "preset" else {"method": name}
@@ -146,7 +146,8 @@ def keep(rows, values, compared_too=False):
 # Question -> (what is asked about, what it is compared with); each a filter of rows. `*` is any method.
 QUESTIONS = {
     "repetition": (("echo", "none", None), ("classical", "none", None)),
-    "a third copy": (("echo:3", "none", None), ("echo", "none", None)),
+    "a third copy": (("echo:3", "none", None), ("echo:2", "none", None)),
+    "values of all layers against the last state": (("aligned-values", "none", None), ("prompteol", "none", None)),
     "half the bytes": (("*", "embedfilter", 2), ("*", "none", None)),
     "a quarter of the bytes": (("*", "embedfilter", 4), ("*", "none", None)),
     "an eighth of the bytes": (("*", "embedfilter", 8), ("*", "none", None)),
