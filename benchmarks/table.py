@@ -459,8 +459,8 @@ def tuned(found):
 def synthetic(found):
     """How often synthetic queries rank two configurations as judged ones do, a line a set and kind of pair."""
     lines = [
-        "| set, queries | compared | pairs that differ | ordered alike | called different | other sign | wrong |",
-        "| --- |" + " --- |" * 6,
+        "| set, queries | compared | pairs that differ | ordered alike | p < .05: other sign | corrected: other sign |",
+        "| --- |" + " --- |" * 5,
     ]
     for row in of([SYNTHETIC], found):
         setting = row["setting"]
@@ -472,9 +472,9 @@ def synthetic(found):
             alike = f"{100 * pairs['alike']:.1f} % ({low} to {high})"
             both = kind.replace(", ", " with ") if "," in kind else f"{kind} with {kind}"
             mark = "*" if "lexical" in kind else ""
-            wrong = f"{pairs['called, other sign']} | {pairs['called, wrong']}"
+            called = (f"{pairs[name]}: {pairs[f'{name}, other sign']}" for name in ("called", "corrected"))
             differ = f"{pairs['differ']} of {pairs['pairs']}"
-            lines.append(f"| {name} | {both}{mark} | {differ} | {alike} | {pairs['called']} | {wrong} |")
+            lines.append(f"| {name} | {both}{mark} | {differ} | {alike} | {' | '.join(called)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -24,10 +24,10 @@ import ragidx
 from ragidx.corpora.evalsets import load_qrels, load_queries
 from ragidx.corpora.readers.registry import documents
 from ragidx.indexer.filters.fitting import lowest
-from ragidx.pipelines.evaluate.grid import Stages
 from ragidx.pipelines.evaluate.significance import difference
 from ragidx.pipelines.evaluate.sources.raw_vectors import cache_folder
 from ragidx.pipelines.evaluate.tasks import task_of
+from ragidx.pipelines.stages import Stages
 from ragidx.pipelines.tune.models import drawn_of, models_of, sized
 from ragidx.pipelines.tune.tune import prepared
 
@@ -80,6 +80,7 @@ def main():
     parser.add_argument("--name", help="what the rows call the model")
     parser.add_argument("--method")
     parser.add_argument("--relevant", type=int, help="documents of a part that answer queries")
+    parser.add_argument("--minutes", type=float, default=UNLIMITED, help="of tune; 0: its smallest sample")
     parser.add_argument("--cache", type=Path, default=cache_folder(""))
     arguments = parser.parse_args()
     with contextlib.ExitStack() as stack:
@@ -87,8 +88,14 @@ def main():
         if arguments.relevant:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             corpus = part_of(corpus, arguments.relevant, folder)
-        options = {"model": arguments.model, "cache": arguments.cache, "minutes": UNLIMITED}
-        made = ragidx.tune(corpus, method=arguments.method, **options)
+        made = ragidx.tune(
+            corpus,
+            model=arguments.model,
+            method=arguments.method,
+            minutes=arguments.minutes,
+            cache=arguments.cache,
+            on_estimate=print,
+        )
         task, tell = task_of(corpus), Stages(None)
         named = {"model": arguments.model}
         models = models_of(task, named, [arguments.method], arguments.cache, stack)

@@ -25,7 +25,7 @@ from figures import record
 
 import ragidx
 from ragidx import ChunkSpec
-from ragidx.pipelines.evaluate.significance import all_pairs
+from ragidx.pipelines.evaluate.significance import differences, holm
 
 FIGURE = "synthetic queries against judgements"
 LEVEL = 0.05
@@ -65,6 +65,11 @@ def kind_of(pair, modes):
     return ", ".join(sorted({modes[place] for place in pair}))
 
 
+def tested(values):
+    """Each row against each behind it, in the order of the pairs; p is of each alone."""
+    return [one for row in range(len(values) - 1) for one in differences(values[row + 1 :], values[row])]
+
+
 def reached(values, pairs):
     """Of each pair the difference of means, over its standard error."""
     covariance = np.cov(values)
@@ -94,12 +99,14 @@ def compared(judged, made, modes):
     pairs = np.array(list(itertools.combinations(range(len(modes)), 2)))
     named = [kind_of(pair, modes) for pair in pairs.tolist()]
     kinds = {kind: [place for place, name in enumerate(named) if name == kind] for kind in sorted(set(named))}
-    truth, *others = ([tests[tuple(pair)] for pair in pairs.tolist()] for tests in map(all_pairs, (judged, *made)))
+    truth, *others = (tested(values) for values in (judged, *made))
+    corrected = [holm(tests) for tests in others]
     bounds = shares(judged, made, pairs, kinds)
     for kind, places in kinds.items():
         differ = [place for place in places if truth[place].p < LEVEL]
         of_seed = [[tests[place].mean * truth[place].mean > 0 for place in differ] for tests in others]
         called = [(truth[place], tests[place]) for tests in others for place in places if tests[place].p < LEVEL]
+        sure = [(truth[place], tests[place]) for tests in corrected for place in places if tests[place].p < LEVEL]
         opposite = [real for real, one in called if real.mean * one.mean < 0]
         yield (
             kind,
@@ -112,6 +119,8 @@ def compared(judged, made, modes):
                 "called": len(called),
                 "called, other sign": len(opposite),
                 "called, wrong": sum(real.p < LEVEL for real in opposite),
+                "corrected": len(sure),
+                "corrected, other sign": sum(real.mean * one.mean < 0 for real, one in sure),
             },
         )
 

@@ -145,7 +145,10 @@ def load_pairs(path: str | os.PathLike[str], *, split: str = "test") -> Pairs:
     pairs = Pairs([], [], [])
     first = next((line for _, line in lines_of(file)), "")
     as_json, split_line = first.lstrip().startswith("{"), _tabbed if "\t" in first else _comma_separated
-    head = [] if as_json else split_line(first)
+    try:
+        head = [] if as_json else split_line(first)
+    except LineError:  # it is named with its number when it is read
+        head = []
     has_head = bool({"sentence1", "sentence2"}.intersection(head))
     places = (0, 1, 2)
 
@@ -277,7 +280,10 @@ def _tabbed(line: str) -> list[str]:
 
 
 def _comma_separated(line: str) -> list[str]:
-    return next(csv.reader([line]))
+    try:
+        return next(csv.reader([line]))
+    except csv.Error as fault:
+        raise LineError(f"the line is not comma-separated ({fault})", _A_PAIR) from fault
 
 
 def _json_cells(line: str) -> list[str]:

@@ -84,6 +84,12 @@ def axis(name: str, parameter: str, kind: type, metavar: str, about: str) -> Cal
 @click.option(
     "--without-labels", is_flag=True, help="Make queries of the corpus: a sentence is taken out of its document."
 )
+@click.option(
+    "--query-log",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Queries that nobody judged: how alike the rows answer them; says nothing of quality.",
+)
 @click.option("--kind", default="sentence", show_default=True, metavar="K", help="Of these queries: sentence, title.")
 @click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Of the draw of these queries.")
 @click.option("--measure", metavar="M", help="What intervals and tests are of [default: ndcg@10; of pairs spearman].")

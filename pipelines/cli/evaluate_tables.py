@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ragidx.pipelines.evaluate.significance import MeanDifference
 
 _NEARNESS = ("overlap@10", "ann_recall@10")
+_AGREEMENT = ("overlap@10", "rbo")
 _SHOWN = ("ndcg@10", "recall@10", "recall@100", "mrr@10", "map", "p@10", "judged@10", "spearman", "pearson")
 
 
@@ -77,10 +78,10 @@ def _table(task: TaskReport) -> tuple[list[str], list[list[str]]]:
         columns["random"] = [
             "" if row.chance is None else f"{row.chance[0]:.3f} to {row.chance[1]:.3f}" for row in rows
         ]
-    if task.measure not in _NEARNESS:
+    if task.measure not in (*_NEARNESS, *_AGREEMENT):
         for number, name in enumerate(("difference", "p", "detectable")):
             columns[name] = [_apart(row.against)[number] for row in rows]
-    for name in _NEARNESS if _has(task, "costs") else _SHOWN:
+    for name in _NEARNESS if _has(task, "costs") else (*_SHOWN, *_AGREEMENT):
         if name in task.values and name != task.measure:
             columns[name] = [f"{row.means[name]:.3f}" for row in rows]
     return list(columns), [list(cells) for cells in zip(*columns.values(), strict=True)]
@@ -126,6 +127,12 @@ def _explained(task: TaskReport) -> list[str]:
     if timed is not None:
         rate = f" q/s: in batches, {console.plural(timed.threads, 'thread')}." if timed.queries_per_s else ""
         lines.append(f"ms: one query, one thread, median.{rate}")
+    if "rbo" in task.values:
+        reference = task.rows[task.reference].name
+        return [
+            f"How alike the answers are to those of {reference}: overlap@10, the share of the first ten that both have,"
+            " and rank-biased overlap. It favours what resembles the reference, and says nothing of which is better."
+        ]
     if _NEARNESS[0] in task.values:
         lines.append(
             "overlap@10: share of the first ten that exact search at full width has too. ann_recall@10: share of those"

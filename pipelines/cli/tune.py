@@ -125,7 +125,7 @@ def print_proposal(proposal: Proposal) -> None:
         click.echo()
         console.print_table(*_table(rows, part, proposal.measure))
         click.echo()
-        click.echo(textwrap.fill(_verdict(part, proposal), room))
+        click.echo(textwrap.fill(verdict(part, name), room))
     click.echo()
     click.echo(proposal.build)
     click.echo(proposal.query)
@@ -156,9 +156,8 @@ def _table(rows: list[Tried], part: Part, measure: str) -> tuple[list[str], list
     return ["vectors, dense search" if rows[0].part == "vectors" else "search", "bytes", measure, "difference"], cells
 
 
-def _verdict(part: Part, proposal: Proposal) -> str:
-    """What the choice is worth, and what to take."""
-    what = "vectors" if part is proposal.vectors else "search"
+def verdict(part: Part, what: str) -> str:
+    """What the choice of vectors or of a search is worth, and what to take."""
     if part.chosen == part.default:
         return f"Nothing that was tried is better than the default {what} by more than chance: keep {part.default}."
     gain = part.gain

@@ -123,6 +123,11 @@ class Axes:
                 notes.append(f"Left out of {source.model}: filter {name}: {raised.message}.")
         if not series and fault is not None:
             raise fault
+        if has_widths and all(one.name == "none" for one in series):
+            notes.append(
+                f"Of {source.model} only all dimensions are measured: it has no filter by default; name one for others,"
+                " such as `filter=truncation`."
+            )
         unique = {(one.name, one.offset, one.widths): one for one in series}
         return list(unique.values()), notes + [note for one in series for note in one.left_out]
 

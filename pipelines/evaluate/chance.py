@@ -60,38 +60,36 @@ class Chance:
 
     def means(self, width: int, weights: Sequence[float]) -> dict[float, tuple[float, ...]]:
         """Of each weight of the cosine, 1 for dense search: the means of ten projections."""
-        found: dict[float, list[float]] = {weight: [] for weight in weights}
-        for seed in range(PROJECTIONS):
-            runs: dict[float, Run] = {weight: {} for weight in weights}
-            for start in range(0, len(self.vectors), self._step):
-                here = slice(start, start + self._step)
+        runs: dict[tuple[float, int], Run] = {(weight, seed): {} for weight in weights for seed in range(PROJECTIONS)}
+        step = max(1, _SCORES // self.source.n_rows)
+        for start in range(0, len(self.vectors), step):
+            here = slice(start, start + step)
+            words = None if set(weights) == {1} else self._by_words(here)
+            for seed in range(PROJECTIONS):
                 cosines = self._cosines(random_projection(self.source.dim, width, seed), width, here)
                 for weight in weights:
-                    scores = cosines if weight == 1 else self._fused(cosines, here, weight)
-                    runs[weight].update(self._answers(scores, here))
-            for weight, run in runs.items():
-                found[weight].append(float(of_rankings(run, self.qrels, [self.measure])[self.measure].mean()))
-        return {weight: tuple(means) for weight, means in found.items()}
-
-    @property
-    def _step(self) -> int:
-        return max(1, _SCORES // self.source.n_rows)
+                    scores = cosines if words is None or weight == 1 else weight * _z(cosines) + (1 - weight) * words
+                    runs[weight, seed].update(self._answers(scores, here))
+        values = {key: of_rankings(run, self.qrels, [self.measure])[self.measure] for key, run in runs.items()}
+        means = {key: float(by_query.mean()) for key, by_query in values.items()}
+        return {weight: tuple(means[weight, seed] for seed in range(PROJECTIONS)) for weight in weights}
 
     def _cosines(self, drawn: Series, width: int, here: slice) -> Floats:
         """(q, n) of some queries with all chunks."""
         queries = drawn.narrow(self.vectors[here], width)
         return np.concatenate([queries @ drawn.narrow(block, width).T for block in self.source.blocks()], axis=1)
 
-    def _fused(self, cosines: Floats, here: slice, weight: float) -> Floats:
-        """(q, n) sums of weighted z-scores, as hybrid search has them."""
+    def _by_words(self, here: slice) -> Floats:
+        """(q, n) z-scores of BM25, as hybrid search sums them."""
         assert self.words is not None
         assert self.words.lexical is not None
-        fused = weight * _z(cosines)
-        for row, text in enumerate(self.texts[here]):
+        texts = self.texts[here]
+        found = np.zeros((len(texts), self.source.n_rows), np.float32)
+        for row, text in enumerate(texts):
             bm25 = self.words.lexical.scores(text)
             if bm25 is not None:
-                fused[row] += (1 - weight) * _z(bm25[None])[0]
-        return fused
+                found[row] = _z(bm25[None])[0]
+        return found
 
     def _answers(self, scores: Floats, here: slice) -> Run:
         """The best documents of some queries, each with the score of its best chunk."""

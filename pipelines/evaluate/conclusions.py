@@ -13,7 +13,7 @@ from ragidx.corpora.evalsets import Qrels
 from ragidx.indexer.arrays import Doubles
 from ragidx.pipelines.evaluate.choice import MARGIN, Choice, cheapest
 from ragidx.pipelines.evaluate.grid import Measured
-from ragidx.pipelines.evaluate.measures import CORRELATIONS, MEASURES, NEARNESS, of_rankings
+from ragidx.pipelines.evaluate.measures import AGREEMENT, CORRELATIONS, MEASURES, NEARNESS, agreement, of_rankings
 from ragidx.pipelines.evaluate.report import Configuration, Overall, Row, TaskReport, names_of
 from ragidx.pipelines.evaluate.significance import (
     FEWEST_DATA_SETS,
@@ -26,6 +26,10 @@ from ragidx.pipelines.evaluate.significance import (
     over_data_sets,
 )
 from ragidx.pipelines.evaluate.tasks import PAIRS, Task, check_run
+from ragidx.retriever.options import HYBRID
+
+UNLIKE = "unlike"
+"""The verdict on rows that the queries cannot compare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,35 +53,41 @@ class Wanted:
             raise SpecError(f"margin={self.margin:g} allows no loss", "give a number above 0", where="`margin`")
 
 
-def measure_of(task: Task, wanted: Wanted) -> str:
-    """The measure that intervals and tests are of.
+def measure_of(task: Task, wanted: Wanted, *, is_log: bool = False) -> str:
+    """The measure that intervals and tests are of; of a log of queries, that intervals are of.
 
     Raises:
         SpecError: it is none of this kind of data.
     """
     known = CORRELATIONS if task.kind == PAIRS else tuple(MEASURES)
     if task.judged is not None and not task.judged.qrels:
-        known = NEARNESS
+        known = AGREEMENT if is_log else NEARNESS
     measure = known[0] if wanted.measure is None else wanted.measure
     if measure not in known:
         raise unknown_name("measure", measure, known)
     return measure
 
 
-def report_of_runs(runs: Sequence[Task], qrels: Qrels, wanted: Wanted) -> TaskReport:
+def report_of_runs(runs: Sequence[Task], qrels: Qrels, wanted: Wanted, *, drop_self: bool = False) -> TaskReport:
     """Finished runs alone, compared on all queries that are judged."""
-    rows, notes = rows_of_runs(runs, qrels)
+    rows, notes = rows_of_runs(runs, qrels, drop_self=drop_self)
     return report_of(runs[0], rows, list(qrels), (0, 0), notes, wanted)
 
 
-def rows_of_runs(runs: Sequence[Task], qrels: Qrels) -> tuple[list[Measured], list[str]]:
-    """Finished runs, measured, and notes on them.
+def rows_of_runs(runs: Sequence[Task], qrels: Qrels, *, drop_self: bool = False) -> tuple[list[Measured], list[str]]:
+    """Finished runs, measured whole, and notes on them.
 
     Raises:
         CorpusError: a run answers no query that is judged.
     """
     notes = [note for task in runs for note in check_run(task, qrels)]
-    return [Measured(Configuration(run=task.name), of_rankings(task.run or {}, qrels)) for task in runs], notes
+    rows = []
+    for task in runs:
+        run = task.run or {}
+        if drop_self:
+            run = {name: {doc_id: hits[doc_id] for doc_id in hits if doc_id != name} for name, hits in run.items()}
+        rows.append(Measured(Configuration(run=task.name), of_rankings(run, qrels)))
+    return rows, notes
 
 
 def report_of(
@@ -89,17 +99,23 @@ def report_of(
     wanted: Wanted,
 ) -> TaskReport:
     """Rows with their intervals and differences, and the choice among them."""
-    first = measure_of(task, wanted)
-    is_quality = first not in NEARNESS
+    names = names_of([one.configuration for one in rows])
+    place = _place(names, wanted.reference, [one.configuration for one in rows], task)
+    is_log = not rows[0].values
+    if is_log:
+        rows = [dataclasses.replace(one, values=agreement(one.run, rows[place].run)) for one in rows]
+    first = measure_of(task, wanted, is_log=is_log)
+    is_quality = first not in (*NEARNESS, *AGREEMENT)
     if is_quality and len(query_ids) < FEWEST_QUERIES:
         notes.append(f"{len(query_ids):,} queries are too few to conclude anything: give {FEWEST_QUERIES} or more.")
-    names = names_of([one.configuration for one in rows])
     values = {name: np.stack([one.values[name] for one in rows]) for name in rows[0].values}
-    place, matrix = _place(names, wanted.reference), values[first]
+    matrix = values[first]
     against: list[MeanDifference | None] = [None] * len(rows)
     if is_quality:
         apart = differences(np.delete(matrix, place, axis=0), matrix[place])
         against = [*apart[:place], None, *apart[place:]]
+        if task.synthetic is not None:
+            against = [_of_its_kind(one, rows[number], rows[place]) for number, one in enumerate(against)]
     shown = [
         Row(
             configuration=one.configuration,
@@ -124,7 +140,7 @@ def report_of(
         reference=place,
         rows=tuple(shown),
         values=values,
-        choice=_choice(rows, matrix, wanted.margin) if is_quality else None,
+        choice=_choice(rows, matrix, wanted.margin, place, task) if is_quality else None,
         pairs=all_pairs(matrix) if wanted.all_pairs else {},
         runs=tuple(one.run for one in rows) if any(one.run for one in rows) else (),
         notes=tuple(notes),
@@ -147,9 +163,21 @@ def overall(tasks: Sequence[TaskReport]) -> tuple[Overall, ...]:
     )
 
 
-def _choice(rows: Sequence[Measured], matrix: Doubles, margin: float) -> Choice | None:
-    """Among the rows whose bytes are known: the others are no indexes."""
-    numbers = [number for number, one in enumerate(rows) if one.bytes is not None]
+def _of_its_kind(apart: MeanDifference | None, row: Measured, reference: Measured) -> MeanDifference | None:
+    """Made queries share words with their document: they say nothing of search by words against search without."""
+    if apart is None or row.configuration.mode == reference.configuration.mode:
+        return apart
+    return dataclasses.replace(apart, verdict=UNLIKE)
+
+
+def _choice(rows: Sequence[Measured], matrix: Doubles, margin: float, place: int, task: Task) -> Choice | None:
+    """Among rows with known bytes, the others being no indexes; by made queries, among those of one mode."""
+    mode = rows[place].configuration.mode
+    numbers = [
+        number
+        for number, one in enumerate(rows)
+        if one.bytes is not None and (task.synthetic is None or one.configuration.mode == mode)
+    ]
     if len(numbers) < 2 or matrix.shape[1] < 2:  # one query decides nothing
         return None
     costs, lines = [rows[number].bytes or 0.0 for number in numbers], [rows[n].configuration.line() for n in numbers]
@@ -161,10 +189,13 @@ def _choice(rows: Sequence[Measured], matrix: Doubles, margin: float) -> Choice 
     )
 
 
-def _place(names: Sequence[str], reference: str | None) -> int:
-    """The first row whose name has all words of the reference."""
+def _place(names: Sequence[str], reference: str | None, rows: Sequence[Configuration], task: Task) -> int:
+    """The first row whose name has all words of the reference; without one the first, of hybrid search by made
+    queries.
+    """
     if reference is None:
-        return 0
+        hybrid = (place for place, one in enumerate(rows) if one.mode == HYBRID)
+        return 0 if task.synthetic is None else next(hybrid, 0)
     wanted = reference.split()
     for place, name in enumerate(names):
         if all(word in name.split() for word in wanted):

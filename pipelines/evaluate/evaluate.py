@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ragidx.corpora.errors import ModelError, RagidxError, SpecError
+from ragidx.corpora.errors import ModelError, RagidxError, SpecError, unknown_name
 from ragidx.corpora.evalsets import load_qrels
 from ragidx.indexer.ann.index_types import FLAT
 from ragidx.indexer.specs import ENCODER_OPTIONS
@@ -22,15 +22,16 @@ from ragidx.pipelines.evaluate.axes import AXES, ENCODER_AXES, Axes
 from ragidx.pipelines.evaluate.choice import MARGIN
 from ragidx.pipelines.evaluate.conclusions import Wanted, measure_of, overall, report_of, report_of_runs, rows_of_runs
 from ragidx.pipelines.evaluate.files import check_out, write_out
-from ragidx.pipelines.evaluate.grid import Measured, OnStage, Rankings, Similarities, Stages
-from ragidx.pipelines.evaluate.measures import check_installed
+from ragidx.pipelines.evaluate.grid import Measured, Rankings, Similarities
+from ragidx.pipelines.evaluate.measures import DEPTH, check_installed
 from ragidx.pipelines.evaluate.report import Report, TaskReport
+from ragidx.pipelines.evaluate.significance import FEWEST_DATA_SETS
 from ragidx.pipelines.evaluate.sources.corpus import CorpusSource
 from ragidx.pipelines.evaluate.sources.pairs import PairsSource
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, cache_folder
 from ragidx.pipelines.evaluate.sources.series import fitted_sample
 from ragidx.pipelines.evaluate.sources.source import IndexSource, Source
-from ragidx.pipelines.evaluate.synthetic import Synthetic, synthetic, taken_out
+from ragidx.pipelines.evaluate.synthetic import KINDS, Synthetic, synthetic, taken_out
 from ragidx.pipelines.evaluate.tasks import (
     INDEX,
     PAIRS,
@@ -45,6 +46,7 @@ from ragidx.pipelines.evaluate.tasks import (
 from ragidx.pipelines.ingest.options import CORPUS_OPTIONS, RUN_OPTIONS, build_options, check_names
 from ragidx.pipelines.ingest.report import OnProgress
 from ragidx.pipelines.ingest.resolve import resolve_against
+from ragidx.pipelines.stages import OnStage, Stages
 from ragidx.retriever.options import WEIGHT, Z
 
 _OPTIONS = (
@@ -74,6 +76,7 @@ def evaluate(
     split: str = "test",
     drop_self: bool = False,
     without_labels: bool = False,
+    query_log: str | os.PathLike[str] | None = None,
     kind: str = "sentence",
     seed: int = 0,
     measure: str | None = None,
@@ -112,7 +115,8 @@ def evaluate(
         split: of a BEIR folder or a folder of pairs.
         drop_self: a document with the query's id is no answer.
         without_labels: make queries of the corpus in place of judged ones.
-        kind: of these: sentence or title.
+        query_log: questions that nobody judged: how alike the rows answer them, which says nothing of quality.
+        kind: of made queries: sentence or title.
         seed: of what is drawn.
         measure: that intervals and tests are of; None: ndcg@10, of pairs spearman.
         reference: words of the name of the row that the others are compared with; None: the first.
@@ -135,9 +139,10 @@ def evaluate(
     values = {name: value for name, value in locals().items() if name in AXES and value is not None}
     axes = Axes.of(values, options)
     axes.check_size(yes=yes)
+    _check_queries(queries, qrels, query_log, kind, seed, without_labels=without_labels)
     wanted = Wanted(measure, reference, margin, all_pairs)
     tasks = [
-        task_of(source, queries=queries, qrels=qrels, split=split, labelled=not without_labels)
+        task_of(source, queries=queries, qrels=qrels, split=split, query_log=query_log, labelled=not without_labels)
         for source in dict.fromkeys(map(Path, sources))
     ]
     if not tasks:
@@ -157,9 +162,32 @@ def evaluate(
     if runs and not beside:
         if qrels is None:
             raise no_judgements(runs[0])
-        reports.insert(0, report_of_runs(runs, load_qrels(qrels, split=split), wanted))
-    report = Report(tuple(reports), overall(reports))
+        reports.insert(0, report_of_runs(runs, load_qrels(qrels, split=split), wanted, drop_self=drop_self))
+    over_sets, notes = overall(reports), []
+    if len(reports) >= FEWEST_DATA_SETS and not over_sets:
+        notes.append("No test over the data sets: some of them do not have the row of the reference.")
+    report = Report(tuple(reports), over_sets, tuple(notes))
     return report if out is None else write_out(report, Path(out))
+
+
+def _check_queries(
+    queries: object, qrels: object, query_log: object, kind: str, seed: int, *, without_labels: bool
+) -> None:
+    """Whether what is said of the queries goes together.
+
+    Raises:
+        SpecError: it does not, or there is no such kind of made queries.
+    """
+    if query_log is not None and (without_labels or queries is not None or qrels is not None):
+        raise SpecError("it asks in place of other queries", "remove the others, or it", where="`query_log`")
+    if without_labels and (queries is not None or qrels is not None):
+        where = "`qrels`" if queries is None else "`queries`"
+        raise SpecError("queries are made of the corpus", "remove it, or `without_labels`", where=where)
+    if not without_labels and (kind, seed) != (KINDS[0], 0):
+        where = "`seed`" if seed else "`kind`"
+        raise SpecError("it is for queries that are made of the corpus", "add `without_labels=True`", where=where)
+    if kind not in KINDS:
+        raise unknown_name("kind of query", kind, KINDS)
 
 
 class _Measuring:
@@ -190,7 +218,8 @@ class _Measuring:
         """
         self._notes = [] if task.judged is None else list(task.judged.notes)
         with tempfile.TemporaryDirectory(prefix="ragidx-evaluate-") as temporary:
-            folder, sizes, measure = Path(temporary), (0, 0), measure_of(task, self._wanted)
+            folder, sizes, is_log = Path(temporary), (0, 0), task.judged is not None and not task.judged.qrels
+            measure = measure_of(task, self._wanted, is_log=is_log)
             rows: list[Measured] = []
             meter: Rankings | Similarities | None = None
             made: Synthetic | None = None
@@ -208,7 +237,7 @@ class _Measuring:
                                 self._note(*made.notes)
                             source.change(taken_out(made, source.chunks()))
                         meter = meter or self._meter(task, folder, measure)
-                        if task.judged is not None:
+                        if task.judged is not None and not is_log:
                             self._note(*check_documents(task.judged, source.doc_ids()))
                         series, notes = self._axes.series(source)
                         self._tell.expect(meter.count(series))
@@ -222,11 +251,13 @@ class _Measuring:
                     self._note(f"Left out: {shown}: {raised.message}.")
         if not rows and fault is not None:
             raise fault
-        query_ids = list(task.judged.qrels) if task.judged is not None else [str(n) for n in range(sizes[0])]
+        query_ids = [str(n) for n in range(sizes[0])]
+        if task.judged is not None:
+            query_ids = list(task.judged.texts if is_log else task.judged.qrels)
         if runs and task.judged is not None:
-            of_runs, notes = rows_of_runs(runs, task.judged.qrels)
+            of_runs, notes = rows_of_runs(runs, task.judged.qrels, drop_self=self._drop_self)
             rows += of_runs
-            self._note(*notes)
+            self._note(*notes, f"The rows are measured by their first {DEPTH} documents, runs whole.")
         return report_of(task, rows, query_ids, sizes, self._notes, self._wanted)
 
     def _meter(self, task: Task, folder: Path, measure: str) -> Rankings | Similarities:
@@ -239,9 +270,9 @@ class _Measuring:
             self._axes.searches,
             folder,
             self._tell,
-            measure=measure,
+            measure=measure if task.judged.qrels else None,
             drop_self=self._drop_self,
-            keep_runs=self._out is not None,
+            keep_runs=self._out is not None or not task.judged.qrels,
         )
 
     @contextlib.contextmanager

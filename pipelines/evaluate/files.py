@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ragidx.corpora.errors import RagidxError, install
+from ragidx.corpora.errors import CorpusError, RagidxError, install
 from ragidx.corpora.evalsets import run_lines
 from ragidx.indexer import atomic
 from ragidx.pipelines.evaluate.report import Report
@@ -44,19 +44,24 @@ def write_out(report: Report, out: Path) -> Report:
     """Write the files; each appears whole or not at all.
 
     Returns:
-        The report, with a note where no picture could be drawn.
+        The report, with notes where no picture could be drawn, or an id holds white space, which a run cannot carry.
 
     Raises:
-        RagidxError: a file cannot be written, or an id holds white space, which a run cannot carry.
+        RagidxError: a file cannot be written.
     """
     data = {"results.csv": report.to_csv().encode(), "per_query.parquet": _by_query(report)}
     data["results.json"] = json.dumps(report.to_json(), indent=2, allow_nan=False).encode("ascii") + b"\n"
     for place, task in enumerate(report.tasks, start=1):
         folder = "runs" if len(report.tasks) == 1 else f"runs/{place}-{re.sub(r'[^A-Za-z0-9.-]+', '-', task.name)}"
         for number, run in enumerate(task.runs, start=1):
-            lines = run_lines((query_id, hits.items()) for query_id, hits in run.items())
-            if run:
-                data[f"{folder}/{number}.run"] = "".join(lines).encode()
+            try:
+                if run:
+                    lines = run_lines((query_id, hits.items()) for query_id, hits in run.items())
+                    data[f"{folder}/{number}.run"] = "".join(lines).encode()
+            except CorpusError as fault:
+                note = f"No runs of {task.name} are written: {fault.message}."
+                report = dataclasses.replace(report, notes=(*report.notes, note))
+                break
     if importlib.util.find_spec("matplotlib") is None:
         report = dataclasses.replace(report, notes=(*report.notes, NO_PICTURE))
     else:

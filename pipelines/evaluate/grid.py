@@ -8,12 +8,10 @@ EmbedFilter is repeated with ten random projections of the same width: what the 
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeAlias
 
 import numpy as np
 
@@ -21,7 +19,7 @@ from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.evalsets import Pairs, Qrels, Run
 from ragidx.indexer import atomic
 from ragidx.indexer.ann.index_types import AUTO, DEFAULT_RECALL, FLAT, MIN_ROWS, IndexOptions, padded
-from ragidx.indexer.arrays import Doubles, Floats
+from ragidx.indexer.arrays import Bools, Doubles, Floats
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.evaluate.cells import (
     Costs,
@@ -41,56 +39,12 @@ from ragidx.pipelines.evaluate.measures import DEPTH, NEARNESS, of_rankings, of_
 from ragidx.pipelines.evaluate.report import Configuration
 from ragidx.pipelines.evaluate.sources.series import Series, full_width
 from ragidx.pipelines.evaluate.sources.source import NOTHING_TO_SEARCH, Source
+from ragidx.pipelines.stages import Stages
 from ragidx.retriever.options import DENSE, HYBRID, LEXICAL, SearchOptions, Z
 from ragidx.retriever.ranking import Queries
 
 EXACT = "exact"
 """In place of an index type: float32 vectors of which none is stored, all compared."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """What an evaluation is at.
-
-    Attributes:
-        number: of the stage.
-        total: of all; 0 until it is known.
-        name: for people.
-        left_s: until the last one ends, at the pace so far; None: unknown.
-    """
-
-    number: int
-    total: int
-    name: str
-    left_s: float | None = None
-
-
-OnStage: TypeAlias = Callable[[Stage], None]
-
-
-class Stages:
-    """Counts stages; those that are to come are known when the series are."""
-
-    def __init__(self, on_progress: OnStage | None) -> None:
-        self._on_progress = on_progress
-        self._number = self._before = 0
-        self._started = time.perf_counter()
-        self.total = 0
-
-    def __call__(self, name: str) -> None:
-        """A stage begins."""
-        self._number += 1
-        if self._on_progress is not None:
-            done, left_s = self._number - 1 - self._before, None
-            if self.total and done:
-                taken = time.perf_counter() - self._started
-                left_s = taken / done * (self.total - self._number + 1)
-            self._on_progress(Stage(self._number, self.total, name, left_s))
-
-    def expect(self, more: int) -> None:
-        """So many stages of similar length are to come."""
-        self.total = self._number + more
-        self._before, self._started = self._number, time.perf_counter()
 
 
 @dataclass(frozen=True)
@@ -206,6 +160,8 @@ class Rankings:
             yield self._measured(configuration, answers, doc_ids, bytes=n_bytes, costs=costs)
         if vectors is None:
             return
+        if empty := int(np.count_nonzero(~vectors.any(axis=1))):
+            self._note(f"Unanswered by dense search, since {source.model} makes nothing of them: {empty:,} x query.")
         opened = _Opened(source, vectors, doc_ids, words, None)
         if self._with_costs:
             self._tell("the exact answers at full width")
@@ -231,7 +187,7 @@ class Rankings:
         """Stages that `measure` will tell of."""
         each, drawn = len(self._searches.index_types), self._measure is not None
         of_words = 0 if set(self._searches.modes) == {DENSE} else 1 + (LEXICAL in self._searches.modes)
-        widths = sum(len(one.widths) * (each + (drawn and one.name == "embedfilter")) for one in series)
+        widths = sum(len(one.widths) * (each + (drawn and _is_embedfilter(one))) for one in series)
         return of_words + self._with_costs + widths
 
     def _of_width(self, series: Series, width: int, opened: _Opened) -> Iterator[Measured]:
@@ -272,16 +228,17 @@ class Rankings:
                     search_of(store, asked, options),
                     opened.doc_ids,
                     bytes=n_bytes / source.n_rows,
-                    chance=drawn.get(_weight(options) or 0, ()),
+                    chance=() if (weight := _weight(options)) is None else drawn.get(weight, ()),
                     costs=costs_of(store, asked, options, seconds, of_words) if self._with_costs else None,
                     more=more,
+                    empty=np.asarray(~queries.any(axis=1)) if options.mode == DENSE else None,
                 )
 
     def _drawn(
         self, series: Series, width: int, searches: Sequence[SearchOptions], opened: _Opened
     ) -> dict[float, tuple[float, ...]]:
         """What random projections reach, by weight of the cosine."""
-        if series.name != "embedfilter" or self._measure is None:
+        if self._measure is None or not _is_embedfilter(series):
             return {}
         self._tell(f"random projections, {width:,} dimensions")
         words = None if opened.words is None else opened.words.store
@@ -331,10 +288,13 @@ class Rankings:
         chance: tuple[float, ...] = (),
         costs: Costs | None = None,
         more: Mapping[str, Doubles] = MappingProxyType({}),
+        empty: Bools | None = None,
     ) -> Measured:
         run: Run = {}
-        if self._qrels:
+        if self._qrels or self._keep_runs:
             run = documents(search, self._ids, doc_ids, DEPTH + self._drop_self)
+            if empty is not None:
+                run = {name: {} if nothing else run[name] for name, nothing in zip(self._ids, empty, strict=True)}
             if self._drop_self:
                 run = {name: {doc_id: hits[doc_id] for doc_id in hits if doc_id != name} for name, hits in run.items()}
         values = {**(of_rankings(run, self._qrels) if self._qrels else {}), **more}
@@ -359,7 +319,7 @@ class Similarities:
             for width in one.widths:
                 self._tell(f"{one.name}, {width:,} dimensions")
                 chance: tuple[float, ...] = ()
-                if one.name == "embedfilter":
+                if _is_embedfilter(one):
                     drawn = [random_projection(source.dim, width, seed) for seed in range(PROJECTIONS)]
                     chance = tuple(float(self._values(vectors, by, width)[self._measure].mean()) for by in drawn)
                 configuration = configuration_of(source, one, width)
@@ -372,6 +332,11 @@ class Similarities:
     def _values(self, vectors: Floats, series: Series, width: int) -> dict[str, Doubles]:
         first, second = np.split(series.narrow(vectors, width), 2)
         return of_similarities(np.einsum("ij,ij->i", first, second), self._pairs.scores)
+
+
+def _is_embedfilter(series: Series) -> bool:
+    """Whether it is made of raw vectors here: of those that an index stores filtered, no raw ones are known."""
+    return series.name == "embedfilter" and series.map is not None
 
 
 def configuration_of(source: Source, series: Series, width: int) -> Configuration:

@@ -34,6 +34,7 @@ CORRELATIONS = ("spearman", "pearson")
 NEARNESS = OVERLAP, ANN_RECALL = "overlap@10", "ann_recall@10"
 """Shares of the ten that exact search finds, at full width and at the same one: no quality."""
 AGREEMENT = ("overlap@10", "rbo")
+"""How alike the answers of two configurations are: no quality either."""
 DEPTH = 100
 """Documents that are searched for each query."""
 

@@ -154,7 +154,7 @@ class Report:
             data = {field.name: getattr(task, field.name) for field in dataclasses.fields(task)}
             data = {name: value for name, value in data.items() if name not in left}
             data["n_queries"] = len(task.query_ids)
-            data["rows"] = [_json_of(row) for row in task.rows]
+            data["rows"] = [dataclasses.asdict(row) for row in task.rows]
             data["choice"] = None if task.choice is None else dataclasses.asdict(task.choice)
             data["pairs"] = [
                 {"row": task.rows[row].name, "other": task.rows[other].name, **dataclasses.asdict(apart)}
@@ -168,7 +168,7 @@ class Report:
         """A line for each row of each data set."""
         measures = list(dict.fromkeys(name for task in self.tasks for name in task.values))
         columns = ["task", "row", *COLUMNS, "bytes", *measures, "measure", "low", "high"]
-        columns += ["difference", "p", "detectable", "verdict", "chance_low", "chance_high"]
+        columns += ["synthetic", "difference", "p", "detectable", "verdict", "chance_low", "chance_high"]
         if any(row.costs is not None for task in self.tasks for row in task.rows):
             columns += _COSTS
         text = io.StringIO()
@@ -180,15 +180,13 @@ class Report:
         return text.getvalue()
 
 
-def _json_of(row: Row) -> dict[str, Any]:
-    data = dataclasses.asdict(row)
-    if row.against is not None and row.against.detectable == float("inf"):  # of one query
-        data["against"]["detectable"] = None
-    return data
-
-
 def _cells(task: TaskReport, row: Row) -> dict[str, object]:
-    cells: dict[str, object] = {"task": task.name, "bytes": row.bytes, "measure": task.measure}
+    cells: dict[str, object] = {
+        "task": task.name,
+        "synthetic": task.synthetic or "",
+        "bytes": row.bytes,
+        "measure": task.measure,
+    }
     cells |= {name: value for name in COLUMNS if (value := getattr(row.configuration, name)) is not None}
     cells |= {name: f"{mean:.6f}" for name, mean in row.means.items()}
     cells |= {"low": f"{row.interval.low:.6f}", "high": f"{row.interval.high:.6f}"}

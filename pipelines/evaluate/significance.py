@@ -37,6 +37,7 @@ FEWEST_DATA_SETS = 5
 
 _SEED = 0
 _BLOCK = 1 << 22  # drawn numbers held at once
+_PAIRS = 256  # of all, compared at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +118,11 @@ def differences(values: Doubles, reference: Doubles) -> list[MeanDifference]:
 def all_pairs(values: Doubles) -> dict[tuple[int, int], MeanDifference]:
     """Each of (c, q) against each before it, corrected by `holm`: (number, that before) -> difference."""
     pairs = [(number, before) for before, number in itertools.combinations(range(len(values)), 2)]
-    apart = np.stack([values[number] - values[before] for number, before in pairs]) if pairs else values[:0]
-    return dict(zip(pairs, holm(_differences(apart)), strict=True))
+    means, found = resampled(values), list[MeanDifference]()
+    for start in range(0, len(pairs), _PAIRS):
+        numbers, before = (list(places) for places in zip(*pairs[start : start + _PAIRS], strict=True))
+        found += _differences(values[numbers] - values[before], means[numbers] - means[before])
+    return dict(zip(pairs, holm(found), strict=True))
 
 
 def holm(differences: Sequence[MeanDifference]) -> list[MeanDifference]:
@@ -217,12 +221,12 @@ def ranks(values: Doubles) -> Doubles:
     return (np.cumsum(counts) - (counts - 1) / 2)[group]
 
 
-def _differences(apart: Doubles) -> list[MeanDifference]:
-    """Of (c, q) differences by query, not corrected."""
+def _differences(apart: Doubles, means: Doubles | None = None) -> list[MeanDifference]:
+    """Of (c, q) differences by query, not corrected; `means` are their resampled ones, (c, r)."""
     if not len(apart):
         return []
     size = apart.shape[1]
-    lows, highs = _percentiles(resampled(apart), size, LEVEL / 2, 1 - LEVEL / 2)
+    lows, highs = _percentiles(resampled(apart) if means is None else means, size, LEVEL / 2, 1 - LEVEL / 2)
     found = []
     for one, low, high, p in zip(apart, lows, highs, _chances(apart), strict=True):
         mean = float(one.mean())

@@ -157,7 +157,8 @@ def _drawn(chunks: Iterable[Chunk], kind: str, seed: int, n: int) -> tuple[list[
     n_documents = 0
     for doc_id, group in _documents(chunks):
         n_documents += 1
-        place = -int.from_bytes(lot(seed, doc_id))
+        # Not the lot of the samples that filters are fitted on: those would know the documents that are asked for.
+        place = -int.from_bytes(lot(seed, f"query {doc_id}"))
         if len(held) == n and place <= held[0][0]:
             continue
         candidate = _candidate(doc_id, group, kind, seed)

@@ -81,6 +81,7 @@ def task_of(
     queries: str | os.PathLike[str] | None = None,
     qrels: str | os.PathLike[str] | None = None,
     split: str = "test",
+    query_log: str | os.PathLike[str] | None = None,
     labelled: bool = True,
 ) -> Task:
     """What lies at a path.
@@ -90,6 +91,7 @@ def task_of(
         queries: JSON lines, tab-separated lines or TREC topics; None: those of a BEIR folder.
         qrels: that judge them; None: those of a BEIR folder.
         split: which judgements of a BEIR folder, or pairs of a folder.
+        query_log: queries that nobody judged, to see how alike configurations answer.
         labelled: whether judgements are needed.
 
     Raises:
@@ -101,6 +103,10 @@ def task_of(
     if not path.exists():
         raise CorpusError("no such file or folder", "check the path", where=str(path))
     kind = _kind(path, split, may_be_pairs=labelled and queries is None and qrels is None)
+    if query_log is not None:
+        if kind in (PAIRS, RUN):
+            raise SpecError(f"a log of queries asks a corpus or an index, and this is a {kind}", where=str(path))
+        return Task(name, kind, path, judged=Judged(load_queries(query_log), {}))
     if kind == PAIRS:
         return Task(name, kind, path, pairs=load_pairs(path, split=split))
     if kind == RUN:

@@ -24,7 +24,7 @@ from ragidx.indexer.specs import ENCODER_OPTIONS
 from ragidx.indexer.store.files import MANIFEST
 from ragidx.pipelines.evaluate.conclusions import Wanted, report_of
 from ragidx.pipelines.evaluate.files import check_out, write_out
-from ragidx.pipelines.evaluate.grid import OnStage, Rankings, Searches, Stages
+from ragidx.pipelines.evaluate.grid import Rankings, Searches
 from ragidx.pipelines.evaluate.measures import check_installed
 from ragidx.pipelines.evaluate.report import Report
 from ragidx.pipelines.evaluate.sources.corpus import CorpusSource
@@ -43,6 +43,7 @@ from ragidx.pipelines.evaluate.tasks import CORPUS, INDEX, Judged, Task, check_d
 from ragidx.pipelines.ingest.options import CORPUS_OPTIONS, RUN_OPTIONS, build_options, check_names
 from ragidx.pipelines.ingest.report import OnProgress
 from ragidx.pipelines.ingest.resolve import resolve_against
+from ragidx.pipelines.stages import OnStage, Stages
 from ragidx.retriever.options import DENSE, MODES
 
 _FILTER_FIELDS = ("offset", "seed", "sample", "topk")

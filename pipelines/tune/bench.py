@@ -12,10 +12,11 @@ from pathlib import Path
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.arrays import Doubles, Floats
 from ragidx.indexer.specs import FILTERS
-from ragidx.pipelines.evaluate.grid import Measured, Rankings, Searches, Stages
+from ragidx.pipelines.evaluate.grid import Measured, Rankings, Searches
 from ragidx.pipelines.evaluate.report import Configuration
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors
 from ragidx.pipelines.evaluate.sources.series import Series, WidthChoice, series_of
+from ragidx.pipelines.stages import Stages
 from ragidx.pipelines.tune.layer_source import LayerSource
 from ragidx.pipelines.tune.sample import Sample
 from ragidx.pipelines.tune.search import Search, Vectors

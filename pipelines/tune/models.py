@@ -17,7 +17,6 @@ import numpy as np
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.encoders.methods import OWN_MODULES
 from ragidx.indexer.specs import ENCODER_OPTIONS
-from ragidx.pipelines.evaluate.grid import Stages
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors
 from ragidx.pipelines.evaluate.sources.source import IndexSource
 from ragidx.pipelines.evaluate.tasks import INDEX, Task
@@ -26,6 +25,7 @@ from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.report import OnProgress, Progress
 from ragidx.pipelines.ingest.resolve import Resolved, resolve_against
 from ragidx.pipelines.ingest.workers.chunks import Cutter
+from ragidx.pipelines.stages import Stages
 from ragidx.pipelines.tune.bench import Encoding
 from ragidx.pipelines.tune.proposal import Estimate
 from ragidx.pipelines.tune.sample import MOST_CHUNKS, Drawn, Sample, from_corpus, from_index, some_queries

@@ -18,12 +18,13 @@ from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.indexer.encoders.methods import OWN_MODULES, filter_spec
 from ragidx.indexer.specs import ENCODER_OPTIONS, FILTERS
 from ragidx.pipelines.evaluate.axes import as_list
-from ragidx.pipelines.evaluate.grid import OnStage, Searches, Stages
+from ragidx.pipelines.evaluate.grid import Searches
 from ragidx.pipelines.evaluate.measures import MEASURES
 from ragidx.pipelines.evaluate.sources.raw_vectors import cache_folder
 from ragidx.pipelines.evaluate.tasks import CORPUS, INDEX, task_of
 from ragidx.pipelines.ingest.options import CORPUS_OPTIONS, RUN_OPTIONS, check_names
 from ragidx.pipelines.ingest.report import OnProgress
+from ragidx.pipelines.stages import OnStage, Stages
 from ragidx.pipelines.tune.bench import Encoding, Measurements
 from ragidx.pipelines.tune.models import Model, drawn_of, encoded, models_of, sized
 from ragidx.pipelines.tune.proposal import Estimate, Proposal, proposal_of

@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -37,6 +38,7 @@ from ragidx.pipelines.ingest.workers.chunks import Item
 CACHE_BYTES = 8 << 30
 """Of all vectors that are kept between runs."""
 
+_NAME = re.compile("[0-9a-f]{32}")  # of an encoder's folder
 _DOCUMENTS = "documents"
 _FORMAT = "format"
 _QUERIES_AT_ONCE = 256
@@ -182,12 +184,16 @@ def _key(resolved: Resolved) -> str:
 
 def _make_room(cache: Path, own: Path) -> None:
     """Remove the folders that were used least recently, until the rest is within `CACHE_BYTES`."""
-    folders = sorted((one for one in cache.iterdir() if one.is_dir()), key=lambda one: one.stat().st_mtime)
-    sizes = {one: sum(file.stat().st_size for file in one.iterdir()) for one in folders}
-    total = sum(sizes.values())
-    for folder in folders:
+    used: list[tuple[float, int, Path]] = []
+    for folder in cache.iterdir():
+        with contextlib.suppress(OSError):  # another process may be removing it
+            if _NAME.fullmatch(folder.name) and folder.is_dir():  # the user may have other things here
+                size = sum(file.stat().st_size for file in folder.iterdir())
+                used.append((folder.stat().st_mtime, size, folder))
+    total = sum(size for _, size, _ in used)
+    for _, size, folder in sorted(used):
         if total <= CACHE_BYTES or folder == own:
             continue
         with contextlib.suppress(BusyError, OSError), Lock(folder):
             shutil.rmtree(folder)
-            total -= sizes[folder]
+            total -= size

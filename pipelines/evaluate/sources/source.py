@@ -151,6 +151,7 @@ class Source(ABC):
         full = [place for place, text in enumerate(texts) if text.strip()]
         if full:
             self._changed_vectors[full] = self._encode_texts([texts[place] for place in full])
+        self._searched = np.setdiff1d(self._searched, np.delete(self._changed_rows, full))  # nothing is left of these
 
     def chunks(self) -> Iterator[Chunk]:
         """Of all rows, held out or not, in order."""
@@ -167,8 +168,10 @@ class Source(ABC):
         return (self.rows(self._searched[start : start + step]) for start in range(0, self.n_rows, step))
 
     def texts(self) -> Iterator[str]:
-        """The text of each row, its headings in front, in order; nothing is held out where texts are searched."""
-        return (f"{chunk.heading}\n{chunk.text}" if chunk.heading else chunk.text for chunk in self.chunks())
+        """The text of each row that is searched, its headings in front, in order."""
+        searched = set(self._searched.tolist())
+        chunks = (chunk for number, chunk in enumerate(self.chunks()) if number in searched)
+        return (f"{chunk.heading}\n{chunk.text}" if chunk.heading else chunk.text for chunk in chunks)
 
     def doc_ids(self) -> list[str]:
         """The document of each row that is searched."""

@@ -135,17 +135,19 @@ def test_what_was_used_least_recently_goes(
     cache = tmp_path / "cache"
     evaluate(beir, cache)
     (mini,) = folders(cache)
-    for number, age in enumerate((300, 100, 200)):
-        (cache / f"other{number}").mkdir()
-        (cache / f"other{number}" / "journal.bin").write_bytes(bytes(30_000))
-        os.utime(cache / f"other{number}", (time.time() - age, time.time() - age))
+    others = [cache / (32 * digit) for digit in "012"]
+    mine = cache / "photographs"  # a folder of the user's, where the cache is
+    for folder, age in zip([*others, mine], (300, 100, 200, 400), strict=True):
+        folder.mkdir()
+        (folder / "journal.bin").write_bytes(bytes(30_000))
+        os.utime(folder, (time.time() - age, time.time() - age))
     os.utime(mini, (0, 0))
     size = sum(file.stat().st_size for file in mini.iterdir())
     monkeypatch.setattr(raw_vectors, "CACHE_BYTES", size + 65_000)
 
     evaluate(beir, cache)  # which makes it the one that was used last
 
-    assert [path.name for path in folders(cache)] == sorted([mini.name, "other1", "other2"])
+    assert set(folders(cache)) == {mini, mine, *others[1:]}
 
 
 @pytest.mark.slow

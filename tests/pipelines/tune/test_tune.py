@@ -13,7 +13,10 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.pipelines.cli.tune import verdict
+from ragidx.pipelines.evaluate.significance import MeanDifference
 from ragidx.pipelines.tune.proposal import Estimate
+from ragidx.pipelines.tune.search import Part
 
 from ..conftest import Done
 
@@ -137,6 +140,46 @@ def test_the_table_says_what_the_choice_is_worth(corpus: Path, run: Callable[...
     assert "vectors, dense search bytes ndcg@10 difference" in shown
     assert "classical, embedfilter from 1, 255 dimensions" in shown
     assert "would be detected" in shown or "Nothing that was tried is better" in shown
+
+
+def test_json_has_everything_that_was_tried(corpus: Path, run: Callable[..., Done]) -> None:
+    done = run("tune", str(corpus), "--queries", str(corpus), "--cache", "none", "--filter", "none", "--json")
+    found = json.loads(done.out)
+
+    assert done.status == 0, done.err
+    assert {one["part"] for one in found["tried"]} == {"vectors", "search"}
+    assert found["vectors"]["default"] == {
+        "method": "classical",
+        "layer": None,
+        "filter": "embedfilter",
+        "dim": 255,
+        "offset": 1,
+    }
+    assert found["search"]["advised"] in [one["what"] for one in found["tried"] if one["part"] == "search"]
+    assert len(found["vectors"]["of_folds"]) == 5
+    assert found["n_queries"] == N
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ({"chosen": 1}, "Nothing that was tried is better than the default search by more than chance: keep 1."),
+        (
+            {"verdict": "better"},
+            "* Better than the default search, on queries that did not choose it: +0.100 [+0.050, +0.150], p = 0.01; "
+            "0.060 would be detected. Take 2.",
+        ),
+        (
+            {},
+            "* Not shown to be better than the default search, on queries that did not choose it: +0.100 [+0.050, "
+            "+0.150], p = 0.01; 0.060 would be detected. Keep 1.",
+        ),
+    ],
+)
+def test_the_verdict_says_what_to_take(part: dict[str, Any], words: str) -> None:
+    gain = MeanDifference(0.1, 0.05, 0.15, 0.01, part.get("verdict", "not real"), 0.06)
+
+    assert verdict(Part(1, part.get("chosen", 2), (), gain), "search") == words
 
 
 @pytest.mark.parametrize(
