@@ -14,14 +14,7 @@ import numpy as np
 import pytest
 
 import ragidx
-from ragidx.corpora.errors import (
-    BusyError,
-    CorpusError,
-    IndexFormatError,
-    ModelError,
-    RagidxError,
-    SpecError,
-)
+from ragidx.corpora.errors import BusyError, CorpusError, IndexFormatError, ModelError, RagidxError, SpecError
 from ragidx.corpora.records import Document
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
@@ -325,17 +318,6 @@ def test_what_the_old_model_cannot_be_asked_ends_it_before_anything_is_encoded(
     assert encoded == []
     assert served.upgrade(model="mini", force=True).committed
     assert own.upgrade(**TAU4, force=True).committed
-
-
-def test_where_neither_finds_anything_relevant_nothing_is_shown(index: ragidx.Index) -> None:
-    lines = Path("qrels.tsv").read_text().splitlines()
-    Path("none.tsv").write_text("\n".join(f"{line[:-1]}0" for line in lines))
-
-    report = index.upgrade(queries="queries.tsv", qrels="none.tsv", **TAU4)
-
-    assert report.comparison is not None
-    assert (report.comparison.old, report.comparison.new, report.comparison.lower_bound) == (0, 0, 0)
-    assert (report.committed, report.verdict) == (False, "undecided")
 
 
 def test_few_queries_show_nothing(index: ragidx.Index) -> None:
