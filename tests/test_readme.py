@@ -91,7 +91,7 @@ def test_examples_in_docstrings_run(name: str) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    ["README.md", *(f"docs/{page}.md" for page in ("benchmarks", "figures", "gguf", "endpoint", "pooling", "query"))],
+    ["README.md", *(f"docs/{page}.md" for page in ("benchmarks", "figures", "gguf", "endpoint", "tune", "query"))],
 )
 def test_the_figures_are_those_that_were_measured(page: str) -> None:
     table = runpy.run_path(str(ROOT / "benchmarks" / "table.py"))

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ragidx.corpora.spec import ChunkSpec
+from ragidx.indexer.encoders.methods import resolve
 from ragidx.indexer.specs import ENCODER_OPTIONS
 from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES
 from ragidx.pipelines.evaluate.tasks import INDEX, Task
@@ -108,19 +110,18 @@ class Proposal:
 
 def proposal_of(
     task: Task,
-    default: Resolved,
-    options: Mapping[str, Any],
+    made_by: Mapping[str, Resolved],
     space: Space,
     bench: Measurements,
     sample: Sample,
     measure: str,
     parts: tuple[Part, Part],
 ) -> Proposal:
-    """The report of a finished search."""
+    """The report of a finished search; `made_by`: what makes the vectors of each method."""
     vectors, search = parts
     return Proposal(
         source=str(task.path),
-        model=default.encoder_spec.model,
+        model=made_by[vectors.default.method].encoder_spec.model,
         n_chunks=len(sample.chunks),
         n_documents=sample.n_documents,
         of_documents=sample.of_documents,
@@ -130,7 +131,7 @@ def proposal_of(
         tried=tuple(_tried(space, bench, measure, vectors.advised)),
         vectors=vectors,
         search=search,
-        build=_build(task, default, options, vectors.advised),
+        build=_build(task, made_by[vectors.advised.method], vectors.advised),
         query=_query(search.advised),
         notes=(*sample.notes, *bench.faults, *_notes(sample)),
     )
@@ -159,15 +160,19 @@ def _tried(space: Space, bench: Measurements, measure: str, advised: Vectors) ->
     return found
 
 
-def _build(task: Task, default: Resolved, options: Mapping[str, Any], advised: Vectors) -> str:
-    """The command that builds an index with these vectors."""
-    spec = default.encoder_spec
+def _build(task: Task, made: Resolved, advised: Vectors) -> str:
+    """The command that builds an index with these vectors, and else as the default's are made."""
+    spec, usual = made.encoder_spec, resolve(made.files, method=advised.method)
     words = ["ragidx", "build"]
     words += ["--index", str(task.path), "--rebuild"] if task.kind == INDEX else [str(task.path)]
     words += ["--model", spec.model, "--method", advised.method]
     for name in ENCODER_OPTIONS:
-        if name not in ("method", "layer") and options.get(name) is not None:
-            words += _typed(name, options[name])
+        if name not in ("method", "layer") and getattr(spec, name) != getattr(usual, name):
+            words += _typed(name, getattr(spec, name))
+    chunks = made.spec.chunk
+    for name, option in (("size", "chunk_size"), ("overlap", "chunk_overlap"), ("headings", "headings")):
+        if getattr(chunks, name) != getattr(ChunkSpec(), name):
+            words += _typed(option, getattr(chunks, name))
     if advised.layer is not None:
         words += ["--layer", str(advised.layer)]
     words += ["--filter", advised.filter]
@@ -179,8 +184,13 @@ def _build(task: Task, default: Resolved, options: Mapping[str, Any], advised: V
 
 
 def _typed(name: str, value: Any) -> list[str]:
+    """An option as it is typed."""
     option = f"--{name.replace('_', '-')}"
-    return [option] if value is True else [option, str(value)]
+    if isinstance(value, bool):
+        return [option if value else f"--no-{option[2:]}"]
+    if isinstance(value, tuple):
+        return [word for one in value for word in (option.removesuffix("s"), str(one))]
+    return [option, "none" if value is None else str(value)]
 
 
 def _query(search: Search) -> str:

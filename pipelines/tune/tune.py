@@ -101,7 +101,7 @@ def tune(
         names = None if filter is None else as_list(filter)
         space, bench = prepared(models, sample, names, measure, tell, stack)
         parts = search(space, bench, len(sample.queries))
-        return proposal_of(task, models[0].default, options, space, bench, sample, measure, parts)
+        return proposal_of(task, {one.method: one.default for one in models}, space, bench, sample, measure, parts)
 
 
 def prepared(

@@ -115,6 +115,22 @@ def test_an_index_is_compared_with_its_own_choices(corpus: Path, tmp_path: Path,
     assert found.build.startswith(f"ragidx build --index {index} --rebuild --model ")
 
 
+def test_the_command_has_what_else_the_index_was_built_with(
+    corpus: Path, tmp_path: Path, decoder: dict[str, Any], run: Callable[..., Done]
+) -> None:
+    index, chunks = tmp_path / "index", ragidx.ChunkSpec(size=64)
+    options = {"model": decoder["model"], "method": "echo", "copies": 3, "dtype": "float32", "pool_eos": True}
+    ragidx.build(corpus, index, chunks=chunks, **options).close()
+
+    found = ragidx.tune(index, queries=corpus, qrels=corpus, filter="none", dtype="float32", cache=None)
+    done = run(*shlex.split(found.build)[1:], "--dtype", "float32")
+
+    assert done.status == 0, done.err
+    spec = ragidx.Index(index).spec
+    assert spec.encoder is not None
+    assert (spec.encoder.copies, spec.encoder.pool_eos, spec.chunk.size) == (3, True, 64)
+
+
 def test_without_judgements_queries_are_made_of_the_corpus(tmp_path: Path, run: Callable[..., Done]) -> None:
     rng = np.random.default_rng(1)
     sentence = lambda: " ".join(rng.choice(WORDS, 9)).capitalize() + "."  # noqa: E731
