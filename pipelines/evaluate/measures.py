@@ -67,7 +67,7 @@ def ranked_scores(hits: Mapping[str, float]) -> dict[str, float]:
     {'c': 0.0, 'b': -1.0, 'a': -2.0}
     """
     falling = sorted(sorted(hits, reverse=True), key=lambda doc_id: -np.float32(hits[doc_id]))
-    return {doc_id: -float(place) for place, doc_id in enumerate(falling)}
+    return {doc_id: float(-place) for place, doc_id in enumerate(falling)}
 
 
 def agreement(one: Run, other: Run) -> dict[str, Doubles]:
