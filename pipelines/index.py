@@ -446,7 +446,9 @@ class Index:
             options: as for `ragidx.build`; with the index's own model, those that are not named are the index's own.
 
         Raises:
-            SpecError: the index holds precomputed vectors.
+            SpecError: the index holds precomputed vectors, or an option does not say how vectors are made.
+            ModelError: the index's own model is not here, or does not load; `force` without queries does not need it.
+            QueryError: a model makes nothing of a query.
             CorpusError: a source cannot be read, queries and judgements have faults, or too few queries can be made.
             BusyError: the index is being upgraded, or at the end another process wrote it for too long.
         """

@@ -77,10 +77,14 @@ def command(
     from ragidx.retriever.searcher import Searcher
 
     options = {name: value for name, value in with_values(flat).items() if value is not None}
-    place = ModelPlace(
-        device=check_devices(options["device"])[0], dtype=options["dtype"], endpoint=options.get("endpoint")
-    )
-    upgrade = Upgrade(Searcher.open(index, place), options)
+    shown = Searcher.open(index)
+    own = shown.spec.encoder
+    if options.get("model") in (None, own and own.model):  # else they are about the new model alone
+        device = check_devices(options["device"])[0]
+        shown = Searcher.open(
+            index, ModelPlace(device=device, dtype=options["dtype"], endpoint=options.get("endpoint"))
+        )
+    upgrade = Upgrade(shown, options)
     with interrupts.reported(lambda: interrupts.CONTINUES), ProgressLine(as_json=as_json) as line:
         if upgrade.is_needed and not console.is_quiet():
             for name, text in plan_tables.cost(upgrade.plan(line.callback)):
@@ -129,6 +133,8 @@ def _verdict(r: UpgradeReport) -> str:
         return f"no: fewer than {FEWEST_QUERIES} queries show nothing"
     if r.verdict == WORSE:
         return f"no: the new one is worse by more than {c.margin:g}"
+    if not c.old and not c.new:
+        return "no: neither finds anything relevant, which shows nothing; check the queries and their judgements"
     return (
         f"no: a loss of more than {c.margin:g} cannot be ruled out; if both are equally good, some "
         f"{c.queries_needed:,} queries would show it"

@@ -67,6 +67,8 @@ class Comparison:
         """What follows."""
         if self.n_queries < FEWEST_QUERIES:
             return TOO_FEW
+        if not self.old and not self.new:
+            return UNDECIDED  # no answer has anything relevant: equal for any two indexes
         return NOT_WORSE if self.lower_bound > -self.margin else WORSE if self.high < -self.margin else UNDECIDED
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from ragidx.corpora.errors import IndexFormatError, SpecError
+from ragidx.corpora.errors import IndexFormatError, RagidxError, SpecError
 from ragidx.corpora.spec import ChunkSpec, Json
 from ragidx.indexer import atomic
 from ragidx.indexer.devices import check_devices
@@ -34,7 +34,7 @@ from ragidx.pipelines.evaluate.choice import MARGIN
 from ragidx.pipelines.evaluate.synthetic import Synthetic
 from ragidx.pipelines.evaluate.tasks import Judged
 from ragidx.pipelines.ingest.build import build_beside
-from ragidx.pipelines.ingest.options import RUN_OPTIONS, BuildOptions, build_options
+from ragidx.pipelines.ingest.options import QUERY_OPTIONS, RUN_OPTIONS, BuildOptions, build_options, check_names
 from ragidx.pipelines.ingest.report import BuildReport, OnProgress
 from ragidx.pipelines.ingest.resolve import resolve_against
 from ragidx.pipelines.maintain.comparison import NOT_WORSE, Comparison, compare, questions
@@ -44,6 +44,9 @@ from ragidx.retriever.searcher import Searcher
 
 NOTE = "upgrade"
 """Of the manifest: what an upgrade compared."""
+
+OPTIONS = ("model", *QUERY_OPTIONS, "chunks", "workers")
+"""The names that an upgrade takes: how vectors are made, and by how many processes."""
 
 SAME, FORCED = "same", "forced"  # verdicts, beside those of a comparison
 _WAIT_S = 60.0  # for another writer, at the end
@@ -103,6 +106,7 @@ class Upgrade:
     """
 
     def __init__(self, shown: Searcher, options: Mapping[str, Any]) -> None:
+        check_names("upgrade", options, OPTIONS)
         self._shown, self._index = shown, shown.store.path
         self._options = _whole(shown, build_options("upgrade", **options))
         spec = resolve_against(build_options("upgrade", **self._options)).spec
@@ -133,7 +137,8 @@ class Upgrade:
 
         Raises:
             CorpusError: a source cannot be read, queries and judgements have faults, or too few queries can be made.
-            ModelError: the index's own model is not here.
+            ModelError: the index's own model is not here, or does not load.
+            QueryError: it makes nothing of a query.
             BusyError: the index is being upgraded, or at the end another process writes it for too long.
             RagidxError: as a build; the committed state is what it was.
         """
@@ -148,7 +153,7 @@ class Upgrade:
             return report
         asked = None if force and queries is None and qrels is None else questions(self._shown.store, queries, qrels)
         if asked is not None:
-            _ = self._shown.model_files  # a model that is gone shows before anything is encoded
+            self._try_old(asked)
         atomic.make_folder(self.folder.parent)
         with Lock(self.folder.parent):
             build = self._build(on_progress)
@@ -188,6 +193,16 @@ class Upgrade:
             if not fault.where.startswith(str(self.folder)):
                 raise
             hint = f"remove the folder {self.folder}, and run the upgrade again"
+            raise type(fault)(fault.message, hint, where=fault.where) from fault
+
+    def _try_old(self, asked: Judged | Synthetic) -> None:
+        """Whether the old model answers, which is needed when the new index is made: hours later."""
+        texts = asked.queries if isinstance(asked, Synthetic) else asked.texts
+        old = Searcher(self._shown.store, self._shown.place)  # a new one: no model is held meanwhile that nobody uses
+        try:
+            old.encode(list(texts.values()))
+        except RagidxError as fault:
+            hint = f"{fault.hint}; or swap without a comparison: `force=True`, and no `queries`"
             raise type(fault)(fault.message, hint, where=fault.where) from fault
 
     def _compare(self, asked: Judged | Synthetic, margin: float) -> Comparison:

@@ -13,6 +13,7 @@ import pytest
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 
+from ...embedding_server import EmbeddingServer, running
 from ..conftest import Done
 from .conftest import INDEX
 
@@ -95,6 +96,47 @@ def test_what_queries_cannot_decide_says_how_many_would(run: Run) -> None:
     Path("queries.jsonl").write_text("\n".join(Path("queries.jsonl").read_text().splitlines()[:19]))
     done = run("upgrade", "--dim", "6", *QUERIES)
     assert fields(done)["swapped"] == "no: fewer than 20 queries show nothing"
+
+
+@pytest.mark.usefixtures("judged")
+def test_where_neither_finds_anything_relevant_the_judgements_are_named(run: Run) -> None:
+    Path("qrels.tsv").write_text(Path("qrels.tsv").read_text().replace("\t1\n", "\t0\n"))
+
+    done = run("upgrade", "--dim", "5", *QUERIES)
+
+    assert (done.status, fields(done)["swapped"]) == (
+        1,
+        "no: neither finds anything relevant, which shows nothing; check the queries and their judgements",
+    )
+
+
+@pytest.mark.usefixtures("judged")
+def test_how_the_new_model_runs_says_nothing_of_the_old_one(run: Run, server: EmbeddingServer) -> None:
+    served = ("upgrade", "--endpoint", server.url, *QUERIES, "--margin", "0.99")
+
+    assert run(*served, "--model", "openai:m").status == 0
+    assert run("upgrade", "--model", "mini", *QUERIES, "--margin", "0.99").status == 0  # without the address
+    done = run(*served, "--dim", "128")
+
+    assert (done.status, done.err) == (
+        2,
+        "Error: --endpoint: 'mini' is no model of a server\n"
+        "  hint: name it as --model openai:NAME, or remove --endpoint\n",
+    )
+
+
+@pytest.mark.usefixtures("judged", "server")
+def test_a_model_that_stays_is_asked_where_it_is_now(run: Run) -> None:
+    with running() as before:
+        assert (
+            run("build", "corpus", "--no-lexical", "--rebuild", "--model", "openai:m", "--endpoint", before.url).status
+            == 0
+        )
+    with running() as now:
+        done = run("upgrade", "--endpoint", now.url, "--chunk-size", "100", *QUERIES)
+
+    assert done.status == 0
+    assert fields(done)["nDCG@10"].endswith("of 25 queries")
 
 
 @pytest.mark.usefixtures("judged")

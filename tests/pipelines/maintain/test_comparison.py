@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import ragidx
 from ragidx.corpora.records import Document
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.evaluate.synthetic import Synthetic
+from ragidx.pipelines.evaluate.tasks import Judged
 from ragidx.pipelines.maintain.comparison import compare, questions
 from ragidx.retriever.searcher import Searcher
 
@@ -75,3 +77,15 @@ def test_what_asks_is_not_there_to_be_found_and_an_index_loses_nothing_against_i
         assert rows.keys() == stored.keys()
         same = [name for name in rows if name not in asked.changed]
         assert all(rows[name] == stored[name] for name in same)
+
+
+def test_queries_for_which_neither_finds_anything_relevant_decide_nothing(folder: Path) -> None:
+    one = index("one")
+    asked = questions(one.store, SAMPLE.parent, SAMPLE.parent)
+    assert isinstance(asked, Judged)
+    none = dataclasses.replace(asked, qrels={name: dict.fromkeys(judged, 0) for name, judged in asked.qrels.items()})
+
+    found = [compare(one, one, queries, 0.01, folder / "copies") for queries in (asked, none)]
+
+    assert [(c.lower_bound, c.verdict) for c in found] == [(0, "not worse"), (0, "undecided")]
+    assert (found[1].old, found[1].new) == (0, 0)

@@ -20,8 +20,9 @@ from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.pipelines.evaluate.significance import lower_bound, ndcg
+from ragidx.pipelines.index import UpgradeKeywords
 from ragidx.pipelines.maintain import upgrade as upgrading
-from ragidx.pipelines.maintain.upgrade import NOTE
+from ragidx.pipelines.maintain.upgrade import NOTE, OPTIONS
 
 from ...embedding_server import EmbeddingServer
 from ...indexer.states import Content, content_of, words_of
@@ -276,6 +277,9 @@ def test_an_index_that_was_opened_with_another_place_of_its_model_goes_on_with_t
     assert index.search("the violin of Kyoto", k=1)[0].doc_id == "violin-Kyoto.txt"
 
 
+WITHOUT = "; or swap without a comparison: `force=True`, and no `queries`"
+
+
 def test_without_its_own_model_an_index_can_be_upgraded_by_force_alone(corpus: Path, model: Path) -> None:
     index = ragidx.build(corpus, INDEX, model="tiny")
     model.rename("moved")
@@ -287,9 +291,33 @@ def test_without_its_own_model_an_index_can_be_upgraded_by_force_alone(corpus: P
     )
 
     assert "tiny" in fault
+    assert fault.endswith(WITHOUT)
     assert encoded == []
     assert ragidx.Index(INDEX).upgrade(model="mini", force=True).committed
     assert index.refresh()
+
+
+def test_what_the_old_model_cannot_be_asked_ends_it_before_anything_is_encoded(
+    corpus: Path, server: EmbeddingServer
+) -> None:
+    ragidx.build(corpus, "served", model="openai:m", endpoint=server.url, lexical=False)
+    served, own = ragidx.Index("served", endpoint="http://127.0.0.1:9"), ragidx.build(corpus, INDEX, lexical=False)
+    Path("queries.tsv").write_text(Path("queries.tsv").read_text().replace("where is the lamp of Oslo?", "\u200b"))
+    encoded: list[int] = []
+
+    def upgrade(index: ragidx.Index, **options: Any) -> str:
+        return message_of(
+            RagidxError, lambda: index.upgrade(**QUERIES, **options, on_progress=lambda p: encoded.append(p.n_encoded))
+        )
+
+    gone, nothing = upgrade(served, model="mini"), upgrade(own, **TAU4)
+
+    assert gone.startswith("http://127.0.0.1:9")
+    assert gone.endswith(WITHOUT)
+    assert nothing == f"the model makes nothing of the query '\\u200b'\n  hint: use words that it knows{WITHOUT}"
+    assert encoded == []
+    assert served.upgrade(model="mini", force=True).committed
+    assert own.upgrade(**TAU4, force=True).committed
 
 
 def test_few_queries_show_nothing(index: ragidx.Index) -> None:
@@ -298,6 +326,15 @@ def test_few_queries_show_nothing(index: ragidx.Index) -> None:
     report = index.upgrade(queries="few.tsv", qrels="qrels.tsv", **TAU4)
 
     assert (report.committed, report.verdict) == (False, "too few queries")
+
+
+def test_it_takes_what_makes_vectors_and_refuses_what_only_a_build_takes(index: ragidx.Index) -> None:
+    assert {*OPTIONS} == {*UpgradeKeywords.__annotations__, "workers"}
+    known = ", ".join(sorted(OPTIONS))
+    for name, value in {"index_type": "hnsw", "lexical": True, "rebuild": True, "include": "*.md"}.items():
+        message = message_of(SpecError, lambda given={name: value}: index.upgrade(**given))
+        assert message.startswith(f"upgrade takes no such option: '{name}'")
+        assert message.endswith(f"\n  hint: known: {known}")
 
 
 def test_what_cannot_be_upgraded_is_refused_before_anything_is_made(index: ragidx.Index) -> None:
