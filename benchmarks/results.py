@@ -31,7 +31,18 @@ VALUES = Path(__file__).with_name("results.npz")  # by query: not checked in, ma
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results.md"
 SETS = ("sample", "stsb", "cranfield", "scifact")
 MINILM, SMOLLM2 = "all-MiniLM-L6-v2", "SmolLM2-135M-Instruct"
-DECODER = ("classical", "echo", "echo:2", "echo:3", "prompteol", "metaeol", "llm2vec", "reba:1", "reba", "aligned-values")
+DECODER = (
+    "classical",
+    "echo",
+    "echo:2",
+    "echo:3",
+    "prompteol",
+    "metaeol",
+    "llm2vec",
+    "reba:1",
+    "reba",
+    "aligned-values",
+)
 MODELS = {"mini": ("preset", *DECODER), MINILM: ("preset",), SMOLLM2: (*DECODER, "classical@best", "prompteol@best")}
 BEST = {"classical": 12, "prompteol": 20}  # of SmolLM2, by STS-B dev
 TAUS = (2, 4, 8)
@@ -123,14 +134,19 @@ def main():
                         print(key, f"{about.mean:.4f}", flush=True)
                     keep(rows, values)
         keep(rows, values, compared_too=True)
-    write_page([json.loads(line) for line in ROWS.read_text("utf-8").splitlines()])
+    PAGE.write_text(page(PAGE.read_text("utf-8"), read_rows()), "utf-8")
+
+
+def read_rows():
+    """Rows, and what was compared."""
+    return [json.loads(line) for line in ROWS.read_text("utf-8").splitlines()]
 
 
 def stored():
     """Rows and their values by query, of the runs before."""
     if not (ROWS.exists() and VALUES.exists()):
         return {}, {}
-    rows = [json.loads(line) for line in ROWS.read_text("utf-8").splitlines()]
+    rows = read_rows()
     with np.load(VALUES) as values:
         by_query = dict(values)
     return {key: row for row in rows if "set" in row and (key := key_of(row)) in by_query}, by_query
@@ -223,19 +239,15 @@ def compared(question, found, rows, values):
 NAMES = {"sample": "sample", "stsb": "STS-B test", "cranfield": "Cranfield", "scifact": "SciFact"}
 
 
-def write_page(lines):
-    """Put the tables into docs/results.md, between their marks."""
+def page(text, lines):
+    """The text of docs/results.md with the tables of some rows between its marks."""
     rows = [line for line in lines if "set" in line]
     answers = [line for line in lines if "question" in line]
-    text = PAGE.read_text("utf-8")
-    for mark, made in (
-        ("tables", tables(rows, answers)),
-        ("answers", verdicts(answers)),
-        ("baselines", baselines(rows)),
-    ):
+    made = {"tables": tables(rows, answers), "answers": verdicts(answers), "baselines": baselines(rows)}
+    for mark, table in made.items():
         before, _, rest = text.partition(f"<!-- {mark} -->\n")
-        text = f"{before}<!-- {mark} -->\n{made}<!-- /{mark} -->{rest.partition(f'<!-- /{mark} -->')[2]}"
-    PAGE.write_text(text, "utf-8")
+        text = f"{before}<!-- {mark} -->\n{table}<!-- /{mark} -->{rest.partition(f'<!-- /{mark} -->')[2]}"
+    return text
 
 
 def tables(rows, answers):

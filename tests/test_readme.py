@@ -98,3 +98,15 @@ def test_the_figures_are_those_that_were_measured(page: str) -> None:
 
     mark, make = table["PLACES"][ROOT / page]
     assert _between(page, mark) == make(table["rows"]())
+
+
+def test_the_results_are_those_that_were_measured() -> None:
+    folder = str(ROOT / "benchmarks")
+    sys.path.insert(0, folder)
+    try:
+        results = runpy.run_path(f"{folder}/results.py")
+    finally:
+        sys.path.remove(folder)
+    text = (ROOT / "docs" / "results.md").read_text("utf-8")
+
+    assert results["page"](text, results["read_rows"]()) == text
