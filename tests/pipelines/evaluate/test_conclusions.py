@@ -17,6 +17,8 @@ from ragidx.pipelines.evaluate.significance import all_pairs
 
 from ...raising import message_of
 
+pytestmark = pytest.mark.slow
+
 
 def compared(folder: Path, ranks: dict[str, list[int]], **options: Any) -> TaskReport:
     """Runs that find the one relevant document of each query at some rank."""

@@ -17,6 +17,8 @@ from ...measuring import ndcg_at_10
 from ...raising import message_of
 from .conftest import WORDS, text_of
 
+pytestmark = pytest.mark.slow
+
 DOCUMENTS = ragidx.ChunkSpec(size=None)
 
 

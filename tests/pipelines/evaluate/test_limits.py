@@ -54,6 +54,8 @@ def test_a_log_of_queries_shows_how_alike_the_answers_are_and_nothing_else() -> 
         ({"query_log": QUERIES, "qrels": QUERIES}, "it asks in place of other queries"),
     ],
 )
+
+pytestmark = pytest.mark.slow
 def test_ways_to_ask_exclude_each_other(options: dict[str, object], message: str) -> None:
     assert message in message_of(SpecError, lambda: ragidx.evaluate(CORPUS, cache=None, **options))
 

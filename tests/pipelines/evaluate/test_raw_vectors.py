@@ -18,6 +18,8 @@ from ragidx.pipelines.evaluate.sources import raw_vectors
 
 from .conftest import WORDS, text_of, write_beir
 
+pytestmark = pytest.mark.slow
+
 OPTIONS: dict[str, Any] = {"filter": "truncation", "mode": "dense", "chunks": ragidx.ChunkSpec(size=None)}
 
 

@@ -15,6 +15,8 @@ from ragidx.corpora.errors import CorpusError, SpecError
 from ...raising import message_of
 from .conftest import qrels_of, write_beir, write_qrels, write_run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def judged(tmp_path: Path) -> Path:

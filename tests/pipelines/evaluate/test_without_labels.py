@@ -18,6 +18,8 @@ from ragidx.pipelines.evaluate.synthetic import synthetic, taken_out
 
 from ...raising import message_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
