@@ -16,6 +16,8 @@ from ragidx.pipelines.demo import sample_corpus
 from ...raising import message_of
 from .conftest import WORDS, text_of, write_beir, write_lines
 
+pytestmark = pytest.mark.slow
+
 CORPUS = sample_corpus()
 QUERIES = CORPUS.parent
 
@@ -54,8 +56,6 @@ def test_a_log_of_queries_shows_how_alike_the_answers_are_and_nothing_else() -> 
         ({"query_log": QUERIES, "qrels": QUERIES}, "it asks in place of other queries"),
     ],
 )
-
-pytestmark = pytest.mark.slow
 def test_ways_to_ask_exclude_each_other(options: dict[str, object], message: str) -> None:
     assert message in message_of(SpecError, lambda: ragidx.evaluate(CORPUS, cache=None, **options))
 
