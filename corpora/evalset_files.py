@@ -1,4 +1,4 @@
-"""Files of evaluation sets, line by line: found, packed or not, and read with all of their faults told together."""
+"""Files of evaluation sets, line by line: found, packed or not, and read, with all faults reported together."""
 
 from __future__ import annotations
 

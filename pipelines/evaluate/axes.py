@@ -81,7 +81,7 @@ class Axes:
         """Whether so many configurations are meant.
 
         Raises:
-            SpecError: there are more than `MOST_CELLS`, and nobody said yes.
+            SpecError: there are more than `MOST_CELLS`, and no consent.
         """
         if self.n_cells() > MOST_CELLS and not yes:
             raise SpecError(
