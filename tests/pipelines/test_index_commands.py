@@ -66,6 +66,7 @@ def test_what_info_gives_is_not_part_of_the_index(mini_index: Path) -> None:
     assert (after["schema"], bool(after["notes"]["sources"])) == (before["schema"], bool(before["notes"]["sources"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_command_leaves_the_index_that_the_member_leaves(
     change: str, mini_index: Path, run: Callable[..., Done]

@@ -122,6 +122,7 @@ def test_an_open_index_answers_from_its_state_however_often_it_is_rebuilt_elsewh
     assert not opened.refresh()
 
 
+@pytest.mark.slow
 def test_indexes_of_the_same_model_load_it_once_and_free_it_after_the_last_close(
     mini_index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

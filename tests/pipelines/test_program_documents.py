@@ -117,6 +117,7 @@ def test_a_failure_that_is_caught_inside_a_batch_commits_nothing(index: Index) -
     )
 
 
+@pytest.mark.slow
 def test_another_change_inside_ones_own_batch_is_an_error_and_no_deadlock(index: Index) -> None:
     with index.batch() as batch:
         for change in (
@@ -143,6 +144,7 @@ def test_a_writer_waits_for_another_one_and_then_gives_up(index: Index) -> None:
     assert index.add([Document("a", "The mill.")], timeout=30) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("document", "message"),
     [
@@ -169,6 +171,7 @@ def test_what_an_index_cannot_hold_is_refused_and_nothing_is_added(
     assert (index.generation, index.count()) == (2, 1)
 
 
+@pytest.mark.slow
 def test_documents_of_a_folder_and_of_a_program_live_side_by_side(folder: Path, tmp_path: Path) -> None:
     index = ragidx.build(folder, tmp_path / "index")
     index.add([Document("faq-1", "Who signed the lease?")])
@@ -345,6 +348,7 @@ def test_an_index_that_another_one_replaced_shows_nothing_of_the_old_one(index: 
     assert {hit.doc_id for hit in index.search("bees")} == {"a", "b"}
 
 
+@pytest.mark.slow
 def test_an_index_of_a_program_alone_is_planned_rebuilt_and_fitted_as_one_of_files(index: Index) -> None:
     index.add([Document(f"d{number}", " ".join(WORDS[number:] * 3)) for number in range(8)])
 
@@ -359,6 +363,7 @@ def test_an_index_of_a_program_alone_is_planned_rebuilt_and_fitted_as_one_of_fil
     assert (index.spec.filter.name, index.build().n_unchanged) == ("pca", 8)
 
 
+@pytest.mark.slow
 def test_languages_are_named_in_a_program_s_documents_too(folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("py3langid", reason="needs the extra 'language'")
     index = ragidx.build(folder, tmp_path / "index")
@@ -376,6 +381,7 @@ def test_languages_are_named_in_a_program_s_documents_too(folder: Path, tmp_path
     assert [one.metadata for one in index.get(["faq-1", "faq-2"])] == [{}, {}]
 
 
+@pytest.mark.slow
 def test_a_rebuild_of_a_damaged_index_without_documents_of_a_program_needs_no_leave(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -389,6 +395,7 @@ def test_a_rebuild_of_a_damaged_index_without_documents_of_a_program_needs_no_le
         ragidx.build(folder, index.path, rebuild=True)
 
 
+@pytest.mark.slow
 def test_a_rebuild_of_a_damaged_index_loses_a_program_s_documents_only_if_told_to(folder: Path, tmp_path: Path) -> None:
     index = ragidx.build(folder, tmp_path / "index")
     index.add([Document("faq-1", "Who signed the lease?")])

@@ -151,6 +151,7 @@ def test_a_passage_that_was_folded_does_not_count_for_its_document(tmp_path: Pat
 # the smallest cosine
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(st.lists(st.sampled_from("abcd"), max_size=14), min_size=1, max_size=40), st.integers(1, 40))
 def test_what_is_folded_is_what_comparing_all_pairs_folds(drawn: list[list[str]], repeated: int) -> None:
@@ -208,6 +209,7 @@ def test_the_smallest_cosine_holds_in_every_mode(mode: str, rank: int, retriever
     assert few == hits[:4]
 
 
+@pytest.mark.slow
 def test_the_smallest_sum_of_z_scores_ends_hybrid_hits(retriever: Index) -> None:
     every = retriever.search("an old mill", 250, fold=False)
 

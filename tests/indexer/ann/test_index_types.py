@@ -149,6 +149,7 @@ def test_options_that_cannot_be_are_refused(options, message):
     assert message_of(SpecError, lambda: IndexOptions(**options)) == message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

@@ -178,6 +178,7 @@ def test_one_deleted_row_does_not_turn_a_graph_off(wide, ann_kit, searches):
     assert recall(rows, ann.search_exact(vectors, queries, 10, allowed)[1]) > 0.95
 
 
+@pytest.mark.slow
 def test_a_mask_that_all_rows_pass_is_none(wide, ann_kit):
     vectors, graph = wide
     queries = ann_kit.clustered(5, seed=7)

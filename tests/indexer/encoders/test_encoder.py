@@ -54,6 +54,7 @@ def test_layers_behind_the_one_asked_for_are_dropped(tiny_model: Callable[..., P
     assert len(encoder.backbone.model.layers) == 1  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_an_encoder_asked_to_be_causal_is_an_error_at_load(tiny_sentence_transformer: Path) -> None:
     with pytest.raises(ModelError) as fault:
         load_encoder(str(tiny_sentence_transformer), method="echo", device="cpu")

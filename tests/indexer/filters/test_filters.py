@@ -301,6 +301,7 @@ def test_defaults_tau_2_for_a_decoder_none_for_its_own_modules(
     assert default_filter(wrapped, resolve(wrapped)) == FilterSpec(name="none")
 
 
+@pytest.mark.slow
 def test_the_bundled_models_offset_holds_at_every_width() -> None:
     files = locate("mini")
 

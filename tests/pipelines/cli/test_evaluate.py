@@ -88,6 +88,7 @@ def test_one_query_is_valid_json(run: Run, folder: Path) -> None:
     assert (done.status, done.err) == (0, "1 queries are too few to conclude anything: give 20 or more.\n")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("beir")
 def test_out_names_what_was_written(run: Run, folder: Path) -> None:
     done = run("evaluate", "beir", *FIRST, "--mode", "dense", "--out", "results/first")

@@ -90,6 +90,7 @@ def test_the_same_results_are_the_same_bytes(beir: Path, tmp_path: Path) -> None
         assert (tmp_path / "first" / file).read_bytes() == (tmp_path / "second" / file).read_bytes(), file
 
 
+@pytest.mark.slow
 def test_data_sets_of_odd_and_equal_names_have_files_of_their_own(tmp_path: Path) -> None:
     odd = write_beir(tmp_path / "naïve $x$ ,\n“set”")
     first, second = write_beir(tmp_path / "a" / "set"), tmp_path / "b" / "set"

@@ -116,6 +116,7 @@ def test_an_index_is_measured_with_its_own_filter(beir: Path, tmp_path: Path) ->
     assert [row.configuration.dim for row in index.tasks[0].rows] == [None, 64, 64]
 
 
+@pytest.mark.slow
 def test_the_words_of_an_index_are_stemmed_as_it_stems_them(beir: Path, tmp_path: Path) -> None:
     judged = {"queries": beir, "qrels": beir, "cache": None, "mode": "lexical"}
     asked = (beir / "queries.jsonl").read_text()

@@ -72,6 +72,7 @@ def test_what_cannot_be_drawn_is_counted() -> None:
     assert made.notes == ("Of 40 documents 40 have a sentence that can be asked for, not 300.",)
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 2**32 - 1), size=st.integers(60, 200), overlap=st.integers(0, 50), repeated=st.integers(0, 3)
 )
@@ -190,6 +191,7 @@ def test_a_sentence_that_is_in_another_document_is_not_asked_for() -> None:
     assert "Not drawn: 1 x document: its sentence is in another, too." in made.notes
 
 
+@pytest.mark.slow
 def test_a_sentence_that_a_piece_of_a_long_document_ends_in_is_seen() -> None:
     inside = synthetic(_whole(TEXTS)).queries["s1"]
     long = "".join(_sentence(random.Random(2000 + n)) + " " for n in range(8_000))

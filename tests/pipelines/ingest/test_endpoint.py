@@ -347,6 +347,7 @@ def test_a_tokenizer_that_moved_is_named_again(server: EmbeddingServer, small_co
     assert report.n_encoded == 1
 
 
+@pytest.mark.slow
 def test_precomputed_vectors_are_asked_by_the_model_that_made_them(server: EmbeddingServer, tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq

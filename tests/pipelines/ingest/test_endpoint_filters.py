@@ -114,6 +114,7 @@ def test_while_another_process_writes_a_build_is_refused(server: EmbeddingServer
     assert server.asked in ([], [CANARY])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_good", "options"), [(8, {"filter": "none"}), (3, {}), (12, {})])
 def test_a_model_that_changes_during_a_build_is_noticed(
     server: EmbeddingServer,

@@ -116,6 +116,7 @@ def test_changed_documents_are_not_removed_and_count_as_documents_of_the_index(f
     assert (report.n_changed, report.n_removed) == (11, 1)
 
 
+@pytest.mark.slow
 def test_another_file_of_vectors_does_not_empty_an_index(folder: Path, run: Run) -> None:
     run("build", "--vectors", str(table_of(12)))
 

@@ -293,6 +293,7 @@ def test_a_name_in_another_unicode_form_is_the_same_name(two: Path) -> None:
     assert [one.name for one in ragidx.Index("index").sources()] == ["docs", "papers", "caf\u00e9"]
 
 
+@pytest.mark.slow
 def test_a_path_in_a_source_or_around_one_is_refused_unless_globs_part_them(folder: Path) -> None:
     write("all/docs/a.md", "crickets")
     write("all/b.md", "moths")

@@ -147,6 +147,7 @@ def test_a_word_is_found_by_its_stem(corpus: Path) -> None:
     assert found(stemmer="english") == ["a.txt"]
 
 
+@pytest.mark.slow
 def test_the_words_of_a_files_path_are_found_and_those_of_files_of_records_are_not(corpus: Path) -> None:
     for name in ("health/dentist_visit.eml.txt", "health/knee.md", "v1.2 notes/list.md"):
         (corpus / name).parent.mkdir(exist_ok=True)

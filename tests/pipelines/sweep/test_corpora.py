@@ -154,6 +154,7 @@ def test_what_is_left_out_of_a_corpus_is_noted(small_corpus: Path) -> None:
     assert any(note.startswith("Skipped: 1 x ") for note in report.tasks[0].notes)
 
 
+@pytest.mark.slow
 def test_the_results_of_an_earlier_sweep_are_no_documents(small_corpus: Path) -> None:
     (small_corpus / "report").mkdir()
     (small_corpus / "report" / "results.csv").write_text("task,model\nscifact,mini\n")

@@ -77,6 +77,7 @@ def test_a_gain_within_the_standard_error_leaves_the_default() -> None:
     assert search(SPACE, table, 100)[0].advised == LAST
 
 
+@pytest.mark.slow
 def test_among_random_scores_the_choice_is_better_in_at_most_five_of_a_hundred_seeds() -> None:
     n_seeds, better = 100, 0
     for seed in range(n_seeds):

@@ -20,6 +20,8 @@ from ragidx.pipelines.tune.search import Part
 
 from ..conftest import Done
 
+pytestmark = pytest.mark.slow
+
 N = 40
 WORDS = ["lake", "house", "signed", "honey", "bees", "dance", "where", "flowers", "lease", "winter", "road", "paper"]
 

@@ -18,6 +18,7 @@ from ...raising import message_of
 from .conftest import AXES, content_of, table_of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "reason", "detail"),
     [
@@ -133,6 +134,7 @@ def test_a_column_that_was_named_and_is_not_there_is_an_error(
     assert (fault.value.message, fault.value.where) == (message + found, "vectors.parquet")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.list_(pa.float32(), 3)])
 def test_vectors_of_another_width_throughout_are_an_error_at_once(
     kind: Any, write: Callable[..., Path], tmp_path: Path

@@ -36,6 +36,7 @@ def index(vectors: Path, tmp_path: Path) -> Path:
     return tmp_path / "index"
 
 
+@pytest.mark.slow
 def test_rows_stay_out_and_the_report_counts_them(run: Run, vectors: Path, index: Path) -> None:
     done = run("delete", "--id", "b", "--index", str(index))
     assert done.err == "Builds skip what was deleted; `ragidx build --restore` adds it again.\n"
@@ -117,6 +118,7 @@ def test_a_document_of_which_a_batch_replaced_a_row_is_deleted_whole(vectors: Pa
     assert sorted(content_of(index)) == ["c", "d"]
 
 
+@pytest.mark.slow
 def test_what_another_writer_deletes_stays_out_where_one_waited_for_it(vectors: Path, index: Path) -> None:
     other = Index(index)
     with ThreadPoolExecutor(1) as threads:

@@ -90,6 +90,7 @@ def test_a_worker_that_dies_once_changes_nothing(corpus: Path, arm: Any, stage: 
     assert children() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["reading", "cutting what another read"])
 @pytest.mark.parametrize(
     ("fault", "times", "reason"),
@@ -115,6 +116,7 @@ def test_a_file_at_which_workers_end_is_one_line_and_the_others_are_read(
     assert children() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "value"), [("executable", ""), ("executable", "/no/python"), ("frozen", True)])
 def test_without_an_interpreter_plain_text_is_read_and_the_rest_is_one_reason(
     corpus: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: object
@@ -254,7 +256,8 @@ def test_a_build_on_a_full_disk_is_one_error_and_the_next_goes_on(
 # -- the same bytes ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 12))])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(12))
 def test_builds_and_updates_give_the_same_bytes_for_any_number_of_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

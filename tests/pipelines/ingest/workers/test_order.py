@@ -138,6 +138,7 @@ def test_a_task_that_nobody_wants_does_not_stop_the_others(n_workers: int, seed:
     assert found == {task: 4 for task in range(20) if task not in unwanted}
 
 
+@pytest.mark.slow
 @given(st.integers(2, 5), st.integers(0, 2**32), st.dictionaries(st.integers(0, 30), st.just(1), max_size=4))
 def test_a_long_task_is_done_by_all_workers_and_given_in_order(
     n_workers: int, seed: int, deadly: dict[int, int]

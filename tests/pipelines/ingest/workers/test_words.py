@@ -52,6 +52,7 @@ def file_of(store: Store, path: Path, workers: int, kill: int = 0) -> bytes:
     return path.read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_any_number_of_workers_makes_the_same_words(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
@@ -64,6 +65,7 @@ def test_any_number_of_workers_makes_the_same_words(
     assert file_of(store, tmp_path / "x", workers) == (segment.folder / segment.entry.lexical).read_bytes()
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.parametrize("kill", [1, 2, 9])
 def test_workers_that_die_of_words_change_nothing(

@@ -44,6 +44,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_any_number_of_workers_gives_what_one_process_gives(mixed: Path, workers: int) -> None:
     found, skips, *more = read(mixed, workers)
@@ -56,6 +57,7 @@ def test_any_number_of_workers_gives_what_one_process_gives(mixed: Path, workers
     ]
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet", "mbox", "zip"])
 def test_a_large_file_is_read_by_one_worker_and_cut_by_all(
@@ -101,6 +103,7 @@ def test_the_ids_of_chunks_come_with_them_where_the_encoder_takes_them(tmp_path:
     assert [item.ids for item in items] == chunker().ids([item.text for item in items])
 
 
+@pytest.mark.slow
 @linux
 def test_two_large_files_have_a_worker_each_and_one_does_not_die_with_the_other(tmp_path: Path) -> None:
     for name in ("a.jsonl", "b.jsonl"):
@@ -122,6 +125,7 @@ def test_two_large_files_have_a_worker_each_and_one_does_not_die_with_the_other(
     assert n_drafts == len(read(tmp_path)[0])
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.parametrize("workers", [1, 2])
 def test_memory_and_time_that_a_file_may_not_have_are_one_line_each(tmp_path: Path, workers: int) -> None:
