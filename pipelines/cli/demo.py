@@ -10,18 +10,13 @@ import click
 
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import GroupedCommand
-from ragidx.pipelines.cli.options import offline_option
+from ragidx.pipelines.cli.options import offline_option, path_option
 from ragidx.pipelines.cli.passages import nearest, wrapped
 from ragidx.pipelines.cli.progress import ProgressLine
 
 
 @click.command("demo", cls=GroupedCommand)
-@click.option(
-    "--keep",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Keep the index in this folder [default: it is removed].",
-)
+@path_option("--keep", "DIR", "Keep the index in this folder [default: it is removed].")
 @offline_option
 def command(keep: Path | None) -> None:
     """Index the bundled sample corpus with the bundled model and ask it three questions.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli.help import as_options
 
 if TYPE_CHECKING:
@@ -20,6 +21,17 @@ if TYPE_CHECKING:
 _NEARNESS = ("overlap@10", "ann_recall@10")
 _AGREEMENT = ("overlap@10", "rbo")
 _SHOWN = ("ndcg@10", "recall@10", "recall@100", "mrr@10", "map", "p@10", "judged@10", "spearman", "pearson")
+
+
+def tell(report: Report, out: Path | None, *, as_json: bool) -> None:
+    """What a command has measured, and where it was written."""
+    interrupts.check()  # nothing checked after the last stage
+    if as_json:
+        console.print_json(report.to_json())
+    else:
+        print_report(report)
+    if out is not None:
+        console.note(f"Written to {out}: results.csv and what belongs to it")
 
 
 def print_report(report: Report) -> None:

@@ -20,6 +20,7 @@ from ragidx.pipelines.cli.options import (
     filter_options,
     json_option,
     offline_option,
+    path_option,
     typed_options,
     with_values,
 )
@@ -40,12 +41,7 @@ _HIT = {"hit", "where"}
 
 @click.command("lens", cls=GroupedCommand)
 @click.argument("text", metavar="TEXT", required=False)
-@click.option(
-    "--index",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="TEXT is a query to this index: show a hit beside it.",
-)
+@path_option("--index", "DIR", "TEXT is a query to this index: show a hit beside it.")
 @click.option("--hit", type=int, default=1, show_default=True, metavar="N", help="With --index: which hit to show.")
 @click.option("--where", metavar="EXPR", help="With --index: a condition on metadata, as in a query.")
 @click.option("--instruction", metavar="S", help="Read TEXT as a query with this task sentence; '' for none.")

@@ -28,17 +28,21 @@ CHUNK_OPTIONS = {"chunk_size", "chunk_overlap", "headings"}
 
 
 def with_values(options: dict[str, Any]) -> dict[str, Any]:
-    """The flat options of the filter and of chunks as the values that Python takes; None: not typed."""
-    typed = {name: value for name, value in options.items() if value is not None}
-    filter_ = {name.removeprefix("filter_"): typed[name] for name in FILTER_OPTIONS & typed.keys()}
-    chunks = {name.removeprefix("chunk_"): typed[name] for name in CHUNK_OPTIONS & typed.keys()}
+    """The options that were typed, those of the filter and of chunks as the values that Python takes."""
+    typed = with_chunks(options)
+    filter_ = {name.removeprefix("filter_"): typed.pop(name) for name in FILTER_OPTIONS & typed.keys()}
     if "filter" in filter_:
         filter_["name"] = filter_.pop("filter")
+    return typed | ({"filter": FilterSpec(**filter_)} if filter_ else {})
+
+
+def with_chunks(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that were typed, those of chunks as the value that Python takes."""
+    typed = {name: value for name, value in options.items() if value is not None}
+    chunks = {name.removeprefix("chunk_"): typed.pop(name) for name in CHUNK_OPTIONS & typed.keys()}
     if chunks.get("size") == WHOLE:
         chunks["size"] = None
-    rest = {name: value for name, value in options.items() if name not in FILTER_OPTIONS | CHUNK_OPTIONS}
-    values = {"filter": FilterSpec(**filter_) if filter_ else None, "chunks": ChunkSpec(**chunks) if chunks else None}
-    return rest | {name: value for name, value in values.items() if value is not None}
+    return typed | ({"chunks": ChunkSpec(**chunks)} if chunks else {})
 
 
 class NumberOr(click.ParamType[Any]):
@@ -106,6 +110,27 @@ def or_nothing(ctx: click.Context, param: click.Parameter, value: tuple[str, ...
 def _cache_of(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """The folder; "": the user's; None: no cache."""
     return None if value == "none" else value or ""
+
+
+def several(name: str, parameter: str, kind: type, metavar: str, about: str) -> Callable[[F], F]:
+    """An option that may be repeated; None where it was not typed."""
+    about = f"{about}; may be repeated."
+    return click.option(name, parameter, type=kind, multiple=True, callback=or_nothing, metavar=metavar, help=about)
+
+
+def path_option(name: str, metavar: str, about: str) -> Callable[[F], F]:
+    """An option that names a file or a folder."""
+    return click.option(name, type=click.Path(path_type=Path), metavar=metavar, help=about)
+
+
+def judged_queries(queries: str, qrels: str = "") -> Callable[[F], F]:
+    """`--queries` and `--qrels`, with what stands in for them."""
+    what = "Queries: JSON lines, lines of id, tab and text, or TREC topics"
+    judgements = "Relevance judgements, BEIR or TREC" + (f" [default: {qrels}]" if qrels else "")
+    return _together(
+        path_option("--queries", "FILE", f"{what} [default: {queries}]."),
+        path_option("--qrels", "FILE", f"{judgements}."),
+    )
 
 
 def _field_option(field: dataclasses.Field[Any]) -> Callable[[F], F]:
@@ -176,6 +201,9 @@ records_option = click.option(
     callback=or_nothing,
     metavar="GLOB=PATH",
     help="Where the records of JSON files are, such as 'policies.json=policies[]'; may be repeated.",
+)
+split_option = click.option(
+    "--split", default="test", show_default=True, metavar="S", help="Which judgements, or pairs, of a folder."
 )
 cache_option = click.option(
     "--cache",
@@ -298,3 +326,7 @@ corpus_options = _together(
         help="Field of structured files that holds the id; may be repeated.",
     ),
 )
+measured_options = _together(
+    instruction_option, chunk_options, encoding_options, corpus_options, records_option, offline_option, json_option
+)
+"""What commands share that measure a corpus: how it is read, cut and encoded, and how the result is printed."""

@@ -21,6 +21,7 @@ from ragidx.pipelines.cli.options import (
     json_option,
     offline_option,
     or_nothing,
+    path_option,
     typed_options,
 )
 
@@ -101,18 +102,8 @@ _BLOCK = 256  # queries that are answered at once
 )
 @click.option("--full", is_flag=True, help="Show whole passages.")
 @click.option("--show", metavar="FIELD,...", help="Show these fields of the metadata.")
-@click.option(
-    "--queries",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Answer each query of a file in BEIR form (JSON lines).",
-)
-@click.option(
-    "--run",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write a TREC run of documents for --queries; - for stdout.",
-)
+@path_option("--queries", "FILE", "Answer each query of a file in BEIR form (JSON lines).")
+@path_option("--run", "FILE", "Write a TREC run of documents for --queries; - for stdout.")
 @device_option
 @dtype_option
 @endpoint_option

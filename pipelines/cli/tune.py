@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,17 +11,13 @@ import click
 from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli.help import GroupedCommand, as_options
 from ragidx.pipelines.cli.options import (
-    CHUNK_OPTIONS,
-    chunk_options,
-    corpus_options,
-    encoding_options,
-    instruction_option,
-    json_option,
-    offline_option,
-    or_nothing,
-    records_option,
+    cache_option,
+    judged_queries,
+    measured_options,
     rest_of_encoder_options,
-    with_values,
+    several,
+    split_option,
+    with_chunks,
 )
 from ragidx.pipelines.cli.progress import clock
 from ragidx.pipelines.cli.stages import StageLines
@@ -37,28 +32,10 @@ _SHOWN = 6  # rows of a part
 @click.command("tune", cls=GroupedCommand)
 @click.argument("source", metavar="INDEX|CORPUS")
 @click.option("--model", metavar="ID|PATH", help="The model, as for build [default: the index's, else mini].")
-@click.option(
-    "--method",
-    multiple=True,
-    callback=or_nothing,
-    metavar="M",
-    help="A method, as for build; may be repeated [default: the index's, else the model's].",
-)
-@click.option(
-    "--filter",
-    multiple=True,
-    callback=or_nothing,
-    metavar="F",
-    help="A filter that is tried; may be repeated [default: none, embedfilter, pca, whitening].",
-)
-@click.option(
-    "--queries",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Judged queries, with --qrels; or a BEIR folder [default: queries made of the corpus].",
-)
-@click.option("--qrels", type=click.Path(path_type=Path), metavar="FILE", help="Relevance judgements, BEIR or TREC.")
-@click.option("--split", default="test", show_default=True, metavar="S", help="Which judgements of a BEIR folder.")
+@several("--method", "method", str, "M", "A method, as for build [default: the index's, else the model's]")
+@several("--filter", "filter", str, "F", "A filter that is tried [default: none, embedfilter, pca, whitening]")
+@judged_queries("queries made of the corpus")
+@split_option
 @click.option("--measure", default="ndcg@10", show_default=True, metavar="M", help="What is to be high.")
 @click.option(
     "--minutes",
@@ -69,17 +46,9 @@ _SHOWN = 6  # rows of a part
     help="What encoding may take, about: the sample is as large as that allows.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Of what is drawn.")
-@click.option(
-    "--cache", metavar="DIR|none", help="Where raw vectors are kept between runs [default: ~/.cache/ragidx/vectors]."
-)
+@cache_option
 @rest_of_encoder_options
-@instruction_option
-@chunk_options
-@encoding_options
-@corpus_options
-@records_option
-@offline_option
-@json_option
+@measured_options
 def command(source: str, as_json: bool, cache: str | None, **options: Any) -> None:
     """Propose a layer, a filter, a width and a weight of words for a corpus and a model; change nothing.
 
@@ -92,17 +61,14 @@ def command(source: str, as_json: bool, cache: str | None, **options: Any) -> No
     """
     from ragidx.pipelines.tune.tune import tune
 
-    options |= with_values({name: options.pop(name) for name in CHUNK_OPTIONS})
-    options = {name: value for name, value in options.items() if value is not None}
-    if cache is not None:
-        options["cache"] = None if cache == "none" else cache
     with StageLines(as_json=as_json) as lines:
         proposal = tune(
             source,
+            cache=cache,
             on_estimate=lambda estimate: console.note(_estimate(estimate)),
             on_progress=lines.stage,
             on_build=lines.build,
-            **options,
+            **with_chunks(options),
         )
     interrupts.check()  # nothing checked after the last stage
     if as_json:

@@ -19,6 +19,7 @@ from ragidx.pipelines.cli.options import (
     index_option,
     instruction_option,
     json_option,
+    judged_queries,
     offline_option,
     quiet_option,
     with_values,
@@ -37,14 +38,7 @@ if TYPE_CHECKING:
 @filter_topk_option
 @chunk_options
 @encoding_options
-@click.option(
-    "--queries",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Queries that both are asked: JSON lines, lines of id, tab and text, or TREC topics [default: sentences taken "
-    "out of their documents].",
-)
-@click.option("--qrels", type=click.Path(path_type=Path), metavar="FILE", help="Judgements of them, BEIR or TREC.")
+@judged_queries("sentences taken out of their documents")
 @click.option("--margin", type=float, default=0.01, show_default=True, metavar="M", help="What of nDCG@10 may be lost.")
 @click.option("--force", is_flag=True, help="Swap in any case.")
 @offline_option
@@ -76,7 +70,7 @@ def command(
     from ragidx.retriever.models import ModelPlace
     from ragidx.retriever.searcher import Searcher
 
-    options = {name: value for name, value in with_values(flat).items() if value is not None}
+    options = with_values(flat)
     shown = Searcher.open(index)
     own = shown.spec.encoder
     if options.get("model") in (None, own and own.model):  # else they are about the new model alone

@@ -83,11 +83,11 @@ def test_what_was_not_said_is_in_no_group() -> None:
 
 
 def test_flat_options_become_values_of_which_only_what_was_given_counts() -> None:
-    flat = {"tau": 2.0, "dim": None, "filter": None, "filter_seed": None, "chunk_size": "none", "model": None}
+    flat = {"tau": 2.0, "dim": None, "filter": None, "filter_seed": None, "chunk_size": "none", "model": "mini"}
 
     options = with_values(flat)
 
-    assert options == {"model": None, "filter": FilterSpec(tau=2), "chunks": ChunkSpec(size=None)}
+    assert options == {"model": "mini", "filter": FilterSpec(tau=2), "chunks": ChunkSpec(size=None)}
     assert (options["filter"].given, options["chunks"].given) == ({"tau"}, {"size"})
     assert with_values({"tau": None, "headings": None}) == {}
 
