@@ -60,14 +60,7 @@ class Choice:
     tested: tuple[Tested, ...]
 
 
-def cheapest(
-    values: Doubles,
-    costs: Sequence[float],
-    lines: Sequence[object],
-    *,
-    margin: float = MARGIN,
-    reference: int | None = None,
-) -> Choice:
+def cheapest(values: Doubles, costs: Sequence[float], lines: Sequence[object], *, margin: float = MARGIN) -> Choice:
     """The cheapest of c configurations that is not worse than any other.
 
     Args:
@@ -75,17 +68,15 @@ def cheapest(
         costs: c numbers, such as bytes a chunk.
         lines: c keys; those of one line have the same.
         margin: that may be lost, above 0.
-        reference: the number of the only configuration to compare with; None: all.
     """
-    others = values if reference is None else values[[reference]]
-    means, of_others = resampled(values), resampled(others)
+    means = resampled(values)
     level = LEVEL / len(set(lines))
     tested: list[Tested] = []
     passed: list[int] = []
     for line in dict.fromkeys(lines):
         members = [number for number, one in enumerate(lines) if one == line]
         for number in sorted(members, key=lambda number: (-costs[number], number)):
-            one = _tested(number, values[number] - others, means[number] - of_others, margin, level)
+            one = _tested(number, values[number] - values, means[number] - means, margin, level)
             tested.append(one)
             if one.verdict != "not worse":
                 break
@@ -95,7 +86,7 @@ def cheapest(
 
 
 def _tested(number: int, apart: Doubles, means: Doubles, margin: float, level: float) -> Tested:
-    """One configuration, by its differences (o, q) from o others and their resampled means (o, r)."""
+    """One configuration, by its differences (c, q) from all and their resampled means (c, r)."""
     n_others, size = apart.shape
     lows = lower_bounds(means, size, level)
     nearest = int(lows.argmin())
