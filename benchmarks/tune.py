@@ -104,7 +104,7 @@ def main():
         vectors, search = made.vectors, made.search
         values = {
             "queries made": made.n_queries,
-            "queries judged": len(real.queries),
+            "queries judged": len(real.judged.texts),
             "default vectors": str(vectors.default),
             "chosen vectors": str(vectors.chosen),
             "vectors, held out": shown(vectors.gain),

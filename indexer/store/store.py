@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ragidx.corpora.errors import IndexFormatError, QueryError
+from ragidx.corpora.records import Chunk
 from ragidx.indexer.ann import search as ann
 from ragidx.indexer.ann.moments import Spread
 from ragidx.indexer.ann.prefixes import shortened
@@ -218,6 +219,11 @@ class Store:
                     yield np.arange(first, last), batch
                 elif len(kept := np.flatnonzero(part.allowed[first - part.first : last - part.first])):
                     yield first + kept, batch if len(kept) == len(batch) else batch.take(places_of(kept))
+
+    def chunks(self) -> Iterator[tuple[int, Chunk]]:
+        """The rows that are alive, and their chunks, in order."""
+        for rows, batch in self.batches(["doc_id", "start", "end", "text", "heading"]):
+            yield from zip(rows.tolist(), map(Chunk, *(column.to_pylist() for column in batch.columns)), strict=True)
 
     def blob(self, name: str) -> bytes:
         """A file that belongs to the spec, checked against its checksum.

@@ -17,13 +17,13 @@ from ragidx.pipelines.evaluate.measures import AGREEMENT, CORRELATIONS, MEASURES
 from ragidx.pipelines.evaluate.report import Configuration, Overall, Row, TaskReport, names_of
 from ragidx.pipelines.evaluate.significance import (
     FEWEST_DATA_SETS,
-    FEWEST_QUERIES,
     MeanDifference,
     all_pairs,
     differences,
     holm_p,
     intervals,
     over_data_sets,
+    too_few,
 )
 from ragidx.pipelines.evaluate.tasks import PAIRS, Task, check_run
 from ragidx.retriever.options import HYBRID
@@ -106,8 +106,8 @@ def report_of(
         rows = [dataclasses.replace(one, values=agreement(one.run, rows[place].run)) for one in rows]
     first = measure_of(task, wanted, is_log=is_log)
     is_quality = first not in (*NEARNESS, *AGREEMENT)
-    if is_quality and len(query_ids) < FEWEST_QUERIES:
-        notes.append(f"{len(query_ids):,} queries are too few to conclude anything: give {FEWEST_QUERIES} or more.")
+    if is_quality:
+        notes += too_few(len(query_ids))
     values = {name: np.stack([one.values[name] for one in rows]) for name in rows[0].values}
     matrix = values[first]
     against: list[MeanDifference | None] = [None] * len(rows)

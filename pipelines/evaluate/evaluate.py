@@ -31,12 +31,11 @@ from ragidx.pipelines.evaluate.sources.pairs import PairsSource
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, cache_folder
 from ragidx.pipelines.evaluate.sources.series import fitted_sample
 from ragidx.pipelines.evaluate.sources.source import IndexSource, Source
-from ragidx.pipelines.evaluate.synthetic import KINDS, Synthetic, synthetic, taken_out
+from ragidx.pipelines.evaluate.synthetic import KINDS, synthetic, taken_out
 from ragidx.pipelines.evaluate.tasks import (
     INDEX,
     PAIRS,
     RUN,
-    Judged,
     Task,
     check_documents,
     no_judgements,
@@ -222,7 +221,6 @@ class _Measuring:
             measure = measure_of(task, self._wanted, is_log=is_log)
             rows: list[Measured] = []
             meter: Rankings | Similarities | None = None
-            made: Synthetic | None = None
             fault: RagidxError | None = None
             for options in self._axes.encoders:
                 try:
@@ -230,11 +228,10 @@ class _Measuring:
                         sizes = source.n_documents, source.n_rows
                         if self._queries is not None and task.pairs is None:
                             self._tell("making queries")
-                            if made is None:
-                                kind, seed = self._queries
-                                made = synthetic(source.chunks, kind=kind, seed=seed)
-                                task = replace(task, judged=Judged(made.queries, made.qrels), synthetic=kind)
-                                self._note(*made.notes)
+                            kind, seed = self._queries
+                            made = task.judged or synthetic(source.chunks, kind=kind, seed=seed)
+                            task = replace(task, judged=made)
+                            self._note(*made.notes)
                             source.change(taken_out(made, source.chunks()))
                         meter = meter or self._meter(task, folder, measure)
                         if task.judged is not None and not is_log:

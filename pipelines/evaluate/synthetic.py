@@ -1,7 +1,7 @@
 """Queries that a corpus asks itself: a sentence or a title is taken out of its document, and has to find it again.
 
-chunks of a corpus, twice -> `Synthetic`: queries, one relevant document for each, and the chunks without what was taken
-out of them. What is left in would be found by its words alone, so every occurrence goes, and nothing is taken that a
+chunks of a corpus, twice -> `Judged`: queries, one relevant document for each -> the chunks without what was taken out
+of them. What is left in would be found by its words alone, so every occurrence goes, and nothing is taken that a
 chunk's border cuts, that another document has too, or whose document another nearly equals. Documents are drawn by
 lots, as samples of filters are. Nothing is encoded or written here. Held are a few sentences and hashes for each
 document that may be drawn, and one document at a time.
@@ -21,12 +21,12 @@ from dataclasses import dataclass, replace
 
 from ragidx.corpora.chunking.sentences import sentences
 from ragidx.corpora.errors import CorpusError, unknown_name
-from ragidx.corpora.evalsets import Qrels
 from ragidx.corpora.headings import SEPARATOR
 from ragidx.corpora.records import Chunk
 from ragidx.indexer.filters.fitting import lot, lowest
 from ragidx.indexer.lexical.analyzer import UNSPACED
 from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES
+from ragidx.pipelines.evaluate.tasks import Judged
 
 KINDS = ("sentence", "title")
 N_QUERIES = 300
@@ -47,25 +47,6 @@ _MARKUP = re.compile(r"^\s*(?:[#|>=*+-]|```)", re.MULTILINE)
 _PROSE = 0.7  # share of letters and spaces
 
 
-@dataclass(frozen=True)
-class Synthetic:
-    """What was made of a corpus.
-
-    Attributes:
-        kind: sentence or title.
-        queries: by id, in the order of their lots.
-        qrels: one document for each.
-        changed: the chunks without what was taken out, by the id that they have in the corpus.
-        notes: on what could not be drawn.
-    """
-
-    kind: str
-    queries: dict[str, str]
-    qrels: Qrels
-    changed: dict[str, Chunk]
-    notes: tuple[str, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class _Candidate:
     """A document that may be drawn."""
@@ -75,13 +56,12 @@ class _Candidate:
     words: str  # of the query, joined
     key: tuple[str, ...]  # a triple of them
     sketch: frozenset[tuple[str, ...]]
-    changed: tuple[tuple[str, Chunk], ...]
 
 
 def synthetic(
     chunks: Callable[[], Iterable[Chunk]], *, kind: str = "sentence", seed: int = 0, n: int = N_QUERIES
-) -> Synthetic:
-    """Queries of documents that are drawn at random, and the corpus without them.
+) -> Judged:
+    """Queries of documents that are drawn at random, in the order of their lots, one document for each.
 
     Args:
         chunks: gives those of a corpus, the same each time; those of a document follow each other.
@@ -109,22 +89,21 @@ def synthetic(
     if len(usable) < n:
         notes.append(f"Of {n_documents:,} documents {len(usable):,} have a {kind} that can be asked for, not {n:,}.")
     named = {f"s{number}": one for number, one in enumerate(usable, start=1)}
-    return Synthetic(
-        kind=kind,
-        queries={name: one.query for name, one in named.items()},
+    return Judged(
+        texts={name: one.query for name, one in named.items()},
         qrels={name: {one.doc_id: 1} for name, one in named.items()},
-        changed=dict(itertools.chain.from_iterable(one.changed for one in usable)),
         notes=tuple(notes),
+        synthetic=kind,
     )
 
 
-def taken_out(made: Synthetic, chunks: Iterable[Chunk]) -> dict[str, Chunk]:
-    """What changes where the same corpus is cut in another way: its chunks without the queries, by their ids.
+def taken_out(made: Judged, chunks: Iterable[Chunk]) -> dict[str, Chunk]:
+    """What changes of a corpus, which may be cut in another way: its chunks without the queries, by their ids.
 
     A query that a border of these chunks cuts is taken out of both; a chunk of which nothing is left is empty.
     """
     patterns = {
-        doc_id: _pattern(_words(made.queries[query_id])) for query_id, judged in made.qrels.items() for doc_id in judged
+        doc_id: _pattern(_words(made.texts[query_id])) for query_id, judged in made.qrels.items() for doc_id in judged
     }
     changed: dict[str, Chunk] = {}
     for doc_id, group in _documents(chunks):
@@ -178,14 +157,13 @@ def _candidate(doc_id: str, group: Sequence[Chunk], kind: str, seed: int) -> _Ca
         words = _words(query)
         if not _WORDS[kind][0] <= _length(words) <= _WORDS[kind][1] or len(words) < 3:
             continue
-        changed = _without(_pattern(words), text, group)
-        if changed is not None:
+        if _without(_pattern(words), text, group) is not None:
             folded = [word.casefold() for word in words]
             every = sorted(set(_triples([word.casefold() for word in _words(text)])))
             names = map("\0".join, every)
             sketch = frozenset(every[place] for place in lowest(seed, names, _SKETCH))
             key = max(_triples(folded), key=lambda triple: (len("".join(triple)), triple))  # a rare one, as a rule
-            return _Candidate(doc_id, query, _joined(folded), key, sketch, tuple(changed))
+            return _Candidate(doc_id, query, _joined(folded), key, sketch)
     return None
 
 

@@ -44,12 +44,14 @@ class Judged:
         qrels: for each of them; empty where nothing is judged.
         notes: on what is left out, and what does not belong together.
         place: the file and line of the first judgement of a document, or of a query: `place_in_qrels`.
+        synthetic: what the queries were made of, sentence or title; None: they were given.
     """
 
     texts: dict[str, str]
     qrels: Qrels
     notes: tuple[str, ...] = ()
     place: Callable[..., str] = str
+    synthetic: str | None = None
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,6 @@ class Task:
         judged: for rankings; None: pairs, or no labels are needed.
         pairs: with their scores.
         run: that a file holds; which queries it is measured on is not known here.
-        synthetic: what its queries were made of; None: they were given.
     """
 
     name: str
@@ -72,7 +73,11 @@ class Task:
     judged: Judged | None = None
     pairs: Pairs | None = None
     run: Run | None = None
-    synthetic: str | None = None
+
+    @property
+    def synthetic(self) -> str | None:
+        """What its queries were made of; None: they were given."""
+        return None if self.judged is None else self.judged.synthetic
 
 
 def task_of(

@@ -9,20 +9,18 @@ these sentences: copies by links, in which the chunks that held them are encoded
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from ragidx.corpora.errors import SpecError
-from ragidx.corpora.records import Chunk
 from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Doubles
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.adoption import adopt
 from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES, K, difference, lower_bound, ndcg, queries_needed
-from ragidx.pipelines.evaluate.synthetic import Synthetic, synthetic, taken_out
+from ragidx.pipelines.evaluate.synthetic import synthetic, taken_out
 from ragidx.pipelines.evaluate.tasks import Judged, check_documents, task_of
 from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.maintain.delete import writer_on
@@ -72,7 +70,7 @@ class Comparison:
         return NOT_WORSE if self.lower_bound > -self.margin else WORSE if self.high < -self.margin else UNDECIDED
 
 
-def questions(store: Store, queries: str | Path | None, qrels: str | Path | None) -> Judged | Synthetic:
+def questions(store: Store, queries: str | Path | None, qrels: str | Path | None) -> Judged:
     """The queries of files, read and checked, or what sentences of an index ask.
 
     Raises:
@@ -81,33 +79,30 @@ def questions(store: Store, queries: str | Path | None, qrels: str | Path | None
         SpecError: queries without judgements, or the reverse.
     """
     if queries is None and qrels is None:
-        return synthetic(lambda: (chunk for _, chunk in _chunks(store)), seed=_SEED)
+        return synthetic(lambda: (chunk for _, chunk in store.chunks()), seed=_SEED)
     if queries is None or qrels is None:
         raise SpecError("queries and what judges them go together", "give both, `queries` and `qrels`, or neither")
     judged = task_of(store.path, queries=queries, qrels=qrels).judged
     assert judged is not None  # it is an index
-    for _ in check_documents(judged, (chunk.doc_id for _, chunk in _chunks(store))):
+    for _ in check_documents(judged, (chunk.doc_id for _, chunk in store.chunks())):
         pass  # documents that neither index has change no difference
     return judged
 
 
-def compare(old: Searcher, new: Searcher, asked: Judged | Synthetic, margin: float, folder: Path) -> Comparison:
+def compare(old: Searcher, new: Searcher, asked: Judged, margin: float, folder: Path) -> Comparison:
     """How much better the new index answers; in `folder`, on their file system, copies are made and removed."""
     copies, both = [folder / "old", folder / "new"], [old, new]
     try:
-        if isinstance(asked, Synthetic):
+        if asked.synthetic is not None:
             both = [_taken_out(*one, asked) for one in zip(both, copies, strict=True)]
-            texts, qrels, kind = asked.queries, asked.qrels, asked.kind
-        else:
-            texts, qrels, kind = asked.texts, asked.qrels, GIVEN
-        before, now = (_values(searcher, list(texts.values()), list(qrels.values())) for searcher in both)
+        before, now = (_values(searcher, asked) for searcher in both)
     finally:
         for path in copies:
             atomic.remove(path)
     apart, found = now - before, difference(now, before)
     return Comparison(
-        queries=kind,
-        n_queries=len(texts),
+        queries=asked.synthetic or GIVEN,
+        n_queries=len(asked.texts),
         seed=_SEED,
         old=float(before.mean()),
         new=float(now.mean()),
@@ -121,20 +116,14 @@ def compare(old: Searcher, new: Searcher, asked: Judged | Synthetic, margin: flo
     )
 
 
-def _chunks(store: Store) -> Iterator[tuple[int, Chunk]]:
-    """All live rows and their chunks, in order."""
-    for rows, batch in store.batches(["doc_id", "start", "end", "text", "heading"]):
-        yield from zip(rows.tolist(), map(Chunk, *(column.to_pylist() for column in batch.columns)), strict=True)
-
-
-def _taken_out(searcher: Searcher, folder: Path, made: Synthetic) -> Searcher:
+def _taken_out(searcher: Searcher, folder: Path, made: Judged) -> Searcher:
     """A copy of the index in `folder` without the sentences that ask."""
     atomic.remove(folder)  # of a process that was killed
     adopt(folder, searcher.store, {})
     store, writer = writer_on(Store.open(folder))
     with writer:
-        changed = taken_out(made, (chunk for _, chunk in _chunks(store)))
-        rows = [row for row, chunk in _chunks(store) if chunk.id in changed]
+        changed = taken_out(made, (chunk for _, chunk in store.chunks()))
+        rows = [row for row, chunk in store.chunks() if chunk.id in changed]
         chunker = chunker_of(searcher.encoder, searcher.spec.chunk)
         texts = {name: chunker.encoded_text(chunk) for name, chunk in changed.items()}
         new = [
@@ -150,8 +139,8 @@ def _taken_out(searcher: Searcher, folder: Path, made: Synthetic) -> Searcher:
     return Searcher.open(folder, searcher.place)
 
 
-def _values(searcher: Searcher, texts: Sequence[str], relevances: Sequence[Mapping[str, int]]) -> Doubles:
+def _values(searcher: Searcher, asked: Judged) -> Doubles:
     """(q,) nDCG@10 of each query."""
-    rankings = searcher.rank_documents(texts, k=K)
-    pairs = zip(rankings, relevances, strict=True)
+    rankings = searcher.rank_documents(list(asked.texts.values()), k=K)
+    pairs = zip(rankings, asked.qrels.values(), strict=True)
     return np.array([ndcg([doc_id for doc_id, _ in ranking], relevance) for ranking, relevance in pairs])

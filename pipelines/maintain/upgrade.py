@@ -31,7 +31,6 @@ from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.adoption import adopt
 from ragidx.pipelines.evaluate.choice import MARGIN
-from ragidx.pipelines.evaluate.synthetic import Synthetic
 from ragidx.pipelines.evaluate.tasks import Judged
 from ragidx.pipelines.ingest.build import build_beside
 from ragidx.pipelines.ingest.options import QUERY_OPTIONS, RUN_OPTIONS, BuildOptions, build_options, check_names
@@ -195,17 +194,16 @@ class Upgrade:
             hint = f"remove the folder {self.folder}, and run the upgrade again"
             raise type(fault)(fault.message, hint, where=fault.where) from fault
 
-    def _try_old(self, asked: Judged | Synthetic) -> None:
+    def _try_old(self, asked: Judged) -> None:
         """Whether the old model answers, which is needed when the new index is made: hours later."""
-        texts = asked.queries if isinstance(asked, Synthetic) else asked.texts
         old = Searcher(self._shown.store, self._shown.place)  # a new one: no model is held meanwhile that nobody uses
         try:
-            old.encode(list(texts.values()))
+            old.encode(list(asked.texts.values()))
         except RagidxError as fault:
             hint = f"{fault.hint}; or swap without a comparison: `force=True`, and no `queries`"
             raise type(fault)(fault.message, hint, where=fault.where) from fault
 
-    def _compare(self, asked: Judged | Synthetic, margin: float) -> Comparison:
+    def _compare(self, asked: Judged, margin: float) -> Comparison:
         device, run = check_devices(self._options["device"])[0], self._options
         place = ModelPlace(device=device, dtype=run["dtype"], endpoint=run["endpoint"])
         old = Searcher.open(self._index, self._shown.place, self._shown)  # as it is now

@@ -1,23 +1,29 @@
 """What a tuning measures: each layer of each method encoded once, each configuration searched once.
 
-sample and encodings -> `Measurements`: dense search of any `Vectors`, and all searches of some of them, by query.
+sample and encodings -> a `Source` for each layer -> `Measurements`: dense search of any `Vectors`, and all searches of
+some of them, by query.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from ragidx.corpora.errors import ModelError, SpecError
-from ragidx.indexer.arrays import Doubles, Floats
+from ragidx.corpora.records import Chunk
+from ragidx.indexer.arrays import Doubles, Floats, Ints
+from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.specs import FILTERS
 from ragidx.pipelines.evaluate.grid import Measured, Rankings, Searches
 from ragidx.pipelines.evaluate.report import Configuration
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors
 from ragidx.pipelines.evaluate.sources.series import Series, WidthChoice, series_of
+from ragidx.pipelines.evaluate.sources.source import Source
 from ragidx.pipelines.stages import Stages
-from ragidx.pipelines.tune.layer_source import LayerSource
 from ragidx.pipelines.tune.sample import Sample
 from ragidx.pipelines.tune.search import Search, Vectors
 from ragidx.retriever.options import DENSE
@@ -37,9 +43,44 @@ class Encoding:
 
     vectors: RawVectors
     layers: tuple[int | None, ...]
-    texts: Sequence[str]
+    texts: list[str]
     chunks: Floats
     queries: Floats
+
+
+class LayerSource(Source):
+    """A layer of a sample as a source of evaluations: chunks and queries with vectors that are there already."""
+
+    def __init__(self, encoding: Encoding, layer: int | None, sample: Sample) -> None:
+        resolved, place = encoding.vectors.resolved, encoding.layers.index(layer)
+        own = resolved.encoder_spec if layer is None else dataclasses.replace(resolved.encoder_spec, layer=layer)
+        self.spec = dataclasses.replace(resolved.spec, encoder=own)
+        self._raw: Floats = encoding.chunks[place]
+        self._queries: Floats = encoding.queries[place]
+        self.name, self.hidden, self.dim = "sample", self._raw.shape[1], self._raw.shape[1]
+        self.n_documents = sample.n_documents
+        self._encoder, self._chunks, self._texts = encoding.vectors.encoder, sample.chunks, encoding.texts
+        self._searched = np.arange(len(sample.chunks))
+
+    @property
+    def encoder(self) -> Encoder:
+        """That of the last layer: files and tokens are the same."""
+        return self._encoder
+
+    def encode(self, queries: Sequence[str]) -> Floats:
+        """Raw; the queries are those that were encoded."""
+        return self._queries
+
+    def _rows(self, numbers: Ints) -> Floats:
+        return self._raw[numbers]
+
+    def _stored_chunks(self) -> Iterator[Chunk]:
+        return iter(self._chunks)
+
+    def _names(self, column: str) -> list[str]:
+        if column == "text":
+            return self._texts
+        return [chunk.doc_id if column == "doc_id" else chunk.id for chunk in self._chunks]
 
 
 class Measurements:
@@ -65,7 +106,7 @@ class Measurements:
     ) -> None:
         self._sample, self._encodings, self._measure = sample, encodings, measure
         self._dense, self._all = (
-            Rankings(sample.queries, sample.qrels, one, folder, tell, measure=None)
+            Rankings(sample.judged.texts, sample.judged.qrels, one, folder, tell)
             for one in (Searches((DENSE,)), searches)
         )
         self.by_vectors: dict[Vectors, Measured | None] = {}
@@ -92,16 +133,7 @@ class Measurements:
         return {one: row.values[self._measure] for one, row in self.by_search[vectors].items()}
 
     def _of(self, vectors: Vectors) -> tuple[LayerSource, list[Series]]:
-        encoding = self._encodings[vectors.method]
-        place = encoding.layers.index(vectors.layer)
-        source = LayerSource(
-            encoding.vectors,
-            vectors.layer,
-            self._sample.chunks,
-            encoding.texts,
-            encoding.chunks[place],
-            encoding.queries[place],
-        )
+        source = LayerSource(self._encodings[vectors.method], vectors.layer, self._sample)
         key = (vectors.filter, vectors.dim, vectors.offset)
         if key not in self._series:
             widths = WidthChoice() if vectors.filter == "none" else WidthChoice((vectors.dim,))

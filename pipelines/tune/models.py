@@ -138,13 +138,13 @@ def sized(drawn: Drawn, models: Sequence[Model], minutes: float, on_estimate: Ca
     hidden = models[0].vectors.resolved.hidden
     for size in _SIZES:
         sample = drawn.sample(size)
-        n_chars = sum(len(chunk.text) for chunk in sample.chunks) + sum(map(len, sample.queries.values()))
+        n_chars = sum(len(chunk.text) for chunk in sample.chunks) + sum(map(len, sample.judged.texts.values()))
         needed = n_chars * sum(seconds)
-        n_bytes = 4 * len(models) * layers * hidden * (len(sample.chunks) + len(sample.queries))
+        n_bytes = 4 * len(models) * layers * hidden * (len(sample.chunks) + len(sample.judged.texts))
         if needed <= 60 * minutes and n_bytes <= _LAYERS_BYTES:
             break
     on_estimate(
-        Estimate(len(sample.chunks), sample.n_documents, sample.of_documents, len(sample.queries), layers, needed)
+        Estimate(len(sample.chunks), sample.n_documents, sample.of_documents, len(sample.judged.texts), layers, needed)
     )
     return sample
 
@@ -163,7 +163,7 @@ def encoded(model: Model, sample: Sample, tell: Stages) -> Encoding:
             part = texts[start : start + _AT_ONCE]
             yield vectors.texts(part)[None] if model.own is None else vectors.layers(part)
 
-    queries = list(sample.queries.values())
+    queries = list(sample.judged.texts.values())
     if model.own is None:
         asked, layers = vectors.queries(queries)[None], (None,)
     else:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.encoders.methods import resolve
 from ragidx.indexer.specs import ENCODER_OPTIONS
-from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES
+from ragidx.pipelines.evaluate.significance import too_few
 from ragidx.pipelines.evaluate.tasks import INDEX, Task
 from ragidx.pipelines.ingest.resolve import Resolved
 from ragidx.pipelines.tune.sample import Sample
@@ -125,23 +125,16 @@ def proposal_of(
         n_chunks=len(sample.chunks),
         n_documents=sample.n_documents,
         of_documents=sample.of_documents,
-        n_queries=len(sample.queries),
-        synthetic=sample.synthetic,
+        n_queries=len(sample.judged.texts),
+        synthetic=sample.judged.synthetic is not None,
         measure=measure,
         tried=tuple(_tried(space, bench, measure, vectors.advised)),
         vectors=vectors,
         search=search,
         build=_build(task, made_by[vectors.advised.method], vectors.advised),
         query=_query(search.advised),
-        notes=(*sample.notes, *bench.faults, *_notes(sample)),
+        notes=(*sample.notes, *bench.faults, *too_few(len(sample.judged.texts))),
     )
-
-
-def _notes(sample: Sample) -> list[str]:
-    if len(sample.queries) < FEWEST_QUERIES:
-        n = len(sample.queries)
-        return [f"{n:,} queries are too few to conclude anything: give {FEWEST_QUERIES} or more."]
-    return []
 
 
 def _tried(space: Space, bench: Measurements, measure: str, advised: Vectors) -> list[Tried]:

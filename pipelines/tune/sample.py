@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from ragidx.corpora.evalsets import Qrels
 from ragidx.corpora.records import Chunk
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.filters.fitting import DocumentSample, lowest
 from ragidx.indexer.store.source_list import SourceEntry
 from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES
 from ragidx.pipelines.evaluate.sources.source import IndexSource
-from ragidx.pipelines.evaluate.synthetic import N_QUERIES, synthetic
+from ragidx.pipelines.evaluate.synthetic import N_QUERIES, synthetic, taken_out
 from ragidx.pipelines.evaluate.tasks import Judged
 from ragidx.pipelines.ingest.corpus import Reading, Selection
 from ragidx.pipelines.ingest.options import BuildOptions
@@ -41,18 +40,14 @@ class Sample:
 
     Attributes:
         chunks: without what synthetic queries took out of them.
-        queries: by id.
-        qrels: of each.
-        synthetic: whether the queries were made of the corpus.
+        judged: the queries.
         n_documents: that the chunks are of.
         of_documents: of the whole corpus.
         notes: on what could not be drawn.
     """
 
     chunks: tuple[Chunk, ...]
-    queries: dict[str, str]
-    qrels: Qrels
-    synthetic: bool
+    judged: Judged
     n_documents: int
     of_documents: int
     notes: tuple[str, ...] = ()
@@ -65,15 +60,13 @@ class Drawn:
     Attributes:
         documents: the chunks of each.
         of_documents: of the whole corpus.
-        judged: queries, in the order of their lots.
-        synthetic: whether they were made of the documents, and taken out of them.
+        judged: queries, in the order of their lots; synthetic ones are taken out of the documents.
         notes: on what was skipped or could not be drawn.
     """
 
     documents: Mapping[str, Sequence[Chunk]]
     of_documents: int
     judged: Judged
-    synthetic: bool = False
     notes: tuple[str, ...] = ()
 
     def sample(self, n: int) -> Sample:
@@ -95,9 +88,7 @@ class Drawn:
                 taken[name] = None
         return Sample(
             chunks=tuple(chunk for name in documents if name in taken for chunk in documents[name]),
-            queries={name: judged.texts[name] for name in queries},
-            qrels={name: judged.qrels[name] for name in queries},
-            synthetic=self.synthetic,
+            judged=_of(judged, queries),
             n_documents=len(taken),
             of_documents=self.of_documents,
             notes=self.notes,
@@ -107,8 +98,13 @@ class Drawn:
 def some_queries(judged: Judged, seed: int) -> Judged:
     """At most 300, in the order of their lots."""
     names = list(judged.qrels)
-    drawn = [names[place] for place in lowest(seed, names, N_QUERIES)]
-    return Judged({name: judged.texts[name] for name in drawn}, {name: judged.qrels[name] for name in drawn})
+    return _of(judged, [names[place] for place in lowest(seed, names, N_QUERIES)])
+
+
+def _of(judged: Judged, names: Sequence[str]) -> Judged:
+    """Some of the queries."""
+    texts, qrels = {name: judged.texts[name] for name in names}, {name: judged.qrels[name] for name in names}
+    return Judged(texts, qrels, synthetic=judged.synthetic)
 
 
 def from_corpus(
@@ -151,10 +147,11 @@ def _drawn(
     documents: Mapping[str, Sequence[Chunk]], of_documents: int, judged: Judged | None, seed: int, notes: list[str]
 ) -> Drawn:
     if judged is not None:
-        return Drawn(documents, of_documents, judged, notes=tuple(notes))
+        return Drawn(documents, of_documents, judged, tuple(notes))
     made = synthetic(lambda: itertools.chain.from_iterable(documents.values()), seed=seed)
-    changed = {name: [made.changed.get(chunk.id, chunk) for chunk in group] for name, group in documents.items()}
-    return Drawn(changed, of_documents, Judged(made.queries, made.qrels), True, (*notes, *made.notes))
+    changed = taken_out(made, itertools.chain.from_iterable(documents.values()))
+    left = {name: [changed.get(chunk.id, chunk) for chunk in group] for name, group in documents.items()}
+    return Drawn(left, of_documents, made, (*notes, *made.notes))
 
 
 class _Lots(Generic[T]):

@@ -100,7 +100,7 @@ def tune(
         sample = sized(drawn_of(task, models[0], seed, on_build), models, minutes, on_estimate)
         names = None if filter is None else as_list(filter)
         space, bench = prepared(models, sample, names, measure, tell, stack)
-        parts = search(space, bench, len(sample.queries))
+        parts = search(space, bench, len(sample.judged.texts))
         return proposal_of(task, {one.method: one.default for one in models}, space, bench, sample, measure, parts)
 
 
@@ -116,7 +116,7 @@ def prepared(
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ragidx-tune-")))
     encodings = {one.method: encoded(one, sample, tell) for one in models}
     tell.total = 0  # how many configurations there will be depends on what is chosen
-    modes = (DENSE, HYBRID) if sample.synthetic else (DENSE, LEXICAL, HYBRID)
+    modes = (DENSE, HYBRID) if sample.judged.synthetic else (DENSE, LEXICAL, HYBRID)
     bench = Measurements(sample, encodings, Searches(modes, weights=WEIGHTS), measure, folder, tell)
     return _space(models, encodings, filters), bench
 

@@ -15,8 +15,6 @@ from ragidx.corpora.evalsets import Pairs
 from ragidx.corpora.records import Chunk
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.encoders.protocol import Encoder
-from ragidx.indexer.filters.fitting import Sample, lowest
-from ragidx.indexer.specs import FilterSpec
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors
 from ragidx.pipelines.evaluate.sources.source import Source
 
@@ -47,21 +45,11 @@ class PairsSource(Source):
         """Raw."""
         return self._vectors.queries(queries)
 
-    def sample(self, spec: FilterSpec, *, tokens: bool) -> Sample:
-        """Of the sentences with the lowest lots."""
-        chosen = np.sort(np.array(lowest(spec.seed, self._names("chunk_id"), spec.sample), np.int64))
-        if not tokens:
-            return Sample(embeddings=self.rows(chosen))
-        return Sample(ids=self.encoder.tokenizer.ids([self._texts[row] for row in chosen.tolist()]))
-
     def _rows(self, numbers: Ints) -> Floats:
         return self._raw[numbers].copy()
-
-    def _encode_texts(self, texts: Sequence[str]) -> Floats:
-        return self._vectors.queries(texts)
 
     def _stored_chunks(self) -> Iterator[Chunk]:
         return (Chunk(str(number), 0, len(text), text) for number, text in enumerate(self._texts))
 
     def _names(self, column: str) -> list[str]:
-        return [str(number) for number in range(len(self._texts))]
+        return self._texts if column == "text" else [str(number) for number in range(len(self._texts))]

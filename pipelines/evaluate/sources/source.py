@@ -115,17 +115,21 @@ class Source(ABC):
             ModelError: the model is not here, or is another.
         """
 
-    @abstractmethod
     def sample(self, spec: FilterSpec, *, tokens: bool) -> Sample:
-        """What a filter is fitted on: embeddings, or token ids."""
+        """What a filter is fitted on, embeddings or token ids: of the chunks with the lowest lots."""
+        chosen = np.sort(np.array(lowest(spec.seed, self._names("chunk_id"), spec.sample), np.int64))
+        if not tokens:
+            return Sample(embeddings=self.rows(chosen))
+        texts = self._names("text")
+        return Sample(ids=self.encoder.tokenizer.ids([texts[row] for row in chosen.tolist()]))
 
     @abstractmethod
     def _rows(self, numbers: Ints) -> Floats:
         """Some of all rows, held out or not: (n, dim), copied."""
 
-    @abstractmethod
     def _encode_texts(self, texts: Sequence[str]) -> Floats:
-        """(n, dim) of documents, in the space of the rows."""
+        """(n, dim) of documents, in the space of the rows; of sources whose chunks can be changed."""
+        raise NotImplementedError
 
     @abstractmethod
     def _stored_chunks(self) -> Iterator[Chunk]:
@@ -160,7 +164,7 @@ class Source(ABC):
 
     @abstractmethod
     def _names(self, column: str) -> list[str]:
-        """`chunk_id` or `doc_id` of all rows."""
+        """`chunk_id`, `doc_id` or `text` of all rows."""
 
     def blocks(self) -> Iterator[Floats]:
         """The rows that are searched, in order."""
@@ -251,20 +255,11 @@ class IndexSource(Source):
             )
         return self._searcher.encode(queries, self._instruction)
 
-    def sample(self, spec: FilterSpec, *, tokens: bool) -> Sample:
-        """Of chunks with the lowest lots; of headings in front of a text, the tokens are not counted."""
-        chosen = np.sort(np.array(lowest(spec.seed, self._names("chunk_id"), spec.sample), np.int64))
-        if not tokens:
-            return Sample(embeddings=self.rows(chosen))
-        texts = self._names("text")
-        return Sample(ids=self.encoder.tokenizer.ids([texts[row] for row in chosen.tolist()]))
-
     def _encode_texts(self, texts: Sequence[str]) -> Floats:
         return self._searcher.embedder.embed_document(texts)
 
     def _stored_chunks(self) -> Iterator[Chunk]:
-        for _, batch in self._store.batches(["doc_id", "start", "end", "text", "heading"]):
-            yield from map(Chunk, *(column.to_pylist() for column in batch.columns))
+        return (chunk for _, chunk in self._store.chunks())
 
     def _read(self, path: Path) -> Floats:
         """Query vectors of unit length; of the width that was given before a shrink, they are cut as the rows were."""

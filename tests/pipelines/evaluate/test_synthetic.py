@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.records import Chunk
-from ragidx.pipelines.evaluate.synthetic import Synthetic, synthetic
+from ragidx.pipelines.evaluate.synthetic import synthetic, taken_out
+from ragidx.pipelines.evaluate.tasks import Judged
 
 from ...raising import message_of
 
@@ -43,7 +44,7 @@ def _words_of(text: str) -> str:
     return f" {words} "
 
 
-def _text_of(made: Synthetic, name: str, texts: Sequence[str]) -> str:
+def _text_of(made: Judged, name: str, texts: Sequence[str]) -> str:
     (doc_id,) = made.qrels[name]
     return texts[int(doc_id[1:])]
 
@@ -54,11 +55,12 @@ TEXTS = [_text(number) for number in range(40)]
 def test_each_query_is_a_sentence_of_one_document_and_is_in_no_chunk_any_more() -> None:
     made = synthetic(_whole(TEXTS))
 
-    assert (made.kind, len(made.queries), made.queries.keys()) == ("sentence", 40, made.qrels.keys())
-    for name, query in made.queries.items():
+    assert (made.synthetic, len(made.texts), made.texts.keys()) == ("sentence", 40, made.qrels.keys())
+    left = taken_out(made, _whole(TEXTS)())
+    for name, query in made.texts.items():
         ((doc_id, relevance),) = made.qrels[name].items()
         text = _text_of(made, name, TEXTS)
-        changed = made.changed[f"{doc_id}:0-{len(text)}"]
+        changed = left[f"{doc_id}:0-{len(text)}"]
         assert relevance == 1
         assert query in text
         assert sum(query in other for other in TEXTS) == 1
@@ -92,14 +94,15 @@ def test_no_part_of_a_query_is_left_in_chunks_that_overlap(seed: int, size: int,
     except CorpusError:  # borders cut most sentences
         return
 
-    for name, query in made.queries.items():
+    left = taken_out(made, chunks)
+    for name, query in made.texts.items():
         (doc_id,) = made.qrels[name]
         text = _text_of(made, name, texts)
         spans = [match.span() for match in re.finditer(re.escape(query), text)]
         for chunk in (chunk for chunk in chunks if chunk.doc_id == doc_id):
             inside = [(start, end) for start, end in spans if start < chunk.end and chunk.start < end]
             assert all(chunk.start <= start and end <= chunk.end for start, end in inside)
-            changed = made.changed.get(chunk.id, chunk)
+            changed = left.get(chunk.id, chunk)
             assert (changed != chunk) == bool(inside)
             assert query not in changed.text
             assert "".join(changed.text.split()) == "".join(chunk.text.replace(query, "").split())
@@ -114,8 +117,8 @@ def test_the_draw_depends_on_the_seed_and_not_on_the_order_of_documents(seed: in
     made = synthetic(lambda: chunks, seed=seed, n=25)
 
     assert made == synthetic(lambda: other, seed=seed, n=25)
-    assert len(made.queries) == 25
-    assert made.queries != synthetic(lambda: chunks, seed=seed + 1, n=25).queries
+    assert len(made.texts) == 25
+    assert made.texts != synthetic(lambda: chunks, seed=seed + 1, n=25).texts
 
 
 def test_the_chunks_are_read_twice() -> None:
@@ -137,7 +140,7 @@ def test_every_occurrence_goes_whatever_its_case_and_spaces() -> None:
 
     made = [synthetic(_whole(texts), seed=seed) for seed in range(3)]
 
-    for name, query in ((name, query) for one in made for name, query in one.queries.items()):
+    for name, query in ((name, query) for one in made for name, query in one.texts.items()):
         assert not query.startswith("The second"), name  # of this document nothing would be left
 
 
@@ -149,8 +152,8 @@ def test_other_occurrences_leave_what_is_around_them() -> None:
     made = synthetic(_whole(texts))
 
     name = next(name for name, judged in made.qrels.items() if "d0" in judged)
-    assert made.queries[name] == taken
-    assert made.changed[f"d0:0-{len(texts[0])}"].text == "Before that it says: Ok then. So be it."
+    assert made.texts[name] == taken
+    assert taken_out(made, _whole(texts)())[f"d0:0-{len(texts[0])}"].text == "Before that it says: Ok then. So be it."
 
 
 def test_documents_that_another_equals_or_nearly_equals_are_not_drawn() -> None:
@@ -187,20 +190,20 @@ def test_a_sentence_that_is_in_another_document_is_not_asked_for() -> None:
 
     made = synthetic(_whole(texts))
 
-    assert not any(query.startswith(shared) for query in made.queries.values())
+    assert not any(query.startswith(shared) for query in made.texts.values())
     assert "Not drawn: 1 x document: its sentence is in another, too." in made.notes
 
 
 @pytest.mark.slow
 def test_a_sentence_that_a_piece_of_a_long_document_ends_in_is_seen() -> None:
-    inside = synthetic(_whole(TEXTS)).queries["s1"]
+    inside = synthetic(_whole(TEXTS)).texts["s1"]
     long = "".join(_sentence(random.Random(2000 + n)) + " " for n in range(8_000))
     at = (1 << 18) - len(inside) // 2
     texts = [*TEXTS, f"{long[:at]} {inside} {long[at:]}"]
 
     made = synthetic(_whole(texts))
 
-    assert inside not in made.queries.values()
+    assert inside not in made.texts.values()
     assert "Not drawn: 1 x document: its sentence is in another, too." in made.notes
 
 
@@ -230,7 +233,7 @@ def test_a_chunk_that_would_be_left_empty_keeps_its_sentence() -> None:
 
     made = [synthetic(lambda: chunks, seed=seed) for seed in range(4)]
 
-    assert all(chunk.start == 0 for one in made for chunk in one.changed.values())
+    assert all(chunk.start == 0 for one in made for chunk in taken_out(one, chunks).values())
 
 
 def test_two_characters_of_a_script_without_spaces_count_as_a_word() -> None:
@@ -241,11 +244,12 @@ def test_two_characters_of_a_script_without_spaces_count_as_a_word() -> None:
 
     made = synthetic(_whole(texts))
 
-    assert {len(query) for query in made.queries.values()} == {13, 81}
-    for name, query in made.queries.items():
+    assert {len(query) for query in made.texts.values()} == {13, 81}
+    left = taken_out(made, _whole(texts)())
+    for name, query in made.texts.items():
         (doc_id,) = made.qrels[name]
         text = _text_of(made, name, texts)
-        assert made.changed[f"{doc_id}:0-{len(text)}"].text == text.replace(query, "")
+        assert left[f"{doc_id}:0-{len(text)}"].text == text.replace(query, "")
 
 
 def test_a_title_is_the_outermost_heading_and_goes_from_text_and_headings() -> None:
@@ -258,11 +262,12 @@ def test_a_title_is_the_outermost_heading_and_goes_from_text_and_headings() -> N
             chunks.append(Chunk(f"d{number}", start, end, text[start:end], heading))
 
     made = synthetic(lambda: chunks, kind="title")
+    left = taken_out(made, chunks)
 
-    assert len(made.queries) == 40
-    for name, query in made.queries.items():
+    assert len(made.texts) == 40
+    for name, query in made.texts.items():
         (doc_id,) = made.qrels[name]
-        first, last = (made.changed[chunk.id] for chunk in chunks if chunk.doc_id == doc_id)
+        first, last = (left[chunk.id] for chunk in chunks if chunk.doc_id == doc_id)
         body = TEXTS[int(doc_id[1:])]
         assert query.startswith("The tale of")
         assert (first.heading, first.text) == ("", f"# \n\n{body}")
@@ -271,12 +276,13 @@ def test_a_title_is_the_outermost_heading_and_goes_from_text_and_headings() -> N
 
 def test_without_headings_the_first_sentence_is_the_title() -> None:
     made = synthetic(_whole(TEXTS), kind="title")
+    left = taken_out(made, _whole(TEXTS)())
 
-    assert len(made.queries) == 40
-    for name, query in made.queries.items():
+    assert len(made.texts) == 40
+    for name, query in made.texts.items():
         (doc_id,) = made.qrels[name]
         text = _text_of(made, name, TEXTS)
-        assert text == f"{query} {made.changed[f'{doc_id}:0-{len(text)}'].text}"
+        assert text == f"{query} {left[f'{doc_id}:0-{len(text)}'].text}"
 
 
 def test_a_corpus_that_is_too_small_is_refused() -> None:

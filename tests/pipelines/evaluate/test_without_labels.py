@@ -59,12 +59,12 @@ def test_changed_chunks_alone_have_other_vectors_and_those_of_their_text(index: 
     source = IndexSource(index, {})
     everything = np.arange(source.n_rows)
     before, chunks = source.rows(everything), list(source.chunks())
-    made = synthetic(source.chunks)
+    changed = taken_out(synthetic(source.chunks), chunks)
 
-    source.change(made.changed)
+    source.change(changed)
 
     after, now = source.rows(everything), list(source.chunks())
-    differ = [row for row, chunk in enumerate(chunks) if chunk.id in made.changed]
+    differ = [row for row, chunk in enumerate(chunks) if chunk.id in changed]
     assert [row for row in everything if now[row] != chunks[row]] == differ
     same = np.setdiff1d(everything, differ)
     np.testing.assert_array_equal(after[same], before[same])
@@ -89,7 +89,7 @@ def test_another_way_of_cutting_loses_the_same_queries(index: Path) -> None:
 
     changed = taken_out(made, cut)
 
-    for name, query in made.queries.items():
+    for name, query in made.texts.items():
         (doc_id,) = made.qrels[name]
         left = "".join(changed.get(chunk.id, chunk).text for chunk in cut if chunk.doc_id == doc_id)
         assert "".join(query.split()) not in "".join(left.split())

@@ -25,10 +25,10 @@ def test_a_sample_has_the_answers_of_its_queries_and_no_more_than_there_is_time_
     sample = drawn(200, n_queries, chunks).sample(n)
 
     here = [chunk.doc_id for chunk in sample.chunks]
-    answers = {name for judged in sample.qrels.values() for name, gain in judged.items() if gain > 0} - {"gone"}
-    size = len(sample.chunks) + len(sample.queries)
+    answers = {name for judged in sample.judged.qrels.values() for name, gain in judged.items() if gain > 0} - {"gone"}
+    size = len(sample.chunks) + len(sample.judged.texts)
     assert answers <= set(here)
-    assert len(sample.queries) >= min(FEWEST_QUERIES, n_queries)
+    assert len(sample.judged.texts) >= min(FEWEST_QUERIES, n_queries)
     assert size <= max(n, (FEWEST_QUERIES + 1) * (1 + 2 * chunks))
     assert list(dict.fromkeys(here)) == sorted(set(here), key=lambda name: int(name[1:]))
     assert (sample.n_documents, sample.of_documents) == (len(set(here)), 200)
@@ -37,7 +37,7 @@ def test_a_sample_has_the_answers_of_its_queries_and_no_more_than_there_is_time_
 def test_with_time_for_all_of_it_a_sample_is_the_corpus() -> None:
     sample = drawn(30, 25, 2).sample(10_000)
 
-    assert (sample.n_documents, len(sample.chunks), len(sample.queries)) == (30, 60, 25)
+    assert (sample.n_documents, len(sample.chunks), len(sample.judged.texts)) == (30, 60, 25)
 
 
 def test_queries_are_drawn_by_lots_at_most_three_hundred() -> None:
