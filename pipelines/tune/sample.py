@@ -122,10 +122,7 @@ def from_corpus(
         lots.add(draft.id, draft.n_chars, draft)
         progress.tell()
     reading.check_something_was_read(lots.n_added, skips)
-    rows = ([item.row for item in items] for items in cut_ahead(lots.items(), cutter))
-    groups = [
-        [Chunk(row.doc_id, row.start, row.end, row.text, row.heading) for row in group] for group in rows if group
-    ]
+    groups = [[item.row.chunk for item in items] for items in cut_ahead(lots.items(), cutter) if items]
     notes = [f"Skipped: {count:,} x {reason}." for reason, count in skips.counts.items() if reason not in BY_RULE]
     return _drawn({group[0].doc_id: group for group in groups}, lots.n_added, judged, seed, notes)
 

@@ -149,9 +149,8 @@ class CorpusSource(Source):
         with temporary_room(self._path):
             self._file.writelines(found[item.row.text_hash].astype("<f4").tobytes() for item in items)
             self._file.flush()
-            for row in (item.row for item in items):
-                chunk = Chunk(row.doc_id, row.start, row.end, row.text, row.heading)
-                self._lines.write(json.dumps(dataclasses.asdict(chunk)) + "\n")
+            for item in items:
+                self._lines.write(json.dumps(dataclasses.asdict(item.row.chunk)) + "\n")
         self._chunk_ids += [item.row.chunk_id for item in items]
         self._doc_ids += [item.row.doc_id for item in items]
 
