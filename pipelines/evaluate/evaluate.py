@@ -150,17 +150,20 @@ def evaluate(
     if any(task.kind != PAIRS for task in tasks):
         check_installed()
     tell = Stages(on_progress)
+    for task in tasks:
+        measure_of(task, wanted, is_log=query_log is not None)  # before anything is encoded
+    runs, others = [task for task in tasks if task.kind == RUN], [task for task in tasks if task.kind != RUN]
+    judged = others[0].judged if len(others) == 1 else None
+    beside = judged is not None and query_log is None  # a run of the same queries
+    if runs and not beside and qrels is None:
+        raise no_judgements(runs[0])
     if out is not None:
         check_out(Path(out))
     made_queries = (kind, seed) if without_labels else None
     kept = cache_folder(cache)
     measuring = _Measuring(axes, tell, kept, on_build, wanted, drop_self=drop_self, out=out, queries=made_queries)
-    runs, others = [task for task in tasks if task.kind == RUN], [task for task in tasks if task.kind != RUN]
-    beside = len(others) == 1 and others[0].judged is not None  # a run of the same queries
     reports = [measuring.task(task, runs if beside else ()) for task in others]
-    if runs and not beside:
-        if qrels is None:
-            raise no_judgements(runs[0])
+    if runs and not beside and qrels is not None:
         reports.insert(0, report_of_runs(runs, load_qrels(qrels, split=split), wanted, drop_self=drop_self))
     over_sets, notes = overall(reports), []
     if len(reports) >= FEWEST_DATA_SETS and not over_sets:
@@ -216,6 +219,10 @@ class _Measuring:
             RagidxError: no configuration could be measured; the first one's fault.
         """
         self._notes = [] if task.judged is None else list(task.judged.notes)
+        of_runs, run_notes = list[Measured](), list[str]()
+        if runs and task.judged is not None:  # before the others: a run of another set is an error
+            of_runs, run_notes = rows_of_runs(runs, task.judged.qrels, drop_self=self._drop_self)
+            run_notes.append(f"The rows are measured by their first {DEPTH} documents, runs whole.")
         with tempfile.TemporaryDirectory(prefix="ragidx-evaluate-") as temporary:
             folder, sizes, is_log = Path(temporary), (0, 0), task.judged is not None and not task.judged.qrels
             measure = measure_of(task, self._wanted, is_log=is_log)
@@ -251,10 +258,8 @@ class _Measuring:
         query_ids = [str(n) for n in range(sizes[0])]
         if task.judged is not None:
             query_ids = list(task.judged.texts if is_log else task.judged.qrels)
-        if runs and task.judged is not None:
-            of_runs, notes = rows_of_runs(runs, task.judged.qrels, drop_self=self._drop_self)
-            rows += of_runs
-            self._note(*notes, f"The rows are measured by their first {DEPTH} documents, runs whole.")
+        rows += of_runs
+        self._note(*run_notes)
         return report_of(task, rows, query_ids, sizes, self._notes, self._wanted)
 
     def _meter(self, task: Task, folder: Path, measure: str) -> Rankings | Similarities:

@@ -21,7 +21,7 @@ from ragidx.pipelines.evaluate.axes import as_list
 from ragidx.pipelines.evaluate.grid import Searches
 from ragidx.pipelines.evaluate.measures import MEASURES
 from ragidx.pipelines.evaluate.sources.raw_vectors import cache_folder
-from ragidx.pipelines.evaluate.tasks import CORPUS, INDEX, task_of
+from ragidx.pipelines.evaluate.tasks import CORPUS, INDEX, check_together, task_of
 from ragidx.pipelines.ingest.options import CORPUS_OPTIONS, RUN_OPTIONS, check_names
 from ragidx.pipelines.ingest.report import OnProgress
 from ragidx.pipelines.stages import OnStage, Stages
@@ -89,6 +89,9 @@ def tune(
     for name in as_list(filter or ()):
         if name not in FILTERS:
             raise unknown_name("filter", name, FILTERS)
+    if qrels is None and queries is not None and Path(queries).is_dir():
+        qrels = queries  # a BEIR folder
+    check_together(queries, qrels)
     task = task_of(source, queries=queries, qrels=qrels, split=split, labelled=bool(queries or qrels))
     if task.kind not in (CORPUS, INDEX):
         raise SpecError("it is neither a corpus nor an index", "name one of them", where=str(source))

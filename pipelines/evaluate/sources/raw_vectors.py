@@ -16,6 +16,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.specs import FilterSpec
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.writing.journal import Journal
+from ragidx.pipelines.evaluate.sources.source import temporary_room
 from ragidx.pipelines.ingest.encode import encode
 from ragidx.pipelines.ingest.report import Progress
 from ragidx.pipelines.ingest.resolve import Resolved
@@ -70,7 +72,7 @@ class RawVectors(contextlib.ExitStack):
         self._folder = self._opened(cache)
         self._format = self._folder / _FORMAT
         if self._format.exists():
-            resolved.use_format(self._format.read_text("ascii").strip())
+            resolved.use_format(self._format.read_text("ascii", "replace").strip())
 
     @property
     def encoder(self) -> Encoder:
@@ -90,7 +92,7 @@ class RawVectors(contextlib.ExitStack):
         progress.n_chunks += len(items) - len(missing)
         if missing:
             for keys, batch in encode(missing, Embedder(self.encoder), progress, raw=True):
-                journal.append(keys, batch)
+                self._append(journal, keys, batch)
                 vectors |= zip(keys, batch, strict=True)
                 progress.n_chunks += len(keys)
             self._note_format()
@@ -118,7 +120,7 @@ class RawVectors(contextlib.ExitStack):
         for start in range(0, len(missing), _LAYERS_AT_ONCE):
             part = missing[start : start + _LAYERS_AT_ONCE]
             made = self.encoder.encode_layers([text for _, text in part], instruction)
-            journal.append([key for key, _ in part], made.transpose(1, 0, 2).reshape(len(part), -1))
+            self._append(journal, [key for key, _ in part], made.transpose(1, 0, 2).reshape(len(part), -1))
         if missing:
             self._note_format()
         every = np.zeros((n_layers, len(texts), self.resolved.hidden), np.float32)
@@ -140,7 +142,7 @@ class RawVectors(contextlib.ExitStack):
                 if instruction is None
                 else self.encoder.encode_query(batch, instruction)
             )
-            journal.append([key for key, _ in part], made)
+            self._append(journal, [key for key, _ in part], made)
             vectors |= {key: made[row] for row, (key, _) in enumerate(part)}
         if missing:
             self._note_format()
@@ -149,27 +151,40 @@ class RawVectors(contextlib.ExitStack):
     def _journal(self, role: str, n_layers: int = 1) -> Journal:
         if role not in self._journals:
             key = hashlib.sha256(role.encode()).hexdigest()
-            journal = Journal.open(self._folder, key, n_layers * self.resolved.hidden, raw=True)
+            with self._room():
+                journal = Journal.open(self._folder, key, n_layers * self.resolved.hidden, raw=True)
             self._journals[role] = journal
             self.callback(journal.close)
         return self._journals[role]
 
+    def _append(self, journal: Journal, keys: Sequence[bytes], vectors: Floats) -> None:
+        with self._room():
+            journal.append(keys, vectors)
+
+    def _room(self) -> AbstractContextManager[None]:
+        """What cannot be written is named with what to do: it is no index."""
+        kept = ("the cache of vectors", "free some space, or name another folder with `cache`")
+        return temporary_room(self._folder, *kept) if self._is_kept else temporary_room(self._folder)
+
     def _opened(self, cache: Path | None) -> Path:
         """The folder of the encoder, locked; a temporary one where another process has it."""
         if cache is not None:
-            folder = cache / _key(self.resolved)
-            atomic.make_folder(folder)
-            with contextlib.suppress(BusyError):
+            self._folder, self._is_kept = cache / _key(self.resolved), True
+            folder = self._folder
+            with contextlib.suppress(BusyError), self._room():
+                atomic.make_folder(folder)
                 lock = Lock(folder)
                 self.callback(lock.release)
                 os.utime(folder)
                 _make_room(cache, folder)
                 return folder
+        self._is_kept = False
         return Path(self.enter_context(tempfile.TemporaryDirectory(prefix="ragidx-vectors-")))
 
     def _note_format(self) -> None:
         if self.encoder.device == "cpu" and self.encoder.dtype:
-            self._format.write_text(self.encoder.dtype, "ascii")
+            with self._room():
+                self._format.write_text(self.encoder.dtype, "ascii")
 
 
 def _key(resolved: Resolved) -> str:

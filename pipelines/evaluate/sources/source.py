@@ -223,7 +223,7 @@ class IndexSource(Source):
             names = ", ".join(f"`{name}`" for name in sorted(made))
             raise SpecError(
                 f"the index says how its vectors are made: {names} cannot be chosen",
-                "remove it, or sweep a corpus in place of the index",
+                "remove it, or name a corpus in place of the index",
                 where=str(path),
             )
         store = Store.open(path)
@@ -276,8 +276,12 @@ class IndexSource(Source):
 
 
 @contextlib.contextmanager
-def temporary_room(path: Path) -> Iterator[None]:
-    """What cannot be written inside the block is in no index of the user's: the hint names the temporary folder.
+def temporary_room(
+    path: Path,
+    folder: str = "the temporary folder",
+    hint: str = "free some space, or name a folder with room: TMPDIR=DIR ragidx ...",
+) -> Iterator[None]:
+    """What cannot be written inside the block is in no index of the user's: the hint names another folder.
 
     Raises:
         RagidxError: in place of an OSError, or of an error about an index.
@@ -288,8 +292,4 @@ def temporary_room(path: Path) -> Iterator[None]:
     except RagidxError as fault:
         if type(fault) is not RagidxError or not isinstance(fault.__cause__, OSError):  # not of `writing`
             raise
-        raise RagidxError(
-            f"the temporary folder: {fault.message}",
-            "free some space, or name a folder with room: TMPDIR=DIR ragidx ...",
-            where=fault.where,
-        ) from fault
+        raise RagidxError(f"{folder}: {fault.message}", hint, where=fault.where) from fault

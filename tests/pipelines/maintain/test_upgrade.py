@@ -350,6 +350,10 @@ def test_what_cannot_be_upgraded_is_refused_before_anything_is_made(index: ragid
             "`margin`: 0 can be shown of no two indexes\n  hint: give more than 0, such as 0.01",
         ),
         (
+            lambda: index.upgrade(**QUERIES, **TAU4, margin=float("nan")),
+            "`margin`: nan can be shown of no two indexes\n  hint: give more than 0, such as 0.01",
+        ),
+        (
             lambda: index.upgrade(queries="no.tsv", qrels="qrels.tsv", **TAU4),
             "no.tsv: no such file\n  hint: check the path",
         ),
