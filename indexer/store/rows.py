@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import CorpusError, lone_surrogate
-from ragidx.corpora.records import Place, Scalar, as_text, plain
+from ragidx.corpora.records import Chunk, Place, Scalar, as_text, plain
 from ragidx.indexer.arrays import numbers_of
 
 Schema: TypeAlias = Mapping[str, str]
@@ -98,6 +98,11 @@ class Row:
     turns: tuple[Place, ...] | None = None
     whole: str | None = None
     owner: int = 0
+
+    @property
+    def chunk(self) -> Chunk:
+        """What is encoded of it."""
+        return Chunk(self.doc_id, self.start, self.end, self.text, self.heading)
 
 
 def kind_of(value: Scalar) -> str | None:

@@ -61,13 +61,6 @@ class Axes:
     searches: Searches
     options: Mapping[str, Any]
 
-    def n_cells(self) -> int:
-        """Of one data set, at most."""
-        widths = max(1, len(self.widths.dims) + len(self.widths.taus))
-        vectors = len(self.filters or (1,)) * len(self.offsets) * widths * len(self.searches.index_types)
-        searches = sum(len(self.searches.of(mode)) for mode in self.searches.modes if mode != LEXICAL)
-        return len(self.encoders) * vectors * searches + (LEXICAL in self.searches.modes)
-
     @classmethod
     def of(cls, values: Mapping[str, Any], options: Mapping[str, Any]) -> Axes:
         """Of a value or several for each of some `AXES`, and options that all have.
@@ -94,9 +87,13 @@ class Axes:
         Raises:
             SpecError: there are more than `MOST_CELLS`, and no consent.
         """
-        if self.n_cells() > MOST_CELLS and not yes:
+        widths = max(1, len(self.widths.dims) + len(self.widths.taus))
+        vectors = len(self.filters or (1,)) * len(self.offsets) * widths * len(self.searches.index_types)
+        searches = sum(len(self.searches.of(mode)) for mode in self.searches.modes if mode != LEXICAL)
+        cells = len(self.encoders) * vectors * searches + (LEXICAL in self.searches.modes)  # at most
+        if cells > MOST_CELLS and not yes:
             raise SpecError(
-                f"the grid has {self.n_cells():,} configurations, more than {MOST_CELLS:,}",
+                f"the grid has {cells:,} configurations, more than {MOST_CELLS:,}",
                 "name fewer values, or say that you mean it: `yes=True`",
             )
 

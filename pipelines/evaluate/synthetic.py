@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ragidx.corpora.chunking.sentences import sentences
-from ragidx.corpora.errors import CorpusError, unknown_name
+from ragidx.corpora.errors import CorpusError
 from ragidx.corpora.headings import SEPARATOR
 from ragidx.corpora.records import Chunk
 from ragidx.indexer.filters.fitting import lot, lowest
@@ -71,11 +71,8 @@ def synthetic(
         n: documents at most.
 
     Raises:
-        SpecError: there is no such kind.
         CorpusError: fewer than 20 documents have such a sentence of their own.
     """
-    if kind not in KINDS:
-        raise unknown_name("kind of query", kind, KINDS)
     drawn, n_documents = _drawn(chunks(), kind, seed, _SPARE * n)
     alike, elsewhere = _seen_elsewhere(chunks(), drawn)
     usable = [one for number, one in enumerate(drawn) if number not in alike | elsewhere][:n]

@@ -15,12 +15,11 @@ from typing import Generic, TypeVar
 from ragidx.corpora.records import Chunk
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.filters.fitting import DocumentSample, lowest
-from ragidx.indexer.store.source_list import SourceEntry
 from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES
 from ragidx.pipelines.evaluate.sources.source import IndexSource
 from ragidx.pipelines.evaluate.synthetic import N_QUERIES, synthetic, taken_out
 from ragidx.pipelines.evaluate.tasks import Judged
-from ragidx.pipelines.ingest.corpus import Reading, Selection
+from ragidx.pipelines.ingest.corpus import Reading
 from ragidx.pipelines.ingest.options import BuildOptions
 from ragidx.pipelines.ingest.report import Progress, Skips
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, cut_ahead
@@ -115,17 +114,13 @@ def from_corpus(
     Raises:
         CorpusError: there is no document, or too few have a sentence that can be asked for.
     """
-    entry = SourceEntry(number=0, name="", path="", include=options.include, exclude=options.exclude)
-    reading = Reading(corpus, corpus / "ragidx-index", options, Selection((entry,), ("",), {"": corpus}))
+    reading = Reading.alone(corpus, corpus / "ragidx-index", options)
     skips, lots = Skips(), _Lots[Draft](judged, seed)
     for draft in reading.drafts(None, skips.add, progress.add_bytes):
         lots.add(draft.id, draft.n_chars, draft)
         progress.tell()
     reading.check_something_was_read(lots.n_added, skips)
-    rows = ([item.row for item in items] for items in cut_ahead(lots.items(), cutter))
-    groups = [
-        [Chunk(row.doc_id, row.start, row.end, row.text, row.heading) for row in group] for group in rows if group
-    ]
+    groups = [[item.row.chunk for item in items] for items in cut_ahead(lots.items(), cutter) if items]
     notes = [f"Skipped: {count:,} x {reason}." for reason, count in skips.counts.items() if reason not in BY_RULE]
     return _drawn({group[0].doc_id: group for group in groups}, lots.n_added, judged, seed, notes)
 
