@@ -75,7 +75,8 @@ def _table(task: TaskReport) -> tuple[list[str], list[list[str]]]:
     order = list(range(len(task.rows)))
     if not _has(task, "costs"):
         order.sort(key=lambda number: -task.rows[number].interval.mean)
-    columns = {"": [task.rows[number].name + _star(task, number) for number in order]}
+    chosen = None if task.choice is None else task.choice.number
+    columns = {"": [task.rows[number].name + " *" * (number == chosen) for number in order]}
     rows = [task.rows[number] for number in order]
     if _has(task, "bytes"):
         columns["bytes"] = ["" if row.bytes is None else f"{row.bytes:,.0f}" for row in rows]
@@ -99,10 +100,6 @@ def _table(task: TaskReport) -> tuple[list[str], list[list[str]]]:
 
 def _has(task: TaskReport, what: str) -> bool:
     return any(getattr(row, what) is not None for row in task.rows)
-
-
-def _star(task: TaskReport, number: int) -> str:
-    return " *" if task.choice is not None and task.choice.number == number else ""
 
 
 def _costs(costs: Sequence[Costs | None]) -> dict[str, list[str]]:
