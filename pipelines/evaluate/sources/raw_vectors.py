@@ -101,9 +101,9 @@ class RawVectors(contextlib.ExitStack):
         """(n, hidden) of texts as documents; zero where the model makes nothing of one."""
         return self._rows(_DOCUMENTS, texts, self.encoder.encode_document)
 
-    def queries(self, texts: Sequence[str], instruction: str | None = None) -> Floats:
-        """(q, hidden) of queries; `instruction` as in `Encoder.encode_query`."""
-        said = self.encoder.query_instruction(instruction)
+    def queries(self, texts: Sequence[str]) -> Floats:
+        """(q, hidden) of queries, with the encoder's instruction."""
+        said = self.encoder.query_instruction(None)
         return self._rows(f"queries {said}", texts, lambda batch: self.encoder.encode_query(batch, said))
 
     def layers(self, texts: Sequence[str], instruction: str | None = None) -> Floats:
