@@ -117,7 +117,7 @@ class Chunk:
     end: int
     text: str
     heading: str = ""  # heading path, " > " between levels; empty if there is none
-    bare: bool = False  # encoded without the heading in any case, as that of a record is, its title
+    bare: bool = field(default=False, repr=False, compare=False)  # the heading is not encoded: a record's title, say
 
     @property
     def id(self) -> str:

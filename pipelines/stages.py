@@ -29,12 +29,17 @@ OnStage: TypeAlias = Callable[[Stage], None]
 
 
 class Stages:
-    """Counts stages; those that are to come are known when the series are."""
+    """Counts stages; those of a part are known when its series are, and other parts are thought to be like it.
 
-    def __init__(self, on_progress: OnStage | None) -> None:
-        self._on_progress = on_progress
-        self._number = self._before = 0
-        self._started = time.perf_counter()
+    Args:
+        on_progress: called when a stage begins.
+        parts: such as the models of a grid.
+    """
+
+    def __init__(self, on_progress: OnStage | None, parts: int = 1) -> None:
+        self._on_progress, self.parts = on_progress, parts
+        self._number = self._before = self._last = self._part = 0
+        self._begun = self._started = time.perf_counter()
         self.total = 0
 
     def __call__(self, name: str) -> None:
@@ -43,11 +48,18 @@ class Stages:
         if self._on_progress is not None:
             done, left_s = self._number - 1 - self._before, None
             if self.total and done:
-                taken = time.perf_counter() - self._started
-                left_s = taken / done * (self.total - self._number + 1)
+                now = time.perf_counter()
+                here_s = (now - self._started) / done * max(0, self._last - self._number + 1)
+                left_s = (now - self._begun + here_s) * self._share() - (now - self._begun)
             self._on_progress(Stage(self._number, self.total, name, left_s))
 
     def expect(self, more: int) -> None:
-        """So many stages of similar length are to come."""
-        self.total = self._number + more
+        """A part begins: so many stages of similar length are to come."""
+        self._part += 1
+        self._last = self._number + more
+        self.total = round(self._last * self._share())
         self._before, self._started = self._number, time.perf_counter()
+
+    def _share(self) -> float:
+        """All parts / those that have begun."""
+        return max(1, self.parts / self._part)

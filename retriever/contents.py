@@ -32,7 +32,7 @@ _BLOCK = 256  # rows that are decoded at once
 
 def chunks(store: Store, ids: Sequence[str] | None = None, document: str | None = None) -> list[Chunk]:
     """The chunks of `rows`."""
-    return [Chunk(row.doc_id, row.start, row.end, row.text, row.heading) for row in rows(store, ids, document)]
+    return [row.chunk for row in rows(store, ids, document)]
 
 
 def rows(store: Store, ids: Sequence[str] | None = None, document: str | None = None) -> list[Row]:

@@ -102,7 +102,7 @@ class Row:
 
     @property
     def chunk(self) -> Chunk:
-        """What it was made of."""
+        """What is encoded of it."""
         return chunk_of(self.doc_id, self.start, self.end, self.text, self.heading, self.text_hash)
 
 

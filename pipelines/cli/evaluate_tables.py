@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from ragidx.pipelines.evaluate.report import Report, TaskReport
     from ragidx.pipelines.evaluate.significance import MeanDifference
 
-_NEARNESS = ("overlap@10", "ann_recall@10")
-_AGREEMENT = ("overlap@10", "rbo")
-_SHOWN = ("ndcg@10", "recall@10", "recall@100", "mrr@10", "map", "p@10", "judged@10", "spearman", "pearson")
-
 
 def tell(report: Report, out: Path | None, *, as_json: bool) -> None:
     """What a command has measured, and where it was written."""
@@ -74,10 +70,13 @@ def _title(task: TaskReport) -> str:
 
 def _table(task: TaskReport) -> tuple[list[str], list[list[str]]]:
     """Head and rows, best first; where costs were measured, in the order of the grid."""
+    from ragidx.pipelines.evaluate.measures import AGREEMENT, CORRELATIONS, MEASURES, NEARNESS
+
     order = list(range(len(task.rows)))
     if not _has(task, "costs"):
         order.sort(key=lambda number: -task.rows[number].interval.mean)
-    columns = {"": [task.rows[number].name + _star(task, number) for number in order]}
+    chosen = None if task.choice is None else task.choice.number
+    columns = {"": [task.rows[number].name + " *" * (number == chosen) for number in order]}
     rows = [task.rows[number] for number in order]
     if _has(task, "bytes"):
         columns["bytes"] = ["" if row.bytes is None else f"{row.bytes:,.0f}" for row in rows]
@@ -90,10 +89,10 @@ def _table(task: TaskReport) -> tuple[list[str], list[list[str]]]:
         columns["random"] = [
             "" if row.chance is None else f"{row.chance[0]:.3f} to {row.chance[1]:.3f}" for row in rows
         ]
-    if task.measure not in (*_NEARNESS, *_AGREEMENT):
+    if task.measure not in (*NEARNESS, *AGREEMENT):
         for number, name in enumerate(("difference", "p", "detectable")):
             columns[name] = [_apart(row.against)[number] for row in rows]
-    for name in _NEARNESS if _has(task, "costs") else (*_SHOWN, *_AGREEMENT):
+    for name in NEARNESS if _has(task, "costs") else (*MEASURES, *CORRELATIONS, *AGREEMENT):
         if name in task.values and name != task.measure:
             columns[name] = [f"{row.means[name]:.3f}" for row in rows]
     return list(columns), [list(cells) for cells in zip(*columns.values(), strict=True)]
@@ -101,10 +100,6 @@ def _table(task: TaskReport) -> tuple[list[str], list[list[str]]]:
 
 def _has(task: TaskReport, what: str) -> bool:
     return any(getattr(row, what) is not None for row in task.rows)
-
-
-def _star(task: TaskReport, number: int) -> str:
-    return " *" if task.choice is not None and task.choice.number == number else ""
 
 
 def _costs(costs: Sequence[Costs | None]) -> dict[str, list[str]]:
@@ -134,6 +129,8 @@ def _apart(apart: MeanDifference | None) -> list[str]:
 
 def _explained(task: TaskReport) -> list[str]:
     """What the columns mean, and what to take."""
+    from ragidx.pipelines.evaluate.measures import NEARNESS, OVERLAP
+
     lines = []
     timed = next((row.costs for row in task.rows if row.costs is not None), None)
     if timed is not None:
@@ -145,12 +142,12 @@ def _explained(task: TaskReport) -> list[str]:
             f"How alike the answers are to those of {reference}: overlap@10, the share of the first ten that both have,"
             " and rank-biased overlap. It favours what resembles the reference, and says nothing of which is better."
         ]
-    if _NEARNESS[0] in task.values:
+    if OVERLAP in task.values:
         lines.append(
             "overlap@10: share of the first ten that exact search at full width has too. ann_recall@10: share of those"
             " that exact search at the same width has."
         )
-    if task.measure in _NEARNESS:
+    if task.measure in NEARNESS:
         lines.append(
             "Without qrels the overlap tells how near a width stays to the full one, not whether it is good enough:"
             " give `queries` and `qrels`."

@@ -195,12 +195,8 @@ endpoint_option = click.option(
     help="The server of --model openai:NAME, such as http://127.0.0.1:11434/v1 [env var: RAGIDX_ENDPOINT]; its key "
     "is in RAGIDX_API_KEY.",
 )
-records_option = click.option(
-    "--records",
-    multiple=True,
-    callback=or_nothing,
-    metavar="GLOB=PATH",
-    help="Where the records of JSON files are, such as 'policies.json=policies[]'; may be repeated.",
+records_option = several(
+    "--records", "records", str, "GLOB=PATH", "Where the records of JSON files are, such as 'policies.json=policies[]'"
 )
 split_option = click.option(
     "--split", default="test", show_default=True, metavar="S", help="Which judgements, or pairs, of a folder."
@@ -310,21 +306,15 @@ chunk_options = _together(
 corpus_options = _together(
     click.option("--include", multiple=True, metavar="GLOB", help="Only these files; may be repeated."),
     click.option("--exclude", multiple=True, metavar="GLOB", help="Not these files; may be repeated."),
-    click.option(
+    several(
         "--text-field",
-        multiple=True,
-        callback=or_nothing,
-        metavar="[GLOB=]F[+F]",
-        help="Field of structured files that holds the text, such as 'data/*.csv=title+body' or 'messages[].content'; "
-        "may be repeated, the first that fits a file counts [default: decided by the values, and kept].",
+        "text_field",
+        str,
+        "[GLOB=]F[+F]",
+        "Field of structured files that holds the text, such as 'data/*.csv=title+body' or 'messages[].content'; the "
+        "first that fits a file counts [default: decided by the values, and kept]",
     ),
-    click.option(
-        "--id-field",
-        multiple=True,
-        callback=or_nothing,
-        metavar="[GLOB=]F",
-        help="Field of structured files that holds the id; may be repeated.",
-    ),
+    several("--id-field", "id_field", str, "[GLOB=]F", "Field of structured files that holds the id"),
 )
 measured_options = _together(
     instruction_option, chunk_options, encoding_options, corpus_options, records_option, offline_option, json_option

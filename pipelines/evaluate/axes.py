@@ -13,8 +13,8 @@ from typing import Any
 
 from ragidx.corpora.errors import ModelError, SpecError, unknown_name
 from ragidx.indexer.ann.index_types import FLAT, check_index_type
-from ragidx.indexer.encoders.methods import filter_spec
-from ragidx.indexer.specs import FILTERS, FilterSpec
+from ragidx.indexer.encoders.methods import METHODS, filter_spec
+from ragidx.indexer.specs import ATTENTIONS, FILTERS, POOLINGS, FilterSpec
 from ragidx.pipelines.evaluate.grid import Searches
 from ragidx.pipelines.evaluate.sources.series import Series, WidthChoice, series_of
 from ragidx.pipelines.evaluate.sources.source import IndexSource, Source
@@ -25,6 +25,18 @@ MOST_CELLS = 1000
 
 ENCODER_AXES = ("model", "method", "pooling", "attention", "layer", "copies")
 AXES = (*ENCODER_AXES, "filter", "tau", "dim", "offset", "index_type", "mode", "fusion", "weight")
+
+_WORDS: Mapping[str, Iterable[str]] = {
+    "model": ("mini",),
+    "method": METHODS,
+    "pooling": ("own", *POOLINGS),
+    "attention": ("own", *ATTENTIONS),
+    "filter": FILTERS,
+    "index_type": (FLAT,),
+    "mode": MODES,
+    "fusion": (Z,),
+}
+"""What names of rows have of each axis, where it is not named."""
 
 _REPEATING = {"echo", "reba"}
 
@@ -49,13 +61,6 @@ class Axes:
     searches: Searches
     options: Mapping[str, Any]
 
-    def n_cells(self) -> int:
-        """Of one data set, at most."""
-        widths = max(1, len(self.widths.dims) + len(self.widths.taus))
-        vectors = len(self.filters or (1,)) * len(self.offsets) * widths * len(self.searches.index_types)
-        searches = sum(len(self.searches.of(mode)) for mode in self.searches.modes if mode != LEXICAL)
-        return len(self.encoders) * vectors * searches + (LEXICAL in self.searches.modes)
-
     @classmethod
     def of(cls, values: Mapping[str, Any], options: Mapping[str, Any]) -> Axes:
         """Of a value or several for each of some `AXES`, and options that all have.
@@ -66,8 +71,7 @@ class Axes:
         listed = {name: some for name, value in values.items() if (some := tuple(as_list(value)))}
         filters = listed.get("filter")
         for name in filters or ():
-            if name not in FILTERS:
-                raise unknown_name("filter", name, FILTERS)
+            FilterSpec(name)  # which says what is wrong with it
         return cls(
             encoders=_encoders({name: listed[name] for name in ENCODER_AXES if name in listed}),
             filters=filters,
@@ -83,9 +87,13 @@ class Axes:
         Raises:
             SpecError: there are more than `MOST_CELLS`, and no consent.
         """
-        if self.n_cells() > MOST_CELLS and not yes:
+        widths = max(1, len(self.widths.dims) + len(self.widths.taus))
+        vectors = len(self.filters or (1,)) * len(self.offsets) * widths * len(self.searches.index_types)
+        searches = sum(len(self.searches.of(mode)) for mode in self.searches.modes if mode != LEXICAL)
+        cells = len(self.encoders) * vectors * searches + (LEXICAL in self.searches.modes)  # at most
+        if cells > MOST_CELLS and not yes:
             raise SpecError(
-                f"the grid has {self.n_cells():,} configurations, more than {MOST_CELLS:,}",
+                f"the grid has {cells:,} configurations, more than {MOST_CELLS:,}",
                 "name fewer values, or say that you mean it: `yes=True`",
             )
 
@@ -161,6 +169,25 @@ def _searches(listed: Mapping[str, Sequence[Any]]) -> Searches:
         if not 0 <= number <= 1:
             raise SpecError(f"weight={number:g} is not from 0 to 1", "0 is words alone, 1 cosines", where="`weight`")
     return Searches(tuple(modes), tuple(types), tuple(fusions), tuple(weights))
+
+
+def check_reference(reference: str, values: Mapping[str, Any], runs: Iterable[str]) -> None:
+    """Whether a row may have these words in its name, as far as that is known before anything is encoded.
+
+    Args:
+        reference: the words.
+        values: of some `AXES`.
+        runs: names of finished runs, whose rows are named so.
+
+    Raises:
+        SpecError: no row has one of them.
+    """
+    known = {word for name in runs for word in name.split()}
+    for name, usual in _WORDS.items():
+        known |= set(map(str, as_list(values.get(name, usual))))
+    for word in reference.split():
+        if "=" not in word and "/" not in word and word not in known:  # widths and paths are known later
+            raise unknown_name("word of `reference`:", word, known)
 
 
 def as_list(value: Any) -> list[Any]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -45,9 +45,6 @@ _TIE = 1e-6  # as in tuning: a row whose score equals that of the tenth counts a
 
 Search: TypeAlias = Callable[[Sequence[int], int], Iterable[Sequence[Scored]]]
 """Some of the queries, by their numbers, and k -> the k best chunks for each."""
-
-Rank: TypeAlias = Callable[[Sequence[int], int], object]
-"""The same, to be timed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,53 +284,48 @@ def costs_of(store: Store, queries: Queries, options: SearchOptions, seconds: fl
         seconds: that making it took.
         words: that are searched, too, or alone.
     """
-    times, rate, index = {}, None, store.manifest.segments[0].ann
-    vectors = queries.vectors
+    search: Callable[[Sequence[int], int], object] = search_of(store, queries, options)
+    vectors, batches = queries.vectors, list[list[int]]()
     if options.mode == DENSE and vectors is not None:
-        times["single"], times["batch"], rate = timed(lambda n, k: store.nearest(vectors[n], k), len(queries), K)
-    else:
-        times["single"] = timed_singly(search_of(store, queries, options), len(queries), K)
-    is_dense = options.mode != LEXICAL
+        search = lambda numbers, k: store.nearest(vectors[numbers], k)  # noqa: E731
+        starts = range(0, len(queries), BATCH)
+        batches = [[number % len(queries) for number in range(start, start + BATCH)] for start in starts]
+    single = _single(search, len(queries))
+    batch = _times(search, batches, _BATCH_CALLS) if batches else None
+    index, is_dense = store.manifest.segments[0].ann, options.mode != LEXICAL
     return Costs(
         factory=factory_of(store) if is_dense else None,
         effort=(Effort() if index is None else index.effort) if is_dense else None,
         disk_bytes=is_dense * vector_bytes(store) + (0 if words is None else words.bytes),
         build_seconds=is_dense * seconds + (0 if words is None else words.seconds),
-        **times,
-        queries_per_s=rate,
+        single=single,
+        batch=batch,
+        queries_per_s=None if batch is None else 1000 * BATCH / batch.p50_ms,
         threads=faiss().omp_get_max_threads(),
     )
 
 
-def timed(search: Rank, n_queries: int, k: int) -> tuple[Times, Times, float]:
-    """One query at a time by one thread; batches of 64 by all; queries a second in these."""
-    starts = range(0, n_queries, BATCH)
-    batches = [[number % n_queries for number in range(start, start + BATCH)] for start in starts]
-    single, batch = timed_singly(search, n_queries, k), _times(search, batches, k, _BATCH_CALLS)
-    return single, batch, 1000 * BATCH / batch.p50_ms
-
-
-def timed_singly(search: Rank, n_queries: int, k: int) -> Times:
+def _single(search: Callable[[Sequence[int], int], object], n_queries: int) -> Times:
     """One query at a time, by one thread."""
     module = faiss()
     before = module.omp_get_max_threads()
     module.omp_set_num_threads(1)
     try:
-        return _times(search, [[number] for number in range(n_queries)], k, _SINGLE_CALLS)
+        return _times(search, [[number] for number in range(n_queries)], _SINGLE_CALLS)
     finally:
         module.omp_set_num_threads(before)
 
 
-def _times(search: Rank, parts: Sequence[Any], k: int, calls: int) -> Times:
+def _times(search: Callable[[Sequence[int], int], object], parts: Sequence[Sequence[int]], calls: int) -> Times:
     """The parts in turns, again and again, until there are enough calls or it has taken long enough."""
     for part in parts[:_LEAST_CALLS]:
-        search(part, k)
+        search(part, K)
     taken: list[float] = []
     began = time.perf_counter()
     while len(taken) < calls and (len(taken) < _LEAST_CALLS or time.perf_counter() - began < _MOST_S):
         part = parts[len(taken) % len(parts)]
         started = time.perf_counter()
-        search(part, k)
+        search(part, K)
         taken.append(1000 * (time.perf_counter() - started))
     p50, p95, p99 = np.percentile(taken, (50, 95, 99)).tolist()
     return Times(p50, p95, p99, len(taken))

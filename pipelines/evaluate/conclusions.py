@@ -68,12 +68,6 @@ def measure_of(task: Task, wanted: Wanted, *, is_log: bool = False) -> str:
     return measure
 
 
-def report_of_runs(runs: Sequence[Task], qrels: Qrels, wanted: Wanted, *, drop_self: bool = False) -> TaskReport:
-    """Finished runs alone, compared on all queries that are judged."""
-    rows, notes = rows_of_runs(runs, qrels, drop_self=drop_self)
-    return report_of(runs[0], rows, list(qrels), (0, 0), notes, wanted)
-
-
 def rows_of_runs(runs: Sequence[Task], qrels: Qrels, *, drop_self: bool = False) -> tuple[list[Measured], list[str]]:
     """Finished runs, measured whole, and notes on them.
 

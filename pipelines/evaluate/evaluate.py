@@ -10,20 +10,19 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ragidx.corpora.errors import ModelError, RagidxError, SpecError, unknown_name
 from ragidx.corpora.evalsets import load_qrels
 from ragidx.indexer.ann.index_types import FLAT
-from ragidx.indexer.specs import ENCODER_OPTIONS
-from ragidx.pipelines.evaluate.axes import AXES, ENCODER_AXES, Axes
+from ragidx.pipelines.evaluate.axes import AXES, ENCODER_AXES, Axes, check_reference
 from ragidx.pipelines.evaluate.choice import MARGIN
-from ragidx.pipelines.evaluate.conclusions import Wanted, measure_of, overall, report_of, report_of_runs, rows_of_runs
+from ragidx.pipelines.evaluate.conclusions import Wanted, measure_of, overall, report_of, rows_of_runs
 from ragidx.pipelines.evaluate.files import check_out, write_out
 from ragidx.pipelines.evaluate.grid import Measured, Rankings, Similarities
-from ragidx.pipelines.evaluate.measures import DEPTH, check_installed
+from ragidx.pipelines.evaluate.measures import DEPTH, ir_measures
 from ragidx.pipelines.evaluate.report import Report, TaskReport
 from ragidx.pipelines.evaluate.significance import FEWEST_DATA_SETS
 from ragidx.pipelines.evaluate.sources.corpus import CorpusSource
@@ -42,16 +41,13 @@ from ragidx.pipelines.evaluate.tasks import (
     task_of,
     with_names,
 )
-from ragidx.pipelines.ingest.options import CORPUS_OPTIONS, RUN_OPTIONS, build_options, check_names
+from ragidx.pipelines.ingest.options import ENCODING_OPTIONS, build_options, check_names
 from ragidx.pipelines.ingest.report import OnProgress
 from ragidx.pipelines.ingest.resolve import resolve_against
 from ragidx.pipelines.stages import OnStage, Stages
 from ragidx.retriever.options import WEIGHT, Z
 
-_OPTIONS = (
-    *(name for name in ENCODER_OPTIONS if name not in ENCODER_AXES),
-    *(*RUN_OPTIONS, "chunks", *CORPUS_OPTIONS, "records", "fields"),
-)
+_OPTIONS = tuple(name for name in ENCODING_OPTIONS if name not in ENCODER_AXES)
 
 
 def evaluate(
@@ -148,23 +144,32 @@ def evaluate(
         raise SpecError("there is nothing to evaluate", "name a data set, an index or runs")
     tasks = with_names(tasks)
     if any(task.kind != PAIRS for task in tasks):
-        check_installed()
-    tell = Stages(on_progress)
+        ir_measures()
     for task in tasks:
         measure_of(task, wanted, is_log=query_log is not None)  # before anything is encoded
-    runs, others = [task for task in tasks if task.kind == RUN], [task for task in tasks if task.kind != RUN]
-    judged = others[0].judged if len(others) == 1 else None
-    beside = judged is not None and query_log is None  # a run of the same queries
-    if runs and not beside and qrels is None:
-        raise no_judgements(runs[0])
     if out is not None:
         check_out(Path(out))
-    made_queries = (kind, seed) if without_labels else None
-    kept = cache_folder(cache)
-    measuring = _Measuring(axes, tell, kept, on_build, wanted, drop_self=drop_self, out=out, queries=made_queries)
+    runs, others = [task for task in tasks if task.kind == RUN], [task for task in tasks if task.kind != RUN]
+    beside = len(others) == 1 and others[0].judged is not None and query_log is None  # a run of the same queries
+    if runs and not beside and qrels is None:
+        raise no_judgements(runs[0])
+    if reference is not None and others and all(task.kind != INDEX for task in others):
+        check_reference(reference, values, [task.name for task in runs])
+    measuring = _Measuring(
+        axes=axes,
+        tell=Stages(on_progress, len(others) * len(axes.encoders)),
+        cache=cache_folder(cache),
+        on_build=on_build,
+        wanted=wanted,
+        drop_self=drop_self,
+        out=None if out is None else Path(out),
+        queries=(kind, seed) if without_labels else None,
+    )
     reports = [measuring.task(task, runs if beside else ()) for task in others]
     if runs and not beside and qrels is not None:
-        reports.insert(0, report_of_runs(runs, load_qrels(qrels, split=split), wanted, drop_self=drop_self))
+        judgements = load_qrels(qrels, split=split)
+        rows, notes = rows_of_runs(runs, judgements, drop_self=drop_self)
+        reports.insert(0, report_of(runs[0], rows, list(judgements), (0, 0), notes, wanted))
     over_sets, notes = overall(reports), []
     if len(reports) >= FEWEST_DATA_SETS and not over_sets:
         notes.append("No test over the data sets: some of them do not have the row of the reference.")
@@ -192,25 +197,19 @@ def _check_queries(
         raise unknown_name("kind of query", kind, KINDS)
 
 
+@dataclass(frozen=True, kw_only=True)
 class _Measuring:
     """Measures tasks one after the other."""
 
-    def __init__(
-        self,
-        axes: Axes,
-        tell: Stages,
-        cache: Path | None,
-        on_build: OnProgress | None,
-        wanted: Wanted,
-        *,
-        drop_self: bool,
-        out: str | os.PathLike[str] | None,
-        queries: tuple[str, int] | None,
-    ) -> None:
-        self._axes, self._tell, self._cache, self._on_build, self._wanted = axes, tell, cache, on_build, wanted
-        self._queries = queries  # the kind and seed of those that are made; None: they are given
-        self._drop_self, self._out = drop_self, None if out is None else Path(out)
-        self._notes: list[str] = []
+    axes: Axes
+    tell: Stages
+    cache: Path | None
+    on_build: OnProgress | None
+    wanted: Wanted
+    drop_self: bool
+    out: Path | None
+    queries: tuple[str, int] | None  # the kind and seed of those that are made; None: they are given
+    notes: list[str] = field(default_factory=list)  # of the present task
 
     def task(self, task: Task, runs: Sequence[Task] = ()) -> TaskReport:
         """All rows of a data set, then those of finished runs of its queries.
@@ -218,24 +217,24 @@ class _Measuring:
         Raises:
             RagidxError: no configuration could be measured; the first one's fault.
         """
-        self._notes = [] if task.judged is None else list(task.judged.notes)
+        self.notes[:] = () if task.judged is None else task.judged.notes
         of_runs, run_notes = list[Measured](), list[str]()
         if runs and task.judged is not None:  # before the others: a run of another set is an error
-            of_runs, run_notes = rows_of_runs(runs, task.judged.qrels, drop_self=self._drop_self)
+            of_runs, run_notes = rows_of_runs(runs, task.judged.qrels, drop_self=self.drop_self)
             run_notes.append(f"The rows are measured by their first {DEPTH} documents, runs whole.")
         with tempfile.TemporaryDirectory(prefix="ragidx-evaluate-") as temporary:
             folder, sizes, is_log = Path(temporary), (0, 0), task.judged is not None and not task.judged.qrels
-            measure = measure_of(task, self._wanted, is_log=is_log)
+            measure = measure_of(task, self.wanted, is_log=is_log)
             rows: list[Measured] = []
             meter: Rankings | Similarities | None = None
             fault: RagidxError | None = None
-            for options in self._axes.encoders:
+            for options in self.axes.encoders:
                 try:
                     with self._opened(task, options, folder) as source:
                         sizes = source.n_documents, source.n_rows
-                        if self._queries is not None and task.pairs is None:
-                            self._tell("making queries")
-                            kind, seed = self._queries
+                        if self.queries is not None and task.pairs is None:
+                            self.tell("making queries")
+                            kind, seed = self.queries
                             made = task.judged or synthetic(source.chunks, kind=kind, seed=seed)
                             task = replace(task, judged=made)
                             self._note(*made.notes)
@@ -243,14 +242,15 @@ class _Measuring:
                         meter = meter or self._meter(task, folder, measure)
                         if task.judged is not None and not is_log:
                             self._note(*check_documents(task.judged, source.doc_ids()))
-                        series, notes = self._axes.series(source)
-                        self._tell.expect(meter.count(series))
+                        series, notes = self.axes.series(source)
+                        self.tell.expect(meter.count(series))
                         rows += meter.measure(source, series)
                         self._note(*source.notes, *notes, *meter.notes)
                 except (SpecError, ModelError) as raised:
-                    if len(self._axes.encoders) == 1:
+                    if len(self.axes.encoders) == 1:
                         raise
                     fault = fault or raised
+                    self.tell.parts -= 1
                     shown = ", ".join(f"{name}={value}" for name, value in options.items())
                     self._note(f"Left out: {shown}: {raised.message}.")
         if not rows and fault is not None:
@@ -260,36 +260,36 @@ class _Measuring:
             query_ids = list(task.judged.texts if is_log else task.judged.qrels)
         rows += of_runs
         self._note(*run_notes)
-        return report_of(task, rows, query_ids, sizes, self._notes, self._wanted)
+        return report_of(task, rows, query_ids, sizes, self.notes, self.wanted)
 
     def _meter(self, task: Task, folder: Path, measure: str) -> Rankings | Similarities:
         if task.pairs is not None:
-            return Similarities(task.pairs, self._tell, measure=measure)
+            return Similarities(task.pairs, self.tell, measure=measure)
         assert task.judged is not None
         return Rankings(
             task.judged.texts,
             task.judged.qrels,
-            self._axes.searches,
+            self.axes.searches,
             folder,
-            self._tell,
+            self.tell,
             measure=measure if task.judged.qrels else None,
-            drop_self=self._drop_self,
-            keep_runs=self._out is not None or not task.judged.qrels,
+            drop_self=self.drop_self,
+            keep_runs=self.out is not None or not task.judged.qrels,
         )
 
     @contextlib.contextmanager
     def _opened(self, task: Task, options: Mapping[str, Any], folder: Path) -> Iterator[Source]:
         if task.kind == INDEX:
-            yield IndexSource(task.path, {**self._axes.options, **options})
+            yield IndexSource(task.path, {**self.axes.options, **options})
             return
-        resolved = resolve_against(build_options("evaluate", filter="none", **self._axes.options, **options))
-        with RawVectors(resolved, self._cache) as vectors:
-            self._tell(f"encoding with {resolved.encoder_spec.model}")
+        resolved = resolve_against(build_options("evaluate", filter="none", **self.axes.options, **options))
+        with RawVectors(resolved, self.cache) as vectors:
+            self.tell(f"encoding with {resolved.encoder_spec.model}")
             if task.pairs is not None:
                 yield PairsSource(task.path, task.pairs, vectors)
             else:
-                sample = fitted_sample(self._axes.filters, {})
-                yield CorpusSource(task.path, folder, vectors, fitted=sample, out=self._out, on_build=self._on_build)
+                sample = fitted_sample(self.axes.filters, {})
+                yield CorpusSource(task.path, folder, vectors, fitted=sample, out=self.out, on_build=self.on_build)
 
     def _note(self, *notes: str) -> None:
-        self._notes += [note for note in notes if note not in self._notes]
+        self.notes.extend(note for note in notes if note not in self.notes)

@@ -162,15 +162,14 @@ class Rankings:
             return
         if empty := int(np.count_nonzero(~vectors.any(axis=1))):
             self._note(f"Unanswered by dense search, since {source.model} makes nothing of them: {empty:,} x query.")
-        opened = _Opened(source, vectors, doc_ids, words, None)
+        full = None
         if self._with_costs:
             self._tell("the exact answers at full width")
             full = FullWidth(source, vectors)
-            opened = replace(opened, full=full)
             whole = replace(configuration_of(source, full_width(source), source.dim), index_type=EXACT, mode=DENSE)
             everything = dict.fromkeys(NEARNESS, np.ones(len(self._ids)))
             yield self._measured(whole, full.rank, doc_ids, more=everything)  # no index, so it has no bytes
-        some = False
+        opened, some = _Opened(source, vectors, doc_ids, words, full), False
         for one in series:
             for width in one.widths:
                 for measured in self._of_width(one, width, opened):
@@ -205,10 +204,12 @@ class Rankings:
             self._tell(f"{series.name}, {width:,} dimensions, {index_type}")
             try:
                 index = IndexOptions(index_type, self._searches.target_recall)
-                store, seconds = self._store(blocks(), width, index)
+                store, seconds = index_of(self._folder / "cell", blocks(), width, index)
             except SpecError as fault:
                 self._note(f"{index_type} at {width:,} dimensions is skipped: {fault.message}.")
                 continue
+            finally:
+                atomic.remove(self._folder / "cell")  # its mapping stays
             if self._is_repeated(store, index_type, made):
                 continue
             if words is not None:
@@ -257,13 +258,6 @@ class Rankings:
         repeated = factory in made
         made.add(factory)
         return repeated
-
-    def _store(self, blocks: Iterator[Floats], width: int, index: IndexOptions) -> tuple[Store, float]:
-        folder = self._folder / "cell"
-        try:
-            return index_of(folder, blocks, width, index)
-        finally:
-            atomic.remove(folder)  # its mapping stays
 
     def _words_of(self, source: Source) -> tuple[Words | None, bool]:
         """The words of a source's chunks, and whether they are new; None: they are not searched, or there are none."""

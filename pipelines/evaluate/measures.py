@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ragidx.corpora.errors import RagidxError
+from ragidx.corpora.errors import missing_extra
 from ragidx.corpora.evalsets import Qrels, Run
 from ragidx.indexer.arrays import Doubles
 from ragidx.pipelines.evaluate.significance import ranks
@@ -50,7 +50,7 @@ def of_rankings(run: Run, qrels: Qrels, names: Iterable[str] = MEASURES) -> dict
     Raises:
         RagidxError: ir_measures is not installed.
     """
-    ir = _ir_measures()
+    ir = ir_measures()
     of_ir = {ir.parse_measure(MEASURES[name]): name for name in names}
     place = {query_id: number for number, query_id in enumerate(qrels)}
     values = {name: np.zeros(len(place)) for name in of_ir.values()}
@@ -143,20 +143,14 @@ def _above(x: Doubles, values: Doubles) -> Doubles:
     return (np.cumsum(sums[::-1])[::-1] - sums / 2)[place] / len(x)
 
 
-def check_installed() -> None:
-    """Whether rankings can be measured.
+def ir_measures() -> Any:
+    """The library that measures rankings.
 
     Raises:
-        RagidxError: ir_measures is not installed.
+        RagidxError: it is not installed.
     """
-    _ir_measures()
-
-
-def _ir_measures() -> Any:
     try:
-        import ir_measures
+        import ir_measures as library
     except ImportError as fault:
-        raise RagidxError(
-            "measures of rankings need ir-measures, which is not installed", "pip install 'ragidx[eval]'"
-        ) from fault
-    return ir_measures
+        raise missing_extra("measures of rankings need", ["ir-measures"], "eval") from fault
+    return library

@@ -191,13 +191,13 @@ def queries_needed(apart: Doubles, margin: float, level: float = LEVEL) -> int:
     return math.ceil((_reach(level, math.inf) * _spread(apart) / margin) ** 2)
 
 
-def lower_bound(apart: Doubles, level: float = LEVEL) -> float:
-    """The mean of (q,) differences is above this, with a confidence of 1 - level, one-sided."""
-    return float(lower_bounds(resampled(apart), len(apart), level))
+def lower_bound(apart: Doubles) -> float:
+    """The mean of (q,) differences is above this, with a confidence of 1 - `LEVEL`, one-sided."""
+    return float(lower_bounds(resampled(apart), len(apart), LEVEL))
 
 
 def lower_bounds(means: Doubles, size: int, level: float) -> Doubles:
-    """The same for many: (...,) of their resampled means (..., `RESAMPLES`), each over `size` queries."""
+    """The same for many, at any level: (...,) of their resampled means (..., `RESAMPLES`), each over `size` queries."""
     return _percentiles(means, size, level)[0]  # type: ignore[no-any-return]
 
 

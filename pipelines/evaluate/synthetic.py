@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ragidx.corpora.chunking.sentences import sentences
-from ragidx.corpora.errors import CorpusError, unknown_name
+from ragidx.corpora.errors import CorpusError
 from ragidx.corpora.headings import SEPARATOR
 from ragidx.corpora.records import Chunk
 from ragidx.indexer.filters.fitting import lot, lowest
@@ -71,11 +71,8 @@ def synthetic(
         n: documents at most.
 
     Raises:
-        SpecError: there is no such kind.
         CorpusError: fewer than 20 documents have such a sentence of their own.
     """
-    if kind not in KINDS:
-        raise unknown_name("kind of query", kind, KINDS)
     drawn, n_documents = _drawn(chunks(), kind, seed, _SPARE * n)
     alike, elsewhere = _seen_elsewhere(chunks(), drawn)
     usable = [one for number, one in enumerate(drawn) if number not in alike | elsewhere][:n]
@@ -155,7 +152,8 @@ def _candidate(doc_id: str, group: Sequence[Chunk], kind: str, seed: int) -> _Ca
     text = _text_of(group)
     for query in _choices(text, group, kind, seed):
         words = _words(query)
-        if not _WORDS[kind][0] <= _length(words) <= _WORDS[kind][1] or len(words) < 3:
+        length = sum(0.5 if _is_unspaced(word) else 1 for word in words)
+        if not _WORDS[kind][0] <= length <= _WORDS[kind][1] or len(words) < 3:
             continue
         if _without(_pattern(words), text, group) is not None:
             folded = [word.casefold() for word in words]
@@ -199,10 +197,6 @@ def _words(text: str) -> list[str]:
 
 def _joined(folded: Sequence[str]) -> str:
     return f" {' '.join(folded)} "
-
-
-def _length(words: Sequence[str]) -> float:
-    return sum(0.5 if _is_unspaced(word) else 1 for word in words)
 
 
 def _is_unspaced(word: str) -> bool:
@@ -275,22 +269,18 @@ def _seen_elsewhere(chunks: Iterable[Chunk], drawn: Sequence[_Candidate]) -> tup
             words = _joined(folded) if numbers else ""
             elsewhere |= {number for number in numbers if drawn[number].words in words}
         counts = Counter(number for triple in seen for number in watched.get(triple, ()))
-        alike |= {number for number, count in counts.items() if count >= _enough(drawn[number])} - {
-            number for number in counts if drawn[number].doc_id == doc_id
-        }
+        alike |= {
+            number for number, count in counts.items() if count * _SKETCH >= _ALIKE * len(drawn[number].sketch)
+        } - {number for number in counts if drawn[number].doc_id == doc_id}
     return alike, elsewhere
-
-
-def _enough(candidate: _Candidate) -> float:
-    return _ALIKE / _SKETCH * len(candidate.sketch)
 
 
 def _pieces(group: Sequence[Chunk]) -> Iterator[str]:
     """A document's headings, and its text in pieces."""
     yield "\n".join(dict.fromkeys(chunk.heading for chunk in group if chunk.heading))
-    text = _text_of(group) if all(len(one.text) == one.end - one.start for one in group) else _lines(group)
+    text = (
+        _text_of(group)
+        if all(len(one.text) == one.end - one.start for one in group)
+        else "\n".join(one.text for one in group)
+    )
     yield from (text[start : start + _PIECE + _SHARED] for start in range(0, len(text), _PIECE))
-
-
-def _lines(group: Sequence[Chunk]) -> str:
-    return "\n".join(chunk.text for chunk in group)

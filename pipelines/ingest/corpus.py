@@ -114,6 +114,12 @@ class Reading:
     selection: Selection
     notes: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def alone(cls, corpus: str | Path, index: Path, options: BuildOptions) -> Reading:
+        """A corpus that belongs to no index; `index` is not read where it is in the corpus."""
+        entry = SourceEntry(number=0, name="", path="", include=options.include, exclude=options.exclude)
+        return cls(corpus, index, options, Selection((entry,), ("",), {"": corpus}))
+
     @property
     def read_options(self) -> ReadOptions:
         """What is taken from structured files."""

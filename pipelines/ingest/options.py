@@ -33,6 +33,9 @@ INDEX_OPTIONS = ("index_type", "target_recall", "max_memory", "stemmer", "lexica
 STORE_OPTIONS = (*INDEX_OPTIONS, *CORPUS_OPTIONS, "strict", "allow_removal", "rebuild", "restore")
 """What every build takes, of a corpus or of vectors."""
 
+ENCODING_OPTIONS = (*ENCODER_OPTIONS, *RUN_OPTIONS, "chunks", *CORPUS_OPTIONS, "records", "fields")
+"""How a corpus is read, cut and encoded, beside the model's name: what is measured takes these."""
+
 QUERY_OPTIONS = (*ENCODER_OPTIONS, *RUN_OPTIONS, "filter")
 """What may be said about the model of questions, beside its name."""
 

@@ -20,12 +20,11 @@ from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.evalsets import load_qrels, load_queries, place_in_qrels
 from ragidx.indexer.ann.index_types import DEFAULT_RECALL, FLAT, IndexOptions
 from ragidx.indexer.arrays import Floats
-from ragidx.indexer.specs import ENCODER_OPTIONS
 from ragidx.indexer.store.files import MANIFEST
 from ragidx.pipelines.evaluate.conclusions import Wanted, report_of
 from ragidx.pipelines.evaluate.files import check_out, write_out
 from ragidx.pipelines.evaluate.grid import Rankings, Searches
-from ragidx.pipelines.evaluate.measures import check_installed
+from ragidx.pipelines.evaluate.measures import ir_measures
 from ragidx.pipelines.evaluate.report import Report
 from ragidx.pipelines.evaluate.sources.corpus import CorpusSource
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, cache_folder
@@ -40,7 +39,7 @@ from ragidx.pipelines.evaluate.sources.series import (
 )
 from ragidx.pipelines.evaluate.sources.source import IndexSource, Source
 from ragidx.pipelines.evaluate.tasks import CORPUS, INDEX, Judged, Task, check_documents, judged_of, of_beir
-from ragidx.pipelines.ingest.options import CORPUS_OPTIONS, RUN_OPTIONS, build_options, check_names
+from ragidx.pipelines.ingest.options import ENCODING_OPTIONS, build_options, check_names
 from ragidx.pipelines.ingest.report import OnProgress
 from ragidx.pipelines.ingest.resolve import resolve_against
 from ragidx.pipelines.stages import OnStage, Stages
@@ -48,7 +47,7 @@ from ragidx.retriever.options import DENSE, MODES
 
 _FILTER_FIELDS = ("offset", "seed", "sample", "topk")
 KNOWN = (
-    *("model", *ENCODER_OPTIONS, *RUN_OPTIONS, "chunks", *CORPUS_OPTIONS, "records", "fields"),
+    *("model", *ENCODING_OPTIONS),
     *(f"filter_{name}" for name in _FILTER_FIELDS),
     *("filters", "index_types"),
 )
@@ -110,7 +109,7 @@ def sweep(
     if judges is not None and asked is None:
         raise SpecError("qrels judge queries, and there are none", "name their file with `queries`", where="`qrels`")
     if judges is not None:
-        check_installed()
+        ir_measures()
     is_index = (Path(source) / MANIFEST).exists()
     if not is_index:
         _check_corpus(source, query_vectors)

@@ -6,6 +6,7 @@ task and options -> `Model`s; a draw of documents -> as many as encoding takes n
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -122,19 +123,17 @@ def drawn_of(task: Task, model: Model, seed: int, on_build: OnProgress | None) -
 
 def sized(drawn: Drawn, models: Sequence[Model], minutes: float, on_estimate: Callable[[Estimate], None]) -> Sample:
     """The largest sample for which there is time and memory, or the smallest of all."""
-    first = next(iter(drawn.documents.values()))
     chunker = chunker_of(models[0].vectors.encoder, models[0].default.spec.chunk)
-    texts = [chunker.encoded_text(chunk) for group in list(drawn.documents.values())[:_TIMED] for chunk in group][
-        :_TIMED
-    ]
-    seconds = []
-    layers = 1
+    chunks = itertools.islice(itertools.chain.from_iterable(drawn.documents.values()), _TIMED)
+    texts = [chunker.encoded_text(chunk) for chunk in chunks]
+    seconds, layers = [], 1
     for one in models:
         run = one.vectors.encoder.encode_document if one.own is None else one.vectors.encoder.encode_layers
-        run([chunker.encoded_text(first[0])])
+        run(texts[:1])
         started = time.perf_counter()
-        layers = max(layers, len(run(texts)) if one.own is not None else 1)
+        made = run(texts)
         seconds.append((time.perf_counter() - started) / max(1, sum(map(len, texts))))
+        layers = max(layers, 1 if one.own is None else len(made))
     hidden = models[0].vectors.resolved.hidden
     for size in _SIZES:
         sample = drawn.sample(size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from ragidx.pipelines.tune.sample import Sample
 from ragidx.pipelines.tune.search import Part, Search, Space, Vectors
 
 if TYPE_CHECKING:
+    from ragidx.pipelines.evaluate.grid import Measured
     from ragidx.pipelines.tune.bench import Measurements
 
 
@@ -98,15 +99,11 @@ class Proposal:
 
     def to_json(self) -> dict[str, Any]:
         """All of it."""
-        data = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        data["tried"] = [dataclasses.asdict(one) for one in self.tried]
+        data = dataclasses.asdict(self)
         for name in ("vectors", "search"):
             part: Part = getattr(self, name)
-            data[name] = dataclasses.asdict(part) | {
-                "is_better": part.is_better,
-                "advised": dataclasses.asdict(part.advised),
-            }
-        return data | {"notes": list(self.notes)}
+            data[name] |= {"is_better": part.is_better, "advised": dataclasses.asdict(part.advised)}
+        return data
 
 
 def proposal_of(
@@ -129,7 +126,10 @@ def proposal_of(
         n_queries=len(sample.judged.texts),
         synthetic=sample.judged.synthetic is not None,
         measure=measure,
-        tried=tuple(_tried(space, bench, measure, vectors.advised)),
+        tried=(
+            *_tried("vectors", bench.by_vectors, space.vectors, measure),
+            *_tried("search", bench.by_search[vectors.advised], space.search, measure),
+        ),
         vectors=vectors,
         search=search,
         build=_build(task, made_by[vectors.advised.method], vectors.advised),
@@ -138,20 +138,11 @@ def proposal_of(
     )
 
 
-def _tried(space: Space, bench: Measurements, measure: str, advised: Vectors) -> list[Tried]:
-    found = []
-    default = bench.by_vectors[space.vectors]
-    assert default is not None
-    zero = default.values[measure].mean()
-    for what, row in bench.by_vectors.items():
-        if row is not None:
-            mean = float(row.values[measure].mean())
-            found.append(Tried("vectors", what, mean, mean - float(zero), row.bytes or 0.0))
-    zero = bench.by_search[advised][space.search].values[measure].mean()
-    for one, row in bench.by_search[advised].items():
-        mean = float(row.values[measure].mean())
-        found.append(Tried("search", one, mean, mean - float(zero), row.bytes or 0.0))
-    return found
+def _tried(part: str, rows: Mapping[Any, Measured | None], default: Vectors | Search, measure: str) -> Iterator[Tried]:
+    """What could be measured, with its difference from the default."""
+    measured = {what: (float(row.values[measure].mean()), row.bytes) for what, row in rows.items() if row is not None}
+    for what, (mean, n_bytes) in measured.items():
+        yield Tried(part, what, mean, mean - measured[default][0], n_bytes or 0.0)
 
 
 def _build(task: Task, made: Resolved, advised: Vectors) -> str:

@@ -15,12 +15,11 @@ from typing import Generic, TypeVar
 from ragidx.corpora.records import Chunk
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.filters.fitting import DocumentSample, lowest
-from ragidx.indexer.store.source_list import SourceEntry
 from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES
 from ragidx.pipelines.evaluate.sources.source import IndexSource
 from ragidx.pipelines.evaluate.synthetic import N_QUERIES, synthetic, taken_out
 from ragidx.pipelines.evaluate.tasks import Judged
-from ragidx.pipelines.ingest.corpus import Reading, Selection
+from ragidx.pipelines.ingest.corpus import Reading
 from ragidx.pipelines.ingest.options import BuildOptions
 from ragidx.pipelines.ingest.report import Progress, Skips
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, cut_ahead
@@ -115,8 +114,7 @@ def from_corpus(
     Raises:
         CorpusError: there is no document, or too few have a sentence that can be asked for.
     """
-    entry = SourceEntry(number=0, name="", path="", include=options.include, exclude=options.exclude)
-    reading = Reading(corpus, corpus / "ragidx-index", options, Selection((entry,), ("",), {"": corpus}))
+    reading = Reading.alone(corpus, corpus / "ragidx-index", options)
     skips, lots = Skips(), _Lots[Draft](judged, seed)
     for draft in reading.drafts(None, skips.add, progress.add_bytes):
         lots.add(draft.id, draft.n_chars, draft)

@@ -16,13 +16,13 @@ from typing import Any
 
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.indexer.encoders.methods import OWN_MODULES, filter_spec
-from ragidx.indexer.specs import ENCODER_OPTIONS, FILTERS
+from ragidx.indexer.specs import FilterSpec
 from ragidx.pipelines.evaluate.axes import as_list
 from ragidx.pipelines.evaluate.grid import Searches
 from ragidx.pipelines.evaluate.measures import MEASURES
 from ragidx.pipelines.evaluate.sources.raw_vectors import cache_folder
 from ragidx.pipelines.evaluate.tasks import CORPUS, INDEX, check_together, task_of
-from ragidx.pipelines.ingest.options import CORPUS_OPTIONS, RUN_OPTIONS, check_names
+from ragidx.pipelines.ingest.options import ENCODING_OPTIONS, check_names
 from ragidx.pipelines.ingest.report import OnProgress
 from ragidx.pipelines.stages import OnStage, Stages
 from ragidx.pipelines.tune.bench import Encoding, Measurements
@@ -37,10 +37,7 @@ WEIGHTS = (0.1, 0.3, 0.5, 0.7, 0.9)
 SHARES = (2, 4)
 """Hidden width / width of the filters that are tried."""
 
-_OPTIONS = (
-    *(name for name in ENCODER_OPTIONS if name not in ("method", "layer")),
-    *(*RUN_OPTIONS, "chunks", *CORPUS_OPTIONS, "records", "fields"),
-)
+_OPTIONS = tuple(name for name in ENCODING_OPTIONS if name not in ("method", "layer"))
 
 
 def tune(
@@ -87,8 +84,7 @@ def tune(
     if measure not in MEASURES:
         raise unknown_name("measure", measure, MEASURES)
     for name in as_list(filter or ()):
-        if name not in FILTERS:
-            raise unknown_name("filter", name, FILTERS)
+        FilterSpec(name)  # which says what is wrong with it
     if qrels is None and queries is not None and Path(queries).is_dir():
         qrels = queries  # a BEIR folder
     check_together(queries, qrels)

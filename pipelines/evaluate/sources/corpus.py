@@ -21,10 +21,9 @@ from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.filters.fitting import DocumentSample, Sample, lowest
 from ragidx.indexer.specs import FilterSpec
-from ragidx.indexer.store.source_list import SourceEntry
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors
 from ragidx.pipelines.evaluate.sources.source import Source, temporary_room
-from ragidx.pipelines.ingest.corpus import Reading, Selection, chunker_of
+from ragidx.pipelines.ingest.corpus import Reading, chunker_of
 from ragidx.pipelines.ingest.encode import too_long, windows, with_vector
 from ragidx.pipelines.ingest.fit_filter import document_sample
 from ragidx.pipelines.ingest.report import OnProgress, Progress, Skips
@@ -57,10 +56,7 @@ class CorpusSource(Source):
         on_build: OnProgress | None = None,
     ) -> None:
         self._vectors, resolved = vectors, vectors.resolved
-        options = resolved.options
-        entry = SourceEntry(number=0, name="", path="", include=options.include, exclude=options.exclude)
-        selection = Selection((entry,), ("",), {"": corpus})
-        self._reading = Reading(corpus, out or folder, options, selection)
+        self._reading = Reading.alone(corpus, out or folder, resolved.options)
         self.name, self.spec = str(corpus), resolved.spec
         self.hidden = self.dim = resolved.hidden
         self.n_documents = 0

@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -101,11 +101,12 @@ class RawVectors(contextlib.ExitStack):
 
     def texts(self, texts: Sequence[str]) -> Floats:
         """(n, hidden) of texts as documents; zero where the model makes nothing of one."""
-        return self._vectors(texts, None)
+        return self._rows(_DOCUMENTS, texts, self.encoder.encode_document)
 
-    def queries(self, texts: Sequence[str], instruction: str | None = None) -> Floats:
-        """(q, hidden) of queries; `instruction` as in `Encoder.encode_query`."""
-        return self._vectors(texts, self.encoder.query_instruction(instruction))
+    def queries(self, texts: Sequence[str]) -> Floats:
+        """(q, hidden) of queries, with the encoder's instruction."""
+        said = self.encoder.query_instruction(None)
+        return self._rows(f"queries {said}", texts, lambda batch: self.encoder.encode_query(batch, said))
 
     def layers(self, texts: Sequence[str], instruction: str | None = None) -> Floats:
         """(L, n, hidden) of texts at every layer from 1 on; with an instruction, which may be empty, of queries.
@@ -114,39 +115,29 @@ class RawVectors(contextlib.ExitStack):
             SpecError: as of `Encoder.encode_layers`.
         """
         n_layers = len(self.encoder.encode_layers([]))
-        journal = self._journal(f"{n_layers} layers {instruction}", n_layers)
+
+        def make(batch: Sequence[str]) -> Floats:
+            return self.encoder.encode_layers(batch, instruction).transpose(1, 0, 2).reshape(len(batch), -1)
+
+        rows = self._rows(f"{n_layers} layers {instruction}", texts, make, n_layers)
+        return np.ascontiguousarray(rows.reshape(len(texts), n_layers, -1).transpose(1, 0, 2))
+
+    def _rows(
+        self, role: str, texts: Sequence[str], make: Callable[[Sequence[str]], Floats], n_layers: int = 1
+    ) -> Floats:
+        """(n, n_layers * hidden): those that are kept, and those that are made."""
+        journal, step = self._journal(role, n_layers), _QUERIES_AT_ONCE if n_layers == 1 else _LAYERS_AT_ONCE
         keys = [digest(text) for text in texts]
         missing = list({key: text for key, text in zip(keys, texts, strict=True) if not journal.get([key])}.items())
-        for start in range(0, len(missing), _LAYERS_AT_ONCE):
-            part = missing[start : start + _LAYERS_AT_ONCE]
-            made = self.encoder.encode_layers([text for _, text in part], instruction)
-            self._append(journal, [key for key, _ in part], made.transpose(1, 0, 2).reshape(len(part), -1))
+        for start in range(0, len(missing), step):
+            part = missing[start : start + step]
+            self._append(journal, [key for key, _ in part], make([text for _, text in part]))
         if missing:
             self._note_format()
-        every = np.zeros((n_layers, len(texts), self.resolved.hidden), np.float32)
+        rows = np.zeros((len(texts), n_layers * self.resolved.hidden), np.float32)
         for row, key in enumerate(keys):
-            every[:, row] = journal.get([key])[key].reshape(n_layers, -1)
-        return every
-
-    def _vectors(self, texts: Sequence[str], instruction: str | None) -> Floats:
-        """(n, hidden); the instruction is None for documents."""
-        journal = self._journal(_DOCUMENTS if instruction is None else f"queries {instruction}")
-        keys = [digest(text) for text in texts]
-        vectors = journal.get(keys)
-        missing = list({key: text for key, text in zip(keys, texts, strict=True) if key not in vectors}.items())
-        for start in range(0, len(missing), _QUERIES_AT_ONCE):
-            part = missing[start : start + _QUERIES_AT_ONCE]
-            batch = [text for _, text in part]
-            made = (
-                self.encoder.encode_document(batch)
-                if instruction is None
-                else self.encoder.encode_query(batch, instruction)
-            )
-            self._append(journal, [key for key, _ in part], made)
-            vectors |= {key: made[row] for row, (key, _) in enumerate(part)}
-        if missing:
-            self._note_format()
-        return np.stack([vectors[key] for key in keys])
+            rows[row] = journal.get([key])[key]
+        return rows
 
     def _journal(self, role: str, n_layers: int = 1) -> Journal:
         if role not in self._journals:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ragidx.corpora.errors import ModelError, SpecError, unknown_name
+from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.ann.prefixes import shortened
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.encoders.methods import OWN_MODULES, default_filter
@@ -112,8 +112,7 @@ def check_filters(names: Sequence[str]) -> None:
         SpecError: an unknown name, or a filter whose narrower widths are no prefixes.
     """
     for name in names:
-        if name not in FILTERS:
-            raise unknown_name("filter", name, FILTERS)
+        FilterSpec(name)  # which says what is wrong with it
         if not FILTERS[name].nested:
             nested = ", ".join(known for known, kind in FILTERS.items() if kind.nested)
             raise SpecError(

@@ -146,12 +146,10 @@ class Source(ABC):
     def change(self, chunks: Mapping[str, Chunk]) -> None:
         """From now on search these chunks in place of those with these ids; nothing is written."""
         chunker = chunker_of(self.encoder, self.spec.chunk)
-        self._changed = {}
-        numbers = [number for number, chunk in enumerate(self._stored_chunks()) if chunk.id in chunks]
-        ids = [chunk.id for chunk in self._stored_chunks() if chunk.id in chunks]
-        texts = [chunker.encoded_text(chunks[name]) for name in ids]
-        self._changed, self._changed_rows = chunks, np.array(numbers, np.int64)
-        self._changed_vectors = np.zeros((len(ids), self.dim), np.float32)
+        rows = {number: chunks[chunk.id] for number, chunk in enumerate(self._stored_chunks()) if chunk.id in chunks}
+        texts = [chunker.encoded_text(chunk) for chunk in rows.values()]
+        self._changed, self._changed_rows = chunks, np.array(list(rows), np.int64)
+        self._changed_vectors = np.zeros((len(texts), self.dim), np.float32)
         full = [place for place, text in enumerate(texts) if text.strip()]
         if full:
             self._changed_vectors[full] = self._encode_texts([texts[place] for place in full])

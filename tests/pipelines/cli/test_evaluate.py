@@ -113,7 +113,14 @@ def test_out_names_what_was_written(run: Run, folder: Path) -> None:
         ),
         (
             ["beir", *FIRST, "--mode", "dense", "--reference", "sparse"],
-            "Error: --reference: no row is named 'sparse'\n  hint: give words of one of: mini dense\n",
+            "Error: unknown word of --reference: 'sparse'\n"
+            "  hint: known: aligned-values, bidirectional, bos, causal, classical, dense, echo, endpoint, eos, flat, "
+            "last, llm2vec, mean, metaeol, mini, none, own, prompteol, reba, sentence-transformers, trainable, "
+            "weighted_mean, z\n",
+        ),
+        (
+            ["beir", *FIRST, "--mode", "dense", "--reference", "mini tau=3"],
+            "Error: --reference: no row is named 'mini tau=3'\n  hint: give words of one of: mini dense\n",
         ),
         (
             ["beir/corpus.jsonl"],
@@ -138,7 +145,8 @@ def test_without_ir_measures_nothing_is_encoded(
     assert done == (
         2,
         "",
-        "Error: measures of rankings need ir-measures, which is not installed\n  hint: pip install 'ragidx[eval]'\n",
+        "Error: measures of rankings need ir-measures, which is not installed\n"
+        "  hint: pip install '.[eval]' in a checkout, or pip install 'ragidx[eval]'\n",
     )
 
 

@@ -215,6 +215,7 @@ def test_names_and_numbers_that_make_no_sense_are_refused_before_anything_is_enc
         ({"margin": -0.5}, "margin=-0.5 allows no loss"),
         ({"weight": 2}, "weight=2 is not from 0 to 1"),
         ({"index_type": "hnws"}, "hnws"),
+        ({"reference": "dim=64 hybird"}, "unknown word of `reference`: 'hybird'; did you mean 'hybrid'?"),
     ):
         assert message in message_of(ragidx.RagidxError, lambda options=options: ragidx.evaluate(beir, **options))  # type: ignore[misc]
     assert not encoded

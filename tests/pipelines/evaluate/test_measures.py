@@ -131,7 +131,8 @@ def test_a_missing_ir_measures_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "ir_measures", None)
 
     assert message_of(RagidxError, lambda: of_rankings({}, {})) == (
-        "measures of rankings need ir-measures, which is not installed\n  hint: pip install 'ragidx[eval]'"
+        "measures of rankings need ir-measures, which is not installed\n"
+        "  hint: pip install '.[eval]' in a checkout, or pip install 'ragidx[eval]'"
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.corpora.errors import CorpusError
 from ragidx.corpora.records import Chunk
 from ragidx.pipelines.evaluate.synthetic import synthetic, taken_out
 from ragidx.pipelines.evaluate.tasks import Judged
@@ -318,10 +318,4 @@ def test_vectors_without_texts_cannot_be_asked_for() -> None:
 
     assert message_of(CorpusError, lambda: synthetic(lambda: chunks)).startswith(
         "0 of 40 documents can be asked for by a sentence of their own (0 have three sentences"
-    )
-
-
-def test_an_unknown_kind_is_named() -> None:
-    assert message_of(SpecError, lambda: synthetic(_whole(TEXTS), kind="sentences")) == (
-        "unknown kind of query 'sentences'; did you mean 'sentence'?\n  hint: known: sentence, title"
     )

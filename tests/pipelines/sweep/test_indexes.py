@@ -149,7 +149,7 @@ def test_what_cannot_be_asked_of_an_index_is_refused(given_index: Callable[..., 
         ({"filters": ["pcs"]}, "unknown filter 'pcs'; did you mean 'pca'?"),
         ({"index_types": ["hnws"]}, "unknown index type 'hnws'; did you mean 'hnsw'?"),
         ({"method": "echo"},
-         f"{index}: the index says how its vectors are made: `method` cannot be chosen\n  hint: remove it, or sweep a"
+         f"{index}: the index says how its vectors are made: `method` cannot be chosen\n  hint: remove it, or name a"
          " corpus in place of the index"),
         ({"layer": 0}, "`layer` cannot be chosen"),
         ({"filter": "pca"}, "sweep takes no such option: 'filter'; did you mean 'filters'?"),
