@@ -46,6 +46,9 @@ _TIE = 1e-6  # as in tuning: a row whose score equals that of the tenth counts a
 Search: TypeAlias = Callable[[Sequence[int], int], Iterable[Sequence[Scored]]]
 """Some of the queries, by their numbers, and k -> the k best chunks for each."""
 
+Rank: TypeAlias = Callable[[Sequence[int], int], object]
+"""The same, to be timed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Times:
@@ -284,14 +287,14 @@ def costs_of(store: Store, queries: Queries, options: SearchOptions, seconds: fl
         seconds: that making it took.
         words: that are searched, too, or alone.
     """
-    search: Callable[[Sequence[int], int], object] = search_of(store, queries, options)
-    vectors, batches = queries.vectors, list[list[int]]()
-    if options.mode == DENSE and vectors is not None:
-        search = lambda numbers, k: store.nearest(vectors[numbers], k)  # noqa: E731
-        starts = range(0, len(queries), BATCH)
-        batches = [[number % len(queries) for number in range(start, start + BATCH)] for start in starts]
-    single = _single(search, len(queries))
-    batch = _times(search, batches, _BATCH_CALLS) if batches else None
+    vectors, size = queries.vectors if options.mode == DENSE else None, len(queries)
+    ranked: Rank = (
+        search_of(store, queries, options) if vectors is None else lambda numbers, k: store.nearest(vectors[numbers], k)
+    )
+    single, batch = _single(ranked, size), None
+    if vectors is not None:
+        batches = [[number % size for number in range(start, start + BATCH)] for start in range(0, size, BATCH)]
+        batch = _times(ranked, batches, _BATCH_CALLS)
     index, is_dense = store.manifest.segments[0].ann, options.mode != LEXICAL
     return Costs(
         factory=factory_of(store) if is_dense else None,
@@ -305,7 +308,7 @@ def costs_of(store: Store, queries: Queries, options: SearchOptions, seconds: fl
     )
 
 
-def _single(search: Callable[[Sequence[int], int], object], n_queries: int) -> Times:
+def _single(search: Rank, n_queries: int) -> Times:
     """One query at a time, by one thread."""
     module = faiss()
     before = module.omp_get_max_threads()
@@ -316,7 +319,7 @@ def _single(search: Callable[[Sequence[int], int], object], n_queries: int) -> T
         module.omp_set_num_threads(before)
 
 
-def _times(search: Callable[[Sequence[int], int], object], parts: Sequence[Sequence[int]], calls: int) -> Times:
+def _times(search: Rank, parts: Sequence[Sequence[int]], calls: int) -> Times:
     """The parts in turns, again and again, until there are enough calls or it has taken long enough."""
     for part in parts[:_LEAST_CALLS]:
         search(part, K)

@@ -17,9 +17,9 @@ from ragidx.corpora.errors import CorpusError, RagidxError, install
 from ragidx.corpora.evalsets import run_lines
 from ragidx.indexer import atomic
 from ragidx.pipelines.evaluate.report import Report
+from ragidx.pipelines.pictures import FORMATS
 from ragidx.pipelines.results import check_folder, write_result
 
-PICTURES = ("svg", "png")
 NO_PICTURE = f"No picture: matplotlib is not installed ({install('plot')})."
 
 _ELSEWHERE = "name another folder with `out`"
@@ -67,7 +67,7 @@ def write_out(report: Report, out: Path) -> Report:
     else:
         from ragidx.pipelines.evaluate.plot import draw
 
-        data |= {f"results.{format}": draw(report, format) for format in PICTURES}
+        data |= {f"results.{format}": draw(report, format) for format in FORMATS}
     for name, content in data.items():
         atomic.make_folder((out / name).parent)
         write_result(out / name, content, _ELSEWHERE)

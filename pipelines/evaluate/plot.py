@@ -3,8 +3,7 @@
 A line is a configuration at several widths, a point a width with its 95 % interval; colours are configurations, of a
 palette that colour-blind readers can tell apart (Okabe and Ito 2008). The star is the cheapest that is not worse than
 the best, the grey bars are what random projections of the same width reach, the dashed line is exact search at full
-width. Needs the extra `plot`; the same report
-gives the same bytes.
+width. Needs the extra `plot`; the same report gives the same bytes.
 """
 
 from __future__ import annotations

@@ -151,8 +151,7 @@ class Report:
         tasks = []
         for task in self.tasks:
             left = {"rows", "values", "runs", "query_ids", "choice", "pairs"}
-            data = {field.name: getattr(task, field.name) for field in dataclasses.fields(task)}
-            data = {name: value for name, value in data.items() if name not in left}
+            data = {one.name: getattr(task, one.name) for one in dataclasses.fields(task) if one.name not in left}
             data["n_queries"] = len(task.query_ids)
             data["rows"] = [dataclasses.asdict(row) for row in task.rows]
             data["choice"] = None if task.choice is None else dataclasses.asdict(task.choice)

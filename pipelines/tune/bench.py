@@ -16,7 +16,6 @@ import numpy as np
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.corpora.records import Chunk
 from ragidx.indexer.arrays import Doubles, Floats, Ints
-from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.specs import FILTERS
 from ragidx.pipelines.evaluate.grid import Measured, Rankings, Searches
 from ragidx.pipelines.evaluate.report import Configuration
@@ -59,13 +58,8 @@ class LayerSource(Source):
         self._queries: Floats = encoding.queries[place]
         self.name, self.hidden, self.dim = "sample", self._raw.shape[1], self._raw.shape[1]
         self.n_documents = sample.n_documents
-        self._encoder, self._chunks, self._texts = encoding.vectors.encoder, sample.chunks, encoding.texts
+        self._vectors, self._chunks, self._texts = encoding.vectors, sample.chunks, encoding.texts
         self._searched = np.arange(len(sample.chunks))
-
-    @property
-    def encoder(self) -> Encoder:
-        """That of the last layer: files and tokens are the same."""
-        return self._encoder
 
     def encode(self, queries: Sequence[str]) -> Floats:
         """Raw; the queries are those that were encoded."""

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from ragidx.corpora.errors import SpecError
-from ragidx.indexer.encoders.methods import OWN_MODULES
-from ragidx.indexer.specs import ENCODER_OPTIONS
+from ragidx.indexer.encoders.methods import OWN_MODULES, continued_options
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors
 from ragidx.pipelines.evaluate.sources.source import IndexSource
 from ragidx.pipelines.evaluate.tasks import INDEX, Task
@@ -74,9 +73,8 @@ def models_of(
                 "tune the corpus",
                 where=str(task.path),
             )
-        names = ("instruction", "max_length") if spec.encoder.method in OWN_MODULES else ENCODER_OPTIONS
-        own = {name: getattr(spec.encoder, name) for name in names} | {"model": spec.encoder.model}
-        own |= {"method": spec.encoder.method, "filter": spec.filter, "chunks": spec.chunk}
+        own = {**continued_options(spec.encoder, {}), "model": spec.encoder.model, "method": spec.encoder.method}
+        own |= {"filter": spec.filter, "chunks": spec.chunk}
         changed = [name for name in ("model", "chunks") if options.get(name) is not None]
         if changed:
             raise SpecError(

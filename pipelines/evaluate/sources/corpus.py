@@ -18,7 +18,6 @@ import numpy as np
 from ragidx.corpora.records import Chunk
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.arrays import Floats, Ints
-from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.filters.fitting import DocumentSample, Sample, lowest
 from ragidx.indexer.specs import FilterSpec
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors
@@ -77,15 +76,6 @@ class CorpusSource(Source):
             self._raw = np.memmap(self._path, "<f4", "r", shape=(len(self._chunk_ids), self.dim))
         self.notes = tuple(self._notes())
 
-    @property
-    def encoder(self) -> Encoder:
-        """The one that made the vectors."""
-        return self._vectors.encoder
-
-    def encode(self, queries: Sequence[str]) -> Floats:
-        """Raw; zero where the model makes nothing of a query."""
-        return self._vectors.queries(queries)
-
     def sample(self, spec: FilterSpec, *, tokens: bool) -> Sample:
         """That of a build: of documents with the lowest lots the chunks with the lowest lots."""
         chosen = {draft.id for draft in self._drawn}
@@ -96,9 +86,6 @@ class CorpusSource(Source):
         names = {self._chunk_ids[row] for row in picked}
         every = [item for items in cut_ahead(self._drawn, self._cutter) for item in items]
         return Sample(ids=self.encoder.tokenizer.ids([item.text for item in every if item.row.chunk_id in names]))
-
-    def _encode_texts(self, texts: Sequence[str]) -> Floats:
-        return self._vectors.texts(texts)
 
     def _stored_chunks(self) -> Iterator[Chunk]:
         with self._path.with_suffix(".chunks").open(encoding="utf-8") as file:

@@ -6,7 +6,7 @@ instruction expect one on both sides (as MTEB encodes pairs).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,6 @@ import numpy as np
 from ragidx.corpora.evalsets import Pairs
 from ragidx.corpora.records import Chunk
 from ragidx.indexer.arrays import Floats, Ints
-from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors
 from ragidx.pipelines.evaluate.sources.source import Source
 
@@ -35,15 +34,6 @@ class PairsSource(Source):
         self._vectors, self._texts = vectors, [*pairs.first, *pairs.second]
         self._raw = vectors.queries(self._texts)
         self._searched = np.arange(len(self._texts))
-
-    @property
-    def encoder(self) -> Encoder:
-        """The one that made the vectors."""
-        return self._vectors.encoder
-
-    def encode(self, queries: Sequence[str]) -> Floats:
-        """Raw."""
-        return self._vectors.queries(queries)
 
     def _rows(self, numbers: Ints) -> Floats:
         return self._raw[numbers].copy()

@@ -27,6 +27,7 @@ from ragidx.indexer.lexical.stemming import AUTO
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.specs import FilterSpec, IndexSpec
 from ragidx.indexer.store.store import Store
+from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors
 from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.retriever.models import ModelPlace, stored_filter
 from ragidx.retriever.query_vectors import read_query_vectors
@@ -75,6 +76,7 @@ class Source(ABC):
     given: Floats | None = None
     is_unit = False
     stemmer = AUTO
+    _vectors: RawVectors  # of the model; an index is encoded by its own
     _changed: Mapping[str, Chunk] = MappingProxyType({})  # in place of those with these ids
     _changed_rows: Ints = np.zeros(0, np.int64)  # their numbers, rising
     _changed_vectors: Floats = np.zeros((0, 0), np.float32)
@@ -97,23 +99,23 @@ class Source(ABC):
         return made_by if self.spec.encoder is None else self.spec.encoder.model
 
     @property
-    @abstractmethod
     def encoder(self) -> Encoder:
         """The model that made them, loaded when it is first asked for."""
+        return self._vectors.encoder
 
     @property
     def files(self) -> ModelFiles:
         """The model's, which filters are made of."""
         return self.encoder.files
 
-    @abstractmethod
     def encode(self, queries: Sequence[str]) -> Floats:
-        """(q, dim) of queries, in the space of the rows.
+        """(q, dim) of queries, in the space of the rows; zero where the model makes nothing of one.
 
         Raises:
-            QueryError: the model makes nothing of a query.
+            QueryError: the model of an index makes nothing of a query.
             ModelError: the model is not here, or is another.
         """
+        return self._vectors.queries(queries)
 
     def sample(self, spec: FilterSpec, *, tokens: bool) -> Sample:
         """What a filter is fitted on, embeddings or token ids: of the chunks with the lowest lots."""
@@ -128,8 +130,8 @@ class Source(ABC):
         """Some of all rows, held out or not: (n, dim), copied."""
 
     def _encode_texts(self, texts: Sequence[str]) -> Floats:
-        """(n, dim) of documents, in the space of the rows; of sources whose chunks can be changed."""
-        raise NotImplementedError
+        """(n, dim) of documents, in the space of the rows."""
+        return self._vectors.texts(texts)
 
     @abstractmethod
     def _stored_chunks(self) -> Iterator[Chunk]:
