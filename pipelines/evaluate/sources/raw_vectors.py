@@ -15,13 +15,13 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 
-from ragidx.corpora.errors import BusyError
+from ragidx.corpora.errors import BusyError, RagidxError
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Floats
@@ -31,7 +31,6 @@ from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.specs import FilterSpec
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.writing.journal import Journal
-from ragidx.pipelines.evaluate.sources.source import temporary_room
 from ragidx.pipelines.ingest.encode import encode
 from ragidx.pipelines.ingest.report import Progress
 from ragidx.pipelines.ingest.resolve import Resolved
@@ -203,3 +202,23 @@ def _make_room(cache: Path, own: Path) -> None:
         with contextlib.suppress(BusyError, OSError), Lock(folder):
             shutil.rmtree(folder)
             total -= size
+
+
+@contextlib.contextmanager
+def temporary_room(
+    path: Path,
+    folder: str = "the temporary folder",
+    hint: str = "free some space, or name a folder with room: TMPDIR=DIR ragidx ...",
+) -> Iterator[None]:
+    """What cannot be written inside the block is in no index of the user's: the hint names another folder.
+
+    Raises:
+        RagidxError: in place of an OSError, or of an error about an index.
+    """
+    try:
+        with atomic.writing(path):
+            yield
+    except RagidxError as fault:
+        if type(fault) is not RagidxError or not isinstance(fault.__cause__, OSError):  # not of `writing`
+            raise
+        raise RagidxError(f"{folder}: {fault.message}", hint, where=fault.where) from fault
