@@ -51,6 +51,8 @@ _HEADS = ("query-id", "query_id", "qid")
 _COLUMNS = ("score", "sentence1", "sentence2")
 _STS = (4, 5, 6)  # the places of these in the files of STS-Benchmark, which have no header
 
+_MOST = 3.4028234e38
+
 _A_PAIR = "write a score and two sentences, with tabs between them"
 _A_HIT = "write `query Q0 document rank score tag`, with spaces between them"
 _A_QUERY = 'write one JSON object a line: {"_id": "q1", "text": "..."}'
@@ -87,6 +89,11 @@ def load_queries(path: str | os.PathLike[str]) -> dict[str, str]:
 def has_queries(folder: Path) -> bool:
     """Whether `load_queries` finds a file in a folder."""
     return any(is_file(folder / name) for name in _QUERIES)
+
+
+def has_qrels(folder: Path, split: str = "test") -> bool:
+    """Whether `load_qrels` finds a file in a folder, or a folder of such files."""
+    return (folder / "qrels").is_dir() or any(is_file(folder / name) for name in (f"{split}.tsv", *_QRELS))
 
 
 def load_qrels(path: str | os.PathLike[str], *, split: str = "test") -> Qrels:
@@ -201,7 +208,11 @@ def load_run(path: str | os.PathLike[str]) -> Run:
         query_id, _, doc_id, _, score, _ = columns
         if doc_id in run.setdefault(query_id, {}):
             raise LineError(f"the document '{doc_id}' appears twice for the query '{query_id}'", "keep one of them")
-        run[query_id][doc_id] = _number(score, "score", _A_HIT)
+        value = run[query_id][doc_id] = _number(score, "score", _A_HIT)
+        if abs(value) > _MOST:
+            raise LineError(
+                f"the score {score!r} is more than float32 holds, in which runs are ranked", "write smaller ones"
+            )
 
     take_lines(file, "hit", lines_of(file), add)
     return run

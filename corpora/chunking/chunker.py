@@ -99,7 +99,7 @@ class Chunker:
         A path longer than half of `capacity` loses outer levels first, then the end of the last title. A whole
         document holds its headings already, and gets no prefix.
         """
-        if not self._spec.headings or self._spec.size is None:
+        if not self._spec.headings or self._spec.size is None or chunk.bare:
             return chunk.text
         return self._prefix(chunk.heading)[0] + chunk.text
 

@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from ragidx.corpora.errors import CorpusError, lone_surrogate
 from ragidx.corpora.records import Chunk, Place, Scalar, as_text, plain
 from ragidx.indexer.arrays import numbers_of
+from ragidx.indexer.digests import digest
 
 Schema: TypeAlias = Mapping[str, str]
 """Metadata field -> one of KINDS."""
@@ -102,7 +103,12 @@ class Row:
     @property
     def chunk(self) -> Chunk:
         """What is encoded of it."""
-        return Chunk(self.doc_id, self.start, self.end, self.text, self.heading)
+        return chunk_of(self.doc_id, self.start, self.end, self.text, self.heading, self.text_hash)
+
+
+def chunk_of(doc_id: str, start: int, end: int, text: str, heading: str, text_hash: bytes) -> Chunk:
+    """The chunk of a row: the hash is of what was encoded, so it says whether that was the text alone."""
+    return Chunk(doc_id, start, end, text, heading, bare=text_hash == digest(text))
 
 
 def kind_of(value: Scalar) -> str | None:

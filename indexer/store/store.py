@@ -31,7 +31,7 @@ from ragidx.indexer.store.deletions import by_segment, read_deletions
 from ragidx.indexer.store.files import blob_path
 from ragidx.indexer.store.generations import check_files, committed, segments_of, with_way_back
 from ragidx.indexer.store.manifest import Manifest
-from ragidx.indexer.store.rows import Row, places_of
+from ragidx.indexer.store.rows import Row, chunk_of, places_of
 from ragidx.indexer.store.scores import LexicalPart, spread_of_cosines
 from ragidx.indexer.store.segment import Segment
 from ragidx.indexer.store.topk import RERANKED, Part, TopRows, by_chunk_id, limited, nearest, search_parts
@@ -222,8 +222,9 @@ class Store:
 
     def chunks(self) -> Iterator[tuple[int, Chunk]]:
         """The rows that are alive, and their chunks, in order."""
-        for rows, batch in self.batches(["doc_id", "start", "end", "text", "heading"]):
-            yield from zip(rows.tolist(), map(Chunk, *(column.to_pylist() for column in batch.columns)), strict=True)
+        for rows, batch in self.batches(["doc_id", "start", "end", "text", "heading", "text_hash"]):
+            columns = [column.to_pylist() for column in batch.columns]
+            yield from zip(rows.tolist(), map(chunk_of, *columns), strict=True)
 
     def blob(self, name: str) -> bytes:
         """A file that belongs to the spec, checked against its checksum.

@@ -168,11 +168,12 @@ def _explained(task: TaskReport) -> list[str]:
     choice = task.choice
     if choice is None:
         return lines
+    text, query = ("sentence", "pairs") if task.kind == "pairs" else ("chunk", "queries")
     if choice.number is not None:
         row = task.rows[choice.number]
         lines.append(
             f"* Cheapest that is not worse than the best by {choice.margin:g} or more: {row.name},"
-            f" {row.bytes or 0:,.0f} bytes a chunk."
+            f" {row.bytes or 0:,.0f} bytes a {text}."
         )
     elif all(one.verdict == "worse" for one in choice.tested):
         lines.append(f"No row is shown to be not worse than the best by {choice.margin:g}.")
@@ -181,5 +182,5 @@ def _explained(task: TaskReport) -> list[str]:
         most = max(one.queries_needed for one in undecided)
         names = ", ".join(task.rows[one.number].name for one in undecided[:3])
         more = f" and {len(undecided) - 3} more" if len(undecided) > 3 else ""
-        lines.append(f"Undecided: {names}{more}; about {most:,} queries would tell.")
+        lines.append(f"Undecided: {names}{more}; about {most:,} {query} would tell.")
     return lines

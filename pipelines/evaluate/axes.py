@@ -68,7 +68,7 @@ class Axes:
         Raises:
             SpecError: a value is unknown or out of range.
         """
-        listed = {name: tuple(as_list(value)) for name, value in values.items()}
+        listed = {name: some for name, value in values.items() if (some := tuple(as_list(value)))}
         filters = listed.get("filter")
         for name in filters or ():
             FilterSpec(name)  # which says what is wrong with it

@@ -27,8 +27,9 @@ from ragidx.indexer.widening import until_enough
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.evaluate.measures import ANN_RECALL, OVERLAP
 from ragidx.pipelines.evaluate.significance import K
+from ragidx.pipelines.evaluate.sources.raw_vectors import temporary_room
 from ragidx.pipelines.evaluate.sources.series import full_width
-from ragidx.pipelines.evaluate.sources.source import Source, temporary_room
+from ragidx.pipelines.evaluate.sources.source import Source
 from ragidx.retriever.fusion import Scored
 from ragidx.retriever.options import DENSE, LEXICAL, SearchOptions
 from ragidx.retriever.ranking import Queries, rank

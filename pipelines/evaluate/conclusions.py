@@ -101,7 +101,7 @@ def report_of(
     first = measure_of(task, wanted, is_log=is_log)
     is_quality = first not in (*NEARNESS, *AGREEMENT)
     if is_quality:
-        notes += too_few(len(query_ids))
+        notes += too_few(len(query_ids), "pairs" if task.kind == PAIRS else "queries")
     values = {name: np.stack([one.values[name] for one in rows]) for name in rows[0].values}
     matrix = values[first]
     against: list[MeanDifference | None] = [None] * len(rows)
@@ -109,7 +109,7 @@ def report_of(
         apart = differences(np.delete(matrix, place, axis=0), matrix[place])
         against = [*apart[:place], None, *apart[place:]]
         if task.synthetic is not None:
-            against = [_of_its_kind(one, rows[number], rows[place]) for number, one in enumerate(against)]
+            against = [one and _of_its_kind(one, rows[number], rows[place]) for number, one in enumerate(against)]
     shown = [
         Row(
             configuration=one.configuration,
@@ -135,7 +135,7 @@ def report_of(
         rows=tuple(shown),
         values=values,
         choice=_choice(rows, matrix, wanted.margin, place, task) if is_quality else None,
-        pairs=all_pairs(matrix) if wanted.all_pairs else {},
+        pairs=_pairs(rows, matrix, task) if wanted.all_pairs else {},
         runs=tuple(one.run for one in rows) if any(one.run for one in rows) else (),
         notes=tuple(notes),
     )
@@ -157,9 +157,16 @@ def overall(tasks: Sequence[TaskReport]) -> tuple[Overall, ...]:
     )
 
 
-def _of_its_kind(apart: MeanDifference | None, row: Measured, reference: Measured) -> MeanDifference | None:
+def _pairs(rows: Sequence[Measured], matrix: Doubles, task: Task) -> dict[tuple[int, int], MeanDifference]:
+    pairs = all_pairs(matrix)
+    if task.synthetic is None:
+        return pairs
+    return {(one, other): _of_its_kind(apart, rows[one], rows[other]) for (one, other), apart in pairs.items()}
+
+
+def _of_its_kind(apart: MeanDifference, row: Measured, reference: Measured) -> MeanDifference:
     """Made queries share words with their document: they say nothing of search by words against search without."""
-    if apart is None or row.configuration.mode == reference.configuration.mode:
+    if row.configuration.mode == reference.configuration.mode:
         return apart
     return dataclasses.replace(apart, verdict=UNLIKE)
 
@@ -172,7 +179,7 @@ def _choice(rows: Sequence[Measured], matrix: Doubles, margin: float, place: int
         for number, one in enumerate(rows)
         if one.bytes is not None and (task.synthetic is None or one.configuration.mode == mode)
     ]
-    if len(numbers) < 2 or matrix.shape[1] < 2:  # one query decides nothing
+    if len(numbers) < 2 or matrix.shape[1] < 2 or not matrix.any():  # one query decides nothing, nor do none that count
         return None
     costs, lines = [rows[number].bytes or 0.0 for number in numbers], [rows[n].configuration.line() for n in numbers]
     choice = cheapest(matrix[numbers], costs, lines, margin=margin)

@@ -145,9 +145,14 @@ def evaluate(
     tasks = with_names(tasks)
     if any(task.kind != PAIRS for task in tasks):
         ir_measures()
+    for task in tasks:
+        measure_of(task, wanted, is_log=query_log is not None)  # before anything is encoded
     if out is not None:
         check_out(Path(out))
     runs, others = [task for task in tasks if task.kind == RUN], [task for task in tasks if task.kind != RUN]
+    beside = len(others) == 1 and others[0].judged is not None and query_log is None  # a run of the same queries
+    if runs and not beside and qrels is None:
+        raise no_judgements(runs[0])
     if reference is not None and others and all(task.kind != INDEX for task in others):
         check_reference(reference, values, [task.name for task in runs])
     measuring = _Measuring(
@@ -160,11 +165,8 @@ def evaluate(
         out=None if out is None else Path(out),
         queries=(kind, seed) if without_labels else None,
     )
-    beside = len(others) == 1 and others[0].judged is not None  # a run of the same queries
     reports = [measuring.task(task, runs if beside else ()) for task in others]
-    if runs and not beside:
-        if qrels is None:
-            raise no_judgements(runs[0])
+    if runs and not beside and qrels is not None:
         judgements = load_qrels(qrels, split=split)
         rows, notes = rows_of_runs(runs, judgements, drop_self=drop_self)
         reports.insert(0, report_of(runs[0], rows, list(judgements), (0, 0), notes, wanted))
@@ -216,6 +218,10 @@ class _Measuring:
             RagidxError: no configuration could be measured; the first one's fault.
         """
         self.notes[:] = () if task.judged is None else task.judged.notes
+        of_runs, run_notes = list[Measured](), list[str]()
+        if runs and task.judged is not None:  # before the others: a run of another set is an error
+            of_runs, run_notes = rows_of_runs(runs, task.judged.qrels, drop_self=self.drop_self)
+            run_notes.append(f"The rows are measured by their first {DEPTH} documents, runs whole.")
         with tempfile.TemporaryDirectory(prefix="ragidx-evaluate-") as temporary:
             folder, sizes, is_log = Path(temporary), (0, 0), task.judged is not None and not task.judged.qrels
             measure = measure_of(task, self.wanted, is_log=is_log)
@@ -252,10 +258,8 @@ class _Measuring:
         query_ids = [str(n) for n in range(sizes[0])]
         if task.judged is not None:
             query_ids = list(task.judged.texts if is_log else task.judged.qrels)
-        if runs and task.judged is not None:
-            of_runs, notes = rows_of_runs(runs, task.judged.qrels, drop_self=self.drop_self)
-            rows += of_runs
-            self._note(*notes, f"The rows are measured by their first {DEPTH} documents, runs whole.")
+        rows += of_runs
+        self._note(*run_notes)
         return report_of(task, rows, query_ids, sizes, self.notes, self.wanted)
 
     def _meter(self, task: Task, folder: Path, measure: str) -> Rankings | Similarities:

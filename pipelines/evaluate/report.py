@@ -213,11 +213,11 @@ def names_of(configurations: Sequence[Configuration]) -> list[str]:
         fewer = [other for other in varying if other != name]
         if name in varying and _n_different(configurations, fewer) == _n_different(configurations, varying):
             varying = fewer
-    varying = varying or ["model", "mode"]
-    return [
-        one.run or " ".join(_shown(name, value) for name in varying if (value := getattr(one, name)) is not None)
-        for one in configurations
-    ]
+    return [one.run or _named(one, varying) or _named(one, ["model", "mode"]) for one in configurations]
+
+
+def _named(one: Configuration, names: Sequence[str]) -> str:
+    return " ".join(_shown(name, value) for name in names if (value := getattr(one, name)) is not None)
 
 
 def _n_different(configurations: Sequence[Configuration], names: Sequence[str]) -> int:

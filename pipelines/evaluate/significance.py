@@ -94,10 +94,10 @@ def ndcg(ranking: Sequence[str], judged: Mapping[str, int]) -> float:
     return float(found @ discounts[: len(found)] / (np.array(best) @ discounts[: len(best)]))
 
 
-def too_few(n_queries: int) -> list[str]:
+def too_few(n: int, what: str = "queries") -> list[str]:
     """A note, where there are fewer than `FEWEST_QUERIES`."""
-    note = f"{n_queries:,} queries are too few to conclude anything: give {FEWEST_QUERIES} or more."
-    return [note] * (n_queries < FEWEST_QUERIES)
+    note = f"Nothing can be concluded from fewer than {FEWEST_QUERIES} {what}, here {n}."
+    return [note] * (n < FEWEST_QUERIES)
 
 
 def interval(values: Doubles) -> Interval:

@@ -20,6 +20,7 @@ from ragidx.corpora.evalsets import (
     Qrels,
     Run,
     has_pairs,
+    has_qrels,
     has_queries,
     load_pairs,
     load_qrels,
@@ -110,26 +111,36 @@ def task_of(
     kind = _kind(path, split, may_be_pairs=labelled and queries is None and qrels is None)
     if query_log is not None:
         if kind in (PAIRS, RUN):
-            raise SpecError(f"a log of queries asks a corpus or an index, and this is a {kind}", where=str(path))
+            of_what = "pairs of sentences" if kind == PAIRS else "a run"
+            raise SpecError(f"it is {of_what}, and a log of queries asks a corpus or an index", where=str(path))
         return Task(name, kind, path, judged=Judged(load_queries(query_log), {}))
     if kind == PAIRS:
-        return Task(name, kind, path, pairs=load_pairs(path, split=split))
+        pairs = load_pairs(path, split=split)
+        if len(pairs.scores) > 1 == len(set(pairs.scores)):
+            raise CorpusError(f"all scores are {pairs.scores[0]:g}", "give pairs that differ in it", where=str(path))
+        return Task(name, kind, path, pairs=pairs)
     if kind == RUN:
         return Task(name, kind, path, run=load_run(path))
     if not labelled:
         return Task(name, kind, path)
     own = path if path.is_dir() and kind == CORPUS else None
-    if qrels is None and own is None:
+    if queries is None and not (own and has_queries(own)) and (own or qrels):
+        raise SpecError("there are no queries", f"give `queries` and `qrels`, {_NO_LABELS}", where=str(path))
+    if qrels is None and not (own and has_qrels(own, split)):
         raise no_judgements(Task(name, kind, path))
-    if queries is None and (own is None or not has_queries(own)):
-        raise SpecError(
-            "there are no queries",
-            f"give `queries` and `qrels`, {_NO_LABELS}",
-            where=str(path),
-        )
     texts, found = load_queries(queries or path), load_qrels(qrels or path, split=split)
     place = functools.partial(place_in_qrels, qrels or path, split=split)
     return Task(name, kind, path, judged=judged_of(texts, found, place))
+
+
+def check_together(queries: object, qrels: object) -> None:
+    """Whether both are given, or neither.
+
+    Raises:
+        SpecError: one is.
+    """
+    if (queries is None) != (qrels is None):
+        raise SpecError("queries and what judges them go together", "give both, `queries` and `qrels`, or neither")
 
 
 def of_beir(corpus: Path, queries: Path | None, qrels: Path | None) -> tuple[Path | None, Path | None]:

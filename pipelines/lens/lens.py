@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import ModelError, QueryError, SpecError, lone_surrogate
-from ragidx.corpora.records import Chunk
 from ragidx.indexer.encoders.methods import filter_spec
 from ragidx.indexer.filters.filter import Filter, make_filter
 from ragidx.indexer.filters.logits import head_rows, token_coordinates
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.pipelines.lens.vocabulary import TokenLogit, Vocabulary, vocabulary_of
+from ragidx.retriever.contents import rows
 from ragidx.retriever.hit import Hit
 
 if TYPE_CHECKING:
@@ -262,7 +262,8 @@ def _encoded_text(hit: Hit, searcher: Searcher) -> str:
     chunker = Chunker(
         searcher.spec.chunk, searcher.encoder.tokenizer.counter, limit=_UNLIMITED if limit is None else limit
     )
-    return chunker.encoded_text(Chunk(hit.doc_id, hit.start, hit.end, hit.text, hit.heading))
+    (row,) = rows(searcher.store, [hit.chunk_id])
+    return chunker.encoded_text(row.chunk)
 
 
 def _check(text: str, k: int) -> None:

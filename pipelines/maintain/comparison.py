@@ -14,14 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from ragidx.corpora.errors import SpecError
 from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Doubles
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.adoption import adopt
 from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES, K, difference, lower_bound, ndcg, queries_needed
 from ragidx.pipelines.evaluate.synthetic import synthetic, taken_out
-from ragidx.pipelines.evaluate.tasks import Judged, check_documents, task_of
+from ragidx.pipelines.evaluate.tasks import Judged, check_documents, check_together, task_of
 from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.maintain.delete import writer_on
 from ragidx.retriever.searcher import Searcher
@@ -78,10 +77,9 @@ def questions(store: Store, queries: str | Path | None, qrels: str | Path | None
             asks for them alone.
         SpecError: queries without judgements, or the reverse.
     """
-    if queries is None and qrels is None:
+    check_together(queries, qrels)
+    if queries is None:
         return synthetic(lambda: (chunk for _, chunk in store.chunks()), seed=_SEED)
-    if queries is None or qrels is None:
-        raise SpecError("queries and what judges them go together", "give both, `queries` and `qrels`, or neither")
     judged = task_of(store.path, queries=queries, qrels=qrels).judged
     assert judged is not None  # it is an index
     for _ in check_documents(judged, (chunk.doc_id for _, chunk in store.chunks())):

@@ -142,7 +142,7 @@ class Upgrade:
             RagidxError: as a build; the committed state is what it was.
         """
         started, before = time.perf_counter(), self._shown.store.manifest
-        if margin <= 0:
+        if not margin > 0:
             raise SpecError(
                 f"{margin:g} can be shown of no two indexes", "give more than 0, such as 0.01", where="`margin`"
             )

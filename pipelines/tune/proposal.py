@@ -13,6 +13,7 @@ from ragidx.indexer.encoders.methods import resolve
 from ragidx.indexer.specs import ENCODER_OPTIONS
 from ragidx.pipelines.evaluate.significance import too_few
 from ragidx.pipelines.evaluate.tasks import INDEX, Task
+from ragidx.pipelines.ingest.options import CORPUS_OPTIONS
 from ragidx.pipelines.ingest.resolve import Resolved
 from ragidx.pipelines.tune.sample import Sample
 from ragidx.pipelines.tune.search import Part, Search, Space, Vectors
@@ -149,6 +150,8 @@ def _build(task: Task, made: Resolved, advised: Vectors) -> str:
     spec, usual = made.encoder_spec, resolve(made.files, method=advised.method)
     words = ["ragidx", "build"]
     words += ["--index", str(task.path), "--rebuild"] if task.kind == INDEX else [str(task.path)]
+    for name in (*CORPUS_OPTIONS, "records"):
+        words += [word for one in getattr(made.options, name) or () for word in _typed(name, one)]
     words += ["--model", spec.model, "--method", advised.method]
     for name in ENCODER_OPTIONS:
         if name not in ("method", "layer") and getattr(spec, name) != getattr(usual, name):

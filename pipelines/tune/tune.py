@@ -21,7 +21,7 @@ from ragidx.pipelines.evaluate.axes import as_list
 from ragidx.pipelines.evaluate.grid import Searches
 from ragidx.pipelines.evaluate.measures import MEASURES
 from ragidx.pipelines.evaluate.sources.raw_vectors import cache_folder
-from ragidx.pipelines.evaluate.tasks import CORPUS, INDEX, task_of
+from ragidx.pipelines.evaluate.tasks import CORPUS, INDEX, check_together, task_of
 from ragidx.pipelines.ingest.options import ENCODING_OPTIONS, check_names
 from ragidx.pipelines.ingest.report import OnProgress
 from ragidx.pipelines.stages import OnStage, Stages
@@ -85,6 +85,9 @@ def tune(
         raise unknown_name("measure", measure, MEASURES)
     for name in as_list(filter or ()):
         FilterSpec(name)  # which says what is wrong with it
+    if qrels is None and queries is not None and Path(queries).is_dir():
+        qrels = queries  # a BEIR folder
+    check_together(queries, qrels)
     task = task_of(source, queries=queries, qrels=qrels, split=split, labelled=bool(queries or qrels))
     if task.kind not in (CORPUS, INDEX):
         raise SpecError("it is neither a corpus nor an index", "name one of them", where=str(source))

@@ -325,6 +325,10 @@ A_HIT = "write `query Q0 document rank score tag`, with spaces between them"
     [
         ("q1 Q0 d2 2 0.5", f"the line has 5 columns\n  hint: {A_HIT}"),
         ("q1 Q0 d2 2 high tag", f"the score 'high' is not a number\n  hint: {A_HIT}"),
+        (
+            "q1 Q0 d2 2 -1e39 tag",
+            "the score '-1e39' is more than float32 holds, in which runs are ranked\n  hint: write smaller ones",
+        ),
         ("q1 Q0 d2 2 inf tag", f"the score 'inf' is not finite\n  hint: {A_HIT}"),
         ("q1 Q0 d1 2 0.5 tag", "the document 'd1' appears twice for the query 'q1'\n  hint: keep one of them"),
     ],

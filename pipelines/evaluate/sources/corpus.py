@@ -20,8 +20,8 @@ from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.filters.fitting import DocumentSample, Sample, lowest
 from ragidx.indexer.specs import FilterSpec
-from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors
-from ragidx.pipelines.evaluate.sources.source import Source, temporary_room
+from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, temporary_room
+from ragidx.pipelines.evaluate.sources.source import Source
 from ragidx.pipelines.ingest.corpus import Reading, chunker_of
 from ragidx.pipelines.ingest.encode import too_long, windows, with_vector
 from ragidx.pipelines.ingest.fit_filter import document_sample

@@ -15,12 +15,13 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 
-from ragidx.corpora.errors import BusyError
+from ragidx.corpora.errors import BusyError, RagidxError
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Floats
@@ -70,7 +71,7 @@ class RawVectors(contextlib.ExitStack):
         self._folder = self._opened(cache)
         self._format = self._folder / _FORMAT
         if self._format.exists():
-            resolved.use_format(self._format.read_text("ascii").strip())
+            resolved.use_format(self._format.read_text("ascii", "replace").strip())
 
     @property
     def encoder(self) -> Encoder:
@@ -90,7 +91,7 @@ class RawVectors(contextlib.ExitStack):
         progress.n_chunks += len(items) - len(missing)
         if missing:
             for keys, batch in encode(missing, Embedder(self.encoder), progress, raw=True):
-                journal.append(keys, batch)
+                self._append(journal, keys, batch)
                 vectors |= zip(keys, batch, strict=True)
                 progress.n_chunks += len(keys)
             self._note_format()
@@ -129,7 +130,7 @@ class RawVectors(contextlib.ExitStack):
         missing = list({key: text for key, text in zip(keys, texts, strict=True) if not journal.get([key])}.items())
         for start in range(0, len(missing), step):
             part = missing[start : start + step]
-            journal.append([key for key, _ in part], make([text for _, text in part]))
+            self._append(journal, [key for key, _ in part], make([text for _, text in part]))
         if missing:
             self._note_format()
         rows = np.zeros((len(texts), n_layers * self.resolved.hidden), np.float32)
@@ -140,27 +141,40 @@ class RawVectors(contextlib.ExitStack):
     def _journal(self, role: str, n_layers: int = 1) -> Journal:
         if role not in self._journals:
             key = hashlib.sha256(role.encode()).hexdigest()
-            journal = Journal.open(self._folder, key, n_layers * self.resolved.hidden, raw=True)
+            with self._room():
+                journal = Journal.open(self._folder, key, n_layers * self.resolved.hidden, raw=True)
             self._journals[role] = journal
             self.callback(journal.close)
         return self._journals[role]
 
+    def _append(self, journal: Journal, keys: Sequence[bytes], vectors: Floats) -> None:
+        with self._room():
+            journal.append(keys, vectors)
+
+    def _room(self) -> AbstractContextManager[None]:
+        """What cannot be written is named with what to do: it is no index."""
+        kept = ("the cache of vectors", "free some space, or name another folder with `cache`")
+        return temporary_room(self._folder, *kept) if self._is_kept else temporary_room(self._folder)
+
     def _opened(self, cache: Path | None) -> Path:
         """The folder of the encoder, locked; a temporary one where another process has it."""
         if cache is not None:
-            folder = cache / _key(self.resolved)
-            atomic.make_folder(folder)
-            with contextlib.suppress(BusyError):
+            self._folder, self._is_kept = cache / _key(self.resolved), True
+            folder = self._folder
+            with contextlib.suppress(BusyError), self._room():
+                atomic.make_folder(folder)
                 lock = Lock(folder)
                 self.callback(lock.release)
                 os.utime(folder)
                 _make_room(cache, folder)
                 return folder
+        self._is_kept = False
         return Path(self.enter_context(tempfile.TemporaryDirectory(prefix="ragidx-vectors-")))
 
     def _note_format(self) -> None:
         if self.encoder.device == "cpu" and self.encoder.dtype:
-            self._format.write_text(self.encoder.dtype, "ascii")
+            with self._room():
+                self._format.write_text(self.encoder.dtype, "ascii")
 
 
 def _key(resolved: Resolved) -> str:
@@ -188,3 +202,23 @@ def _make_room(cache: Path, own: Path) -> None:
         with contextlib.suppress(BusyError, OSError), Lock(folder):
             shutil.rmtree(folder)
             total -= size
+
+
+@contextlib.contextmanager
+def temporary_room(
+    path: Path,
+    folder: str = "the temporary folder",
+    hint: str = "free some space, or name a folder with room: TMPDIR=DIR ragidx ...",
+) -> Iterator[None]:
+    """What cannot be written inside the block is in no index of the user's: the hint names another folder.
+
+    Raises:
+        RagidxError: in place of an OSError, or of an error about an index.
+    """
+    try:
+        with atomic.writing(path):
+            yield
+    except RagidxError as fault:
+        if type(fault) is not RagidxError or not isinstance(fault.__cause__, OSError):  # not of `writing`
+            raise
+        raise RagidxError(f"{folder}: {fault.message}", hint, where=fault.where) from fault

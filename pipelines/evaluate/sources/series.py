@@ -117,7 +117,7 @@ def check_filters(names: Sequence[str]) -> None:
             nested = ", ".join(known for known, kind in FILTERS.items() if kind.nested)
             raise SpecError(
                 f"filter '{name}' draws each width by itself: a narrower one is not a prefix of a wider one",
-                f"sweep one of {nested}",
+                f"name one of {nested}",
                 where="`filter`",
             )
 
@@ -144,7 +144,7 @@ def series_of(
         if names is not None and list(names) != [own]:
             raise SpecError(
                 f"the index holds vectors after the filter '{own}', and others need raw ones",
-                "sweep the corpus, or an index that was built with `filter=none`",
+                "measure the corpus, or an index that was built with `filter=none`",
                 where="`filter`",
             )
         return [Series(own, widths.of(source.hidden, source.dim), None, source.is_unit)]
@@ -218,7 +218,7 @@ def _check_fields(names: Sequence[str], fields: Mapping[str, Any]) -> None:
     for field, value in fields.items():
         if value is not None and not any(field in FILTERS[name].fields for name in names):
             raise SpecError(
-                f"none of the filters that are swept ({', '.join(names)}) has the option {field}",
+                f"none of the filters that are measured ({', '.join(names)}) has the option {field}",
                 f"remove `filter_{field}`",
                 where=f"`filter_{field}`",
             )

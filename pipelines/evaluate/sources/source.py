@@ -8,7 +8,6 @@ them. An index of filtered vectors is swept under its own filter. What is measur
 
 from __future__ import annotations
 
-import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ragidx.corpora.errors import CorpusError, ModelError, RagidxError, SpecError
+from ragidx.corpora.errors import CorpusError, ModelError, SpecError
 from ragidx.corpora.records import Chunk
-from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.filters.fitting import Sample, lowest
@@ -223,7 +221,7 @@ class IndexSource(Source):
             names = ", ".join(f"`{name}`" for name in sorted(made))
             raise SpecError(
                 f"the index says how its vectors are made: {names} cannot be chosen",
-                "remove it, or sweep a corpus in place of the index",
+                "remove it, or name a corpus in place of the index",
                 where=str(path),
             )
         store = Store.open(path)
@@ -273,23 +271,3 @@ class IndexSource(Source):
 
     def _names(self, column: str) -> list[str]:
         return [name for _, batch in self._store.batches([column]) for name in batch.column(0).to_pylist()]
-
-
-@contextlib.contextmanager
-def temporary_room(path: Path) -> Iterator[None]:
-    """What cannot be written inside the block is in no index of the user's: the hint names the temporary folder.
-
-    Raises:
-        RagidxError: in place of an OSError, or of an error about an index.
-    """
-    try:
-        with atomic.writing(path):
-            yield
-    except RagidxError as fault:
-        if type(fault) is not RagidxError or not isinstance(fault.__cause__, OSError):  # not of `writing`
-            raise
-        raise RagidxError(
-            f"the temporary folder: {fault.message}",
-            "free some space, or name a folder with room: TMPDIR=DIR ragidx ...",
-            where=fault.where,
-        ) from fault

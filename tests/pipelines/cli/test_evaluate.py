@@ -85,7 +85,7 @@ def test_one_query_is_valid_json(run: Run, folder: Path) -> None:
 
     assert json.loads(done.out)["tasks"][0]["rows"][1]["against"]["verdict"] == "too few"
     done = run("evaluate", "a.run", "b.run", "--qrels", "qrels.tsv")
-    assert (done.status, done.err) == (0, "1 queries are too few to conclude anything: give 20 or more.\n")
+    assert (done.status, done.err) == (0, "Nothing can be concluded from fewer than 20 queries, here 1.\n")
 
 
 @pytest.mark.slow

@@ -78,7 +78,7 @@ def test_with_qrels_the_table_says_which_differences_are_real(run: Run) -> None:
     assert "p: paired permutation test against the reference" in " ".join(lines)
     assert re.search(r"^lexical +\d+ .* reference", with_words, re.MULTILINE)
     assert re.search(r"^embedfilter dim=1 hybrid +\d+ ", with_words, re.MULTILINE)
-    assert done.err == "2 queries are too few to conclude anything: give 20 or more.\n"
+    assert done.err == "Nothing can be concluded from fewer than 20 queries, here 2.\n"
 
 
 @pytest.mark.usefixtures("given_index")
@@ -144,7 +144,7 @@ def test_without_matplotlib_the_rest_is_written_and_the_extra_named(
          "Error: --dim: dim=9 is more than the 8 dimensions there are\n  hint: give at most 8\n"),
         (["own", "--chunk-size", "64"],
          "Error: own: the index says how its vectors are made: --chunk-size cannot be chosen\n"
-         "  hint: remove it, or sweep a corpus in place of the index\n"),
+         "  hint: remove it, or name a corpus in place of the index\n"),
         (["nowhere"], "Error: nowhere: cannot be opened: No such file or directory\n"),
         (["own", "--queries", "none.jsonl"], "Error: none.jsonl: "),
     ],

@@ -38,7 +38,7 @@ def compared(folder: Path, ranks: dict[str, list[int]], **options: Any) -> TaskR
 def test_fewer_than_20_queries_conclude_nothing(tmp_path: Path) -> None:
     report = compared(tmp_path, {"a.run": [10] * 19, "b.run": [1] * 19})
 
-    assert report.notes == ("19 queries are too few to conclude anything: give 20 or more.",)
+    assert report.notes == ("Nothing can be concluded from fewer than 20 queries, here 19.",)
     assert report.rows[1].against is not None
     assert report.rows[1].against.verdict == "too few"
 

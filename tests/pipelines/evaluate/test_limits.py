@@ -14,7 +14,7 @@ from ragidx.corpora.evalsets import load_pairs
 from ragidx.pipelines.demo import sample_corpus
 
 from ...raising import message_of
-from .conftest import WORDS, text_of, write_beir, write_lines
+from .conftest import WORDS, text_of, write_beir, write_lines, write_qrels, write_run
 
 pytestmark = pytest.mark.slow
 
@@ -63,7 +63,56 @@ def test_ways_to_ask_exclude_each_other(options: dict[str, object], message: str
 def test_pairs_have_no_log_of_queries(sts: Path) -> None:
     said = message_of(SpecError, lambda: ragidx.evaluate(sts, query_log=QUERIES, cache=None))
 
-    assert "a log of queries asks a corpus or an index, and this is a pairs" in said
+    assert "it is pairs of sentences, and a log of queries asks a corpus or an index" in said
+
+
+def test_a_log_of_queries_says_nothing_of_a_run(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a.run", {"q0": ["d0"]})
+
+    said = message_of(SpecError, lambda: ragidx.evaluate(CORPUS, run, query_log=QUERIES / "queries.jsonl", cache=None))
+
+    assert "it is a run, and a log of queries asks a corpus or an index" in said
+
+
+def test_pairs_of_one_score_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "sts.tsv").write_text("3\ta b\tc d\n3.0\te f\tg h\n")
+
+    said = message_of(CorpusError, lambda: ragidx.evaluate(tmp_path / "sts.tsv", cache=None))
+
+    assert said == f"{tmp_path}/sts.tsv: all scores are 3\n  hint: give pairs that differ in it"
+
+
+def test_made_queries_compare_pairs_of_rows_of_one_mode_alone() -> None:
+    (task,) = ragidx.evaluate(CORPUS, without_labels=True, tau=[1, 8], cache=None, all_pairs=True).tasks
+
+    modes = [row.configuration.mode for row in task.rows]
+    assert {pair: apart.verdict == "unlike" for pair, apart in task.pairs.items()} == {
+        (one, other): modes[one] != modes[other] for one, other in task.pairs
+    }
+
+
+def test_where_nothing_relevant_is_found_nothing_is_chosen(beir: Path) -> None:
+    qrels = write_qrels(beir / "zero.tsv", {f"q{n}": {f"d{n}": 0} for n in range(24)})
+
+    (task,) = ragidx.evaluate(beir, qrels=qrels, mode="dense", filter="truncation", tau=[1, 2], cache=None).tasks
+
+    assert [row.interval.mean for row in task.rows] == [0, 0]
+    assert task.choice is None
+
+
+def test_an_empty_list_of_values_is_the_default(beir: Path) -> None:
+    (task,) = ragidx.evaluate(beir, mode=[], dim=[], filter=[], cache=None).tasks
+
+    assert [row.name for row in task.rows] == ["lexical", "dense", "hybrid"]
+
+
+def test_a_measure_that_one_of_the_data_sets_does_not_have_is_refused_first(
+    beir: Path, sts: Path, encoded: list[str]
+) -> None:
+    assert "unknown measure 'map'" in message_of(
+        SpecError, lambda: ragidx.evaluate(beir, sts, measure="map", cache=None)
+    )
+    assert encoded == []
 
 
 def test_a_document_whose_id_comes_again_is_skipped_as_a_build_skips_it(beir: Path) -> None:

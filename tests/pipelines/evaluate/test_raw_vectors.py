@@ -243,5 +243,15 @@ def test_what_is_damaged_is_encoded_again(beir: Path, tmp_path: Path, encoded: l
 def test_a_cache_that_cannot_be_written_is_named(beir: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(ragidx.RagidxError, match=str(tmp_path / "file")):
+    with pytest.raises(ragidx.RagidxError, match=str(tmp_path / "file")) as raised:
         evaluate(beir, tmp_path / "file" / "cache")
+    assert raised.value.message == "the cache of vectors: cannot write: Not a directory"
+    assert raised.value.hint == "free some space, or name another folder with `cache`"
+
+
+def test_a_damaged_number_format_is_found_again(beir: Path, tmp_path: Path) -> None:
+    want = evaluate(beir, tmp_path / "cache")
+    (folder,) = folders(tmp_path / "cache")
+    (folder / "format").write_bytes(b"\xff\xfe")
+
+    assert evaluate(beir, tmp_path / "cache") == want

@@ -102,6 +102,22 @@ def test_a_run_beside_a_corpus_is_a_row_of_its_table(beir: Path, tmp_path: Path)
     assert task.choice.number != 2
 
 
+def test_one_configuration_beside_runs_is_named_by_its_model_and_mode(beir: Path, tmp_path: Path) -> None:
+    perfect = {query: list(judged) for query, judged in qrels_of(24).items()}
+    runs = [write_run(tmp_path / name, perfect) for name in ("a.run", "b.run")]
+
+    (task,) = ragidx.evaluate(beir, *runs, mode="dense", filter="none", cache=None).tasks
+
+    assert [row.name for row in task.rows] == ["mini dense", "a.run", "b.run"]
+
+
+def test_a_run_of_another_set_beside_a_corpus_is_refused_first(beir: Path, tmp_path: Path, encoded: list[str]) -> None:
+    run = write_run(tmp_path / "other.run", {"x1": ["d1"]})
+
+    assert "the run answers no judged query" in message_of(CorpusError, lambda: ragidx.evaluate(beir, run, cache=None))
+    assert encoded == []
+
+
 def test_runs_beside_several_corpora_have_a_table_and_qrels_of_their_own(
     beir: Path, judged: Path, tmp_path: Path
 ) -> None:
@@ -139,4 +155,4 @@ def test_with_few_queries_nothing_is_concluded(tmp_path: Path) -> None:
     against = task.rows[1].against
     assert against is not None
     assert against.verdict == "too few"
-    assert task.notes == ("19 queries are too few to conclude anything: give 20 or more.",)
+    assert task.notes == ("Nothing can be concluded from fewer than 20 queries, here 19.",)

@@ -54,7 +54,7 @@ def test_another_split_is_judged_by_its_own_qrels(beir: Path) -> None:
     assert report.tasks[0].query_ids == ("q0", "q1", "q2")
     assert report.tasks[0].notes == (
         "Without judgements, and left out: 22 x query.",
-        "3 queries are too few to conclude anything: give 20 or more.",
+        "Nothing can be concluded from fewer than 20 queries, here 3.",
     )
 
 

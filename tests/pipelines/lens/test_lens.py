@@ -172,6 +172,18 @@ def test_an_index_of_another_kind_is_read_as_it_was_built(
         assert seen.score == pytest.approx(seen.hit.score, abs=2e-3)
 
 
+def test_the_title_of_a_record_is_not_read_with_its_text(tmp_path: Path) -> None:
+    texts = [f"A {one} lives in the old wood, and it sleeps by day." for one in ("bee", "owl", "fox", "elk")]
+    records = [{"id": f"r{n}", "title": f"Of wood {n}", "story": text} for n, text in enumerate(texts)]
+    (tmp_path / "records.jsonl").write_text("\n".join(map(json.dumps, records)))
+    build(tmp_path / "records.jsonl", tmp_path / "index", chunks=ragidx.ChunkSpec(headings=True))
+
+    seen = lens_hit("an owl in the wood", Index(tmp_path / "index").searcher)
+
+    assert seen.hit.heading.startswith("Of wood")
+    assert seen.score == pytest.approx(seen.hit.score, abs=2e-3)
+
+
 def test_a_hit_lens_goes_to_json(retriever: Searcher) -> None:
     seen = lens_hit(QUERY, retriever, k=1)
 

@@ -340,15 +340,14 @@ def test_it_takes_what_makes_vectors_and_refuses_what_only_a_build_takes(index: 
 def test_what_cannot_be_upgraded_is_refused_before_anything_is_made(index: ragidx.Index) -> None:
     before = files(INDEX)
     Path("others.tsv").write_text("lampOslo 0 elsewhere.txt 1\n")
+    cannot_be = "can be shown of no two indexes\n  hint: give more than 0, such as 0.01"
     messages: list[tuple[Callable[[], object], str]] = [
         (
             lambda: index.upgrade(queries="queries.tsv", **TAU4),
             "queries and what judges them go together\n  hint: give both, `queries` and `qrels`, or neither",
         ),
-        (
-            lambda: index.upgrade(**QUERIES, **TAU4, margin=0.0),
-            "`margin`: 0 can be shown of no two indexes\n  hint: give more than 0, such as 0.01",
-        ),
+        (lambda: index.upgrade(**QUERIES, **TAU4, margin=0.0), f"`margin`: 0 {cannot_be}"),
+        (lambda: index.upgrade(**QUERIES, **TAU4, margin=float("nan")), f"`margin`: nan {cannot_be}"),
         (
             lambda: index.upgrade(queries="no.tsv", qrels="qrels.tsv", **TAU4),
             "no.tsv: no such file\n  hint: check the path",

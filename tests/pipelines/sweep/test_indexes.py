@@ -144,12 +144,12 @@ def test_what_cannot_be_asked_of_an_index_is_refused(given_index: Callable[..., 
     for options, message in (
         ({"filters": ["random"]},
          "`filter`: filter 'random' draws each width by itself: a narrower one is not a prefix of a wider one\n"
-         "  hint: sweep one of embedfilter, truncation, dominant, secondary, bulk, optimal, optimal-abs, whitening,"
+         "  hint: name one of embedfilter, truncation, dominant, secondary, bulk, optimal, optimal-abs, whitening,"
          " pca, none"),
         ({"filters": ["pcs"]}, "unknown filter 'pcs'; did you mean 'pca'?"),
         ({"index_types": ["hnws"]}, "unknown index type 'hnws'; did you mean 'hnsw'?"),
         ({"method": "echo"},
-         f"{index}: the index says how its vectors are made: `method` cannot be chosen\n  hint: remove it, or sweep a"
+         f"{index}: the index says how its vectors are made: `method` cannot be chosen\n  hint: remove it, or name a"
          " corpus in place of the index"),
         ({"layer": 0}, "`layer` cannot be chosen"),
         ({"filter": "pca"}, "sweep takes no such option: 'filter'; did you mean 'filters'?"),
@@ -157,7 +157,7 @@ def test_what_cannot_be_asked_of_an_index_is_refused(given_index: Callable[..., 
         ({"allow_removal": True}, f"sweep takes no such option: 'allow_removal'\n  hint: known: {KNOWN}"),
         ({"bogus": 1}, f"sweep takes no such option: 'bogus'\n  hint: known: {KNOWN}"),
         ({"filters": ["truncation"], "filter_seed": 1},
-         "`filter_seed`: none of the filters that are swept (truncation) has the option seed\n  hint: remove"
+         "`filter_seed`: none of the filters that are measured (truncation) has the option seed\n  hint: remove"
          " `filter_seed`"),
         ({"qrels": qrels},
          "`qrels`: qrels judge queries, and there are none\n  hint: name their file with `queries`"),
@@ -237,5 +237,5 @@ def test_an_index_of_filtered_vectors_is_swept_under_its_filter_alone(beir: Path
     assert means_of(report, "overlap@10")[1] == 1.0
     assert message_of(SpecError, lambda: sweep(tmp_path / "index", filters=["pca"])) == (
         "`filter`: the index holds vectors after the filter 'embedfilter', and others need raw ones\n"
-        "  hint: sweep the corpus, or an index that was built with `filter=none`"
+        "  hint: measure the corpus, or an index that was built with `filter=none`"
     )

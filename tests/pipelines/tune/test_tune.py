@@ -133,6 +133,16 @@ def test_the_command_has_what_else_the_index_was_built_with(
     assert (spec.encoder.copies, spec.encoder.pool_eos, spec.chunk.size) == (3, True, 64)
 
 
+def test_the_command_reads_the_same_files_and_fields(corpus: Path, decoder: dict[str, Any]) -> None:
+    options = {"include": ["*.jsonl"], "text_field": ["*.jsonl=text"], "minutes": 0, "filter": "none"}
+
+    found = ragidx.tune(corpus, queries=corpus, **options, **decoder)
+
+    assert found.build.startswith(
+        f"ragidx build {corpus} --include '*.jsonl' --text-field '*.jsonl=text' --model {decoder['model']} "
+    )
+
+
 def test_without_judgements_queries_are_made_of_the_corpus(tmp_path: Path, run: Callable[..., Done]) -> None:
     rng = np.random.default_rng(1)
     sentence = lambda: " ".join(rng.choice(WORDS, 9)).capitalize() + "."  # noqa: E731
@@ -207,6 +217,11 @@ def test_the_verdict_says_what_to_take(part: dict[str, Any], words: str) -> None
         ({"filter": "pcaa"}, "unknown filter 'pcaa'", "pca"),
         ({"layer": 3}, "tune takes no such option: 'layer'", ""),
         ({"queries": "none.jsonl", "qrels": "none.tsv"}, "no such file", ""),
+        (
+            {"queries": "none.jsonl"},
+            "queries and what judges them go together",
+            "give both, `queries` and `qrels`, or neither",
+        ),
     ],
 )
 def test_bad_options_are_named(corpus: Path, options: dict[str, Any], message: str, hint: str) -> None:
