@@ -47,7 +47,8 @@ BY_RULE = frozenset(
 """Reasons that are the user's choice, not a fault, or that there is nothing: no text that should be read is lost."""
 
 _VCS_FOLDERS = frozenset({"CVS", "_darcs"})  # the others are hidden
-_BEIR = ("corpus.jsonl", "docs.jsonl")
+_BEIR = ("corpus.jsonl", "docs.jsonl", "docs.tsv")
+_BESIDE = ("queries.jsonl", "queries.tsv", "qrels.tsv", "qrels.txt")
 _IGNORE_FILE = ".gitignore"
 _IGNORE_BYTES = MIB
 
@@ -97,8 +98,8 @@ def sources(
         exclude: the same; what one matches is skipped, a folder with everything in it.
         indexes: names of folders below the root, in Unicode form NFC, that are skipped as a ragidx index whatever they
             hold: a new one looks like any other folder.
-        beir: a BEIR folder (`corpus.jsonl` or, as of ir_datasets, `docs.jsonl` beside `queries.jsonl` or `qrels`) is
-            its corpus file alone; globs do not apply.
+        beir: a BEIR folder (`corpus.jsonl` or, as of ir_datasets, `docs.jsonl` or `docs.tsv` beside `queries` or
+            `qrels`) is its corpus file alone; globs do not apply.
         on_skip: called for each skip.
 
     Raises:
@@ -135,7 +136,7 @@ def beir_corpus(folder: Path) -> Source | None:
     for name in (name + ending for name in _BEIR for ending in ENDINGS):
         path = folder / name
         with contextlib.suppress(OSError):  # the walk says what cannot be looked at
-            if not ((folder / "qrels").exists() or is_file(folder / "queries.jsonl")):
+            if not ((folder / "qrels").exists() or any(is_file(folder / one) for one in _BESIDE)):
                 return None
             status = path.stat(follow_symlinks=False)
             if stat.S_ISREG(status.st_mode):

@@ -82,9 +82,9 @@ def documents(
 ) -> Iterator[Document]:
     """The Documents of a folder, a file, or standard input (`-`), streaming; all are read in this process.
 
-    A BEIR folder (`corpus.jsonl` or, as of ir_datasets, `docs.jsonl` beside `queries.jsonl` or `qrels`) is its corpus
-    file alone: ids are the bare `_id` or `doc_id`, so that qrels and runs fit, and the text is title, space, text, as
-    BEIR joins them.
+    A BEIR folder (`corpus.jsonl` or, as of ir_datasets, `docs.jsonl` or `docs.tsv` beside `queries` or `qrels`) is its
+    corpus file alone: ids are the bare `_id` or `doc_id`, so that qrels and runs fit, and the text is title, space,
+    text, as BEIR joins them.
 
     Args:
         corpus: a folder, a file, or `-`.

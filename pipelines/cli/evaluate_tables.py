@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -92,8 +93,10 @@ def _table(task: TaskReport) -> tuple[list[str], list[list[str]]]:
     if task.measure not in (*NEARNESS, *AGREEMENT):
         for number, name in enumerate(("difference", "p", "detectable")):
             columns[name] = [_apart(row.against)[number] for row in rows]
+    room = console.width(sys.stdout) if sys.stdout.isatty() else math.inf
+    room -= sum(2 + max(map(len, [name, *cells])) for name, cells in columns.items())
     for name in NEARNESS if _has(task, "costs") else (*MEASURES, *CORRELATIONS, *AGREEMENT):
-        if name in task.values and name != task.measure:
+        if name in task.values and name != task.measure and (room := room - max(5, len(name)) - 2) >= -2:
             columns[name] = [f"{row.means[name]:.3f}" for row in rows]
     return list(columns), [list(cells) for cells in zip(*columns.values(), strict=True)]
 

@@ -235,7 +235,7 @@ class _Measuring:
                         if self.queries is not None and task.pairs is None:
                             self.tell("making queries")
                             kind, seed = self.queries
-                            made = task.judged or synthetic(source.chunks, kind=kind, seed=seed)
+                            made = task.judged or synthetic(source.chunks, kind=kind, seed=seed, where=source.name)
                             task = replace(task, judged=made)
                             self._note(*made.notes)
                             source.change(taken_out(made, source.chunks()))

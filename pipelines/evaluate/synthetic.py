@@ -59,7 +59,12 @@ class _Candidate:
 
 
 def synthetic(
-    chunks: Callable[[], Iterable[Chunk]], *, kind: str = "sentence", seed: int = 0, n: int = N_QUERIES
+    chunks: Callable[[], Iterable[Chunk]],
+    *,
+    kind: str = "sentence",
+    seed: int = 0,
+    n: int = N_QUERIES,
+    where: str = "",
 ) -> Judged:
     """Queries of documents that are drawn at random, in the order of their lots, one document for each.
 
@@ -69,6 +74,7 @@ def synthetic(
             first sentence where there is none. Two characters of a script without spaces count as a word.
         seed: of the draw.
         n: documents at most.
+        where: the corpus, for an error.
 
     Raises:
         CorpusError: fewer than 20 documents have such a sentence of their own.
@@ -81,7 +87,7 @@ def synthetic(
         f"its {kind} is in another, too": len(elsewhere - alike),
     }
     if len(usable) < FEWEST_QUERIES:
-        raise _too_few(kind, n_documents, len(drawn), left_out, len(usable))
+        raise _too_few(kind, n_documents, len(drawn), left_out, len(usable), where)
     notes = [f"Not drawn: {count:,} x document: {reason}." for reason, count in left_out.items() if count]
     if len(usable) < n:
         notes.append(f"Of {n_documents:,} documents {len(usable):,} have a {kind} that can be asked for, not {n:,}.")
@@ -109,7 +115,9 @@ def taken_out(made: Judged, chunks: Iterable[Chunk]) -> dict[str, Chunk]:
     return changed
 
 
-def _too_few(kind: str, n_documents: int, n_drawn: int, left_out: dict[str, int], n_usable: int) -> CorpusError:
+def _too_few(
+    kind: str, n_documents: int, n_drawn: int, left_out: dict[str, int], n_usable: int, where: str
+) -> CorpusError:
     reasons = "; ".join(f"{count:,} x {reason}" for reason, count in left_out.items() if count)
     if n_drawn < FEWEST_QUERIES:
         what = "three sentences and one of 6 to 40 words" if kind == "sentence" else "a title of 3 to 40 words"
@@ -118,6 +126,7 @@ def _too_few(kind: str, n_documents: int, n_drawn: int, left_out: dict[str, int]
         f"{n_usable:,} of {n_documents:,} documents can be asked for by a {kind} of their own ({reasons}): nothing can "
         f"be concluded from fewer than {FEWEST_QUERIES}",
         "give a larger corpus, or queries and judgements",
+        where=where,
     )
 
 

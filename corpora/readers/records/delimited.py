@@ -3,7 +3,7 @@
     bytes -> rows -> Documents; cells are typed by their text (`fields.from_text`)
 
 RFC 4180 with either newline; quoted cells may hold newlines. A .csv whose header has no comma but a semicolon or a tab
-is read with that. Which field is the text is not known here.
+is read with that. Which field is the text is not known here. What `ir_datasets export` writes has no header.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import IO, Any
 from ragidx.corpora.errors import lone_surrogate
 from ragidx.corpora.limits import UnreadableError, shown_bytes
 from ragidx.corpora.readers.decoding import sample_encoding
-from ragidx.corpora.readers.fields import from_text
+from ragidx.corpora.readers.fields import ID_FIELDS, from_text
 from ragidx.corpora.readers.records.documents import Record, check_chosen, record_documents
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document
@@ -50,6 +50,10 @@ def _documents(file: SourceFile, lines: io.TextIOWrapper, encoding: str) -> Iter
     number, first = next(((number, line) for number, line in enumerate(source, start=1) if line.strip()), (0, ""))
     if not first:
         raise UnreadableError("empty text")
+    if file.source.beir and first.split("\t")[0] not in ID_FIELDS:
+        exported = _exported(file, itertools.chain([first], source), number, encoding)
+        yield from record_documents(file, exported, from_text)
+        return
     rows = csv.reader(itertools.chain([first], source), delimiter=_delimiter(first, file.ending))
     try:
         header = [name.strip() for name in next(rows)]
@@ -101,6 +105,16 @@ def _records(file: SourceFile, rows: Any, names: list[str], before: int, encodin
             file.skip(f"cannot be decoded as {encoding}", f":{line}")
         else:
             yield Record(number, {name: cell or None for name, cell in zip(names, row, strict=True) if name}, line)
+
+
+def _exported(file: SourceFile, lines: Iterator[str], begin: int, encoding: str) -> Iterator[Record]:
+    """The rows of `ir_datasets export`: no header, no quotes; the first cell is the id, the others the text."""
+    for number, line in enumerate(lines, start=begin):
+        name, *cells = line.rstrip("\r\n").split("\t")
+        if lone_surrogate(line) is not None:
+            file.skip(f"cannot be decoded as {encoding}", f":{number}")
+        elif line.strip():
+            yield Record(number, {"doc_id": name or None, "text": " ".join(cells)}, number)
 
 
 def _bounded_lines(lines: io.TextIOWrapper, limit: int, encoding: str) -> Iterator[str]:

@@ -337,6 +337,27 @@ def test_a_folder_of_ir_datasets_is_its_documents_with_bare_ids(tmp_path: Path, 
     assert (found.ids, found.texts, found.reasons) == (["d1", "d2"], ["Title text.", "b"], [])
 
 
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_tabbed_documents_of_ir_datasets_have_no_header_and_no_quotes(tmp_path: Path, ending: str) -> None:
+    (tmp_path / "qrels").write_text("1 0 d1 1\n")
+    text = 'd1\t"Title\ttext.\n\nd2\tb\n\tno id\n'
+    (tmp_path / f"docs.tsv{ending}").write_bytes(gzip.compress(text.encode()) if ending else text.encode())
+
+    found = reading(tmp_path)
+
+    assert (found.ids, found.texts) == (["d1", "d2", "4"], ['"Title text.', "b", "no id"])
+
+
+@pytest.mark.parametrize("beside", ["queries.jsonl", "queries.tsv", "qrels.tsv", "qrels.txt"])
+def test_tabbed_documents_with_a_header_are_records_with_bare_ids(tmp_path: Path, beside: str) -> None:
+    (tmp_path / beside).write_text("")
+    (tmp_path / "docs.tsv").write_text("doc_id\ttitle\ttext\nd1\tTitle\ttext.\n")
+
+    found = reading(tmp_path)
+
+    assert (found.ids, found.texts) == (["d1"], ["Title text."])
+
+
 def test_a_corpus_file_by_itself_is_a_file_like_any_other(tmp_path: Path) -> None:
     found = reading(beir(tmp_path) / "corpus.jsonl")
     (tmp_path / "alone").mkdir()

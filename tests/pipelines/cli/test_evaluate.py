@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 
 from ..conftest import Done
@@ -57,6 +58,19 @@ def test_options_that_are_repeated_make_the_grid(run: Run) -> None:
     ]  # fmt: skip
     assert (task["reference"], task["measure"], task["n_queries"]) == (3, "mrr@10", 24)
     assert [row["against"] is None for row in task["rows"]] == [False, False, False, True]
+
+
+@pytest.mark.usefixtures("beir")
+def test_a_narrow_terminal_has_the_measures_that_there_is_room_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr("ragidx.pipelines.cli.console.width", lambda stream: 100)
+
+    lines = click.unstyle(run("evaluate", "beir", *FIRST).out).splitlines()
+
+    table = lines[2 : lines.index("", 3)]
+    assert max(map(len, table)) <= 100
+    assert "recall@10" in table[0]
+    assert "judged@10" not in table[0]
 
 
 @pytest.mark.usefixtures("beir")

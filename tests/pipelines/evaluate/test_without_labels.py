@@ -105,7 +105,8 @@ def test_too_few_documents_are_refused_by_name(tmp_path: Path) -> None:
         (tmp_path / f"{number}.txt").write_text(text, "utf-8")
 
     assert message_of(CorpusError, lambda: ragidx.evaluate(tmp_path, without_labels=True)) == (
-        "0 of 3 documents can be asked for by a sentence of their own (3 have three sentences and one of 6 to 40 words "
-        "that can be taken out; 3 x another document nearly equals it): nothing can be concluded from fewer than 20\n"
+        f"{tmp_path}: 0 of 3 documents can be asked for by a sentence of their own (3 have three sentences and one of 6"
+        " to 40 words that can be taken out; 3 x another document nearly equals it): nothing can be concluded from "
+        "fewer than 20\n"
         "  hint: give a larger corpus, or queries and judgements"
     )
