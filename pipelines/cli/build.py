@@ -16,20 +16,15 @@ from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import (
     FILTER_OPTIONS,
     ann_options,
-    chunk_options,
     corpus_options,
-    encoder_options,
-    encoding_options,
-    filter_options,
-    filter_topk_option,
     index_option,
-    instruction_option,
     json_option,
     lexical_options,
     offline_option,
     quiet_option,
     records_option,
     typed_options,
+    vector_options,
     with_values,
     workers_option,
 )
@@ -62,20 +57,15 @@ _OF_VECTORS = {
 )
 @click.option("--vector-field", metavar="F", help="Column of --vectors that holds the vectors.")
 @index_option
-@encoder_options
-@instruction_option
-@filter_options
+@vector_options
 @click.option(
     "--filter-sample",
     type=int,
     metavar="N",
     help="Fit optimal, whitening and pca on at most N chunks of the corpus [default: 4096].",
 )
-@filter_topk_option
-@chunk_options
 @ann_options
 @lexical_options
-@encoding_options
 @corpus_options
 @records_option
 @workers_option

@@ -316,6 +316,11 @@ corpus_options = _together(
     ),
     several("--id-field", "id_field", str, "[GLOB=]F", "Field of structured files that holds the id"),
 )
+vector_options = _together(
+    encoder_options, instruction_option, filter_options, filter_topk_option, chunk_options, encoding_options
+)
+"""How vectors are made, and what computes them."""
+
 measured_options = _together(
     instruction_option, chunk_options, encoding_options, corpus_options, records_option, offline_option, json_option
 )

@@ -11,17 +11,12 @@ import click
 from ragidx.pipelines.cli import console, interrupts, plan_tables
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import (
-    chunk_options,
-    encoder_options,
-    encoding_options,
-    filter_options,
-    filter_topk_option,
     index_option,
-    instruction_option,
     json_option,
     judged_queries,
     offline_option,
     quiet_option,
+    vector_options,
     with_values,
 )
 from ragidx.pipelines.cli.progress import ProgressLine
@@ -32,12 +27,7 @@ if TYPE_CHECKING:
 
 @click.command("upgrade", cls=GroupedCommand)
 @index_option
-@encoder_options
-@instruction_option
-@filter_options
-@filter_topk_option
-@chunk_options
-@encoding_options
+@vector_options
 @judged_queries("sentences taken out of their documents")
 @click.option("--margin", type=float, default=0.01, show_default=True, metavar="M", help="What of nDCG@10 may be lost.")
 @click.option("--force", is_flag=True, help="Swap in any case.")

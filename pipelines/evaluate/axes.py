@@ -184,7 +184,7 @@ def check_reference(reference: str, values: Mapping[str, Any], runs: Iterable[st
     """
     known = {word for name in runs for word in name.split()}
     for name, usual in _WORDS.items():
-        known |= set(map(str, as_list(values.get(name, usual))))
+        known |= set(map(str, as_list(values.get(name) or usual)))
     for word in reference.split():
         if "=" not in word and "/" not in word and word not in known:  # widths and paths are known later
             raise unknown_name("word of `reference`:", word, known)

@@ -58,6 +58,15 @@ def test_a_judged_query_without_an_answer_counts_0_and_an_unjudged_one_nothing(j
     )
 
 
+def test_of_a_run_too_the_document_with_the_id_of_the_query_is_dropped(tmp_path: Path) -> None:
+    judged = write_qrels(tmp_path / "qrels.tsv", {f"d{n}": {f"d{n}": 1, f"e{n}": 1} for n in range(24)})
+    run = write_run(tmp_path / "a.run", {f"d{n}": [f"d{n}", f"e{n}"] for n in range(24)})
+
+    reports = [ragidx.evaluate(run, qrels=judged, drop_self=drop_self) for drop_self in (False, True)]
+
+    assert [report.tasks[0].rows[0].means["recall@10"] for report in reports] == [1, 0.5]
+
+
 def test_a_run_of_another_set_is_refused_by_its_file(judged: Path, tmp_path: Path) -> None:
     ours, other = write_run(tmp_path / "ours.run", right(3)), write_run(tmp_path / "other.run", {"x1": ["d1"]})
 

@@ -106,6 +106,19 @@ def test_pairs_of_sentences_are_correlated(sts: Path) -> None:
     assert means(evaluate(packed(sts), filter=["truncation", "none"], dim=64)) == means(report)
 
 
+def test_filters_of_pairs_are_fitted_on_their_sentences(sts: Path) -> None:
+    task = evaluate(sts, filter=["pca", "optimal"], dim=16).tasks[0]
+
+    pairs, raw = load_pairs(sts), ragidx.load_encoder("mini")
+    vectors = raw.encode_query([*pairs.first, *pairs.second])
+    centred = vectors - vectors.mean(axis=0)
+    narrow = centred @ np.linalg.svd(centred, full_matrices=False)[2][:16].T
+    first, second = np.split(narrow / np.linalg.norm(narrow, axis=1, keepdims=True), 2)
+    want = np.corrcoef(np.einsum("ij,ij->i", first, second), pairs.scores)[0, 1]
+    assert task.rows[0].means["pearson"] == pytest.approx(want, abs=1e-4)
+    assert -1 <= task.rows[1].means["pearson"] <= 1
+
+
 def test_an_index_is_measured_with_its_own_filter(beir: Path, tmp_path: Path) -> None:
     ragidx.build(beir, tmp_path / "index", filter=ragidx.FilterSpec("truncation", tau=4), chunks=DOCUMENTS)
 
@@ -193,6 +206,11 @@ def test_the_document_with_the_id_of_the_query_is_dropped_where_that_is_wanted(b
 
     assert with_self.tasks[0].rows[0].means["mrr@10"] == 1
     assert without.tasks[0].rows[0].means["recall@10"] < 0.5  # half of what is relevant is gone
+
+    (task,) = evaluate(beir, filter=["none", "embedfilter"], tau=1, measure="recall@10", drop_self=True).tasks
+
+    low, high = task.rows[1].chance  # of rotations, which change no cosine
+    assert low == pytest.approx(task.rows[0].means["recall@10"], abs=1e-6) == high
 
 
 def test_what_is_relevant_and_not_here_is_never_found(beir: Path) -> None:
