@@ -98,6 +98,7 @@ def _fields(r: UpgradeReport) -> list[tuple[str, str]]:
         made = "" if c.queries == GIVEN else "synthetic "
         queries = console.plural(c.n_queries, f"{made}query", f"{made}queries")
         p = f"p {c.p:.4f}" if c.p >= 0.0001 else "p < 0.0001"
+        p += f", {c.detectable:.3f} detectable"
         sure = f"above {c.lower_bound:+.3f} with 95 % confidence"
         rows += [
             ("nDCG@10", f"{c.old:.3f} before, {c.new:.3f} now, of {queries}"),

@@ -17,6 +17,7 @@ from ragidx.pipelines.evaluate.measures import AGREEMENT, CORRELATIONS, MEASURES
 from ragidx.pipelines.evaluate.report import Configuration, Overall, Row, TaskReport, names_of
 from ragidx.pipelines.evaluate.significance import (
     FEWEST_DATA_SETS,
+    Interval,
     MeanDifference,
     all_pairs,
     differences,
@@ -116,7 +117,7 @@ def report_of(
             name=name,
             bytes=one.bytes,
             means={measured: float(by_query.mean()) for measured, by_query in one.values.items()},
-            interval=interval,
+            interval=_within(interval, of_pairs=task.kind == PAIRS),
             against=difference,
             chance=(min(one.chance), max(one.chance)) if one.chance else None,
             costs=one.costs,
@@ -139,6 +140,11 @@ def report_of(
         runs=tuple(one.run for one in rows) if any(one.run for one in rows) else (),
         notes=tuple(notes),
     )
+
+
+def _within(interval: Interval, *, of_pairs: bool) -> Interval:
+    """A correlation is no lower than -1 and no higher than 1; intervals of few pairs are, as its values are linear."""
+    return Interval(interval.mean, max(-1.0, interval.low), min(1.0, interval.high)) if of_pairs else interval
 
 
 def overall(tasks: Sequence[TaskReport]) -> tuple[Overall, ...]:

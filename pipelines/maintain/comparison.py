@@ -41,6 +41,7 @@ class Comparison:
         seed: of what was drawn.
         old, new: means of the two.
         difference: new - old; `low` and `high` are its 95 % interval, `p` how often chance alone does as much.
+        detectable: the difference that p finds four times in five.
         lower_bound: the difference is above this with 95 % confidence, one-sided.
         margin: that may be lost.
         queries_needed: that would decide it if both were equally good.
@@ -55,6 +56,7 @@ class Comparison:
     low: float
     high: float
     p: float
+    detectable: float
     lower_bound: float
     margin: float
     queries_needed: int
@@ -108,6 +110,7 @@ def compare(old: Searcher, new: Searcher, asked: Judged, margin: float, folder: 
         low=found.low,
         high=found.high,
         p=found.p,
+        detectable=found.detectable,
         lower_bound=lower_bound(apart),
         margin=margin,
         queries_needed=queries_needed(apart, margin),

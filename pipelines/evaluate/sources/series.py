@@ -197,7 +197,11 @@ def _series(source: Source, name: str, widths: WidthChoice, fields: Mapping[str,
     own = {field: value for field, value in fields.items() if field in FILTERS[name].fields and value is not None}
     if name == "embedfilter" and "offset" not in own:
         own["offset"] = default_filter(source.files, source.encoder.spec).offset
-    wanted = widths.of(source.hidden, source.hidden - (own.get("offset") or 0))
+    widest = source.hidden - (own.get("offset") or 0)
+    if widest < 1:
+        what = f"offset={own['offset']} leaves nothing of {source.hidden:,} dimensions"
+        raise SpecError(what, f"give less than {source.hidden:,}", where="`filter.offset`")
+    wanted = widths.of(source.hidden, widest)
     spec = FilterSpec(name=name, dim=wanted[0], **own)
     if not FILTERS[name].calibrated:
         return Series(name, wanted, make_filter(spec, source), offset=own.get("offset"))

@@ -55,7 +55,9 @@ def test_it_shows_what_it_takes_then_what_was_compared_and_the_way_back(run: Run
     assert shown["index"] == "ragidx-index (generation 2)"
     assert shown["new"] == "mini, 128 numbers"
     assert shown["nDCG@10"] == "1.000 before, 1.000 now, of 25 queries"
-    assert shown["difference"] == "+0.000 [+0.000, +0.000], p 1.0000; above +0.000 with 95 % confidence"
+    assert (
+        shown["difference"] == "+0.000 [+0.000, +0.000], p 1.0000, 0.000 detectable; above +0.000 with 95 % confidence"
+    )
     assert shown["swapped"] == "yes; `ragidx rollback 1` goes back while generation 1 is kept"
     assert re.fullmatch(r"[\d.]+ s, [\d.]+ s of it locked for other writers", shown["time"])
     assert run("upgrade", "--dim", "128") == (

@@ -100,6 +100,20 @@ def test_where_nothing_relevant_is_found_nothing_is_chosen(beir: Path) -> None:
     assert task.choice is None
 
 
+def test_the_interval_of_a_correlation_of_few_pairs_is_possible(tmp_path: Path) -> None:
+    (tmp_path / "sts.tsv").write_text("1\ta\tb\n2\tc\td\n3\tc e\td\n")
+
+    (row,) = ragidx.evaluate(tmp_path / "sts.tsv", filter="none", cache=None).tasks[0].rows
+
+    assert -1 <= row.interval.low <= row.interval.high <= 1
+
+
+def test_an_offset_that_leaves_nothing_is_refused(beir: Path) -> None:
+    said = message_of(SpecError, lambda: ragidx.evaluate(beir, filter="embedfilter", offset=256, tau=2, cache=None))
+
+    assert said == "`filter.offset`: offset=256 leaves nothing of 256 dimensions\n  hint: give less than 256"
+
+
 def test_an_empty_list_of_values_is_the_default(beir: Path) -> None:
     (task,) = ragidx.evaluate(beir, mode=[], dim=[], filter=[], cache=None).tasks
 

@@ -132,7 +132,7 @@ def test_the_manifest_says_what_was_compared(index: ragidx.Index) -> None:
         "of": before.generation,
         "queries": "given",
         **{name: getattr(c, name) for name in ("n_queries", "seed", "old", "new", "difference", "low", "high", "p")},
-        **{name: getattr(c, name) for name in ("lower_bound", "margin", "queries_needed")},
+        **{name: getattr(c, name) for name in ("detectable", "lower_bound", "margin", "queries_needed")},
     }
     index.add([Document("later", "one more", {})])
     assert index.info().notes[NOTE] == note
