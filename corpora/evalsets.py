@@ -52,6 +52,7 @@ _COLUMNS = ("score", "sentence1", "sentence2")
 _STS = (4, 5, 6)  # the places of these in the files of STS-Benchmark, which have no header
 
 _MOST = 3.4028234e38
+_MOST_GRADE = 10_000  # libraries of measures count documents by grade
 
 _A_PAIR = "write a score and two sentences, with tabs between them"
 _A_HIT = "write `query Q0 document rank score tag`, with spaces between them"
@@ -370,4 +371,8 @@ def _judgement(line: str) -> tuple[str, str, int]:
         raise LineError(
             f"the relevance {grade!r} is not an integer", "grades are whole numbers, 0: not relevant"
         ) from fault
+    if relevance > _MOST_GRADE:
+        raise LineError(
+            f"the relevance {grade} is more than {_MOST_GRADE:,}", "grades are small whole numbers, 0: not relevant"
+        )
     return query_id, doc_id, relevance

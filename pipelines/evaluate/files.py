@@ -71,6 +71,10 @@ def write_out(report: Report, out: Path) -> Report:
     for name, content in data.items():
         atomic.make_folder((out / name).parent)
         write_result(out / name, content, _ELSEWHERE)
+    if any(task.runs for task in report.tasks):  # those of rows that are no more
+        for file in [*out.glob("runs/*.run"), *out.glob("runs/*/*.run")]:
+            if file.stem.isdecimal() and file.relative_to(out).as_posix() not in data:
+                atomic.remove(file)
     return report
 
 

@@ -55,7 +55,9 @@ def of_rankings(run: Run, qrels: Qrels, names: Iterable[str] = MEASURES) -> dict
     place = {query_id: number for number, query_id in enumerate(qrels)}
     values = {name: np.zeros(len(place)) for name in of_ir.values()}
     ordered = {query_id: ranked_scores(hits) for query_id, hits in run.items() if query_id in place and hits}
-    for one in ir.iter_calc(list(of_ir), {name: dict(judged) for name, judged in qrels.items()}, ordered):
+    # Grades below 0 are 0 in every measure, and below -1 pytrec_eval ends the process by them.
+    grades = {name: {doc_id: max(0, grade) for doc_id, grade in judged.items()} for name, judged in qrels.items()}
+    for one in ir.iter_calc(list(of_ir), grades, ordered):
         values[of_ir[one.measure]][place[one.query_id]] = one.value
     return values
 

@@ -147,6 +147,10 @@ def test_qrels_are_read_in_both_forms(tmp_path: Path) -> None:
             "the line has 2 columns\n  hint: write query, document and relevance with tabs, or TREC's four columns",
         ),
         ("q1\td9\t0.5", "the relevance '0.5' is not an integer\n  hint: grades are whole numbers, 0: not relevant"),
+        (
+            "q1\td9\t10001",
+            "the relevance 10001 is more than 10,000\n  hint: grades are small whole numbers, 0: not relevant",
+        ),
         ("q1\td1\t1", "query 'q1' and document 'd1' are judged twice, with different grades\n  hint: keep one of them"),
     ],
 )

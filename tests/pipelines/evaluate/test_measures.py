@@ -100,6 +100,19 @@ def test_a_run_without_any_answer_is_0() -> None:
     assert of_rankings({}, {"q1": {"a": 1}})["map"].tolist() == [0]
 
 
+def test_grades_below_0_are_0() -> None:
+    rng = np.random.default_rng(0)
+    grades = {f"q{n}": {f"d{m}": int(rng.choice([-1000, -2, 0, 1])) for m in range(4)} for n in range(30)}
+    run = {query: {f"d{m}": float(rng.random()) for m in range(6)} for query in grades}
+    clipped = {query: {doc_id: max(0, grade) for doc_id, grade in judged.items()} for query, judged in grades.items()}
+
+    found, expected = of_rankings(run, grades), of_rankings(run, clipped)
+
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values, err_msg=name)
+    assert expected["ndcg@10"].any()
+
+
 def test_queries_without_judgements_are_left_out() -> None:
     assert of_rankings({"q1": {"a": 1.0}, "q2": {"a": 1.0}}, {"q1": {"a": 1}})["mrr@10"].tolist() == [1]
 
