@@ -110,6 +110,8 @@ def sweep(
         raise SpecError("qrels judge queries, and there are none", "name their file with `queries`", where="`qrels`")
     if judges is not None:
         ir_measures()
+    texts = None if asked is None else load_queries(asked)
+    judged = None if texts is None else _judged(texts, judges)  # what is wrong with a file is said at once
     is_index = (Path(source) / MANIFEST).exists()
     if not is_index:
         _check_corpus(source, query_vectors)
@@ -128,7 +130,7 @@ def sweep(
             vectors = opens.enter_context(RawVectors(resolved, cache_folder(cache)))
             opened = CorpusSource(source, folder, vectors, fitted=sample, out=results, on_build=on_build)
         tell("encoding the queries")
-        judged, of_queries = _queries(opened, asked, judges)
+        judged, of_queries = _queries(opened, asked, texts, judged)
         tell("fitting the filters")
         found = series_of(opened, filters, wanted, fields)
         series = [full_width(opened), *_without_full(found, opened)]
@@ -150,28 +152,33 @@ def sweep(
     return report if results is None else write_out(report, results)
 
 
-def _queries(source: Source, queries: Path | None, qrels: Path | None) -> tuple[Judged, Floats]:
-    """What is asked, with its vectors: the queries of a file, those that are judged where there are qrels; without a
-    file, given vectors or some of the rows.
-    """
+def _judged(texts: dict[str, str], qrels: Path | None) -> Judged:
+    """Queries, those that are judged where there are qrels."""
+    return (
+        Judged(texts, {})
+        if qrels is None
+        else judged_of(texts, load_qrels(qrels), functools.partial(place_in_qrels, qrels))
+    )
+
+
+def _queries(
+    source: Source, queries: Path | None, texts: dict[str, str] | None, judged: Judged | None
+) -> tuple[Judged, Floats]:
+    """What is asked, with its vectors: queries, given vectors, or some of the rows."""
     given = source.given
-    if queries is None:
+    if texts is None or judged is None:
         vectors = source.hold_out() if given is None else given
         count = len(vectors)
         note = f"There are no queries: {count:,} x chunk was held out to ask." if given is None else ""
         return Judged({str(number): "" for number in range(1, count + 1)}, {}, (note,) if note else ()), vectors
-    texts = load_queries(queries)
     if given is not None and len(given) != len(texts):
         raise CorpusError(
             f"there are {len(given):,} vectors and {len(texts):,} queries",
             "give a vector for each query, in the order of their file",
             where=str(queries),
         )
-    judged = Judged(texts, {})
-    if qrels is not None:
-        judged = judged_of(texts, load_qrels(qrels), functools.partial(place_in_qrels, qrels))
-        notes = check_documents(judged, source.doc_ids())
-        judged = dataclasses.replace(judged, notes=(*judged.notes, *notes))
+    if judged.qrels:
+        judged = dataclasses.replace(judged, notes=(*judged.notes, *check_documents(judged, source.doc_ids())))
     if given is None:
         return judged, source.encode(list(judged.texts.values()))
     return judged, given[[row for row, name in enumerate(texts) if name in judged.texts]]

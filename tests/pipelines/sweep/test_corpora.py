@@ -200,6 +200,19 @@ def test_queries_that_nobody_judged_are_refused(beir: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+def test_a_malformed_line_of_qrels_ends_it_before_anything_is_encoded(small_corpus: Path, beir: Path) -> None:
+    stages: list[str] = []
+    with (beir / "qrels" / "test.tsv").open("a") as file:
+        file.write("q1\td4\tmuch\n")
+
+    message = message_of(
+        CorpusError,
+        lambda: sweep(small_corpus, queries=beir, qrels=beir, on_progress=lambda stage: stages.append(stage.name)),
+    )
+    assert message.startswith(f"{beir / 'qrels' / 'test.tsv'}:5: ")
+    assert stages == []
+
+
 def test_qrels_of_another_corpus_are_refused(small_corpus: Path, beir: Path) -> None:
     assert message_of(CorpusError, lambda: sweep(small_corpus, queries=beir, qrels=beir, dims=[8])) == (
         f"{beir / 'qrels' / 'test.tsv'}:2: no relevant document is here (qrels: 'd4', ...; documents:"
