@@ -6,46 +6,45 @@
 
 Whole documents, `ragidx.evaluate` for each model and method; the raw vectors stay in the user's cache, so a run that
 is interrupted goes on where it was. Rows go into results.jsonl, in place of those of the same set, model and method;
-`--page` measures nothing and writes docs/results.md from the rows. Comparisons are of the same queries, with p
-corrected (Holm) for the comparisons of one question on one set.
+`--page` measures nothing and writes docs/results.md, docs/figures.md and the table of the README from the rows.
+Comparisons are of the same queries, with p corrected (Holm) for the comparisons of one question on one set.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import json
 from pathlib import Path
 
 import numpy as np
 from figures import provenance
+from scipy.stats import spearmanr
 
 import ragidx
 from ragidx import ChunkSpec
 from ragidx.corpora.errors import ModelError, SpecError
+from ragidx.corpora.evalsets import load_pairs
+from ragidx.indexer.normalize import l2_normalize
 from ragidx.pipelines.demo import sample_corpus
 from ragidx.pipelines.evaluate.significance import difference, holm, interval
+from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, cache_folder
+from ragidx.pipelines.ingest.options import build_options
+from ragidx.pipelines.ingest.resolve import resolve_against
 
 ROWS = Path(__file__).with_name("results.jsonl")
 VALUES = Path(__file__).with_name("results.npz")  # by query: not checked in, made again from the cache
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "results.md"
+ROOT = Path(__file__).resolve().parents[1]
 SETS = ("sample", "stsb", "cranfield", "scifact")
 MINILM, SMOLLM2 = "all-MiniLM-L6-v2", "SmolLM2-135M-Instruct"
 DECODER = (
-    "classical",
-    "echo",
-    "echo:2",
-    "echo:3",
-    "prompteol",
-    "metaeol",
-    "llm2vec",
-    "reba:1",
-    "reba",
-    "aligned-values",
+    *("classical", "echo", "echo:2", "echo:3", "prompteol"),
+    *("metaeol", "llm2vec", "reba:1", "reba", "aligned-values"),
 )
 MODELS = {"mini": ("preset", *DECODER), MINILM: ("preset",), SMOLLM2: (*DECODER, "classical@best", "prompteol@best")}
-BEST = {"classical": 12, "prompteol": 20}  # of SmolLM2, by STS-B dev
 TAUS = (2, 4, 8)
+EARLIER = 64  # a first direction before the middle
 BASELINES = (
     *("truncation", "random", "random-directions", "dominant", "secondary", "bulk"),
     *("optimal", "optimal-abs", "whitening", "pca"),
@@ -60,7 +59,7 @@ def place_of(model):
     return "smollm2" if model == SMOLLM2 else model
 
 
-def options_of(model, method):
+def options_of(model, method, evalsets, cache):
     """Options of a method as its row names it: `echo:3` has `--copies 3`, `classical@best` the best layer."""
     name, _, layer = method.partition("@")
     name, _, copies = name.partition(":")
@@ -68,10 +67,27 @@ def options_of(model, method):
     if copies:
         options["copies"] = int(copies)
     if layer:
-        options["layer"] = BEST[name]
+        options["layer"] = best_layer(name, evalsets, cache)
     elif model == "mini" and name == "classical":
         options["layer"] = -1  # mini's own preset is the mean of the input embeddings
+    if model == SMOLLM2:
+        options["dtype"] = "mixed"  # one number format in all rows, not the faster one of each moment
     return options
+
+
+@functools.cache
+def best_layer(method, evalsets, cache):
+    """The layer of SmolLM2 whose vectors, without a filter, rank the pairs of STS-B dev best."""
+    pairs = load_pairs(evalsets / "stsb", split="dev")
+    options = build_options("evaluate", model=place_of(SMOLLM2), method=method, layer=-1, filter="none", dtype="mixed")
+    with RawVectors(resolve_against(options), cache_folder(cache)) as vectors:
+        layers = vectors.layers([*pairs.first, *pairs.second], vectors.encoder.query_instruction(None))
+    n, ranked = len(pairs.scores), []
+    for layer in layers:
+        units = l2_normalize(layer).vectors
+        ranked.append(spearmanr((units[:n] * units[n:]).sum(1), pairs.scores).statistic)
+        print(f"STS-B dev, {method}, layer {len(ranked)}: {ranked[-1]:.4f}", flush=True)
+    return 1 + int(np.argmax(ranked))
 
 
 def source_of(evalsets, name):
@@ -85,10 +101,11 @@ def source_of(evalsets, name):
 def measured(evalsets, name, model, method, cache):
     """The rows of a set, model and method: what was measured, and its values by query."""
     source, files = source_of(evalsets, name)
-    options = {"model": place_of(model), "cache": cache, **files, **options_of(model, method)}
+    options = {"model": place_of(model), "cache": cache, **files, **options_of(model, method, evalsets, cache)}
     rankings = {} if name == "stsb" else {"chunks": ChunkSpec(size=None)}
     grids = [
         {"filter": ["none", "embedfilter"], "tau": TAUS} | (rankings and {"mode": ["lexical", "dense", "hybrid"]}),
+        {"filter": "embedfilter", "tau": TAUS, "offset": EARLIER} | (rankings and {"mode": "dense"}),
         {"filter": BASELINES, "tau": 2} | (rankings and {"mode": "dense"}),
     ]
     for grid in grids:
@@ -100,14 +117,18 @@ def measured(evalsets, name, model, method, cache):
         for number, row in enumerate(task.rows):
             made, values = row.configuration, task.values[task.measure][number]
             what = {"filter": made.filter, "tau": made.tau and round(made.tau, 3), "dim": made.dim}
-            what |= {"layer": made.layer, "mode": made.mode or ("pairs" if name == "stsb" else None)}
+            what |= {"offset": EARLIER if grid.get("offset") else None, "layer": made.layer}
+            what |= {"mode": made.mode or ("pairs" if name == "stsb" else None)}
             given = {"measure": task.measure, "bytes": row.bytes, "chance": row.chance, "queries": len(values)}
             whose = {"model": None, "method": None} if made.mode == "lexical" else {"model": model, "method": method}
             yield {"set": name} | whose | what | given, values
 
 
+KEY = ("set", "model", "method", "filter", "dim", "offset", "mode")
+
+
 def key_of(row):
-    return "/".join(str(row[name]) for name in ("set", "model", "method", "filter", "dim", "mode"))
+    return "/".join(str(row[name]) for name in KEY)
 
 
 def main():
@@ -120,102 +141,117 @@ def main():
     parser.add_argument("--page", action="store_true")
     arguments = parser.parse_args()
     if not arguments.page:
-        rows, values = stored()
+        rows, values, run = *stored(), provenance()
         for name in arguments.sets.split(","):
             for model in arguments.models.split(","):
-                methods = arguments.methods.split(",") if arguments.methods else MODELS[model]
-                for method in methods:
+                for method in MODELS[model]:
+                    if method not in (arguments.methods or method).split(","):
+                        continue
                     for row, by_query in measured(arguments.evalsets, name, model, method, arguments.cache):
                         about = interval(by_query)
                         numbers = {"mean": about.mean, "low": about.low, "high": about.high}
                         numbers = {number: round(value, 5) for number, value in numbers.items()}
                         key = key_of(row)
-                        rows[key], values[key] = row | numbers | provenance(), by_query.astype(np.float32)
+                        rows[key], values[key] = row | numbers | {"run": run}, by_query.astype(np.float32)
                         print(key, f"{about.mean:.4f}", flush=True)
                     keep(rows, values)
         keep(rows, values, compared_too=True)
-    PAGE.write_text(page(PAGE.read_text("utf-8"), read_rows()), "utf-8")
+    for path, tables in pages(*read_rows()).items():
+        path.write_text(filled(path.read_text("utf-8"), tables), "utf-8")
 
 
 def read_rows():
-    """Rows, and what was compared."""
-    return [json.loads(line) for line in ROWS.read_text("utf-8").splitlines()]
+    """Rows by key, each with its run; and what was compared."""
+    lines = [json.loads(line) for line in ROWS.read_text("utf-8").splitlines()]
+    runs = {line["run"]: line["provenance"] for line in lines if "provenance" in line}
+    rows = {key_of(line): line | {"run": runs[line["run"]]} for line in lines if "mode" in line}
+    return rows, [line for line in lines if "question" in line]
 
 
 def stored():
     """Rows and their values by query, of the runs before."""
     if not (ROWS.exists() and VALUES.exists()):
         return {}, {}
-    rows = read_rows()
     with np.load(VALUES) as values:
         by_query = dict(values)
-    return {key: row for row in rows if "set" in row and (key := key_of(row)) in by_query}, by_query
+    return {key: row for key, row in read_rows()[0].items() if key in by_query}, by_query
 
 
 def keep(rows, values, compared_too=False):
-    """Write the rows and the values by query; in the end with what is compared, too."""
-    lines = [json.dumps(row) for row in [*rows.values(), *(comparisons(rows, values) if compared_too else ())]]
-    ROWS.write_text("\n".join(lines) + "\n", "utf-8")
+    """Write the rows and the values by query; in the end with what is compared, too. A run's provenance is one line."""
+    runs = {json.dumps(row["run"]): row["run"] for row in rows.values()}
+    numbers = {run: number for number, run in enumerate(runs)}
+    lines = [{"run": number, "provenance": runs[run]} for run, number in numbers.items()]
+    lines += [row | {"run": numbers[json.dumps(row["run"])]} for row in rows.values()]
+    lines += comparisons(rows, values) if compared_too else []
+    ROWS.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
     np.savez_compressed(VALUES, **values)
 
 
-# Question -> (what is asked about, what it is compared with); each a filter of rows. `*` is any method.
+# Question -> (what is asked about, what it is compared with): method (`*`: any), filter, tau, first direction, mode.
 QUESTIONS = {
-    "repetition": (("echo", "none", None), ("classical", "none", None)),
-    "a third copy": (("echo:3", "none", None), ("echo:2", "none", None)),
-    "values of all layers against the last state": (("aligned-values", "none", None), ("prompteol", "none", None)),
-    "half the bytes": (("*", "embedfilter", 2), ("*", "none", None)),
-    "a quarter of the bytes": (("*", "embedfilter", 4), ("*", "none", None)),
-    "an eighth of the bytes": (("*", "embedfilter", 8), ("*", "none", None)),
+    "repetition against the mean": (("echo", "none"), ("classical", "none")),
+    "three copies against two": (("echo:3", "none"), ("echo:2", "none")),
+    "backward attention against two copies": (("reba:1", "none"), ("echo:2", "none")),
+    "attention both ways against the mean": (("llm2vec", "none"), ("classical", "none")),
+    "PromptEOL against echo": (("prompteol", "none"), ("echo", "none")),
+    "eight prompts against one": (("metaeol", "none"), ("prompteol", "none")),
+    "values of all layers against PromptEOL": (("aligned-values", "none"), ("prompteol", "none")),
+    "values of all layers against PromptEOL, both at half the bytes": (
+        ("aligned-values", "embedfilter", 2),
+        ("prompteol", "embedfilter", 2),
+    ),
+    "the best layer against the last, mean": (("classical@best", "none"), ("classical", "none")),
+    "the best layer against the last, PromptEOL": (("prompteol@best", "none"), ("prompteol", "none")),
+    "half the bytes": (("*", "embedfilter", 2), ("*", "none")),
+    "a quarter of the bytes": (("*", "embedfilter", 4), ("*", "none")),
+    "an eighth of the bytes": (("*", "embedfilter", 8), ("*", "none")),
+    f"an eighth from direction {EARLIER} on against the middle": (
+        ("*", "embedfilter", 8, EARLIER),
+        ("*", "embedfilter", 8),
+    ),
     "the middle against both ends removed": (("*", "embedfilter", 2), ("*", "bulk", 2)),
     "the middle against the largest removed": (("*", "embedfilter", 2), ("*", "secondary", 2)),
     "the middle against the smallest removed": (("*", "embedfilter", 2), ("*", "dominant", 2)),
     "the middle against random directions": (("*", "embedfilter", 2), ("*", "random-directions", 2)),
     "the middle against truncation": (("*", "embedfilter", 2), ("*", "truncation", 2)),
-    "whitening": (("*", "embedfilter", 2), ("*", "whitening", 2)),
-    "PCA": (("*", "embedfilter", 2), ("*", "pca", 2)),
+    "the middle against whitening": (("*", "embedfilter", 2), ("*", "whitening", 2)),
+    "the middle against PCA": (("*", "embedfilter", 2), ("*", "pca", 2)),
 }
 BESIDE_WORDS = {
-    "beside BM25": ("embedfilter", 2),
-    "beside BM25, no filter": ("none", None),
-    "beside BM25, an eighth of the bytes": ("embedfilter", 8),
+    "half the bytes beside BM25, against BM25": ("*", "embedfilter", 2),
+    "no filter beside BM25, against BM25": ("*", "none"),
+    "an eighth of the bytes beside BM25, against BM25": ("*", "embedfilter", 8),
 }
 
 
 def comparisons(rows, values):
     """What each question compares, with p corrected for the comparisons of a question on a set."""
+    words = {row["set"]: key for key, row in rows.items() if row["mode"] == "lexical"}
     for question, (of, against) in QUESTIONS.items():
         yield from compared(question, pairs(rows, of, against), rows, values)
-    for question, (name, tau) in BESIDE_WORDS.items():
-        found = []
-        for key, row in rows.items():
-            if row["mode"] == "hybrid" and row["filter"] == name and is_tau(row, tau):
-                words = next(
-                    k for k, other in rows.items() if other["set"] == row["set"] and other["mode"] == "lexical"
-                )
-                found.append((key, words))
-        yield from compared(question, found, rows, values)
+    for question, of in BESIDE_WORDS.items():
+        hybrid = [(key, words[row["set"]]) for key, row in rows.items() if fits(row, *of, modes=("hybrid",))]
+        yield from compared(question, hybrid, rows, values)
+    # What the filter is worth where the words are there, too.
+    beside = pairs(rows, ("*", "embedfilter", 2), ("*", "none"), modes=("hybrid",))
+    yield from compared("half the bytes beside BM25, against no filter beside it", beside, rows, values)
 
 
-def pairs(rows, of, against):
+def pairs(rows, of, against, modes=("dense", "pairs")):
     """Keys of rows that differ in what a question asks about alone."""
     for key, row in rows.items():
-        if row["mode"] not in ("dense", "pairs") or not fits(row, of):
-            continue
-        for other_key, other in rows.items():
+        for other_key, other in rows.items() if fits(row, *of, modes=modes) else ():
             same = all(row[name] == other[name] for name in ("set", "model", "mode"))
             same = same and (of[0] != "*" or row["method"] == other["method"])
-            if same and fits(other, against):
+            if same and fits(other, *against, modes=modes):
                 yield key, other_key
 
 
-def fits(row, wanted):
-    method, name, tau = wanted
-    return method in ("*", row["method"]) and row["filter"] == name and is_tau(row, tau)
-
-
-def is_tau(row, tau):
-    return tau is None or abs(row["tau"] - tau) < 0.1
+def fits(row, method, name, tau=None, offset=None, modes=("dense", "pairs")):
+    if method not in ("*", row["method"]) or row["mode"] not in modes:
+        return False
+    return row["filter"] == name and row["offset"] == offset and (tau is None or abs(row["tau"] - tau) < 0.1)
 
 
 def compared(question, found, rows, values):
@@ -225,76 +261,94 @@ def compared(question, found, rows, values):
         apart = holm([difference(values[key].astype(float), values[other].astype(float)) for key, other in here])
         for (key, other), one in zip(here, apart, strict=True):
             numbers = {"difference": one.mean, "low": one.low, "high": one.high, "detectable": one.detectable}
-            row = rows[key]
-            yield {
-                "question": question,
-                "of": {part: row[part] for part in ("set", "model", "method", "filter", "dim", "mode")},
-                "against": {part: rows[other][part] for part in ("method", "filter", "dim", "mode")},
-                **{part: round(value, 5) for part, value in numbers.items()},
-                "p": float(f"{one.p:.3g}"),
-                "verdict": one.verdict,
-            }
+            numbers = {part: round(value, 5) for part, value in numbers.items()}
+            p = {"p": float(f"{one.p:.3g}"), "verdict": one.verdict}
+            yield {"question": question, "set": name, "of": key, "against": other} | numbers | p
 
 
 NAMES = {"sample": "sample", "stsb": "STS-B test", "cranfield": "Cranfield", "scifact": "SciFact"}
 
 
-def page(text, lines):
-    """The text of docs/results.md with the tables of some rows between its marks."""
-    rows = [line for line in lines if "set" in line]
-    answers = [line for line in lines if "question" in line]
-    made = {"tables": tables(rows, answers), "answers": verdicts(answers), "baselines": baselines(rows)}
+def pages(rows, answers):
+    """Path -> mark -> the table between its marks."""
+    return {
+        ROOT / "docs" / "results.md": {
+            "tables": tables(rows, answers),
+            "answers": verdicts(rows, answers),
+            "baselines": baselines(rows),
+        },
+        ROOT / "docs" / "figures.md": {"figures": grid(rows)},
+        ROOT / "README.md": {"smollm2": summary(rows, answers)},
+    }
+
+
+def filled(text, made):
+    """A page with its tables."""
     for mark, table in made.items():
         before, _, rest = text.partition(f"<!-- {mark} -->\n")
         text = f"{before}<!-- {mark} -->\n{table}<!-- /{mark} -->{rest.partition(f'<!-- /{mark} -->')[2]}"
     return text
 
 
+def found(rows, *what, **more):
+    """The row that fits, or None."""
+    return next((row for row in rows if fits(row, *what, **more)), None)
+
+
+def systems(rows):
+    """(set, model, method), in the order of the page -> its rows."""
+    by_system = {}
+    for row in rows.values():
+        by_system.setdefault((row["set"], row["model"], row["method"]), []).append(row)
+    for name in SETS:
+        for model, methods in MODELS.items():
+            for method in methods:
+                if (name, model, method) in by_system:
+                    yield (name, model, method), by_system[name, model, method]
+
+
+def better(answers):
+    """Keys of rows that are better than what a question compares them with at fewer bytes."""
+    return {line["of"] for line in answers if line["verdict"] == "better" and line["question"].endswith("the bytes")}
+
+
 def tables(rows, answers):
     """A table a set: methods by filter and search."""
-    better = {
-        json.dumps([line["of"][part] for part in ("set", "model", "method", "dim", "mode")])
-        for line in answers
-        if line["question"].endswith("of the bytes") or line["question"] == "half the bytes"
-        if line["verdict"] == "better"
-    }
-    parts = []
+    parts, real = [], better(answers)
     for name in SETS:
-        here = [row for row in rows if row["set"] == name]
+        here = [row for row in rows.values() if row["set"] == name]
         if not here:
             continue
         measure, count = here[0]["measure"], here[0]["queries"]
-        searched = ["", " hybrid, τ 2 |"][name != "stsb"]
+        hybrid = ["", " hybrid, τ 2 |"][name != "stsb"]
         head = f"| {NAMES[name]}, {count:,} {'pairs' if name == 'stsb' else 'queries'}: {measure} | no filter | τ 2"
-        head += f" | random at τ 2 | τ 4 | τ 8 | whitening, τ 2 |{searched}"
+        head += f" | random at τ 2 | τ 4 | τ 8 | whitening, τ 2 |{hybrid}"
         table = [head, "| --- |" + " --- |" * (head.count("|") - 2)]
-        words = next((row for row in here if row["mode"] == "lexical"), None)
+        words = found(here, "*", "none", modes=("lexical",)) or found(here, "*", None, modes=("lexical",))
         if words is not None:
             table.append(f"| BM25: {spanned(words)} |" + " |" * (head.count("|") - 2))
-        for model in MODELS:
-            for method in dict.fromkeys(row["method"] for row in here if row["model"] == model):
-                table.append(line_of([row for row in here if (row["model"], row["method"]) == (model, method)], better))
+        table += [line_of(own, real) for (which, *_), own in systems(rows) if which == name]
         parts.append("\n".join(table))
     return "\n\n".join(parts) + "\n"
 
 
-def line_of(rows, better):
-    def cell(name, tau, mode=("dense", "pairs")):
-        found = [row for row in rows if row["filter"] == name and is_tau(row, tau) and row["mode"] in mode]
-        if not found:
-            return "-"
-        row = found[0]
-        key = json.dumps([row[part] for part in ("set", "model", "method", "dim", "mode")])
-        return f"**{spanned(row)}**" if key in better and name == "embedfilter" else spanned(row)
+def line_of(rows, real):
+    def cell(*what, **more):
+        row = found(rows, "*", *what, **more)
+        text = spanned(row) if row else "-"
+        return f"**{text}**" if row and key_of(row) in real else text
 
-    halves = [row for row in rows if row["filter"] == "embedfilter" and is_tau(row, 2) and row["chance"]]
-    chance = "{:.3f} to {:.3f}".format(*halves[0]["chance"]) if halves else "-"
-    label = f"{rows[0]['model']}, {rows[0]['method'].replace('@best', ', layer ' + str(rows[0]['layer']))}"
-    cells = [cell("none", None), cell("embedfilter", 2), chance, cell("embedfilter", 4), cell("embedfilter", 8)]
+    half = found(rows, "*", "embedfilter", 2)
+    chance = "{:.3f} to {:.3f}".format(*half["chance"]) if half and half["chance"] else "-"
+    cells = [cell("none"), cell("embedfilter", 2), chance, cell("embedfilter", 4), cell("embedfilter", 8)]
     cells.append(cell("whitening", 2))
     if rows[0]["set"] != "stsb":
-        cells.append(cell("embedfilter", 2, ("hybrid",)))
-    return f"| {label} | {' | '.join(cells)} |"
+        cells.append(cell("embedfilter", 2, modes=("hybrid",)))
+    return f"| {rows[0]['model']}, {label(rows[0])} | {' | '.join(cells)} |"
+
+
+def label(row):
+    return row["method"].replace("@best", f", layer {row['layer']}")
 
 
 def spanned(row):
@@ -305,42 +359,108 @@ def baselines(rows):
     """The EmbedFilter paper's baselines at half the width."""
     head = ["embedfilter", *BASELINES]
     lines = [f"| at τ 2 | {' | '.join(head)} |", "| --- |" + " --- |" * len(head)]
-    here = [row for row in rows if row["mode"] in ("dense", "pairs") and row["filter"] in head and is_tau(row, 2)]
-    for name, model, method in dict.fromkeys((row["set"], row["model"], row["method"]) for row in here):
-        of = {row["filter"]: row for row in here if (row["set"], row["model"], row["method"]) == (name, model, method)}
+    for (name, model, _), own in systems(rows):
+        of = {one: row for one in head if (row := found(own, "*", one, 2))}
+        if len(of) < 2:
+            continue
         best = max(of.values(), key=lambda row: row["mean"])
         cells = [f"{of[one]['mean']:.3f}" if one in of else "-" for one in head]
         cells = [f"**{cell}**" if best["filter"] == one else cell for cell, one in zip(cells, head, strict=True)]
-        lines.append(f"| {NAMES[name]}, {model}, {method} | {' | '.join(cells)} |")
+        lines.append(f"| {NAMES[name]}, {model}, {label(own[0])} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def verdicts(answers):
-    """A line a question and set: how often better, worse, not told apart; and the least and greatest difference."""
+def verdicts(rows, answers):
+    """A line a question and set: which are better, worse, not told apart; and the least and greatest difference."""
     lines = [
         "| question | set | better | worse | not told apart | differences | detectable |",
         "| --- |" + " --- |" * 6,
     ]
     for question in dict.fromkeys(line["question"] for line in answers):
         for name in SETS:
-            here = [line for line in answers if line["question"] == question and line["of"]["set"] == name]
+            here = [line for line in answers if (line["question"], line["set"]) == (question, name)]
             if not here:
                 continue
-            says = {
-                verdict: ", ".join(
-                    f"{short(line)} {line['difference']:+.3f}" for line in here if line["verdict"] == verdict
-                )
+            says = [
+                named([line for line in here if line["verdict"] == verdict], rows)
                 for verdict in ("better", "worse", "not real")
-            }
-            span = f"{min(line['difference'] for line in here):+.3f} to {max(line['difference'] for line in here):+.3f}"
-            least = f"{min(line['detectable'] for line in here):.3f} to {max(line['detectable'] for line in here):.3f}"
-            cells = [question, NAMES[name], *(says[verdict] or "-" for verdict in ("better", "worse", "not real"))]
-            lines.append(f"| {' | '.join(cells)} | {span} | {least} |")
+            ]
+            span, least = (spread_of(here, what, sign) for what, sign in (("difference", "+"), ("detectable", "")))
+            lines.append(f"| {' | '.join([question, NAMES[name], *says, span, least])} |")
     return "\n".join(lines) + "\n"
 
 
-def short(line):
-    return f"{line['of']['model'].split('-')[0]} {line['of']['method']}"
+def named(lines, rows):
+    """A few comparisons by their names, many by their number a model."""
+    if len(lines) > 3:
+        models = [short(rows[line["of"]]) for line in lines]
+        return ", ".join(f"{model}: {models.count(model)}" for model in dict.fromkeys(models))
+    parts = [f"{short(rows[line['of']])} {label(rows[line['of']])} {line['difference']:+.3f}" for line in lines]
+    return ", ".join(parts) or "-"
+
+
+def spread_of(lines, what, sign):
+    least, most = (f"{limit(line[what] for line in lines):{sign}.3f}" for limit in (min, max))
+    return least if least == most else f"{least} to {most}"
+
+
+def short(row):
+    return "MiniLM" if row["model"] == MINILM else row["model"].split("-")[0]
+
+
+def grid(rows):
+    """Every row: a table a model, a line for the options of `ragidx build`, a column for a set and search."""
+    columns = [
+        *((name, ("dense", "pairs")) for name in SETS),
+        *((name, ("hybrid",)) for name in SETS if name != "stsb"),
+    ]
+    heads = [NAMES[name] + (" with BM25" if "hybrid" in modes else "") for name, modes in columns]
+    parts = []
+    for model, methods in MODELS.items():
+        by_options = {}
+        for row in rows.values():
+            if row["model"] == model:
+                by_options.setdefault((methods.index(row["method"]), options_text(row)), []).append(row)
+        lines = [f"| {model} | bytes | {' | '.join(heads)} |", "| --- |" + " --- |" * (1 + len(columns))]
+        for (_, options), own in sorted(by_options.items(), key=lambda item: item[0][0]):
+            cells = []
+            for name, modes in columns:
+                row = next((row for row in own if row["set"] == name and row["mode"] in modes), None)
+                cells.append(spanned(row) if row else "-")
+            size = min(
+                row["bytes"] for row in own if row["mode"] != "hybrid"
+            )  # in a small index it has a share of more
+            lines.append(f"| `{options}` | {size:,.0f} | {' | '.join(cells)} |")
+        parts += ["\n".join(lines)] if by_options else []
+    return "\n\n".join(parts) + "\n"
+
+
+def options_text(row):
+    """The options of `ragidx build` that give a row."""
+    name, _, layer = row["method"].partition("@")
+    name, _, copies = name.partition(":")
+    named = {"method": None if name == "preset" else name, "copies": copies or None}
+    named["layer"] = row["layer"] if layer else -1 if row["model"] == "mini" and name == "classical" else None
+    named |= {"filter": row["filter"] if row["filter"] != "embedfilter" else None}
+    named |= {"tau": f"{row['tau']:g}" if row["filter"] != "none" else None, "filter-offset": row["offset"]}
+    return " ".join(f"--{option} {value}" for option, value in named.items() if value is not None)
+
+
+SHOWN = ("classical", "echo", "prompteol", "aligned-values")  # to a reader of the README
+
+
+def summary(rows, answers):
+    """The table of the README: SmolLM2 on STS-B; bold where the gain over no filter is real."""
+    filters = {"--filter none": ("none",), "--tau 2": ("embedfilter", 2), "--tau 4": ("embedfilter", 4)}
+    filters |= {"--tau 8": ("embedfilter", 8)}
+    real, lines = better(answers), []
+    for (name, model, method), own in systems(rows):
+        if (name, model) != ("stsb", SMOLLM2) or method not in SHOWN:
+            continue
+        cells = [(f"{row['mean']:.3f}", row) for row in (found(own, "*", *what) for what in filters.values())]
+        lines.append(f"| {method} | {' | '.join(f'**{n}**' if key_of(row) in real else n for n, row in cells)} |")
+    head = " | ".join(f"`{text}`, {576 // (what[1:] or (1,))[0]} numbers" for text, what in filters.items())
+    return "\n".join([f"| `--method` | {head} |", "| --- |" + " --- |" * len(filters), *lines]) + "\n"
 
 
 if __name__ == "__main__":

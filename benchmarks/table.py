@@ -1,4 +1,4 @@
-"""The figures of README.md, docs/benchmarks.md and docs/figures.md: the latest row of each setting in figures.jsonl.
+"""The figures of docs/benchmarks.md and other pages: the latest row of each setting in figures.jsonl.
 
 `python benchmarks/table.py` prints those of docs/benchmarks.md; with `--write`, all go into their files, between marks.
 """
@@ -12,11 +12,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FIGURES = Path(__file__).with_name("figures.jsonl")
-QUALITY = ("scifact quality", "mini by method and filter")
+QUALITY = "scifact quality"
 WORD_TABLES = runpy.run_path(str(Path(__file__).with_name("word_tables.py")))
 SENTENCES = runpy.run_path(str(Path(__file__).with_name("sentences.py")))
 WORDS = WORD_TABLES["WORDS"]
-DECODER = "decoder by method and filter"
 SYNTHETIC = "synthetic queries against judgements"
 ENCODING = (
     "encode throughput against sentence-transformers",
@@ -27,7 +26,6 @@ SETTINGS = (
     *("model", "options", "method", "filter", "index", "rows", "corpus_bytes", "extras", "tree", "search", "dim"),
     *("chunker", "set", "size", "markdown", "folder", "files", "kind"),
 )
-QUALITIES = ("sample nDCG@10", "STS-B test Spearman", "SciFact nDCG@10")
 
 
 def rows(path=FIGURES):
@@ -40,8 +38,6 @@ def rows(path=FIGURES):
         if row["figure"] in ENCODING:  # it depends on the processor: the latest of each kind
             size = "amx" in row["machine"]
         key = json.dumps([row["figure"], named, size])
-        if row["figure"] == "mini by method and filter" and key in found:
-            row = row | {"values": found[key]["values"] | row["values"]}
         found[key] = row
     return list(found.values())
 
@@ -57,15 +53,13 @@ def machines(found):
 def markdown(found):
     """All tables of docs/benchmarks.md."""
     timed = [
-        row
-        for row in found
-        if row["figure"] not in (*QUALITY, DECODER, WORDS, SYNTHETIC, "bm25 quality", "quality of chunks")
+        row for row in found if row["figure"] not in (QUALITY, WORDS, SYNTHETIC, "bm25 quality", "quality of chunks")
     ]
     parts = [
         f"Speed and memory: {machines(timed)}, shared with other work; single runs, but for the medians of the"
-        f" encoding speed (5 runs in turns) and the cold start (7). Quality: {machines(of(QUALITY, found))}."
+        f" encoding speed (5 runs in turns) and the cold start (7). Quality: {machines(of([QUALITY], found))}."
     ]
-    quality = of(["scifact quality"], found)
+    quality = of([QUALITY], found)
     if quality:
         head = [
             "| SciFact by `build` and `query`, whole documents | nDCG@10 | recall@100 | float16 bytes |",
@@ -89,10 +83,6 @@ def markdown(found):
             f" {row['setting']['threads']} against {row['setting']['their_threads']} threads,"
             f" least cosine {row['values']['least cosine']:.5f})."
         )
-    grid = of(["mini by method and filter"], found)
-    if grid:
-        parts.append(by_method(grid))
-        parts.append(by_filter(grid))
     installed = of(["install"], found)
     parts += [SENTENCES["installs"](installed)] if installed else []
     for row in of(["cold start"], found):
@@ -125,35 +115,6 @@ def markdown(found):
     parts += [SENTENCES["by_format"](row) for row in of(["decoder throughput by number format"], found)]
     parts += [SENTENCES["folder"](row) for row in of(["mixed folder read"], found)[-1:]]
     return "\n\n".join(parts + WORD_TABLES["chunks"](found) + WORD_TABLES["words"](found) + engine(found)) + "\n"
-
-
-def by_method(grid):
-    """A line a method: without a filter, and with EmbedFilter at half the width, where mini's useful part begins."""
-    values = {(row["setting"]["method"], row["setting"]["filter"]): row["values"] for row in grid}
-    lines = [
-        "| mini: method, no filter → EmbedFilter, half the bytes | " + " | ".join(QUALITIES) + " |",
-        "| --- |" + " --- |" * len(QUALITIES),
-    ]
-    for method in dict.fromkeys(method for method, _ in values):
-        plain, half = values.get((method, "none"), {}), values.get((method, "tau 2, offset 1"), {})
-        cells = [f"{cell(plain, name)} → {cell(half, name)}" for name in QUALITIES]
-        lines.append(f"| {method} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def by_filter(grid):
-    """The EmbedFilter paper's baselines at half the width."""
-    values = {(row["setting"]["method"], row["setting"]["filter"]): row["values"] for row in grid}
-    methods = [m for m in dict.fromkeys(m for m, _ in values) if (m, "truncation, tau 2") in values]
-    names = [f for m, f in values if methods and m == methods[0] and f.endswith(", tau 2")]
-    names = ["none", "tau 2, offset 1", *names]
-    head = [f"{method}: {name}" for method in methods for name in QUALITIES]
-    lines = ["| mini: filter at half the width | " + " | ".join(head) + " |", "| --- |" + " --- |" * len(head)]
-    for name in names:
-        cells = [cell(values.get((method, name), {}), quality) for method in methods for quality in QUALITIES]
-        label = {"none": "none, full width", "tau 2, offset 1": "EmbedFilter, offset 1"}.get(name, name[:-7])
-        lines.append(f"| {'EmbedFilter, middle' if label == 'embedfilter' else label} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
 
 
 def engine(found):
@@ -350,90 +311,9 @@ def plans(found):
     return "\n".join(lines)
 
 
-def by_options(found):
-    """What docs/figures.md shows: a decoder with intervals, then all of mini; every line names its options."""
-    return "\n\n".join([*decoders(of([DECODER], found)), whole_grid(of(["mini by method and filter"], found))]) + "\n"
-
-
-def decoders(found):
-    """A table a model, and the differences whose interval excludes 0."""
-    for model in dict.fromkeys(row["setting"]["model"] for row in found):
-        of_model = [row for row in found if row["setting"]["model"] == model]
-        columns = ("STS-B test Spearman", "against no filter", "against the mean")
-        lines = [
-            f"| {model}: options | float16 bytes | {' | '.join(f'{name} (95 %)' for name in columns)} |",
-            "| --- |" + " --- |" * 4,
-        ]
-        for row in of_model:
-            cells = [spanned(row["values"].get(name), "" if name == columns[0] else "+") for name in columns]
-            lines.append(f"| `{row['setting']['options']}` | {stored(row['values'])} | {' | '.join(cells)} |")
-        yield "\n".join(lines)
-        yield "\n".join(verdicts(of_model))
-
-
-def spanned(interval, sign):
-    """A value and where 95 % of its resampled values lie; bold for a difference that is real."""
-    if interval is None:
-        return "-"
-    value, low, high = (f"{interval[name]:{sign}.3f}" for name in ("value", "low", "high"))
-    return f"**{value}** ({low} to {high})" if sign and is_real(interval) else f"{value} ({low} to {high})"
-
-
-def is_real(difference):
-    return difference["low"] > 0 or difference["high"] < 0
-
-
-def verdicts(found):
-    """A line a filter, against none, and one for the methods without a filter, against the mean."""
-    lines = {}
-    for row in found:
-        _, method, filter_ = row["setting"]["options"].split(maxsplit=2)
-        against = "against the mean" if filter_ == "--filter none" else "against no filter"
-        difference = row["values"].get(against)
-        if difference:
-            verdict = "better" if difference["value"] > 0 else "worse"
-            verdict = verdict if is_real(difference) else "no real difference"
-            lines.setdefault(f"`{filter_}` {against}", {}).setdefault(verdict, []).append(method)
-    for name, by_verdict in sorted(lines.items()):
-        says = [f"{verdict} for {', '.join(methods)}" for verdict, methods in by_verdict.items()]
-        yield f"- {name}: {'; '.join(says)}."
-
-
-def whole_grid(grid):
-    """Every row of mini by method and filter; EmbedFilter in the middle was measured beside both kinds of filter."""
-    lines = ["| mini: options | " + " | ".join(QUALITIES) + " | float16 bytes |", "| --- |" + " --- |" * 4]
-    for options, values in {row["setting"]["options"]: row["values"] for row in grid}.items():
-        cells = [cell(values, name) for name in QUALITIES]
-        label = f"`{options}`" if options else "(no options: the preset)"
-        lines.append(f"| {label} | {' | '.join(cells)} | {stored(values)} |")
-    return "\n".join(lines)
-
-
 def stored(values):
     """Bytes of a vector in an index, which fills it up to a multiple of 8 numbers of 2 bytes."""
     return -(-values["vector bytes"] // 16) * 16
-
-
-def cell(values, name):
-    return f"{values[name]:.3f}" if name in values else "-"
-
-
-def summary(found):
-    """The table of the README: a real decoder without its intervals; bold where the gain over no filter is real."""
-    filters = ("--filter none", "--tau 2", "--tau 4", "--tau 8")
-    cells, widths = {}, {}
-    for row in of([DECODER], found):
-        _, method, filter_ = row["setting"]["options"].split(maxsplit=2)
-        if filter_ in filters:
-            values, gain = row["values"], row["values"].get("against no filter")
-            value = f"{values['STS-B test Spearman']['value']:.3f}"
-            real = gain is not None and gain["value"] > 0 and is_real(gain)
-            cells.setdefault(method, {})[filter_] = f"**{value}**" if real else value
-            widths[filter_] = values["vector bytes"] // 2
-    head = " | ".join(f"`{filter_}`, {widths[filter_]} numbers" for filter_ in filters)
-    lines = [f"| `--method` | {head} |", "| --- |" + " --- |" * len(filters)]
-    lines += [f"| {method} | {' | '.join(row[filter_] for filter_ in filters)} |" for method, row in cells.items()]
-    return "\n".join(lines) + "\n"
 
 
 def tuned(found):
@@ -482,12 +362,10 @@ def synthetic(found):
 PLACES = {
     ROOT / "docs" / "benchmarks.md": ("figures", markdown),
     ROOT / "docs" / "query.md": ("hybrid", WORD_TABLES["hybrid"]),
-    ROOT / "docs" / "figures.md": ("figures", by_options),
     ROOT / "docs" / "gguf.md": ("figures", lambda found: "\n\n".join(SENTENCES["gguf"](found)) + "\n"),
     ROOT / "docs" / "endpoint.md": ("figures", lambda found: "\n\n".join(SENTENCES["endpoint"](found)) + "\n"),
     ROOT / "docs" / "tune.md": ("figures", tuned),
     ROOT / "docs" / "evaluate.md": ("without labels", synthetic),
-    ROOT / "README.md": ("smollm2", summary),
 }
 
 

@@ -91,7 +91,7 @@ def test_examples_in_docstrings_run(name: str) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    ["README.md", *(f"docs/{page}.md" for page in ("benchmarks", "figures", "gguf", "endpoint", "tune", "query"))],
+    [f"docs/{page}.md" for page in ("benchmarks", "gguf", "endpoint", "tune", "query", "evaluate")],
 )
 def test_the_figures_are_those_that_were_measured(page: str) -> None:
     table = runpy.run_path(str(ROOT / "benchmarks" / "table.py"))
@@ -107,6 +107,9 @@ def test_the_results_are_those_that_were_measured() -> None:
         results = runpy.run_path(f"{folder}/results.py")
     finally:
         sys.path.remove(folder)
-    text = (ROOT / "docs" / "results.md").read_text("utf-8")
 
-    assert results["page"](text, results["read_rows"]()) == text
+    pages = results["pages"](*results["read_rows"]())
+    assert {path.name for path in pages} == {"results.md", "figures.md", "README.md"}
+    for path, tables in pages.items():
+        text = path.read_text("utf-8")
+        assert results["filled"](text, tables) == text
