@@ -36,7 +36,6 @@ from numpy.typing import NDArray
 from ragidx.corpora.errors import CorpusError, lone_surrogate
 from ragidx.corpora.records import Chunk, Place, Scalar, as_text, plain
 from ragidx.indexer.arrays import numbers_of
-from ragidx.indexer.digests import digest
 
 Schema: TypeAlias = Mapping[str, str]
 """Metadata field -> one of KINDS."""
@@ -108,6 +107,8 @@ class Row:
 
 def chunk_of(doc_id: str, start: int, end: int, text: str, heading: str, text_hash: bytes) -> Chunk:
     """The chunk of a row: the hash is of what was encoded, so it says whether that was the text alone."""
+    from ragidx.indexer.digests import digest  # opening an index and searching it need none
+
     return Chunk(doc_id, start, end, text, heading, bare=text_hash == digest(text))
 
 
