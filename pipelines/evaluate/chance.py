@@ -1,7 +1,7 @@
 """What random projections reach: how good a width is whatever its directions are.
 
-raw vectors and queries -> ten random rotations, cut to the width -> exact search of all documents, by cosines and by
-their z-scores with those of BM25 -> means of a measure. A filter that is no better than these chose nothing.
+raw vectors and queries -> ten random rotations, cut to the width -> exact search of all documents, by cosines alone and
+fused with BM25 -> means of a measure. A filter that is no better than these chose nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from ragidx.indexer.store.store import Store
 from ragidx.pipelines.evaluate.measures import DEPTH, of_rankings
 from ragidx.pipelines.evaluate.sources.series import Series
 from ragidx.pipelines.evaluate.sources.source import Source
+from ragidx.retriever.fusion import RRF_CONSTANT
+from ragidx.retriever.options import DENSE, RRF, SearchOptions
 
 PROJECTIONS = 10
 _SCORES = 1 << 25  # of queries and chunks that are held at once
@@ -58,21 +60,23 @@ class Chance:
     measure: str
     drop_self: bool = False
 
-    def means(self, width: int, weights: Sequence[float]) -> dict[float, tuple[float, ...]]:
-        """Of each weight of the cosine, 1 for dense search: the means of ten projections."""
-        runs: dict[tuple[float, int], Run] = {(weight, seed): {} for weight in weights for seed in range(PROJECTIONS)}
+    def means(self, width: int, searches: Sequence[SearchOptions]) -> dict[SearchOptions, tuple[float, ...]]:
+        """Of each search: the means of ten projections."""
+        runs: dict[tuple[SearchOptions, int], Run] = {
+            (one, seed): {} for one in searches for seed in range(PROJECTIONS)
+        }
         step = max(1, _SCORES // self.source.n_rows)
         for start in range(0, len(self.vectors), step):
             here = slice(start, start + step)
-            words = None if set(weights) == {1} else self._by_words(here)
+            words = None if all(one.mode == DENSE for one in searches) else self._by_words(here)
             for seed in range(PROJECTIONS):
                 cosines = self._cosines(random_projection(self.source.dim, width, seed), width, here)
-                for weight in weights:
-                    scores = cosines if words is None or weight == 1 else weight * _z(cosines) + (1 - weight) * words
-                    runs[weight, seed].update(self._answers(scores, here))
+                for one in searches:
+                    scores = cosines if words is None or one.mode == DENSE else _fused(cosines, words, one)
+                    runs[one, seed].update(self._answers(scores, here))
         values = {key: of_rankings(run, self.qrels, [self.measure])[self.measure] for key, run in runs.items()}
         means = {key: float(by_query.mean()) for key, by_query in values.items()}
-        return {weight: tuple(means[weight, seed] for seed in range(PROJECTIONS)) for weight in weights}
+        return {one: tuple(means[one, seed] for seed in range(PROJECTIONS)) for one in searches}
 
     def _cosines(self, drawn: Series, width: int, here: slice) -> Floats:
         """(q, n) of some queries with all chunks."""
@@ -80,16 +84,11 @@ class Chance:
         return np.concatenate([queries @ drawn.narrow(block, width).T for block in self.source.blocks()], axis=1)
 
     def _by_words(self, here: slice) -> Floats:
-        """(q, n) z-scores of BM25, as hybrid search sums them."""
+        """(q, n) BM25 of some queries; 0 where a chunk has no word of a query."""
         assert self.words is not None
         assert self.words.lexical is not None
-        texts = self.texts[here]
-        found = np.zeros((len(texts), self.source.n_rows), np.float32)
-        for row, text in enumerate(texts):
-            bm25 = self.words.lexical.scores(text)
-            if bm25 is not None:
-                found[row] = _z(bm25[None])[0]
-        return found
+        found = [self.words.lexical.scores(text) for text in self.texts[here]]
+        return np.stack([np.zeros(self.source.n_rows, np.float32) if one is None else one for one in found])
 
     def _answers(self, scores: Floats, here: slice) -> Run:
         """The best documents of some queries, each with the score of its best chunk."""
@@ -112,6 +111,24 @@ class Chance:
         numbers = np.array([names[name] for name in self.source.doc_ids()])
         order = np.argsort(numbers, kind="stable")
         return order, np.searchsorted(numbers[order], np.arange(len(names))), list(names)
+
+
+def _fused(cosines: Floats, bm25: Floats, search: SearchOptions) -> Floats:
+    """(q, n) scores of hybrid search, over all chunks: `ragidx.retriever.fusion`."""
+    if search.fusion == RRF:
+        by_cosine, by_words = _by_place(cosines), _by_place(bm25) * (bm25 > 0)
+    else:
+        by_cosine, by_words = _z(cosines), _z(bm25)
+    return search.weight * by_cosine + (1 - search.weight) * by_words
+
+
+def _by_place(scores: Floats) -> Floats:
+    """1 / (60 + place) of the first hundred of each line; 0 behind them."""
+    first = np.argsort(-scores, axis=1, kind="stable")[:, :DEPTH]
+    points = np.zeros_like(scores)
+    places = np.arange(1, first.shape[1] + 1, dtype=np.float32)
+    np.put_along_axis(points, first, np.broadcast_to(1 / (RRF_CONSTANT + places), first.shape), axis=1)
+    return points
 
 
 def _z(scores: Floats) -> Floats:

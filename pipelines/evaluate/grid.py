@@ -40,7 +40,7 @@ from ragidx.pipelines.evaluate.report import Configuration
 from ragidx.pipelines.evaluate.sources.series import Series, full_width
 from ragidx.pipelines.evaluate.sources.source import NOTHING_TO_SEARCH, Source
 from ragidx.pipelines.stages import Stages
-from ragidx.retriever.options import DENSE, HYBRID, LEXICAL, SearchOptions, Z
+from ragidx.retriever.options import DENSE, HYBRID, LEXICAL, SearchOptions
 from ragidx.retriever.ranking import Queries
 
 EXACT = "exact"
@@ -229,7 +229,7 @@ class Rankings:
                     search_of(store, asked, options),
                     opened.doc_ids,
                     bytes=n_bytes / source.n_rows,
-                    chance=() if (weight := _weight(options)) is None else drawn.get(weight, ()),
+                    chance=drawn.get(options, ()),
                     costs=costs_of(store, asked, options, seconds, of_words) if self._with_costs else None,
                     more=more,
                     empty=np.asarray(~queries.any(axis=1)) if options.mode == DENSE else None,
@@ -237,15 +237,14 @@ class Rankings:
 
     def _drawn(
         self, series: Series, width: int, searches: Sequence[SearchOptions], opened: _Opened
-    ) -> dict[float, tuple[float, ...]]:
-        """What random projections reach, by weight of the cosine."""
+    ) -> dict[SearchOptions, tuple[float, ...]]:
+        """What random projections reach, by search."""
         if self._measure is None or not _is_embedfilter(series):
             return {}
         self._tell(f"random projections, {width:,} dimensions")
         words = None if opened.words is None else opened.words.store
         chance = Chance(opened.source, opened.vectors, self._texts, self._qrels, words, self._measure, self._drop_self)
-        weights = dict.fromkeys(_weight(one) for one in searches)
-        return chance.means(width, [weight for weight in weights if weight is not None])
+        return chance.means(width, searches)
 
     def _is_repeated(self, store: Store, index_type: str, made: set[str]) -> bool:
         """Whether another type became the same index; noted where there are too few rows for one."""
@@ -349,10 +348,3 @@ def configuration_of(source: Source, series: Series, width: int) -> Configuratio
         tau=source.hidden / width,
         dim=width,
     )
-
-
-def _weight(options: SearchOptions) -> float | None:
-    """Of the cosine in a sum of z-scores; None: places are summed."""
-    if options.mode == DENSE:
-        return 1.0
-    return options.weight if options.fusion == Z else None

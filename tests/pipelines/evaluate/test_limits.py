@@ -12,6 +12,8 @@ import ragidx
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.evalsets import load_pairs
 from ragidx.pipelines.demo import sample_corpus
+from ragidx.pipelines.evaluate import chance, grid
+from ragidx.pipelines.evaluate.sources.series import Series
 
 from ...raising import message_of
 from .conftest import WORDS, text_of, write_beir, write_lines, write_qrels, write_run
@@ -165,10 +167,19 @@ def test_of_filtered_vectors_no_random_projection_is_told(beir: Path, tmp_path: 
     assert of_corpus.rows[0].chance is not None
 
 
-def test_places_have_no_random_projection_even_at_weight_0(beir: Path) -> None:
-    (task,) = ragidx.evaluate(beir, mode="hybrid", fusion=["rrf", "z"], weight=0, cache=None).tasks
+@pytest.mark.parametrize("fusion", ["rrf", "z"])
+def test_random_projections_are_fused_as_searches_are(beir: Path, monkeypatch: pytest.MonkeyPatch, fusion: str) -> None:
+    # With the filter in place of the projections, all ten reach what the search itself does.
+    drawn: list[Series] = []
+    monkeypatch.setattr(grid, "_is_embedfilter", lambda series: not drawn.append(series))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(chance, "random_projection", lambda *_: drawn[-1])
 
-    assert [row.chance is None for row in task.rows] == [True, False]
+    (task,) = ragidx.evaluate(
+        beir, filter="embedfilter", tau=8, mode="hybrid", fusion=fusion, weight=[0.3, 1], cache=None
+    ).tasks
+
+    for row in task.rows:
+        assert row.chance == pytest.approx([row.interval.mean] * 2, abs=1e-6)
 
 
 def test_an_id_with_white_space_costs_the_runs_not_the_results(tmp_path: Path) -> None:
