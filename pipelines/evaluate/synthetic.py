@@ -3,8 +3,8 @@
 chunks of a corpus, twice -> `Judged`: queries, one relevant document for each -> the chunks without what was taken out
 of them. What is left in would be found by its words alone, so every occurrence goes, and nothing is taken that a
 chunk's border cuts, that another document has too, or whose document another nearly equals. Documents are drawn by
-lots, as samples of filters are. Nothing is encoded or written here. Held are a few sentences and hashes for each
-document that may be drawn, and one document at a time.
+lots, as samples of filters are; those come first whose first sentence, by lot, is theirs alone. Nothing is encoded or
+written here. Held are a few sentences and hashes for each document that may be drawn, and one document at a time.
 
 Taken sentences share words with the rest of their document. They rank configurations of one kind as judgements do, and
 favour search by words: see docs/evaluate.md.
@@ -32,6 +32,7 @@ KINDS = ("sentence", "title")
 N_QUERIES = 300
 
 _SPARE = 2  # documents that are drawn for each that is wanted
+_ASKS = 3  # sentences that are tried of a document, as the first may be in all documents of a kind
 _WORDS = {"sentence": (6, 40), "title": (3, 40)}
 _FEWEST_SENTENCES = 3
 _MOST_CHARS = 1_000_000  # of a document that is drawn
@@ -48,13 +49,20 @@ _PROSE = 0.7  # share of letters and spaces
 
 
 @dataclass(frozen=True, slots=True)
+class _Ask:
+    """What may be taken out of a document."""
+
+    query: str
+    words: str  # joined
+    key: tuple[str, ...]  # a triple of them
+
+
+@dataclass(frozen=True, slots=True)
 class _Candidate:
     """A document that may be drawn."""
 
     doc_id: str
-    query: str
-    words: str  # of the query, joined
-    key: tuple[str, ...]  # a triple of them
+    asks: tuple[_Ask, ...]
     sketch: frozenset[tuple[str, ...]]
 
 
@@ -81,10 +89,14 @@ def synthetic(
     """
     drawn, n_documents = _drawn(chunks(), kind, seed, _SPARE * n)
     alike, elsewhere = _seen_elsewhere(chunks(), drawn)
-    usable = [one for number, one in enumerate(drawn) if number not in alike | elsewhere][:n]
+    own: list[tuple[int, int]] = []  # which of its sentences a document can be asked for by, and its number
+    for number, one in enumerate(drawn):
+        if number not in alike:
+            own += [(place, number) for place in range(len(one.asks)) if (number, place) not in elsewhere][:1]
+    usable = [(drawn[number].doc_id, drawn[number].asks[place].query) for place, number in sorted(own)[:n]]
     left_out = {
         "another document nearly equals it": len(alike),
-        f"its {kind} is in another, too": len(elsewhere - alike),
+        f"its {kind} is in another, too": len(drawn) - len(alike) - len(own),
     }
     if len(usable) < FEWEST_QUERIES:
         raise _too_few(kind, n_documents, len(drawn), left_out, len(usable), where)
@@ -93,8 +105,8 @@ def synthetic(
         notes.append(f"Of {n_documents:,} documents {len(usable):,} have a {kind} that can be asked for, not {n:,}.")
     named = {f"s{number}": one for number, one in enumerate(usable, start=1)}
     return Judged(
-        texts={name: one.query for name, one in named.items()},
-        qrels={name: {one.doc_id: 1} for name, one in named.items()},
+        texts={name: query for name, (_, query) in named.items()},
+        qrels={name: {doc_id: 1} for name, (doc_id, _) in named.items()},
         notes=tuple(notes),
         synthetic=kind,
     )
@@ -153,12 +165,12 @@ def _drawn(chunks: Iterable[Chunk], kind: str, seed: int, n: int) -> tuple[list[
 
 
 def _candidate(doc_id: str, group: Sequence[Chunk], kind: str, seed: int) -> _Candidate | None:
-    """What is taken out of a document; None: nothing can be."""
+    """What may be taken out of a document; None: nothing."""
     if any(len(chunk.text) != chunk.end - chunk.start for chunk in group):  # of vectors without texts
         return None
     if group[-1].end - group[0].start > _MOST_CHARS:
         return None
-    text = _text_of(group)
+    text, asks = _text_of(group), list[_Ask]()
     for query in _choices(text, group, kind, seed):
         words = _words(query)
         length = sum(0.5 if _is_unspaced(word) else 1 for word in words)
@@ -166,12 +178,15 @@ def _candidate(doc_id: str, group: Sequence[Chunk], kind: str, seed: int) -> _Ca
             continue
         if _without(_pattern(words), text, group) is not None:
             folded = [word.casefold() for word in words]
-            every = sorted(set(_triples([word.casefold() for word in _words(text)])))
-            names = map("\0".join, every)
-            sketch = frozenset(every[place] for place in lowest(seed, names, _SKETCH))
             key = max(_triples(folded), key=lambda triple: (len("".join(triple)), triple))  # a rare one, as a rule
-            return _Candidate(doc_id, query, _joined(folded), key, sketch)
-    return None
+            asks.append(_Ask(query, _joined(folded), key))
+            if len(asks) == _ASKS:
+                break
+    if not asks:
+        return None
+    every = sorted(set(_triples([word.casefold() for word in _words(text)])))
+    sketch = frozenset(every[place] for place in lowest(seed, map("\0".join, every), _SKETCH))
+    return _Candidate(doc_id, tuple(asks), sketch)
 
 
 def _text_of(group: Sequence[Chunk]) -> str:
@@ -259,24 +274,26 @@ def _without(
     return changed
 
 
-def _seen_elsewhere(chunks: Iterable[Chunk], drawn: Sequence[_Candidate]) -> tuple[set[int], set[int]]:
-    """Which candidates another document nearly equals, and whose query is in another."""
-    watched, keys = defaultdict[tuple[str, ...], list[int]](list), defaultdict[tuple[str, ...], list[int]](list)
+def _seen_elsewhere(chunks: Iterable[Chunk], drawn: Sequence[_Candidate]) -> tuple[set[int], set[tuple[int, int]]]:
+    """Which candidates another document nearly equals, and which of their queries, by place, are in another."""
+    watched = defaultdict[tuple[str, ...], list[int]](list)
+    keys = defaultdict[tuple[str, ...], list[tuple[int, int]]](list)
     for number, one in enumerate(drawn):
-        keys[one.key].append(number)
+        for place, ask in enumerate(one.asks):
+            keys[ask.key].append((number, place))
         for triple in one.sketch:
             watched[triple].append(number)
     wanted = watched.keys() | keys.keys()
-    alike, elsewhere = set[int](), set[int]()
+    alike, elsewhere = set[int](), set[tuple[int, int]]()
     for doc_id, group in _documents(chunks):
         seen = set[tuple[str, ...]]()
         for piece in _pieces(group):
             folded = [word.casefold() for word in _words(piece)]
             hits = wanted.intersection(_triples(folded))
             seen |= hits
-            numbers = {number for triple in hits for number in keys.get(triple, ()) if drawn[number].doc_id != doc_id}
-            words = _joined(folded) if numbers else ""
-            elsewhere |= {number for number in numbers if drawn[number].words in words}
+            asked = {ask for triple in hits for ask in keys.get(triple, ()) if drawn[ask[0]].doc_id != doc_id}
+            words = _joined(folded) if asked else ""
+            elsewhere |= {(number, place) for number, place in asked if drawn[number].asks[place].words in words}
         counts = Counter(number for triple in seen for number in watched.get(triple, ()))
         alike |= {
             number for number, count in counts.items() if count * _SKETCH >= _ALIKE * len(drawn[number].sketch)
