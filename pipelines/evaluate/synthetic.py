@@ -2,9 +2,10 @@
 
 chunks of a corpus, twice -> `Judged`: queries, one relevant document for each -> the chunks without what was taken out
 of them. What is left in would be found by its words alone, so every occurrence goes, and nothing is taken that a
-chunk's border cuts, that another document has too, or whose document another nearly equals. Documents are drawn by
-lots, as samples of filters are; those come first whose first sentence, by lot, is theirs alone. Nothing is encoded or
-written here. Held are a few sentences and hashes for each document that may be drawn, and one document at a time.
+chunk's border cuts, that another document has too, or whose document another nearly equals. Documents are drawn at
+random, by a hash of their ids, and so are their sentences; documents whose first one is in no other come first.
+Nothing is encoded or written here. Held are a few sentences and hashes for each document that may be drawn, and one
+document at a time.
 
 Taken sentences share words with the rest of their document. They rank configurations of one kind as judgements do, and
 favour search by words: see docs/evaluate.md.
