@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ragidx.indexer.encoders.load import load_embedder, load_encoder
     from ragidx.indexer.filters.filter import EmbedFilter
     from ragidx.indexer.specs import FilterSpec
+    from ragidx.pipelines import train
     from ragidx.pipelines.evaluate.evaluate import evaluate
     from ragidx.pipelines.index import Index, build
     from ragidx.pipelines.ingest.report import BuildReport
@@ -69,6 +70,7 @@ __all__ = [
     "evaluate",
     "load_embedder",
     "load_encoder",
+    "train",
     "tune",
 ]
 
@@ -101,11 +103,14 @@ _HOMES = {
     "load_encoder": "indexer.encoders.load",
     "tune": "pipelines.tune.tune",
 }
-# Adapters are imported as ragidx.frameworks.langchain and ragidx.frameworks.mteb.
-sys.modules[f"{__name__}.frameworks"] = importlib.import_module("ragidx.pipelines.frameworks")
+# Adapters are imported as ragidx.frameworks.langchain and ragidx.frameworks.mteb, training is ragidx.train.head.
+for _package in ("frameworks", "train"):
+    sys.modules[f"{__name__}.{_package}"] = importlib.import_module(f"ragidx.pipelines.{_package}")
 
 
 def __getattr__(name: str) -> Any:
+    if name == "train":
+        return sys.modules[f"{__name__}.train"]
     if name not in _HOMES:
         raise AttributeError(f"module 'ragidx' has no attribute {name!r}")
     return getattr(importlib.import_module(f"ragidx.{_HOMES[name]}"), name)

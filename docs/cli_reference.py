@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ragidx.pipelines.cli.help import SHOWS_ALL
-from ragidx.pipelines.cli.main import COMMANDS, cli
+from ragidx.pipelines.cli.main import cli, every_command
 
 PAGE = Path(__file__).with_name("cli.md")
 HEAD = """# Command reference
@@ -25,10 +25,11 @@ def reference() -> str:
     """The whole page."""
     group = click.Context(cli, info_name="ragidx", terminal_width=80, **cli.context_settings)
     parts = [HEAD, f"```text\n{cli.get_help(group)}\n```\n"]
-    for name in COMMANDS:
-        command = cli.get_command(group, name)
-        assert command is not None
-        context = click.Context(command, info_name=name, parent=group, terminal_width=80)
+    for name, command in every_command().items():
+        parent = group
+        for word in name.split()[:-1]:
+            parent = click.Context(click.Group(word), info_name=word, parent=parent)
+        context = click.Context(command, info_name=name.split()[-1], parent=parent, terminal_width=80)
         context.meta[SHOWS_ALL] = True
         parts.append(f"## ragidx {name}\n\n```text\n{command.get_help(context)}\n```\n")
     return "\n".join(parts)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.spec import Json
-from ragidx.indexer.specs import IndexSpec
+from ragidx.indexer.specs import HEAD, IndexSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,8 @@ def differences(have: IndexSpec, want: IndexSpec) -> list[Difference]:
 
 def _named(want: IndexSpec, one: Difference) -> Difference:
     """A difference in content, worded with the name of the template or model: a hash means nothing to a user."""
+    if one.field == "filter.name" and all(str(name).startswith(HEAD) for name in (one.old, one.new)):
+        return dataclasses.replace(one, words="the head of the index's filter is another")
     if want.encoder is None or one.field not in _CONTENTS:
         return one
     template = f"the template '{want.encoder.template}' is different in this version"

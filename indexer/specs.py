@@ -160,6 +160,23 @@ FILTERS = {
     "pca": FilterKind("principal components of the corpus", ("seed", "sample")),
     "none": FilterKind("all raw coordinates"),
 }
+HEAD = "head:"
+"""The start of a trained head's name: `head:FILE` where it is asked for, in an index `head:` and a hash."""
+
+_HEAD_KIND = FilterKind("a trained map of all coordinates")
+
+
+def filter_kind(name: str) -> FilterKind:
+    """What a filter keeps and needs, by its name.
+
+    Raises:
+        SpecError: there is no such filter.
+    """
+    if name.startswith(HEAD) and name != HEAD:
+        return _HEAD_KIND
+    if name not in FILTERS:
+        raise unknown_name("filter", name, (*FILTERS, f"{HEAD}FILE"))
+    return FILTERS[name]
 
 
 @dataclass(frozen=True)
@@ -169,7 +186,7 @@ class FilterSpec(Spec):
     In a request, a field that is not named is that of the index, else the preset's.
     """
 
-    name: str = "embedfilter"  # one of FILTERS
+    name: str = "embedfilter"  # one of FILTERS, or head:FILE
     _: KW_ONLY
     tau: float | None = None  # hidden width / kept width; None: keep all
     dim: int | None = None  # kept width; excludes tau
@@ -180,8 +197,7 @@ class FilterSpec(Spec):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.name not in FILTERS:
-            raise unknown_name("filter", self.name, FILTERS)
+        filter_kind(self.name)
         if self.tau is not None and float(self.tau).is_integer():
             object.__setattr__(self, "tau", int(self.tau))  # 2 and 2.0 are one choice, and one fingerprint
         if self.tau is not None and self.dim is not None:
@@ -211,7 +227,7 @@ class FilterSpec(Spec):
         """Those that only some filters have."""
         for name in ("offset", "seed", "sample", "topk"):
             default = type(self).__dataclass_fields__[name].default
-            if getattr(self, name) != default and name not in FILTERS[self.name].fields:
+            if getattr(self, name) != default and name not in filter_kind(self.name).fields:
                 owners = ", ".join(owner for owner, kind in FILTERS.items() if name in kind.fields)
                 raise SpecError(
                     f"filter '{self.name}' has no {name}",
@@ -287,6 +303,10 @@ class IndexSpec(Spec):
         super().__post_init__()
         if self.encoder is None and self.precomputed is None:
             raise SpecError("an index has an encoder, or precomputed vectors")
+
+    def encoder_fingerprint(self) -> str:
+        """sha256 (hex) of what decides the vectors before the filter."""
+        return dataclasses.replace(self, filter=FilterSpec("none"), chunk=ChunkSpec()).fingerprint()
 
     def fingerprint(self) -> str:
         """sha256 (hex) of what decides the vectors.

@@ -74,7 +74,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipelines.lens": {"pipelines", "pipelines.ingest.workers"},
     "pipelines.doctor": {"pipelines"},
     "pipelines.frameworks": set(),
-    "pipelines.train": {"pipelines"},
+    "pipelines.train": {"pipelines", "pipelines.ingest", "pipelines.evaluate", "pipelines.evaluate.sources"},
     "pipelines.train.mini": {"pipelines.train"},
     CLI: set(),  # all of its room
 }

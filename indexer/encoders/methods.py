@@ -14,7 +14,7 @@ from ragidx.indexer.models.locate import SERVED, ModelFiles, locate
 from ragidx.indexer.prompts.forms import forms_of
 from ragidx.indexer.prompts.instructions import instruction
 from ragidx.indexer.prompts.templates import Template, default_copies, load_template, template_of_model
-from ragidx.indexer.specs import ENCODER_OPTIONS, POOLINGS, EncoderOptions, EncoderSpec, FilterSpec
+from ragidx.indexer.specs import ENCODER_OPTIONS, HEAD, POOLINGS, EncoderOptions, EncoderSpec, FilterSpec
 
 SENTENCE_TRANSFORMERS = "sentence-transformers"
 ENDPOINT = "endpoint"
@@ -252,7 +252,9 @@ def filter_spec(
         return base
     if "name" in named.given and named.name != base.name:
         offset = default.offset if named.name == "embedfilter" else None
-        base = FilterSpec(named.name, tau=None if named.name == "none" else DEFAULT_TAU, offset=offset)
+        base = FilterSpec(
+            named.name, tau=None if named.name == "none" or named.name.startswith(HEAD) else DEFAULT_TAU, offset=offset
+        )
     if not {"tau", "dim"} & named.given:
         return named.over(base)
     width_free = dataclasses.replace(base, tau=None, dim=None, offset=None)

@@ -3,15 +3,16 @@
 embeddings (n, d) -> (n, k) float32, k = d // tau: `e @ matrix - shift`. EmbedFilter and its relatives keep directions
 of the spectrum of the unembedding matrix, `W_U = U Sigma V^T`: orthonormal columns, so the reduced form `e V[:, kept]`
 has the inner products of the projection `e V[:, kept] V[:, kept]^T`. Truncation and random keep coordinates; whitening
-and PCA are fitted on a sample of the corpus and take its mean away. Sources: the EmbedFilter paper, sections 4 and 5.4
-(the baselines of its tables 5 and 6); BERT-whitening, Su et al. 2021. Nothing is normalised here: an `Embedder` does
-that, last.
+and PCA are fitted on a sample of the corpus and take its mean away; a head was trained on pairs. Sources: the
+EmbedFilter paper, sections 4 and 5.4 (the baselines of its tables 5 and 6); BERT-whitening, Su et al. 2021. Nothing is
+normalised here: an `Embedder` does that, last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -23,10 +24,11 @@ from safetensors.numpy import save as save_tensors
 from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.filters.fitting import Sample, lowest
+from ragidx.indexer.filters.heads import Head, load_head
 from ragidx.indexer.filters.logits import average_of_log_p, delta, log_frequencies, top_tokens
 from ragidx.indexer.filters.unembedding import Spectrum, find_unembedding, spectrum_of
 from ragidx.indexer.models.locate import ModelFiles
-from ragidx.indexer.specs import FILTERS, FilterSpec
+from ragidx.indexer.specs import HEAD, FilterSpec, filter_kind
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -155,13 +157,21 @@ def make_filter(spec: FilterSpec, source: HeadOwner, sample: Sample | None = Non
     """
     if spec.name == "none":
         return None
-    if FILTERS[spec.name].calibrated and sample is None:
+    if filter_kind(spec.name).calibrated and sample is None:
         raise SpecError(
             f"filter '{spec.name}' is fitted on a corpus, and there is none here",
             f"build an index with `filter={spec.name}`, or take a filter that needs none",
             where="`filter`",
         )
+    if spec.name.startswith(HEAD):
+        return head_filter(load_head(Path(spec.name.removeprefix(HEAD)).expanduser()), spec)
     return MAKERS[spec.name](spec, source, sample or Sample())
+
+
+def head_filter(head: Head, spec: FilterSpec) -> Filter:
+    """The filter of a trained head, as wide as its spec says."""
+    width = head.named(spec).dim
+    return Filter(head.matrix[:, :width], shift=head.shift[:width])
 
 
 def directions(spectrum: Spectrum, columns: Ints) -> Filter:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.ann.index_types import AUTO, FLAT, MIN_ROWS
 from ragidx.indexer.encoders.methods import ENDPOINT, SENTENCE_TRANSFORMERS
-from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec, IndexSpec
+from ragidx.indexer.specs import EncoderSpec, FilterSpec, IndexSpec, filter_kind
 from ragidx.pipelines.cli import console
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ def filter_(spec: FilterSpec, dim: int) -> str:
         return f"none: {console.plural(dim, 'raw coordinate')}"
     name = "EmbedFilter" if spec.name == "embedfilter" else spec.name
     tau = f", tau {spec.tau:g}" if spec.tau is not None else ""
-    kept = FILTERS[spec.name].keeps if spec.offset is None else f"from direction {spec.offset} on"
-    seed = f" (seed {spec.seed})" if "seed" in FILTERS[spec.name].fields else ""
+    kept = filter_kind(spec.name).keeps if spec.offset is None else f"from direction {spec.offset} on"
+    seed = f" (seed {spec.seed})" if "seed" in filter_kind(spec.name).fields else ""
     return f"{name}, {console.plural(dim, 'dimension')}{tau}, {kept}{seed}"
 
 

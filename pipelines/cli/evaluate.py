@@ -33,7 +33,7 @@ from ragidx.retriever.options import FUSIONS, MODES
 @several("--attention", "attention", str, "A", "causal, bidirectional")
 @several("--layer", "layer", int, "N", "A hidden layer")
 @several("--copies", "copies", int, "N", "How often echo or reba repeats the text")
-@several("--filter", "filter", str, "F", f"A filter: {', '.join(FILTERS)}")
+@several("--filter", "filter", str, "F", f"A filter: {', '.join(FILTERS)}, head:FILE")
 @several("--tau", "tau", float, "N", "A width as hidden width / N")
 @several("--dim", "dim", int, "N", "A width")
 @several("--filter-offset", "offset", int, "N", "embedfilter: the first kept direction of the spectrum")

@@ -32,6 +32,7 @@ GROUPS = {
     "Reranking": "rerank rerank_top rerank_method",
     "Hit": "k hit per_document fold mmr context full show",
     "Comparison": "measure reference margin force",
+    "Training": "pairs teacher limit epochs",
     "Spectrum": "spectrum corpus tokens centred",
 }
 RUN = "Run"
@@ -50,6 +51,8 @@ SHOWN = {
     "upgrade": "model endpoint device method tau dim filter chunk_size index queries qrels margin force quiet as_json",
     "tune": "model endpoint device method filter chunk_size queries qrels split measure minutes cache include exclude "
     "text_field as_json",
+    "head": "revision endpoint device method layer instruction pairs kind dim teacher limit epochs out force cache "
+    "as_json",
     "sweep": "model endpoint device method chunk_size dims taus filters index_types queries qrels query_vectors "
     "include exclude out as_json",
 }
@@ -68,7 +71,12 @@ _MEANT = dict.fromkeys(_INDEX, ": name the index with --index FOLDER") | {
     "query": ": put the question in quotes",
     "delete": ": name it with --id",
 }
-OTHERWISE = {("query", "dim"): "Ranking", ("query", "instruction"): "Question", ("query", "pooler"): "Model"}
+OTHERWISE = {
+    ("query", "dim"): "Ranking",
+    ("query", "instruction"): "Question",
+    ("query", "pooler"): "Model",
+    **{("head", name): "Training" for name in ("kind", "dim", "seed", "force")},
+}
 
 
 @functools.cache

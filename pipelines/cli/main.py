@@ -32,6 +32,7 @@ COMMANDS = {
     "evaluate": "Measure which configuration is better, and whether the difference is real.",
     "tune": "Propose a layer, a filter and a search for a corpus and a model.",
     "sweep": "Measure storage, time and quality at several widths, to choose one.",
+    "train": "Train a map over a model's vectors.",
     "models": "Show the models on this machine, and those with a preset.",
     "verify": "Read a whole index and check it.",
     "delete": "Delete documents from an index, by id or by a condition.",
@@ -90,6 +91,17 @@ def cli() -> None:
         ragidx build docs/
         ragidx query "why were pigeons chased out of an antenna?"
     """
+
+
+def every_command() -> dict[str, click.Command]:
+    """All commands by what is typed, each imported; of a group, those in it: `train head`."""
+    found: dict[str, click.Command] = {}
+    for name in COMMANDS:
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None
+        inner = command.commands if isinstance(command, click.Group) else {}
+        found |= {f"{name} {one}": inner[one] for one in inner} or {name: command}
+    return found
 
 
 def main(args: list[str] | None = None) -> None:

@@ -246,13 +246,16 @@ instruction_option = _ENCODER.pop("instruction")
 encoder_options = _together(*_ENCODER.values())
 """How a text becomes a vector: one option for each field of `EncoderSpec` but the instruction."""
 
+method_options = _together(*(option for name, option in _ENCODER.items() if name != "model"))
+"""Those of `encoder_options` beside the model, where it is an argument."""
+
 rest_of_encoder_options = _together(*(option for name, option in _ENCODER.items() if name not in ENCODER_AXES))
 """Those of `encoder_options` of which an evaluation takes one value."""
 
 filter_options = _together(
     click.option("--tau", type=float, metavar="N", help="The filter keeps hidden width / N dimensions."),
     click.option("--dim", type=int, metavar="N", help="The filter keeps N dimensions."),
-    click.option("--filter", "filter", metavar="F", help=f"{', '.join(FILTERS)} (the raw coordinates)."),
+    click.option("--filter", "filter", metavar="F", help=f"{', '.join(FILTERS)} (the raw coordinates), head:FILE."),
     click.option(
         "--filter-offset",
         type=int,

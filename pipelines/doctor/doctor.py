@@ -15,7 +15,7 @@ from ragidx.indexer.encoders.load import check_network
 from ragidx.indexer.encoders.methods import default_filter, located, resolve
 from ragidx.indexer.filters.unembedding import find_unembedding
 from ragidx.indexer.models.locate import ModelFiles
-from ragidx.indexer.specs import FILTERS, EncoderOptions, EncoderSpec
+from ragidx.indexer.specs import EncoderOptions, EncoderSpec, filter_kind
 from ragidx.pipelines.doctor.checks import probe, probe_endpoint, probe_static
 from ragidx.pipelines.doctor.machine import findings
 from ragidx.pipelines.doctor.report import Check, Report
@@ -78,7 +78,7 @@ def default_filter_check(files: ModelFiles, spec: EncoderSpec) -> Check:
     """Whether the model has the unembedding matrix that the filter of a build reads by default."""
     name = default_filter(files, spec).name
     title = f"head for the default filter, {name}"
-    if not FILTERS[name].head:
+    if not filter_kind(name).head:
         return Check(title, "-", status="not applicable", hint="it reads no head")
     try:
         find_unembedding(files)

@@ -14,7 +14,7 @@ from typing import Any
 from ragidx.corpora.errors import ModelError, SpecError, unknown_name
 from ragidx.indexer.ann.index_types import FLAT, check_index_type
 from ragidx.indexer.encoders.methods import METHODS, filter_spec
-from ragidx.indexer.specs import ATTENTIONS, FILTERS, POOLINGS, FilterSpec
+from ragidx.indexer.specs import ATTENTIONS, FILTERS, HEAD, POOLINGS, FilterSpec, filter_kind
 from ragidx.pipelines.evaluate.grid import Searches
 from ragidx.pipelines.evaluate.sources.series import Series, WidthChoice, series_of
 from ragidx.pipelines.evaluate.sources.source import IndexSource, Source
@@ -118,7 +118,7 @@ class Axes:
             return series_of(source, self.filters or [source.spec.filter.name], widths, {}), []
         series, notes, fault = list[Series](), list[str](), None
         names = self.filters or (None,)
-        having = [name for name in names if name is None or "offset" in FILTERS[name].fields]
+        having = [name for name in names if name is None or "offset" in filter_kind(name).fields]
         pairs = dict.fromkeys(
             (name, offset if name in having or not having else None)
             for name, offset in itertools.product(names, self.offsets)
@@ -147,10 +147,11 @@ class Axes:
             spec = filter_spec(source.files, encoder, None if name is None else FilterSpec(name))
         fields = {"offset": offset if offset is not None else spec.offset}
         if not (widths.dims or widths.taus):
-            widths = WidthChoice((spec.width(source.hidden),))
+            is_head = spec.name.startswith(HEAD)  # whose width its file knows
+            widths = WidthChoice(taus=(1.0,)) if is_head else WidthChoice((spec.width(source.hidden),))
         if spec.name == "none":
             widths = WidthChoice()
-        if FILTERS[spec.name].nested:
+        if filter_kind(spec.name).nested:
             return series_of(source, [spec.name], widths, fields)
         every = widths.of(source.hidden, source.hidden)
         return [one for width in every for one in series_of(source, [spec.name], WidthChoice((width,)), fields)]

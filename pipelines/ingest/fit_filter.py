@@ -19,7 +19,7 @@ from ragidx.indexer.encoders.embedder import Embedder
 from ragidx.indexer.filters.fitting import DocumentSample, Sample, lowest
 from ragidx.indexer.filters.unembedding import find_unembedding
 from ragidx.indexer.normalize import l2_normalize
-from ragidx.indexer.specs import FILTERS, IndexSpec
+from ragidx.indexer.specs import IndexSpec, filter_kind
 from ragidx.indexer.writing.vacuum import check_folder
 from ragidx.pipelines.ingest.corpus import Reading
 from ragidx.pipelines.ingest.encode import encode, windows
@@ -49,7 +49,7 @@ def check_fit(resolved: Resolved, corpus: str | Path, index: Path) -> None:
             "write it to a file and build that, or take another filter",
             where="`filter`",
         )
-    spec.width(find_unembedding(resolved.files).shape[1] if FILTERS[spec.name].head else resolved.hidden)
+    spec.width(find_unembedding(resolved.files).shape[1] if filter_kind(spec.name).head else resolved.hidden)
 
 
 def document_sample(spec: IndexSpec) -> DocumentSample[Draft]:
@@ -93,7 +93,7 @@ def fit_filter(
     """
     spec = resolved.spec.filter
     sample = [every[place] for place in lowest(spec.seed, (item.row.chunk_id for item in every), spec.sample)]
-    if FILTERS[spec.name].head:
+    if filter_kind(spec.name).head:
         resolved.fit(Sample(ids=resolved.encoder.tokenizer.ids([item.text for item in sample])))
         return len(sample), {}
     different = {item.row.text_hash: item for item in sample}

@@ -6,6 +6,7 @@ differs, and `rebuild` replaces the index. Loads no torch until the encoder or t
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import shlex
@@ -25,7 +26,7 @@ from ragidx.indexer.encoders.methods import OWN_MODULES, continued_options, filt
 from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.models.locate import ModelFiles, locate
 from ragidx.indexer.prompts.templates import load_template
-from ragidx.indexer.specs import FILTERS, EncoderOptions, EncoderSpec, IndexSpec, RunOptions
+from ragidx.indexer.specs import HEAD, EncoderOptions, EncoderSpec, IndexSpec, RunOptions, filter_kind
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.options import INDEX_OPTIONS, BuildOptions, index_options
@@ -114,7 +115,7 @@ class Resolved:
     @property
     def wants_a_sample(self) -> bool:
         """Whether the filter is still to be fitted on a sample of the corpus."""
-        return self.stored is None and FILTERS[self.spec.filter.name].calibrated
+        return self.stored is None and filter_kind(self.spec.filter.name).calibrated
 
     def fit(self, sample: Sample) -> None:
         """Make the filter from a sample of the corpus; before anything asks for it, its width or its content."""
@@ -139,7 +140,7 @@ class Resolved:
         """The index's own where one is updated, else `fingerprint_of`; a filter is made for it only if fitted."""
         if self.stored is not None:
             return self.stored.manifest.fingerprint  # the specs were compared
-        return fingerprint_of(self.spec, self.blobs() if FILTERS[self.spec.filter.name].calibrated else {})
+        return fingerprint_of(self.spec, self.blobs() if filter_kind(self.spec.filter.name).calibrated else {})
 
     def index_options(self) -> IndexOptions:
         """Which index large segments get: what was asked for, else the index's own."""
@@ -167,7 +168,7 @@ class Resolved:
 
 def fingerprint_of(spec: IndexSpec, blobs: Mapping[str, bytes]) -> str:
     """The spec's; of a filter that is fitted on a corpus, its numbers too: vectors of two fits are never mixed."""
-    if not FILTERS[spec.filter.name].calibrated:
+    if not filter_kind(spec.filter.name).calibrated:
         return spec.fingerprint()
     content = hashlib.sha256(blobs[FILTER_FILE]).hexdigest()
     return hashlib.sha256(f"{spec.fingerprint()}\0{content}".encode()).hexdigest()
@@ -216,11 +217,16 @@ def resolve_against(options: BuildOptions, stored: Store | None = None) -> Resol
         weights=weights_fingerprint(files),
         template=_template_content(encoder, files),
     )
+    made = None
+    if options.filter is not None and options.filter.name.startswith(HEAD):
+        spec, made = _with_head(spec, Path(options.filter.name.removeprefix(HEAD)).expanduser())
     changes = [] if old is None else differences(old, spec)
     if changes:
         fields = {change.field for change in changes}
         raise _narrower(mismatch(changes, spec.index_type, where), options, stored, fields)
     resolved = Resolved(spec, files, options, stored)
+    if made is not None and stored is None:
+        resolved.filter = made
     run = RunOptions(device=options.device, dtype=options.dtype, attn=options.attn, endpoint=options.endpoint)
     check_network(files, resolved.encoder_spec, **run)
     resolved.index_options()  # what is wrong with them shows now
@@ -236,6 +242,17 @@ def _narrower(fault: SpecError, options: BuildOptions, stored: Store | None, fie
     return SpecError(
         fault.message, f"{fault.hint}; '{command}' makes it narrower, and encodes nothing", where=fault.where
     )
+
+
+def _with_head(spec: IndexSpec, file: Path) -> tuple[IndexSpec, Filter]:
+    """The spec with the content of a head in place of its file, and the filter that it is."""
+    from ragidx.indexer.filters.filter import head_filter
+    from ragidx.indexer.filters.heads import load_head
+
+    head = load_head(file)
+    head.check(spec, str(file))
+    named = head.named(spec.filter)
+    return dataclasses.replace(spec, filter=named), head_filter(head, named)
 
 
 def _template_content(spec: EncoderSpec, files: ModelFiles) -> str:

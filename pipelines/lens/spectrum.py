@@ -25,7 +25,7 @@ from ragidx.indexer.filters.filter import Filter, make_filter
 from ragidx.indexer.filters.logits import Ids, average_of_log_p, delta, log_frequencies, logits, top_tokens
 from ragidx.indexer.models.locate import locate
 from ragidx.indexer.prompts.tokenizer import load_tokenizer
-from ragidx.indexer.specs import FILTERS, FilterSpec
+from ragidx.indexer.specs import FilterSpec, filter_kind
 from ragidx.pipelines.ingest.workers.spread import documents
 from ragidx.pipelines.lens.vocabulary import Vocabulary, vocabulary_of
 from ragidx.retriever.models import ModelPlace, stored_filter
@@ -239,7 +239,7 @@ def parts_of(changes: Doubles, kept: tuple[int, ...] | None) -> tuple[SpectrumPa
 
 def _kept_columns(spec: FilterSpec, made: Filter | None) -> tuple[int, ...] | None:
     """The directions of the spectrum that the filter keeps; None for one that does not choose among them."""
-    if made is None or made.columns is None or not FILTERS[spec.name].head:
+    if made is None or made.columns is None or not filter_kind(spec.name).head:
         return None
     return tuple(sorted(int(column) for column in made.columns))
 

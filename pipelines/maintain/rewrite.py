@@ -16,7 +16,7 @@ import numpy as np
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann.tuning import OnStage
-from ragidx.indexer.specs import FILTERS, IndexSpec
+from ragidx.indexer.specs import IndexSpec, filter_kind
 from ragidx.indexer.store.manifest import files_of
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing import rewrite
@@ -158,7 +158,7 @@ def _narrower(spec: IndexSpec, blobs: dict[str, bytes], stored: int, dim: int) -
             "with `ragidx rollback` if it was shrunk",
             where="`dim`",
         )
-    if not FILTERS[spec.filter.name].nested:
+    if not filter_kind(spec.filter.name).nested:
         raise SpecError(
             f"filter '{spec.filter.name}' keeps numbers in no order: the first {dim} are not its narrower form",
             f"build again with `dim={dim}`",

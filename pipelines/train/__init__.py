@@ -1,1 +1,19 @@
-"""Training objectives of the methods; in `mini`, how the bundled model was made."""
+"""Training of what makes a model's vectors better. `ragidx.train.head` and its like are loaded when they are used."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ragidx.pipelines.train.heads import head
+
+__all__ = ["head"]
+
+_HOMES = {"head": "heads"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ragidx.train' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -16,7 +16,7 @@ import numpy as np
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.corpora.records import Chunk
 from ragidx.indexer.arrays import Doubles, Floats, Ints
-from ragidx.indexer.specs import FILTERS
+from ragidx.indexer.specs import filter_kind
 from ragidx.pipelines.evaluate.grid import Measured, Rankings, Searches
 from ragidx.pipelines.evaluate.report import Configuration
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors
@@ -132,7 +132,7 @@ class Measurements:
         if key not in self._series:
             widths = WidthChoice() if vectors.filter == "none" else WidthChoice((vectors.dim,))
             (series,) = series_of(source, [vectors.filter], widths, {"offset": vectors.offset})
-            if FILTERS[vectors.filter].calibrated:
+            if filter_kind(vectors.filter).calibrated:
                 return source, [series]
             self._series[key] = series
         return source, [self._series[key]]

@@ -9,7 +9,6 @@ bounded: the folders that were used least recently go.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import os
 import re
@@ -22,13 +21,11 @@ from pathlib import Path
 import numpy as np
 
 from ragidx.corpora.errors import BusyError, RagidxError
-from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.digests import digest
 from ragidx.indexer.encoders.embedder import Embedder
 from ragidx.indexer.encoders.protocol import Encoder
-from ragidx.indexer.specs import FilterSpec
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.writing.journal import Journal
 from ragidx.pipelines.ingest.encode import encode
@@ -179,9 +176,8 @@ class RawVectors(contextlib.ExitStack):
 
 def _key(resolved: Resolved) -> str:
     """What decides the raw vectors, as the name of a folder."""
-    spec = dataclasses.replace(resolved.spec, filter=FilterSpec("none"), chunk=ChunkSpec(), index_type="flat")
     options = resolved.options
-    named = f"{spec.fingerprint()} {options.dtype} {options.endpoint if resolved.files.served else ''}"
+    named = f"{resolved.spec.encoder_fingerprint()} {options.dtype} {options.endpoint if resolved.files.served else ''}"
     if resolved.files.served:
         named += resolved.encoder_spec.model
     return hashlib.sha256(named.encode()).hexdigest()[:32]

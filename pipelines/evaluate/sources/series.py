@@ -1,6 +1,6 @@
 """The filters and widths of a sweep: which numbers of the source's vectors each row of it compares.
 
-One encoding serves all: of a filter whose columns are ordered (`FILTERS[name].nested`), the first k numbers are the
+One encoding serves all: of a filter whose columns are ordered (`filter_kind(name).nested`), the first k numbers are the
 filter of width k, brought to unit length. Raw vectors give one series for each filter, an index of others the
 prefixes of what it stores.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ragidx.corpora.errors import ModelError, SpecError
@@ -17,7 +18,8 @@ from ragidx.indexer.ann.prefixes import shortened
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.encoders.methods import OWN_MODULES, default_filter
 from ragidx.indexer.filters.filter import Filter, make_filter
-from ragidx.indexer.specs import FILTERS, FilterSpec
+from ragidx.indexer.filters.heads import load_head
+from ragidx.indexer.specs import FILTERS, HEAD, FilterSpec, filter_kind
 from ragidx.pipelines.evaluate.sources.source import Source
 
 TAUS = (1.0, 2.0, 4.0, 8.0, 16.0)
@@ -102,7 +104,7 @@ def fitted_sample(names: Sequence[str] | None, fields: Mapping[str, Any]) -> Fil
         SpecError: a value is out of range.
     """
     given = {field: fields[field] for field in ("seed", "sample") if fields.get(field) is not None}
-    return FilterSpec(name=next((name for name in names or () if FILTERS[name].calibrated), "pca"), **given)
+    return FilterSpec(name=next((name for name in names or () if filter_kind(name).calibrated), "pca"), **given)
 
 
 def check_filters(names: Sequence[str]) -> None:
@@ -113,7 +115,7 @@ def check_filters(names: Sequence[str]) -> None:
     """
     for name in names:
         FilterSpec(name)  # which says what is wrong with it
-        if not FILTERS[name].nested:
+        if not filter_kind(name).nested:
             nested = ", ".join(known for known, kind in FILTERS.items() if kind.nested)
             raise SpecError(
                 f"filter '{name}' draws each width by itself: a narrower one is not a prefix of a wider one",
@@ -164,7 +166,7 @@ def _suitable(source: Source) -> list[str]:
 
 def _check_model(names: Sequence[str], source: Source) -> None:
     """Whether there is a model for the filters that are made of one."""
-    wanting = [name for name in names if FILTERS[name].head]
+    wanting = [name for name in names if filter_kind(name).head]
     if wanting and source.spec.encoder is None:
         raise ModelError(
             f"filter '{wanting[0]}' is computed from a model's unembedding matrix, and the index names no model: its "
@@ -194,18 +196,22 @@ def _series(source: Source, name: str, widths: WidthChoice, fields: Mapping[str,
         return Series(name, (source.hidden,), None, source.is_unit)
     if name == "truncation":
         return Series(name, widths.of(source.hidden, source.hidden), None, source.is_unit)
-    own = {field: value for field, value in fields.items() if field in FILTERS[name].fields and value is not None}
+    own = {field: value for field, value in fields.items() if field in filter_kind(name).fields and value is not None}
     if name == "embedfilter" and "offset" not in own:
         own["offset"] = default_filter(source.files, source.encoder.spec).offset
     widest = source.hidden - (own.get("offset") or 0)
+    if name.startswith(HEAD):
+        head = load_head(file := Path(name.removeprefix(HEAD)).expanduser())
+        head.check(source.spec, str(file))
+        widest = head.matrix.shape[1]
     if widest < 1:
         what = f"offset={own['offset']} leaves nothing of {source.hidden:,} dimensions"
         raise SpecError(what, f"give less than {source.hidden:,}", where="`filter.offset`")
     wanted = widths.of(source.hidden, widest)
     spec = FilterSpec(name=name, dim=wanted[0], **own)
-    if not FILTERS[name].calibrated:
+    if not filter_kind(name).calibrated:
         return Series(name, wanted, make_filter(spec, source), offset=own.get("offset"))
-    sample, left_out = source.sample(spec, tokens=FILTERS[name].head), []
+    sample, left_out = source.sample(spec, tokens=filter_kind(name).head), []
     for place, width in enumerate(wanted):
         try:
             made = make_filter(dataclasses.replace(spec, dim=width), source, sample)
@@ -220,7 +226,7 @@ def _series(source: Source, name: str, widths: WidthChoice, fields: Mapping[str,
 
 def _check_fields(names: Sequence[str], fields: Mapping[str, Any]) -> None:
     for field, value in fields.items():
-        if value is not None and not any(field in FILTERS[name].fields for name in names):
+        if value is not None and not any(field in filter_kind(name).fields for name in names):
             raise SpecError(
                 f"none of the filters that are measured ({', '.join(names)}) has the option {field}",
                 f"remove `filter_{field}`",

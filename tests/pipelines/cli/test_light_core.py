@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ragidx.indexer.devices import missing_models
-from ragidx.pipelines.cli.main import COMMANDS
+from ragidx.pipelines.cli.main import every_command
 from ragidx.retriever import models
 
 from ..conftest import Done
@@ -91,7 +91,7 @@ def test_vectors_and_every_help_text_need_no_network(
         ["build", "--vectors", "v.npy"],
         ["query", "--vector", "q.npy", "-k", "1"],
         ["shrink", "--dim", "3"],
-        *([command, "--help"] for command in COMMANDS),
+        *([*command.split(), "--help"] for command in every_command()),
     ]
 
     done = _run_all(run_process, without(*NETWORKS), commands)

@@ -1,0 +1,88 @@
+"""What a trained head is worth, beside no filter, EmbedFilter and whitening, on sets that nothing was trained on.
+
+    python benchmarks/train_head.py --pairs DIR --evalsets DIR --model FILE --name NAME --method prompteol
+        [--limit 9000] [--teacher MODEL] [--cache DIR] [--sets cranfield stsb]
+
+The head is trained as `ragidx train head` does; all rows are of `ragidx.evaluate`, dense, documents whole, the head at
+all of its dimensions, EmbedFilter and whitening (fitted on the set itself) at half of the model's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from figures import record
+
+import ragidx
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=Path, required=True, help="a file of pairs, or a folder of them")
+    parser.add_argument("--evalsets", type=Path, required=True, help="folder that holds the sets")
+    parser.add_argument("--sets", nargs="+", default=["cranfield", "stsb"])
+    parser.add_argument("--model", default="mini")
+    parser.add_argument("--name", help="of the model, for the row")
+    parser.add_argument("--method")
+    parser.add_argument("--limit", type=int, default=9000)
+    parser.add_argument("--teacher")
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cache", default="")
+    arguments = parser.parse_args()
+    encoder = {"method": arguments.method, "dtype": arguments.dtype}
+    with tempfile.TemporaryDirectory() as temporary:
+        file = Path(temporary) / "a.head"
+        report = ragidx.train.head(
+            arguments.model,
+            pairs=arguments.pairs,
+            limit=arguments.limit,
+            teacher=arguments.teacher,
+            seed=arguments.seed,
+            out=file,
+            force=True,
+            cache=arguments.cache,
+            **encoder,
+        )
+        values = {
+            "held out": {one.name: round(one.mean, 4) for one in report.scores},
+            "training s": round(report.training_seconds, 1),
+        }
+        grid = {"none": {"tau": 1}, "embedfilter": {"tau": 2}, "whitening": {"tau": 2}, f"head:{file}": {"tau": 1}}
+        for name in arguments.sets:
+            options = {} if name == "stsb" else {"chunks": ragidx.ChunkSpec(size=None), "mode": "dense"}
+            found = {}
+            for filter_, width in grid.items():
+                (task,) = ragidx.evaluate(
+                    arguments.evalsets / name,
+                    model=arguments.model,
+                    filter=["none", filter_] if filter_ != "none" else "none",
+                    cache=arguments.cache,
+                    **(width if filter_ != "none" else {}),
+                    **options,
+                    **encoder,
+                ).tasks
+                row = task.rows[-1]
+                apart = row.against
+                found["head" if filter_.startswith("head:") else filter_] = {
+                    "dim": row.configuration.dim,
+                    "value": round(row.interval.mean, 4),
+                    "low": round(row.interval.low, 4),
+                    "high": round(row.interval.high, 4),
+                } | ({} if apart is None else {"difference": round(apart.mean, 4), "p": apart.p})
+            values[name] = {"measure": task.measure} | found
+    record(
+        "head",
+        values,
+        model=arguments.name or arguments.model,
+        method=arguments.method or "preset",
+        pairs=report.n_pairs,
+        held_out=report.n_held_out,
+        teacher=arguments.teacher,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""`ragidx train`."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ragidx.indexer.store.files import MANIFEST
+from ragidx.pipelines.cli import console, interrupts
+from ragidx.pipelines.cli.help import GroupedCommand, as_options
+from ragidx.pipelines.cli.options import (
+    cache_option,
+    encoding_options,
+    instruction_option,
+    json_option,
+    method_options,
+    offline_option,
+    quiet_option,
+    typed_options,
+)
+from ragidx.pipelines.cli.plan_tables import duration
+from ragidx.pipelines.cli.stages import StageLines
+
+if TYPE_CHECKING:
+    from ragidx.pipelines.train.heads import HeadReport
+
+
+@click.group("train")
+def command() -> None:
+    """Train what makes a model's vectors better.
+
+    \b
+        ragidx train head smollm2 --pairs pairs.jsonl
+    """
+
+
+@command.command("head", cls=GroupedCommand)
+@click.argument("source", metavar="MODEL|INDEX")
+@click.option(
+    "--pairs",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    required=True,
+    metavar="FILE|DIR",
+    help="JSON Lines with `query` and `positive`, each file a data set; may be repeated.",
+)
+@click.option("--kind", default="linear", show_default=True, metavar="K", help="linear, or whitening.")
+@click.option("--dim", type=int, metavar="N", help="Width of the map [default: the model's; of whitening a quarter].")
+@click.option("--teacher", metavar="ID|PATH", help="A model whose cosines are learnt, too.")
+@click.option("--limit", type=int, default=10_000, show_default=True, metavar="N", help="Take N pairs at most.")
+@click.option("--epochs", type=int, default=8, show_default=True, metavar="N", help="How often each pair is seen.")
+@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Of what is drawn.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default="head.safetensors",
+    show_default=True,
+    metavar="FILE",
+    help="The file that is written.",
+)
+@click.option("--force", is_flag=True, help="Write it even if it is worse than no map.")
+@cache_option
+@method_options
+@instruction_option
+@encoding_options
+@offline_option
+@quiet_option
+@json_option
+def head_command(source: str, as_json: bool, **options: Any) -> None:
+    """Train a linear map over the vectors of a model, or of the model of an index, on pairs of texts.
+
+    \b
+        ragidx train head smollm2 --method prompteol --pairs pairs/ --out smollm2.head
+        ragidx build docs/ --model smollm2 --method prompteol --filter head:smollm2.head
+
+    The model stays as it is: its vectors of the pairs are made once, and kept in --cache. Then the map takes seconds.
+    Some of the pairs are held out, to say what it is worth.
+    """
+    from ragidx.pipelines.train.heads import head
+
+    with StageLines(as_json=as_json) as lines:
+        report = head(
+            source, on_progress=lines.stage, **{name: one for name, one in options.items() if one is not None}
+        )
+    interrupts.check()
+    if as_json:
+        console.print_json(report.to_json())
+    else:
+        _print(report, _command(source, report, options))
+    if report.file is None:
+        raise click.exceptions.Exit(1)
+
+
+def _command(source: str, report: HeadReport, options: dict[str, Any]) -> str:
+    """What takes the head: a build with what was said of the model, or an upgrade of the index."""
+    from ragidx.indexer.specs import ENCODER_OPTIONS
+
+    is_index = source != report.model and (Path(source) / MANIFEST).exists()
+    parts = ["upgrade", "--index", source] if is_index else ["build", "CORPUS", "--model", source]
+    for name, flag in typed_options().items():
+        if name in (*ENCODER_OPTIONS, "endpoint"):
+            values = options[name] if isinstance(options[name], tuple) else (options[name],)
+            parts += (
+                [flag] if isinstance(options[name], bool) else [one for value in values for one in (flag, str(value))]
+            )
+    return shlex.join(["ragidx", *parts, "--filter", f"head:{report.file}"])
+
+
+def _print(r: HeadReport, follow_up: str) -> None:
+    pairs = f"{r.n_pairs:,} of {r.of_pairs:,} pairs, {r.n_held_out:,} held out"
+    click.echo(f"{r.model}: {pairs}; encoding {duration(r.encoding_seconds)}, training {duration(r.training_seconds)}")
+    click.echo()
+    rows = []
+    for one in r.scores:
+        apart = one.against
+        gain = "" if apart is None else f"{apart.mean:+.3f} [{apart.low:+.3f}, {apart.high:+.3f}]"
+        rows.append([one.name, f"{one.dim:,}", f"{one.mean:.3f}", gain, "" if apart is None else f"{apart.p:.2g}"])
+    console.print_table(["map", "dim", "mrr", "difference", "p"], rows)
+    click.echo()
+    if r.file is not None:
+        click.echo(follow_up)
+    for note in r.notes:
+        console.note(as_options(note))

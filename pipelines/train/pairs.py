@@ -1,0 +1,122 @@
+"""Pairs to train on: a question, or any text, and a text that answers it.
+
+    {"query": "who signed?", "positive": "The lease was signed by Ada."}    one a line, in files of JSON Lines
+
+files and folders, packed or not -> `Pairs`, each file a data set of its own -> some of them, as many of each.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ragidx.corpora.errors import CorpusError, SpecError, lone_surrogate
+from ragidx.corpora.evalset_files import ENDINGS, LineError, lines_of, take_lines
+from ragidx.indexer.arrays import Ints
+
+_LINE = 'write one JSON object a line: {"query": "...", "positive": "..."}'
+_NAMES = tuple(f".jsonl{ending}" for ending in ENDINGS)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs of several data sets.
+
+    Attributes:
+        queries: one side.
+        positives: the other; row i belongs to query i.
+        groups: (n,) the number of each pair's data set.
+        files: of the data sets.
+    """
+
+    queries: list[str]
+    positives: list[str]
+    groups: Ints
+    files: tuple[Path, ...]
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def some(self, numbers: Ints) -> Pairs:
+        """Those with these numbers."""
+        places = numbers.tolist()
+        return Pairs(
+            [self.queries[place] for place in places],
+            [self.positives[place] for place in places],
+            self.groups[numbers],
+            self.files,
+        )
+
+    def drawn(self, n: int, seed: int) -> Pairs:
+        """At most n, as many of each data set as there are; in their order."""
+        if n >= len(self):
+            return self
+        sizes, left, share = np.bincount(self.groups, minlength=len(self.files)), n, np.zeros(len(self.files), np.int64)
+        for rank, group in enumerate(np.argsort(sizes, kind="stable")):
+            share[group] = min(sizes[group], left // (len(sizes) - rank))
+            left -= share[group]
+        order = np.random.default_rng(seed).permutation(len(self))
+        taken = [order[self.groups[order] == group][: share[group]] for group in range(len(sizes))]
+        return self.some(np.sort(np.concatenate(taken)))
+
+    def split(self, n: int, seed: int) -> tuple[Pairs, Pairs]:
+        """Some n of them at random, and the others without a text that is in the first."""
+        order = np.random.default_rng(seed).permutation(len(self))
+        first = self.some(np.sort(order[:n]))
+        seen = {*first.queries, *first.positives}
+        rest = [place for place in np.sort(order[n:]).tolist() if seen.isdisjoint(self._texts(place))]
+        return first, self.some(np.array(rest, np.int64))
+
+    def _texts(self, place: int) -> tuple[str, str]:
+        return self.queries[place], self.positives[place]
+
+
+def read_pairs(paths: Sequence[str | Path]) -> Pairs:
+    """The pairs of files, and of the files of folders.
+
+    Raises:
+        CorpusError: a file is missing, unreadable or empty, or has lines that are no pairs.
+        SpecError: there is no path.
+    """
+    files = [file for path in paths for file in _files(Path(path))]
+    if not files:
+        raise SpecError("there are no pairs", "name a file of pairs, or a folder of them", where="`pairs`")
+    found: list[tuple[str, str]] = []
+    sizes = []
+    for file in files:
+        before = len(found)
+        take_lines(file, "pair", lines_of(file), lambda line: found.append(_pair(line)))
+        sizes.append(len(found) - before)
+    queries, positives = zip(*found, strict=True)
+    return Pairs(list(queries), list(positives), np.repeat(np.arange(len(files)), sizes), tuple(files))
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        if not path.exists():
+            raise CorpusError("no such file or folder", "check the path", where=str(path))
+        return [path]
+    files = sorted(file for file in path.iterdir() if file.name.endswith(_NAMES))
+    if not files:
+        raise CorpusError("the folder holds no file of pairs", f"name them *{', *'.join(_NAMES)}", where=str(path))
+    return files
+
+
+def _pair(line: str) -> tuple[str, str]:
+    try:
+        row = json.loads(line)
+    except ValueError as fault:
+        raise LineError(f"the line is no JSON: {fault}", _LINE) from fault
+    if not isinstance(row, dict):
+        raise LineError("the line is no JSON object", _LINE)
+    for name in ("query", "positive"):
+        text = row.get(name)
+        if not isinstance(text, str) or not text.strip():
+            raise LineError(f"the pair has no text in `{name}`", _LINE)
+        if lone_surrogate(text) is not None:
+            raise LineError(f"`{name}` is not Unicode text", "write it in UTF-8")
+    return row["query"], row["positive"]

@@ -1,0 +1,72 @@
+"""`ragidx train` as a user runs it: the table, the command that follows, JSON, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ..conftest import Done
+
+Run = Callable[..., Done]
+WORDS = ("river", "mill", "lease", "tower", "bees")
+
+
+@pytest.fixture
+def pairs(folder: Path) -> Path:
+    """`pairs.jsonl`: 200 pairs."""
+    lines = [{"query": f"{WORDS[n % 5]} {n}", "positive": f"The {WORDS[n % 5]} has number {n}."} for n in range(200)]
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder / "pairs.jsonl"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("pairs")
+def test_a_head_is_trained_and_the_command_that_is_printed_builds_with_it(run: Run, folder: Path) -> None:
+    done = run("train", "head", "mini", "--pairs", "pairs.jsonl", "--layer", "1", "--cache", "none", "--epochs", "1",
+               "--force")  # fmt: skip
+
+    lines = done.out.splitlines()
+    assert lines[0].startswith("mini: 180 of 200 pairs, 20 held out; encoding ")
+    assert [line.split()[0] for line in lines[2:6]] == ["map", "none", "whitening", "linear"]
+    assert lines[-1] == "ragidx build CORPUS --model mini --layer 1 --filter head:head.safetensors"
+    assert done.err == "With fewer than 2,000 pairs whitening is as good, and needs no pairs: --kind whitening.\n"
+    (folder / "docs").mkdir()
+    (folder / "docs" / "mill.md").write_text("The mill stands by the river.\n")
+    command = lines[-1].replace("CORPUS", "docs").split()[1:]
+    assert run(*command).status == 0
+    assert "head:" in run("info").out
+    assert run("query", "where is the mill?").status == 0
+    assert run("train", "head", "ragidx-index", "--pairs", "pairs.jsonl", "--cache", "none", "--epochs", "1",
+               "--force").out.splitlines()[-1] == (
+        "ragidx upgrade --index ragidx-index --filter head:head.safetensors"
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("pairs")
+def test_json_has_every_figure(run: Run) -> None:
+    done = run("train", "head", "mini", "--pairs", "pairs.jsonl", "--kind", "whitening", "--cache", "none", "--force",
+               "--json", "--out", "white.head")  # fmt: skip
+
+    report = json.loads(done.out)
+    assert (done.status, report["file"], report["n_pairs"], report["of_pairs"]) == (0, "white.head", 180, 200)
+    assert [(score["name"], score["dim"]) for score in report["scores"]] == [("none", 256), ("whitening", 64)]
+
+
+@pytest.mark.usefixtures("pairs")
+def test_what_is_wrong_is_said_in_the_words_of_the_command_line(run: Run) -> None:
+    for arguments, message in (
+        (("--kind", "deep"), "Error: unknown kind 'deep'"),
+        (("--dim", "999"), "Error: --dim: dim=999 is not from 1 to 256\n  hint: give the width of the map\n"),
+        (("--limit", "9"), "Error: --pairs: 9 pairs teach nothing\n  hint: give 40 or more\n"),
+        (("--out", "pairs.jsonl"), "Error: pairs.jsonl: the file is no head\n"),
+        (("--pairs", "none.jsonl"), "Error: none.jsonl: no such file or folder\n  hint: check the path\n"),
+    ):
+        done = run("train", "head", "mini", "--pairs", "pairs.jsonl", "--cache", "none", *arguments)
+        assert (done.status, done.out) == (2, "")
+        assert done.err.startswith(message)
+    assert run("train", "heda").err.endswith("No such command 'heda'. Did you mean 'head'?\n")
+    assert "Missing option '--pairs'" in run("train", "head", "mini").err

@@ -1,0 +1,100 @@
+"""Pairs to train on: what is read, what is refused by file and line, and which are drawn."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.pipelines.train.pairs import Pairs, read_pairs
+
+from ...raising import message_of
+
+
+def _lines(n: int, name: str = "q") -> str:
+    return "".join(json.dumps({"query": f"{name}{i}", "positive": f"p{i}", "negative": ["n"]}) + "\n" for i in range(n))
+
+
+def _pairs(*sizes: int) -> Pairs:
+    names = [f"{group}-{place}" for group, size in enumerate(sizes) for place in range(size)]
+    groups = np.repeat(np.arange(len(sizes)), sizes)
+    return Pairs(names, [f"p{name}" for name in names], groups, tuple(Path(str(group)) for group in range(len(sizes))))
+
+
+def test_each_file_is_a_data_set_packed_or_not(tmp_path: Path) -> None:
+    (tmp_path / "b.jsonl").write_text(_lines(3))
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(_lines(2, "lake é ").encode()))
+    (tmp_path / "notes.txt").write_text("no pairs")
+
+    pairs = read_pairs([tmp_path])
+
+    assert pairs.queries == ["lake é 0", "lake é 1", "q0", "q1", "q2"]
+    assert pairs.positives == ["p0", "p1", "p0", "p1", "p2"]
+    assert pairs.groups.tolist() == [0, 0, 1, 1, 1]
+    assert [file.name for file in pairs.files] == ["a.jsonl.gz", "b.jsonl"]
+
+
+def test_of_many_pairs_each_data_set_gives_as_many() -> None:
+    drawn = _pairs(100, 5, 100).drawn(45, seed=0)
+
+    assert np.bincount(drawn.groups).tolist() == [20, 5, 20]
+    assert drawn.queries == sorted(drawn.queries, key=lambda name: tuple(map(int, name.split("-"))))
+    assert drawn.queries == _pairs(100, 5, 100).drawn(45, seed=0).queries
+    assert drawn.queries != _pairs(100, 5, 100).drawn(45, seed=1).queries
+    assert len(_pairs(3, 4).drawn(7, seed=0)) == 7
+
+
+def test_no_text_that_is_held_out_is_trained_on() -> None:
+    names = [f"q{place % 10}" for place in range(40)]
+    pairs = Pairs(names, [f"p{place}" for place in range(40)], np.zeros(40, np.int64), (Path("f"),))
+
+    held, rest = pairs.split(5, seed=0)
+
+    assert len(held) == 5
+    assert {*rest.queries}.isdisjoint(held.queries)
+    assert {*rest.queries, *held.queries} == {*names}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "{}: the file holds no pair\n  hint: check that it is the right one"),
+        (
+            '{"query": "a"}\n',
+            '{}:1: the pair has no text in `positive`\n  hint: write one JSON object a line: {{"query": "...", '
+            '"positive": "..."}}',
+        ),
+        (_lines(1) + "[1]\n", '{}:2: the line is no JSON object\n  hint: write one JSON object a line: {{"query": '
+         '"...", "positive": "..."}}'),
+        ('{"query": " ", "positive": "b"}\n', "{}:1: the pair has no text in `query`"),
+        ('{"query": "\\ud800", "positive": "b"}\n', "{}:1: `query` is not Unicode text\n  hint: write it in UTF-8"),
+        ("{no\n", "{}:1: the line is no JSON: Expecting property name"),
+    ],
+)  # fmt: skip
+def test_a_line_that_is_no_pair_is_named(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "pairs.jsonl"
+    file.write_text(text)
+
+    assert message_of(CorpusError, lambda: read_pairs([file])).startswith(message.format(file))
+
+
+def test_a_file_that_is_not_there_or_no_utf8_is_named(tmp_path: Path) -> None:
+    (tmp_path / "latin.jsonl").write_bytes(b'{"query": "\xe9", "positive": "b"}\n')
+    (tmp_path / "empty").mkdir()
+
+    assert message_of(CorpusError, lambda: read_pairs([tmp_path / "none.jsonl"])) == (
+        f"{tmp_path / 'none.jsonl'}: no such file or folder\n  hint: check the path"
+    )
+    assert message_of(CorpusError, lambda: read_pairs([tmp_path / "latin.jsonl"])) == (
+        f"{tmp_path / 'latin.jsonl'}:1: the line is not UTF-8\n  hint: write the file as UTF-8"
+    )
+    assert message_of(CorpusError, lambda: read_pairs([tmp_path / "empty"])) == (
+        f"{tmp_path / 'empty'}: the folder holds no file of pairs\n  hint: name them *.jsonl, *.jsonl.gz, *.jsonl.zst"
+    )
+    assert message_of(SpecError, lambda: read_pairs([])) == (
+        "`pairs`: there are no pairs\n  hint: name a file of pairs, or a folder of them"
+    )
