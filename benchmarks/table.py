@@ -358,6 +358,28 @@ def synthetic(found):
     return "\n".join(lines) + "\n"
 
 
+def trained(found):
+    """What a head is worth, a line a model, method and set."""
+    lines = [
+        "| model, method, pairs | set | no filter | EmbedFilter | whitening | head |",
+        "| --- |" + " --- |" * 5,
+    ]
+    for row in of(["head"], found):
+        setting = row["setting"]
+        teacher = f", teacher {setting['teacher']}" if setting["teacher"] else ""
+        name = f"{setting['model']}, {setting['method']}, {setting['pairs']:,}{teacher}"
+        for part, values in row["values"].items():
+            if not isinstance(values, dict) or "measure" not in values:
+                continue
+            cells = []
+            for kind in ("none", "embedfilter", "whitening", "head"):
+                one = values[kind]
+                mark = "*" if one.get("p", 1) < 0.05 else ""
+                cells.append(f"{one['value']:.3f}" + (f" ({one['difference']:+.3f}{mark})" if "p" in one else ""))
+            lines.append(f"| {name} | {part}, {values['measure']} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 # Page -> name of its marks -> what makes the tables between them.
 PLACES = {
     ROOT / "docs" / "benchmarks.md": ("figures", markdown),
@@ -365,6 +387,7 @@ PLACES = {
     ROOT / "docs" / "gguf.md": ("figures", lambda found: "\n\n".join(SENTENCES["gguf"](found)) + "\n"),
     ROOT / "docs" / "endpoint.md": ("figures", lambda found: "\n\n".join(SENTENCES["endpoint"](found)) + "\n"),
     ROOT / "docs" / "tune.md": ("figures", tuned),
+    ROOT / "docs" / "train.md": ("figures", trained),
     ROOT / "docs" / "evaluate.md": ("without labels", synthetic),
 }
 

@@ -14,28 +14,32 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn import functional
 
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.corpora.spec import Json
 from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Doubles, Floats, Ints
+from ragidx.indexer.devices import check_models
 from ragidx.indexer.encoders.methods import continued_options
+from ragidx.indexer.filters.filter import Filter
+from ragidx.indexer.filters.fitting import Sample
 from ragidx.indexer.filters.heads import Head, load_head
+from ragidx.indexer.filters.unembedding import decompose
+from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.store.files import MANIFEST
 from ragidx.pipelines.evaluate.significance import MeanDifference, difference
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, cache_folder
 from ragidx.pipelines.ingest.options import QUERY_OPTIONS, build_options, check_names
 from ragidx.pipelines.ingest.resolve import Resolved, resolve_against
 from ragidx.pipelines.stages import OnStage, Stages
-from ragidx.pipelines.train.objectives import contrastive_loss
 from ragidx.pipelines.train.pairs import Pairs, read_pairs
 from ragidx.retriever.searcher import Searcher
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 KINDS = ("linear", "whitening")
 MOST_PAIRS = 10_000
@@ -54,10 +58,6 @@ _HELD_OUT, _MOST_HELD_OUT = 0.05, 1_000
 _FEWEST = 40  # pairs
 _RANK = 1e-6  # of the largest deviation: below it nothing varies
 _TIE = 1e-6  # cosines of equal texts
-
-
-Map: TypeAlias = tuple[Floats, Floats]
-"""A matrix (d, k) and a shift (k,): `e @ matrix - shift`."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +153,8 @@ def head(
     check_names("train.head", options, tuple(name for name in QUERY_OPTIONS if name != "filter"))
     if kind not in KINDS:
         raise unknown_name("kind", kind, KINDS)
+    if kind == "linear":
+        check_models("`kind=linear`")
     target = _target(Path(out))
     paths = [pairs] if isinstance(pairs, str | os.PathLike) else list(pairs)
     every = read_pairs([Path(path) for path in paths])
@@ -171,7 +173,7 @@ def head(
     trained_on, *taught = [_encoded(rest, one, kept, tell) for one in models]
     encoded = time.perf_counter()
     tell("training")
-    maps: dict[str, Map | None] = {
+    maps: dict[str, Filter | None] = {
         "none": None,
         "whitening": whitening(trained_on, width if kind == "whitening" else None),
     }
@@ -197,7 +199,8 @@ def head(
         }
         made = maps[kind]
         assert made is not None
-        atomic.write_file(target, Head(*made, about).to_bytes())
+        assert made.shift is not None
+        atomic.write_file(target, Head(made.matrix, made.shift, about).to_bytes())
     else:
         notes.append("On the pairs that were held out it is worse than no map, so it is not written: `force=True`.")
     return HeadReport(
@@ -213,23 +216,22 @@ def head(
     )
 
 
-def whitening(sides: Sides, dim: int | None = None) -> Map:
-    """Principal components of both sides, each scaled to variance 1; `dim` None: a quarter of their width."""
-    rows = np.concatenate([sides.queries, sides.positives]).astype(np.float64)
-    mean = rows.mean(axis=0)
-    values, vectors = np.linalg.eigh(np.cov(rows - mean, rowvar=False))
-    first = np.argsort(-values)[: dim or max(1, rows.shape[1] // 4)]
-    if values[first[-1]] <= values[first[0]] * _RANK:
-        raise SpecError(
-            f"the vectors of the pairs do not vary in {len(first):,} directions", "give more pairs, or a smaller `dim`"
-        )
-    matrix = vectors[:, first] / np.sqrt(values[first])
-    return matrix.astype(np.float32), (mean @ matrix).astype(np.float32)
+def whitening(sides: Sides, dim: int | None = None) -> Filter:
+    """Principal components of both sides, each scaled to variance 1; `dim` None: a quarter of their width.
+
+    Raises:
+        SpecError: the vectors vary in fewer directions.
+    """
+    rows = np.concatenate([sides.queries, sides.positives])
+    width = dim or max(1, rows.shape[1] // 4)
+    mean, components = Sample(rows).components(width, "whitening")
+    matrix = components.directions[:, :width] / components.values[:width]
+    return Filter(matrix.astype(np.float32), shift=(mean @ matrix).astype(np.float32))
 
 
 def linear(
     sides: Sides, groups: Ints, dim: int, *, teacher: Sides | None = None, epochs: int = EPOCHS, seed: int = 0
-) -> Map:
+) -> Filter:
     """A map of z-scores that draws the two texts of a pair together and those of others apart.
 
     Args:
@@ -240,29 +242,40 @@ def linear(
         epochs: how often each pair is seen.
         seed: of batches and dropout.
     """
+    import torch
+    from torch.nn import functional
+
+    from ragidx.pipelines.train.objectives import contrastive_loss
+
+    def dropped(rows: Tensor) -> Tensor:
+        return rows * (torch.rand(rows.shape, generator=generator) >= _DROPOUT) / (1 - _DROPOUT)
+
+    def cosines(one: Tensor, other: Tensor) -> Tensor:
+        return functional.normalize(one, dim=1) @ functional.normalize(other, dim=1).T
+
     rows = np.concatenate([sides.queries, sides.positives])
     mean, deviation = rows.mean(axis=0, dtype=np.float64), rows.std(axis=0, dtype=np.float64)
     scale = 1 / np.where(deviation > _RANK * deviation.max(), deviation, np.inf)
     data = [torch.from_numpy(((side - mean) * scale).astype(np.float32)) for side in (sides.queries, sides.positives)]
-    start = np.linalg.eigh(np.cov(np.concatenate([part.numpy() for part in data]), rowvar=False))[1][:, ::-1]
+    start = decompose(np.cov(np.concatenate([part.numpy() for part in data]), rowvar=False)).directions
     weight = torch.tensor(start[:, :dim].astype(np.float32), requires_grad=True)
     widths = [width for share in _SHARES if (width := dim // share) > 0]
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.AdamW([weight], lr=_RATE)
     for numbers in _batches(sides, groups, epochs, seed):
         loss = torch.zeros(())
-        first, second = (_dropped(part[numbers], generator) @ weight for part in data)
+        first, second = (dropped(part[numbers]) @ weight for part in data)
         for width in widths:
             one, other = first[:, :width], second[:, :width]
             loss = loss + contrastive_loss(one, other, scale=_SCALE) + contrastive_loss(other, one, scale=_SCALE)
             if teacher is not None:
-                wanted = _cosines(*(torch.from_numpy(side[numbers]) for side in (teacher.queries, teacher.positives)))
-                loss = loss + _LIKE_TEACHER * functional.mse_loss(_cosines(one, other), wanted)
+                wanted = cosines(*(torch.from_numpy(side[numbers]) for side in (teacher.queries, teacher.positives)))
+                loss = loss + _LIKE_TEACHER * functional.mse_loss(cosines(one, other), wanted)
         optimizer.zero_grad()
         (loss / len(widths)).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     matrix = scale[:, None] * weight.detach().numpy().astype(np.float64)
-    return matrix.astype(np.float32), (mean @ matrix).astype(np.float32)
+    return Filter(matrix.astype(np.float32), shift=(mean @ matrix).astype(np.float32))
 
 
 def _batches(sides: Sides, groups: Ints, epochs: int, seed: int) -> Iterator[Ints]:
@@ -281,24 +294,15 @@ def _batches(sides: Sides, groups: Ints, epochs: int, seed: int) -> Iterator[Int
         yield from (batches[place] for place in drawn.permutation(len(batches)))
 
 
-def _dropped(rows: Tensor, generator: torch.Generator) -> Tensor:
-    kept = torch.rand(rows.shape, generator=generator) >= _DROPOUT
-    return rows * kept / (1 - _DROPOUT)
-
-
-def _cosines(one: Tensor, other: Tensor) -> Tensor:
-    return functional.normalize(one, dim=1) @ functional.normalize(other, dim=1).T
-
-
-def _scores(sides: Sides, maps: Mapping[str, Map | None]) -> list[Score]:
+def _scores(sides: Sides, maps: Mapping[str, Filter | None]) -> list[Score]:
     """Of each map, compared with the first."""
     found: list[Score] = []
     base: Doubles | None = None
     for name, one in maps.items():
-        queries, positives = sides.queries, sides.positives
-        if one is not None:
-            queries, positives = (side @ one[0] - one[1] for side in (queries, positives))
-        cosines = _cosines(torch.from_numpy(queries), torch.from_numpy(positives)).numpy()
+        queries, positives = (
+            l2_normalize(side if one is None else one(side)).vectors for side in (sides.queries, sides.positives)
+        )
+        cosines = queries @ positives.T
         own = np.diagonal(cosines)[:, None]
         values = 1 / (1 + np.count_nonzero(cosines > own + _TIE, axis=1))
         against = None if base is None else difference(values, base)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +11,10 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.arrays import Floats
+from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.filters.heads import load_head
 from ragidx.pipelines.train import heads
-from ragidx.pipelines.train.heads import Map, Sides, linear, whitening
+from ragidx.pipelines.train.heads import Sides, linear, whitening
 
 from ...raising import message_of
 
@@ -33,7 +33,7 @@ def _sides(n: int = 400, seed: int = 0) -> Sides:
     return Sides(*sides, np.arange(n), np.arange(n))
 
 
-def _found(sides: Sides, one: Map | None) -> float:
+def _found(sides: Sides, one: Filter | None) -> float:
     """Mean reciprocal rank."""
     return heads._scores(sides, {"none": None, "one": one})[-1].mean
 
@@ -48,6 +48,7 @@ def _pairs_file(folder: Path, n: int = 200) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_a_map_learns_what_pairs_share_and_finds_it_in_others() -> None:
     trained_on, others = _sides(), _sides(seed=1)
 
@@ -58,10 +59,12 @@ def test_a_map_learns_what_pairs_share_and_finds_it_in_others() -> None:
     assert _found(others, made) > _found(others, whitening(trained_on, 16)) + 0.2
 
 
+@pytest.mark.slow
 def test_the_first_half_of_a_map_is_trained_too() -> None:
-    matrix, shift = linear(_sides(), np.zeros(400, np.int64), 16, epochs=200)
+    made = linear(_sides(), np.zeros(400, np.int64), 16, epochs=200)
 
-    assert _found(_sides(seed=1), (matrix[:, :8], shift[:8])) > 0.5
+    assert made.shift is not None
+    assert _found(_sides(seed=1), Filter(made.matrix[:, :8], shift=made.shift[:8])) > 0.5
 
 
 def test_a_map_follows_from_pairs_and_seed() -> None:
@@ -69,30 +72,23 @@ def test_a_map_follows_from_pairs_and_seed() -> None:
 
     first, again, other = (linear(sides, groups, 8, epochs=1, seed=seed) for seed in (0, 0, 1))
 
-    assert np.array_equal(first[0], again[0])
-    assert not np.array_equal(first[0], other[0])
+    assert np.array_equal(first.matrix, again.matrix)
+    assert not np.array_equal(first.matrix, other.matrix)
 
 
+@pytest.mark.slow
 def test_a_teacher_says_how_near_texts_are_that_are_no_pair() -> None:
     sides = _sides()
     rows = sides.queries[:, :2] - sides.queries[:, :2].mean(axis=0)  # the teacher sees two of the shared coordinates
     teacher = Sides(rows, rows, sides.query_numbers, sides.positive_numbers)
     groups = np.zeros(400, np.int64)
 
-    def apart(one: Map) -> float:
-        matrix, shift = one
-        queries, positives = (side @ matrix - shift for side in (sides.queries, sides.positives))
-        return float(np.mean((heads._cosines(*_tensors(queries, positives)).numpy() - _cosines(rows, rows)) ** 2))
+    def apart(one: Filter) -> float:
+        return float(np.mean((_cosines(one(sides.queries), one(sides.positives)) - _cosines(rows, rows)) ** 2))
 
     alone, taught = (linear(sides, groups, 16, teacher=given, epochs=200) for given in (None, teacher))
 
     assert apart(taught) < 0.9 * apart(alone)
-
-
-def _tensors(*rows: Floats) -> list[Any]:
-    import torch
-
-    return [torch.from_numpy(one) for one in rows]
 
 
 def _cosines(one: Floats, other: Floats) -> Floats:
@@ -102,11 +98,10 @@ def _cosines(one: Floats, other: Floats) -> Floats:
 def test_whitened_vectors_are_uncorrelated_with_variance_1_and_mean_0() -> None:
     sides = _sides()
 
-    matrix, shift = whitening(sides, 8)
-    rows = np.concatenate([sides.queries, sides.positives]) @ matrix - shift
+    rows = whitening(sides, 8)(np.concatenate([sides.queries, sides.positives]))
 
     assert np.allclose(rows.mean(axis=0), 0, atol=1e-4)
-    assert np.allclose(np.cov(rows, rowvar=False), np.eye(8), atol=1e-3)
+    assert np.allclose(np.cov(rows, rowvar=False, bias=True), np.eye(8), atol=1e-3)
 
 
 def test_batches_are_of_one_data_set_and_have_no_text_twice() -> None:
@@ -195,8 +190,8 @@ def test_whitening_takes_a_quarter_and_an_index_its_own_model(tmp_path: Path, mo
 @pytest.mark.slow
 def test_a_head_that_is_worse_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    zero: Map = np.zeros((256, 8), np.float32) + np.eye(256, 8, dtype=np.float32)[::-1], np.zeros(8, np.float32)
-    monkeypatch.setattr(heads, "linear", lambda *_, **__: zero)
+    poor = Filter(np.eye(256, 2, dtype=np.float32)[::-1], shift=np.zeros(2, np.float32))
+    monkeypatch.setattr(heads, "linear", lambda *_, **__: poor)
 
     report = ragidx.train.head("mini", pairs=_pairs_file(tmp_path, 600), cache=None)
 
