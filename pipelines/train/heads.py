@@ -8,6 +8,7 @@ pairs: with fewer than some 2,000 it is as good.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import time
@@ -162,7 +163,8 @@ def head(
     if len(drawn) < _FEWEST:
         raise SpecError(f"{len(drawn):,} pairs teach nothing", f"give {_FEWEST} or more", where="`pairs`")
     held, rest = drawn.split(min(_MOST_HELD_OUT, max(_FEWEST // 2, round(_HELD_OUT * len(drawn)))), seed)
-    resolved = resolve_against(build_options("train.head", **_of_source(model), **options, filter="none"))
+    named = {name: value for name, value in options.items() if value is not None}
+    resolved = resolve_against(build_options("train.head", **{**_of_source(model), **named, "filter": "none"}))
     width = _width(resolved.hidden, dim, kind)
     tell, kept, began = Stages(on_progress), cache_folder(cache), time.perf_counter()
     models = [resolved]
@@ -173,10 +175,9 @@ def head(
     trained_on, *taught = [_encoded(rest, one, kept, tell) for one in models]
     encoded = time.perf_counter()
     tell("training")
-    maps: dict[str, Filter | None] = {
-        "none": None,
-        "whitening": whitening(trained_on, width if kind == "whitening" else None),
-    }
+    maps: dict[str, Filter | None] = {"none": None}
+    with contextlib.suppress(SpecError) if kind == "linear" else contextlib.nullcontext():  # of few pairs, perhaps
+        maps["whitening"] = whitening(trained_on, width if kind == "whitening" else None)
     if kind == "linear":
         maps["linear"] = linear(
             trained_on, rest.groups, width, teacher=next(iter(taught), None), epochs=epochs, seed=seed
