@@ -324,6 +324,12 @@ class IndexSpec(Spec):
         )
 
 
+def filter_name(stored: Mapping[str, object]) -> str:
+    """The name of the filter in the spec that an index stores."""
+    found = stored.get("filter")
+    return str(found.get("name", "")) if isinstance(found, dict) else ""
+
+
 def holds_precomputed(stored: Mapping[str, object]) -> bool:
     """Whether the spec that an index stores is one of precomputed vectors."""
     return stored.get("precomputed") is not None

@@ -40,7 +40,8 @@ from ragidx.indexer.store.files import (
 )
 
 FORMAT = 5
-KNOWN: tuple[str, ...] = ()
+TRAINED_HEAD = "trained head"
+KNOWN: tuple[str, ...] = (TRAINED_HEAD,)
 """What this version can read that an index may require; later versions add to it."""
 
 KEPT = 3  # generations whose files are kept

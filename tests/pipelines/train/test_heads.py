@@ -136,6 +136,7 @@ def test_a_trained_head_makes_an_index_and_is_part_of_it(tmp_path: Path, monkeyp
     assert [score.name for score in report.scores] == ["none", "whitening", "linear"]
     assert report.n_pairs + report.n_held_out == 200
     index = ragidx.build("docs", "index", filter="head:mini.head")
+    assert index.searcher.store.manifest.requires == ("trained head",)
     head = load_head(tmp_path / "mini.head")
     raw = ragidx.load_encoder("mini").encode_query(["who keeps bees?"])
     expected = raw @ head.matrix - head.shift
