@@ -253,8 +253,8 @@ def test_a_seed_alone_belongs_to_no_filter() -> None:
         ),
         (
             {"name": "whitning"},
-            "unknown filter 'whitning'; did you mean 'whitening'?\n  hint: known: bulk, dominant, embedfilter, none,"
-            " optimal, optimal-abs, pca, random, random-directions, secondary, truncation, whitening",
+            "unknown filter 'whitning'; did you mean 'whitening'?\n  hint: known: bulk, dominant, embedfilter, "
+            "head:FILE, none, optimal, optimal-abs, pca, random, random-directions, secondary, truncation, whitening",
         ),
     ],
 )
