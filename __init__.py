@@ -103,14 +103,13 @@ _HOMES = {
     "load_encoder": "indexer.encoders.load",
     "tune": "pipelines.tune.tune",
 }
-# Adapters are imported as ragidx.frameworks.langchain and ragidx.frameworks.mteb, training is ragidx.train.head.
-for _package in ("frameworks", "train"):
-    sys.modules[f"{__name__}.{_package}"] = importlib.import_module(f"ragidx.pipelines.{_package}")
+# Adapters are imported as ragidx.frameworks.langchain and ragidx.frameworks.mteb.
+sys.modules[f"{__name__}.frameworks"] = importlib.import_module("ragidx.pipelines.frameworks")
 
 
 def __getattr__(name: str) -> Any:
     if name == "train":
-        return sys.modules[f"{__name__}.train"]
+        return importlib.import_module("ragidx.pipelines.train")
     if name not in _HOMES:
         raise AttributeError(f"module 'ragidx' has no attribute {name!r}")
     return getattr(importlib.import_module(f"ragidx.{_HOMES[name]}"), name)
