@@ -69,7 +69,7 @@ def command() -> None:
 @offline_option
 @quiet_option
 @json_option
-def head_command(source: str, as_json: bool, **options: Any) -> None:
+def head_command(source: str, as_json: bool, cache: str | None, **options: Any) -> None:
     """Train a linear map over the vectors of a model, or of the model of an index, on pairs of texts.
 
     \b
@@ -82,9 +82,8 @@ def head_command(source: str, as_json: bool, **options: Any) -> None:
     from ragidx.pipelines.train.heads import head
 
     with StageLines(as_json=as_json) as lines:
-        report = head(
-            source, on_progress=lines.stage, **{name: one for name, one in options.items() if one is not None}
-        )
+        named = {name: one for name, one in options.items() if one is not None}
+        report = head(source, cache=cache, on_progress=lines.stage, **named)
     interrupts.check()
     if as_json:
         console.print_json(report.to_json())

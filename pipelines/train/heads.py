@@ -154,6 +154,9 @@ def head(
     check_names("train.head", options, tuple(name for name in QUERY_OPTIONS if name != "filter"))
     if kind not in KINDS:
         raise unknown_name("kind", kind, KINDS)
+    for name, number in (("limit", limit), ("epochs", epochs)):
+        if number is not None and number < 1:
+            raise SpecError(f"{name}={number:,} trains nothing", "give 1 or more", where=f"`{name}`")
     if kind == "linear":
         check_models("`kind=linear`")
     target = _target(Path(out))
@@ -184,7 +187,7 @@ def head(
         )
     scores, notes = _scores(held_out, maps), list[str]()
     if kind == "linear" and len(rest) < FEW_PAIRS:
-        notes.append(f"With fewer than {FEW_PAIRS:,} pairs whitening is as good, and needs no pairs: `kind=whitening`.")
+        notes.append(f"With fewer than {FEW_PAIRS:,} pairs whitening may be as good: `kind=whitening`.")
     gain = scores[-1].against
     is_kept = force or gain is None or gain.verdict != "worse"
     if is_kept:

@@ -32,7 +32,7 @@ def test_a_head_is_trained_and_the_command_that_is_printed_builds_with_it(run: R
     assert lines[0].startswith("mini: 180 of 200 pairs, 20 held out; encoding ")
     assert [line.split()[0] for line in lines[2:6]] == ["map", "none", "whitening", "linear"]
     assert lines[-1] == "ragidx build CORPUS --model mini --layer 1 --filter head:head.safetensors"
-    assert done.err == "With fewer than 2,000 pairs whitening is as good, and needs no pairs: --kind whitening.\n"
+    assert done.err == "With fewer than 2,000 pairs whitening may be as good: --kind whitening.\n"
     (folder / "docs").mkdir()
     (folder / "docs" / "mill.md").write_text("The mill stands by the river.\n")
     command = lines[-1].replace("CORPUS", "docs").split()[1:]
@@ -47,11 +47,13 @@ def test_a_head_is_trained_and_the_command_that_is_printed_builds_with_it(run: R
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("pairs")
-def test_json_has_every_figure(run: Run) -> None:
+def test_json_has_every_figure(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     done = run("train", "head", "mini", "--pairs", "pairs.jsonl", "--kind", "whitening", "--cache", "none", "--force",
                "--json", "--out", "white.head")  # fmt: skip
 
     report = json.loads(done.out)
+    assert not (folder / "cache" / "ragidx" / "vectors").exists()
     assert (done.status, report["file"], report["n_pairs"], report["of_pairs"]) == (0, "white.head", 180, 200)
     assert [(score["name"], score["dim"]) for score in report["scores"]] == [("none", 256), ("whitening", 64)]
 

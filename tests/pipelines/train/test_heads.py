@@ -199,7 +199,7 @@ def test_a_head_that_is_worse_is_not_written(tmp_path: Path, monkeypatch: pytest
     assert report.file is None
     assert not (tmp_path / "head.safetensors").exists()
     assert report.notes == (
-        "With fewer than 2,000 pairs whitening is as good, and needs no pairs: `kind=whitening`.",
+        "With fewer than 2,000 pairs whitening may be as good: `kind=whitening`.",
         "On the pairs that were held out it is worse than no map, so it is not written: `force=True`.",
     )
 
@@ -211,6 +211,8 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_encoded(tmp_path: 
     for options, message in (
         ({"kind": "deep"}, "unknown kind 'deep'"),
         ({"dim": 300}, "`dim`: dim=300 is not from 1 to 256\n  hint: give the width of the map"),
+        ({"limit": -5}, "`limit`: limit=-5 trains nothing\n  hint: give 1 or more"),
+        ({"epochs": 0}, "`epochs`: epochs=0 trains nothing\n  hint: give 1 or more"),
         ({"limit": 10}, "`pairs`: 10 pairs teach nothing\n  hint: give 40 or more"),
         ({"out": tmp_path}, f"{tmp_path}: it is a folder\n  hint: name a file"),
         (
