@@ -67,6 +67,7 @@ def test_the_first_half_of_a_map_is_trained_too() -> None:
     assert _found(_sides(seed=1), Filter(made.matrix[:, :8], shift=made.shift[:8])) > 0.5
 
 
+@pytest.mark.slow
 def test_a_map_follows_from_pairs_and_seed() -> None:
     sides, groups = _sides(), np.repeat([0, 1], 200)
 
