@@ -98,17 +98,20 @@ def source_of(evalsets, name):
     return folder / "documents", {"queries": folder, "qrels": folder}
 
 
-def measured(evalsets, name, model, method, cache):
-    """The rows of a set, model and method: what was measured, and its values by query."""
+def measured(evalsets, name, model, method, cache, grids=()):
+    """The rows of a set, model and method, of some grids or all: what was measured, and its values by query."""
     source, files = source_of(evalsets, name)
     options = {"model": place_of(model), "cache": cache, **files, **options_of(model, method, evalsets, cache)}
     rankings = {} if name == "stsb" else {"chunks": ChunkSpec(size=None)}
-    grids = [
-        {"filter": ["none", "embedfilter"], "tau": TAUS} | (rankings and {"mode": ["lexical", "dense", "hybrid"]}),
-        {"filter": "embedfilter", "tau": TAUS, "offset": EARLIER} | (rankings and {"mode": "dense"}),
-        {"filter": BASELINES, "tau": 2} | (rankings and {"mode": "dense"}),
-    ]
-    for grid in grids:
+    centred = {"filter": ["none", "embedfilter", "whitening"], "tau": 2, "center": True}
+    every = {
+        "widths": {"filter": ["none", "embedfilter"], "tau": TAUS}
+        | (rankings and {"mode": ["lexical", "dense", "hybrid"]}),
+        "offset": {"filter": "embedfilter", "tau": TAUS, "offset": EARLIER} | (rankings and {"mode": "dense"}),
+        "baselines": {"filter": BASELINES, "tau": 2} | (rankings and {"mode": "dense"}),
+        "centred": centred | (rankings and {"mode": ["dense", "hybrid"]}),
+    }
+    for grid in (every[name] for name in grids or every):
         try:
             (task,) = ragidx.evaluate(source, **options, **rankings, **grid).tasks
         except (ModelError, SpecError) as fault:
@@ -117,7 +120,7 @@ def measured(evalsets, name, model, method, cache):
         for number, row in enumerate(task.rows):
             made, values = row.configuration, task.values[task.measure][number]
             what = {"filter": made.filter, "tau": made.tau and round(made.tau, 3), "dim": made.dim}
-            what |= {"offset": EARLIER if grid.get("offset") else None, "layer": made.layer}
+            what |= {"offset": EARLIER if grid.get("offset") else None, "layer": made.layer, "center": made.center}
             what |= {"mode": made.mode or ("pairs" if name == "stsb" else None)}
             given = {"measure": task.measure, "bytes": row.bytes, "chance": row.chance, "queries": len(values)}
             whose = {"model": None, "method": None} if made.mode == "lexical" else {"model": model, "method": method}
@@ -128,7 +131,7 @@ KEY = ("set", "model", "method", "filter", "dim", "offset", "mode")
 
 
 def key_of(row):
-    return "/".join(str(row[name]) for name in KEY)
+    return "/".join(str(row[name]) for name in KEY) + "/centred" * bool(row.get("center"))
 
 
 def main():
@@ -137,6 +140,7 @@ def main():
     parser.add_argument("--sets", default=",".join(SETS))
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--methods")
+    parser.add_argument("--grids", default="", help="of widths,offset,baselines,centred; default: all")
     parser.add_argument("--cache", default="")
     parser.add_argument("--page", action="store_true")
     arguments = parser.parse_args()
@@ -147,7 +151,8 @@ def main():
                 for method in MODELS[model]:
                     if method not in (arguments.methods or method).split(","):
                         continue
-                    for row, by_query in measured(arguments.evalsets, name, model, method, arguments.cache):
+                    grids = tuple(filter(None, arguments.grids.split(",")))
+                    for row, by_query in measured(arguments.evalsets, name, model, method, arguments.cache, grids):
                         about = interval(by_query)
                         numbers = {"mean": about.mean, "low": about.low, "high": about.high}
                         numbers = {number: round(value, 5) for number, value in numbers.items()}
@@ -188,7 +193,7 @@ def keep(rows, values, compared_too=False):
     np.savez_compressed(VALUES, **values)
 
 
-# Question -> (what is asked about, what it is compared with): method (`*`: any), filter, tau, first direction, mode.
+# Question -> (what is asked about, what it is compared with): method (`*`: any), filter, tau, first direction, centred.
 QUESTIONS = {
     "repetition against the mean": (("echo", "none"), ("classical", "none")),
     "three copies against two": (("echo:3", "none"), ("echo:2", "none")),
@@ -203,9 +208,13 @@ QUESTIONS = {
     ),
     "the best layer against the last, mean": (("classical@best", "none"), ("classical", "none")),
     "the best layer against the last, PromptEOL": (("prompteol@best", "none"), ("prompteol", "none")),
-    "half the bytes": (("*", "embedfilter", 2), ("*", "none")),
-    "a quarter of the bytes": (("*", "embedfilter", 4), ("*", "none")),
-    "an eighth of the bytes": (("*", "embedfilter", 8), ("*", "none")),
+    **(
+        NARROWER := {
+            "half the bytes": (("*", "embedfilter", 2), ("*", "none")),
+            "a quarter of the bytes": (("*", "embedfilter", 4), ("*", "none")),
+            "an eighth of the bytes": (("*", "embedfilter", 8), ("*", "none")),
+        }
+    ),
     f"an eighth from direction {EARLIER} on against the middle": (
         ("*", "embedfilter", 8, EARLIER),
         ("*", "embedfilter", 8),
@@ -217,11 +226,23 @@ QUESTIONS = {
     "the middle against truncation": (("*", "embedfilter", 2), ("*", "truncation", 2)),
     "the middle against whitening": (("*", "embedfilter", 2), ("*", "whitening", 2)),
     "the middle against PCA": (("*", "embedfilter", 2), ("*", "pca", 2)),
+    **(
+        CENTRED := {
+            "centred, without a filter": (("*", "none", None, None, True), ("*", "none")),
+            "centred, at half the bytes": (("*", "embedfilter", 2, None, True), ("*", "embedfilter", 2)),
+            "centred, with whitening": (("*", "whitening", 2, None, True), ("*", "whitening", 2)),
+        }
+    ),
+    "both centred, the middle against whitening": (
+        ("*", "embedfilter", 2, None, True),
+        ("*", "whitening", 2, None, True),
+    ),
 }
 BESIDE_WORDS = {
     "half the bytes beside BM25, against BM25": ("*", "embedfilter", 2),
     "no filter beside BM25, against BM25": ("*", "none"),
     "an eighth of the bytes beside BM25, against BM25": ("*", "embedfilter", 8),
+    "centred beside BM25, against BM25": ("*", "embedfilter", 2, None, True),
 }
 
 
@@ -248,8 +269,8 @@ def pairs(rows, of, against, modes=("dense", "pairs")):
                 yield key, other_key
 
 
-def fits(row, method, name, tau=None, offset=None, modes=("dense", "pairs")):
-    if method not in ("*", row["method"]) or row["mode"] not in modes:
+def fits(row, method, name, tau=None, offset=None, center=False, modes=("dense", "pairs")):
+    if method not in ("*", row["method"]) or row["mode"] not in modes or bool(row.get("center")) != center:
         return False
     return row["filter"] == name and row["offset"] == offset and (tau is None or abs(row["tau"] - tau) < 0.1)
 
@@ -308,8 +329,9 @@ def systems(rows):
 
 
 def better(answers):
-    """Keys of rows that are better than what a question compares them with at fewer bytes."""
-    return {line["of"] for line in answers if line["verdict"] == "better" and line["question"].endswith("the bytes")}
+    """Keys of rows that are better than those without their filter, or that are not centred."""
+    asked = {*NARROWER, *CENTRED}
+    return {line["of"] for line in answers if line["verdict"] == "better" and line["question"] in asked}
 
 
 def tables(rows, answers):
@@ -322,7 +344,7 @@ def tables(rows, answers):
         measure, count = here[0]["measure"], here[0]["queries"]
         hybrid = ["", " hybrid, τ 2 |"][name != "stsb"]
         head = f"| {NAMES[name]}, {count:,} {'pairs' if name == 'stsb' else 'queries'}: {measure} | no filter | τ 2"
-        head += f" | random at τ 2 | τ 4 | τ 8 | whitening, τ 2 |{hybrid}"
+        head += f" | random at τ 2 | τ 4 | τ 8 | whitening, τ 2 | centred | centred, τ 2 |{hybrid}"
         table = [head, "| --- |" + " --- |" * (head.count("|") - 2)]
         words = first_row(here, "*", "none", modes=("lexical",)) or first_row(here, "*", None, modes=("lexical",))
         if words is not None:
@@ -341,7 +363,7 @@ def line_of(rows, real):
     half = first_row(rows, "*", "embedfilter", 2)
     chance = "{:.3f} to {:.3f}".format(*half["chance"]) if half and half["chance"] else "-"
     cells = [cell("none"), cell("embedfilter", 2), chance, cell("embedfilter", 4), cell("embedfilter", 8)]
-    cells.append(cell("whitening", 2))
+    cells += [cell("whitening", 2), cell("none", center=True), cell("embedfilter", 2, center=True)]
     if rows[0]["set"] != "stsb":
         cells.append(cell("embedfilter", 2, modes=("hybrid",)))
     return f"| {rows[0]['model']}, {label(rows[0])} | {' | '.join(cells)} |"
@@ -443,7 +465,8 @@ def options_text(row):
     named["layer"] = row["layer"] if layer else -1 if row["model"] == "mini" and name == "classical" else None
     named |= {"filter": row["filter"] if row["filter"] != "embedfilter" else None}
     named |= {"tau": f"{row['tau']:g}" if row["filter"] != "none" else None, "filter-offset": row["offset"]}
-    return " ".join(f"--{option} {value}" for option, value in named.items() if value is not None)
+    text = " ".join(f"--{option} {value}" for option, value in named.items() if value is not None)
+    return text + " --center" * bool(row.get("center"))
 
 
 SHOWN = ("classical", "echo", "prompteol", "aligned-values")  # to a reader of the README

@@ -163,6 +163,9 @@ FILTERS = {
 HEAD = "head:"
 """The start of a trained head's name: `head:FILE` where it is asked for, in an index `head:` and a hash."""
 
+TRAINED_HEAD, CENTRED_FILTER = "trained head", "centred filter"
+"""What readers of an index may have to know."""
+
 _HEAD_KIND = FilterKind("a trained map of all coordinates")
 
 
@@ -194,6 +197,7 @@ class FilterSpec(Spec):
     seed: int = later(0)  # of what is drawn: coordinates, directions, or the sample of the corpus
     sample: int = later(4096)  # chunks of the corpus a filter is fitted on, at most
     topk: int = later(100)  # optimal: how many of the most frequent tokens count
+    center: bool = later(False)  # the mean of documents is taken off documents, that of questions off questions
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -223,11 +227,36 @@ class FilterSpec(Spec):
         if "name" in self.given or not self.given:
             self._check_own_fields()
 
+    @property
+    def fitted(self) -> str:
+        """What of it is fitted on a sample of the corpus, in words; empty: nothing."""
+        if filter_kind(self.name).calibrated:
+            return f"filter '{self.name}'"
+        return "the mean" if self.center else ""
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether it is fitted on the tokens of the sample."""
+        kind = filter_kind(self.name)
+        return kind.calibrated and kind.head
+
+    @property
+    def wants_embeddings(self) -> bool:
+        """Whether it is fitted on the embeddings of the sample."""
+        return bool(self.fitted) and (self.center or not self.counts_tokens)
+
     def _check_own_fields(self) -> None:
         """Those that only some filters have."""
+        if self.center and self.name.startswith(HEAD):
+            raise SpecError(
+                "a trained head has its own mean, of the texts that it was trained on",
+                "remove `filter.center`",
+                where="`filter.center`",
+            )
+        of_a_sample = {"seed", "sample"} if self.center else set[str]()
         for name in ("offset", "seed", "sample", "topk"):
             default = type(self).__dataclass_fields__[name].default
-            if getattr(self, name) != default and name not in filter_kind(self.name).fields:
+            if getattr(self, name) != default and name not in {*filter_kind(self.name).fields, *of_a_sample}:
                 owners = ", ".join(owner for owner, kind in FILTERS.items() if name in kind.fields)
                 raise SpecError(
                     f"filter '{self.name}' has no {name}",
@@ -324,10 +353,13 @@ class IndexSpec(Spec):
         )
 
 
-def filter_name(stored: Mapping[str, object]) -> str:
-    """The name of the filter in the spec that an index stores."""
+def requirements(stored: Mapping[str, object]) -> tuple[str, ...]:
+    """What a reader of an index must know, by the spec that it stores."""
     found = stored.get("filter")
-    return str(found.get("name", "")) if isinstance(found, dict) else ""
+    if not isinstance(found, dict):
+        return ()
+    needed = {TRAINED_HEAD: str(found.get("name", "")).startswith(HEAD), CENTRED_FILTER: found.get("center") is True}
+    return tuple(name for name, is_needed in needed.items() if is_needed)
 
 
 def holds_precomputed(stored: Mapping[str, object]) -> bool:

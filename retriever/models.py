@@ -64,10 +64,11 @@ def shared(key: Hashable, load: Callable[[], T]) -> T:
 
 
 def stored_filter(store: Store, spec: FilterSpec) -> Filter | None:
-    """The filter that an index keeps; None for `none`."""
+    """The filter that an index keeps; None for `none` that is not centred."""
     from ragidx.indexer.filters.filter import Filter
 
-    return None if spec.name == "none" else Filter.from_bytes(store.blob(FILTER_FILE))
+    has_none = spec.name == "none" and not spec.center
+    return None if has_none else Filter.from_bytes(store.blob(FILTER_FILE))
 
 
 def kept_endpoint(store: Store) -> StoredEndpoint:

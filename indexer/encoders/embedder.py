@@ -65,6 +65,8 @@ class Embedder:
             names: of the texts in messages; None: their number and beginning.
         """
         project = None if raw else self.filter
+        if project is not None and instruction is not None:
+            project = project.of_queries()
         batches = self.encoder.batches(list(texts), instruction=instruction, project=project, tune=tune)
         for batch in check_finite(batches, texts, names):
             yield batch if raw else dataclasses.replace(batch, vectors=l2_normalize(batch.vectors).vectors)

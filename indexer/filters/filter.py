@@ -3,7 +3,8 @@
 embeddings (n, d) -> (n, k) float32, k = d // tau: `e @ matrix - shift`. EmbedFilter and its relatives keep directions
 of the spectrum of the unembedding matrix, `W_U = U Sigma V^T`: orthonormal columns, so the reduced form `e V[:, kept]`
 has the inner products of the projection `e V[:, kept] V[:, kept]^T`. Truncation and random keep coordinates; whitening
-and PCA are fitted on a sample of the corpus and take its mean away; a head was trained on pairs. Sources: the
+and PCA are fitted on a sample of the corpus and take its mean away; a head was trained on pairs. With `center` any of
+them but a head takes the mean of documents off documents, and the mean of questions off questions. Sources: the
 EmbedFilter paper, sections 4 and 5.4 (the baselines of its tables 5 and 6); BERT-whitening, Su et al. 2021. Nothing is
 normalised here: an `Embedder` does that, last.
 """
@@ -22,13 +23,13 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
-from ragidx.indexer.arrays import Floats, Ints
+from ragidx.indexer.arrays import Doubles, Floats, Ints
 from ragidx.indexer.filters.fitting import Sample, lowest
 from ragidx.indexer.filters.heads import Head, load_head
 from ragidx.indexer.filters.logits import average_of_log_p, delta, log_frequencies, top_tokens
 from ragidx.indexer.filters.unembedding import Spectrum, find_unembedding, spectrum_of
 from ragidx.indexer.models.locate import ModelFiles
-from ragidx.indexer.specs import HEAD, FilterSpec, filter_kind
+from ragidx.indexer.specs import HEAD, FilterSpec
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,18 +45,21 @@ class Filter:
         matrix: (d, k) float32.
         columns: (k,) which directions of the spectrum, or coordinates, it keeps, in stored order; None: neither.
         shift: (k,) float32, the mean of the corpus through the matrix; None: nothing is taken away.
+        query_shift: (k,) float32, the same for questions; None: that of documents.
     """
 
     matrix: Floats
     columns: Ints | None = None
     shift: Floats | None = None
+    query_shift: Floats | None = None
 
     def __post_init__(self) -> None:
-        for name, dtype in (("matrix", np.float32), ("columns", np.int64), ("shift", np.float32)):
+        for name in ("matrix", "columns", "shift", "query_shift"):
             value = getattr(self, name)
             if value is not None:
+                dtype = np.int64 if name == "columns" else np.float32
                 object.__setattr__(self, name, np.ascontiguousarray(value, dtype=dtype))
-        for name in ("columns", "shift"):
+        for name in ("columns", "shift", "query_shift"):
             value = getattr(self, name)
             if self.matrix.ndim != 2 or (value is not None and value.shape != self.matrix.shape[1:]):
                 raise ValueError(f"a filter of shape {self.matrix.shape} has no {name} of shape {np.shape(value)}")
@@ -81,9 +85,26 @@ class Filter:
             raise ValueError(f"the filter takes embeddings of shape (n, {self.hidden}), got {rows.shape}")
         return apply(rows, self.matrix, self.shift)
 
+    def of_queries(self) -> Filter:
+        """The filter for questions."""
+        if self.query_shift is None:
+            return self
+        return Filter(self.matrix, self.columns, self.query_shift)
+
+    def centred(self, documents: Doubles, questions: Doubles) -> Filter:
+        """The filter that takes these means, (d,), off documents and questions before anything else."""
+        shift, query_shift = ((mean @ self.matrix).astype(np.float32) for mean in (documents, questions))
+        return Filter(self.matrix, self.columns, shift, query_shift)
+
+    def narrowed(self, dim: int) -> Filter:
+        """The filter of the first `dim` numbers."""
+        columns = None if self.columns is None else self.columns[:dim]
+        shift, query_shift = (None if part is None else part[:dim] for part in (self.shift, self.query_shift))
+        return Filter(self.matrix[:, :dim], columns, shift, query_shift)
+
     def to_bytes(self) -> bytes:
         """The filter as a safetensors file."""
-        tensors = {"matrix": self.matrix, "columns": self.columns, "shift": self.shift}
+        tensors = {name: getattr(self, name) for name in ("matrix", "columns", "shift", "query_shift")}
         return save_tensors({name: value for name, value in tensors.items() if value is not None})
 
     @classmethod
@@ -96,10 +117,11 @@ class Filter:
         hint, where = "build again with `rebuild=True`", "filter.safetensors"
         try:
             tensors = load_tensors(data)
-            made = cls(tensors["matrix"], tensors.get("columns"), tensors.get("shift"))
+            shifts = tensors.get("shift"), tensors.get("query_shift")
+            made = cls(tensors["matrix"], tensors.get("columns"), *shifts)
         except (SafetensorError, KeyError, ValueError, TypeError) as fault:
             raise IndexFormatError("the filter of the index cannot be read", hint, where=where) from fault
-        if not all(np.isfinite(part).all() for part in (made.matrix, made.shift) if part is not None):
+        if not all(np.isfinite(part).all() for part in (made.matrix, *shifts) if part is not None):
             raise IndexFormatError("the filter of the index holds numbers that are not finite", hint, where=where)
         return made
 
@@ -149,23 +171,26 @@ class EmbedFilter(Filter):
 
 
 def make_filter(spec: FilterSpec, source: HeadOwner, sample: Sample | None = None) -> Filter | None:
-    """The filter of a spec; None for `none`. Some are fitted on a sample of the corpus.
+    """The filter of a spec; None for `none` that is not centred. Some are fitted on a sample of the corpus.
 
     Raises:
         SpecError: the width is out of range, or the corpus that the filter is fitted on is missing or too small.
         ModelError: the model has no unembedding matrix, and the filter needs one.
     """
-    if spec.name == "none":
-        return None
-    if filter_kind(spec.name).calibrated and sample is None:
+    if spec.fitted and sample is None:
         raise SpecError(
-            f"filter '{spec.name}' is fitted on a corpus, and there is none here",
-            f"build an index with `filter={spec.name}`, or take a filter that needs none",
+            f"{spec.fitted} is fitted on a corpus, and there is none here",
+            "build an index with it, or take a filter that needs none",
             where="`filter`",
         )
     if spec.name.startswith(HEAD):
         return head_filter(load_head(Path(spec.name.removeprefix(HEAD)).expanduser()), spec)
-    return MAKERS[spec.name](spec, source, sample or Sample())
+    if not spec.center:
+        return None if spec.name == "none" else MAKERS[spec.name](spec, source, sample or Sample())
+    assert sample is not None
+    every = np.arange(source.hidden)
+    made = coordinates(source.hidden, every) if spec.name == "none" else MAKERS[spec.name](spec, source, sample)
+    return made.centred(*sample.means())
 
 
 def head_filter(head: Head, spec: FilterSpec) -> Filter:

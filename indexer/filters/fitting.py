@@ -9,12 +9,14 @@ documents, on the machine, or on a library's random numbers. Statistics are floa
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
 
+from ragidx.corpora.chunking.sentences import sentences
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.arrays import Doubles, Floats, Ints
 from ragidx.indexer.digests import digest
@@ -22,10 +24,14 @@ from ragidx.indexer.filters.unembedding import Spectrum, decompose
 
 T = TypeVar("T")
 
+N_QUESTIONS = 300
+"""Sentences of the corpus that are encoded as questions, for their mean."""
+
 _BLOCK = 4096
 # A direction whose standard deviation is below this share of the embeddings' length is rounding alone: float32 has
 # seven digits, and a forward pass keeps some six of them.
 _NOISE = 1e-6
+_CHARACTERS = 30, 300  # of a sentence that stands for a question
 
 
 def lot(seed: int, name: str) -> bytes:
@@ -72,12 +78,39 @@ class DocumentSample(Generic[T]):
         return [item for *_, item in sorted(self._held, key=lambda held: held[:2], reverse=True)]
 
 
+def as_questions(texts: Iterable[str], seed: int) -> list[str]:
+    """What stands for questions where there are none: a sentence of each of the first 300 texts.
+
+    It has 30 to 300 characters, and is drawn by a seed; where a text has none, it is the beginning of the text.
+    """
+    drawn = []
+    for text in itertools.islice(filter(str.strip, texts), N_QUESTIONS):
+        found = [text[start:end] for start, end in sentences(text)]
+        found = [one for one in found if _CHARACTERS[0] <= len(one) <= _CHARACTERS[1]]
+        drawn.append(found[lowest(seed, found, 1)[0]] if found else text.strip()[: _CHARACTERS[1]])
+    return drawn
+
+
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """A sample of the corpus; a filter needs one of the two fields, or neither."""
+    """A sample of the corpus; a filter needs some of the fields, or none."""
 
     embeddings: Floats | None = None  # (n, d), raw: neither filtered nor normalised
     ids: Sequence[Sequence[int]] | None = None  # of the tokens of each chunk's text, special tokens excluded
+    questions: Floats | None = None  # (m, d), raw, of sentences of the corpus that were encoded as questions
+
+    def means(self) -> tuple[Doubles, Doubles]:
+        """Of documents and of questions, (d,) each, summed in float64; of embeddings that are not zero.
+
+        Raises:
+            SpecError: all of them are.
+        """
+        assert self.embeddings is not None
+        assert self.questions is not None
+        documents, questions = (rows[rows.any(axis=1)] for rows in (self.embeddings, self.questions))
+        if not (len(documents) and len(questions)):
+            raise _nothing("embedding")
+        return documents.mean(axis=0, dtype=np.float64), questions.mean(axis=0, dtype=np.float64)
 
     def components(self, width: int, name: str) -> tuple[Doubles, Spectrum]:
         """Mean (d,) and principal components, as columns by falling standard deviation, which is their value.

@@ -28,6 +28,7 @@ from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.json_checks import integer, list_of, mapping, optional, record, refuse, share, string, table
 from ragidx.indexer.lexical.spec import LexicalSpec
+from ragidx.indexer.specs import CENTRED_FILTER, TRAINED_HEAD
 from ragidx.indexer.store.entries import MAX_BYTES, SegmentEntry, check_segment, parse_file, parse_segment
 from ragidx.indexer.store.files import (
     MANIFEST,
@@ -40,8 +41,7 @@ from ragidx.indexer.store.files import (
 )
 
 FORMAT = 5
-TRAINED_HEAD = "trained head"
-KNOWN: tuple[str, ...] = (TRAINED_HEAD,)
+KNOWN: tuple[str, ...] = (TRAINED_HEAD, CENTRED_FILTER)
 """What this version can read that an index may require; later versions add to it."""
 
 KEPT = 3  # generations whose files are kept

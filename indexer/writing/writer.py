@@ -33,12 +33,12 @@ from ragidx.indexer.ann.tuning import OnStage
 from ragidx.indexer.arrays import Ints
 from ragidx.indexer.lexical.spec import OFF, decided
 from ragidx.indexer.lexical.stemming import check_stemmer
-from ragidx.indexer.specs import HEAD, filter_name
+from ragidx.indexer.specs import requirements
 from ragidx.indexer.store.deletions import by_segment
 from ragidx.indexer.store.files import JOURNAL
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.lookup import CommittedVectors, Documents
-from ragidx.indexer.store.manifest import MAX_DIM, TRAINED_HEAD, Manifest, file_entry
+from ragidx.indexer.store.manifest import MAX_DIM, Manifest, file_entry
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.base_state import read_base, retuned
@@ -334,7 +334,7 @@ class StoreWriter:
             n_chunks=0,
             n_documents=n_documents,
             notes={**before, **notes},
-            requires=(TRAINED_HEAD,) if filter_name(self._spec).startswith(HEAD) else (),
+            requires=requirements(self._spec),
         )
         parts = merged(self.path, self._parts(), self._new, self._dim, draft.schema, self._on_stage)
         return publish(self.path, draft, parts, self.blobs, self._on_stage, self._make_pieces)

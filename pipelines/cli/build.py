@@ -32,7 +32,7 @@ from ragidx.pipelines.cli.progress import ProgressLine
 from ragidx.pipelines.ingest.options import QUERY_OPTIONS, STORE_OPTIONS
 from ragidx.pipelines.ingest.report import BuildReport
 
-_OF_QUERIES = {*QUERY_OPTIONS, *FILTER_OPTIONS} - {"filter_sample", "filter_topk"}
+_OF_QUERIES = {*QUERY_OPTIONS, *FILTER_OPTIONS} - {"filter_sample", "filter_topk", "center"}
 _OF_VECTORS = {
     *STORE_OPTIONS,
     *_OF_QUERIES,

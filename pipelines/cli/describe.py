@@ -66,13 +66,14 @@ def encoder(spec: EncoderSpec | None) -> str:
 
 def filter_(spec: FilterSpec, dim: int) -> str:
     """Name and what it keeps."""
+    centred = ", the means taken off" if spec.center else ""
     if spec.name == "none":
-        return f"none: {console.plural(dim, 'raw coordinate')}"
+        return f"none: {console.plural(dim, 'raw coordinate')}{centred}"
     name = "EmbedFilter" if spec.name == "embedfilter" else spec.name
     tau = f", tau {spec.tau:g}" if spec.tau is not None else ""
     kept = filter_kind(spec.name).keeps if spec.offset is None else f"from direction {spec.offset} on"
     seed = f" (seed {spec.seed})" if "seed" in filter_kind(spec.name).fields else ""
-    return f"{name}, {console.plural(dim, 'dimension')}{tau}, {kept}{seed}"
+    return f"{name}, {console.plural(dim, 'dimension')}{tau}, {kept}{seed}{centred}"
 
 
 def chunks(spec: ChunkSpec) -> str:

@@ -37,6 +37,7 @@ from ragidx.retriever.options import FUSIONS, MODES
 @several("--tau", "tau", float, "N", "A width as hidden width / N")
 @several("--dim", "dim", int, "N", "A width")
 @several("--filter-offset", "offset", int, "N", "embedfilter: the first kept direction of the spectrum")
+@several("--center", "center", bool, "yes|no", "Whether the filter takes the means of both sides off")
 @several("--mode", "mode", str, "M", f"A search: {', '.join(MODES)} [default: all of them]")
 @several("--fusion", "fusion", str, "F", f"Of hybrid search: {', '.join(FUSIONS)} [default: z]")
 @several("--weight", "weight", float, "W", "Of the cosine in hybrid search, 0 to 1 [default: 0.5]")

@@ -22,7 +22,7 @@ GROUPED_FROM = 12  # options; shorter lists are read whole
 GROUPS = {
     "Model": "model revision adapters endpoint tokenizer device dtype attn offline",
     "Method": "",  # the fields of `EncoderSpec` that are not of the model: `groups` adds them
-    "Filter": "tau dim filter offset filter_offset filter_seed filter_sample filter_topk",
+    "Filter": "tau dim filter center offset filter_offset filter_seed filter_sample filter_topk",
     "Width": "taus dims filters",
     "Chunk": "chunk_size chunk_overlap headings",
     "Index": "index index_type index_types target_recall max_memory stemmer lexical rebuild allow_removal",
@@ -218,6 +218,7 @@ def _options() -> dict[str, str]:
         "group_size": "--tokens",
         "filter.tau": "--tau",
         "filter.dim": "--dim",
+        "filter.center": "--center",
         "chunks.headings": "--headings",
         **{f"filter.{name}": f"--filter-{name}" for name in ("offset", "seed", "sample", "topk")},
         **{f"chunks.{name}": f"--chunk-{name}" for name in ("size", "overlap")},

@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_INDEX = "ragidx-index"
 WHOLE = "none"  # a chunk size: whole documents
 
-FILTER_OPTIONS = {"filter", "tau", "dim", "filter_offset", "filter_seed", "filter_sample", "filter_topk"}
+FILTER_OPTIONS = {"filter", "tau", "dim", "filter_offset", "filter_seed", "filter_sample", "filter_topk", "center"}
 ENCODER_AXES = {"model", "method", "pooling", "attention", "layer", "copies"}
 CHUNK_OPTIONS = {"chunk_size", "chunk_overlap", "headings"}
 
@@ -263,6 +263,11 @@ filter_options = _together(
         help="embedfilter: first kept direction of the spectrum [default: the middle].",
     ),
     click.option("--filter-seed", type=int, metavar="N", help="Random seed of the filter [default: 0]."),
+    click.option(
+        "--center/--no-center",
+        default=None,
+        help="Take the mean of documents off documents, and that of questions off questions [default: the index's own, else no].",
+    ),
 )
 ann_options = _together(
     click.option(

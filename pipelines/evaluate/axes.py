@@ -24,7 +24,7 @@ MOST_CELLS = 1000
 """Configurations of a grid without a word of consent."""
 
 ENCODER_AXES = ("model", "method", "pooling", "attention", "layer", "copies")
-AXES = (*ENCODER_AXES, "filter", "tau", "dim", "offset", "index_type", "mode", "fusion", "weight")
+AXES = (*ENCODER_AXES, "filter", "center", "tau", "dim", "offset", "index_type", "mode", "fusion", "weight")
 
 _WORDS: Mapping[str, Iterable[str]] = {
     "model": ("mini",),
@@ -32,6 +32,7 @@ _WORDS: Mapping[str, Iterable[str]] = {
     "pooling": ("own", *POOLINGS),
     "attention": ("own", *ATTENTIONS),
     "filter": FILTERS,
+    "center": ("center", "no-center"),
     "index_type": (FLAT,),
     "mode": MODES,
     "fusion": (Z,),
@@ -49,6 +50,7 @@ class Axes:
         encoders: options of each.
         filters: names; None: what a build takes.
         offsets: first columns of EmbedFilter; None: what a build takes.
+        centers: whether means are taken off; None: what a build does.
         widths: of each filter; none: what a build takes.
         searches: of each width.
         options: of all encoders and of the corpus.
@@ -57,6 +59,7 @@ class Axes:
     encoders: tuple[Mapping[str, Any], ...]
     filters: tuple[str, ...] | None
     offsets: tuple[int | None, ...]
+    centers: tuple[bool | None, ...]
     widths: WidthChoice
     searches: Searches
     options: Mapping[str, Any]
@@ -76,6 +79,7 @@ class Axes:
             encoders=_encoders({name: listed[name] for name in ENCODER_AXES if name in listed}),
             filters=filters,
             offsets=listed.get("offset", (None,)),
+            centers=listed.get("center", (None,)),
             widths=WidthChoice(listed.get("dim", ()), listed.get("tau", ())),
             searches=_searches(listed),
             options=options,
@@ -88,7 +92,8 @@ class Axes:
             SpecError: there are more than `MOST_CELLS`, and no consent.
         """
         widths = max(1, len(self.widths.dims) + len(self.widths.taus))
-        vectors = len(self.filters or (1,)) * len(self.offsets) * widths * len(self.searches.index_types)
+        filters = len(self.filters or (1,)) * len(self.offsets) * len(self.centers)
+        vectors = filters * widths * len(self.searches.index_types)
         searches = sum(len(self.searches.of(mode)) for mode in self.searches.modes if mode != LEXICAL)
         cells = len(self.encoders) * vectors * searches + (LEXICAL in self.searches.modes)  # at most
         if cells > MOST_CELLS and not yes:
@@ -106,26 +111,29 @@ class Axes:
             ModelError: none can be made of this model.
         """
         has_offsets, has_widths = self.offsets != (None,), bool(self.widths.dims or self.widths.taus)
-        if not source.is_raw and has_offsets:
-            raise SpecError(
-                "the index holds vectors after its filter, whose first direction is fixed",
-                "remove it, or evaluate the corpus, or an index that was built with `filter=none`",
-                where="`offset`",
-            )
-        as_it_is = isinstance(source, IndexSource) and self.filters is None and not has_widths and not has_offsets
+        has_centers = self.centers != (None,)
+        for option, is_given in (("offset", has_offsets), ("center", has_centers)):
+            if is_given and not source.is_raw:
+                raise SpecError(
+                    "the index holds vectors after its filter, which is fixed",
+                    "remove it, or evaluate the corpus, or an index that was built with `filter=none`",
+                    where=f"`{option}`",
+                )
+        is_asked = has_widths or has_offsets or has_centers
+        as_it_is = isinstance(source, IndexSource) and self.filters is None and not is_asked
         if not source.is_raw or as_it_is:
             widths = self.widths if has_widths else WidthChoice((source.dim,))
             return series_of(source, self.filters or [source.spec.filter.name], widths, {}), []
         series, notes, fault = list[Series](), list[str](), None
         names = self.filters or (None,)
         having = [name for name in names if name is None or "offset" in filter_kind(name).fields]
-        pairs = dict.fromkeys(
-            (name, offset if name in having or not having else None)
-            for name, offset in itertools.product(names, self.offsets)
+        wanted = dict.fromkeys(
+            (name, offset if name in having or not having else None, center)
+            for name, offset, center in itertools.product(names, self.offsets, self.centers)
         )
-        for name, offset in pairs:
+        for name, offset, center in wanted:
             try:
-                series += self._of_filter(source, name, offset)
+                series += self._of_filter(source, name, offset, center)
             except (SpecError, ModelError) as raised:
                 fault = fault or raised
                 notes.append(f"Left out of {source.model}: filter {name}: {raised.message}.")
@@ -136,25 +144,26 @@ class Axes:
                 f"Of {source.model} only all dimensions are measured: it has no filter by default; name one for others,"
                 " such as `filter=truncation`."
             )
-        unique = {(one.name, one.offset, one.widths): one for one in series}
+        unique = {(one.name, one.offset, one.means is None, one.widths): one for one in series}
         return list(unique.values()), notes + [note for one in series for note in one.left_out]
 
-    def _of_filter(self, source: Source, name: str | None, offset: int | None) -> list[Series]:
+    def _of_filter(self, source: Source, name: str | None, offset: int | None, center: bool | None) -> list[Series]:
         encoder, widths = source.spec.encoder, self.widths
         if encoder is None:
             spec = FilterSpec(name or "none")
         else:
             spec = filter_spec(source.files, encoder, None if name is None else FilterSpec(name))
         fields = {"offset": offset if offset is not None else spec.offset}
+        center = spec.center if center is None else center
         if not (widths.dims or widths.taus):
             is_head = spec.name.startswith(HEAD)  # whose width its file knows
             widths = WidthChoice(taus=(1.0,)) if is_head else WidthChoice((spec.width(source.hidden),))
         if spec.name == "none":
             widths = WidthChoice()
         if filter_kind(spec.name).nested:
-            return series_of(source, [spec.name], widths, fields)
-        every = widths.of(source.hidden, source.hidden)
-        return [one for width in every for one in series_of(source, [spec.name], WidthChoice((width,)), fields)]
+            return series_of(source, [spec.name], widths, fields, center=center)
+        every = [WidthChoice((width,)) for width in widths.of(source.hidden, source.hidden)]
+        return [one for choice in every for one in series_of(source, [spec.name], choice, fields, center=center)]
 
 
 def _searches(listed: Mapping[str, Sequence[Any]]) -> Searches:

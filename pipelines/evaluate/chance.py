@@ -9,11 +9,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from ragidx.corpora.evalsets import Qrels, Run
-from ragidx.indexer.arrays import Floats, Ints
+from ragidx.indexer.arrays import Doubles, Floats, Ints
 from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.evaluate.measures import DEPTH, of_rankings
@@ -22,13 +23,16 @@ from ragidx.pipelines.evaluate.sources.source import Source
 from ragidx.retriever.fusion import RRF_CONSTANT
 from ragidx.retriever.options import DENSE, RRF, SearchOptions
 
+Means: TypeAlias = tuple[Doubles, Doubles] | None
+
 PROJECTIONS = 10
 _SCORES = 1 << 25  # of queries and chunks that are held at once
 
 
-def random_projection(hidden: int, width: int, seed: int) -> Series:
-    """Random orthonormal directions."""
-    return Series("random-projection", (width,), Filter(_rotation(hidden, seed)[:, :width]))
+def random_projection(hidden: int, width: int, seed: int, means: Means = None) -> Series:
+    """Random orthonormal directions, of what is left without the means of documents and questions."""
+    drawn = Filter(_rotation(hidden, seed)[:, :width])
+    return Series("random-projection", (width,), drawn if means is None else drawn.centred(*means))
 
 
 @functools.lru_cache(maxsize=PROJECTIONS)
@@ -60,8 +64,10 @@ class Chance:
     measure: str
     drop_self: bool = False
 
-    def means(self, width: int, searches: Sequence[SearchOptions]) -> dict[SearchOptions, tuple[float, ...]]:
-        """Of each search: the means of ten projections."""
+    def means(
+        self, width: int, searches: Sequence[SearchOptions], off: Means = None
+    ) -> dict[SearchOptions, tuple[float, ...]]:
+        """Of each search: the means of ten projections, of vectors that the means `off` are taken off."""
         runs: dict[tuple[SearchOptions, int], Run] = {
             (one, seed): {} for one in searches for seed in range(PROJECTIONS)
         }
@@ -70,7 +76,7 @@ class Chance:
             here = slice(start, start + step)
             words = None if all(one.mode == DENSE for one in searches) else self._by_words(here)
             for seed in range(PROJECTIONS):
-                cosines = self._cosines(random_projection(self.source.dim, width, seed), width, here)
+                cosines = self._cosines(random_projection(self.source.dim, width, seed, off), width, here)
                 for one in searches:
                     scores = cosines if words is None or one.mode == DENSE else _fused(cosines, words, one)
                     runs[one, seed].update(self._answers(scores, here))
@@ -80,7 +86,7 @@ class Chance:
 
     def _cosines(self, drawn: Series, width: int, here: slice) -> Floats:
         """(q, n) of some queries with all chunks."""
-        queries = drawn.narrow(self.vectors[here], width)
+        queries = drawn.narrow(self.vectors[here], width, of_queries=True)
         return np.concatenate([queries @ drawn.narrow(block, width).T for block in self.source.blocks()], axis=1)
 
     def _by_words(self, here: slice) -> Floats:

@@ -62,6 +62,7 @@ def evaluate(
     tau: float | Sequence[float] | None = None,
     dim: int | Sequence[int] | None = None,
     offset: int | Sequence[int] | None = None,
+    center: bool | Sequence[bool] | None = None,
     index_type: str | Sequence[str] = FLAT,
     mode: str | Sequence[str] | None = None,
     fusion: str | Sequence[str] = Z,
@@ -101,6 +102,7 @@ def evaluate(
         tau: widths as shares of the hidden width; neither: what a build takes.
         dim: widths.
         offset: first columns of EmbedFilter.
+        center: whether the filter takes the means of documents and questions off; None: what a build does.
         index_type: names or factory strings.
         mode: dense, lexical, hybrid; None: all three.
         fusion: of hybrid search.

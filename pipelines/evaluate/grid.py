@@ -191,7 +191,8 @@ class Rankings:
 
     def _of_width(self, series: Series, width: int, opened: _Opened) -> Iterator[Measured]:
         source, words = opened.source, opened.words
-        queries, base = series.narrow(opened.vectors, width), configuration_of(source, series, width)
+        queries = series.narrow(opened.vectors, width, of_queries=True)
+        base = configuration_of(source, series, width)
         modes = [mode for mode in self._searches.modes if mode == DENSE or (mode == HYBRID and words is not None)]
         searches = [options for mode in modes for options in self._searches.of(mode)]
         drawn = self._drawn(series, width, searches, opened)
@@ -244,7 +245,7 @@ class Rankings:
         self._tell(f"random projections, {width:,} dimensions")
         words = None if opened.words is None else opened.words.store
         chance = Chance(opened.source, opened.vectors, self._texts, self._qrels, words, self._measure, self._drop_self)
-        return chance.means(width, searches)
+        return chance.means(width, searches, series.means)
 
     def _is_repeated(self, store: Store, index_type: str, made: set[str]) -> bool:
         """Whether another type became the same index; noted where there are too few rows for one."""
@@ -313,7 +314,7 @@ class Similarities:
                 self._tell(f"{one.name}, {width:,} dimensions")
                 chance: tuple[float, ...] = ()
                 if _is_embedfilter(one):
-                    drawn = [random_projection(source.dim, width, seed) for seed in range(PROJECTIONS)]
+                    drawn = [random_projection(source.dim, width, seed, one.means) for seed in range(PROJECTIONS)]
                     chance = tuple(float(self._values(vectors, by, width)[self._measure].mean()) for by in drawn)
                 configuration = configuration_of(source, one, width)
                 yield Measured(configuration, self._values(vectors, one, width), 2.0 * padded(width), chance)
@@ -345,6 +346,7 @@ def configuration_of(source: Source, series: Series, width: int) -> Configuratio
         **made,
         filter=series.name,
         offset=series.offset,
+        center=series.means is not None or source.spec.filter.center,
         tau=source.hidden / width,
         dim=width,
     )

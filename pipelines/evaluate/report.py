@@ -31,6 +31,7 @@ class Configuration:
     layer: int | None = None
     copies: int | None = None
     filter: str | None = None
+    center: bool | None = None
     tau: float | None = None
     offset: int | None = None
     dim: int | None = None
@@ -227,4 +228,6 @@ def _n_different(configurations: Sequence[Configuration], names: Sequence[str]) 
 def _shown(name: str, value: object) -> str:
     if name == "model" and str(value).startswith("/"):
         return "/".join(str(value).split("/")[-2:])
+    if isinstance(value, bool):
+        return name if value else f"no-{name}"
     return f"{name}={value:g}" if isinstance(value, int | float) else str(value)

@@ -15,11 +15,14 @@ import numpy as np
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.arrays import Floats
+from ragidx.indexer.digests import digest
 from ragidx.indexer.encoders.embedder import Embedder
-from ragidx.indexer.filters.fitting import DocumentSample, Sample, lowest
+from ragidx.indexer.encoders.protocol import collect
+from ragidx.indexer.filters.fitting import DocumentSample, Sample, as_questions, lowest
 from ragidx.indexer.filters.unembedding import find_unembedding
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import IndexSpec, filter_kind
+from ragidx.indexer.writing.journal import Journal
 from ragidx.indexer.writing.vacuum import check_folder
 from ragidx.pipelines.ingest.corpus import Reading
 from ragidx.pipelines.ingest.encode import encode, windows
@@ -45,7 +48,7 @@ def check_fit(resolved: Resolved, corpus: str | Path, index: Path) -> None:
     spec = resolved.spec.filter
     if str(corpus) == "-":
         raise SpecError(
-            f"filter '{spec.name}' is fitted on the corpus first, and standard input cannot be read twice",
+            f"{spec.fitted} is fitted on the corpus first, and standard input cannot be read twice",
             "write it to a file and build that, or take another filter",
             where="`filter`",
         )
@@ -74,7 +77,7 @@ def fit_on_corpus(
     check_fit(resolved, reading.corpus, index)
     progress, skips = ledger.progress, Skips(reading.options.strict)
     progress.total_bytes = reading.total_bytes()
-    progress.stage = f"fitting filter {resolved.spec.filter.name}"
+    progress.stage = f"fitting {resolved.spec.filter.fitted}"
     progress.tell(at_once=True)
     every = reading.sample(document_sample(resolved.spec), cutter, skips, progress)
     fitted = fit_filter(resolved, every, index, progress)
@@ -93,8 +96,9 @@ def fit_filter(
     """
     spec = resolved.spec.filter
     sample = [every[place] for place in lowest(spec.seed, (item.row.chunk_id for item in every), spec.sample)]
-    if filter_kind(spec.name).head:
-        resolved.fit(Sample(ids=resolved.encoder.tokenizer.ids([item.text for item in sample])))
+    ids = resolved.encoder.tokenizer.ids([item.text for item in sample]) if spec.counts_tokens else None
+    if not spec.wants_embeddings:
+        resolved.fit(Sample(ids=ids))
         return len(sample), {}
     different = {item.row.text_hash: item for item in sample}
     progress.n_sample = len(different)
@@ -111,7 +115,24 @@ def fit_filter(
                     known |= journal.get(keys)
         for key, vector in known.items():  # as they are kept: the next run fits on the same numbers
             embeddings[places[key]] = vector
-    resolved.fit(Sample(embeddings=embeddings[[places[item.row.text_hash] for item in sample]]))
+        texts = as_questions([item.row.chunk.text for item in sample], spec.seed) if spec.center else []
+        questions = _encoded(resolved, texts, journal)
+    resolved.fit(Sample(embeddings[[places[item.row.text_hash] for item in sample]], ids, questions))
     assert resolved.filter is not None
     unit = l2_normalize(resolved.filter(embeddings)).vectors
     return len(sample), {key: vector for key, vector in zip(different, unit, strict=True) if vector.any()}
+
+
+def _encoded(resolved: Resolved, questions: Sequence[str], journal: Journal | None) -> Floats:
+    """(m, d) raw vectors of questions, with the encoder's instruction; those of a server are kept."""
+    encoder = resolved.encoder
+    said = encoder.query_instruction(None)
+    keys = [digest(f"\0question\0{said}\0{text}") for text in questions]
+    known = journal.get(keys) if journal else {}
+    missing = {key: text for key, text in zip(keys, questions, strict=True) if key not in known}
+    batches = Embedder(encoder).batches(list(missing.values()), instruction=said, raw=True, tune=False)
+    made = collect(batches, len(missing), encoder.hidden)
+    if journal:
+        journal.append(list(missing), made)
+    known |= journal.get(keys) if journal else dict(zip(missing, made, strict=True))
+    return np.array([known[key] for key in keys], np.float32).reshape(len(keys), encoder.hidden)

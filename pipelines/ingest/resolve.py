@@ -26,7 +26,7 @@ from ragidx.indexer.encoders.methods import OWN_MODULES, continued_options, filt
 from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.models.locate import ModelFiles, locate
 from ragidx.indexer.prompts.templates import load_template
-from ragidx.indexer.specs import HEAD, EncoderOptions, EncoderSpec, IndexSpec, RunOptions, filter_kind
+from ragidx.indexer.specs import HEAD, EncoderOptions, EncoderSpec, IndexSpec, RunOptions
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.options import INDEX_OPTIONS, BuildOptions, index_options
@@ -115,7 +115,7 @@ class Resolved:
     @property
     def wants_a_sample(self) -> bool:
         """Whether the filter is still to be fitted on a sample of the corpus."""
-        return self.stored is None and filter_kind(self.spec.filter.name).calibrated
+        return self.stored is None and bool(self.spec.filter.fitted)
 
     def fit(self, sample: Sample) -> None:
         """Make the filter from a sample of the corpus; before anything asks for it, its width or its content."""
@@ -140,7 +140,7 @@ class Resolved:
         """The index's own where one is updated, else `fingerprint_of`; a filter is made for it only if fitted."""
         if self.stored is not None:
             return self.stored.manifest.fingerprint  # the specs were compared
-        return fingerprint_of(self.spec, self.blobs() if filter_kind(self.spec.filter.name).calibrated else {})
+        return fingerprint_of(self.spec, self.blobs() if self.spec.filter.fitted else {})
 
     def index_options(self) -> IndexOptions:
         """Which index large segments get: what was asked for, else the index's own."""
@@ -168,7 +168,7 @@ class Resolved:
 
 def fingerprint_of(spec: IndexSpec, blobs: Mapping[str, bytes]) -> str:
     """The spec's; of a filter that is fitted on a corpus, its numbers too: vectors of two fits are never mixed."""
-    if not filter_kind(spec.filter.name).calibrated:
+    if not spec.filter.fitted:
         return spec.fingerprint()
     content = hashlib.sha256(blobs[FILTER_FILE]).hexdigest()
     return hashlib.sha256(f"{spec.fingerprint()}\0{content}".encode()).hexdigest()

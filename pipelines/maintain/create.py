@@ -42,7 +42,7 @@ def create(path: Path, dim: int | None, options: Mapping[str, Any], *, exist_ok:
     resolved = resolve(path, build_options("create", **options))
     if resolved.wants_a_sample:
         raise SpecError(
-            f"the filter '{resolved.spec.filter.name}' is fitted on a corpus, and there is none yet",
+            f"{resolved.spec.filter.fitted} is fitted on a corpus, and there is none yet",
             "take another, or build the index of a folder first",
             where="`filter`",
         )

@@ -169,15 +169,10 @@ def _narrower(spec: IndexSpec, blobs: dict[str, bytes], stored: int, dim: int) -
         spec = dataclasses.replace(spec, precomputed=given)  # a build cuts those of the same file
     if spec.encoder is None:
         return spec, blobs
-    if spec.filter.name == "none":
-        cut, name = coordinates(stored, np.arange(dim)), "truncation"
-    else:
-        whole, name = Filter.from_bytes(blobs[FILTER_FILE]), spec.filter.name
-        cut = Filter(
-            whole.matrix[:, :dim],
-            None if whole.columns is None else whole.columns[:dim],
-            None if whole.shift is None else whole.shift[:dim],
-        )
+    name = "truncation" if spec.filter.name == "none" else spec.filter.name
+    cut = coordinates(stored, np.arange(dim))
+    if FILTER_FILE in blobs:
+        cut = Filter.from_bytes(blobs[FILTER_FILE]).narrowed(dim)
     narrow = dataclasses.replace(spec.filter, name=name, tau=None, dim=dim)
     return dataclasses.replace(spec, filter=narrow), {**blobs, FILTER_FILE: cut.to_bytes()}
 

@@ -16,7 +16,7 @@ import numpy as np
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.corpora.records import Chunk
 from ragidx.indexer.arrays import Doubles, Floats, Ints
-from ragidx.indexer.specs import filter_kind
+from ragidx.indexer.specs import FilterSpec, filter_kind
 from ragidx.pipelines.evaluate.grid import Measured, Rankings, Searches
 from ragidx.pipelines.evaluate.report import Configuration
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors
@@ -38,6 +38,7 @@ class Encoding:
         texts: of the chunks, as they are encoded.
         chunks: (L, n, hidden), raw.
         queries: (L, q, hidden), raw.
+        questions: (L, m, hidden), raw, of sentences of the sample: what their mean is of.
     """
 
     vectors: RawVectors
@@ -45,6 +46,7 @@ class Encoding:
     texts: list[str]
     chunks: Floats
     queries: Floats
+    questions: Floats
 
 
 class LayerSource(Source):
@@ -56,6 +58,7 @@ class LayerSource(Source):
         self.spec = dataclasses.replace(resolved.spec, encoder=own)
         self._raw: Floats = encoding.chunks[place]
         self._queries: Floats = encoding.queries[place]
+        self._of_questions: Floats = encoding.questions[place]
         self.name, self.hidden, self.dim = "sample", self._raw.shape[1], self._raw.shape[1]
         self.n_documents = sample.n_documents
         self._vectors, self._chunks, self._texts = encoding.vectors, sample.chunks, encoding.texts
@@ -64,6 +67,9 @@ class LayerSource(Source):
     def encode(self, queries: Sequence[str]) -> Floats:
         """Raw; the queries are those that were encoded."""
         return self._queries
+
+    def _questions(self, spec: FilterSpec, drawn: Sequence[int]) -> Floats:
+        return self._of_questions
 
     def _rows(self, numbers: Ints) -> Floats:
         return self._raw[numbers]
@@ -129,10 +135,11 @@ class Measurements:
     def _of(self, vectors: Vectors) -> tuple[LayerSource, list[Series]]:
         source = LayerSource(self._encodings[vectors.method], vectors.layer, self._sample)
         key = (vectors.filter, vectors.dim, vectors.offset)
-        if key not in self._series:
+        if vectors.center or key not in self._series:
             widths = WidthChoice() if vectors.filter == "none" else WidthChoice((vectors.dim,))
-            (series,) = series_of(source, [vectors.filter], widths, {"offset": vectors.offset})
-            if filter_kind(vectors.filter).calibrated:
+            fields = {"offset": vectors.offset}
+            (series,) = series_of(source, [vectors.filter], widths, fields, center=vectors.center)
+            if vectors.center or filter_kind(vectors.filter).calibrated:
                 return source, [series]
             self._series[key] = series
         return source, [self._series[key]]

@@ -17,6 +17,7 @@ import numpy as np
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.encoders.methods import OWN_MODULES, continued_options
+from ragidx.indexer.filters.fitting import N_QUESTIONS, as_questions, lowest
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors
 from ragidx.pipelines.evaluate.sources.source import IndexSource
 from ragidx.pipelines.evaluate.tasks import INDEX, Task
@@ -160,10 +161,12 @@ def encoded(model: Model, sample: Sample, tell: Stages) -> Encoding:
             part = texts[start : start + _AT_ONCE]
             yield vectors.texts(part)[None] if model.own is None else vectors.layers(part)
 
-    queries = list(sample.judged.texts.values())
-    if model.own is None:
-        asked, layers = vectors.queries(queries)[None], (None,)
-    else:
-        asked = vectors.layers(queries, vectors.encoder.query_instruction(None))
-        layers = (*range(1, len(asked)), -1)
-    return Encoding(vectors, layers, texts, np.concatenate(list(parts()), axis=1), asked)
+    queries, drawn = list(sample.judged.texts.values()), lowest(0, (chunk.id for chunk in sample.chunks), N_QUESTIONS)
+    sentences = as_questions([sample.chunks[place].text for place in drawn], 0)
+    said = vectors.encoder.query_instruction(None)
+    asked, questions = (
+        vectors.queries(texts)[None] if model.own is None else vectors.layers(texts, said)
+        for texts in (queries, sentences)
+    )
+    layers = (None,) if model.own is None else (*range(1, len(asked)), -1)
+    return Encoding(vectors, layers, texts, np.concatenate(list(parts()), axis=1), asked, questions)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ragidx.corpora.spec import ChunkSpec
-from ragidx.indexer.encoders.methods import resolve
+from ragidx.indexer.encoders.methods import default_filter, resolve
 from ragidx.indexer.specs import ENCODER_OPTIONS
 from ragidx.pipelines.evaluate.significance import too_few
 from ragidx.pipelines.evaluate.tasks import INDEX, Task
@@ -167,6 +167,8 @@ def _build(task: Task, made: Resolved, advised: Vectors) -> str:
         words += ["--dim", str(advised.dim)]
     if advised.offset is not None:
         words += ["--filter-offset", str(advised.offset)]
+    if advised.center or default_filter(made.files, spec).center:
+        words += _typed("center", advised.center)
     return shlex.join(words)
 
 

@@ -35,17 +35,19 @@ class Vectors:
     filter: str
     dim: int
     offset: int | None = None
+    center: bool = False
 
     def __str__(self) -> str:
         """For people.
 
-        >>> str(Vectors("echo", 9, "embedfilter", 288, 1))
-        'echo, layer 9, embedfilter from 1, 288 dimensions'
+        >>> str(Vectors("echo", 9, "embedfilter", 288, 1, center=True))
+        'echo, layer 9, centred, embedfilter from 1, 288 dimensions'
         """
         layer = "" if self.layer is None else ", last layer" if self.layer == -1 else f", layer {self.layer}"
         first = "" if self.offset is None else f" from {self.offset}"
         filter_ = "no filter" if self.filter == "none" else f"{self.filter}{first}"
-        return f"{self.method}{layer}, {filter_}, {self.dim:,} dimensions"
+        centred = ", centred" if self.center else ""
+        return f"{self.method}{layer}{centred}, {filter_}, {self.dim:,} dimensions"
 
 
 @dataclass(frozen=True, slots=True)

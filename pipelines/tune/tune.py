@@ -11,12 +11,13 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.indexer.encoders.methods import OWN_MODULES, filter_spec
-from ragidx.indexer.specs import FilterSpec
+from ragidx.indexer.specs import HEAD, FilterSpec
 from ragidx.pipelines.evaluate.axes import as_list
 from ragidx.pipelines.evaluate.grid import Searches
 from ragidx.pipelines.evaluate.measures import MEASURES
@@ -124,30 +125,33 @@ def _space(models: Sequence[Model], encodings: Mapping[str, Encoding], filters: 
     """What is tried: every layer with the default filter and without one; then filters and widths at that layer."""
     first = models[0]
     spec, hidden = first.default.spec.filter, first.vectors.resolved.hidden
-    default = Vectors(first.method, first.own, spec.name, spec.width(hidden), spec.offset)
+    default = Vectors(first.method, first.own, spec.name, spec.width(hidden), spec.offset, spec.center)
     of_head = [] if first.method in OWN_MODULES else ["embedfilter"]
     names = ["none", *of_head, "pca", "whitening"] if filters is None else filters
 
     def layers(present: Vectors) -> list[Vectors]:
-        found = []
+        found = list[Vectors]()
         for one in models:
             own = filter_spec(one.default.files, one.default.encoder_spec)
-            kept = Vectors(one.method, None, own.name, own.width(hidden), own.offset)
+            kept = Vectors(one.method, None, own.name, own.width(hidden), own.offset, own.center)
             if one is first:
                 kept = default
             for layer in encodings[one.method].layers:
-                for name, dim, offset in dict.fromkeys([(kept.filter, kept.dim, kept.offset), ("none", hidden, None)]):
-                    found.append(Vectors(one.method, layer, name, dim, offset))
+                here = replace(kept, layer=layer)
+                found += dict.fromkeys([here, replace(here, filter="none", dim=hidden, offset=None)])
         return found
 
     def widths(present: Vectors) -> list[Vectors]:
         return [
-            Vectors(present.method, present.layer, name, dim, offset)
+            replace(present, filter=name, dim=dim, offset=offset)
             for name in names
             for dim, offset in _widths(name, hidden, default.offset)
         ]
 
-    return Space(default, Search(HYBRID, Z, WEIGHT), (layers, widths))
+    def centers(present: Vectors) -> list[Vectors]:
+        return [] if present.filter.startswith(HEAD) else [replace(present, center=not present.center)]
+
+    return Space(default, Search(HYBRID, Z, WEIGHT), (layers, widths, centers))
 
 
 def _widths(name: str, hidden: int, offset: int | None) -> list[tuple[int, int | None]]:

@@ -76,16 +76,17 @@ class CorpusSource(Source):
             self._raw = np.memmap(self._path, "<f4", "r", shape=(len(self._chunk_ids), self.dim))
         self.notes = tuple(self._notes())
 
-    def sample(self, spec: FilterSpec, *, tokens: bool) -> Sample:
+    def sample(self, spec: FilterSpec) -> Sample:
         """That of a build: of documents with the lowest lots the chunks with the lowest lots."""
         chosen = {draft.id for draft in self._drawn}
         rows = [row for row, doc_id in enumerate(self._doc_ids) if doc_id in chosen]
-        picked = [rows[place] for place in lowest(spec.seed, (self._chunk_ids[row] for row in rows), spec.sample)]
-        if not tokens:
-            return Sample(embeddings=self.rows(np.sort(np.array(picked, np.int64))))
-        names = {self._chunk_ids[row] for row in picked}
+        drawn = lowest(spec.seed, (self._chunk_ids[row] for row in rows), spec.sample)
+        return self._sample(spec, [rows[place] for place in drawn])
+
+    def _encoded_texts(self, rows: Sequence[int]) -> list[str]:
+        names = {self._chunk_ids[row] for row in rows}
         every = [item for items in cut_ahead(self._drawn, self._cutter) for item in items]
-        return Sample(ids=self.encoder.tokenizer.ids([item.text for item in every if item.row.chunk_id in names]))
+        return [item.text for item in every if item.row.chunk_id in names]
 
     def _stored_chunks(self) -> Iterator[Chunk]:
         with self._path.with_suffix(".chunks").open(encoding="utf-8") as file:

@@ -6,7 +6,7 @@ instruction expect one on both sides (as MTEB encodes pairs).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from ragidx.corpora.evalsets import Pairs
 from ragidx.corpora.records import Chunk
 from ragidx.indexer.arrays import Floats, Ints
+from ragidx.indexer.specs import FilterSpec
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors
 from ragidx.pipelines.evaluate.sources.source import Source
 
@@ -37,6 +38,9 @@ class PairsSource(Source):
 
     def _rows(self, numbers: Ints) -> Floats:
         return self._raw[numbers].copy()
+
+    def _questions(self, spec: FilterSpec, drawn: Sequence[int]) -> Floats:
+        return self.rows(np.array(drawn, np.int64))  # both sides of a pair are questions
 
     def _stored_chunks(self) -> Iterator[Chunk]:
         return (Chunk(str(number), 0, len(text), text) for number, text in enumerate(self._texts))

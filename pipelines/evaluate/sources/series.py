@@ -15,7 +15,7 @@ from typing import Any
 
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.ann.prefixes import shortened
-from ragidx.indexer.arrays import Floats
+from ragidx.indexer.arrays import Doubles, Floats
 from ragidx.indexer.encoders.methods import OWN_MODULES, default_filter
 from ragidx.indexer.filters.filter import Filter, make_filter
 from ragidx.indexer.filters.heads import load_head
@@ -38,6 +38,7 @@ class Series:
         is_unit: the source's vectors have unit length, and are compared as they are where nothing is cut.
         left_out: notes on widths that cannot be had.
         offset: first column of EmbedFilter; None: another filter, or the middle.
+        means: (d,) of documents and of questions that are taken off; None: nothing is, or by the index.
     """
 
     name: str
@@ -46,13 +47,14 @@ class Series:
     is_unit: bool = False
     left_out: tuple[str, ...] = ()
     offset: int | None = None
+    means: tuple[Doubles, Doubles] | None = None
 
-    def narrow(self, vectors: Floats, width: int) -> Floats:
+    def narrow(self, vectors: Floats, width: int, *, of_queries: bool = False) -> Floats:
         """(n, dim) of the source to (n, width) of unit length; what is zero stays zero."""
         if self.map is None:
             return vectors if self.is_unit and width == vectors.shape[1] else shortened(vectors, width)
-        shift = None if self.map.shift is None else self.map.shift[:width]
-        return shortened(Filter(self.map.matrix[:, :width], shift=shift)(vectors), width)
+        made = self.map.narrowed(width)
+        return shortened((made.of_queries() if of_queries else made)(vectors), width)
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,12 @@ def check_filters(names: Sequence[str]) -> None:
 
 
 def series_of(
-    source: Source, names: Sequence[str] | None, widths: WidthChoice, fields: Mapping[str, Any]
+    source: Source,
+    names: Sequence[str] | None,
+    widths: WidthChoice,
+    fields: Mapping[str, Any],
+    *,
+    center: bool = False,
 ) -> list[Series]:
     """What is swept, without the reference.
 
@@ -134,6 +141,7 @@ def series_of(
         names: of filters; None: what suits the model.
         widths: that are wanted.
         fields: of the filters: offset, seed, sample, topk; each goes to those that have it.
+        center: whether they take the means of documents and questions off.
 
     Raises:
         SpecError: the index keeps no raw vectors for another filter, a filter that was named cannot be made so, or a
@@ -155,7 +163,7 @@ def series_of(
     _check_model(wanted, source)
     if wanted == ["none"]:
         _check_none(widths, source.hidden)
-    return [_series(source, name, widths, fields, named=names is not None) for name in wanted]
+    return [_series(source, name, widths, fields, named=names is not None, center=center) for name in wanted]
 
 
 def _suitable(source: Source) -> list[str]:
@@ -190,13 +198,15 @@ def _check_none(widths: WidthChoice, hidden: int) -> None:
         )
 
 
-def _series(source: Source, name: str, widths: WidthChoice, fields: Mapping[str, Any], *, named: bool) -> Series:
+def _series(
+    source: Source, name: str, widths: WidthChoice, fields: Mapping[str, Any], *, named: bool, center: bool
+) -> Series:
     """What is fitted skips widths that the sample is too poor for; all of them only where it was not named."""
-    if name == "none":
-        return Series(name, (source.hidden,), None, source.is_unit)
-    if name == "truncation":
-        return Series(name, widths.of(source.hidden, source.hidden), None, source.is_unit)
-    own = {field: value for field, value in fields.items() if field in filter_kind(name).fields and value is not None}
+    if name in ("none", "truncation") and not center:
+        every = (source.hidden,) if name == "none" else widths.of(source.hidden, source.hidden)
+        return Series(name, every, None, source.is_unit)
+    has = {*filter_kind(name).fields, *(("seed", "sample") if center else ())}
+    own = {field: value for field, value in fields.items() if field in has and value is not None}
     if name == "embedfilter" and "offset" not in own:
         own["offset"] = default_filter(source.files, source.encoder.spec).offset
     widest = source.hidden - (own.get("offset") or 0)
@@ -207,20 +217,21 @@ def _series(source: Source, name: str, widths: WidthChoice, fields: Mapping[str,
     if widest < 1:
         what = f"offset={own['offset']} leaves nothing of {source.hidden:,} dimensions"
         raise SpecError(what, f"give less than {source.hidden:,}", where="`filter.offset`")
-    wanted = widths.of(source.hidden, widest)
-    spec = FilterSpec(name=name, dim=wanted[0], **own)
-    if not filter_kind(name).calibrated:
+    wanted = (source.hidden,) if name == "none" else widths.of(source.hidden, widest)
+    spec = FilterSpec(name=name, dim=None if name == "none" else wanted[0], center=center, **own)
+    if not spec.fitted:
         return Series(name, wanted, make_filter(spec, source), offset=own.get("offset"))
-    sample, left_out = source.sample(spec, tokens=filter_kind(name).head), []
+    sample, left_out = source.sample(spec), []
+    means = sample.means() if center else None
     for place, width in enumerate(wanted):
         try:
-            made = make_filter(dataclasses.replace(spec, dim=width), source, sample)
+            made = make_filter(spec if name == "none" else dataclasses.replace(spec, dim=width), source, sample)
         except SpecError as fault:  # the sample varies in fewer directions
             if named and width == wanted[-1]:
                 raise
             left_out.append(f"{name} at {width:,} dimensions is skipped: {fault.message}.")
             continue
-        return Series(name, wanted[place:], made, left_out=tuple(left_out))
+        return Series(name, wanted[place:], made, False, tuple(left_out), own.get("offset"), means)
     return Series(name, (), left_out=tuple(left_out))
 
 

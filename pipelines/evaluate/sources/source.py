@@ -20,7 +20,7 @@ from ragidx.corpora.errors import CorpusError, ModelError, SpecError
 from ragidx.corpora.records import Chunk
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.encoders.protocol import Encoder
-from ragidx.indexer.filters.fitting import Sample, lowest
+from ragidx.indexer.filters.fitting import Sample, as_questions, lowest
 from ragidx.indexer.lexical.stemming import AUTO
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.specs import FilterSpec, IndexSpec
@@ -88,7 +88,7 @@ class Source(ABC):
     @property
     def is_raw(self) -> bool:
         """Whether every filter can be applied to them."""
-        return self.spec.filter.name == "none"
+        return self.spec.filter.name == "none" and not self.spec.filter.center
 
     @property
     def model(self) -> str:
@@ -115,13 +115,26 @@ class Source(ABC):
         """
         return self._vectors.queries(queries)
 
-    def sample(self, spec: FilterSpec, *, tokens: bool) -> Sample:
-        """What a filter is fitted on, embeddings or token ids: of the chunks with the lowest lots."""
-        chosen = np.sort(np.array(lowest(spec.seed, self._names("chunk_id"), spec.sample), np.int64))
-        if not tokens:
-            return Sample(embeddings=self.rows(chosen))
+    def sample(self, spec: FilterSpec) -> Sample:
+        """What a filter is fitted on: of the chunks with the lowest lots."""
+        return self._sample(spec, lowest(spec.seed, self._names("chunk_id"), spec.sample))
+
+    def _sample(self, spec: FilterSpec, drawn: Sequence[int]) -> Sample:
+        """Of rows that were drawn, in the order of their lots."""
+        embeddings = self.rows(np.sort(np.array(drawn, np.int64))) if spec.wants_embeddings else None
+        ids = self.encoder.tokenizer.ids(self._encoded_texts(drawn)) if spec.counts_tokens else None
+        return Sample(embeddings, ids, self._questions(spec, drawn) if spec.center else None)
+
+    def _questions(self, spec: FilterSpec, drawn: Sequence[int]) -> Floats:
+        """(m, dim) of sentences of these rows, which stand for questions."""
+        rows = set(drawn)
+        texts = {row: chunk.text for row, chunk in enumerate(self.chunks()) if row in rows}
+        return self.encode(as_questions([texts[row] for row in drawn], spec.seed))
+
+    def _encoded_texts(self, rows: Sequence[int]) -> list[str]:
+        """The texts of some rows, as they are encoded."""
         texts = self._names("text")
-        return Sample(ids=self.encoder.tokenizer.ids([texts[row] for row in chosen.tolist()]))
+        return [texts[row] for row in sorted(rows)]
 
     @abstractmethod
     def _rows(self, numbers: Ints) -> Floats:

@@ -297,5 +297,5 @@ def test_a_model_without_a_head_has_the_other_filters(name: str, tiny_sentence_t
 def test_a_fitted_filter_without_a_corpus_is_refused(name: str, model: Any) -> None:
     assert message_of(SpecError, lambda: make_filter(FilterSpec(name=name, dim=4), model)) == (
         f"`filter`: filter '{name}' is fitted on a corpus, and there is none here\n"
-        f"  hint: build an index with `filter={name}`, or take a filter that needs none"
+        f"  hint: build an index with it, or take a filter that needs none"
     )

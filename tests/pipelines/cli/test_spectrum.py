@@ -90,7 +90,7 @@ def test_a_fitted_filter_has_its_width_from_the_index_and_none_without(run: Run)
         2,
         "",
         "Error: --filter: filter 'whitening' is fitted on a corpus, and there is none here\n"
-        "  hint: build an index with --filter whitening, or take a filter that needs none\n",
+        "  hint: build an index with it, or take a filter that needs none\n",
     )
 
 

@@ -38,7 +38,14 @@ def values_of(report: Report, name: str) -> list[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("filter", [ragidx.FilterSpec("embedfilter", tau=4), ragidx.FilterSpec("pca", dim=16)])
+@pytest.mark.parametrize(
+    "filter",
+    [
+        ragidx.FilterSpec("embedfilter", tau=4),
+        ragidx.FilterSpec("pca", dim=16),
+        ragidx.FilterSpec("embedfilter", tau=4, center=True),
+    ],
+)
 @pytest.mark.parametrize("mode", ["dense", "hybrid", "lexical"])
 def test_a_row_is_what_build_and_search_give(beir: Path, tmp_path: Path, filter: ragidx.FilterSpec, mode: str) -> None:
     chunks = ragidx.ChunkSpec(size=64)
@@ -48,7 +55,7 @@ def test_a_row_is_what_build_and_search_give(beir: Path, tmp_path: Path, filter:
     answers = index.rank_documents(list(texts.values()), k=100, mode=mode)
     run = {name: dict(hits) for name, hits in zip(texts, answers, strict=True)}
 
-    width = {"tau": filter.tau, "dim": filter.dim}
+    width = {"tau": filter.tau, "dim": filter.dim, "center": filter.center}
     report = ragidx.evaluate(
         beir, filter=filter.name, mode=mode, chunks=chunks, cache=None, out=tmp_path / "out", **width
     )

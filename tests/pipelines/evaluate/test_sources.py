@@ -153,7 +153,7 @@ def test_an_index_gives_narrower_widths_and_refuses_other_filters(beir: Path, tm
     assert means(report) == pytest.approx(means(evaluate(beir, dim=[32, 16])), abs=0.002)  # of float16 vectors
     for options, message in (
         ({"filter": "pca"}, "the index holds vectors after the filter 'truncation', and others need raw ones"),
-        ({"offset": 3}, "the index holds vectors after its filter, whose first direction is fixed"),
+        ({"offset": 3}, "the index holds vectors after its filter, which is fixed"),
         ({"method": "echo"}, "the index says how its vectors are made: `method` cannot be chosen"),
         ({"dim": 200}, "dim=200 is more than the 128 dimensions there are"),
     ):

@@ -16,7 +16,7 @@ from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.pipelines.cli.tune import verdict
 from ragidx.pipelines.evaluate.significance import MeanDifference
 from ragidx.pipelines.tune.proposal import Estimate
-from ragidx.pipelines.tune.search import Part
+from ragidx.pipelines.tune.search import Part, Vectors
 
 from ..conftest import Done
 
@@ -117,6 +117,22 @@ def test_an_index_is_compared_with_its_own_choices(corpus: Path, tmp_path: Path,
     assert found.build.startswith(f"ragidx build --index {index} --rebuild --model ")
 
 
+@pytest.mark.parametrize("center", [False, True])
+def test_the_best_is_tried_centred_and_not(corpus: Path, tmp_path: Path, decoder: dict[str, Any], center: bool) -> None:
+    options = {name: value for name, value in decoder.items() if name != "cache"}
+    index = tmp_path / "index"
+    ragidx.build(corpus, index, layer=1, filter=ragidx.FilterSpec("none", center=center), **options).close()
+
+    found = ragidx.tune(index, queries=corpus, qrels=corpus, filter="none", dtype="float32", cache=None)
+    of_corpus = ragidx.evaluate(corpus, mode="dense", filter="none", layer=1, center=center, **decoder)
+
+    assert found.vectors.default.center is center
+    assert {one.what.center for one in found.tried if isinstance(one.what, Vectors)} == {False, True}
+    assert ("--center" in found.build.split()) is found.vectors.advised.center
+    default = next(one for one in found.tried if one.what == found.vectors.default)
+    assert default.mean == pytest.approx(of_corpus.tasks[0].rows[0].means["ndcg@10"], abs=1e-6)
+
+
 def test_the_command_has_what_else_the_index_was_built_with(
     corpus: Path, tmp_path: Path, decoder: dict[str, Any], run: Callable[..., Done]
 ) -> None:
@@ -182,6 +198,7 @@ def test_json_has_everything_that_was_tried(corpus: Path, run: Callable[..., Don
         "filter": "embedfilter",
         "dim": 255,
         "offset": 1,
+        "center": False,
     }
     assert found["search"]["advised"] in [one["what"] for one in found["tried"] if one["part"] == "search"]
     assert len(found["vectors"]["of_folds"]) == 5
