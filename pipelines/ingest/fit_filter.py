@@ -77,7 +77,7 @@ def fit_on_corpus(
     check_fit(resolved, reading.corpus, index)
     progress, skips = ledger.progress, Skips(reading.options.strict)
     progress.total_bytes = reading.total_bytes()
-    progress.stage = f"fitting {resolved.spec.filter.fitted}"
+    progress.stage = "fitting " + resolved.spec.filter.fitted.replace("'", "")
     progress.tell(at_once=True)
     every = reading.sample(document_sample(resolved.spec), cutter, skips, progress)
     fitted = fit_filter(resolved, every, index, progress)
