@@ -266,7 +266,8 @@ filter_options = _together(
     click.option(
         "--center/--no-center",
         default=None,
-        help="Take the mean of documents off documents, and that of questions off questions [default: the index's own, else no].",
+        help="Take the mean of documents off documents, and that of questions off questions [default: the index's own, "
+        "else no].",
     ),
 )
 ann_options = _together(
