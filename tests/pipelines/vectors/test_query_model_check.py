@@ -171,7 +171,7 @@ def test_texts_are_drawn_by_the_hash_of_the_id_whatever_their_order(folder: Path
         (
             {"filter": ragidx.FilterSpec("pca", dim=32)},
             "`filter`: filter 'pca' is fitted on a corpus, and there is none here\n  hint: build an index with "
-            "`filter=pca`, or take a filter that needs none",
+            "it, or take a filter that needs none",
         ),
         (
             {"model": None},
