@@ -31,7 +31,7 @@ _BLOCK = 4096
 # A direction whose standard deviation is below this share of the embeddings' length is rounding alone: float32 has
 # seven digits, and a forward pass keeps some six of them.
 _NOISE = 1e-6
-_CHARACTERS = 30, 300  # of a sentence that stands for a question
+_CHARACTERS = 30, 300  # of a sentence that is encoded as a question
 
 
 def lot(seed: int, name: str) -> bytes:
@@ -79,7 +79,7 @@ class DocumentSample(Generic[T]):
 
 
 def as_questions(texts: Iterable[str], seed: int) -> list[str]:
-    """What stands for questions where there are none: a sentence of each of the first 300 texts.
+    """Sentences to encode as questions, for their mean: one of each of the first 300 texts.
 
     It has 30 to 300 characters, and is drawn by a seed; where a text has none, it is the beginning of the text.
     """
