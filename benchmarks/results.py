@@ -145,7 +145,7 @@ def main():
     parser.add_argument("--page", action="store_true")
     arguments = parser.parse_args()
     if not arguments.page:
-        rows, values, run = *stored(), provenance()
+        (rows, answers), values, run = read_rows(), stored_values(), provenance()
         for name in arguments.sets.split(","):
             for model in arguments.models.split(","):
                 for method in MODELS[model]:
@@ -159,8 +159,8 @@ def main():
                         key = key_of(row)
                         rows[key], values[key] = row | numbers | {"run": run}, by_query.astype(np.float32)
                         print(key, f"{about.mean:.4f}", flush=True)
-                    keep(rows, values)
-        keep(rows, values, compared_too=True)
+                    keep(rows, values, answers)
+        keep(rows, values, compared(rows, values, answers))
     for path, tables in pages(*read_rows()).items():
         path.write_text(filled(path.read_text("utf-8"), tables), "utf-8")
 
@@ -173,23 +173,21 @@ def read_rows():
     return rows, [line for line in lines if "question" in line]
 
 
-def stored():
-    """Rows and their values by query, of the runs before."""
-    if not (ROWS.exists() and VALUES.exists()):
-        return {}, {}
+def stored_values():
+    """Values by query of the runs before, of this checkout: key -> array."""
+    if not VALUES.exists():
+        return {}
     with np.load(VALUES) as values:
-        by_query = dict(values)
-    return {key: row for key, row in read_rows()[0].items() if key in by_query}, by_query
+        return dict(values)
 
 
-def keep(rows, values, compared_too=False):
-    """Write the rows and the values by query; in the end with what is compared, too. A run's provenance is one line."""
+def keep(rows, values, answers):
+    """Write the rows, what is compared, and the values by query. A run's provenance is one line."""
     runs = {json.dumps(row["run"]): row["run"] for row in rows.values()}
     numbers = {run: number for number, run in enumerate(runs)}
     lines = [{"run": number, "provenance": runs[run]} for run, number in numbers.items()]
     lines += [row | {"run": numbers[json.dumps(row["run"])]} for row in rows.values()]
-    lines += comparisons(rows, values) if compared_too else []
-    ROWS.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    ROWS.write_text("".join(json.dumps(line) + "\n" for line in lines + answers), "utf-8")
     np.savez_compressed(VALUES, **values)
 
 
@@ -246,17 +244,26 @@ BESIDE_WORDS = {
 }
 
 
-def comparisons(rows, values):
-    """What each question compares, with p corrected for the comparisons of a question on a set."""
+def compared(rows, values, before):
+    """What each question compares, by question and set. Where a row's values by query are not here, what was compared
+    before stays, whole: p is corrected for all comparisons of a question on a set.
+    """
     words = {row["set"]: key for key, row in rows.items() if row["mode"] == "lexical"}
-    for question, (of, against) in QUESTIONS.items():
-        yield from compared(question, pairs(rows, of, against), rows, values)
+    asked = {question: list(pairs(rows, of, against)) for question, (of, against) in QUESTIONS.items()}
     for question, of in BESIDE_WORDS.items():
-        hybrid = [(key, words[row["set"]]) for key, row in rows.items() if fits(row, *of, modes=("hybrid",))]
-        yield from compared(question, hybrid, rows, values)
+        hybrid = [key for key, row in rows.items() if fits(row, *of, modes=("hybrid",))]
+        asked[question] = [(key, words[rows[key]["set"]]) for key in hybrid]
     # What the filter is worth where the words are there, too.
     beside = pairs(rows, ("*", "embedfilter", 2), ("*", "none"), modes=("hybrid",))
-    yield from compared("half the bytes beside BM25, against no filter beside it", beside, rows, values)
+    asked["half the bytes beside BM25, against no filter beside it"] = list(beside)
+    answers = []
+    for question, keys in asked.items():
+        for name in dict.fromkeys(rows[key]["set"] for key, _ in keys):
+            here = [(key, other) for key, other in keys if rows[key]["set"] == name]
+            stored = [line for line in before if (line["question"], line["set"]) == (question, name)]
+            known = all(key in values for pair in here for key in pair)
+            answers += tested(question, name, here, values) if known or not stored else stored
+    return answers
 
 
 def pairs(rows, of, against, modes=("dense", "pairs")):
@@ -275,16 +282,14 @@ def fits(row, method, name, tau=None, offset=None, center=False, modes=("dense",
     return row["filter"] == name and row["offset"] == offset and (tau is None or abs(row["tau"] - tau) < 0.1)
 
 
-def compared(question, keys, rows, values):
-    keys = list(keys)
-    for name in dict.fromkeys(rows[key]["set"] for key, _ in keys):
-        here = [(key, other) for key, other in keys if rows[key]["set"] == name]
-        apart = holm([difference(values[key].astype(float), values[other].astype(float)) for key, other in here])
-        for (key, other), one in zip(here, apart, strict=True):
-            numbers = {"difference": one.mean, "low": one.low, "high": one.high, "detectable": one.detectable}
-            numbers = {part: round(value, 5) for part, value in numbers.items()}
-            p = {"p": float(f"{one.p:.3g}"), "verdict": one.verdict}
-            yield {"question": question, "set": name, "of": key, "against": other} | numbers | p
+def tested(question, name, keys, values):
+    keys = [pair for pair in keys if all(key in values for key in pair)]
+    apart = holm([difference(values[key].astype(float), values[other].astype(float)) for key, other in keys])
+    for (key, other), one in zip(keys, apart, strict=True):
+        numbers = {"difference": one.mean, "low": one.low, "high": one.high, "detectable": one.detectable}
+        numbers = {part: round(value, 5) for part, value in numbers.items()}
+        p = {"p": float(f"{one.p:.3g}"), "verdict": one.verdict}
+        yield {"question": question, "set": name, "of": key, "against": other} | numbers | p
 
 
 NAMES = {"sample": "sample", "stsb": "STS-B test", "cranfield": "Cranfield", "scifact": "SciFact"}
