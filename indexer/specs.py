@@ -229,7 +229,7 @@ class FilterSpec(Spec):
 
     @property
     def fitted(self) -> str:
-        """What of it is fitted on a sample of the corpus, in words; empty: nothing."""
+        """What of it is fitted on a sample of the corpus; "": nothing."""
         if filter_kind(self.name).calibrated:
             return f"filter '{self.name}'"
         return "the mean" if self.center else ""

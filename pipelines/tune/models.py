@@ -18,6 +18,7 @@ import numpy as np
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.encoders.methods import OWN_MODULES, continued_options
 from ragidx.indexer.filters.fitting import N_QUESTIONS, as_questions, lowest
+from ragidx.indexer.specs import HEAD
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors
 from ragidx.pipelines.evaluate.sources.source import IndexSource
 from ragidx.pipelines.evaluate.tasks import INDEX, Task
@@ -72,6 +73,12 @@ def models_of(
             raise SpecError(
                 "the index holds precomputed vectors: it has no model to tune",
                 "tune the corpus",
+                where=str(task.path),
+            )
+        if spec.filter.name.startswith(HEAD):
+            raise SpecError(
+                "the index has a trained head, which fits no other layer, method or filter",
+                "tune the corpus, with its model",
                 where=str(task.path),
             )
         own = {**continued_options(spec.encoder, {}), "model": spec.encoder.model, "method": spec.encoder.method}

@@ -148,6 +148,10 @@ def test_a_trained_head_makes_an_index_and_is_part_of_it(tmp_path: Path, monkeyp
     updated = ragidx.build("docs", "index")  # its numbers are in the index
     assert updated.search("where is the owl?", k=1)[0].doc_id == "owl.md"
     assert ragidx.build("docs", "index", filter="head:moved.head").search("the owl", k=1)[0].doc_id == "owl.md"
+    assert message_of(SpecError, lambda: ragidx.tune("index", cache=None)) == (
+        "index: the index has a trained head, which fits no other layer, method or filter\n"
+        "  hint: tune the corpus, with its model"
+    )
 
 
 @pytest.mark.slow
