@@ -25,7 +25,7 @@ from ragidx.pipelines.cli.plan_tables import duration
 from ragidx.pipelines.cli.stages import StageLines
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.train.heads import HeadReport
+    from ragidx.pipelines.train.frozen import Report
 
 
 @click.group("train")
@@ -93,7 +93,7 @@ def head_command(source: str, as_json: bool, cache: str | None, **options: Any) 
         raise click.exceptions.Exit(1)
 
 
-def _command(source: str, report: HeadReport, options: dict[str, Any]) -> str:
+def _command(source: str, report: Report, options: dict[str, Any]) -> str:
     """What takes the head: a build with what was said of the model, or an upgrade of the index."""
     from ragidx.indexer.specs import ENCODER_OPTIONS
 
@@ -108,7 +108,7 @@ def _command(source: str, report: HeadReport, options: dict[str, Any]) -> str:
     return shlex.join(["ragidx", *parts, "--filter", f"head:{report.file}"])
 
 
-def _print(r: HeadReport, follow_up: str) -> None:
+def _print(r: Report, follow_up: str) -> None:
     pairs = f"{r.n_pairs:,} of {r.of_pairs:,} pairs, {r.n_held_out:,} held out"
     click.echo(f"{r.model}: {pairs}; encoding {duration(r.encoding_seconds)}, training {duration(r.training_seconds)}")
     click.echo()

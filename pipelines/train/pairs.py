@@ -2,13 +2,14 @@
 
     {"query": "who signed?", "positive": "The lease was signed by Ada."}    one a line, in files of JSON Lines
 
-files and folders, packed or not -> `Pairs`, each file a data set of its own -> some of them, as many of each.
+files and folders, packed or not -> `Pairs`, each file a data set of its own -> some of them, as many of each -> batches
+of one data set, none with a text twice.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from ragidx.corpora.evalset_files import ENDINGS, LineError, lines_of, take_line
 from ragidx.indexer.arrays import Ints
 
 _LINE = 'write one JSON object a line: {"query": "...", "positive": "..."}'
+_BATCH = 256
 _NAMES = tuple(f".jsonl{ending}" for ending in ENDINGS)
 
 
@@ -70,6 +72,22 @@ class Pairs:
         seen = {*first.queries, *first.positives}
         rest = [place for place in np.sort(order[n:]).tolist() if seen.isdisjoint(self._texts(place))]
         return first, self.some(np.array(rest, np.int64))
+
+    def batches(self, epochs: int, seed: int) -> Iterator[Ints]:
+        """Numbers of pairs, of one data set each and no text twice, in random order; what does not fit is skipped."""
+        numbers = [np.unique(texts, return_inverse=True)[1] for texts in (self.queries, self.positives)]
+        drawn = np.random.default_rng(seed)
+        for _ in range(epochs):
+            batches = []
+            for group in np.unique(self.groups):
+                order = drawn.permutation(np.flatnonzero(self.groups == group))
+                for start in range(0, len(order), _BATCH):
+                    part = order[start : start + _BATCH]
+                    for of_texts in numbers:
+                        part = part[np.unique(of_texts[part], return_index=True)[1]]
+                    if len(part) > 1:
+                        batches.append(part)
+            yield from (batches[place] for place in drawn.permutation(len(batches)))
 
     def _texts(self, place: int) -> tuple[str, str]:
         return self.queries[place], self.positives[place]

@@ -98,3 +98,15 @@ def test_a_file_that_is_not_there_or_no_utf8_is_named(tmp_path: Path) -> None:
     assert message_of(SpecError, lambda: read_pairs([])) == (
         "`pairs`: there are no pairs\n  hint: name a file of pairs, or a folder of them"
     )
+
+
+def test_batches_are_of_one_data_set_and_have_no_text_twice() -> None:
+    numbers, groups = np.arange(600) % 40, np.repeat([0, 1, 2], 200)
+    pairs = Pairs(list(map(str, numbers)), list(map(str, range(600))), groups, ())
+
+    batches = list(pairs.batches(epochs=2, seed=0))
+
+    assert len(batches) == 6
+    for batch in batches:
+        assert len(set(groups[batch].tolist())) == 1
+        assert len(set(numbers[batch].tolist())) == len(batch) == 40

@@ -1,0 +1,174 @@
+"""What heads and poolings share: a frozen model, pairs to learn from, and pairs that say what it is worth.
+
+pairs -> those that are trained on, and those that are held out -> the contrastive loss, both ways, at several widths
+(Matryoshka) -> `Score`s on the pairs that were held out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ragidx.corpora.errors import SpecError
+from ragidx.indexer.arrays import Doubles, Floats
+from ragidx.indexer.encoders.methods import continued_options
+from ragidx.indexer.normalize import l2_normalize
+from ragidx.indexer.store.files import MANIFEST
+from ragidx.pipelines.evaluate.significance import MeanDifference, difference
+from ragidx.pipelines.ingest.options import build_options
+from ragidx.pipelines.ingest.resolve import Resolved, resolve_against
+from ragidx.pipelines.train.pairs import Pairs, read_pairs
+from ragidx.retriever.searcher import Searcher
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MOST_PAIRS = 10_000
+EPOCHS = 8
+AT_ONCE = 256
+"""Texts that are encoded together; a killed run loses no more."""
+RATE = 1e-3
+DROPOUT = 0.1
+
+_SCALE = 20.0
+_SHARES = (1, 2, 4, 8)  # width of the vectors / widths that are trained
+_HELD_OUT, _MOST_HELD_OUT = 0.05, 1_000
+_FEWEST = 40  # pairs
+_TIE = 1e-6  # cosines of equal texts
+
+
+@dataclass(frozen=True)
+class Score:
+    """How well held-out queries find their own texts among those of the others: mean reciprocal rank."""
+
+    name: str
+    dim: int
+    mean: float
+    against: MeanDifference | None  # the first of them
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was trained.
+
+    Attributes:
+        file: that was written; None: none, since it is worse than what needs no training.
+        model: whose vectors or states it reads.
+        n_pairs: that it was trained on.
+        of_pairs: that there are.
+        n_held_out: that it was measured on.
+        scores: of what needs no training, and of what was trained.
+        encoding_seconds: with what was in the cache.
+        training_seconds: without encoding.
+        notes: for people.
+    """
+
+    file: str | None
+    model: str
+    n_pairs: int
+    of_pairs: int
+    n_held_out: int
+    scores: tuple[Score, ...]
+    encoding_seconds: float
+    training_seconds: float
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields, as JSON types."""
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is trained on and measured on, by which model."""
+
+    resolved: Resolved
+    rest: Pairs
+    held: Pairs
+    of_pairs: int
+
+
+def task_of(
+    what: str,
+    model: str | os.PathLike[str],
+    pairs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    options: Mapping[str, Any],
+    *,
+    limit: int | None,
+    epochs: int,
+    seed: int,
+) -> Task:
+    """The pairs, drawn and split, and the model without a filter; of an index, its own.
+
+    Raises:
+        CorpusError: a file of pairs has faults.
+        SpecError: a number is out of range, or there are too few pairs.
+        RagidxError: of the subclass that says what to do.
+    """
+    for name, number in (("limit", limit), ("epochs", epochs)):
+        if number is not None and number < 1:
+            raise SpecError(f"{name}={number:,} trains nothing", "give 1 or more", where=f"`{name}`")
+    paths = [pairs] if isinstance(pairs, str | os.PathLike) else list(pairs)
+    every = read_pairs([Path(path) for path in paths])
+    drawn = every if limit is None else every.drawn(limit, seed)
+    if len(drawn) < _FEWEST:
+        raise SpecError(f"{len(drawn):,} pairs teach nothing", f"give {_FEWEST} or more", where="`pairs`")
+    held, rest = drawn.split(min(_MOST_HELD_OUT, max(_FEWEST // 2, round(_HELD_OUT * len(drawn)))), seed)
+    named = {name: value for name, value in options.items() if value is not None}
+    resolved = resolve_against(build_options(what, **{**_of_source(model), **named, "filter": "none"}))
+    return Task(resolved, rest, held, len(every))
+
+
+def _of_source(model: str | os.PathLike[str]) -> dict[str, Any]:
+    """The model, or what an index says of its own."""
+    if not (Path(model) / MANIFEST).exists():
+        return {"model": os.fspath(model)}
+    searcher = Searcher.open(Path(model))
+    spec = searcher.spec.encoder
+    if spec is None:
+        raise SpecError("the index holds precomputed vectors: it has no model", "name the model", where=str(model))
+    return {**continued_options(spec, {}), "model": searcher.place.model or spec.model}
+
+
+def contrast(first: Tensor, second: Tensor, wanted: Tensor | None = None, weight: float = 0.0) -> Tensor:
+    """The contrastive loss of a batch, both ways, the mean over its widths; a scalar.
+
+    Args:
+        first: (b, d) vectors of queries.
+        second: (b, d) of the texts that answer them.
+        wanted: (b, b) cosines that are learnt, too, by their squared difference.
+        weight: of that.
+    """
+    from torch.nn import functional
+
+    from ragidx.pipelines.train.objectives import contrastive_loss
+
+    losses = list[Any]()
+    for width in filter(None, (first.shape[1] // share for share in _SHARES)):
+        one, other = first[:, :width], second[:, :width]
+        losses.append(contrastive_loss(one, other, scale=_SCALE) + contrastive_loss(other, one, scale=_SCALE))
+        if wanted is not None:
+            cosines = functional.normalize(one, dim=1) @ functional.normalize(other, dim=1).T
+            losses[-1] = losses[-1] + weight * functional.mse_loss(cosines, wanted)
+    return sum(losses[1:], losses[0]) / len(losses)  # type: ignore[no-any-return]
+
+
+def scores(named: Mapping[str, tuple[Floats, Floats]]) -> tuple[Score, ...]:
+    """Of both sides of the pairs that were held out, by name; each is compared with the first."""
+    found: list[Score] = []
+    base: Doubles | None = None
+    for name, sides in named.items():
+        queries, positives = (l2_normalize(side).vectors for side in sides)
+        cosines = queries @ positives.T
+        own = np.diagonal(cosines)[:, None]
+        values = 1 / (1 + np.count_nonzero(cosines > own + _TIE, axis=1))
+        against = None if base is None else difference(values, base)
+        base = values if base is None else base
+        found.append(Score(name, queries.shape[1], float(values.mean()), against))
+    return tuple(found)
