@@ -91,7 +91,8 @@ class DecoderEncoder(Prompted, BatchEncoder):
     def encode_layers(self, texts: Sequence[str], instruction: str | None = None) -> Floats:
         """(L, n, hidden) float32 of texts, raw: pooled states of every layer from 1 to the last, after the final norm.
 
-        With `instruction`, which may be empty, the texts are queries.
+        With `instruction`, which may be empty, the texts are queries. Of a trainable pooling without its weights they
+        are the rows that one of all layers reads.
 
         Raises:
             SpecError: the method or pooling reads more than the states of one layer, or the encoder is not of the last.
@@ -107,7 +108,7 @@ class DecoderEncoder(Prompted, BatchEncoder):
         n_prompts = 1 + len(self.template.also)
 
         def forward(ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
-            weights = pooling.WEIGHTS[self.spec.pooling](pooled)
+            weights = self._weights(pooled)
             with precision.threads(self._threads_for(ids)):
                 rows = self.backbone.layers(ids, attention, lambda states: pooling.pooled(states, weights))
             return rows.view(-1, n_prompts, *rows.shape[1:]).mean(dim=1)
@@ -117,11 +118,26 @@ class DecoderEncoder(Prompted, BatchEncoder):
             of_layers[:, batch.rows] = batch.vectors.transpose(1, 0, 2)
         return of_layers
 
+    def encode_tokens(self, texts: Sequence[str], instruction: str | None = None) -> list[Floats]:
+        """(t, hidden) float32 for each text, raw: states of the pooled tokens; with an instruction, of queries."""
+        rows = self.rendered(texts, instruction)
+        of_texts: list[Floats] = [np.zeros((0, self.hidden), np.float32) for _ in texts]
+        for batch in self._run(rows, self._token_vectors):
+            for row, states in zip(batch.rows, batch.vectors, strict=True):
+                of_texts[row] = states[rows[row].positions()]
+        return of_texts
+
+    def _weights(self, pooled: Tensor) -> Tensor:
+        """(b, t) of a plain pooling, or of a layer's row for a trainable one: the EOS, or both ways the mean."""
+        if self.spec.pooling != "trainable":
+            return pooling.WEIGHTS[self.spec.pooling](pooled)
+        return pooling.last(pooled) if self.spec.attention == "causal" else pooling.mean(pooled)
+
     def _pooled(self, ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
         """One vector a row: (b, t), (b, t), (b, t) -> (b, hidden) float32."""
         if self._pooler is not None:
             return self._trained(self._pooler, ids, attention, pooled)
-        weights = pooling.WEIGHTS[self.spec.pooling](pooled)
+        weights = self._weights(pooled)
         if self.spec.method == "aligned-values":
             return self.backbone.attended(ids, attention, lambda added: pooling.pooled(added, weights))
         if self.spec.method != "reba":
@@ -142,7 +158,7 @@ class DecoderEncoder(Prompted, BatchEncoder):
     def _load_pooler(self) -> TrainablePooling | None:
         if self.files.pooler is None:
             return None
-        pooler = load_pooling(self.files.pooler, hidden=self.hidden, n_layers=self.backbone.n_layers)
+        pooler = load_pooling(self.files.pooler, hidden=self.hidden, n_layers=self.backbone.n_layers, encoder=self.spec)
         if pooler.multi_layer and self.backbone.layer != -1:
             raise SpecError("this pooling reads every layer", "remove `layer`", where="`layer`")
         if pooler.multi_layer:
@@ -150,10 +166,10 @@ class DecoderEncoder(Prompted, BatchEncoder):
         return pooler.eval().requires_grad_(False).to(self.device)
 
     def _trained(self, pooler: TrainablePooling, ids: Tensor, attention: Tensor | None, read: Tensor) -> Tensor:
-        """The trainable pooling over every token, or over a row a layer: its EOS, or both ways the mean."""
+        """The trainable pooling over every token, or over a row a layer."""
         if not pooler.multi_layer:
             return pooler(self.backbone.states(ids, attention).to(torch.float32), read)  # type: ignore[no-any-return]
-        weights = pooling.last(read) if self.spec.attention == "causal" else pooling.mean(read)
+        weights = self._weights(read)
         rows = self.backbone.layers(ids, attention, lambda states: pooling.pooled(states, weights))
         every = torch.ones(rows.shape[:2], dtype=torch.bool, device=rows.device)
         return pooler(rows, every)  # type: ignore[no-any-return]

@@ -13,6 +13,7 @@ caller chooses the states, and normalises the vector.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,8 +23,9 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ragidx.corpora.errors import ModelError, check_machine
+from ragidx.corpora.errors import ModelError, SpecError, check_machine
 from ragidx.indexer.atomic import write_file
+from ragidx.indexer.specs import EncoderSpec
 
 # What a tensor is called here and in the file. The original's `norm` belongs to the rows, its `norm_context` to the
 # latents.
@@ -44,7 +46,8 @@ _FILED = {
     "narrow.weight": "cross_attend_blocks.1.fn.net.2.weight",
     "narrow.bias": "cross_attend_blocks.1.fn.net.2.bias",
 }
-_HEADS = "heads"
+_HEADS, _READS = "heads", "ragidx encoder"
+_DECISIVE = ("method", "template", "copies", "attention", "layer")
 
 
 class TrainablePooling(nn.Module):
@@ -96,14 +99,22 @@ class TrainablePooling(nn.Module):
         pooled: Tensor = mixed.mean(dim=1) * mask.any(dim=1, keepdim=True)
         return pooled.to(torch.float32)
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path, encoder: EncoderSpec | None = None) -> None:
         """Write the weights, and the number of heads, to a safetensors file that `load_pooling` reads.
+
+        Args:
+            path: the file.
+            encoder: whose states it was trained on; None: the file does not say.
 
         Raises:
             RagidxError: the file cannot be written.
         """
         tensors = {_FILED[name]: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}
-        write_file(path, save(tensors, metadata={"format": "pt", _HEADS: str(self.heads)}))
+        metadata = {"format": "pt", _HEADS: str(self.heads)}
+        if encoder is not None:
+            fields = encoder.to_json()
+            metadata[_READS] = json.dumps({name: fields.get(name) for name in _DECISIVE})
+        write_file(path, save(tensors, metadata=metadata))
 
     def _attended(self, rows: Tensor, mask: Tensor) -> Tensor:
         """(b, r, d): what each latent reads from the rows that `mask` lets it see."""
@@ -121,8 +132,8 @@ class TrainablePooling(nn.Module):
         return states.view(*states.shape[:-1], self.heads, -1).transpose(1, 2)
 
 
-def load_pooling(path: Path, *, hidden: int, n_layers: int) -> TrainablePooling:
-    """The pooling of a safetensors file, for a model of this width with so many layers.
+def load_pooling(path: Path, *, hidden: int, n_layers: int, encoder: EncoderSpec | None = None) -> TrainablePooling:
+    """The pooling of a safetensors file, for a model of this width with so many layers, and states of this encoder.
 
     It is what `TrainablePooling.save` wrote, or the published weights with the number of heads. Sizes are read off its
     tensors, the variant off the table of layer vectors.
@@ -130,10 +141,13 @@ def load_pooling(path: Path, *, hidden: int, n_layers: int) -> TrainablePooling:
     Raises:
         ModelError: the file cannot be read or is a pickle file, a tensor is missing, unknown, misshapen or not finite,
             the number of heads is not known or does not divide the width, or the pooling is another model's.
+        SpecError: it was trained on the states of another method.
     """
     tensors, metadata = _read(path)
     _check_names(tensors, path)
     _check_model(tensors, hidden, n_layers, path)
+    if encoder is not None:
+        _check_encoder(metadata, encoder, path)
     inner = tensors[_FILED["to_queries.weight"]].shape[0]
     n_heads = _heads(metadata, inner, path)
     table = tensors.get(_FILED["layer_vectors"])
@@ -150,6 +164,15 @@ def load_pooling(path: Path, *, hidden: int, n_layers: int) -> TrainablePooling:
         _check_tensor(_FILED[name], weights[name], expected, path)
     pooling.load_state_dict({name: tensor.to(torch.float32) for name, tensor in weights.items()}, assign=True)
     return pooling
+
+
+def is_pooling(path: Path) -> bool:
+    """Whether a file has the tensors of one."""
+    try:
+        with safe_open(path, framework="pt") as stored:
+            return set(stored.keys()) >= set(_FILED.values()) - {_FILED["layer_vectors"]}
+    except (SafetensorError, OSError):
+        return False
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], Mapping[str, str]]:
@@ -183,6 +206,17 @@ def _check_names(tensors: Mapping[str, Tensor], path: Path) -> None:
             "give the file that TrainablePooling.save wrote, or the weights published with Pooling and Attention",
             where=str(path),
         )
+
+
+def _check_encoder(metadata: Mapping[str, str], encoder: EncoderSpec, path: Path) -> None:
+    here = encoder.to_json()
+    for name, there in json.loads(metadata.get(_READS, "{}")).items():
+        if here.get(name) != there:
+            raise SpecError(
+                f"the pooling was trained on other states: `{name}` is {there!r} there, {here.get(name)!r} here",
+                "train one on these, with `ragidx train pooling`",
+                where=str(path),
+            )
 
 
 def _check_model(tensors: Mapping[str, Tensor], hidden: int, n_layers: int, path: Path) -> None:

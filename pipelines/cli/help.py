@@ -32,7 +32,7 @@ GROUPS = {
     "Reranking": "rerank rerank_top rerank_method",
     "Hit": "k hit per_document fold mmr context full show",
     "Comparison": "measure reference margin force",
-    "Training": "pairs teacher limit epochs",
+    "Training": "pairs teacher limit epochs rows latents heads head_width",
     "Spectrum": "spectrum corpus tokens centred",
 }
 RUN = "Run"
@@ -53,6 +53,8 @@ SHOWN = {
     "text_field as_json",
     "head": "revision endpoint device method layer instruction pairs kind dim teacher limit epochs out force cache "
     "as_json",
+    "pooling": "revision device method attention instruction pairs rows latents heads head_width limit epochs out "
+    "force cache as_json",
     "sweep": "model endpoint device method chunk_size dims taus filters index_types queries qrels query_vectors "
     "include exclude out as_json",
 }
@@ -76,6 +78,7 @@ OTHERWISE = {
     ("query", "instruction"): "Question",
     ("query", "pooler"): "Model",
     **{("head", name): "Training" for name in ("kind", "dim", "seed", "force")},
+    **{("pooling", name): "Training" for name in ("seed", "force")},
 }
 
 

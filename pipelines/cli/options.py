@@ -249,6 +249,9 @@ encoder_options = _together(*_ENCODER.values())
 method_options = _together(*(option for name, option in _ENCODER.items() if name != "model"))
 """Those of `encoder_options` beside the model, where it is an argument."""
 
+state_options = _together(*(option for name, option in _ENCODER.items() if name not in ("model", "pooling", "pooler")))
+"""Those of `method_options` that decide the states that a pooling reads."""
+
 rest_of_encoder_options = _together(*(option for name, option in _ENCODER.items() if name not in ENCODER_AXES))
 """Those of `encoder_options` of which an evaluation takes one value."""
 

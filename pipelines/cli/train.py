@@ -19,6 +19,7 @@ from ragidx.pipelines.cli.options import (
     method_options,
     offline_option,
     quiet_option,
+    state_options,
     typed_options,
 )
 from ragidx.pipelines.cli.plan_tables import duration
@@ -33,13 +34,12 @@ def command() -> None:
     """Train what makes a model's vectors better.
 
     \b
-        ragidx train head smollm2 --pairs pairs.jsonl
+        ragidx train head smollm2 --pairs pairs.jsonl      a map over its vectors, in seconds
+        ragidx train pooling smollm2 --pairs pairs.jsonl   an attention over its layers or tokens, in minutes
     """
 
 
-@command.command("head", cls=GroupedCommand)
-@click.argument("source", metavar="MODEL|INDEX")
-@click.option(
+_pairs_option = click.option(
     "--pairs",
     type=click.Path(path_type=Path),
     multiple=True,
@@ -47,12 +47,24 @@ def command() -> None:
     metavar="FILE|DIR",
     help="JSON Lines with `query` and `positive`, each file a data set; may be repeated.",
 )
+_limit_option = click.option(
+    "--limit", type=int, default=10_000, show_default=True, metavar="N", help="Take N pairs at most."
+)
+_epochs_option = click.option(
+    "--epochs", type=int, default=8, show_default=True, metavar="N", help="How often each pair is seen."
+)
+_seed_option = click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Of what is drawn.")
+
+
+@command.command("head", cls=GroupedCommand)
+@click.argument("source", metavar="MODEL|INDEX")
+@_pairs_option
 @click.option("--kind", default="linear", show_default=True, metavar="K", help="linear, or whitening.")
 @click.option("--dim", type=int, metavar="N", help="Width of the map [default: the model's; of whitening a quarter].")
 @click.option("--teacher", metavar="ID|PATH", help="A model whose cosines are learnt, too.")
-@click.option("--limit", type=int, default=10_000, show_default=True, metavar="N", help="Take N pairs at most.")
-@click.option("--epochs", type=int, default=8, show_default=True, metavar="N", help="How often each pair is seen.")
-@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Of what is drawn.")
+@_limit_option
+@_epochs_option
+@_seed_option
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -84,17 +96,72 @@ def head_command(source: str, as_json: bool, cache: str | None, **options: Any) 
     with StageLines(as_json=as_json) as lines:
         named = {name: one for name, one in options.items() if one is not None}
         report = head(source, cache=cache, on_progress=lines.stage, **named)
+    _show(report, [*_building(source, report, options), "--filter", f"head:{report.file}"], as_json)
+
+
+@command.command("pooling", cls=GroupedCommand)
+@click.argument("source", metavar="MODEL|INDEX")
+@_pairs_option
+@click.option(
+    "--rows",
+    default="layers",
+    show_default=True,
+    metavar="R",
+    help="What it reads: layers, a row for each layer; tokens, a row for each token of the last.",
+)
+@click.option("--latents", type=int, default=8, show_default=True, metavar="N", help="Trained queries.")
+@click.option("--heads", type=int, default=8, show_default=True, metavar="N", help="Heads of its attention.")
+@click.option("--head-width", type=int, default=64, show_default=True, metavar="N", help="Width of a head.")
+@_limit_option
+@_epochs_option
+@_seed_option
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default="pooling.safetensors",
+    show_default=True,
+    metavar="FILE",
+    help="The file that is written.",
+)
+@click.option("--force", is_flag=True, help="Write it even if it is worse than the plain pooling.")
+@cache_option
+@state_options
+@instruction_option
+@encoding_options
+@offline_option
+@quiet_option
+@json_option
+def pooling_command(source: str, as_json: bool, cache: str | None, **options: Any) -> None:
+    """Train a pooling over the states of a decoder, or of the model of an index, on pairs of texts.
+
+    \b
+        ragidx train pooling smollm2 --method llm2vec --pairs pairs/ --out smollm2.pooling
+        ragidx build docs/ --model smollm2 --method llm2vec --pooling trainable --pooler smollm2.pooling --filter none
+
+    The model stays as it is: its states of the pairs are made once. Some of the pairs are held out, to say what it is
+    worth beside the last layer's last token, or with bidirectional attention its mean.
+    """
+    from ragidx.pipelines.train.poolings import pooling
+
+    with StageLines(as_json=as_json) as lines:
+        named = {name: one for name, one in options.items() if one is not None}
+        report = pooling(source, cache=cache, on_progress=lines.stage, **named)
+    parts = [*_building(source, report, options), "--pooling", "trainable", "--pooler", str(report.file)]
+    _show(report, [*parts, *(["--layer", "-1"] if options["rows"] == "layers" else []), "--filter", "none"], as_json)
+
+
+def _show(report: Report, follow_up: list[str], as_json: bool) -> None:
     interrupts.check()
     if as_json:
         console.print_json(report.to_json())
     else:
-        _print(report, _command(source, report, options))
+        _print(report, shlex.join(["ragidx", *follow_up]))
     if report.file is None:
         raise click.exceptions.Exit(1)
 
 
-def _command(source: str, report: Report, options: dict[str, Any]) -> str:
-    """What takes the head: a build with what was said of the model, or an upgrade of the index."""
+def _building(source: str, report: Report, options: dict[str, Any]) -> list[str]:
+    """What takes it: a build with what was said of the model, or an upgrade of the index."""
     from ragidx.indexer.specs import ENCODER_OPTIONS
 
     is_index = source != report.model and (Path(source) / MANIFEST).exists()
@@ -105,7 +172,7 @@ def _command(source: str, report: Report, options: dict[str, Any]) -> str:
             parts += (
                 [flag] if isinstance(options[name], bool) else [one for value in values for one in (flag, str(value))]
             )
-    return shlex.join(["ragidx", *parts, "--filter", f"head:{report.file}"])
+    return parts
 
 
 def _print(r: Report, follow_up: str) -> None:
@@ -117,7 +184,7 @@ def _print(r: Report, follow_up: str) -> None:
         apart = one.against
         gain = "" if apart is None else f"{apart.mean:+.3f} [{apart.low:+.3f}, {apart.high:+.3f}]"
         rows.append([one.name, f"{one.dim:,}", f"{one.mean:.3f}", gain, "" if apart is None else f"{apart.p:.2g}"])
-    console.print_table(["map", "dim", "mrr", "difference", "p"], rows)
+    console.print_table(["vectors", "dim", "mrr", "difference", "p"], rows)
     click.echo()
     if r.file is not None:
         click.echo(follow_up)

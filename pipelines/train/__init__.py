@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ragidx.pipelines.train.heads import head
+    from ragidx.pipelines.train.poolings import pooling
 
-__all__ = ["head"]
+__all__ = ["head", "pooling"]
 
-_HOMES = {"head": "heads"}
+_HOMES = {"head": "heads", "pooling": "poolings"}
 
 
 def __getattr__(name: str) -> Any:

@@ -30,7 +30,7 @@ def test_a_head_is_trained_and_the_command_that_is_printed_builds_with_it(run: R
 
     lines = done.out.splitlines()
     assert lines[0].startswith("mini: 180 of 200 pairs, 20 held out; encoding ")
-    assert [line.split()[0] for line in lines[2:6]] == ["map", "none", "whitening", "linear"]
+    assert [line.split()[0] for line in lines[2:6]] == ["vectors", "none", "whitening", "linear"]
     assert lines[-1] == "ragidx build CORPUS --model mini --layer 1 --filter head:head.safetensors"
     assert done.err == "With fewer than 2,000 pairs whitening may be as good: --kind whitening.\n"
     (folder / "docs").mkdir()
@@ -56,6 +56,31 @@ def test_json_has_every_figure(run: Run, folder: Path, monkeypatch: pytest.Monke
     assert not (folder / "cache" / "ragidx" / "vectors").exists()
     assert (done.status, report["file"], report["n_pairs"], report["of_pairs"]) == (0, "white.head", 180, 200)
     assert [(score["name"], score["dim"]) for score in report["scores"]] == [("none", 256), ("whitening", 64)]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("pairs")
+def test_a_pooling_is_trained_and_the_command_that_is_printed_builds_with_it(run: Run, folder: Path) -> None:
+    done = run("train", "pooling", "mini", "--pairs", "pairs.jsonl", "--method", "llm2vec", "--cache", "none",
+               "--epochs", "1", "--latents", "2", "--heads", "2", "--head-width", "8", "--force")  # fmt: skip
+
+    lines = done.out.splitlines()
+    assert lines[0].startswith("mini: 180 of 200 pairs, 20 held out; encoding ")
+    assert [line.split("  ")[0] for line in lines[2:5]] == ["vectors", "last layer", "trained"]
+    assert lines[-1] == (
+        "ragidx build CORPUS --model mini --method llm2vec --pooling trainable --pooler pooling.safetensors --layer -1 "
+        "--filter none"
+    )
+    (folder / "docs").mkdir()
+    (folder / "docs" / "mill.md").write_text("The mill stands by the river.\n")
+    assert run(*lines[-1].replace("CORPUS", "docs").split()[1:]).status == 0
+    assert "trainable pooling by pooling.safetensors" in run("info").out
+    assert run("query", "where is the mill?").status == 0
+    refused = run("train", "pooling", "mini", "--pairs", "pairs.jsonl", "--layer", "1")
+    assert (refused.status, refused.err) == (
+        2,
+        "Error: --layer: rows of layers are of all layers\n  hint: remove --layer, or take --rows tokens\n",
+    )
 
 
 @pytest.mark.usefixtures("pairs")
