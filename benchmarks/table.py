@@ -359,10 +359,12 @@ def synthetic(found):
 
 
 def trained(found):
-    """What a head is worth, a line a model, method and set."""
+    """What a head and a pooling are worth, a line a model, method and set."""
+    columns = {"none": "no filter", "embedfilter": "EmbedFilter", "whitening": "whitening", "head": "head"}
+    columns |= {f"pooling {rows}": f"pooling of {rows}" for rows in ("layers", "tokens")}
     lines = [
-        "| model, method, pairs | set | no filter | EmbedFilter | whitening | head |",
-        "| --- |" + " --- |" * 5,
+        f"| model, method, pairs | set | {' | '.join(columns.values())} |",
+        "| --- |" + " --- |" * (1 + len(columns)),
     ]
     for row in of(["head"], found):
         setting = row["setting"]
@@ -372,8 +374,10 @@ def trained(found):
             if not isinstance(values, dict) or "measure" not in values:
                 continue
             cells = []
-            for kind in ("none", "embedfilter", "whitening", "head"):
-                one = values[kind]
+            for one in map(values.get, columns):
+                if one is None:
+                    cells.append("-")
+                    continue
                 mark = "*" if one.get("p", 1) < 0.05 else ""
                 cells.append(f"{one['value']:.3f}" + (f" ({one['difference']:+.3f}{mark})" if "p" in one else ""))
             lines.append(f"| {name} | {part}, {values['measure']} | {' | '.join(cells)} |")

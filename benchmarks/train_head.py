@@ -1,10 +1,11 @@
-"""What a trained head is worth, beside no filter, EmbedFilter and whitening, on sets that nothing was trained on.
+"""What a trained head or pooling is worth, beside no filter, EmbedFilter and whitening, on sets not trained on.
 
     python benchmarks/train_head.py --pairs DIR --evalsets DIR --model FILE --name NAME --method prompteol
-        [--limit 9000] [--teacher MODEL] [--cache DIR] [--sets cranfield stsb]
+        [--limit 9000] [--teacher MODEL] [--rows layers tokens] [--cache DIR] [--sets cranfield stsb]
 
-The head is trained as `ragidx train head` does; all rows are of `ragidx.evaluate`, dense, documents whole, the head at
-all of its dimensions, EmbedFilter and whitening (fitted on the set itself) at half of the model's.
+The head is trained as `ragidx train head` does, poolings of these rows as `ragidx train pooling`; all rows are of
+`ragidx.evaluate`, dense, documents whole, head and pooling at all of their dimensions, EmbedFilter and whitening
+(fitted on the set itself) at half of the model's.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from figures import record
 
 import ragidx
+from ragidx.pipelines.evaluate.significance import difference
 
 
 def main():
@@ -28,6 +30,7 @@ def main():
     parser.add_argument("--method")
     parser.add_argument("--limit", type=int, default=9000)
     parser.add_argument("--teacher")
+    parser.add_argument("--rows", nargs="*", default=[], help="layers, tokens: poolings that are trained, too")
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cache", default="")
@@ -50,6 +53,22 @@ def main():
             "held out": {one.name: round(one.mean, 4) for one in report.scores},
             "training s": round(report.training_seconds, 1),
         }
+        poolings = {}
+        for rows in arguments.rows:
+            poolings[rows] = Path(temporary) / f"{rows}.pooling"
+            report = ragidx.train.pooling(
+                arguments.model,
+                pairs=arguments.pairs,
+                limit=arguments.limit,
+                seed=arguments.seed,
+                rows=rows,
+                out=poolings[rows],
+                force=True,
+                cache=arguments.cache,
+                **encoder,
+            )
+            values["held out"][f"pooling {rows}"] = round(report.scores[-1].mean, 4)
+            values[f"training {rows} s"] = round(report.training_seconds, 1)
         grid = {"none": {"tau": 1}, "embedfilter": {"tau": 2}, "whitening": {"tau": 2}, f"head:{file}": {"tau": 1}}
         for name in arguments.sets:
             options = {} if name == "stsb" else {"chunks": ragidx.ChunkSpec(size=None), "mode": "dense"}
@@ -72,6 +91,26 @@ def main():
                     "low": round(row.interval.low, 4),
                     "high": round(row.interval.high, 4),
                 } | ({} if apart is None else {"difference": round(apart.mean, 4), "p": apart.p})
+                if filter_ == "none":
+                    plain = task.values[task.measure][-1]
+            for rows, pooler in poolings.items():
+                (task,) = ragidx.evaluate(
+                    arguments.evalsets / name,
+                    model=arguments.model,
+                    filter="none",
+                    cache=arguments.cache,
+                    pooling="trainable",
+                    pooler=str(pooler),
+                    layer=-1,
+                    **options,
+                    **encoder,
+                ).tasks
+                apart = difference(task.values[task.measure][-1], plain)
+                found[f"pooling {rows}"] = {
+                    "value": round(task.rows[-1].interval.mean, 4),
+                    "difference": round(apart.mean, 4),
+                    "p": apart.p,
+                }
             values[name] = {"measure": task.measure} | found
     record(
         "head",

@@ -154,7 +154,7 @@ def _show(report: Report, follow_up: list[str], as_json: bool) -> None:
     interrupts.check()
     if as_json:
         console.print_json(report.to_json())
-    else:
+    elif not console.is_quiet():
         _print(report, shlex.join(["ragidx", *follow_up]))
     if report.file is None:
         raise click.exceptions.Exit(1)

@@ -87,19 +87,16 @@ def pooling(
     check_names("train.pooling", options, tuple(name for name in QUERY_OPTIONS if name not in _OWN))
     if rows not in ROWS:
         raise unknown_name("rows", rows, ROWS)
-    if rows == LAYERS:
-        if options.get("layer") not in (None, -1):
-            raise SpecError(
-                "rows of layers are of all layers", "remove `layer`, or take `rows=tokens`", where="`layer`"
-            )
-        options["layer"] = -1  # a preset may name another
+    if rows == LAYERS and options.get("layer") not in (None, -1):
+        hint = "remove `layer`, or take `rows=tokens`"
+        raise SpecError("rows of layers are of all layers", hint, where="`layer`")
     for name, number in (("latents", latents), ("heads", heads), ("head_width", head_width)):
         if number < 1:
             raise SpecError(f"{name}={number:,} reads nothing", "give 1 or more", where=f"`{name}`")
     check_models("`train.pooling`")
     target = _target(Path(out))
     task = task_of("train.pooling", model, pairs, options, limit=limit, epochs=epochs, seed=seed)
-    resolved = _pooled_by_training(task.resolved)
+    resolved = _pooled_by_training(task.resolved, rows)
     tell, began = Stages(on_progress), time.perf_counter()
     tell.expect(1 + sum(2 * -(-len(part) // AT_ONCE) for part in (task.held, task.rest)))
     with (
@@ -121,7 +118,7 @@ def pooling(
     notes, gain = list[str](), found[-1].against
     is_kept = force or gain is None or gain.verdict != "worse"
     if is_kept:
-        net.save(target, task.resolved.encoder_spec)
+        net.save(target, resolved.encoder_spec)
     else:
         notes.append(
             "On the pairs that were held out it is worse than the last layer, so it is not written: `force=True`."
@@ -189,9 +186,10 @@ class States:
             yield np.array(stored[self._ends[number] : self._ends[number + 1]])
 
 
-def _pooled_by_training(resolved: Resolved) -> Resolved:
+def _pooled_by_training(resolved: Resolved, rows: str) -> Resolved:
     """The model without a pooling: what it reads is what a build with a trained one reads."""
-    encoder = dataclasses.replace(resolved.encoder_spec, pooling="trainable")
+    layer = -1 if rows == LAYERS else resolved.encoder_spec.layer  # a preset may name another
+    encoder = dataclasses.replace(resolved.encoder_spec, pooling="trainable", layer=layer)
     return dataclasses.replace(resolved, spec=dataclasses.replace(resolved.spec, encoder=encoder))
 
 
