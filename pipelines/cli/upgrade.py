@@ -69,6 +69,7 @@ def command(
             index, ModelPlace(device=device, dtype=options["dtype"], endpoint=options.get("endpoint"))
         )
     upgrade = Upgrade(shown, options)
+    upgrade.check(queries, qrels, margin=margin)
     with interrupts.reported(lambda: interrupts.CONTINUES), ProgressLine(as_json=as_json) as line:
         if upgrade.is_needed and not console.is_quiet():
             for name, text in plan_tables.cost(upgrade.plan(line.callback)):
@@ -108,14 +109,11 @@ def _fields(r: UpgradeReport) -> list[tuple[str, str]]:
 
 
 def _verdict(r: UpgradeReport) -> str:
-    from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES
-    from ragidx.pipelines.maintain.comparison import TOO_FEW, WORSE
+    from ragidx.pipelines.maintain.comparison import WORSE
 
     c = r.comparison
     if r.committed or c is None:
         return f"yes; `ragidx rollback {r.generation - 1}` goes back while generation {r.generation - 1} is kept"
-    if r.verdict == TOO_FEW:
-        return f"no: fewer than {FEWEST_QUERIES} queries show nothing"
     if r.verdict == WORSE:
         return f"no: the new one is worse by more than {c.margin:g}"
     if not c.old and not c.new:

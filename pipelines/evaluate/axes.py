@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 from ragidx.corpora.errors import ModelError, SpecError, unknown_name
@@ -16,7 +17,7 @@ from ragidx.indexer.ann.index_types import FLAT, check_index_type
 from ragidx.indexer.encoders.methods import METHODS, filter_spec
 from ragidx.indexer.specs import ATTENTIONS, FILTERS, HEAD, POOLINGS, FilterSpec, filter_kind
 from ragidx.pipelines.evaluate.grid import Searches
-from ragidx.pipelines.evaluate.sources.series import Series, WidthChoice, series_of
+from ragidx.pipelines.evaluate.sources.series import Series, WidthChoice, notes_on_fit, series_of
 from ragidx.pipelines.evaluate.sources.source import IndexSource, Source
 from ragidx.retriever.options import DENSE, FUSIONS, HYBRID, LEXICAL, MODES, WEIGHT, Z
 
@@ -40,6 +41,11 @@ _WORDS: Mapping[str, Iterable[str]] = {
 """What names of rows have of each axis, where it is not named."""
 
 _REPEATING = {"echo", "reba"}
+_NUMBERS: Mapping[str, type] = {
+    **dict.fromkeys(("layer", "copies", "dim", "offset"), Integral),
+    **dict.fromkeys(("tau", "weight"), Real),
+    "center": bool,
+}
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,11 @@ class Axes:
             SpecError: a value is unknown or out of range.
         """
         listed = {name: some for name, value in values.items() if (some := tuple(as_list(value)))}
+        for name, kind in _NUMBERS.items():
+            for value in listed.get(name, ()):
+                if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+                    wanted = "true or false" if kind is bool else "a number" if kind is Real else "a whole number"
+                    raise SpecError(f"{name}={value!r} is not {wanted}", "give one", where=f"`{name}`")
         filters = listed.get("filter")
         for name in filters or ():
             FilterSpec(name)  # which says what is wrong with it
@@ -116,7 +127,7 @@ class Axes:
             if is_given and not source.is_raw:
                 raise SpecError(
                     "the index holds vectors after its filter, which is fixed",
-                    "remove it, or evaluate the corpus, or an index that was built with `filter=none`",
+                    "remove it, or evaluate the corpus, or an index of raw vectors: `filter=none`, not centred",
                     where=f"`{option}`",
                 )
         is_asked = has_widths or has_offsets or has_centers
@@ -136,7 +147,8 @@ class Axes:
                 series += self._of_filter(source, name, offset, center)
             except (SpecError, ModelError) as raised:
                 fault = fault or raised
-                notes.append(f"Left out of {source.model}: filter {name}: {raised.message}.")
+                what = "its own filter" if name is None else f"filter {name}"
+                notes.append(f"Left out of {source.model}: {what}: {raised.message}.")
         if not series and fault is not None:
             raise fault
         if has_widths and all(one.name == "none" for one in series):
@@ -144,6 +156,7 @@ class Axes:
                 f"Of {source.model} only all dimensions are measured: it has no filter by default; name one for others,"
                 " such as `filter=truncation`."
             )
+        notes += notes_on_fit(source, series)
         unique = {(one.name, one.offset, one.means is None, one.widths): one for one in series}
         return list(unique.values()), notes + [note for one in series for note in one.left_out]
 
@@ -194,7 +207,7 @@ def check_reference(reference: str, values: Mapping[str, Any], runs: Iterable[st
     """
     known = {word for name in runs for word in name.split()}
     for name, usual in _WORDS.items():
-        known |= set(map(str, as_list(values.get(name) or usual)))
+        known |= set(map(str, as_list((values.get(name) if name != "center" else None) or usual)))
     for word in reference.split():
         if "=" not in word and "/" not in word and word not in known:  # widths and paths are known later
             raise unknown_name("word of `reference`:", word, known)

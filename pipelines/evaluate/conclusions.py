@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -50,8 +51,9 @@ class Wanted:
     all_pairs: bool = False
 
     def __post_init__(self) -> None:
-        if not self.margin > 0:
-            raise SpecError(f"margin={self.margin:g} allows no loss", "give a number above 0", where="`margin`")
+        if not 0 < self.margin < math.inf:
+            allows = "any loss" if self.margin > 0 else "no loss"
+            raise SpecError(f"margin={self.margin:g} allows {allows}", "give a number above 0", where="`margin`")
 
 
 def measure_of(task: Task, wanted: Wanted, *, is_log: bool = False) -> str:

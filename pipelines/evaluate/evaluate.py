@@ -138,6 +138,8 @@ def evaluate(
     axes.check_size(yes=yes)
     _check_queries(queries, qrels, query_log, kind, seed, without_labels=without_labels)
     wanted = Wanted(measure, reference, margin, all_pairs)
+    if query_log is not None and all_pairs:
+        raise SpecError("queries without judgements say no row is better", "remove it", where="`all_pairs`")
     tasks = [
         task_of(source, queries=queries, qrels=qrels, split=split, query_log=query_log, labelled=not without_labels)
         for source in dict.fromkeys(map(Path, sources))

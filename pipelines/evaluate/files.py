@@ -49,10 +49,11 @@ def write_out(report: Report, out: Path) -> Report:
     Raises:
         RagidxError: a file cannot be written.
     """
+    earlier = _earlier_runs(out)
     data = {"results.csv": report.to_csv().encode(), "per_query.parquet": _by_query(report)}
     data["results.json"] = json.dumps(report.to_json(), indent=2, allow_nan=False).encode("ascii") + b"\n"
     for place, task in enumerate(report.tasks, start=1):
-        folder = "runs" if len(report.tasks) == 1 else f"runs/{place}-{re.sub(r'[^A-Za-z0-9.-]+', '-', task.name)}"
+        folder = _run_folder(len(report.tasks), place, task.name)
         for number, run in enumerate(task.runs, start=1):
             try:
                 if run:
@@ -71,11 +72,26 @@ def write_out(report: Report, out: Path) -> Report:
     for name, content in data.items():
         atomic.make_folder((out / name).parent)
         write_result(out / name, content, _ELSEWHERE)
-    if any(task.runs for task in report.tasks):  # those of rows that are no more
-        for file in [*out.glob("runs/*.run"), *out.glob("runs/*/*.run")]:
-            if file.stem.isdecimal() and file.relative_to(out).as_posix() not in data:
-                atomic.remove(file)
+    for name in earlier - data.keys():  # of rows that are no more
+        atomic.remove(out / name)
     return report
+
+
+def _run_folder(n_tasks: int, place: int, name: str) -> str:
+    return "runs" if n_tasks == 1 else f"runs/{place}-{re.sub(r'[^A-Za-z0-9.-]+', '-', name)}"
+
+
+def _earlier_runs(out: Path) -> set[str]:
+    """Runs of the results that are in the folder, by its `results.json`: others are the user's."""
+    try:
+        tasks = json.loads((out / "results.json").read_bytes())["tasks"]
+        return {
+            f"{_run_folder(len(tasks), place, task['name'])}/{number}.run"
+            for place, task in enumerate(tasks, start=1)
+            for number in range(1, len(task["rows"]) + 1)
+        }
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
 
 
 def _by_query(report: Report) -> bytes:

@@ -18,14 +18,14 @@ from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Doubles
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.adoption import adopt
-from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES, K, difference, lower_bound, ndcg, queries_needed
+from ragidx.pipelines.evaluate.significance import K, difference, lower_bound, ndcg, queries_needed
 from ragidx.pipelines.evaluate.synthetic import synthetic, taken_out
 from ragidx.pipelines.evaluate.tasks import Judged, check_documents, check_together, task_of
 from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.maintain.delete import writer_on
 from ragidx.retriever.searcher import Searcher
 
-NOT_WORSE, WORSE, UNDECIDED, TOO_FEW = "not worse", "worse", "undecided", "too few queries"
+NOT_WORSE, WORSE, UNDECIDED = "not worse", "worse", "undecided"
 GIVEN = "given"
 
 _SEED = 0
@@ -64,8 +64,6 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """What follows."""
-        if self.n_queries < FEWEST_QUERIES:
-            return TOO_FEW
         if not self.old and not self.new:
             return UNDECIDED  # no answer has anything relevant: equal for any two indexes
         return NOT_WORSE if self.lower_bound > -self.margin else WORSE if self.high < -self.margin else UNDECIDED
@@ -81,7 +79,7 @@ def questions(store: Store, queries: str | Path | None, qrels: str | Path | None
     """
     check_together(queries, qrels)
     if queries is None:
-        return synthetic(lambda: (chunk for _, chunk in store.chunks()), seed=_SEED)
+        return synthetic(lambda: (chunk for _, chunk in store.chunks()), seed=_SEED, where=str(store.path))
     judged = task_of(store.path, queries=queries, qrels=qrels).judged
     assert judged is not None  # it is an index
     for _ in check_documents(judged, (chunk.doc_id for _, chunk in store.chunks())):

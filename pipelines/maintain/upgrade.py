@@ -10,13 +10,14 @@ process that is killed at any moment leaves the index as it was, or upgraded; th
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from ragidx.corpora.errors import IndexFormatError, RagidxError, SpecError
+from ragidx.corpora.errors import CorpusError, IndexFormatError, RagidxError, SpecError
 from ragidx.corpora.spec import ChunkSpec, Json
 from ragidx.indexer import atomic
 from ragidx.indexer.devices import check_devices
@@ -24,14 +25,15 @@ from ragidx.indexer.differences import differences
 from ragidx.indexer.encoders import methods
 from ragidx.indexer.encoders.methods import continued_options, filter_spec, located
 from ragidx.indexer.lexical.spec import OFF
-from ragidx.indexer.specs import EncoderOptions
+from ragidx.indexer.specs import HEAD, EncoderOptions
 from ragidx.indexer.store.files import UPGRADES
 from ragidx.indexer.store.generations import committed
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.adoption import adopt
 from ragidx.pipelines.evaluate.choice import MARGIN
-from ragidx.pipelines.evaluate.tasks import Judged
+from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES
+from ragidx.pipelines.evaluate.tasks import Judged, check_together
 from ragidx.pipelines.ingest.build import build_beside
 from ragidx.pipelines.ingest.options import QUERY_OPTIONS, RUN_OPTIONS, BuildOptions, build_options, check_names
 from ragidx.pipelines.ingest.report import BuildReport, OnProgress
@@ -116,6 +118,19 @@ class Upgrade:
         """What making the new index takes."""
         return plan(None, self._index, rebuild=True, on_progress=on_progress, **self._options)
 
+    @staticmethod
+    def check(queries: str | Path | None, qrels: str | Path | None, *, margin: float) -> None:
+        """What can be said of the options of `run` before anything is read.
+
+        Raises:
+            SpecError: the margin is no loss, or there are queries without judgements, or the reverse.
+        """
+        if not 0 < margin < math.inf:
+            shown = "any" if margin > 0 else "no"
+            hint = "give more than 0, such as 0.01"
+            raise SpecError(f"{margin:g} can be shown of {shown} two indexes", hint, where="`margin`")
+        check_together(queries, qrels)
+
     def run(
         self,
         *,
@@ -135,23 +150,24 @@ class Upgrade:
             on_progress: of the builds.
 
         Raises:
-            CorpusError: a source cannot be read, queries and judgements have faults, or too few queries can be made.
+            CorpusError: a source cannot be read, queries and judgements have faults, or fewer than 20 are judged or
+                can be made.
             ModelError: the index's own model is not here, or does not load.
             QueryError: it makes nothing of a query.
             BusyError: the index is being upgraded, or at the end another process writes it for too long.
             RagidxError: as a build; the committed state is what it was.
         """
         started, before = time.perf_counter(), self._shown.store.manifest
-        if not margin > 0:
-            raise SpecError(
-                f"{margin:g} can be shown of no two indexes", "give more than 0, such as 0.01", where="`margin`"
-            )
+        self.check(queries, qrels, margin=margin)
         report = UpgradeReport(str(self._index), before.generation, False, SAME, before.fingerprint, before.fingerprint)
         if not self.is_needed:
             atomic.remove(self.folder)  # of an upgrade that was killed after its commit
             return report
         asked = None if force and queries is None and qrels is None else questions(self._shown.store, queries, qrels)
         if asked is not None:
+            n, few = len(asked.qrels), f"nothing can be concluded from fewer than {FEWEST_QUERIES}"
+            if n < FEWEST_QUERIES and not force:
+                raise CorpusError(f"{n} queries are judged: {few}", "judge more, or swap without: `force=True`")
             self._try_old(asked)
         atomic.make_folder(self.folder.parent)
         with Lock(self.folder.parent):
@@ -227,6 +243,13 @@ def _whole(shown: Searcher, asked: BuildOptions) -> dict[str, Any]:
         moved = {name: value for name in ("adapters", "pooler") if (value := getattr(place, name)) is not None}
         encoder = continued_options(own, cast(EncoderOptions, moved | asked.encoder))
         run["endpoint"] = asked.endpoint or place.endpoint
+    named = () if asked.filter is None else asked.filter.given
+    if is_own and old.filter.name.startswith(HEAD) and "name" not in named:
+        raise SpecError(
+            "the filter of the index is a trained head, and the new index needs its file",
+            "name it, or another filter: `filter=head:FILE`",
+            where=str(shown.store.path),
+        )
     files = located(model, encoder)
     filter_ = filter_spec(files, methods.resolve(files, **encoder), asked.filter, old.filter if is_own else None)
     return {

@@ -29,12 +29,12 @@ from ragidx.pipelines.evaluate.report import Report
 from ragidx.pipelines.evaluate.sources.corpus import CorpusSource
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, cache_folder
 from ragidx.pipelines.evaluate.sources.series import (
-    FITTED_ON_UNIT,
     Series,
     WidthChoice,
     check_filters,
     fitted_sample,
     full_width,
+    notes_on_fit,
     series_of,
 )
 from ragidx.pipelines.evaluate.sources.source import IndexSource, Source
@@ -140,7 +140,7 @@ def sweep(
         tell.expect(meter.count(series))
         rows = list(meter.measure(opened, series))
         notes = [*opened.notes, *judged.notes, *(note for one in found for note in one.left_out), *meter.notes]
-        notes += _fits(opened, series)
+        notes += notes_on_fit(opened, series)
         sizes = opened.n_documents, opened.n_rows
     dense = [one for one in rows if one.configuration.mode == DENSE]
     reports = [report_of(task, dense, list(judged.texts), sizes, notes, Wanted())]
@@ -190,15 +190,6 @@ def _without_full(series: Sequence[Series], source: Source) -> Iterator[Series]:
         widths = tuple(width for width in one.widths if one.map is not None or width != source.dim)
         if widths:
             yield dataclasses.replace(one, widths=widths)
-
-
-def _fits(source: Source, series: Sequence[Series]) -> Iterator[str]:
-    fitted = [one.name for one in series if one.name in FITTED_ON_UNIT and one.map is not None]
-    if fitted and source.is_unit:
-        yield (
-            f"{' and '.join(fitted)}: fitted on vectors of unit length here, and on the model's own by a build; for a"
-            " model that normalises these are the same."
-        )
 
 
 def _check_corpus(source: str | Path, query_vectors: str | Path | None) -> None:

@@ -122,7 +122,7 @@ def from_corpus(
     reading.check_something_was_read(lots.n_added, skips)
     groups = [[item.row.chunk for item in items] for items in cut_ahead(lots.items(), cutter) if items]
     notes = [f"Skipped: {count:,} x {reason}." for reason, count in skips.counts.items() if reason not in BY_RULE]
-    return _drawn({group[0].doc_id: group for group in groups}, lots.n_added, judged, seed, notes)
+    return _drawn({group[0].doc_id: group for group in groups}, lots.n_added, judged, seed, str(corpus), notes)
 
 
 def from_index(index: IndexSource, judged: Judged | None, seed: int) -> Drawn:
@@ -135,15 +135,20 @@ def from_index(index: IndexSource, judged: Judged | None, seed: int) -> Drawn:
     for name, group in itertools.groupby(index.chunks(), key=lambda chunk: chunk.doc_id):
         chunks = list(group)
         lots.add(name, sum(len(chunk.text) for chunk in chunks), (name, chunks))
-    return _drawn(dict(lots.items()), lots.n_added, judged, seed, [])
+    return _drawn(dict(lots.items()), lots.n_added, judged, seed, index.name)
 
 
 def _drawn(
-    documents: Mapping[str, Sequence[Chunk]], of_documents: int, judged: Judged | None, seed: int, notes: list[str]
+    documents: Mapping[str, Sequence[Chunk]],
+    of_documents: int,
+    judged: Judged | None,
+    seed: int,
+    where: str,
+    notes: Sequence[str] = (),
 ) -> Drawn:
     if judged is not None:
         return Drawn(documents, of_documents, judged, tuple(notes))
-    made = synthetic(lambda: itertools.chain.from_iterable(documents.values()), seed=seed)
+    made = synthetic(lambda: itertools.chain.from_iterable(documents.values()), seed=seed, where=where)
     changed = taken_out(made, itertools.chain.from_iterable(documents.values()))
     left = {name: [changed.get(chunk.id, chunk) for chunk in group] for name, group in documents.items()}
     return Drawn(left, of_documents, made, (*notes, *made.notes))

@@ -17,6 +17,7 @@ from typing import Any
 
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.indexer.encoders.methods import OWN_MODULES, filter_spec
+from ragidx.indexer.filters.heads import load_head
 from ragidx.indexer.specs import HEAD, FilterSpec
 from ragidx.pipelines.evaluate.axes import as_list
 from ragidx.pipelines.evaluate.grid import Searches
@@ -82,6 +83,8 @@ def tune(
         RagidxError: of the subclass that says what to do.
     """
     check_names("tune", options, _OPTIONS)
+    if not minutes >= 0:
+        raise SpecError(f"minutes={minutes:g} is no time", "give 0 or more", where="`minutes`")
     if measure not in MEASURES:
         raise unknown_name("measure", measure, MEASURES)
     for name in as_list(filter or ()):
@@ -158,6 +161,8 @@ def _widths(name: str, hidden: int, offset: int | None) -> list[tuple[int, int |
     """Widths and first columns of a filter."""
     if name == "none":
         return [(hidden, None)]
+    if name.startswith(HEAD):
+        return [(load_head(Path(name.removeprefix(HEAD)).expanduser()).matrix.shape[1], None)]
     narrow = [hidden // share for share in SHARES]
     if name != "embedfilter":
         return [(dim, None) for dim in narrow]

@@ -24,7 +24,7 @@ from ragidx.pipelines.evaluate.sources.source import Source
 
 TAUS = (1.0, 2.0, 4.0, 8.0, 16.0)
 
-FITTED_ON_UNIT = ("pca", "whitening")
+_FITTED_ON_VECTORS = ("pca", "whitening")
 
 
 @dataclass(frozen=True)
@@ -152,9 +152,10 @@ def series_of(
         own = source.spec.filter.name
         check_filters([own])
         if names is not None and list(names) != [own]:
+            made = f"after the filter '{own}'" if own != "none" else "from which the mean was taken off"
             raise SpecError(
-                f"the index holds vectors after the filter '{own}', and others need raw ones",
-                "measure the corpus, or an index that was built with `filter=none`",
+                f"the index holds vectors {made}, and others need raw ones",
+                "measure the corpus, or an index of raw vectors: `filter=none`, not centred",
                 where="`filter`",
             )
         return [Series(own, widths.of(source.hidden, source.dim), None, source.is_unit)]
@@ -164,6 +165,18 @@ def series_of(
     if wanted == ["none"]:
         _check_none(widths, source.hidden)
     return [_series(source, name, widths, fields, named=names is not None, center=center) for name in wanted]
+
+
+def notes_on_fit(source: Source, series: Sequence[Series]) -> list[str]:
+    """What differs from a build where vectors of an index are fitted on: they have unit length."""
+    fitted = [one.name for one in series if one.name in _FITTED_ON_VECTORS and one.map is not None]
+    fitted += ["centring"] * any(one.means is not None for one in series)
+    if not fitted or not source.is_unit:
+        return []
+    return [
+        f"{' and '.join(dict.fromkeys(fitted))}: fitted on vectors of unit length here, and on the model's own by a"
+        " build; for a model that normalises these are the same."
+    ]
 
 
 def _suitable(source: Source) -> list[str]:

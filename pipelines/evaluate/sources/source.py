@@ -260,8 +260,8 @@ class IndexSource(Source):
         if self.spec.encoder is None:
             raise ModelError(
                 "the index holds precomputed vectors: it has no model that encodes a text query",
-                "give the vectors of the queries, in their order, with `query_vectors=FILE`; or name the model that "
-                "made them when the index is built: ragidx build --vectors FILE --model M --rebuild",
+                "name the model that made them when the index is built: ragidx build --vectors FILE --model M "
+                "--rebuild; `ragidx sweep` takes the vectors of queries, too: `query_vectors=FILE`",
                 where=self.name,
             )
         return self._searcher.encode(queries, self._instruction)

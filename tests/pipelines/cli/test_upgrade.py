@@ -97,7 +97,11 @@ def test_what_queries_cannot_decide_says_how_many_would(run: Run) -> None:
     )
     Path("queries.jsonl").write_text("\n".join(Path("queries.jsonl").read_text().splitlines()[:19]))
     done = run("upgrade", "--dim", "6", *QUERIES)
-    assert fields(done)["swapped"] == "no: fewer than 20 queries show nothing"
+    assert (done.status, done.out) == (2, "")
+    assert done.err.endswith(
+        "Error: 19 queries are judged: nothing can be concluded from fewer than 20\n"
+        "  hint: judge more, or swap without: --force\n"
+    )
 
 
 @pytest.mark.usefixtures("judged")

@@ -61,6 +61,7 @@ def test_an_index_of_raw_vectors_can_be_centred(beir: Path, tmp_path: Path) -> N
     )  # fmt: skip
 
     assert values_of(report, "center") == [False, True]
+    assert report.tasks[0].notes[-1].startswith("centring: fitted on vectors of unit length here")
 
 
 def test_an_index_that_is_centred_is_measured_as_it_is(beir: Path, tmp_path: Path) -> None:
@@ -74,5 +75,12 @@ def test_an_index_that_is_centred_is_measured_as_it_is(beir: Path, tmp_path: Pat
     assert report.tasks[0].rows[0].means == pytest.approx(of_corpus.tasks[0].rows[0].means, abs=1e-6)
     assert message_of(SpecError, lambda: ragidx.evaluate(tmp_path / "index", **judged, center=False)) == (
         "`center`: the index holds vectors after its filter, which is fixed\n"
-        "  hint: remove it, or evaluate the corpus, or an index that was built with `filter=none`"
+        "  hint: remove it, or evaluate the corpus, or an index of raw vectors: `filter=none`, not centred"
     )
+
+
+def test_words_of_rows_that_are_centred_name_a_reference(beir: Path) -> None:
+    report = ragidx.evaluate(beir, mode="dense", center=[True, False], reference="no-center", cache=None)
+
+    task = report.tasks[0]
+    assert task.rows[task.reference].configuration.center is False

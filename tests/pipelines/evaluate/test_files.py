@@ -80,11 +80,15 @@ def test_runs_are_read_by_others_and_give_the_same_measures(beir: Path, tmp_path
 @pytest.mark.slow
 def test_runs_of_rows_that_are_no_more_go(beir: Path, tmp_path: Path) -> None:
     evaluate(beir, out=tmp_path, mode="dense")
-    write_run(tmp_path / "runs" / "own.run", {"q0": ["d0"]})
+    (tmp_path / "runs" / "bm25").mkdir()
+    for own in ("own.run", "2024.run", "bm25/7.run"):  # of the user
+        write_run(tmp_path / "runs" / own, {"q0": ["d0"]})
 
+    evaluate(beir, out=tmp_path, mode=["dense", "lexical"])
     evaluate(beir, out=tmp_path, mode="lexical")
 
-    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["1.run", "own.run"]
+    found = sorted(path.relative_to(tmp_path / "runs").as_posix() for path in (tmp_path / "runs").rglob("*.run"))
+    assert found == ["1.run", "2024.run", "bm25/7.run", "own.run"]
 
 
 def test_the_same_results_are_the_same_bytes(beir: Path, tmp_path: Path) -> None:

@@ -146,6 +146,11 @@ def test_a_trained_head_makes_an_index_and_is_part_of_it(tmp_path: Path, monkeyp
         "index: the index has a trained head, which fits no other layer, method or filter\n"
         "  hint: tune the corpus, with its model"
     )
+    assert message_of(SpecError, lambda: ragidx.Index("index").upgrade(filter=ragidx.FilterSpec(dim=32))) == (
+        "index: the filter of the index is a trained head, and the new index needs its file\n"
+        "  hint: name it, or another filter: `filter=head:FILE`"
+    )
+    assert ragidx.Index("index").upgrade(filter=ragidx.FilterSpec("head:moved.head", dim=32), force=True).committed
 
 
 @pytest.mark.slow
