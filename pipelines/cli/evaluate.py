@@ -55,7 +55,9 @@ from ragidx.retriever.options import FUSIONS, MODES
 @click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Of the draw of these queries.")
 @click.option("--measure", metavar="M", help="What intervals and tests are of [default: ndcg@10; of pairs spearman].")
 @click.option(
-    "--reference", metavar="NAME", help="Words of the row that the others are compared with [default: the first]."
+    "--reference",
+    metavar="NAME",
+    help="Words of the row that the others are compared with [default: the first; without labels the first hybrid].",
 )
 @click.option(
     "--margin", type=float, metavar="M", help="What the cheapest row may lose against the best [default: 0.01]."
@@ -83,7 +85,7 @@ def command(sources: tuple[str, ...], as_json: bool, out: Path | None, cache: st
     """
     from ragidx.pipelines.evaluate.evaluate import evaluate
 
-    with StageLines(as_json=as_json) as lines:
+    with StageLines(as_json=as_json, is_kept=cache is not None) as lines:
         report = evaluate(
             *sources, out=out, cache=cache, on_progress=lines.stage, on_build=lines.build, **with_chunks(options)
         )

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,13 +19,30 @@ if TYPE_CHECKING:
 
 
 class StageLines(contextlib.ExitStack):
-    """Progress on stderr: the encoding as in a build, then which stage of how many. Closing it takes the line away."""
+    """Progress on stderr: the encoding as in a build, then which stage of how many. Closing it takes the line away.
 
-    def __init__(self, *, as_json: bool) -> None:
+    Args:
+        as_json: a line of JSON for each stage.
+        is_kept: whether vectors are kept in a cache, which Ctrl-C then says.
+    """
+
+    def __init__(self, *, as_json: bool, is_kept: bool) -> None:
         super().__init__()
-        self._as_json = as_json
+        self._as_json, self._is_kept = as_json, is_kept
         self._told = time.perf_counter()
         self._bar: ProgressLine | None = None
+
+    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: Any) -> bool | None:
+        """Take the line away, and say after Ctrl-C or SIGTERM what is kept.
+
+        Raises:
+            click.exceptions.Exit: after the signal.
+        """
+        handled = super().__exit__(kind, fault, trace)
+        if self._is_kept and fault is not None and interrupts.was_interrupted():
+            console.error("Interrupted: encoded vectors are kept in the cache, and the same command continues.")
+            raise click.exceptions.Exit(interrupts.exit_status()) from None
+        return handled
 
     def build(self, progress: Progress) -> None:
         """A corpus is being encoded."""

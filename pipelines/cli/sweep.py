@@ -85,7 +85,7 @@ def command(source: str, as_json: bool, out: Path | None, cache: str | None, **o
     """
     from ragidx.pipelines.sweep.sweep import sweep
 
-    with StageLines(as_json=as_json) as lines:
+    with StageLines(as_json=as_json, is_kept=cache is not None) as lines:
         report = sweep(
             source, out=out, cache=cache, on_progress=lines.stage, on_build=lines.build, **with_chunks(options)
         )

@@ -93,7 +93,7 @@ def head_command(source: str, as_json: bool, cache: str | None, **options: Any) 
     """
     from ragidx.pipelines.train.heads import head
 
-    with StageLines(as_json=as_json) as lines:
+    with StageLines(as_json=as_json, is_kept=cache is not None) as lines:
         named = {name: one for name, one in options.items() if one is not None}
         report = head(source, cache=cache, on_progress=lines.stage, **named)
     _show(report, [*_building(source, report, options), "--filter", f"head:{report.file}"], as_json)
@@ -143,7 +143,7 @@ def pooling_command(source: str, as_json: bool, cache: str | None, **options: An
     """
     from ragidx.pipelines.train.poolings import pooling
 
-    with StageLines(as_json=as_json) as lines:
+    with StageLines(as_json=as_json, is_kept=cache is not None) as lines:
         named = {name: one for name, one in options.items() if one is not None}
         report = pooling(source, cache=cache, on_progress=lines.stage, **named)
     parts = [*_building(source, report, options), "--pooling", "trainable", "--pooler", str(report.file)]

@@ -61,7 +61,7 @@ def command(source: str, as_json: bool, cache: str | None, **options: Any) -> No
     """
     from ragidx.pipelines.tune.tune import tune
 
-    with StageLines(as_json=as_json) as lines:
+    with StageLines(as_json=as_json, is_kept=cache is not None) as lines:
         proposal = tune(
             source,
             cache=cache,

@@ -40,7 +40,8 @@ class Wanted:
 
     Attributes:
         measure: that intervals and tests are of; None: ndcg@10, of pairs spearman.
-        reference: words of the name of the row that the others are compared with; None: the first.
+        reference: words of the name of the row that the others are compared with; None: the first, of hybrid search by
+            made queries.
         margin: that the cheapest row may lose against the best.
         all_pairs: each row is compared with each other.
     """

@@ -189,13 +189,20 @@ def test_at_a_terminal_each_stage_takes_the_place_of_the_one_before(run: Run, mo
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_it_and_leaves_nothing_behind(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("cache", "said"),
+    [
+        ("none", "Interrupted.\n"),
+        ("kept", "Interrupted: encoded vectors are kept in the cache, and the same command continues.\n"),
+    ],
+)
+def test_ctrl_c_ends_it_and_leaves_nothing_behind(folder: Path, cache: str, said: str) -> None:
     write_beir(folder / "large", [f"{word}{n}" for word in WORDS for n in range(40)])
     (folder / "tmp").mkdir()
     # Where the tests run in the background SIGINT is ignored, and a child would inherit that.
     code = "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
     code += "from ragidx.pipelines.cli.main import main\nmain(sys.argv[1:])"
-    command = [sys.executable, "-c", code, "evaluate", "large", "--cache", "none", "--json"]
+    command = [sys.executable, "-c", code, "evaluate", "large", "--cache", cache, "--json"]
     process = subprocess.Popen(
         command, cwd=folder, env=os.environ | {"TMPDIR": str(folder / "tmp")}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -208,5 +215,5 @@ def test_ctrl_c_ends_it_and_leaves_nothing_behind(folder: Path) -> None:
     out, err = process.communicate(timeout=60)
 
     assert (process.returncode, out) == (130, "")
-    assert err.endswith("Interrupted.\n")
+    assert err.endswith(said)
     assert list((folder / "tmp").iterdir()) == []

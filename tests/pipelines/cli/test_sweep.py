@@ -178,7 +178,7 @@ def test_ctrl_c_leaves_nothing_behind(given_index: Path, folder: Path) -> None:
     out, err = process.communicate(timeout=60)
 
     assert (process.returncode, out) == (130, "")
-    assert err.endswith("Interrupted.\n")
+    assert err.endswith("Interrupted: encoded vectors are kept in the cache, and the same command continues.\n")
     assert list((folder / "tmp").iterdir()) == []
 
 
