@@ -125,7 +125,8 @@ def task_of(
         return Task(name, kind, path)
     own = path if path.is_dir() and kind == CORPUS else None
     if queries is None and not (own and has_queries(own)) and (own or qrels):
-        raise SpecError("there are no queries", f"give `queries` and `qrels`, {_NO_LABELS}", where=str(path))
+        nor = "" if split == "test" else f", and no pairs of the split '{split}'"
+        raise SpecError(f"there are no queries{nor}", f"give `queries` and `qrels`, {_NO_LABELS}", where=str(path))
     if qrels is None and not (own and has_qrels(own, split)):
         raise no_judgements(Task(name, kind, path))
     texts, found = load_queries(queries or path), load_qrels(qrels or path, split=split)
