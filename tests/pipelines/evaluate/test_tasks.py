@@ -109,6 +109,9 @@ NO_LABELS = "give `queries` and `qrels`, or make queries of the corpus itself: `
 
 def test_a_corpus_without_queries_is_refused(tmp_path: Path) -> None:
     assert message_of(SpecError, lambda: task_of(tmp_path)) == f"{tmp_path}: there are no queries\n  hint: {NO_LABELS}"
+    assert message_of(SpecError, lambda: task_of(tmp_path, split="foo")).startswith(
+        f"{tmp_path}: there are no queries, and no pairs of the split 'foo'\n"
+    )
 
 
 def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
