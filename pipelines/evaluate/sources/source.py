@@ -261,7 +261,7 @@ class IndexSource(Source):
             raise ModelError(
                 "the index holds precomputed vectors: it has no model that encodes a text query",
                 "name the model that made them when the index is built: ragidx build --vectors FILE --model M "
-                "--rebuild; `ragidx sweep` takes the vectors of queries, too: `query_vectors=FILE`",
+                "--rebuild; or sweep it with the vectors of the queries, in their order: `query_vectors=FILE`",
                 where=self.name,
             )
         return self._searcher.encode(queries, self._instruction)

@@ -167,6 +167,9 @@ def test_messages_name_options(run: Run) -> None:
     assert run("upgrade", "--dim", "6", "--force", "--margin", "0").err.endswith(
         "Error: --margin: 0 can be shown of no two indexes\n  hint: give more than 0, such as 0.01\n"
     )
+    assert run("upgrade", "--dim", "6", "--margin", "inf").err == (  # before the plan
+        "Error: --margin: inf can be shown of any two indexes\n  hint: give more than 0, such as 0.01\n"
+    )
     assert run("upgrade", "index").err.endswith(
         "Error: unexpected argument 'index': name the index with --index FOLDER\n"
     )

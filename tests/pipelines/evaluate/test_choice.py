@@ -75,7 +75,7 @@ def test_equal_systems_are_not_worse_than_each_other() -> None:
     found = cheapest(values, [3, 2, 1], ["a"] * 3)
 
     assert found.number == 2
-    assert [one.low for one in found.tested] == [0, 0, 0]
+    assert [one.low for one in found.tested] == pytest.approx([0, 0, 0], abs=1e-12)  # processors round apart
 
 
 def test_one_configuration_alone_is_the_best() -> None:

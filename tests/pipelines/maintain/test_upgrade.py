@@ -328,8 +328,7 @@ def test_few_queries_show_nothing(index: ragidx.Index) -> None:
         "  hint: judge more, or swap without: `force=True`"
     )
     assert not (Path(INDEX) / "upgrade").exists()
-    report = index.upgrade(queries="few.tsv", qrels="qrels.tsv", force=True, **TAU4)
-    assert (report.committed, report.verdict) == (True, "forced")
+    assert index.upgrade(queries="few.tsv", qrels="qrels.tsv", force=True, **TAU4).verdict == "forced"
 
 
 def test_it_takes_what_makes_vectors_and_refuses_what_only_a_build_takes(index: ragidx.Index) -> None:
@@ -352,10 +351,6 @@ def test_what_cannot_be_upgraded_is_refused_before_anything_is_made(index: ragid
         ),
         (lambda: index.upgrade(**QUERIES, **TAU4, margin=0.0), f"`margin`: 0 {cannot_be}"),
         (lambda: index.upgrade(**QUERIES, **TAU4, margin=float("nan")), f"`margin`: nan {cannot_be}"),
-        (
-            lambda: index.upgrade(**QUERIES, **TAU4, margin=float("inf")),
-            f"`margin`: inf {cannot_be.replace('no two', 'any two')}",
-        ),
         (
             lambda: index.upgrade(queries="no.tsv", qrels="qrels.tsv", **TAU4),
             "no.tsv: no such file\n  hint: check the path",

@@ -237,5 +237,5 @@ def test_an_index_of_filtered_vectors_is_swept_under_its_filter_alone(beir: Path
     assert means_of(report, "overlap@10")[1] == 1.0
     assert message_of(SpecError, lambda: sweep(tmp_path / "index", filters=["pca"])) == (
         "`filter`: the index holds vectors after the filter 'embedfilter', and others need raw ones\n"
-        "  hint: measure the corpus, or an index that was built with `filter=none`"
+        "  hint: measure the corpus, or an index of raw vectors: `filter=none`, not centred"
     )

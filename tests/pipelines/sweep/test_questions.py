@@ -84,8 +84,8 @@ def test_vectors_of_queries_that_do_not_fit_are_refused(
     )
     assert message(queries=asked["queries"], qrels=asked["qrels"]) == (
         f"{index}: the index holds precomputed vectors: it has no model that encodes a text query\n"
-        "  hint: give the vectors of the queries, in their order, with `query_vectors=FILE`; or name the model that"
-        " made them when the index is built: ragidx build --vectors FILE --model M --rebuild"
+        "  hint: name the model that made them when the index is built: ragidx build --vectors FILE --model M"
+        " --rebuild; or sweep it with the vectors of the queries, in their order: `query_vectors=FILE`"
     )
 
 
