@@ -189,8 +189,9 @@ class States:
 def _pooled_by_training(resolved: Resolved, rows: str) -> Resolved:
     """The model without a pooling: what it reads is what a build with a trained one reads."""
     layer = -1 if rows == LAYERS else resolved.encoder_spec.layer  # a preset may name another
-    encoder = dataclasses.replace(resolved.encoder_spec, pooling="trainable", layer=layer)
-    return dataclasses.replace(resolved, spec=dataclasses.replace(resolved.spec, encoder=encoder))
+    encoder = dataclasses.replace(resolved.encoder_spec, pooling="trainable", pooler=None, layer=layer)
+    spec, files = dataclasses.replace(resolved.spec, encoder=encoder), dataclasses.replace(resolved.files, pooler=None)
+    return dataclasses.replace(resolved, spec=spec, files=files)
 
 
 def _decoder(vectors: RawVectors) -> DecoderEncoder:

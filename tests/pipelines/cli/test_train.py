@@ -76,6 +76,11 @@ def test_a_pooling_is_trained_and_the_command_that_is_printed_builds_with_it(run
     assert run(*lines[-1].replace("CORPUS", "docs").split()[1:]).status == 0
     assert "trainable pooling by pooling.safetensors" in run("info").out
     assert run("query", "where is the mill?").status == 0
+    again = run("train", "pooling", "ragidx-index", "--pairs", "pairs.jsonl", "--cache", "none", "--epochs", "1",
+                "--limit", "50", "--force")  # fmt: skip
+    assert again.out.splitlines()[-1] == (  # of an index with a pooling, whose states these are
+        "ragidx upgrade --index ragidx-index --pooling trainable --pooler pooling.safetensors --layer -1 --filter none"
+    )
     quiet = run("train", "pooling", "mini", "--pairs", "pairs.jsonl", "--cache", "none", "--rows", "tokens", "--epochs",
                 "1", "--limit", "50", "--force", "--quiet")  # fmt: skip
     assert (quiet.status, quiet.out, quiet.err) == (0, "", "")
