@@ -24,7 +24,7 @@ from ragidx.indexer.store.files import MANIFEST
 from ragidx.pipelines.evaluate.conclusions import Wanted, report_of
 from ragidx.pipelines.evaluate.files import check_out, write_out
 from ragidx.pipelines.evaluate.grid import Rankings, Searches
-from ragidx.pipelines.evaluate.measures import ir_measures
+from ragidx.pipelines.evaluate.measures import MEASURES, ir_measures
 from ragidx.pipelines.evaluate.report import Report
 from ragidx.pipelines.evaluate.sources.corpus import CorpusSource
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, cache_folder
@@ -136,7 +136,16 @@ def sweep(
         series = [full_width(opened), *_without_full(found, opened)]
         task = Task(Path(source).resolve().name or str(source), INDEX if is_index else CORPUS, Path(source), judged)
         searches = Searches(MODES if judged.qrels else (DENSE,), types, target_recall=target_recall)
-        meter = Rankings(judged.texts, judged.qrels, searches, folder, tell, costs=True, vectors=of_queries)
+        meter = Rankings(
+            judged.texts,
+            judged.qrels,
+            searches,
+            folder,
+            tell,
+            measure=next(iter(MEASURES)) if judged.qrels else None,
+            costs=True,
+            vectors=of_queries,
+        )
         tell.expect(meter.count(series))
         rows = list(meter.measure(opened, series))
         notes = [*opened.notes, *judged.notes, *(note for one in found for note in one.left_out), *meter.notes]

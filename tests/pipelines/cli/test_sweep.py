@@ -71,10 +71,14 @@ def test_with_qrels_the_table_says_which_differences_are_real(run: Run) -> None:
     lines = vectors.splitlines()
     assert lines[0] == "corpus: 6 documents, 6 chunks, 2 queries"
     assert lines[2].split()[4:] == [
-        "q/s", "ndcg@10", "difference", "p", "detectable", "overlap@10", "ann_recall@10"
+        "q/s", "ndcg@10", "random", "difference", "p", "detectable", "overlap@10", "ann_recall@10"
     ]  # fmt: skip
     assert "reference" in lines[3]
-    assert re.search(r"^embedfilter dim=32 flat .* \d\.\d{3} \[\d\.\d{3}, \d\.\d{3}\]  [+-]\d\.\d{3} ", lines[5])
+    drawn = r"\d\.\d{3} to \d\.\d{3}"
+    assert re.search(
+        rf"^embedfilter dim=32 flat .* \d\.\d{{3}} \[\d\.\d{{3}}, \d\.\d{{3}}\]  {drawn}  [+-]\d\.\d{{3}} ", lines[5]
+    )
+    assert "random: ten random projections of the same width in place of EmbedFilter" in " ".join(lines)
     assert "p: paired permutation test against the reference" in " ".join(lines)
     assert re.search(r"^lexical +\d+ .* reference", with_words, re.MULTILINE)
     assert re.search(r"^embedfilter dim=1 hybrid +\d+ ", with_words, re.MULTILINE)
