@@ -81,7 +81,7 @@ def typed_options() -> dict[str, str]:
     return typed
 
 
-def _together(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+def together(*options: Callable[[Any], Any]) -> Callable[[F], F]:
     """Several options as one decorator, in their order."""
 
     def decorate(function: F) -> F:
@@ -127,7 +127,7 @@ def judged_queries(queries: str, qrels: str = "") -> Callable[[F], F]:
     """`--queries` and `--qrels`, with what stands in for them."""
     what = "Queries: JSON lines, lines of id, tab and text, or TREC topics"
     judgements = "Relevance judgements, BEIR or TREC" + (f" [default: {qrels}]" if qrels else "")
-    return _together(
+    return together(
         path_option("--queries", "FILE", f"{what} [default: {queries}]."),
         path_option("--qrels", "FILE", f"{judgements}."),
     )
@@ -151,7 +151,7 @@ _TYPES = get_type_hints(EncoderSpec)
 _ENCODER = {field.name: _field_option(field) for field in dataclasses.fields(EncoderSpec)}
 
 
-index_option = _together(
+index_option = together(
     config_option,
     click.option(
         "--index",
@@ -228,7 +228,7 @@ def _device(more: str = "") -> Callable[[F], F]:
 
 
 device_option = _device()
-encoding_options = _together(
+encoding_options = together(
     _device("; builds take several: cuda:0,cuda:1"),
     dtype_option,
     click.option(
@@ -243,19 +243,19 @@ encoding_options = _together(
 """What computes vectors, for commands that encode documents."""
 
 instruction_option = _ENCODER.pop("instruction")
-encoder_options = _together(*_ENCODER.values())
+encoder_options = together(*_ENCODER.values())
 """How a text becomes a vector: one option for each field of `EncoderSpec` but the instruction."""
 
-method_options = _together(*(option for name, option in _ENCODER.items() if name != "model"))
+method_options = together(*(option for name, option in _ENCODER.items() if name != "model"))
 """Those of `encoder_options` beside the model, where it is an argument."""
 
-state_options = _together(*(option for name, option in _ENCODER.items() if name not in ("model", "pooling", "pooler")))
+state_options = together(*(option for name, option in _ENCODER.items() if name not in ("model", "pooling", "pooler")))
 """Those of `method_options` that decide the states that a pooling reads."""
 
-rest_of_encoder_options = _together(*(option for name, option in _ENCODER.items() if name not in ENCODER_AXES))
+rest_of_encoder_options = together(*(option for name, option in _ENCODER.items() if name not in ENCODER_AXES))
 """Those of `encoder_options` of which an evaluation takes one value."""
 
-filter_options = _together(
+filter_options = together(
     click.option("--tau", type=float, metavar="N", help="The filter keeps hidden width / N dimensions."),
     click.option("--dim", type=int, metavar="N", help="The filter keeps N dimensions."),
     click.option("--filter", "filter", metavar="F", help=f"{', '.join(FILTERS)} (the raw coordinates), head:FILE."),
@@ -273,7 +273,7 @@ filter_options = _together(
         "else no].",
     ),
 )
-ann_options = _together(
+ann_options = together(
     click.option(
         "--index-type",
         metavar="T",
@@ -292,7 +292,7 @@ ann_options = _together(
         f"{MIN_ROWS:,} vectors are always searched exactly.",
     ),
 )
-lexical_options = _together(
+lexical_options = together(
     click.option(
         "--stemmer",
         metavar="auto|none|LANG",
@@ -304,7 +304,7 @@ lexical_options = _together(
         help="Whether chunks can be searched by their words [default: the index's own, else yes].",
     ),
 )
-chunk_options = _together(
+chunk_options = together(
     click.option(
         "--chunk-size",
         type=NumberOr(WHOLE, f"N|{WHOLE}", "a number of tokens"),
@@ -315,7 +315,7 @@ chunk_options = _together(
     ),
     click.option("--headings/--no-headings", default=None, help="Put the heading path in front of the encoded text."),
 )
-corpus_options = _together(
+corpus_options = together(
     click.option("--include", multiple=True, metavar="GLOB", help="Only these files; may be repeated."),
     click.option("--exclude", multiple=True, metavar="GLOB", help="Not these files; may be repeated."),
     several(
@@ -328,12 +328,12 @@ corpus_options = _together(
     ),
     several("--id-field", "id_field", str, "[GLOB=]F", "Field of structured files that holds the id"),
 )
-vector_options = _together(
+vector_options = together(
     encoder_options, instruction_option, filter_options, filter_topk_option, chunk_options, encoding_options
 )
 """How vectors are made, and what computes them."""
 
-measured_options = _together(
+measured_options = together(
     instruction_option, chunk_options, encoding_options, corpus_options, records_option, offline_option, json_option
 )
 """What commands share that measure a corpus: how it is read, cut and encoded, and how the result is printed."""

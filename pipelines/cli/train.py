@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -20,6 +22,7 @@ from ragidx.pipelines.cli.options import (
     offline_option,
     quiet_option,
     state_options,
+    together,
     typed_options,
 )
 from ragidx.pipelines.cli.plan_tables import duration
@@ -27,6 +30,8 @@ from ragidx.pipelines.cli.stages import StageLines
 
 if TYPE_CHECKING:
     from ragidx.pipelines.train.frozen import Report
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @click.group("train")
@@ -47,13 +52,22 @@ _pairs_option = click.option(
     metavar="FILE|DIR",
     help="JSON Lines with `query` and `positive`, each file a data set; may be repeated.",
 )
-_limit_option = click.option(
-    "--limit", type=int, default=10_000, show_default=True, metavar="N", help="Take N pairs at most."
-)
-_epochs_option = click.option(
-    "--epochs", type=int, default=8, show_default=True, metavar="N", help="How often each pair is seen."
-)
-_seed_option = click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Of what is drawn.")
+
+
+def _training_options(out: str, than: str) -> Callable[[F], F]:
+    """How long it trains, and where its file goes; `than`: what the file has to be no worse than."""
+    number = functools.partial(click.option, type=int, show_default=True, metavar="N")
+    file = click.Path(path_type=Path)
+    return together(
+        number("--limit", default=10_000, help="Take N pairs at most."),
+        number("--epochs", default=8, help="How often each pair is seen."),
+        number("--seed", default=0, help="Of what is drawn."),
+        click.option(
+            "--out", type=file, default=out, show_default=True, metavar="FILE", help="The file that is written."
+        ),
+        click.option("--force", is_flag=True, help=f"Write it even if it is worse than {than}."),
+        cache_option,
+    )
 
 
 @command.command("head", cls=GroupedCommand)
@@ -62,19 +76,7 @@ _seed_option = click.option("--seed", type=int, default=0, show_default=True, me
 @click.option("--kind", default="linear", show_default=True, metavar="K", help="linear, or whitening.")
 @click.option("--dim", type=int, metavar="N", help="Width of the map [default: the model's; of whitening a quarter].")
 @click.option("--teacher", metavar="ID|PATH", help="A model whose cosines are learnt, too.")
-@_limit_option
-@_epochs_option
-@_seed_option
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default="head.safetensors",
-    show_default=True,
-    metavar="FILE",
-    help="The file that is written.",
-)
-@click.option("--force", is_flag=True, help="Write it even if it is worse than no map.")
-@cache_option
+@_training_options("head.safetensors", "no map")
 @method_options
 @instruction_option
 @encoding_options
@@ -112,19 +114,7 @@ def head_command(source: str, as_json: bool, cache: str | None, **options: Any) 
 @click.option("--latents", type=int, default=8, show_default=True, metavar="N", help="Trained queries.")
 @click.option("--heads", type=int, default=8, show_default=True, metavar="N", help="Heads of its attention.")
 @click.option("--head-width", type=int, default=64, show_default=True, metavar="N", help="Width of a head.")
-@_limit_option
-@_epochs_option
-@_seed_option
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default="pooling.safetensors",
-    show_default=True,
-    metavar="FILE",
-    help="The file that is written.",
-)
-@click.option("--force", is_flag=True, help="Write it even if it is worse than the plain pooling.")
-@cache_option
+@_training_options("pooling.safetensors", "the plain pooling")
 @state_options
 @instruction_option
 @encoding_options
