@@ -210,7 +210,11 @@ def _check_names(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 def _check_encoder(metadata: Mapping[str, str], encoder: EncoderSpec, path: Path) -> None:
     here = encoder.to_json()
-    for name, there in json.loads(metadata.get(_READS, "{}")).items():
+    try:
+        trained_on = dict(json.loads(metadata.get(_READS, "{}")))
+    except (ValueError, TypeError) as fault:
+        raise ModelError("the pooling's file is damaged", "copy it again, or train one", where=str(path)) from fault
+    for name, there in trained_on.items():
         if here.get(name) != there:
             raise SpecError(
                 f"the pooling was trained on other states: `{name}` is {there!r} there, {here.get(name)!r} here",

@@ -80,7 +80,8 @@ class Axes:
         listed = {name: some for name, value in values.items() if (some := tuple(as_list(value)))}
         for name, kind in _NUMBERS.items():
             for value in listed.get(name, ()):
-                if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+                is_kind = isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
+                if value is not None and not is_kind:
                     wanted = "true or false" if kind is bool else "a number" if kind is Real else "a whole number"
                     raise SpecError(f"{name}={value!r} is not {wanted}", "give one", where=f"`{name}`")
         filters = listed.get("filter")

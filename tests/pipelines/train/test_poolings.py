@@ -123,6 +123,11 @@ def test_a_pooling_of_other_states_is_refused(tiny_model: Callable[..., Path], t
     )
     with pytest.raises(ModelError, match="hidden width of 32, the model's is 9"):
         load_pooling(out, hidden=9, n_layers=2)
+    data = out.read_bytes()
+    at = data.index(b'ragidx encoder":"{') + len(b'ragidx encoder":"')
+    out.write_bytes(data[:at] + b"[" + data[at + 1 :])
+    with pytest.raises(ModelError, match="the pooling's file is damaged"):
+        ragidx.load_encoder(str(folder), method="classical", pooling="trainable", pooler=str(out))
 
 
 @pytest.mark.slow
