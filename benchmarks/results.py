@@ -28,7 +28,7 @@ from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.corpora.evalsets import load_pairs
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.pipelines.demo import sample_corpus
-from ragidx.pipelines.evaluate.significance import difference, holm, interval
+from ragidx.pipelines.evaluate.significance import MeanDifference, difference, holm, interval
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, cache_folder
 from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.resolve import resolve_against
@@ -245,8 +245,10 @@ BESIDE_WORDS = {
 
 
 def compared(rows, values, before):
-    """What each question compares, by question and set. Where a row's values by query are not here, what was compared
-    before stays, whole: p is corrected for all comparisons of a question on a set.
+    """What each question compares, by question and set, with p corrected for all comparisons of a question on a set.
+
+    A comparison whose values by query are not here counts as it was found before correction; where that is not known of
+    one, what was compared before stays, whole.
     """
     words = {row["set"]: key for key, row in rows.items() if row["mode"] == "lexical"}
     asked = {question: list(pairs(rows, of, against)) for question, (of, against) in QUESTIONS.items()}
@@ -261,8 +263,14 @@ def compared(rows, values, before):
         for name in dict.fromkeys(rows[key]["set"] for key, _ in keys):
             here = [(key, other) for key, other in keys if rows[key]["set"] == name]
             stored = [line for line in before if (line["question"], line["set"]) == (question, name)]
-            known = all(key in values for pair in here for key in pair)
-            answers += tested(question, name, here, values) if known or not stored else stored
+            found = {(line["of"], line["against"]): alone(line) for line in stored if "alone" in line}
+            found |= {
+                (key, other): difference(values[key].astype(float), values[other].astype(float))
+                for key, other in here
+                if key in values and other in values
+            }
+            whole = all(pair in found for pair in here)
+            answers += tested(question, name, here, found) if whole or not stored else stored
     return answers
 
 
@@ -282,14 +290,26 @@ def fits(row, method, name, tau=None, offset=None, center=False, modes=("dense",
     return row["filter"] == name and row["offset"] == offset and (tau is None or abs(row["tau"] - tau) < 0.1)
 
 
-def tested(question, name, keys, values):
-    keys = [pair for pair in keys if all(key in values for key in pair)]
-    apart = holm([difference(values[key].astype(float), values[other].astype(float)) for key, other in keys])
-    for (key, other), one in zip(keys, apart, strict=True):
+BEFORE_CORRECTION = ("p", "verdict", "detectable")
+
+
+def tested(question, name, keys, found):
+    """The lines of a question on a set: what was found of each pair, corrected for their number, and before it."""
+    keys = [pair for pair in keys if pair in found]
+    before = [found[pair] for pair in keys]
+    for (key, other), one, first in zip(keys, holm(before), before, strict=True):
         numbers = {"difference": one.mean, "low": one.low, "high": one.high, "detectable": one.detectable}
         numbers = {part: round(value, 5) for part, value in numbers.items()}
         p = {"p": float(f"{one.p:.3g}"), "verdict": one.verdict}
+        p["alone"] = [getattr(first, part) for part in BEFORE_CORRECTION]
         yield {"question": question, "set": name, "of": key, "against": other} | numbers | p
+
+
+def alone(line):
+    """A comparison as it was found, before it was corrected for the others."""
+    return MeanDifference(
+        line["difference"], line["low"], line["high"], **dict(zip(BEFORE_CORRECTION, line["alone"], strict=True))
+    )
 
 
 NAMES = {"sample": "sample", "stsb": "STS-B test", "cranfield": "Cranfield", "scifact": "SciFact"}
