@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ragidx.pipelines.evaluate.evaluate import evaluate
     from ragidx.pipelines.index import Index, build
     from ragidx.pipelines.ingest.report import BuildReport
+    from ragidx.pipelines.maintain.adapt import AdaptReport
     from ragidx.pipelines.maintain.delete import DeleteReport
     from ragidx.pipelines.maintain.rewrite import ReshapeReport
     from ragidx.pipelines.maintain.upgrade import UpgradeReport
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AdaptReport",
     "BuildReport",
     "BusyError",
     "Chunk",
@@ -75,6 +77,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AdaptReport": "pipelines.maintain.adapt",
     "BuildReport": "pipelines.ingest.report",
     "BusyError": "corpora.errors",
     "Chunk": "corpora.records",

@@ -384,6 +384,27 @@ def trained(found):
     return "\n".join(lines) + "\n"
 
 
+def adapted(found):
+    """What `ragidx adapt` said by sentences of the documents, and what its map is worth on real judgements."""
+    lines = [
+        "| model, method, set | by sentences | kept | weight | judged, dense | judged, default search |",
+        "| --- |" + " --- |" * 5,
+    ]
+
+    def span(one):
+        return f"{one['difference']:+.3f} [{one['low']:+.3f}, {one['high']:+.3f}]"
+
+    for row in of(["adapt"], found):
+        setting, values = row["setting"], row["values"]
+        name = ", ".join(filter(None, (setting["model"], setting["method"], setting["options"], setting["set"])))
+        cells = [span(values["made"]), "yes" if values["is better"] else "no", f"{values['weight']:g}"]
+        cells += [
+            f"{one['before']:.3f} to {one['after']:.3f}, {span(one)}" for one in (values["dense"], values["hybrid"])
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 # Page -> name of its marks -> what makes the tables between them.
 PLACES = {
     ROOT / "docs" / "benchmarks.md": ("figures", markdown),
@@ -392,6 +413,7 @@ PLACES = {
     ROOT / "docs" / "endpoint.md": ("figures", lambda found: "\n\n".join(SENTENCES["endpoint"](found)) + "\n"),
     ROOT / "docs" / "tune.md": ("figures", tuned),
     ROOT / "docs" / "train.md": ("figures", trained),
+    ROOT / "docs" / "adapt.md": ("figures", adapted),
     ROOT / "docs" / "evaluate.md": ("without labels", synthetic),
 }
 

@@ -35,7 +35,9 @@ def differences(have: IndexSpec, want: IndexSpec) -> list[Difference]:
     """The fields in which two specs differ, without those that follow from another or do not affect stored vectors."""
     found = list(_differences(have.to_json(), want.to_json(), ""))
     fields = {one.field for one in found}
-    skipped = set(_INSTRUCTION)
+    skipped = {*_INSTRUCTION, "weight"}
+    if fields & _CHOOSE_FILTER:
+        skipped.add("filter.adapted")  # another filter has no map behind it
     if fields & _CHOOSE_TEMPLATE:
         skipped.add("template")  # its content follows from the option
     if have.weights == want.weights:
@@ -57,6 +59,7 @@ def _named(want: IndexSpec, one: Difference) -> Difference:
 
 
 _INSTRUCTION = {"encoder.instruction"}
+_CHOOSE_FILTER = {"filter.name", "filter.tau", "filter.dim", "filter.offset", "filter.center"}
 _CHOOSE_TEMPLATE = {"encoder.method", "encoder.template", "encoder.copies"}
 _NAMES = {"encoder.model", "encoder.revision", "encoder.adapters", "encoder.pooler", "encoder.tokenizer"}
 _CONTENTS = {"template", "weights"}

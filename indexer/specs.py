@@ -163,7 +163,7 @@ FILTERS = {
 HEAD = "head:"
 """The start of a trained head's name: `head:FILE` where it is asked for, in an index `head:` and a hash."""
 
-TRAINED_HEAD, CENTRED_FILTER = "trained head", "centred filter"
+TRAINED_HEAD, CENTRED_FILTER, ADAPTED_FILTER = "trained head", "centred filter", "adapted filter"
 """What readers of an index may have to know."""
 
 _HEAD_KIND = FilterKind("a trained map of all coordinates")
@@ -198,6 +198,7 @@ class FilterSpec(Spec):
     sample: int = later(4096)  # chunks of the corpus a filter is fitted on, at most
     topk: int = later(100)  # optimal: how many of the most frequent tokens count
     center: bool = later(False)  # the mean of documents is taken off documents, that of questions off questions
+    adapted: str = later("")  # content of the map that `ragidx adapt` trained for the vectors of an index; "": none
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -233,6 +234,11 @@ class FilterSpec(Spec):
         if filter_kind(self.name).calibrated:
             return f"filter '{self.name}'"
         return "the mean" if self.center else ""
+
+    @property
+    def nested(self) -> bool:
+        """Whether the first j stored numbers are the vector of width j."""
+        return bool(self.adapted) or filter_kind(self.name).nested
 
     @property
     def counts_tokens(self) -> bool:
@@ -327,11 +333,14 @@ class IndexSpec(Spec):
     weights: str = ""  # sha256 of the files of the model, its adapters and its pooler
     template: str = ""  # the template's pieces as they were, so that a changed template is noticed
     precomputed: Precomputed | None = later(None)  # noqa: RUF009  # its default is None
+    weight: float | None = later(None)  # of the cosine in hybrid search, as `ragidx adapt` chose it
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.encoder is None and self.precomputed is None:
             raise SpecError("an index has an encoder, or precomputed vectors")
+        if self.weight is not None and not 0 <= self.weight <= 1:
+            raise SpecError(f"weight={self.weight:g} is not from 0 to 1", where="`weight`")
 
     def encoder_fingerprint(self) -> str:
         """sha256 (hex) of what decides the vectors before the filter."""
@@ -340,14 +349,15 @@ class IndexSpec(Spec):
     def fingerprint(self) -> str:
         """sha256 (hex) of what decides the vectors.
 
-        Names of files, the queries' instruction and the index type do not; `weights` holds the content of the model,
-        its adapters and its pooler.
+        Names of files, the queries' instruction, the index type and the weight of a search do not; `weights` holds the
+        content of the model, its adapters and its pooler.
         """
         return Spec.fingerprint(
             dataclasses.replace(
                 self,
                 encoder=None if self.encoder is None else dataclasses.replace(self.encoder, **_NAMELESS),
                 index_type="flat",
+                weight=None,
                 precomputed=None if self.precomputed is None else Precomputed(),
             )
         )
@@ -358,7 +368,11 @@ def requirements(stored: Mapping[str, object]) -> tuple[str, ...]:
     found = stored.get("filter")
     if not isinstance(found, dict):
         return ()
-    needed = {TRAINED_HEAD: str(found.get("name", "")).startswith(HEAD), CENTRED_FILTER: found.get("center") is True}
+    needed = {
+        TRAINED_HEAD: str(found.get("name", "")).startswith(HEAD),
+        CENTRED_FILTER: found.get("center") is True,
+        ADAPTED_FILTER: bool(found.get("adapted")),
+    }
     return tuple(name for name, is_needed in needed.items() if is_needed)
 
 

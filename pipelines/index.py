@@ -36,11 +36,13 @@ if TYPE_CHECKING:
     from ragidx.indexer.store.source_list import SourceEntry
     from ragidx.pipelines.ingest.report import BuildReport, OnProgress
     from ragidx.pipelines.ingest.selection import Corpus
+    from ragidx.pipelines.maintain.adapt import AdaptReport
     from ragidx.pipelines.maintain.batch import Batch, VectorBatch
     from ragidx.pipelines.maintain.delete import DeleteReport
     from ragidx.pipelines.maintain.rewrite import ReshapeReport
     from ragidx.pipelines.maintain.upgrade import UpgradeReport
     from ragidx.pipelines.plan.plan import Plan
+    from ragidx.pipelines.stages import OnStage as OnTraining
     from ragidx.retriever.hit import Hit
 
 
@@ -221,7 +223,7 @@ class Index:
             where: a condition on metadata, such as `subject == "history" and year >= 1900`.
             instruction: the task sentence put before the question for the model; None: the index's own; empty: none.
             mode: dense (by vectors), lexical (by words) or hybrid; None: hybrid where the index has both.
-            weight: of the cosine in hybrid search, 0 to 1; None: 0.5.
+            weight: of the cosine in hybrid search, 0 to 1; None: 0.5, or what `adapt` chose.
             fusion: of the two scores in hybrid search: z (z-scores) or rrf (places); None: z.
             dim: compare only the first numbers of the vectors.
             rerank_dim: compare the best again, by so many numbers.
@@ -463,6 +465,56 @@ class Index:
                     self._place, model=None, adapters=None, pooler=None, endpoint=options.get("endpoint")
                 )
         return report
+
+    def adapt(
+        self,
+        *,
+        pairs: str | Path | Sequence[str | Path] = (),
+        queries: str | Path | None = None,
+        qrels: str | Path | None = None,
+        limit: int = 10_000,
+        epochs: int = 8,
+        seed: int = 0,
+        force: bool = False,
+        cache: str | Path | None = "",
+        on_progress: OnTraining | None = None,
+    ) -> AdaptReport:
+        """Train a linear map of the stored vectors on the index's own documents; commit it where answers get better.
+
+        No document is encoded again. `rollback` brings the old vectors back.
+
+        Args:
+            pairs: files of JSON Lines with `query` and `positive`, or folders of them, to train on as well.
+            queries: that judge it, as of `upgrade`; None: sentences of 300 documents, which nothing is trained on.
+            qrels: that judge them; no document that they name is trained on.
+            limit: pairs that are trained on.
+            epochs: how often each is seen.
+            seed: of what is drawn.
+            force: commit in any case.
+            cache: folder of raw vectors; "": the user's; None: nothing is kept.
+            on_progress: called when a stage begins.
+
+        Raises:
+            SpecError: the index has no model, an option is out of range, or too few pairs can be made.
+            ModelError: the index's own model is not here, or does not load.
+            CorpusError: files have faults, or too few queries can be made.
+            BusyError: another process adapts, upgrades or writes the index.
+        """
+        from ragidx.pipelines.maintain.adapt import adapt
+
+        with self._changed():
+            return adapt(
+                self.searcher,
+                pairs=pairs,
+                queries=queries,
+                qrels=qrels,
+                limit=limit,
+                epochs=epochs,
+                seed=seed,
+                force=force,
+                cache=cache,
+                on_progress=on_progress,
+            )
 
     def delete(
         self,

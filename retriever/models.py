@@ -64,10 +64,10 @@ def shared(key: Hashable, load: Callable[[], T]) -> T:
 
 
 def stored_filter(store: Store, spec: FilterSpec) -> Filter | None:
-    """The filter that an index keeps; None for `none` that is not centred."""
+    """The filter that an index keeps; None for `none` that is neither centred nor adapted."""
     from ragidx.indexer.filters.filter import Filter
 
-    has_none = spec.name == "none" and not spec.center
+    has_none = spec.name == "none" and not spec.center and not spec.adapted
     return None if has_none else Filter.from_bytes(store.blob(FILTER_FILE))
 
 

@@ -100,7 +100,13 @@ _RANGES = {"weight": (0, 1), "min_score": (-1, 1), "min_z": (-np.inf, np.inf), "
 
 
 def search_options(
-    store: Store, *, in_words: bool = False, encodes: bool = True, where: str | None = None, **asked: Any
+    store: Store,
+    *,
+    in_words: bool = False,
+    encodes: bool = True,
+    where: str | None = None,
+    own_weight: float | None = None,
+    **asked: Any,
 ) -> SearchOptions:
     """The options, for a search in this index.
 
@@ -109,6 +115,7 @@ def search_options(
         in_words: whether it is asked in words, not with vectors.
         encodes: whether a model encodes questions for it.
         where: the condition as text.
+        own_weight: in hybrid search, where none is asked for; None: `WEIGHT`.
         asked: the others, unchecked; None: the default.
 
     Raises:
@@ -136,7 +143,8 @@ def search_options(
     for name, limits in _RANGES.items():
         if getattr(options, name) is not None:
             checked[name] = _number(name, getattr(options, name), *limits)
-    checked.setdefault("weight", WEIGHT)
+    if asked.get("weight") is None:
+        checked["weight"] = WEIGHT if own_weight is None else own_weight
     checked["rerank"] = _rerank(checked["k"], options.rerank, in_words=in_words)
     return dataclasses.replace(options, mode=mode, fusion=fusion, **checked)
 

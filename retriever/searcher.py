@@ -136,7 +136,8 @@ class Searcher:
             QueryError: as `search`.
         """
         encodes = self.spec.encoder is not None
-        return search_options(self.store, in_words=in_words, encodes=encodes, **options)
+        own = self.spec.weight
+        return search_options(self.store, in_words=in_words, encodes=encodes, own_weight=own, **options)
 
     def encode(self, queries: Sequence[str], instruction: str | None = None) -> NDArray[np.float32]:
         """(q, dim) float32 of unit length: questions as the index wants them.

@@ -70,6 +70,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "pipelines.vectors",
         "pipelines.plan",
         "pipelines.evaluate",
+        "pipelines.train",
     },
     "pipelines.lens": {"pipelines", "pipelines.ingest.workers"},
     "pipelines.doctor": {"pipelines"},

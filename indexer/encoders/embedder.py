@@ -1,6 +1,7 @@
 """Embedder: texts or questions to stored vectors, by an encoder and a filter.
 
-n texts -> (n, dim) float32: encoded, filtered on the encoder's device, normalised to length 1. Builds, searches,
+n texts -> (n, dim) float32: encoded, filtered on the encoder's device, normalised to length 1; in an index that was
+adapted, mapped and normalised again. Builds, searches,
 framework adapters and the check of precomputed vectors all use it, so equal texts have equal vectors everywhere.
 """
 
@@ -69,4 +70,8 @@ class Embedder:
             project = project.of_queries()
         batches = self.encoder.batches(list(texts), instruction=instruction, project=project, tune=tune)
         for batch in check_finite(batches, texts, names):
-            yield batch if raw else dataclasses.replace(batch, vectors=l2_normalize(batch.vectors).vectors)
+            yield batch if raw else dataclasses.replace(batch, vectors=self._finished(batch.vectors))
+
+    def _finished(self, filtered: Floats) -> Floats:
+        units = l2_normalize(filtered).vectors
+        return units if self.filter is None else self.filter.mapped(units)

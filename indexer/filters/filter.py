@@ -11,10 +11,11 @@ normalised here: an `Embedder` does that, last.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,12 +30,15 @@ from ragidx.indexer.filters.heads import Head, load_head
 from ragidx.indexer.filters.logits import average_of_log_p, delta, log_frequencies, top_tokens
 from ragidx.indexer.filters.unembedding import Spectrum, find_unembedding, spectrum_of
 from ragidx.indexer.models.locate import ModelFiles
+from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import HEAD, FilterSpec
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Rows = TypeVar("Rows", Floats, "Tensor")
+
+_THEN = "then."  # before the names of what belongs to the map behind a filter
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,12 +50,15 @@ class Filter:
         columns: (k,) which directions of the spectrum, or coordinates, it keeps, in stored order; None: neither.
         shift: (k,) float32, the mean of the corpus through the matrix; None: nothing is taken away.
         query_shift: (k,) float32, the same for questions; None: that of documents.
+        then: a map of what this one gives, at length 1, in an index that was adapted. `mapped` applies it, and what is
+            behind it; calling the filter does not.
     """
 
     matrix: Floats
     columns: Ints | None = None
     shift: Floats | None = None
     query_shift: Floats | None = None
+    then: Filter | None = None
 
     def __post_init__(self) -> None:
         for name in ("matrix", "columns", "shift", "query_shift"):
@@ -63,6 +70,8 @@ class Filter:
             value = getattr(self, name)
             if self.matrix.ndim != 2 or (value is not None and value.shape != self.matrix.shape[1:]):
                 raise ValueError(f"a filter of shape {self.matrix.shape} has no {name} of shape {np.shape(value)}")
+        if self.then is not None and self.then.hidden != self.matrix.shape[1]:
+            raise ValueError(f"a map of {self.then.hidden} numbers behind a filter that gives {self.matrix.shape[1]}")
 
     @property
     def hidden(self) -> int:
@@ -71,8 +80,8 @@ class Filter:
 
     @property
     def dim(self) -> int:
-        """Width of what comes out."""
-        return int(self.matrix.shape[1])
+        """Width of what comes out, of the last map."""
+        return int(self.matrix.shape[1]) if self.then is None else self.then.dim
 
     def __call__(self, embeddings: ArrayLike) -> Floats:
         """(n, d) -> (n, k), in float32. A zero embedding stays zero.
@@ -85,11 +94,19 @@ class Filter:
             raise ValueError(f"the filter takes embeddings of shape (n, {self.hidden}), got {rows.shape}")
         return apply(rows, self.matrix, self.shift)
 
+    def mapped(self, units: Floats) -> Floats:
+        """What the filter gave, at length 1, through all maps behind it: (n, k) -> (n, dim) of length 1 or zero."""
+        return units if self.then is None else self.then.mapped(l2_normalize(self.then(units)).vectors)
+
+    def followed(self, last: Filter) -> Filter:
+        """The filter with one more map behind all others."""
+        return replace(self, then=last if self.then is None else self.then.followed(last))
+
     def of_queries(self) -> Filter:
         """The filter for questions."""
         if self.query_shift is None:
             return self
-        return Filter(self.matrix, self.columns, self.query_shift)
+        return replace(self, shift=self.query_shift, query_shift=None)
 
     def centred(self, documents: Doubles, questions: Doubles) -> Filter:
         """The filter that takes these means, (d,), off documents and questions before anything else."""
@@ -98,14 +115,24 @@ class Filter:
 
     def narrowed(self, dim: int) -> Filter:
         """The filter of the first `dim` numbers."""
+        if self.then is not None:
+            return replace(self, then=self.then.narrowed(dim))
         columns = None if self.columns is None else self.columns[:dim]
         shift, query_shift = (None if part is None else part[:dim] for part in (self.shift, self.query_shift))
         return Filter(self.matrix[:, :dim], columns, shift, query_shift)
 
     def to_bytes(self) -> bytes:
         """The filter as a safetensors file."""
-        tensors = {name: getattr(self, name) for name in ("matrix", "columns", "shift", "query_shift")}
-        return save_tensors({name: value for name, value in tensors.items() if value is not None})
+        return save_tensors(self._tensors())
+
+    def _tensors(self) -> dict[str, NDArray[Any]]:
+        named = {name: getattr(self, name) for name in ("matrix", "columns", "shift", "query_shift")}
+        behind = {} if self.then is None else {f"{_THEN}{name}": part for name, part in self.then._tensors().items()}
+        return {name: part for name, part in named.items() if part is not None} | behind
+
+    def content(self) -> str:
+        """16 hexadecimal digits that are those of this filter alone."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()[:16]
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -117,13 +144,18 @@ class Filter:
         hint, where = "build again with `rebuild=True`", "filter.safetensors"
         try:
             tensors = load_tensors(data)
-            shifts = tensors.get("shift"), tensors.get("query_shift")
-            made = cls(tensors["matrix"], tensors.get("columns"), *shifts)
+            made = cls._of(tensors)
         except (SafetensorError, KeyError, ValueError, TypeError) as fault:
             raise IndexFormatError("the filter of the index cannot be read", hint, where=where) from fault
-        if not all(np.isfinite(part).all() for part in (made.matrix, *shifts) if part is not None):
+        if not all(np.isfinite(part).all() for part in tensors.values()):
             raise IndexFormatError("the filter of the index holds numbers that are not finite", hint, where=where)
         return made
+
+    @classmethod
+    def _of(cls, tensors: Mapping[str, NDArray[Any]]) -> Self:
+        behind = {name.removeprefix(_THEN): part for name, part in tensors.items() if name.startswith(_THEN)}
+        shifts = tensors.get("shift"), tensors.get("query_shift")
+        return cls(tensors["matrix"], tensors.get("columns"), *shifts, Filter._of(behind) if behind else None)
 
 
 def apply(rows: Rows, matrix: Rows, shift: Rows | None) -> Rows:
@@ -177,6 +209,10 @@ def make_filter(spec: FilterSpec, source: HeadOwner, sample: Sample | None = Non
         SpecError: the width is out of range, or the corpus that the filter is fitted on is missing or too small.
         ModelError: the model has no unembedding matrix, and the filter needs one.
     """
+    if spec.adapted:
+        raise SpecError(
+            "the map of an index that was adapted is its own", "remove `filter.adapted`", where="`filter.adapted`"
+        )
     if spec.fitted and sample is None:
         raise SpecError(
             f"{spec.fitted} is fitted on a corpus, and there is none here",

@@ -7,9 +7,9 @@ chooses the parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from ragidx.indexer.ann.faiss_files import Halves, write
 from ragidx.indexer.ann.index_types import padded
 from ragidx.indexer.ann.prefixes import shortened
 from ragidx.indexer.ann.tuning import OnStage, choose
-from ragidx.indexer.arrays import Bools
+from ragidx.indexer.arrays import Bools, Floats
 from ragidx.indexer.lexical.spec import LexicalSpec, decided
 from ragidx.indexer.store.entries import SegmentEntry
 from ragidx.indexer.store.files import ANN, SEGMENTS, VECTORS
@@ -37,6 +37,10 @@ COPYING = "copying rows"
 
 _GROUP_BATCHES = 16  # record batches that are copied at once, at most
 _GROUP_BYTES = 16 << 20  # of their columns: no batch is added to so many
+
+
+Convert: TypeAlias = Callable[[Floats], Floats]
+"""Stored vectors (n, d) float32 -> new ones (n, k) of unit length."""
 
 
 class SegmentState(NamedTuple):
@@ -166,7 +170,12 @@ def shares(parts: Sequence[int], max_memory: int | None, taken: int = 0) -> list
 
 
 def copied(
-    sources: Sequence[tuple[Segment, Bools | None]], new: NewSegments, schema: Schema, dim: int, on_stage: OnStage
+    sources: Sequence[tuple[Segment, Bools | None]],
+    new: NewSegments,
+    schema: Schema,
+    dim: int,
+    on_stage: OnStage,
+    convert: Convert | None = None,
 ) -> list[SegmentEntry]:
     """Copy the live rows of some segments into new ones, in their order.
 
@@ -176,6 +185,7 @@ def copied(
         schema: kinds of metadata in all sources.
         dim: width of the new vectors; wider ones are cut and normalised to unit length.
         on_stage: called with the number of rows, and how many are copied.
+        convert: gives the new vectors of some; None: they are cut.
 
     Raises:
         SpecError: the part of a vector that would be kept is zero.
@@ -184,7 +194,7 @@ def copied(
     before, total, done = len(new.made), sum(segment.entry.rows for segment, _ in sources), 0
     try:
         for segment, dead in sources:
-            for rows in _copy(segment, dead, new, schema, dim):
+            for rows in _copy(segment, dead, new, schema, dim, convert):
                 done += rows
                 on_stage(COPYING, total, done)
         new.finish()
@@ -194,7 +204,9 @@ def copied(
     return new.made[before:]
 
 
-def _copy(segment: Segment, dead: Bools | None, new: NewSegments, schema: Schema, dim: int) -> Iterator[int]:
+def _copy(
+    segment: Segment, dead: Bools | None, new: NewSegments, schema: Schema, dim: int, convert: Convert | None
+) -> Iterator[int]:
     """Copy the live rows of one segment; gives the number of rows that were read, block by block."""
     names = [*COLUMNS.names, *(META + name for name in sorted(schema))]
     first = 0
@@ -205,7 +217,9 @@ def _copy(segment: Segment, dead: Bools | None, new: NewSegments, schema: Schema
         if len(alive) < block:
             table = table.take(places_of(alive))
         if len(alive):
-            new.writer(schema).add_table(table, _cut(segment.codes[first + alive], dim, table))
+            codes = segment.codes[first + alive]
+            made = _cut(codes, dim, table) if convert is None else convert(codes.astype(np.float32)).astype("<f2")
+            new.writer(schema).add_table(table, made)
             segment.release_pages(first, block)
         first += block
         yield block

@@ -6,14 +6,14 @@
 
 Columns are copied in batches, vectors in blocks. Memory holds 16 MiB of columns, one block, and what making the new
 index takes. Rows keep their order. Readers keep the segments that they have open. A killed process leaves the old
-state, and the next writer removes its files. This module does not interpret specs.
+state, and the next writer removes its files. Specs are passed on as they are.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -22,6 +22,7 @@ from ragidx.corpora.spec import Json
 from ragidx.indexer import atomic
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.ann.tuning import OnStage
+from ragidx.indexer.specs import requirements
 from ragidx.indexer.store.deletions import by_segment
 from ragidx.indexer.store.generations import committed
 from ragidx.indexer.store.lock import Lock
@@ -29,7 +30,7 @@ from ragidx.indexer.store.manifest import Manifest, files_of, read_manifest
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.commit import publish
 from ragidx.indexer.writing.history import ROLLED_BACK
-from ragidx.indexer.writing.merging import SegmentState, copied, is_full, is_small
+from ragidx.indexer.writing.merging import Convert, SegmentState, copied, is_full, is_small
 from ragidx.indexer.writing.segment_writer import NewSegments
 from ragidx.indexer.writing.vacuum import check_folder, cleaned_if_refused, vacuum
 
@@ -43,10 +44,12 @@ class Change:
     Attributes:
         spec: for its manifest.
         fingerprint: of the spec.
-        dim: width of its vectors, at most the old one; vectors are cut and normalised to unit length.
+        dim: width of its vectors, at most the old one; without `convert` they are cut and normalised to unit length.
         index: which index its large segments get.
         blobs: small files that belong to the spec, by name.
         chosen: numbers of the segments that are rewritten, where the form stays; None: all.
+        convert: (n, old width) float32 -> (n, dim) of unit length; None: as `dim` says.
+        notes: for the manifest, beside those that are there.
     """
 
     spec: Mapping[str, Json]
@@ -55,6 +58,8 @@ class Change:
     index: IndexOptions
     blobs: Mapping[str, bytes]
     chosen: Sequence[int] | None = None
+    convert: Convert | None = None
+    notes: Mapping[str, Json] = field(default_factory=dict)
 
 
 Decision: TypeAlias = Callable[[Store], Change | None]
@@ -210,15 +215,17 @@ def _rewrite(store: Store, target: Path, change: Change, on_stage: OnStage) -> R
         spec=change.spec,
         fingerprint=change.fingerprint,
         dim=change.dim,
+        requires=requirements(change.spec),
         index=change.index,
         files=base.files if same else {},
-        notes={name: note for name, note in base.notes.items() if name != ROLLED_BACK},  # this is not a rollback
+        # This is not a rollback.
+        notes={**{name: note for name, note in base.notes.items() if name != ROLLED_BACK}, **change.notes},
     )
     vacuum(target)
     try:
         sources = [(store.segments[number], dead[number]) for number in chosen]
         new = NewSegments(target, draft.generation, change.dim)
-        made = copied(sources, new, base.schema, change.dim, on_stage)
+        made = copied(sources, new, base.schema, change.dim, on_stage, change.convert)
         parts = [SegmentState(base.segments[number], dead[number]) for number in sorted({*numbers} - {*chosen})]
         parts += [SegmentState(entry, None, fresh=True) for entry in made]
         manifest = publish(target, draft, parts, change.blobs, on_stage)

@@ -14,6 +14,7 @@ from ragidx.pipelines.cli import console
 
 if TYPE_CHECKING:
     from ragidx.indexer.lexical.spec import LexicalSpec
+    from ragidx.pipelines.maintain.comparison import Comparison
 
 
 _EACH_FROM = 1000  # rows
@@ -66,14 +67,14 @@ def encoder(spec: EncoderSpec | None) -> str:
 
 def filter_(spec: FilterSpec, dim: int) -> str:
     """Name and what it keeps."""
-    centred = ", the means taken off" if spec.center else ""
+    more = ", the means taken off" * spec.center + ", adapted to the corpus" * bool(spec.adapted)
     if spec.name == "none":
-        return f"none: {console.plural(dim, 'raw coordinate')}{centred}"
+        return f"none: {console.plural(dim, 'raw coordinate')}{more}"
     name = "EmbedFilter" if spec.name == "embedfilter" else spec.name
     tau = f", tau {spec.tau:g}" if spec.tau is not None else ""
     kept = filter_kind(spec.name).keeps if spec.offset is None else f"from direction {spec.offset} on"
     seed = f" (seed {spec.seed})" if "seed" in filter_kind(spec.name).fields else ""
-    return f"{name}, {console.plural(dim, 'dimension')}{tau}, {kept}{seed}{centred}"
+    return f"{name}, {console.plural(dim, 'dimension')}{tau}, {kept}{seed}{more}"
 
 
 def chunks(spec: ChunkSpec) -> str:
@@ -118,3 +119,18 @@ def searched(index_type: str, made: list[str], recall: float | None) -> str:
 def searched_field(index_type: str, made: list[str], recall: float | None) -> list[tuple[str, str]]:
     """The report's line on how an index is searched; none for exact search."""
     return [("searched", searched(index_type, made, recall))] if {*made} - {FLAT} else []
+
+
+def comparison(c: Comparison) -> list[tuple[str, str]]:
+    """How two indexes answer the same queries."""
+    from ragidx.pipelines.maintain.comparison import GIVEN
+
+    made = "" if c.queries == GIVEN else "synthetic "
+    queries = console.plural(c.n_queries, f"{made}query", f"{made}queries")
+    p = f"p {c.p:.4f}" if c.p >= 0.0001 else "p < 0.0001"
+    p += f", {c.detectable:.3f} detectable"
+    sure = f"above {c.lower_bound:+.3f} with 95 % confidence"
+    return [
+        ("nDCG@10", f"{c.old:.3f} before, {c.new:.3f} now, of {queries}"),
+        ("difference", f"{c.difference:+.3f} [{c.low:+.3f}, {c.high:+.3f}], {p}; {sure}"),
+    ]

@@ -40,7 +40,7 @@ from ragidx.retriever.options import FUSIONS, MODES
 @several("--center", "center", bool, "yes|no", "Whether the filter takes the means of both sides off")
 @several("--mode", "mode", str, "M", f"A search: {', '.join(MODES)} [default: all of them]")
 @several("--fusion", "fusion", str, "F", f"Of hybrid search: {', '.join(FUSIONS)} [default: z]")
-@several("--weight", "weight", float, "W", "Of the cosine in hybrid search, 0 to 1 [default: 0.5]")
+@several("--weight", "weight", float, "W", "Of the cosine in hybrid search, 0 to 1 [default: 0.5, or what adapt chose]")
 @several("--index-type", "index_type", str, "T", f"An index type [default: {FLAT}]")
 @judged_queries("those of a BEIR folder", "those of a BEIR folder")
 @split_option

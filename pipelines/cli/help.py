@@ -67,6 +67,7 @@ _INDEX = (
     "shrink",
     "sources",
     "upgrade",
+    "adapt",
 )  # commands whose only place is the index
 _OTHER_WORDS = {"search": "query", "ask": "query", "index": "build", "update": "build", "status": "info"}
 _MEANT = dict.fromkeys(_INDEX, ": name the index with --index FOLDER") | {
@@ -79,6 +80,7 @@ OTHERWISE = {
     ("query", "pooler"): "Model",
     **{("head", name): "Training" for name in ("kind", "dim", "seed", "force")},
     **{("pooling", name): "Training" for name in ("seed", "force")},
+    ("adapt", "seed"): "Training",
 }
 
 

@@ -55,6 +55,7 @@ def command(index: Path, as_json: bool) -> None:
             ("model", describe.model(spec)),
             ("encoder", describe.encoder(spec.encoder)),
             ("filter", describe.filter_(spec.filter, manifest.dim)),
+            *([] if spec.weight is None else [("weight", f"{spec.weight:g} of the vectors in hybrid search")]),
             ("chunks", describe.chunks(spec.chunk) if spec.precomputed is None else "one per row"),
             *_notes(manifest),
             ("metadata", fields),

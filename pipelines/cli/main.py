@@ -33,6 +33,7 @@ COMMANDS = {
     "tune": "Propose a layer, a filter and a search for a corpus and a model.",
     "sweep": "Measure storage, time and quality at several widths, to choose one.",
     "train": "Train a map over a model's vectors.",
+    "adapt": "Fit an index's vectors to its own documents, where answers get better.",
     "models": "Show the models on this machine, and those with a preset.",
     "verify": "Read a whole index and check it.",
     "delete": "Delete documents from an index, by id or by a condition.",

@@ -70,7 +70,12 @@ _BLOCK = 256  # queries that are answered at once
     metavar="M",
     help="dense (by the vectors), lexical (by the words), or hybrid, which is the default where the index has both.",
 )
-@click.option("--weight", type=float, metavar="W", help="Weight of the vectors in hybrid search [default: 0.5].")
+@click.option(
+    "--weight",
+    type=float,
+    metavar="W",
+    help="Weight of the vectors in hybrid search [default: 0.5, or what adapt chose].",
+)
 @click.option("--fusion", metavar="F", help="z (scores against those of all chunks) or rrf (places) [default: z].")
 @click.option("--min-score", type=float, metavar="C", help="Drop chunks with a cosine below C.")
 @click.option("--min-z", type=float, metavar="Z", help="Drop chunks with a score of hybrid search below Z.")

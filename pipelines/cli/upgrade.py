@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragidx.pipelines.cli import console, interrupts, plan_tables
+from ragidx.pipelines.cli import console, describe, interrupts, plan_tables
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import (
     index_option,
@@ -88,23 +88,12 @@ def command(
 def _fields(r: UpgradeReport) -> list[tuple[str, str]]:
     if r.build is None:
         return [("index", f"{r.index} (generation {r.generation}, unchanged): its vectors are made like that already")]
-    from ragidx.pipelines.maintain.comparison import GIVEN
-
     c, locked = r.comparison, f", {r.locked_seconds:.1f} s of it locked for other writers" if r.committed else ""
     rows = [
         ("index", f"{r.index} (generation {r.generation}{'' if r.committed else ', unchanged'})"),
         ("new", f"{r.build.model}, {r.build.dim} numbers"),
     ]
-    if c is not None:
-        made = "" if c.queries == GIVEN else "synthetic "
-        queries = console.plural(c.n_queries, f"{made}query", f"{made}queries")
-        p = f"p {c.p:.4f}" if c.p >= 0.0001 else "p < 0.0001"
-        p += f", {c.detectable:.3f} detectable"
-        sure = f"above {c.lower_bound:+.3f} with 95 % confidence"
-        rows += [
-            ("nDCG@10", f"{c.old:.3f} before, {c.new:.3f} now, of {queries}"),
-            ("difference", f"{c.difference:+.3f} [{c.low:+.3f}, {c.high:+.3f}], {p}; {sure}"),
-        ]
+    rows += [] if c is None else describe.comparison(c)
     return [*rows, ("swapped", _verdict(r)), ("time", f"{plan_tables.duration(r.seconds)}{locked}")]
 
 

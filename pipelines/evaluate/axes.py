@@ -19,7 +19,7 @@ from ragidx.indexer.specs import ATTENTIONS, FILTERS, HEAD, POOLINGS, FilterSpec
 from ragidx.pipelines.evaluate.grid import Searches
 from ragidx.pipelines.evaluate.sources.series import Series, WidthChoice, notes_on_fit, series_of
 from ragidx.pipelines.evaluate.sources.source import IndexSource, Source
-from ragidx.retriever.options import DENSE, FUSIONS, HYBRID, LEXICAL, MODES, WEIGHT, Z
+from ragidx.retriever.options import DENSE, FUSIONS, HYBRID, LEXICAL, MODES, Z
 
 MOST_CELLS = 1000
 """Configurations of a grid without a word of consent."""
@@ -174,7 +174,7 @@ class Axes:
             widths = WidthChoice(taus=(1.0,)) if is_head else WidthChoice((spec.width(source.hidden),))
         if spec.name == "none":
             widths = WidthChoice()
-        if filter_kind(spec.name).nested:
+        if spec.nested:
             return series_of(source, [spec.name], widths, fields, center=center)
         every = [WidthChoice((width,)) for width in widths.of(source.hidden, source.hidden)]
         return [one for choice in every for one in series_of(source, [spec.name], choice, fields, center=center)]
@@ -186,13 +186,14 @@ def _searches(listed: Mapping[str, Sequence[Any]]) -> Searches:
         for value in values:
             if value not in known:
                 raise unknown_name(what, value, known)
-    types, weights = listed.get("index_type", (FLAT,)), listed.get("weight", (WEIGHT,))
+    types = listed.get("index_type", (FLAT,))
+    weights = tuple(number for number in listed.get("weight", ()) if number is not None)
     for name in types:
         check_index_type(name)
     for number in weights:
         if not 0 <= number <= 1:
             raise SpecError(f"weight={number:g} is not from 0 to 1", "0 is words alone, 1 cosines", where="`weight`")
-    return Searches(tuple(modes), tuple(types), tuple(fusions), tuple(weights))
+    return Searches(tuple(modes), tuple(types), tuple(fusions), weights)
 
 
 def check_reference(reference: str, values: Mapping[str, Any], runs: Iterable[str]) -> None:

@@ -45,7 +45,7 @@ from ragidx.pipelines.ingest.options import ENCODING_OPTIONS, build_options, che
 from ragidx.pipelines.ingest.report import OnProgress
 from ragidx.pipelines.ingest.resolve import resolve_against
 from ragidx.pipelines.stages import OnStage, Stages
-from ragidx.retriever.options import WEIGHT, Z
+from ragidx.retriever.options import Z
 
 _OPTIONS = tuple(name for name in ENCODING_OPTIONS if name not in ENCODER_AXES)
 
@@ -66,7 +66,7 @@ def evaluate(
     index_type: str | Sequence[str] = FLAT,
     mode: str | Sequence[str] | None = None,
     fusion: str | Sequence[str] = Z,
-    weight: float | Sequence[float] = WEIGHT,
+    weight: float | Sequence[float] | None = None,
     queries: str | os.PathLike[str] | None = None,
     qrels: str | os.PathLike[str] | None = None,
     split: str = "test",
@@ -106,7 +106,7 @@ def evaluate(
         index_type: names or factory strings.
         mode: dense, lexical, hybrid; None: all three.
         fusion: of hybrid search.
-        weight: of the cosine in hybrid search.
+        weight: of the cosine in hybrid search; None: 0.5, or what an index was adapted to.
         queries: of corpora and indexes; None: those of a BEIR folder.
         qrels: that judge them.
         split: of a BEIR folder or a folder of pairs.

@@ -40,7 +40,7 @@ from ragidx.pipelines.evaluate.report import Configuration
 from ragidx.pipelines.evaluate.sources.series import Series, full_width
 from ragidx.pipelines.evaluate.sources.source import NOTHING_TO_SEARCH, Source
 from ragidx.pipelines.stages import Stages
-from ragidx.retriever.options import DENSE, HYBRID, LEXICAL, SearchOptions
+from ragidx.retriever.options import DENSE, HYBRID, LEXICAL, WEIGHT, SearchOptions
 from ragidx.retriever.ranking import Queries
 
 EXACT = "exact"
@@ -54,14 +54,15 @@ class Searches:
     modes: tuple[str, ...]
     index_types: tuple[str, ...] = (FLAT,)
     fusions: tuple[str, ...] = ("z",)
-    weights: tuple[float, ...] = (0.5,)
+    weights: tuple[float, ...] = ()
     target_recall: float = DEFAULT_RECALL
 
-    def of(self, mode: str) -> list[SearchOptions]:
-        """The searches of a mode."""
+    def of(self, mode: str, own_weight: float | None = None) -> list[SearchOptions]:
+        """The searches of a mode; where no weight is named, that of the index, else the default."""
         if mode != HYBRID:
             return [SearchOptions(mode=mode)]
-        pairs = [(fusion, weight) for fusion in self.fusions for weight in self.weights]
+        weights = self.weights or (WEIGHT if own_weight is None else own_weight,)
+        pairs = [(fusion, weight) for fusion in self.fusions for weight in weights]
         return [SearchOptions(mode=mode, fusion=fusion, weight=weight) for fusion, weight in pairs]
 
 
@@ -194,7 +195,7 @@ class Rankings:
         queries = series.narrow(opened.vectors, width, of_queries=True)
         base = configuration_of(source, series, width)
         modes = [mode for mode in self._searches.modes if mode == DENSE or (mode == HYBRID and words is not None)]
-        searches = [options for mode in modes for options in self._searches.of(mode)]
+        searches = [options for mode in modes for options in self._searches.of(mode, source.spec.weight)]
         drawn = self._drawn(series, width, searches, opened)
         made: set[str] = set()
 

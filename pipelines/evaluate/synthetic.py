@@ -30,11 +30,14 @@ from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES
 from ragidx.pipelines.evaluate.tasks import Judged
 
 KINDS = ("sentence", "title")
+HEADING = "heading"
+"""Of a chunk alone: the innermost that asks for it."""
+
 N_QUERIES = 300
 
 _SPARE = 2  # documents that are drawn for each that is wanted
 _ASKS = 3  # sentences that are tried of a document, as the first may be in all documents of a kind
-_WORDS = {"sentence": (6, 40), "title": (3, 40)}
+_WORDS = {"sentence": (6, 40), "title": (3, 40), HEADING: (3, 40)}
 _FEWEST_SENTENCES = 3
 _MOST_CHARS = 1_000_000  # of a document that is drawn
 _SKETCH = 16  # word triples by which a document is recognised
@@ -128,6 +131,14 @@ def taken_out(made: Judged, chunks: Iterable[Chunk]) -> dict[str, Chunk]:
     return changed
 
 
+def own_queries(chunk: Chunk, kind: str, seed: int, n: int) -> list[tuple[str, Chunk]]:
+    """At most n sentences, or a heading, of a chunk, each with the chunk without it."""
+    if len(chunk.text) != chunk.end - chunk.start:  # of vectors without texts
+        return []
+    found = _takeable(chunk.text, [chunk], kind, seed)
+    return [(query, changed[0][1]) for query, _, changed in itertools.islice(found, n)]
+
+
 def _too_few(
     kind: str, n_documents: int, n_drawn: int, left_out: dict[str, int], n_usable: int, where: str
 ) -> CorpusError:
@@ -172,22 +183,28 @@ def _candidate(doc_id: str, group: Sequence[Chunk], kind: str, seed: int) -> _Ca
     if group[-1].end - group[0].start > _MOST_CHARS:
         return None
     text, asks = _text_of(group), list[_Ask]()
-    for query in _choices(text, group, kind, seed):
-        words = _words(query)
-        length = sum(0.5 if _is_unspaced(word) else 1 for word in words)
-        if not _WORDS[kind][0] <= length <= _WORDS[kind][1] or len(words) < 3:
-            continue
-        if _without(_pattern(words), text, group) is not None:
-            folded = [word.casefold() for word in words]
-            key = max(_triples(folded), key=lambda triple: (len("".join(triple)), triple))  # a rare one, as a rule
-            asks.append(_Ask(query, _joined(folded), key))
-            if len(asks) == _ASKS:
-                break
+    for query, words, _ in itertools.islice(_takeable(text, group, kind, seed), _ASKS):
+        folded = [word.casefold() for word in words]
+        key = max(_triples(folded), key=lambda triple: (len("".join(triple)), triple))  # a rare one, as a rule
+        asks.append(_Ask(query, _joined(folded), key))
     if not asks:
         return None
     every = sorted(set(_triples([word.casefold() for word in _words(text)])))
     sketch = frozenset(every[place] for place in lowest(seed, map("\0".join, every), _SKETCH))
     return _Candidate(doc_id, tuple(asks), sketch)
+
+
+def _takeable(
+    text: str, group: Sequence[Chunk], kind: str, seed: int
+) -> Iterator[tuple[str, list[str], list[tuple[str, Chunk]]]]:
+    """Queries that can be taken out of a text wholly: their words, and what changes of its chunks."""
+    for query in _choices(text, group, kind, seed):
+        words = _words(query)
+        length = sum(0.5 if _is_unspaced(word) else 1 for word in words)
+        if _WORDS[kind][0] <= length <= _WORDS[kind][1] and len(words) >= 3:
+            changed = _without(_pattern(words), text, group)
+            if changed is not None:
+                yield query, words, changed
 
 
 def _text_of(group: Sequence[Chunk]) -> str:
@@ -202,6 +219,10 @@ def _text_of(group: Sequence[Chunk]) -> str:
 def _choices(text: str, group: Sequence[Chunk], kind: str, seed: int) -> Iterator[str]:
     """Queries that a document may give, the preferred one first."""
     found = [text[start:end] for start, end in sentences(text)]
+    if kind == HEADING:
+        levels = [level for chunk in group for level in reversed(chunk.heading.split(SEPARATOR)) if level]
+        yield from levels or (found[:1] if group[0].start == 0 else [])
+        return
     if kind == "title":
         heading = next((chunk.heading for chunk in group if chunk.heading), "")
         yield heading.split(SEPARATOR)[0] if heading else found[0] if found else ""

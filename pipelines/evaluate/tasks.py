@@ -54,6 +54,11 @@ class Judged:
     place: Callable[..., str] = str
     synthetic: str | None = None
 
+    def some(self, names: Sequence[str]) -> Judged:
+        """Those with these ids."""
+        texts = {name: self.texts[name] for name in names}
+        return replace(self, texts=texts, qrels={name: self.qrels[name] for name in names})
+
 
 @dataclass(frozen=True)
 class Task:

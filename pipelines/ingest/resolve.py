@@ -216,6 +216,7 @@ def resolve_against(options: BuildOptions, stored: Store | None = None) -> Resol
         index_type=options.index_type or (AUTO if old is None else old.index_type),
         weights=weights_fingerprint(files),
         template=_template_content(encoder, files),
+        weight=None if old is None else old.weight,
     )
     made = None
     if options.filter is not None and options.filter.name.startswith(HEAD):

@@ -8,14 +8,17 @@ these sentences: copies by links, in which the chunks that held them are encoded
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ragidx.indexer import atomic
-from ragidx.indexer.arrays import Doubles
+from ragidx.indexer.arrays import Doubles, Floats
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.adoption import adopt
 from ragidx.pipelines.evaluate.significance import K, difference, lower_bound, ndcg, queries_needed
@@ -23,7 +26,9 @@ from ragidx.pipelines.evaluate.synthetic import synthetic, taken_out
 from ragidx.pipelines.evaluate.tasks import Judged, check_documents, check_together, task_of
 from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.maintain.delete import writer_on
+from ragidx.retriever.ranking import Queries, needs_vectors
 from ragidx.retriever.searcher import Searcher
+from ragidx.retriever.shaping import shaped_hits
 
 NOT_WORSE, WORSE, UNDECIDED = "not worse", "worse", "undecided"
 GIVEN = "given"
@@ -89,14 +94,13 @@ def questions(store: Store, queries: str | Path | None, qrels: str | Path | None
 
 def compare(old: Searcher, new: Searcher, asked: Judged, margin: float, folder: Path) -> Comparison:
     """How much better the new index answers; in `folder`, on their file system, copies are made and removed."""
-    copies, both = [folder / "old", folder / "new"], [old, new]
-    try:
-        if asked.synthetic is not None:
-            both = [_taken_out(*one, asked) for one in zip(both, copies, strict=True)]
-        before, now = (_values(searcher, asked) for searcher in both)
-    finally:
-        for path in copies:
-            atomic.remove(path)
+    with without_queries([old, new], asked, folder) as both:
+        before, now = (by_query(searcher, asked) for searcher in both)
+    return compared(before, now, asked, margin)
+
+
+def compared(before: Doubles, now: Doubles, asked: Judged, margin: float) -> Comparison:
+    """How much better the second of two systems answers, (q,) nDCG@10 of each."""
     apart, found = now - before, difference(now, before)
     return Comparison(
         queries=asked.synthetic or GIVEN,
@@ -113,6 +117,20 @@ def compare(old: Searcher, new: Searcher, asked: Judged, margin: float, folder: 
         margin=margin,
         queries_needed=queries_needed(apart, margin),
     )
+
+
+@contextlib.contextmanager
+def without_queries(searchers: Sequence[Searcher], asked: Judged, folder: Path) -> Iterator[list[Searcher]]:
+    """Copies of indexes without the sentences that ask, for the length of the block; else the indexes themselves."""
+    if asked.synthetic is None:
+        yield list(searchers)
+        return
+    copies = [folder / str(number) for number in range(len(searchers))]
+    try:
+        yield [_taken_out(*one, asked) for one in zip(searchers, copies, strict=True)]
+    finally:
+        for path in copies:
+            atomic.remove(path)
 
 
 def _taken_out(searcher: Searcher, folder: Path, made: Judged) -> Searcher:
@@ -138,8 +156,19 @@ def _taken_out(searcher: Searcher, folder: Path, made: Judged) -> Searcher:
     return Searcher.open(folder, searcher.place)
 
 
-def _values(searcher: Searcher, asked: Judged) -> Doubles:
-    """(q,) nDCG@10 of each query."""
-    rankings = searcher.rank_documents(list(asked.texts.values()), k=K)
-    pairs = zip(rankings, asked.qrels.values(), strict=True)
-    return np.array([ndcg([doc_id for doc_id, _ in ranking], relevance) for ranking, relevance in pairs])
+def by_query(searcher: Searcher, asked: Judged, vectors: Floats | None = None, **search: Any) -> Doubles:
+    """(q,) nDCG@10 of each query.
+
+    Args:
+        searcher: the index.
+        asked: queries with judgements.
+        vectors: of the queries, where they are known.
+        search: options; by default those of the index.
+    """
+    texts = list(asked.texts.values())
+    options = searcher.options(k=K, per_document=1, fold=False, **search)
+    if vectors is None and needs_vectors(options):
+        vectors = searcher.encode(texts)
+    answers = shaped_hits(searcher.store, Queries(vectors, texts), options)
+    pairs = zip(answers, asked.qrels.values(), strict=True)
+    return np.array([ndcg([hit.doc_id for hit in hits], relevance) for hits, relevance in pairs])

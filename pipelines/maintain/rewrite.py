@@ -16,7 +16,7 @@ import numpy as np
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann.tuning import OnStage
-from ragidx.indexer.specs import IndexSpec, filter_kind
+from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.manifest import files_of
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing import rewrite
@@ -158,7 +158,7 @@ def _narrower(spec: IndexSpec, blobs: dict[str, bytes], stored: int, dim: int) -
             "with `ragidx rollback` if it was shrunk",
             where="`dim`",
         )
-    if not filter_kind(spec.filter.name).nested:
+    if not spec.filter.nested:
         raise SpecError(
             f"filter '{spec.filter.name}' keeps numbers in no order: the first {dim} are not its narrower form",
             f"build again with `dim={dim}`",
@@ -169,11 +169,14 @@ def _narrower(spec: IndexSpec, blobs: dict[str, bytes], stored: int, dim: int) -
         spec = dataclasses.replace(spec, precomputed=given)  # a build cuts those of the same file
     if spec.encoder is None:
         return spec, blobs
-    name = "truncation" if spec.filter.name == "none" else spec.filter.name
     cut = coordinates(stored, np.arange(dim))
     if FILTER_FILE in blobs:
         cut = Filter.from_bytes(blobs[FILTER_FILE]).narrowed(dim)
-    narrow = dataclasses.replace(spec.filter, name=name, tau=None, dim=dim)
+    if cut.then is not None:
+        narrow = dataclasses.replace(spec.filter, adapted=cut.then.content())
+    else:
+        name = "truncation" if spec.filter.name == "none" else spec.filter.name
+        narrow = dataclasses.replace(spec.filter, name=name, tau=None, dim=dim)
     return dataclasses.replace(spec, filter=narrow), {**blobs, FILTER_FILE: cut.to_bytes()}
 
 

@@ -25,7 +25,7 @@ from ragidx.indexer.differences import differences
 from ragidx.indexer.encoders import methods
 from ragidx.indexer.encoders.methods import continued_options, filter_spec, located
 from ragidx.indexer.lexical.spec import OFF
-from ragidx.indexer.specs import HEAD, EncoderOptions
+from ragidx.indexer.specs import HEAD, EncoderOptions, IndexSpec
 from ragidx.indexer.store.files import UPGRADES
 from ragidx.indexer.store.generations import committed
 from ragidx.indexer.store.lock import Lock
@@ -111,7 +111,7 @@ class Upgrade:
         self._shown, self._index = shown, shown.store.path
         self._options = _whole(shown, build_options("upgrade", **options))
         spec = resolve_against(build_options("upgrade", **self._options)).spec
-        self.is_needed = bool(differences(shown.spec, spec))
+        self.is_needed = bool(differences(_plain(shown.spec), spec))
         self.folder = self._index / UPGRADES / spec.fingerprint()[:16]
 
     def plan(self, on_progress: OnProgress | None = None) -> Plan:
@@ -226,9 +226,14 @@ class Upgrade:
         return compare(old, Searcher.open(self.folder, place), asked, margin, self.folder / "copies")
 
 
+def _plain(spec: IndexSpec) -> IndexSpec:
+    """How the vectors of an index are made before they are adapted to the corpus, which an upgrade does not do."""
+    return dataclasses.replace(spec, filter=dataclasses.replace(spec.filter, adapted=""))
+
+
 def _whole(shown: Searcher, asked: BuildOptions) -> dict[str, Any]:
     """Every option of the new index: as it was named, else the index's own, else that of another model."""
-    own, old, index = shown.spec.encoder, shown.spec, shown.store.manifest.index
+    own, old, index = shown.spec.encoder, _plain(shown.spec), shown.store.manifest.index
     if own is None or old.precomputed is not None:
         raise SpecError(
             "the index holds precomputed vectors: there is no text to encode",

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -21,25 +21,29 @@ from ragidx.indexer.encoders.methods import continued_options
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.store.files import MANIFEST
 from ragidx.pipelines.evaluate.significance import MeanDifference, difference
+from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, cache_folder
 from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.resolve import Resolved, resolve_against
+from ragidx.pipelines.stages import Stages
 from ragidx.pipelines.train.pairs import Pairs, read_pairs
 from ragidx.retriever.searcher import Searcher
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ragidx.indexer.specs import EncoderOptions
+
 MOST_PAIRS = 10_000
 EPOCHS = 8
 AT_ONCE = 256
 """Texts that are encoded together; a killed run loses no more."""
+FEWEST_PAIRS = 40
 RATE = 1e-3
 DROPOUT = 0.1
 
 _SCALE = 20.0
 _SHARES = (1, 2, 4, 8)  # width of the vectors / widths that are trained
 _HELD_OUT, _MOST_HELD_OUT = 0.05, 1_000
-_FEWEST = 40  # pairs
 _TIE = 1e-6  # cosines of equal texts
 
 
@@ -94,6 +98,14 @@ class Task:
     of_pairs: int
 
 
+@dataclass(frozen=True)
+class Sides:
+    """Raw vectors of pairs, (n, d) each."""
+
+    queries: Floats
+    positives: Floats
+
+
 def task_of(
     what: str,
     model: str | os.PathLike[str],
@@ -111,29 +123,64 @@ def task_of(
         SpecError: a number is out of range, or there are too few pairs.
         RagidxError: of the subclass that says what to do.
     """
-    for name, number in (("limit", limit), ("epochs", epochs)):
-        if number is not None and number < 1:
-            raise SpecError(f"{name}={number:,} trains nothing", "give 1 or more", where=f"`{name}`")
-    paths = [pairs] if isinstance(pairs, str | os.PathLike) else list(pairs)
-    every = read_pairs([Path(path) for path in paths])
-    drawn = every if limit is None else every.drawn(limit, seed)
-    if len(drawn) < _FEWEST:
-        raise SpecError(f"{len(drawn):,} pairs teach nothing", f"give {_FEWEST} or more", where="`pairs`")
-    held, rest = drawn.split(min(_MOST_HELD_OUT, max(_FEWEST // 2, round(_HELD_OUT * len(drawn)))), seed)
+    check_numbers(limit=limit, epochs=epochs)
+    every = read_pairs(listed(pairs))
+    held, rest = held_and_rest(every, limit, seed)
     named = {name: value for name, value in options.items() if value is not None}
     resolved = resolve_against(build_options(what, **{**_of_source(model), **named, "filter": "none"}))
     return Task(resolved, rest, held, len(every))
+
+
+def check_numbers(**named: int | None) -> None:
+    """Whether something is trained.
+
+    Raises:
+        SpecError: a number is below 1.
+    """
+    for name, number in named.items():
+        if number is not None and number < 1:
+            raise SpecError(f"{name}={number:,} trains nothing", "give 1 or more", where=f"`{name}`")
+
+
+def listed(pairs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
+    """The paths of pairs, of which one may be named alone."""
+    return [Path(path) for path in ([pairs] if isinstance(pairs, str | os.PathLike) else pairs)]
+
+
+def held_and_rest(every: Pairs, limit: int | None, seed: int) -> tuple[Pairs, Pairs]:
+    """The pairs that say what was learnt, and those that are learnt from, of `limit` that are drawn.
+
+    Raises:
+        SpecError: there are too few.
+    """
+    drawn = every if limit is None else every.drawn(limit, seed)
+    if len(drawn) < FEWEST_PAIRS:
+        raise SpecError(f"{len(drawn):,} pairs teach nothing", f"give {FEWEST_PAIRS} or more", where="`pairs`")
+    return drawn.split(min(_MOST_HELD_OUT, max(FEWEST_PAIRS // 2, round(_HELD_OUT * len(drawn)))), seed)
 
 
 def _of_source(model: str | os.PathLike[str]) -> dict[str, Any]:
     """The model, or what an index says of its own."""
     if not (Path(model) / MANIFEST).exists():
         return {"model": os.fspath(model)}
-    searcher = Searcher.open(Path(model))
-    spec = searcher.spec.encoder
+    return options_of(Searcher.open(Path(model)))
+
+
+def options_of(searcher: Searcher) -> dict[str, Any]:
+    """How an index makes its raw vectors, as options of a build.
+
+    Raises:
+        SpecError: it has no model.
+    """
+    spec, place = searcher.spec.encoder, searcher.place
     if spec is None:
-        raise SpecError("the index holds precomputed vectors: it has no model", "name the model", where=str(model))
-    return {**continued_options(spec, {}), "model": searcher.place.model or spec.model}
+        where = str(searcher.store.path)
+        raise SpecError("the index holds precomputed vectors: it has no model", "name the model", where=where)
+    moved: dict[str, Any] = {
+        name: value for name in ("adapters", "pooler") if (value := getattr(place, name)) is not None
+    }
+    run = {"device": place.device, "dtype": place.dtype, "endpoint": place.endpoint}
+    return {**continued_options(spec, cast("EncoderOptions", moved)), **run, "model": place.model or spec.model}
 
 
 def contrast(first: Tensor, second: Tensor, wanted: Tensor | None = None, weight: float = 0.0) -> Tensor:
@@ -172,3 +219,19 @@ def scores(named: Mapping[str, tuple[Floats, Floats]]) -> tuple[Score, ...]:
         base = values if base is None else base
         found.append(Score(name, queries.shape[1], float(values.mean()), against))
     return tuple(found)
+
+
+def encoded(pairs: Pairs, resolved: Resolved, cache: str | os.PathLike[str] | None, tell: Stages) -> Sides:
+    """Raw vectors of both sides, from the cache where they are."""
+    made: list[Floats] = []
+    with RawVectors(resolved, cache_folder(cache)) as vectors:
+        for what, texts, encode in (
+            ("queries", pairs.queries, vectors.queries),
+            ("passages", pairs.positives, vectors.texts),
+        ):
+            parts = []
+            for start in range(0, len(texts), AT_ONCE):
+                tell(f"encoding {what} by {resolved.encoder_spec.model}, {start:,} of {len(texts):,}")
+                parts.append(encode(texts[start : start + AT_ONCE]))
+            made.append(np.concatenate(parts))
+    return Sides(*made)

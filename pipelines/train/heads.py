@@ -12,7 +12,6 @@ import contextlib
 import os
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +26,8 @@ from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.filters.fitting import Sample
 from ragidx.indexer.filters.heads import Head, load_head
 from ragidx.indexer.filters.unembedding import decompose
-from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, cache_folder
 from ragidx.pipelines.ingest.options import QUERY_OPTIONS, build_options, check_names
-from ragidx.pipelines.ingest.resolve import Resolved, resolve_against
+from ragidx.pipelines.ingest.resolve import resolve_against
 from ragidx.pipelines.stages import OnStage, Stages
 from ragidx.pipelines.train.frozen import (
     AT_ONCE,
@@ -38,11 +36,12 @@ from ragidx.pipelines.train.frozen import (
     MOST_PAIRS,
     RATE,
     Report,
+    Sides,
     contrast,
+    encoded,
     scores,
     task_of,
 )
-from ragidx.pipelines.train.pairs import Pairs
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,14 +52,6 @@ FEW_PAIRS = 2_000
 
 _LIKE_TEACHER = 20.0  # weight of the teacher's cosines
 _RANK = 1e-6  # of the largest deviation: below it nothing varies
-
-
-@dataclass(frozen=True)
-class Sides:
-    """Raw vectors of pairs, (n, d) each."""
-
-    queries: Floats
-    positives: Floats
 
 
 def head(
@@ -111,14 +102,14 @@ def head(
     task = task_of("train.head", model, pairs, options, limit=limit, epochs=epochs, seed=seed)
     resolved, rest, held = task.resolved, task.rest, task.held
     width = _width(resolved.hidden, dim, kind)
-    tell, kept, began = Stages(on_progress), cache_folder(cache), time.perf_counter()
+    tell, began = Stages(on_progress), time.perf_counter()
     models = [resolved]
     if teacher is not None:
         models.append(resolve_against(build_options("train.head", model=teacher, filter="none")))
     tell.expect(1 + 2 * len(models) * (-(-len(rest) // AT_ONCE)) + 2 * (-(-len(held) // AT_ONCE)))
-    held_out = _encoded(held, resolved, kept, tell)
-    trained_on, *taught = [_encoded(rest, one, kept, tell) for one in models]
-    encoded = time.perf_counter()
+    held_out = encoded(held, resolved, cache, tell)
+    trained_on, *taught = [encoded(rest, one, cache, tell) for one in models]
+    ready = time.perf_counter()
     tell("training")
     maps: dict[str, Filter | None] = {"none": None}
     with contextlib.suppress(SpecError) if kind == "linear" else contextlib.nullcontext():  # of few pairs, perhaps
@@ -138,7 +129,7 @@ def head(
             "vectors": resolved.spec.encoder_fingerprint(),
             "kind": kind,
             "pairs": len(rest),
-            "files": [file.name for file in rest.files],
+            "files": list(rest.names),
             "teacher": teacher,
             "epochs": epochs,
             "seed": seed,
@@ -156,8 +147,8 @@ def head(
         of_pairs=task.of_pairs,
         n_held_out=len(held),
         scores=found,
-        encoding_seconds=encoded - began,
-        training_seconds=time.perf_counter() - encoded,
+        encoding_seconds=ready - began,
+        training_seconds=time.perf_counter() - ready,
         notes=tuple(notes),
     )
 
@@ -214,22 +205,6 @@ def linear(sides: Sides, batches: Iterable[Ints], dim: int, *, teacher: Sides | 
 
 def _mapped(sides: Sides, one: Filter | None) -> tuple[Floats, Floats]:
     return (sides.queries, sides.positives) if one is None else (one(sides.queries), one(sides.positives))
-
-
-def _encoded(pairs: Pairs, resolved: Resolved, cache: Path | None, tell: Stages) -> Sides:
-    """Raw vectors of both sides."""
-    made: list[Floats] = []
-    with RawVectors(resolved, cache) as vectors:
-        for what, texts, encode in (
-            ("queries", pairs.queries, vectors.queries),
-            ("passages", pairs.positives, vectors.texts),
-        ):
-            parts = []
-            for start in range(0, len(texts), AT_ONCE):
-                tell(f"encoding {what} by {resolved.encoder_spec.model}, {start:,} of {len(texts):,}")
-                parts.append(encode(texts[start : start + AT_ONCE]))
-            made.append(np.concatenate(parts))
-    return Sides(*made)
 
 
 def _width(hidden: int, dim: int | None, kind: str) -> int:

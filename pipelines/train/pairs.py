@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -32,13 +32,19 @@ class Pairs:
         queries: one side.
         positives: the other; row i belongs to query i.
         groups: (n,) the number of each pair's data set.
-        files: of the data sets.
+        names: of the data sets.
+        owners: what each is of, a document say, of which another text is no wrong answer; by default the positive.
     """
 
     queries: list[str]
     positives: list[str]
     groups: Ints
-    files: tuple[Path, ...]
+    names: tuple[str, ...]
+    owners: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not self.owners:
+            object.__setattr__(self, "owners", self.positives)
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -50,14 +56,15 @@ class Pairs:
             [self.queries[place] for place in places],
             [self.positives[place] for place in places],
             self.groups[numbers],
-            self.files,
+            self.names,
+            [self.owners[place] for place in places],
         )
 
     def drawn(self, n: int, seed: int) -> Pairs:
         """At most n, as many of each data set as there are; in their order."""
         if n >= len(self):
             return self
-        sizes, left, share = np.bincount(self.groups, minlength=len(self.files)), n, np.zeros(len(self.files), np.int64)
+        sizes, left, share = np.bincount(self.groups, minlength=len(self.names)), n, np.zeros(len(self.names), np.int64)
         for rank, group in enumerate(np.argsort(sizes, kind="stable")):
             share[group] = min(sizes[group], left // (len(sizes) - rank))
             left -= share[group]
@@ -66,16 +73,22 @@ class Pairs:
         return self.some(np.sort(np.concatenate(taken)))
 
     def split(self, n: int, seed: int) -> tuple[Pairs, Pairs]:
-        """Some n of them at random, and the others without a text that is in the first."""
+        """Some n of them at random, and the others without a text or an owner that is in the first."""
         order = np.random.default_rng(seed).permutation(len(self))
         first = self.some(np.sort(order[:n]))
-        seen = {*first.queries, *first.positives}
-        rest = [place for place in np.sort(order[n:]).tolist() if seen.isdisjoint(self._texts(place))]
+        seen, owners = {*first.queries, *first.positives}, {*first.owners}
+        rest = [
+            place
+            for place in np.sort(order[n:]).tolist()
+            if seen.isdisjoint((self.queries[place], self.positives[place])) and self.owners[place] not in owners
+        ]
         return first, self.some(np.array(rest, np.int64))
 
     def batches(self, epochs: int, seed: int) -> Iterator[Ints]:
-        """Numbers of pairs, of one data set each and no text twice, in random order; what does not fit is skipped."""
-        numbers = [np.unique(texts, return_inverse=True)[1] for texts in (self.queries, self.positives)]
+        """Numbers of pairs, of one data set each and no query or owner twice, in random order; what does not fit is
+        skipped.
+        """
+        numbers = [np.unique(texts, return_inverse=True)[1] for texts in (self.queries, self.owners)]
         drawn = np.random.default_rng(seed)
         for _ in range(epochs):
             batches = []
@@ -89,8 +102,16 @@ class Pairs:
                         batches.append(part)
             yield from (batches[place] for place in drawn.permutation(len(batches)))
 
-    def _texts(self, place: int) -> tuple[str, str]:
-        return self.queries[place], self.positives[place]
+
+def joined(one: Pairs, other: Pairs) -> Pairs:
+    """All pairs of both, the data sets of the first before those of the other."""
+    return Pairs(
+        one.queries + other.queries,
+        one.positives + other.positives,
+        np.concatenate([one.groups, other.groups + len(one.names)]),
+        one.names + other.names,
+        one.owners + other.owners,
+    )
 
 
 def read_pairs(paths: Sequence[str | Path]) -> Pairs:
@@ -110,7 +131,8 @@ def read_pairs(paths: Sequence[str | Path]) -> Pairs:
         take_lines(file, "pair", lines_of(file), lambda line: found.append(_pair(line)))
         sizes.append(len(found) - before)
     queries, positives = zip(*found, strict=True)
-    return Pairs(list(queries), list(positives), np.repeat(np.arange(len(files)), sizes), tuple(files))
+    groups, names = np.repeat(np.arange(len(files)), sizes), tuple(file.name for file in files)
+    return Pairs(list(queries), list(positives), groups, names)
 
 
 def _files(path: Path) -> list[Path]:

@@ -132,6 +132,7 @@ def test_the_sample_of_a_mean_has_a_seed_and_a_size() -> None:
         ({"filter": {"name": "embedfilter"}}, ()),
         ({"filter": {"name": "embedfilter", "center": True}}, ("centred filter",)),
         ({"filter": {"name": "head:0123456789abcdef"}}, ("trained head",)),
+        ({"filter": {"name": "none", "adapted": "0123456789abcdef"}}, ("adapted filter",)),
     ],
 )
 def test_an_index_says_what_its_reader_must_know(stored: dict[str, object], needed: tuple[str, ...]) -> None:

@@ -9,8 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import ragidx
 from ragidx.corpora.errors import CorpusError, SpecError
-from ragidx.pipelines.train.pairs import Pairs, read_pairs
+from ragidx.pipelines.ingest.corpus import chunker_of
+from ragidx.pipelines.train.own_pairs import own_pairs
+from ragidx.pipelines.train.pairs import Pairs, joined, read_pairs
 
 from ...raising import message_of
 
@@ -22,7 +25,7 @@ def _lines(n: int, name: str = "q") -> str:
 def _pairs(*sizes: int) -> Pairs:
     names = [f"{group}-{place}" for group, size in enumerate(sizes) for place in range(size)]
     groups = np.repeat(np.arange(len(sizes)), sizes)
-    return Pairs(names, [f"p{name}" for name in names], groups, tuple(Path(str(group)) for group in range(len(sizes))))
+    return Pairs(names, [f"p{name}" for name in names], groups, tuple(map(str, range(len(sizes)))))
 
 
 def test_each_file_is_a_data_set_packed_or_not(tmp_path: Path) -> None:
@@ -35,7 +38,7 @@ def test_each_file_is_a_data_set_packed_or_not(tmp_path: Path) -> None:
     assert pairs.queries == ["lake é 0", "lake é 1", "q0", "q1", "q2"]
     assert pairs.positives == ["p0", "p1", "p0", "p1", "p2"]
     assert pairs.groups.tolist() == [0, 0, 1, 1, 1]
-    assert [file.name for file in pairs.files] == ["a.jsonl.gz", "b.jsonl"]
+    assert pairs.names == ("a.jsonl.gz", "b.jsonl")
 
 
 def test_of_many_pairs_each_data_set_gives_as_many() -> None:
@@ -50,7 +53,7 @@ def test_of_many_pairs_each_data_set_gives_as_many() -> None:
 
 def test_no_text_that_is_held_out_is_trained_on() -> None:
     names = [f"q{place % 10}" for place in range(40)]
-    pairs = Pairs(names, [f"p{place}" for place in range(40)], np.zeros(40, np.int64), (Path("f"),))
+    pairs = Pairs(names, [f"p{place}" for place in range(40)], np.zeros(40, np.int64), ("f",))
 
     held, rest = pairs.split(5, seed=0)
 
@@ -110,3 +113,48 @@ def test_batches_are_of_one_data_set_and_have_no_text_twice() -> None:
     for batch in batches:
         assert len(set(groups[batch].tolist())) == 1
         assert len(set(numbers[batch].tolist())) == len(batch) == 40
+
+
+def test_texts_of_one_owner_are_in_no_batch_together_and_on_one_side_of_a_split() -> None:
+    owners = [str(number % 50) for number in range(600)]
+    texts = list(map(str, range(600)))
+    pairs = Pairs(texts, texts, np.zeros(600, np.int64), ("a",), owners)
+
+    for batch in pairs.batches(epochs=2, seed=0):
+        assert len({owners[place] for place in batch}) == len(batch) > 30
+    held, rest = pairs.split(20, seed=0)
+    assert {*held.owners}.isdisjoint(rest.owners)
+    assert len(rest) > 300
+
+
+def test_joined_pairs_keep_their_data_sets_apart() -> None:
+    one, other = _pairs(2, 3), _pairs(4)
+
+    both = joined(one, other)
+
+    assert both.queries == one.queries + other.queries
+    assert both.owners == one.positives + other.positives
+    assert both.groups.tolist() == [0, 0, 1, 1, 1, 2, 2, 2, 2]
+    assert both.names == ("0", "1", "0")
+
+
+def test_a_corpus_gives_sentences_and_headings_without_what_asks(tmp_path: Path) -> None:
+    for number in range(60):
+        text = f"# The house number {number} of all\n\n" + " ".join(
+            f"Room {room} of house {number} has {room + number} windows and a door." for room in range(4)
+        )
+        (tmp_path / f"{number}.md").write_text(text)
+    index = ragidx.build(tmp_path, tmp_path / "index")
+    store, searcher = index.searcher.store, index.searcher
+    chunker = chunker_of(searcher.encoder, searcher.spec.chunk)
+
+    pairs = own_pairs(store, chunker, without={"0.md", "1.md"}, limit=10_000, seed=0)
+
+    kinds = np.bincount(pairs.groups).tolist()
+    assert pairs.names == ("sentence", "heading")
+    assert kinds == [58 * 4, 58]
+    assert {*pairs.owners} == {f"{number}.md" for number in range(2, 60)}
+    assert all(query not in positive for query, positive in zip(pairs.queries, pairs.positives, strict=True))
+    fewer = own_pairs(store, chunker, without=set(), limit=20, seed=0)
+    assert 10 <= np.bincount(fewer.groups)[0] <= 40
+    assert own_pairs(store, chunker, without=set(), limit=20, seed=0).queries == fewer.queries

@@ -1,0 +1,50 @@
+"""Pairs that a corpus makes of itself: a sentence or a heading of a chunk, and the chunk without it.
+
+index -> `Pairs`: two data sets, `sentence` (inverse cloze; Lee et al. 2019) and `heading`, each pair owned by its
+document. What asks is taken out wherever the chunk has it, as in the test without labels, so that nothing is learnt of
+words that are merely repeated; documents that the test asks for are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from ragidx.corpora.chunking import Chunker
+from ragidx.indexer.filters.fitting import lot
+from ragidx.indexer.store.store import Store
+from ragidx.pipelines.evaluate.synthetic import HEADING, own_queries
+from ragidx.pipelines.train.pairs import Pairs
+
+SENTENCE = "sentence"
+
+_LOTS = 1 << 128
+_SPARE = 1.5  # chunks that are drawn for each that is wanted: some have nothing that can be taken out
+_MOST_A_CHUNK = 6
+
+
+def own_pairs(store: Store, chunker: Chunker, *, without: Collection[str], limit: int, seed: int) -> Pairs:
+    """At most `limit` pairs of each kind; of few chunks several sentences each.
+
+    Args:
+        store: the index, with texts.
+        chunker: gives what is encoded of a chunk.
+        without: ids of documents that no pair is of.
+        limit: bounds what is held: two texts a pair.
+        seed: of what is drawn.
+    """
+    n_chunks = max(1, store.manifest.n_chunks)
+    share, n = _SPARE * limit / n_chunks, min(_MOST_A_CHUNK, -(-limit // n_chunks))
+    found: dict[str, list[tuple[str, str, str]]] = {SENTENCE: [], HEADING: []}
+    for _, chunk in store.chunks():
+        if chunk.doc_id in without or int.from_bytes(lot(seed, f"pair {chunk.id}")) >= share * _LOTS:
+            continue
+        for kind, pairs in found.items():
+            if len(pairs) < _SPARE * limit:
+                made = own_queries(chunk, kind, seed, n if kind == SENTENCE else 1)
+                pairs += [(query, chunker.encoded_text(rest), chunk.doc_id) for query, rest in made]
+    every = [pair for pairs in found.values() for pair in pairs]
+    queries, positives, owners = (list(column) for column in zip(*every, strict=True)) if every else ([], [], [])
+    groups = np.repeat(np.arange(len(found)), [len(pairs) for pairs in found.values()])
+    return Pairs(queries, positives, groups, tuple(found), owners)
