@@ -82,15 +82,16 @@ def _fields(r: AdaptReport) -> list[tuple[str, str]]:
     before, after = r.scores
     gain = "" if after.against is None else f" [{after.against.low:+.3f}, {after.against.high:+.3f}]"
     spent = f"encoding {plan_tables.duration(r.encoding_seconds)}, training {plan_tables.duration(r.training_seconds)}"
-    kept = r.generation - 1
+    kept, left_out = r.generation - 1, f"; {r.n_left_out:,} left out, which know what is asked" * bool(r.n_left_out)
+    what = "" if r.is_mapped else " (the weight alone: mapped vectors are not better)"
     return [
         ("index", f"{r.index} (generation {r.generation}{'' if r.committed else ', unchanged'})"),
-        ("pairs", f"{kinds}; held out: MRR {before.mean:.3f}, mapped {after.mean:.3f}{gain}"),
+        ("pairs", f"{kinds}{left_out}; held out: MRR {before.mean:.3f}, mapped {after.mean:.3f}{gain}"),
         *([] if r.weight is None else [("weight", f"{r.weight:g} of the vectors in hybrid search")]),
         *describe.comparison(r.comparison),
         (
             "committed",
-            f"yes; `ragidx rollback {kept}` goes back while generation {kept} is kept"
+            f"yes{what}; `ragidx rollback {kept}` goes back while generation {kept} is kept"
             if r.committed
             else "no: answers are not shown to be better; --force commits it all the same",
         ),

@@ -69,7 +69,7 @@ def filter_(spec: FilterSpec, dim: int) -> str:
     """Name and what it keeps."""
     more = ", the means taken off" * spec.center + ", adapted to the corpus" * bool(spec.adapted)
     if spec.name == "none":
-        return f"none: {console.plural(dim, 'raw coordinate')}{more}"
+        return f"none: {'all raw coordinates' if spec.adapted else console.plural(dim, 'raw coordinate')}{more}"
     name = "EmbedFilter" if spec.name == "embedfilter" else spec.name
     tau = f", tau {spec.tau:g}" if spec.tau is not None else ""
     kept = filter_kind(spec.name).keeps if spec.offset is None else f"from direction {spec.offset} on"

@@ -229,7 +229,7 @@ def _lifted(vector: NDArray[np.float64], made: Filter) -> NDArray[np.float64]:
     In float64: what the filter removes can be one direction, of which rounding would decide the tokens.
     """
     columns = made.matrix.astype(np.float64)
-    if np.abs(columns.T @ columns - np.eye(made.dim)).max() > _TOLERANCE:
+    if np.abs(columns.T @ columns - np.eye(columns.shape[1])).max() > _TOLERANCE:
         raise SpecError(
             "the filter stretches what it keeps, so a vector is not what it keeps plus what it removes",
             "take a filter that keeps lengths, such as embedfilter, truncation or pca",

@@ -41,7 +41,7 @@ from ragidx.pipelines.evaluate.synthetic import N_QUERIES, synthetic
 from ragidx.pipelines.evaluate.tasks import Judged, check_together
 from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.ingest.options import build_options
-from ragidx.pipelines.ingest.resolve import fingerprint_of, resolve_against
+from ragidx.pipelines.ingest.resolve import Resolved, fingerprint_of, resolve_against
 from ragidx.pipelines.maintain.comparison import Comparison, by_query, compared, questions, without_queries
 from ragidx.pipelines.stages import OnStage, Stages
 from ragidx.pipelines.train.frozen import (
@@ -59,7 +59,7 @@ from ragidx.pipelines.train.frozen import (
     scores,
 )
 from ragidx.pipelines.train.heads import linear
-from ragidx.pipelines.train.own_pairs import own_pairs
+from ragidx.pipelines.train.own_pairs import own_pairs, without
 from ragidx.pipelines.train.pairs import Pairs, joined, read_pairs
 from ragidx.retriever.models import FILTER_FILE, stored_filter
 from ragidx.retriever.options import HYBRID
@@ -81,9 +81,11 @@ class AdaptReport:
     Attributes:
         index: its folder.
         generation: of the committed state.
-        committed: whether its vectors are mapped now.
+        committed: whether anything is changed.
         verdict: better, forced; or not shown to be better, where the index is as it was.
+        is_mapped: whether that is what was compared; else another weight alone, which is better by itself.
         pairs: that were trained on, by what they are of.
+        n_left_out: of the given pairs, that know a query or a document that is asked for.
         scores: of pairs that were held out, before and after.
         weight: of the cosine in hybrid search; None: the index has no words, or too few documents to choose it.
         comparison: of the answers before and after.
@@ -96,7 +98,9 @@ class AdaptReport:
     generation: int
     committed: bool
     verdict: str
+    is_mapped: bool
     pairs: Mapping[str, int]
+    n_left_out: int
     scores: tuple[Score, ...]
     weight: float | None
     comparison: Comparison
@@ -110,45 +114,75 @@ class AdaptReport:
 
 
 @dataclass(frozen=True)
+class _Choice:
+    """What is compared with the index as it is.
+
+    Attributes:
+        is_mapped: whether its vectors are mapped; else the weight alone is another.
+        weight: of the cosine in hybrid search; None: that of the index.
+    """
+
+    is_mapped: bool
+    weight: float | None
+
+
+@dataclass(frozen=True)
 class _Asked:
-    """Queries that decide, and others that choose how vectors and words are weighed; None: there are too few."""
+    """Queries that decide; and others that choose how vectors and words are weighed, None where nothing is weighed."""
 
     test: Judged
     choice: Judged | None
 
-    def compare(self, old: Searcher, new: Searcher, folder: Path) -> tuple[float | None, Comparison]:
-        """The weight that is best for the new index, and how much better it then answers than the old one."""
-        parts = [part for part in (self.test, self.choice) if part is not None and part.synthetic is not None]
-        both = [old, new] if self.test.synthetic is not None else [new]
-        with without_queries(both, _together(parts), folder) as copies:
-            weight = None
-            if self.choice is not None and new.options().mode == HYBRID:
-                weight = _weight(copies[-1], self.choice)
-            one, other = copies if self.test.synthetic is not None else (old, new)
-            before, now = by_query(one, self.test), by_query(other, self.test, weight=weight)
-        return weight, compared(before, now, self.test, MARGIN)
+    def documents(self) -> set[str]:
+        """Those that may be in no pair."""
+        parts = [part.qrels for part in (self.test, self.choice) if part is not None]
+        return {doc_id for qrels in parts for relevance in qrels.values() for doc_id in relevance}
+
+    def queries(self) -> list[str]:
+        """All of them."""
+        return [text for part in (self.test, self.choice) if part is not None for text in part.texts.values()]
+
+    def compare(self, old: Searcher, new: Searcher, folder: Path) -> tuple[_Choice, Comparison]:
+        """What is best for the index, and how much better it then answers. `folder` is for copies."""
+        made = [part for part in (self.test, self.choice) if part is not None and part.synthetic is not None]
+        with without_queries([old, new], _together(made), folder) as copies:
+            both = copies if self.test.synthetic is not None else [old, new]
+            choice = _Choice(is_mapped=True, weight=None)
+            if self.choice is not None:
+                (kept, of_old), (mapped, of_new) = (_weighed(index, self.choice) for index in copies)
+                choice = _Choice(True, of_new) if mapped >= kept else _Choice(False, of_old)
+            before = by_query(both[0], self.test)
+            now = by_query(both[choice.is_mapped], self.test, weight=choice.weight)
+        return choice, compared(before, now, self.test, MARGIN)
 
 
-def _weight(index: Searcher, asked: Judged) -> float:
-    """The weight nearest to the index's own that is within a standard error of the best one."""
+def _weighed(index: Searcher, asked: Judged) -> tuple[float, float]:
+    """The weight nearest to the index's own that is within a standard error of the best one, with its nDCG@10 before
+    it.
+    """
     vectors, own = index.encode(list(asked.texts.values())), index.options().weight
-    found = {one: by_query(index, asked, vectors, weight=one) for one in WEIGHTS}
+    found = {one: by_query(index, asked, vectors, weight=one) for one in {*WEIGHTS, own}}
     best = max(found.values(), key=lambda values: float(values.mean()))
 
     def is_as_good(one: float) -> bool:
         apart = best - found[one]
         return bool(apart.mean() <= apart.std(ddof=1) / math.sqrt(len(apart)))
 
-    return next(filter(is_as_good, sorted(WEIGHTS, key=lambda one: abs(one - own))))
+    weight = next(filter(is_as_good, sorted(found, key=lambda one: (abs(one - own), one))))
+    return float(found[weight].mean()), weight
 
 
-def _asked(store: Store, queries: str | Path | None, qrels: str | Path | None) -> _Asked:
+def _asked(shown: Searcher, queries: str | Path | None, qrels: str | Path | None) -> _Asked:
     """The queries that are given, or sentences of documents: of half of them at most, the others are for pairs."""
+    store, is_weighed = shown.store, shown.options().mode == HYBRID
     given = None if queries is None and qrels is None else questions(store, queries, qrels)
     if given is not None and len(given.qrels) < FEWEST_QUERIES:
         few = f"nothing can be concluded from fewer than {FEWEST_QUERIES}"
         raise CorpusError(f"{len(given.qrels)} queries are judged: {few}", "judge more, or none", where=str(qrels))
-    n = min(N_QUERIES // 2 + (N_QUERIES if given is None else 0), store.manifest.n_documents // 2)
+    if given is not None and not is_weighed:
+        return _Asked(given, None)
+    n = (N_QUERIES if given is None else 0) + (N_QUERIES // 2 if is_weighed else 0)
+    n = min(n, max(FEWEST_QUERIES, store.manifest.n_documents // 2))
     try:
         made = synthetic(lambda: (chunk for _, chunk in store.chunks()), n=n, where=str(store.path))
     except CorpusError:
@@ -158,7 +192,7 @@ def _asked(store: Store, queries: str | Path | None, qrels: str | Path | None) -
     if given is not None:
         return _Asked(given, made)
     names = list(made.texts)
-    if len(names) < 3 * FEWEST_QUERIES:
+    if not is_weighed or len(names) < 3 * FEWEST_QUERIES:
         return _Asked(made, None)
     return _Asked(made.some([name for place, name in enumerate(names) if place % 3 < 2]), made.some(names[2::3]))
 
@@ -205,65 +239,107 @@ def adapt(
         BusyError: the index is being adapted or upgraded, or another process writes it for too long at the end.
         RagidxError: of the subclass that says what to do; the committed state is what it was.
     """
-    began, store, index = time.perf_counter(), shown.store, shown.store.path
-    check_numbers(limit=limit, epochs=epochs)
+    check_numbers(limit=limit, epochs=epochs, seed=seed)
+    if limit < FEWEST_PAIRS:
+        raise SpecError(f"limit={limit:,} teaches nothing", f"give {FEWEST_PAIRS} or more", where="`limit`")
     check_together(queries, qrels)
     check_models("`adapt`")
+    index = shown.store.path
+    if shown.spec.precomputed is not None:
+        raise SpecError(
+            "the index holds precomputed vectors, and a text without one of its sentences has none",
+            "build an index of the texts with their model: `ragidx build CORPUS --model M`",
+            where=str(index),
+        )
     resolved = resolve_against(build_options("adapt", **options_of(shown), filter="none"))
     given = read_pairs(paths) if (paths := listed(pairs)) else None
     _ = shown.model_files  # that they are the index's own
-    asked = _asked(store, queries, qrels)
-    out_of = {doc_id for part in (asked.test, asked.choice) if part for one in part.qrels.values() for doc_id in one}
-    own = own_pairs(store, chunker_of(shown.encoder, shown.spec.chunk), without=out_of, limit=limit, seed=seed)
-    every = own if given is None else joined(own, given)
-    if len(every) < FEWEST_PAIRS:
-        raise CorpusError(
-            f"{len(every):,} pairs can be made of documents that no query asks for: nothing is learnt from fewer than "
-            f"{FEWEST_PAIRS}",
-            "give a larger corpus, or `pairs`",
-            where=str(index),
+    atomic.make_folder(index / UPGRADES)
+    with Lock(index / UPGRADES):
+        return _Run(shown, resolved, limit, epochs, seed, cache, Stages(on_progress)).run(
+            _asked(shown, queries, qrels), given, force=force
         )
-    held, rest = held_and_rest(every, limit, seed)
-    tell = Stages(on_progress)
-    tell.expect(4 + sum(2 * -(-len(part) // AT_ONCE) for part in (held, rest)))
-    before = stored_filter(store, shown.spec.filter)
-    held_out, trained_on = (_stored(encoded(part, resolved, cache, tell), before) for part in (held, rest))
-    ready = time.perf_counter()
-    tell("training")
-    made = linear(trained_on, rest.batches(epochs, seed), store.manifest.dim, seed=seed)
-    trained = time.perf_counter()
-    found = scores({"as they are": _both(held_out), "mapped": _both(_mapped(held_out, made))})
-    tell("mapping the vectors of a copy")
-    folder = index / UPGRADES / NOTE
-    atomic.make_folder(folder.parent)
-    with Lock(folder.parent):
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One adaptation of an index; nobody else adapts or upgrades it."""
+
+    shown: Searcher
+    resolved: Resolved
+    limit: int
+    epochs: int
+    seed: int
+    cache: str | os.PathLike[str] | None
+    tell: Stages
+
+    def run(self, asked: _Asked, given: Pairs | None, *, force: bool) -> AdaptReport:
+        """Train, compare, and commit what is better."""
+        began, shown, base = time.perf_counter(), self.shown, self.shown.store.manifest
+        every, n_left_out = self._pairs(asked, given)
+        held, rest = held_and_rest(every, self.limit, self.seed)
+        self.tell.expect(4 + sum(2 * -(-len(part) // AT_ONCE) for part in (held, rest)))
+        before = stored_filter(shown.store, shown.spec.filter)
+        held_out, trained_on = (
+            _stored(encoded(part, self.resolved, self.cache, self.tell), before) for part in (held, rest)
+        )
+        ready = time.perf_counter()
+        self.tell("training")
+        made = linear(trained_on, rest.batches(self.epochs, self.seed), base.dim, seed=self.seed)
+        trained = time.perf_counter()
+        found = scores({"as they are": _both(held_out), "mapped": _both(_mapped(held_out, made))})
+        self.tell("mapping the vectors of a copy")
+        index, folder = shown.store.path, shown.store.path / UPGRADES / NOTE
         try:
-            copy = Searcher(_copy(store, folder / "index", made), shown.place)
-            tell("asking both")
-            weight, comparison = asked.compare(shown, copy, folder / "copies")
+            now = Searcher.open(index, shown.place, shown)  # what was committed meanwhile is in it
+            copy = Searcher(_copy(now.store, folder / "index", made, base.fingerprint), shown.place)
+            self.tell("asking both")
+            choice, comparison = asked.compare(now, copy, folder / "copies")
         finally:
             atomic.remove(folder)
-    verdict = BETTER if comparison.lower_bound > 0 else FORCED if force else NOT_BETTER
-    report = AdaptReport(
-        index=str(index),
-        generation=store.manifest.generation,
-        committed=False,
-        verdict=verdict,
-        pairs=_counts(rest),
-        scores=found,
-        weight=weight,
-        comparison=comparison,
-        encoding_seconds=ready - began,
-        training_seconds=trained - ready,
-        seconds=time.perf_counter() - began,
-    )
-    if verdict == NOT_BETTER:
-        return report
-    tell("mapping the vectors of the index")
-    done = rewrite.replace(index, _change(made, store.manifest.fingerprint, weight, _note(report, seed)))
-    return dataclasses.replace(
-        report, generation=done.manifest.generation, committed=True, seconds=time.perf_counter() - began
-    )
+        verdict = BETTER if comparison.lower_bound > 0 else FORCED if force else NOT_BETTER
+        report = AdaptReport(
+            index=str(index),
+            generation=now.store.manifest.generation,
+            committed=False,
+            verdict=verdict,
+            is_mapped=choice.is_mapped,
+            weight=choice.weight,
+            pairs=_counts(rest),
+            n_left_out=n_left_out,
+            scores=found,
+            comparison=comparison,
+            encoding_seconds=ready - began,
+            training_seconds=trained - ready,
+            seconds=time.perf_counter() - began,
+        )
+        if verdict == NOT_BETTER:
+            return report
+        self.tell("mapping the vectors of the index")
+        change = _change(made if choice.is_mapped else None, base.fingerprint, choice.weight, _note(report, self.seed))
+        done = rewrite.replace(index, change)
+        return dataclasses.replace(
+            report, generation=done.manifest.generation, committed=True, seconds=time.perf_counter() - began
+        )
+
+    def _pairs(self, asked: _Asked, given: Pairs | None) -> tuple[Pairs, int]:
+        """What is learnt from, of documents that no query asks for; and how many of those given are left out."""
+        store, left_out = self.shown.store, 0
+        chunker, out_of = chunker_of(self.shown.encoder, self.shown.spec.chunk), asked.documents()
+        every = own_pairs(store, chunker, without=out_of, limit=self.limit, seed=self.seed)
+        if given is not None:
+            texts = (chunk.text for _, chunk in store.chunks() if chunk.doc_id in out_of)
+            apart = without(given, asked.queries(), texts)
+            left_out = len(given) - len(apart)
+            every = joined(every, apart)
+        if len(every) < FEWEST_PAIRS:
+            raise CorpusError(
+                f"{len(every):,} pairs can be made of documents that no query asks for: nothing is learnt from fewer "
+                f"than {FEWEST_PAIRS}",
+                "give a larger corpus, or `pairs`",
+                where=str(store.path),
+            )
+        return every, left_out
 
 
 def _stored(raw: Sides, before: Filter | None) -> Sides:
@@ -289,38 +365,41 @@ def _counts(pairs: Pairs) -> dict[str, int]:
     return {name: count for name, count in zip(pairs.names, counts, strict=True) if count}
 
 
-def _copy(store: Store, folder: Path, made: Filter) -> Store:
-    """A copy of the index with mapped vectors; what they need not is linked."""
+def _copy(store: Store, folder: Path, made: Filter, fingerprint: str) -> Store:
+    """A copy of the index with mapped vectors."""
     atomic.remove(folder)  # of a process that was killed
     adopt(folder, store, {})
-    rewrite.replace(folder, _change(made, store.manifest.fingerprint, None, {}))
+    rewrite.replace(folder, _change(made, fingerprint, None, {}))
     return Store.open(folder)
 
 
 def _change(
-    made: Filter, fingerprint: str, weight: float | None, note: Mapping[str, Json]
+    made: Filter | None, fingerprint: str, weight: float | None, note: Mapping[str, Json]
 ) -> Callable[[Store], Change]:
-    """The index with one more map behind its filter."""
+    """The index with one more map behind its filter, or with another weight alone."""
 
     def decide(store: Store) -> Change:
         base, where = store.manifest, str(store.path)
         if base.fingerprint != fingerprint:
             raise SpecError("the index was made anew meanwhile, with other options", "run `adapt` again", where=where)
         spec = IndexSpec.from_json(dict(base.spec), where=where)
+        spec = dataclasses.replace(spec, weight=spec.weight if weight is None else weight)
+        blobs = {name: store.blob(name) for name in base.files}
+        change = Change(spec.to_json(), base.fingerprint, base.dim, base.index, blobs, (), notes={NOTE: dict(note)})
+        if made is None:
+            return change
         before = stored_filter(store, spec.filter) or coordinates(base.dim, np.arange(base.dim))
         after = before.followed(made)
         assert after.then is not None
-        adapted = dataclasses.replace(spec.filter, adapted=after.then.content())
-        spec = dataclasses.replace(spec, filter=adapted, weight=spec.weight if weight is None else weight)
-        blobs = {name: store.blob(name) for name in base.files} | {FILTER_FILE: after.to_bytes()}
-        return Change(
+        spec = dataclasses.replace(spec, filter=dataclasses.replace(spec.filter, adapted=after.then.content()))
+        blobs[FILTER_FILE] = after.to_bytes()
+        return dataclasses.replace(
+            change,
             spec=spec.to_json(),
             fingerprint=fingerprint_of(spec, blobs),
-            dim=made.dim,
-            index=base.index,
             blobs=blobs,
+            chosen=None,
             convert=lambda rows: l2_normalize(made(rows)).vectors,
-            notes={NOTE: dict(note)} if note else {},
         )
 
     return decide
@@ -329,4 +408,5 @@ def _change(
 def _note(report: AdaptReport, seed: int) -> dict[str, Json]:
     """What the manifest keeps of it."""
     compared = dataclasses.asdict(report.comparison)
-    return {"verdict": report.verdict, "of": report.generation, "pairs": dict(report.pairs), "seed": seed, **compared}
+    about = {"verdict": report.verdict, "of": report.generation, "mapped": report.is_mapped, "weight": report.weight}
+    return {**about, "pairs": dict(report.pairs), "seed": seed, **compared}

@@ -123,7 +123,7 @@ def task_of(
         SpecError: a number is out of range, or there are too few pairs.
         RagidxError: of the subclass that says what to do.
     """
-    check_numbers(limit=limit, epochs=epochs)
+    check_numbers(limit=limit, epochs=epochs, seed=seed)
     every = read_pairs(listed(pairs))
     held, rest = held_and_rest(every, limit, seed)
     named = {name: value for name, value in options.items() if value is not None}
@@ -131,12 +131,14 @@ def task_of(
     return Task(resolved, rest, held, len(every))
 
 
-def check_numbers(**named: int | None) -> None:
+def check_numbers(*, seed: int, **named: int | None) -> None:
     """Whether something is trained.
 
     Raises:
-        SpecError: a number is below 1.
+        SpecError: a number is below 1, or the seed below 0.
     """
+    if seed < 0:
+        raise SpecError(f"seed={seed} is negative", "give 0 or more", where="`seed`")
     for name, number in named.items():
         if number is not None and number < 1:
             raise SpecError(f"{name}={number:,} trains nothing", "give 1 or more", where=f"`{name}`")
@@ -156,7 +158,11 @@ def held_and_rest(every: Pairs, limit: int | None, seed: int) -> tuple[Pairs, Pa
     drawn = every if limit is None else every.drawn(limit, seed)
     if len(drawn) < FEWEST_PAIRS:
         raise SpecError(f"{len(drawn):,} pairs teach nothing", f"give {FEWEST_PAIRS} or more", where="`pairs`")
-    return drawn.split(min(_MOST_HELD_OUT, max(FEWEST_PAIRS // 2, round(_HELD_OUT * len(drawn)))), seed)
+    held, rest = drawn.split(min(_MOST_HELD_OUT, max(FEWEST_PAIRS // 2, round(_HELD_OUT * len(drawn)))), seed)
+    if len(rest) < FEWEST_PAIRS // 2:
+        few = f"{len(rest):,} pairs are left of texts that are not held out"
+        raise SpecError(few, "give pairs of more texts, or take more with `limit`", where="`pairs`")
+    return held, rest
 
 
 def _of_source(model: str | os.PathLike[str]) -> dict[str, Any]:

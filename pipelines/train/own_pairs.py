@@ -7,7 +7,8 @@ words that are merely repeated; documents that the test asks for are left out.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Iterable
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from ragidx.pipelines.evaluate.synthetic import HEADING, own_queries
 from ragidx.pipelines.train.pairs import Pairs
 
 SENTENCE = "sentence"
+TOGETHER = 13
+"""So many words in a row are no chance."""
 
 _LOTS = 1 << 128
 _SPARE = 1.5  # chunks that are drawn for each that is wanted: some have nothing that can be taken out
@@ -35,16 +38,44 @@ def own_pairs(store: Store, chunker: Chunker, *, without: Collection[str], limit
         seed: of what is drawn.
     """
     n_chunks = max(1, store.manifest.n_chunks)
-    share, n = _SPARE * limit / n_chunks, min(_MOST_A_CHUNK, -(-limit // n_chunks))
+    n = min(_MOST_A_CHUNK, -(-limit // n_chunks))
+    share = _SPARE * limit / (n * n_chunks)
     found: dict[str, list[tuple[str, str, str]]] = {SENTENCE: [], HEADING: []}
     for _, chunk in store.chunks():
         if chunk.doc_id in without or int.from_bytes(lot(seed, f"pair {chunk.id}")) >= share * _LOTS:
             continue
         for kind, pairs in found.items():
-            if len(pairs) < _SPARE * limit:
-                made = own_queries(chunk, kind, seed, n if kind == SENTENCE else 1)
-                pairs += [(query, chunker.encoded_text(rest), chunk.doc_id) for query, rest in made]
+            made = own_queries(chunk, kind, seed, n if kind == SENTENCE else 1)
+            pairs += [(query, chunker.encoded_text(rest), chunk.doc_id) for query, rest in made]
     every = [pair for pairs in found.values() for pair in pairs]
     queries, positives, owners = (list(column) for column in zip(*every, strict=True)) if every else ([], [], [])
     groups = np.repeat(np.arange(len(found)), [len(pairs) for pairs in found.values()])
     return Pairs(queries, positives, groups, tuple(found), owners)
+
+
+def without(pairs: Pairs, queries: Iterable[str], texts: Iterable[str]) -> Pairs:
+    """The pairs that know neither a query nor `TOGETHER` words in a row of a text; of shorter ones, all of them."""
+    asked, known, joined = {_words(query) for query in queries}, set[tuple[str, ...]](), list[str]()
+    for text in texts:
+        words = _words(text)
+        known.update(words[place : place + TOGETHER] for place in range(len(words) - TOGETHER + 1))
+        joined.append(f" {' '.join(words)} ")
+    every = "\n".join(joined)
+
+    def is_apart(query: str, positive: str) -> bool:
+        for words in (_words(query), _words(positive)):
+            if words in asked:
+                return False
+            if len(words) >= TOGETHER and not known.isdisjoint(
+                words[place : place + TOGETHER] for place in range(len(words) - TOGETHER + 1)
+            ):
+                return False
+        words = _words(positive)
+        return len(words) >= TOGETHER or f" {' '.join(words)} " not in every
+
+    apart = [is_apart(*one) for one in zip(pairs.queries, pairs.positives, strict=True)]
+    return pairs.some(np.flatnonzero(apart))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"\w+", text.casefold()))

@@ -73,34 +73,52 @@ class Pairs:
         return self.some(np.sort(np.concatenate(taken)))
 
     def split(self, n: int, seed: int) -> tuple[Pairs, Pairs]:
-        """Some n of them at random, and the others without a text or an owner that is in the first."""
-        order = np.random.default_rng(seed).permutation(len(self))
-        first = self.some(np.sort(order[:n]))
-        seen, owners = {*first.queries, *first.positives}, {*first.owners}
+        """Those of random owners, n or more, and the others without a text that is in the first."""
+        _, owners, counts = np.unique(self.owners, return_inverse=True, return_counts=True)
+        order = np.random.default_rng(seed).permutation(len(counts))
+        held = np.isin(owners, order[: 1 + np.searchsorted(np.cumsum(counts[order]), n)])
+        first = self.some(np.flatnonzero(held))
+        seen = {*first.queries, *first.positives}
         rest = [
             place
-            for place in np.sort(order[n:]).tolist()
-            if seen.isdisjoint((self.queries[place], self.positives[place])) and self.owners[place] not in owners
+            for place in np.flatnonzero(~held).tolist()
+            if seen.isdisjoint((self.queries[place], self.positives[place]))
         ]
         return first, self.some(np.array(rest, np.int64))
 
     def batches(self, epochs: int, seed: int) -> Iterator[Ints]:
-        """Numbers of pairs, of one data set each and no query or owner twice, in random order; what does not fit is
-        skipped.
+        """Numbers of pairs, of one data set each and no query or owner twice, in random order.
+
+        The first pair of each owner comes before all second ones, and so on; a query that comes again is skipped.
         """
-        numbers = [np.unique(texts, return_inverse=True)[1] for texts in (self.queries, self.owners)]
+        queries, owners = (np.unique(texts, return_inverse=True)[1] for texts in (self.queries, self.owners))
         drawn = np.random.default_rng(seed)
         for _ in range(epochs):
             batches = []
             for group in np.unique(self.groups):
                 order = drawn.permutation(np.flatnonzero(self.groups == group))
-                for start in range(0, len(order), _BATCH):
-                    part = order[start : start + _BATCH]
-                    for of_texts in numbers:
-                        part = part[np.unique(of_texts[part], return_index=True)[1]]
-                    if len(part) > 1:
-                        batches.append(part)
+                times = _times(owners[order])
+                for turn in range(times.max() + 1):
+                    of_turn = order[times == turn]
+                    for start in range(0, len(of_turn), _BATCH):
+                        part = of_turn[start : start + _BATCH]
+                        part = part[np.unique(queries[part], return_index=True)[1]]
+                        if len(part) > 1:
+                            batches.append(part)
             yield from (batches[place] for place in drawn.permutation(len(batches)))
+
+
+def _times(values: Ints) -> Ints:
+    """How often each value has come before.
+
+    >>> _times(np.array([7, 5, 7, 7, 5])).tolist()
+    [0, 0, 1, 2, 1]
+    """
+    order = np.argsort(values, kind="stable")
+    starts = np.searchsorted(values[order], values[order])
+    times = np.empty(len(values), np.int64)
+    times[order] = np.arange(len(values)) - starts
+    return times
 
 
 def joined(one: Pairs, other: Pairs) -> Pairs:

@@ -88,7 +88,8 @@ class Source(ABC):
     @property
     def is_raw(self) -> bool:
         """Whether every filter can be applied to them."""
-        return self.spec.filter.name == "none" and not self.spec.filter.center
+        kept = self.spec.filter
+        return kept.name == "none" and not kept.center and not kept.adapted
 
     @property
     def model(self) -> str:

@@ -16,6 +16,7 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import BusyError, CorpusError, ModelError, SpecError
 from ragidx.corpora.records import Document
+from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
@@ -101,7 +102,7 @@ def test_answers_that_get_better_are_kept_and_a_rollback_brings_the_old_ones_bac
     assert (report.generation, index.generation) == (generation + 1, generation + 1)
     assert found.new - found.old == pytest.approx(found.difference)
     assert found.difference >= found.lower_bound > 0
-    assert (found.queries, found.n_queries) == ("sentence", 60)
+    assert (found.queries, found.n_queries) == ("sentence", 90)
     assert [score.name for score in report.scores] == ["as they are", "mapped"]
     assert report.pairs["sentence"] > 200
     assert index.spec.filter.adapted
@@ -139,12 +140,31 @@ def test_without_a_gain_that_is_shown_nothing_changes(hybrid: ragidx.Index) -> N
     assert files(INDEX) == before
 
 
+def test_where_mapped_vectors_are_no_better_the_weight_alone_is_changed(
+    hybrid: ragidx.Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def useless(sides: Any, batches: Any, dim: int, **options: Any) -> Filter:
+        return Filter(np.eye(dim)[:, :1] @ np.ones((1, dim)), shift=np.zeros(dim))
+
+    monkeypatch.setattr("ragidx.pipelines.maintain.adapt.linear", useless)
+    vectors = hybrid.searcher.store.vectors(hybrid.searcher.store.live)
+
+    report = adapted(hybrid, force=True)
+
+    assert not report.is_mapped
+    assert hybrid.spec.filter.adapted == ""
+    assert hybrid.spec.weight == report.weight
+    assert np.array_equal(vectors, hybrid.searcher.store.vectors(hybrid.searcher.store.live))
+    assert verify(INDEX) == []
+
+
 def test_the_weight_that_is_chosen_is_that_of_the_index_from_then_on(hybrid: ragidx.Index) -> None:
+    hybrid.build("corpus", filter=ragidx.FilterSpec("embedfilter", dim=2), rebuild=True)  # such vectors are noise
     report = adapted(hybrid, force=True)
 
     weight = report.weight
-    assert report.verdict == "forced"
-    assert weight in {*WEIGHTS} - {0.5}
+    assert weight in WEIGHTS
+    assert weight < 0.5
     assert hybrid.spec.weight == weight
     question = "the lamp of Oslo was seen"
     assert hybrid.search(question, k=9) == hybrid.search(question, k=9, weight=weight)
@@ -181,8 +201,56 @@ def test_given_pairs_are_trained_on_as_well(index: ragidx.Index) -> None:
 
     report = adapted(index, pairs="pairs.jsonl")
 
-    assert report.pairs["pairs.jsonl"] > 140
+    assert report.n_left_out == 90  # of the documents that are asked for
+    assert report.pairs["pairs.jsonl"] > 80
     assert report.verdict == "better"
+
+
+def test_given_pairs_that_know_what_is_asked_are_left_out(index: ragidx.Index) -> None:
+    judged = [(thing, town) for thing in THINGS[:4] for town in PLACES]
+    Path("queries.tsv").write_text("".join(f"{t}{p}\twhere is the {t} of {p}?\n" for t, p in judged))
+    Path("qrels.tsv").write_text("".join(f"{t}{p} 0 {t}-{p}.txt 1\n" for t, p in judged))
+    known = [{"query": f"Where is the {t} of {p}", "positive": f"{t} {p} elsewhere"} for t, p in judged]
+    known += [{"query": f"{t}", "positive": Path("corpus", f"{t}-{p}.txt").read_text()[:200]} for t, p in judged]
+    fine = [{"query": f"the {t} at {p}", "positive": f"It is a {t}, and in {p} it stays."} for t, p in judged]
+    Path("pairs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in known + fine))
+
+    report = adapted(index, pairs="pairs.jsonl", queries="queries.tsv", qrels="qrels.tsv")
+
+    assert report.n_left_out == len(known)
+    assert report.pairs["pairs.jsonl"] <= len(fine)
+
+
+def test_few_large_documents_are_enough(folder: Path) -> None:
+    drawn = random.Random(0)
+    Path("books").mkdir()
+    for number in range(44):
+        lines = [f"In chapter {n} of book {number} there was {' '.join(drawn.sample(NOISE, 6))}." for n in range(60)]
+        Path("books", f"{number}.txt").write_text(" ".join(lines))
+    index = ragidx.build("books", INDEX, lexical=False)
+
+    report = adapted(index, epochs=1)
+
+    assert report.pairs["sentence"] > 100
+
+
+def test_an_index_of_one_document_says_what_is_wrong(folder: Path) -> None:
+    Path("one").mkdir()
+    Path("one", "a.txt").write_text("There is one document. It has three sentences in it, as it happens. That is all.")
+
+    said = message_of(CorpusError, lambda: adapted(ragidx.build("one", INDEX)))
+
+    assert "nothing can be concluded from fewer than 20" in said
+
+
+def test_mapped_vectors_are_not_taken_for_those_of_the_model(index: ragidx.Index) -> None:
+    index = ragidx.build("corpus", "raw", lexical=False, filter=ragidx.FilterSpec("none"))
+    index.adapt(cache="cache", force=True)
+    index.shrink(32)
+
+    said = message_of(SpecError, lambda: ragidx.evaluate("raw", without_labels=True, filter="whitening", cache=None))
+    assert "filter" in said
+    assert ragidx.evaluate("raw", without_labels=True, cache=None).tasks[0].rows
 
 
 def test_what_is_committed_meanwhile_is_mapped_as_well(index: ragidx.Index) -> None:
@@ -258,6 +326,8 @@ def test_what_a_killed_run_has_left_does_not_matter(index: ragidx.Index) -> None
     ("options", "fault", "message"),
     [
         ({"limit": 0}, SpecError, "`limit`: limit=0 trains nothing\n  hint: give 1 or more"),
+        ({"limit": 39}, SpecError, "`limit`: limit=39 teaches nothing\n  hint: give 40 or more"),
+        ({"seed": -1}, SpecError, "`seed`: seed=-1 is negative\n  hint: give 0 or more"),
         ({"epochs": 0}, SpecError, "`epochs`: epochs=0 trains nothing\n  hint: give 1 or more"),
         (
             {"pairs": "none.jsonl"},
@@ -281,9 +351,10 @@ def test_what_cannot_be_is_said_before_anything_is_encoded(
     assert not Path("cache").exists()
 
 
-def test_an_index_that_has_no_model_or_no_text_is_refused(given: np.ndarray) -> None:
+def test_an_index_of_precomputed_vectors_is_refused(given: np.ndarray) -> None:
     assert message_of(SpecError, lambda: adapted(ragidx.Index(INDEX))) == (
-        "ragidx-index: the index holds precomputed vectors: it has no model\n  hint: name the model"
+        "ragidx-index: the index holds precomputed vectors, and a text without one of its sentences has none\n"
+        "  hint: build an index of the texts with their model: `ragidx build CORPUS --model M`"
     )
 
 
@@ -306,6 +377,7 @@ def test_another_process_that_adapts_is_waited_for_no_longer(index: ragidx.Index
     (INDEX / "upgrade").mkdir()
     with Lock(INDEX / "upgrade"):
         assert message_of(BusyError, lambda: adapted(index))
+    assert not Path("cache").exists()
 
 
 def test_nobody_names_a_map_in_a_build(folder: Path) -> None:
