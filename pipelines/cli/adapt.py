@@ -82,11 +82,14 @@ def _fields(r: AdaptReport) -> list[tuple[str, str]]:
     before, after = r.scores
     gain = "" if after.against is None else f" [{after.against.low:+.3f}, {after.against.high:+.3f}]"
     spent = f"encoding {plan_tables.duration(r.encoding_seconds)}, training {plan_tables.duration(r.training_seconds)}"
-    kept, left_out = r.generation - 1, f"; {r.n_left_out:,} left out, which know what is asked" * bool(r.n_left_out)
+    kept, dropped = (
+        r.generation - 1,
+        f"; {r.n_dropped:,} dropped, which hold what the queries ask for" * bool(r.n_dropped),
+    )
     what = "" if r.is_mapped else " (the weight alone: mapped vectors are not better)"
     return [
         ("index", f"{r.index} (generation {r.generation}{'' if r.committed else ', unchanged'})"),
-        ("pairs", f"{kinds}{left_out}; held out: MRR {before.mean:.3f}, mapped {after.mean:.3f}{gain}"),
+        ("pairs", f"{kinds}{dropped}; held out: MRR {before.mean:.3f}, mapped {after.mean:.3f}{gain}"),
         *([] if r.weight is None else [("weight", f"{r.weight:g} of the vectors in hybrid search")]),
         *describe.comparison(r.comparison),
         (

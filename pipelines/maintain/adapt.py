@@ -1,11 +1,11 @@
 """Adapt: the stored vectors of an index get a map that was trained on its own documents, where answers get better.
 
-an index -> queries that judge it: those that are given, or sentences of 300 documents -> pairs of the other documents,
-a sentence or a heading and the chunk without it, and pairs that are given -> a linear map of the stored vectors, under
+an index -> queries that judge it: the user's, or sentences of 300 documents -> pairs of the other documents, a sentence
+or a heading and the chunk without it, and the user's own pairs -> a linear map of the stored vectors, under
 the contrastive loss -> a copy of the index with mapped vectors, by links -> both are asked -> one commit, or none
 
 No document of the index is encoded again: the map goes over what is stored, and over what is encoded from then on. The
-vectors of the pairs are kept in the user's cache, so that a run that was killed goes on where it was.
+vectors of the pairs are kept in the user's cache, so that the same call continues a run that was killed.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class AdaptReport:
         verdict: better, forced; or not shown to be better, where the index is as it was.
         is_mapped: whether that is what was compared; else another weight alone, which is better by itself.
         pairs: that were trained on, by what they are of.
-        n_left_out: of the given pairs, that know a query or a document that is asked for.
+        n_dropped: of the user's pairs, that hold a query or a part of a document that the queries ask for.
         scores: of pairs that were held out, before and after.
         weight: of the cosine in hybrid search; None: the index has no words, or too few documents to choose it.
         comparison: of the answers before and after.
@@ -100,7 +100,7 @@ class AdaptReport:
     verdict: str
     is_mapped: bool
     pairs: Mapping[str, int]
-    n_left_out: int
+    n_dropped: int
     scores: tuple[Score, ...]
     weight: float | None
     comparison: Comparison
@@ -173,7 +173,7 @@ def _weighed(index: Searcher, asked: Judged) -> tuple[float, float]:
 
 
 def _asked(shown: Searcher, queries: str | Path | None, qrels: str | Path | None) -> _Asked:
-    """The queries that are given, or sentences of documents: of half of them at most, the others are for pairs."""
+    """The user's queries, or sentences of documents: of half of them at most, the others are for pairs."""
     store, is_weighed = shown.store, shown.options().mode == HYBRID
     given = None if queries is None and qrels is None else questions(store, queries, qrels)
     if given is not None and len(given.qrels) < FEWEST_QUERIES:
@@ -276,7 +276,7 @@ class _Run:
     def run(self, asked: _Asked, given: Pairs | None, *, force: bool) -> AdaptReport:
         """Train, compare, and commit what is better."""
         began, shown, base = time.perf_counter(), self.shown, self.shown.store.manifest
-        every, n_left_out = self._pairs(asked, given)
+        every, n_dropped = self._pairs(asked, given)
         held, rest = held_and_rest(every, self.limit, self.seed)
         self.tell.expect(4 + sum(2 * -(-len(part) // AT_ONCE) for part in (held, rest)))
         before = stored_filter(shown.store, shown.spec.filter)
@@ -306,7 +306,7 @@ class _Run:
             is_mapped=choice.is_mapped,
             weight=choice.weight,
             pairs=_counts(rest),
-            n_left_out=n_left_out,
+            n_dropped=n_dropped,
             scores=found,
             comparison=comparison,
             encoding_seconds=ready - began,
@@ -323,14 +323,14 @@ class _Run:
         )
 
     def _pairs(self, asked: _Asked, given: Pairs | None) -> tuple[Pairs, int]:
-        """What is learnt from, of documents that no query asks for; and how many of those given are left out."""
-        store, left_out = self.shown.store, 0
+        """What is learnt from, of documents that no query asks for; and how many of the user's pairs are dropped."""
+        store, n_dropped = self.shown.store, 0
         chunker, out_of = chunker_of(self.shown.encoder, self.shown.spec.chunk), asked.documents()
         every = own_pairs(store, chunker, without=out_of, limit=self.limit, seed=self.seed)
         if given is not None:
             texts = (chunk.text for _, chunk in store.chunks() if chunk.doc_id in out_of)
             apart = without(given, asked.queries(), texts)
-            left_out = len(given) - len(apart)
+            n_dropped = len(given) - len(apart)
             every = joined(every, apart)
         if len(every) < FEWEST_PAIRS:
             raise CorpusError(
@@ -339,7 +339,7 @@ class _Run:
                 "give a larger corpus, or `pairs`",
                 where=str(store.path),
             )
-        return every, left_out
+        return every, n_dropped
 
 
 def _stored(raw: Sides, before: Filter | None) -> Sides:

@@ -2,7 +2,7 @@
 
 index -> `Pairs`: two data sets, `sentence` (inverse cloze; Lee et al. 2019) and `heading`, each pair owned by its
 document. What asks is taken out wherever the chunk has it, as in the test without labels, so that nothing is learnt of
-words that are merely repeated; documents that the test asks for are left out.
+words that are merely repeated; no pair is of a document that the test asks for.
 """
 
 from __future__ import annotations

@@ -201,12 +201,12 @@ def test_given_pairs_are_trained_on_as_well(index: ragidx.Index) -> None:
 
     report = adapted(index, pairs="pairs.jsonl")
 
-    assert report.n_left_out == 90  # of the documents that are asked for
+    assert report.n_dropped == 90  # of the documents that are asked for
     assert report.pairs["pairs.jsonl"] > 80
     assert report.verdict == "better"
 
 
-def test_given_pairs_that_know_what_is_asked_are_left_out(index: ragidx.Index) -> None:
+def test_pairs_of_the_user_that_hold_what_is_asked_are_dropped(index: ragidx.Index) -> None:
     judged = [(thing, town) for thing in THINGS[:4] for town in PLACES]
     Path("queries.tsv").write_text("".join(f"{t}{p}\twhere is the {t} of {p}?\n" for t, p in judged))
     Path("qrels.tsv").write_text("".join(f"{t}{p} 0 {t}-{p}.txt 1\n" for t, p in judged))
@@ -217,7 +217,7 @@ def test_given_pairs_that_know_what_is_asked_are_left_out(index: ragidx.Index) -
 
     report = adapted(index, pairs="pairs.jsonl", queries="queries.tsv", qrels="qrels.tsv")
 
-    assert report.n_left_out == len(known)
+    assert report.n_dropped == len(known)
     assert report.pairs["pairs.jsonl"] <= len(fine)
 
 
