@@ -34,7 +34,7 @@ def test_a_gain_is_shown_and_committed_and_what_is_not_better_is_left(run: Run) 
     assert list(shown) == ["index", "pairs", "nDCG@10", "difference", "committed", "time"]
     assert shown["index"] == "ragidx-index (generation 2)"
     assert re.match(r"\d+ sentence, \d+ heading; held out: MRR 0\.\d+, mapped 0\.\d+ \[", shown["pairs"])
-    assert shown["nDCG@10"].endswith(", of 42 synthetic queries")
+    assert shown["nDCG@10"].endswith(", of 62 synthetic queries")
     assert shown["committed"] == "yes; `ragidx rollback 1` goes back while generation 1 is kept"
     info = run("info").out
     assert "none: 256 raw coordinates, adapted to the corpus" in info
