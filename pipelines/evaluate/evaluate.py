@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -146,7 +146,6 @@ def evaluate(
     ]
     if not tasks:
         raise SpecError("there is nothing to evaluate", "name a data set, an index or runs")
-    _check_effect({task.kind for task in tasks}, values)
     tasks = with_names(tasks)
     if any(task.kind != PAIRS for task in tasks):
         ir_measures()
@@ -180,26 +179,6 @@ def evaluate(
         notes.append("No test over the data sets: some of them do not have the row of the reference.")
     report = Report(tuple(reports), over_sets, tuple(notes))
     return report if out is None else write_out(report, Path(out))
-
-
-def _check_effect(kinds: Collection[str], values: Mapping[str, Any]) -> None:
-    """Whether what is named changes anything.
-
-    Raises:
-        SpecError: something does not.
-    """
-    for kind, (why, names) in _WITHOUT_EFFECT.items():
-        for name in names if set(kinds) == {kind} else ():
-            if values.get(name) not in (None, _UNNAMED.get(name), (), []):
-                raise SpecError(why, "remove it", where=f"`{name}`")
-
-
-_SEARCHES = ("index_type", "mode", "fusion", "weight")
-_UNNAMED = {"index_type": FLAT, "fusion": Z}
-_WITHOUT_EFFECT = {
-    RUN: ("a run is measured as it is: no vectors are made for it", AXES),
-    PAIRS: ("pairs are compared by their vectors: nothing is searched", _SEARCHES),
-}
 
 
 def _check_queries(

@@ -114,19 +114,6 @@ class AdaptReport:
 
 
 @dataclass(frozen=True)
-class _Choice:
-    """What is compared with the index as it is.
-
-    Attributes:
-        is_mapped: whether its vectors are mapped; else the weight alone is another.
-        weight: of the cosine in hybrid search; None: that of the index.
-    """
-
-    is_mapped: bool
-    weight: float | None
-
-
-@dataclass(frozen=True)
 class _Asked:
     """Queries that decide; and others that choose how vectors and words are weighed, None where nothing is weighed."""
 
@@ -142,18 +129,20 @@ class _Asked:
         """All of them."""
         return [text for part in (self.test, self.choice) if part is not None for text in part.texts.values()]
 
-    def compare(self, old: Searcher, new: Searcher, folder: Path) -> tuple[_Choice, Comparison]:
-        """What is best for the index, and how much better it then answers. `folder` is for copies."""
+    def compare(self, old: Searcher, new: Searcher, folder: Path) -> tuple[bool, float | None, Comparison]:
+        """Whether mapped vectors are best, or another weight alone; the weight; and how much better answers then are.
+        `folder` is for copies.
+        """
         made = [part for part in (self.test, self.choice) if part is not None and part.synthetic is not None]
         with without_queries([old, new], _together(made), folder) as copies:
             both = copies if self.test.synthetic is not None else [old, new]
-            choice = _Choice(is_mapped=True, weight=None)
+            is_mapped, weight = True, None
             if self.choice is not None:
                 (kept, of_old), (mapped, of_new) = (_weighed(index, self.choice) for index in copies)
-                choice = _Choice(True, of_new) if mapped >= kept else _Choice(False, of_old)
+                is_mapped, weight = (True, of_new) if mapped >= kept else (False, of_old)
             before = by_query(both[0], self.test)
-            now = by_query(both[choice.is_mapped], self.test, weight=choice.weight)
-        return choice, compared(before, now, self.test, MARGIN)
+            now = by_query(both[is_mapped], self.test, weight=weight)
+        return is_mapped, weight, compared(before, now, self.test, MARGIN)
 
 
 def _weighed(index: Searcher, asked: Judged) -> tuple[float, float]:
@@ -287,14 +276,15 @@ class _Run:
         self.tell("training")
         made = linear(trained_on, rest.batches(self.epochs, self.seed), base.dim, seed=self.seed)
         trained = time.perf_counter()
-        found = scores({"as they are": _both(held_out), "mapped": _both(_mapped(held_out, made))})
+        sides = held_out.queries, held_out.positives
+        found = scores({"as they are": sides, "mapped": (made(sides[0]), made(sides[1]))})
         self.tell("mapping the vectors of a copy")
         index, folder = shown.store.path, shown.store.path / UPGRADES / NOTE
         try:
             now = Searcher.open(index, shown.place, shown)  # what was committed meanwhile is in it
             copy = Searcher(_copy(now.store, folder / "index", made, base.fingerprint), shown.place)
             self.tell("asking both")
-            choice, comparison = asked.compare(now, copy, folder / "copies")
+            is_mapped, weight, comparison = asked.compare(now, copy, folder / "copies")
         finally:
             atomic.remove(folder)
         verdict = BETTER if comparison.lower_bound > 0 else FORCED if force else NOT_BETTER
@@ -303,8 +293,8 @@ class _Run:
             generation=now.store.manifest.generation,
             committed=False,
             verdict=verdict,
-            is_mapped=choice.is_mapped,
-            weight=choice.weight,
+            is_mapped=is_mapped,
+            weight=weight,
             pairs=_counts(rest),
             n_dropped=n_dropped,
             scores=found,
@@ -316,7 +306,7 @@ class _Run:
         if verdict == NOT_BETTER:
             return report
         self.tell("mapping the vectors of the index")
-        change = _change(made if choice.is_mapped else None, base.fingerprint, choice.weight, _note(report, self.seed))
+        change = _change(made if is_mapped else None, base.fingerprint, weight, _note(report, self.seed))
         done = rewrite.replace(index, change)
         return dataclasses.replace(
             report, generation=done.manifest.generation, committed=True, seconds=time.perf_counter() - began
@@ -350,14 +340,6 @@ def _stored(raw: Sides, before: Filter | None) -> Sides:
         return units if one is None else one.mapped(units)
 
     return Sides(stored(raw.queries, before and before.of_queries()), stored(raw.positives, before))
-
-
-def _mapped(sides: Sides, made: Filter) -> Sides:
-    return Sides(made(sides.queries), made(sides.positives))
-
-
-def _both(sides: Sides) -> tuple[Floats, Floats]:
-    return sides.queries, sides.positives
 
 
 def _counts(pairs: Pairs) -> dict[str, int]:

@@ -37,7 +37,7 @@ def test_a_gain_is_shown_and_committed_and_what_is_not_better_is_left(run: Run) 
     assert shown["nDCG@10"].endswith(", of 62 synthetic queries")
     assert shown["committed"] == "yes; `ragidx rollback 1` goes back while generation 1 is kept"
     info = run("info").out
-    assert "none: 256 raw coordinates, adapted to the corpus" in info
+    assert "none: all raw coordinates, adapted to the corpus" in info
     again = run("adapt", "--cache", "cache", "--epochs", "1", "--seed", "3", "--json")
     report = json.loads(again.out)
     assert (again.status, report["committed"], report["verdict"]) == (1, False, "not shown to be better")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -67,27 +66,6 @@ def test_pairs_have_no_log_of_queries(sts: Path) -> None:
     said = message_of(SpecError, lambda: ragidx.evaluate(sts, query_log=QUERIES, cache=None))
 
     assert "it is pairs of sentences, and a log of queries asks a corpus or an index" in said
-
-
-@pytest.mark.parametrize(
-    "options", [{"dim": 64}, {"mode": ["dense", "hybrid"]}, {"index_type": "sq8"}, {"model": "mini"}]
-)
-def test_what_changes_nothing_of_a_run_is_refused(tmp_path: Path, options: dict[str, Any]) -> None:
-    run, qrels = tmp_path / "a.run", tmp_path / "qrels.tsv"
-    write_run(run, {"q": ["d"]})
-    write_qrels(qrels, {"q": {"d": 1}})
-
-    assert message_of(SpecError, lambda: ragidx.evaluate(run, qrels=qrels, **options)) == (
-        f"`{next(iter(options))}`: a run is measured as it is: no vectors are made for it\n  hint: remove it"
-    )
-    assert ragidx.evaluate(run, qrels=qrels, index_type=[], fusion="z").tasks
-
-
-def test_what_changes_nothing_of_pairs_is_refused(sts: Path) -> None:
-    for name, value in (("mode", "dense"), ("weight", 0.3), ("fusion", "rrf")):
-        assert message_of(SpecError, lambda options={name: value}: ragidx.evaluate(sts, **options)) == (
-            f"`{name}`: pairs are compared by their vectors: nothing is searched\n  hint: remove it"
-        )
 
 
 def test_a_log_of_queries_says_nothing_of_a_run(tmp_path: Path) -> None:
