@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ragidx.pipelines.ingest.report import BuildReport
     from ragidx.pipelines.maintain.adapt import AdaptReport
     from ragidx.pipelines.maintain.delete import DeleteReport
+    from ragidx.pipelines.maintain.questions import QuestionsReport
     from ragidx.pipelines.maintain.rewrite import ReshapeReport
     from ragidx.pipelines.maintain.upgrade import UpgradeReport
     from ragidx.pipelines.tune.tune import tune
@@ -62,6 +63,7 @@ __all__ = [
     "MachineError",
     "ModelError",
     "QueryError",
+    "QuestionsReport",
     "RagidxError",
     "Rerank",
     "ReshapeReport",
@@ -78,6 +80,7 @@ __all__ = [
 
 _HOMES = {
     "AdaptReport": "pipelines.maintain.adapt",
+    "QuestionsReport": "pipelines.maintain.questions",
     "BuildReport": "pipelines.ingest.report",
     "BusyError": "corpora.errors",
     "Chunk": "corpora.records",

@@ -35,7 +35,7 @@ def differences(have: IndexSpec, want: IndexSpec) -> list[Difference]:
     """The fields in which two specs differ, without those that follow from another or do not affect stored vectors."""
     found = list(_differences(have.to_json(), want.to_json(), ""))
     fields = {one.field for one in found}
-    skipped = {*_INSTRUCTION, "weight"}
+    skipped = {*_INSTRUCTION, "weight", "questions"}
     if fields & _CHOOSE_FILTER:
         skipped.add("filter.adapted")  # another filter has no map behind it
     if fields & _CHOOSE_TEMPLATE:

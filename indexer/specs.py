@@ -164,7 +164,11 @@ HEAD = "head:"
 """The start of a trained head's name: `head:FILE` where it is asked for, in an index `head:` and a hash."""
 
 TRAINED_HEAD, CENTRED_FILTER, ADAPTED_FILTER = "trained head", "centred filter", "adapted filter"
+QUESTION_TABLE = "question table"
 """What readers of an index may have to know."""
+
+TABLE, MODEL = QUESTIONS = "table", "model"
+"""What may encode the questions of an index."""
 
 _HEAD_KIND = FilterKind("a trained map of all coordinates")
 
@@ -334,6 +338,7 @@ class IndexSpec(Spec):
     template: str = ""  # the template's pieces as they were, so that a changed template is noticed
     precomputed: Precomputed | None = later(None)  # noqa: RUF009  # its default is None
     weight: float | None = later(None)  # of the cosine in hybrid search, as `ragidx adapt` chose it
+    questions: str = later("")  # table or model, whichever encodes questions; empty: there is no table
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -341,6 +346,8 @@ class IndexSpec(Spec):
             raise SpecError("an index has an encoder, or precomputed vectors")
         if self.weight is not None and not 0 <= self.weight <= 1:
             raise SpecError(f"weight={self.weight:g} is not from 0 to 1", where="`weight`")
+        if self.questions not in ("", *QUESTIONS):
+            raise SpecError(f"questions={self.questions!r} is neither table nor model", where="`questions`")
 
     def encoder_fingerprint(self) -> str:
         """sha256 (hex) of what decides the vectors before the filter."""
@@ -349,8 +356,8 @@ class IndexSpec(Spec):
     def fingerprint(self) -> str:
         """sha256 (hex) of what decides the vectors.
 
-        Names of files, the queries' instruction, the index type and the weight of a search do not; `weights` holds the
-        content of the model, its adapters and its pooler.
+        Names of files, the queries' instruction, the index type, the weight of a search and what encodes questions do
+        not; `weights` holds the content of the model, its adapters and its pooler.
         """
         return Spec.fingerprint(
             dataclasses.replace(
@@ -358,6 +365,7 @@ class IndexSpec(Spec):
                 encoder=None if self.encoder is None else dataclasses.replace(self.encoder, **_NAMELESS),
                 index_type="flat",
                 weight=None,
+                questions="",
                 precomputed=None if self.precomputed is None else Precomputed(),
             )
         )
@@ -367,11 +375,12 @@ def requirements(stored: Mapping[str, object]) -> tuple[str, ...]:
     """What a reader of an index must know, by the spec that it stores."""
     found = stored.get("filter")
     if not isinstance(found, dict):
-        return ()
+        found = {}
     needed = {
         TRAINED_HEAD: str(found.get("name", "")).startswith(HEAD),
         CENTRED_FILTER: found.get("center") is True,
         ADAPTED_FILTER: bool(found.get("adapted")),
+        QUESTION_TABLE: bool(stored.get("questions")),
     }
     return tuple(name for name, is_needed in needed.items() if is_needed)
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ragidx.pipelines.maintain.adapt import AdaptReport
     from ragidx.pipelines.maintain.batch import Batch, VectorBatch
     from ragidx.pipelines.maintain.delete import DeleteReport
+    from ragidx.pipelines.maintain.questions import QuestionsReport
     from ragidx.pipelines.maintain.rewrite import ReshapeReport
     from ragidx.pipelines.maintain.upgrade import UpgradeReport
     from ragidx.pipelines.plan.plan import Plan
@@ -98,13 +99,14 @@ class Index:
         device: of the encoder, as in `load_encoder`; `cuda` searches the index there, too.
         dtype: of the encoder, as in `load_encoder`.
         endpoint: where the server of the index's model is now; None: where it was, if that is this machine.
+        questions: what encodes questions: `model`, or `table` where `train_questions` made one; None: as that decided.
 
     Attributes:
         report: of the last build by this object; None where there was none.
 
     Raises:
         IndexFormatError: there is no index, or it is damaged, or of another format.
-        SpecError: there is no device of that name, or it is a GPU that is not on this machine.
+        SpecError: there is no device of that name, or it is a GPU that is not on this machine; or there is no table.
     """
 
     def __init__(
@@ -117,11 +119,18 @@ class Index:
         device: str = "auto",
         dtype: str = "auto",
         endpoint: str | None = None,
+        questions: str | None = None,
     ) -> None:
         self.report: BuildReport | None = None
         self._path = Path(path)
         self._place = ModelPlace(
-            model=model, adapters=adapters, pooler=pooler, device=device, dtype=dtype, endpoint=endpoint
+            model=model,
+            adapters=adapters,
+            pooler=pooler,
+            device=device,
+            dtype=dtype,
+            endpoint=endpoint,
+            questions=questions,
         )
         self._changing = Lock()
         self._in_batch = set[int]()  # threads that have a batch open
@@ -511,6 +520,60 @@ class Index:
                 limit=limit,
                 epochs=epochs,
                 seed=seed,
+                force=force,
+                cache=cache,
+                on_progress=on_progress,
+            )
+
+    def train_questions(
+        self,
+        *,
+        text: str | Path | Sequence[str | Path] = (),
+        queries: str | Path | None = None,
+        qrels: str | Path | None = None,
+        limit: int = 100_000,
+        epochs: int = 10,
+        seed: int = 0,
+        margin: float = 0.01,
+        force: bool = False,
+        cache: str | Path | None = "",
+        on_progress: OnTraining | None = None,
+    ) -> QuestionsReport:
+        """Train a table that encodes questions without the model, on the index's own chunks, and commit it.
+
+        It encodes questions from then on where answers are not worse by it; `Index(path, questions=...)` decides
+        otherwise. `rollback` takes it out.
+
+        Args:
+            text: files or folders, as for `build`, whose chunks are encoded and trained on as well.
+            queries: that judge it, as of `upgrade`; None: sentences of 300 documents.
+            qrels: that judge them.
+            limit: chunks that are trained on, of the index and of `text`.
+            epochs: how often each is seen.
+            seed: of what is drawn.
+            margin: of nDCG@10 that may be lost.
+            force: let it encode questions in any case.
+            cache: folder of raw vectors of `text`; "": the user's; None: nothing is kept.
+            on_progress: called when a stage begins.
+
+        Raises:
+            SpecError: the index has no model, or an option is out of range.
+            ModelError: the index's own model is not here, does not load, or has no tokenizer.
+            CorpusError: files have faults, or too few queries or no table can be made.
+            BusyError: another process adapts, upgrades or writes the index.
+        """
+        from ragidx.pipelines.maintain.questions import train_questions
+
+        with self._changed():
+            return train_questions(
+                self.searcher,
+                text=text,
+                queries=queries,
+                qrels=qrels,
+                limit=limit,
+                epochs=epochs,
+                seed=seed,
+                margin=margin,
                 force=force,
                 cache=cache,
                 on_progress=on_progress,

@@ -15,17 +15,20 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ragidx.corpora.errors import ModelError
-from ragidx.indexer.specs import EncoderSpec, FilterSpec, IndexSpec
+from ragidx.corpora.errors import ModelError, SpecError
+from ragidx.indexer.specs import MODEL, QUESTIONS, TABLE, EncoderSpec, FilterSpec, IndexSpec
+from ragidx.indexer.store.files import blob_path
 from ragidx.indexer.store.store import Store
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.load import StoredEndpoint
     from ragidx.indexer.encoders.protocol import Encoder
+    from ragidx.indexer.encoders.token_table import TokenTable
     from ragidx.indexer.filters.filter import Filter
     from ragidx.indexer.models.locate import ModelFiles
 
 FILTER_FILE = "filter.safetensors"
+QUESTIONS_FILE = "questions.safetensors"
 T = TypeVar("T")
 
 _shared: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
@@ -40,6 +43,7 @@ class ModelPlace:
         model, adapters, pooler: the model, its LoRA adapters in their order, the weights of its trainable pooling.
         device, dtype: as in `load_encoder`.
         endpoint: the address of its server.
+        questions: what encodes questions: table, or model.
     """
 
     model: str | None = None
@@ -48,6 +52,7 @@ class ModelPlace:
     device: str = "auto"
     dtype: str = "auto"
     endpoint: str | None = None
+    questions: str | None = None
 
 
 HERE = ModelPlace()
@@ -69,6 +74,31 @@ def stored_filter(store: Store, spec: FilterSpec) -> Filter | None:
 
     has_none = spec.name == "none" and not spec.center and not spec.adapted
     return None if has_none else Filter.from_bytes(store.blob(FILTER_FILE))
+
+
+def stored_table(store: Store) -> TokenTable:
+    """The table of questions that an index keeps, loaded once for all who hold it."""
+    from ragidx.indexer.encoders.token_table import TokenTable
+
+    name = str(store.path / blob_path(QUESTIONS_FILE, store.manifest.files[QUESTIONS_FILE]))
+    key = QUESTIONS_FILE, store.manifest.files[QUESTIONS_FILE].sha256
+    return shared(key, lambda: TokenTable.from_bytes(store.blob(QUESTIONS_FILE), name))
+
+
+def encodes_questions(asked: str | None, spec: IndexSpec, store: Store) -> str:
+    """What encodes the questions of an index: table or model; `asked` None: what the index says.
+
+    Raises:
+        SpecError: neither of the two, or the index has no table.
+    """
+    if asked is None:
+        return spec.questions or MODEL
+    if asked not in QUESTIONS:
+        raise SpecError(f"{asked!r} is neither table nor model", "give one of them", where="`questions`")
+    if asked == TABLE and not spec.questions:
+        hint = "make one: `ragidx train questions`"
+        raise SpecError("the index has no table of questions", hint, where=str(store.path))
+    return asked
 
 
 def kept_endpoint(store: Store) -> StoredEndpoint:

@@ -22,11 +22,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ragidx.corpora.errors import QueryError, lone_surrogate
-from ragidx.indexer.specs import IndexSpec
+from ragidx.indexer.specs import MODEL, TABLE, IndexSpec
 from ragidx.indexer.store.generations import committed
 from ragidx.indexer.store.store import Store
 from ragidx.retriever.hit import Hit
-from ragidx.retriever.models import HERE, ModelPlace, encoder_for, files_for, model_key, shared, stored_filter
+from ragidx.retriever.models import (
+    HERE,
+    ModelPlace,
+    encoder_for,
+    encodes_questions,
+    files_for,
+    model_key,
+    shared,
+    stored_filter,
+    stored_table,
+)
 from ragidx.retriever.options import SearchOptions, search_options
 from ragidx.retriever.ranking import Queries, needs_vectors, unit_queries
 from ragidx.retriever.shaping import shaped_hits
@@ -34,6 +44,7 @@ from ragidx.retriever.shaping import shaped_hits
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.embedder import Embedder
     from ragidx.indexer.encoders.protocol import Encoder
+    from ragidx.indexer.encoders.token_table import TokenTable
     from ragidx.indexer.models.locate import ModelFiles
     from ragidx.retriever.rerank import Reranker
 
@@ -49,6 +60,7 @@ class Searcher:
     def __init__(self, store: Store, place: ModelPlace = HERE) -> None:
         self.store, self.place = store, place
         self.spec = IndexSpec.from_json(dict(store.manifest.spec), where=str(store.path))
+        self.questions = encodes_questions(place.questions, self.spec, store)
         self._rerankers: dict[tuple[str, str], Reranker] = {}
 
     @classmethod
@@ -63,7 +75,8 @@ class Searcher:
 
         Raises:
             IndexFormatError: there is no index, or it is damaged or newer.
-            SpecError: there is no device of that name, or it is a GPU that is not on this machine.
+            SpecError: there is no device of that name, or it is a GPU that is not on this machine; or a table is to
+                encode questions, and the index has none.
         """
         if place.device != "auto":
             from ragidx.indexer.devices import check_device
@@ -77,6 +90,14 @@ class Searcher:
         if before is not None:
             opened._inherit(before)
         return opened
+
+    def by_model(self) -> Searcher:
+        """The same state, whose questions the model encodes."""
+        if self.questions == MODEL:
+            return self
+        other = Searcher(self.store, dataclasses.replace(self.place, questions=MODEL))
+        other._inherit(self)
+        return other
 
     @property
     def schema(self) -> dict[str, str]:
@@ -142,11 +163,17 @@ class Searcher:
     def encode(self, queries: Sequence[str], instruction: str | None = None) -> NDArray[np.float32]:
         """(q, dim) float32 of unit length: questions as the index wants them.
 
+        Where a table encodes questions, the model encodes those of which the table knows no token, and all that have an
+        instruction.
+
         Raises:
             QueryError: the model makes nothing of a question.
             ModelError: the index's model is not here, or is another, or its vector is not finite.
         """
-        vectors = self.embedder.embed_query(queries, instruction)
+        has_table = self.questions == TABLE and instruction is None
+        vectors = self.table.vectors(queries) if has_table else self.embedder.embed_query(queries, instruction)
+        if has_table and len(unknown := np.flatnonzero(~vectors.any(axis=1))):
+            vectors[unknown] = self.embedder.embed_query([queries[number] for number in unknown.tolist()])
         zero = np.flatnonzero(~vectors.any(axis=1))
         if zero.size:
             raise QueryError(f"the model makes nothing of the query {queries[zero[0]]!r}", "use words that it knows")
@@ -168,6 +195,11 @@ class Searcher:
         from ragidx.indexer.encoders.embedder import Embedder
 
         return Embedder(self.encoder, stored_filter(self.store, self.spec.filter))
+
+    @functools.cached_property
+    def table(self) -> TokenTable:
+        """The index's table of questions, loaded when it is first asked for."""
+        return stored_table(self.store)
 
     def reranker(self, model: str, method: str) -> Reranker:
         """A model that reads questions with passages, loaded once.

@@ -168,6 +168,12 @@ def apply(rows: Rows, matrix: Rows, shift: Rows | None) -> Rows:
     return vectors if shift is None else (vectors - shift) * rows.any(1).reshape(-1, 1)
 
 
+def stored_units(raw: Floats, one: Filter | None) -> Floats:
+    """What an index with this filter stores of raw vectors: (n, d) -> (n, dim) of unit length, or zero."""
+    units = l2_normalize(raw if one is None else one(raw)).vectors
+    return units if one is None else one.mapped(units)
+
+
 class HeadOwner(Protocol):
     """The source of a filter: an encoder, or the plan of a build, which has not loaded one yet."""
 

@@ -28,7 +28,7 @@ from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.json_checks import integer, list_of, mapping, optional, record, refuse, share, string, table
 from ragidx.indexer.lexical.spec import LexicalSpec
-from ragidx.indexer.specs import ADAPTED_FILTER, CENTRED_FILTER, TRAINED_HEAD
+from ragidx.indexer.specs import ADAPTED_FILTER, CENTRED_FILTER, QUESTION_TABLE, TRAINED_HEAD
 from ragidx.indexer.store.entries import MAX_BYTES, SegmentEntry, check_segment, parse_file, parse_segment
 from ragidx.indexer.store.files import (
     MANIFEST,
@@ -41,7 +41,7 @@ from ragidx.indexer.store.files import (
 )
 
 FORMAT = 5
-KNOWN: tuple[str, ...] = (TRAINED_HEAD, CENTRED_FILTER, ADAPTED_FILTER)
+KNOWN: tuple[str, ...] = (TRAINED_HEAD, CENTRED_FILTER, ADAPTED_FILTER, QUESTION_TABLE)
 """What this version can read that an index may require; later versions add to it."""
 
 KEPT = 3  # generations whose files are kept

@@ -81,6 +81,8 @@ OTHERWISE = {
     **{("head", name): "Training" for name in ("kind", "dim", "seed", "force")},
     **{("pooling", name): "Training" for name in ("seed", "force")},
     ("adapt", "seed"): "Training",
+    ("questions", "seed"): "Training",
+    ("query", "questions"): "Question",
 }
 
 

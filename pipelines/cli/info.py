@@ -56,6 +56,7 @@ def command(index: Path, as_json: bool) -> None:
             ("encoder", describe.encoder(spec.encoder)),
             ("filter", describe.filter_(spec.filter, manifest.dim)),
             *([] if spec.weight is None else [("weight", f"{spec.weight:g} of the vectors in hybrid search")]),
+            *([] if not spec.questions else [("questions", f"by the {spec.questions}; the index has a table of them")]),
             ("chunks", describe.chunks(spec.chunk) if spec.precomputed is None else "one per row"),
             *_notes(manifest),
             ("metadata", fields),

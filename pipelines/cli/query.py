@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragidx.indexer.specs import TABLE
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.hits import PER_DOCUMENT, hits_json, show_answer, warnings_as_notes
@@ -28,11 +29,11 @@ from ragidx.pipelines.cli.options import (
 if TYPE_CHECKING:
     from ragidx.pipelines.index import Index
 
-_PLACE = ("model", "adapters", "pooler", "device", "dtype", "endpoint")
+_PLACE = ("model", "adapters", "pooler", "device", "dtype", "endpoint", "questions")
 _SHAPING = ("per_document", "fold", "mmr", "context")
 _EXCLUDED = (  # by what they have no effect with, and why
     ("run", _SHAPING, "a run lists documents, not passages"),
-    ("vector", ("instruction", "model", "adapters", "pooler", "dtype"), "nothing is encoded"),
+    ("vector", ("instruction", "model", "adapters", "pooler", "dtype", "questions"), "nothing is encoded"),
 )
 _BLOCK = 256  # queries that are answered at once
 
@@ -53,6 +54,9 @@ _BLOCK = 256  # queries that are answered at once
     help="Where its LoRA adapters are now: all of them, in order.",
 )
 @click.option("--pooler", metavar="FILE", help="Where the weights of its trainable pooling are now.")
+@click.option(
+    "--questions", metavar="Q", help="What encodes TEXT: table (of `train questions`) or model [default: as trained]."
+)
 @click.option(
     "--vector",
     metavar="FILE",
@@ -207,7 +211,8 @@ def _fields(show: str | None, schema: Mapping[str, str]) -> list[str]:
 def _answer(index: Index, text: str, options: dict[str, Any], shown: Mapping[str, Any], *, as_json: bool) -> None:
     """The hits of one question."""
     mode = index.searcher.options(**{name: value for name, value in options.items() if name != "instruction"}).mode
-    if mode != "lexical":
+    by_table = index.searcher.questions == TABLE and options["instruction"] is None
+    if mode != "lexical" and not by_table:
         with console.waiting("loading the model"):
             _ = index.searcher.embedder
     hits = index.search(text, **options)

@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ragidx.indexer.store.files import MANIFEST
-from ragidx.pipelines.cli import console, interrupts
+from ragidx.pipelines.cli import console, describe, interrupts
 from ragidx.pipelines.cli.help import GroupedCommand, as_options
 from ragidx.pipelines.cli.options import (
     cache_option,
+    device_option,
+    dtype_option,
     encoding_options,
+    endpoint_option,
     instruction_option,
     json_option,
+    judged_queries,
     method_options,
     offline_option,
     quiet_option,
@@ -29,6 +33,7 @@ from ragidx.pipelines.cli.plan_tables import duration
 from ragidx.pipelines.cli.stages import StageLines
 
 if TYPE_CHECKING:
+    from ragidx.pipelines.maintain.questions import QuestionsReport
     from ragidx.pipelines.train.frozen import Report
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,6 +46,7 @@ def command() -> None:
     \b
         ragidx train head smollm2 --pairs pairs.jsonl      a map over its vectors, in seconds
         ragidx train pooling smollm2 --pairs pairs.jsonl   an attention over its layers or tokens, in minutes
+        ragidx train questions ragidx-index                a table that encodes an index's questions at once
     """
 
 
@@ -99,6 +105,71 @@ def head_command(source: str, as_json: bool, cache: str | None, **options: Any) 
         named = {name: one for name, one in options.items() if one is not None}
         report = head(source, cache=cache, on_progress=lines.stage, **named)
     _show(report, [*_building(source, report, options), "--filter", f"head:{report.file}"], as_json)
+
+
+@command.command("questions", cls=GroupedCommand)
+@click.argument("index", type=click.Path(path_type=Path), default=Path("ragidx-index"), metavar="[INDEX]")
+@click.option("--model", metavar="ID|PATH", help="Where the model of the index is now.")
+@click.option(
+    "--text",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE|DIR",
+    help="Train on these texts too, as the model encodes them; may be repeated.",
+)
+@click.option("--limit", type=int, default=100_000, show_default=True, metavar="N", help="Take N chunks at most.")
+@click.option("--epochs", type=int, default=10, show_default=True, metavar="N", help="How often each chunk is seen.")
+@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Of what is drawn.")
+@judged_queries("sentences taken out of their documents")
+@click.option("--margin", type=float, default=0.01, show_default=True, metavar="M", help="nDCG@10 that may be lost.")
+@click.option("--force", is_flag=True, help="Let the table encode questions in any case.")
+@cache_option
+@device_option
+@dtype_option
+@endpoint_option
+@offline_option
+@quiet_option
+@json_option
+def questions_command(index: Path, as_json: bool, cache: str | None, **options: Any) -> None:
+    """Train a table that encodes the questions of an index, so that a query loads neither its model nor torch.
+
+    \b
+        ragidx train questions
+        ragidx query "why were pigeons chased out of an antenna?"
+
+    The table learns from the index's own chunks and their stored vectors, of which none is made again. Answers by the
+    table are then compared with those by the model, on --queries or on sentences of 300 documents. Where they are not
+    worse, the table encodes questions from now on, else the model does; `query --questions` takes the other one.
+    `ragidx rollback` takes the table out.
+    """
+    from ragidx.pipelines.maintain.questions import train_questions
+    from ragidx.retriever.models import ModelPlace
+    from ragidx.retriever.searcher import Searcher
+
+    place = ModelPlace(**{name: options.pop(name) for name in ("model", "device", "dtype", "endpoint")})
+    with StageLines(as_json=as_json, is_kept=cache is not None) as lines:
+        report = train_questions(Searcher.open(index, place), cache=cache, on_progress=lines.stage, **options)
+    interrupts.check()
+    if as_json:
+        console.print_json(report.to_json())
+    else:
+        console.print_fields(_of_questions(report))
+
+
+def _of_questions(r: QuestionsReport) -> list[tuple[str, str]]:
+    more = f" and {r.n_texts:,} other texts" if r.n_texts else ""
+    other, why = ("model", r.verdict) if r.questions == "table" else ("table", f"the table is {r.verdict}")
+    made = dict(describe.comparison(r.comparison))
+    made["nDCG@10"] = made["nDCG@10"].replace(" before,", " by the model,").replace(" now,", " by the table,")
+    return [
+        ("index", f"{r.index} (generation {r.generation})"),
+        ("table", f"{r.n_tokens:,} tokens and {r.n_pairs:,} pairs, {console.n_bytes(r.n_bytes)}"),
+        ("learnt from", f"{console.plural(r.n_chunks, 'chunk')}{more}, in {duration(r.training_seconds)}"),
+        *made.items(),
+        ("a question", f"{r.table_ms:.2g} ms by the table, {r.model_ms:.2g} ms by the model when it is loaded"),
+        ("questions", f"by the {r.questions} ({why}); `ragidx query --questions {other}` takes the {other}"),
+        ("time", duration(r.seconds)),
+    ]
 
 
 @command.command("pooling", cls=GroupedCommand)

@@ -217,6 +217,7 @@ def resolve_against(options: BuildOptions, stored: Store | None = None) -> Resol
         weights=weights_fingerprint(files),
         template=_template_content(encoder, files),
         weight=None if old is None else old.weight,
+        questions="" if old is None else old.questions,
     )
     made = None
     if options.filter is not None and options.filter.name.startswith(HEAD):

@@ -24,9 +24,8 @@ import numpy as np
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.spec import Json
 from ragidx.indexer import atomic
-from ragidx.indexer.arrays import Floats
 from ragidx.indexer.devices import check_models
-from ragidx.indexer.filters.filter import Filter, coordinates
+from ragidx.indexer.filters.filter import Filter, coordinates, stored_units
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.files import UPGRADES
@@ -61,7 +60,7 @@ from ragidx.pipelines.train.frozen import (
 from ragidx.pipelines.train.heads import linear
 from ragidx.pipelines.train.own_pairs import own_pairs, without
 from ragidx.pipelines.train.pairs import Pairs, joined, read_pairs
-from ragidx.retriever.models import FILTER_FILE, stored_filter
+from ragidx.retriever.models import FILTER_FILE, QUESTIONS_FILE, stored_filter
 from ragidx.retriever.options import HYBRID
 from ragidx.retriever.searcher import Searcher
 
@@ -228,6 +227,7 @@ def adapt(
         BusyError: the index is being adapted or upgraded, or another process writes it for too long at the end.
         RagidxError: of the subclass that says what to do; the committed state is what it was.
     """
+    shown = shown.by_model()
     check_numbers(limit=limit, epochs=epochs, seed=seed)
     if limit < FEWEST_PAIRS:
         raise SpecError(f"limit={limit:,} teaches nothing", f"give {FEWEST_PAIRS} or more", where="`limit`")
@@ -334,12 +334,7 @@ class _Run:
 
 def _stored(raw: Sides, before: Filter | None) -> Sides:
     """What the index would store of these."""
-
-    def stored(rows: Floats, one: Filter | None) -> Floats:
-        units = l2_normalize(rows if one is None else one(rows)).vectors
-        return units if one is None else one.mapped(units)
-
-    return Sides(stored(raw.queries, before and before.of_queries()), stored(raw.positives, before))
+    return Sides(stored_units(raw.queries, before and before.of_queries()), stored_units(raw.positives, before))
 
 
 def _counts(pairs: Pairs) -> dict[str, int]:
@@ -374,6 +369,8 @@ def _change(
         after = before.followed(made)
         assert after.then is not None
         spec = dataclasses.replace(spec, filter=dataclasses.replace(spec.filter, adapted=after.then.content()))
+        spec = dataclasses.replace(spec, questions="")  # a table of the vectors as they were
+        blobs.pop(QUESTIONS_FILE, None)
         blobs[FILTER_FILE] = after.to_bytes()
         return dataclasses.replace(
             change,

@@ -24,7 +24,7 @@ from ragidx.indexer.writing.rewrite import Change, Rewritten
 from ragidx.pipelines.ingest.options import index_options
 from ragidx.pipelines.ingest.report import made_in
 from ragidx.pipelines.ingest.resolve import fingerprint_of
-from ragidx.retriever.models import FILTER_FILE
+from ragidx.retriever.models import FILTER_FILE, QUESTIONS_FILE
 
 
 @dataclass(frozen=True)
@@ -149,6 +149,7 @@ def _change(store: Store, dim: int, **asked: Any) -> Change:
 
 def _narrower(spec: IndexSpec, blobs: dict[str, bytes], stored: int, dim: int) -> tuple[IndexSpec, dict[str, bytes]]:
     """The spec and the filter of the first `dim` of `stored` numbers."""
+    from ragidx.indexer.encoders.token_table import TokenTable
     from ragidx.indexer.filters.filter import Filter, coordinates
 
     if not 1 <= dim <= stored:
@@ -167,6 +168,9 @@ def _narrower(spec: IndexSpec, blobs: dict[str, bytes], stored: int, dim: int) -
     if spec.precomputed is not None:
         given = dataclasses.replace(spec.precomputed, input_dim=spec.precomputed.input_dim or stored)
         spec = dataclasses.replace(spec, precomputed=given)  # a build cuts those of the same file
+    if QUESTIONS_FILE in blobs:
+        table = TokenTable.from_bytes(blobs[QUESTIONS_FILE], QUESTIONS_FILE)
+        blobs = {**blobs, QUESTIONS_FILE: table.narrowed(dim).to_bytes()}
     if spec.encoder is None:
         return spec, blobs
     cut = coordinates(stored, np.arange(dim))

@@ -108,7 +108,7 @@ class Upgrade:
 
     def __init__(self, shown: Searcher, options: Mapping[str, Any]) -> None:
         check_names("upgrade", options, OPTIONS)
-        self._shown, self._index = shown, shown.store.path
+        self._shown, self._index = shown.by_model(), shown.store.path  # the new index has no table of questions
         self._options = _whole(shown, build_options("upgrade", **options))
         spec = resolve_against(build_options("upgrade", **self._options)).spec
         self.is_needed = bool(differences(_plain(shown.spec), spec))

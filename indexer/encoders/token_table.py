@@ -1,0 +1,140 @@
+"""Token tables: the vector of a text is the sum of the rows of its tokens, and of its pairs of neighbouring tokens.
+
+text -> token ids -> rows (int8, a scale each) -> their sum (k,), at unit length
+
+`ragidx train questions` fits one to the vectors of an index, so that questions need neither the model nor torch. Tokens
+and pairs that no text had have no row: a text of such tokens alone has a zero vector. Not in it is the mean of the
+vectors it was fitted to: that adds the same number to all scores of a question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+from tokenizers import Tokenizer
+
+from ragidx.corpora.errors import IndexFormatError
+from ragidx.indexer.arrays import Floats, Ints
+from ragidx.indexer.normalize import l2_normalize
+
+_MOST = 127  # of int8
+
+
+@dataclass(frozen=True, eq=False)
+class TokenTable:
+    """Rows of tokens and of pairs.
+
+    Attributes:
+        tokenizer: gives the ids.
+        tokens: (u,) ids that have a row, ascending.
+        pairs: (p,) `pair_keys` that have one, ascending.
+        rows: (u + p, k) int8, those of the tokens first.
+        scales: (u + p,) float32; a row is its numbers times its scale.
+    """
+
+    tokenizer: Tokenizer
+    tokens: Ints
+    pairs: Ints
+    rows: NDArray[np.int8]
+    scales: Floats
+
+    def __post_init__(self) -> None:
+        n = len(self.tokens) + len(self.pairs)
+        if self.rows.ndim != 2 or len(self.rows) != n or self.scales.shape != (n,):
+            raise ValueError(f"a table of {n} tokens and pairs has {self.rows.shape} rows, {self.scales.shape} scales")
+        for keys in (self.tokens, self.pairs):
+            if keys.ndim != 1 or (np.diff(keys) <= 0).any():
+                raise ValueError("the keys of a table are not ascending")
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, tokens: Ints, pairs: Ints, rows: Floats) -> Self:
+        """A table of rows (u + p, k) float32, each rounded to 255 steps."""
+        scales = np.abs(rows).max(axis=1, initial=0) / _MOST
+        steps = np.rint(rows / np.where(scales > 0, scales, 1)[:, None]).astype(np.int8)
+        return cls(tokenizer, tokens, pairs, steps, scales.astype(np.float32))
+
+    @property
+    def dim(self) -> int:
+        """Width of its vectors."""
+        return int(self.rows.shape[1])
+
+    def vectors(self, texts: Sequence[str]) -> Floats:
+        """(n, k) of unit length; zero where no token of a text has a row."""
+        found = np.zeros((len(texts), self.dim), np.float32)
+        for number, ids in enumerate(token_ids(self.tokenizer, texts)):
+            rows = row_numbers(ids, self.tokens, self.pairs)
+            found[number] = self.scales[rows] @ self.rows[rows].astype(np.float32)
+        return l2_normalize(found).vectors
+
+    def narrowed(self, dim: int) -> Self:
+        """The table of the first `dim` numbers."""
+        rows = np.ascontiguousarray(self.rows[:, :dim])
+        return type(self)(self.tokenizer, self.tokens, self.pairs, rows, self.scales)
+
+    def to_bytes(self) -> bytes:
+        """The table with its tokenizer as a safetensors file."""
+        tokenizer = np.frombuffer(self.tokenizer.to_str().encode(), np.uint8)
+        named = {name: getattr(self, name) for name in ("tokens", "pairs", "rows", "scales")}
+        return save_tensors({**named, "tokenizer": tokenizer})
+
+    @classmethod
+    def from_bytes(cls, data: bytes, where: str) -> Self:
+        """The inverse of `to_bytes`; `where` names the file in messages.
+
+        Raises:
+            IndexFormatError: the bytes are no table.
+        """
+        try:
+            tensors = load_tensors(data)
+            tokenizer = Tokenizer.from_str(bytes(tensors.pop("tokenizer")).decode())
+            kinds = {"tokens": np.int64, "pairs": np.int64, "rows": np.int8, "scales": np.float32}
+            if {name: part.dtype.type for name, part in tensors.items()} != kinds:
+                raise ValueError("other arrays than those of a table")
+            made = cls(plain(tokenizer), **tensors)
+            if not np.isfinite(made.scales).all():
+                raise ValueError("scales that are not finite")
+        except Exception as fault:  # tokenizers raises no other class
+            raise IndexFormatError(
+                "the table of questions cannot be read", "make it again: `ragidx train questions`", where=where
+            ) from fault
+        return made
+
+
+def plain(tokenizer: Tokenizer) -> Tokenizer:
+    """The tokenizer for texts: nothing is cut, filled up or taken for a special token."""
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def token_ids(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Ints]:
+    """The ids of each text, without special tokens around it."""
+    encoded = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+    return [np.array(one.ids, np.int64) for one in encoded]
+
+
+def pair_keys(ids: Ints) -> Ints:
+    """A number for each token with the one after it, (n - 1,); another for any other two."""
+    keys: Ints = (ids[:-1] << 32) | ids[1:]
+    return keys
+
+
+def row_numbers(ids: Ints, tokens: Ints, pairs: Ints) -> Ints:
+    """The rows of a text in a table of these tokens and pairs."""
+    return np.concatenate([_places(ids, tokens), len(tokens) + _places(pair_keys(ids), pairs)])
+
+
+def _places(wanted: Ints, keys: Ints) -> Ints:
+    """Where in the keys those of the wanted are that are there."""
+    if not len(keys):
+        return np.zeros(0, np.int64)
+    places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    found: Ints = places[keys[places] == wanted]
+    return found

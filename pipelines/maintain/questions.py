@@ -1,0 +1,275 @@
+"""Questions by a table: an index gets a table of tokens that encodes questions as its own model does, but at once.
+
+chunks of an index and their stored vectors, and texts of the user that the model encodes -> `TokenTable` -> answers by
+it beside those by the model -> one commit; the table encodes questions where answers are not worse by it
+
+Where nobody judges, sentences that are taken out of documents ask both. A table that was trained on them would know
+them, so another one is asked: of a copy of the index without these sentences.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import os
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ragidx.corpora.errors import CorpusError, ModelError, SpecError
+from ragidx.corpora.spec import Json
+from ragidx.indexer import atomic
+from ragidx.indexer.arrays import Floats
+from ragidx.indexer.devices import check_models
+from ragidx.indexer.encoders.methods import ENDPOINT
+from ragidx.indexer.encoders.token_table import TokenTable, plain, token_ids
+from ragidx.indexer.filters.filter import stored_units
+from ragidx.indexer.filters.fitting import lowest
+from ragidx.indexer.specs import MODEL, TABLE, IndexSpec
+from ragidx.indexer.store.files import UPGRADES
+from ragidx.indexer.store.lock import Lock
+from ragidx.indexer.store.store import Store
+from ragidx.indexer.writing import rewrite
+from ragidx.indexer.writing.rewrite import Change
+from ragidx.pipelines.evaluate.choice import MARGIN
+from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES
+from ragidx.pipelines.evaluate.sources.corpus import CorpusSource
+from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, cache_folder
+from ragidx.pipelines.evaluate.tasks import Judged, check_together
+from ragidx.pipelines.ingest.corpus import chunker_of
+from ragidx.pipelines.ingest.options import build_options
+from ragidx.pipelines.ingest.resolve import resolve_against
+from ragidx.pipelines.maintain.comparison import (
+    NOT_WORSE,
+    Comparison,
+    by_query,
+    compared,
+    questions,
+    without_queries,
+)
+from ragidx.pipelines.stages import OnStage, Stages
+from ragidx.pipelines.train.frozen import check_numbers, listed, options_of
+from ragidx.pipelines.train.tables import EPOCHS, train_table
+from ragidx.retriever.models import QUESTIONS_FILE, stored_filter
+from ragidx.retriever.searcher import Searcher
+
+NOTE = "questions"
+"""Of the manifest: what the table was trained on, and how it answers."""
+
+MOST_CHUNKS = 100_000
+FEWEST_CHUNKS = 100
+FORCED = "forced"
+
+
+@dataclass(frozen=True)
+class QuestionsReport:
+    """What became of the questions of an index.
+
+    Attributes:
+        index: its folder.
+        generation: of the committed state.
+        questions: what encodes them from now on: table, or model.
+        verdict: not worse, forced; or why the model encodes them: worse, undecided.
+        n_chunks: of the index, that were trained on.
+        n_texts: of the user, likewise.
+        n_tokens, n_pairs: that have a row.
+        n_bytes: of the table, its tokenizer included.
+        comparison: of the answers by the model and by the table.
+        table_ms, model_ms: of one question, from its text to its vector, both loaded.
+        training_seconds: of the table, without encoding.
+        seconds: of all.
+    """
+
+    index: str
+    generation: int
+    questions: str
+    verdict: str
+    n_chunks: int
+    n_texts: int
+    n_tokens: int
+    n_pairs: int
+    n_bytes: int
+    comparison: Comparison
+    table_ms: float
+    model_ms: float
+    training_seconds: float
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields, as JSON types."""
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """What is trained on: texts, and (n, dim) their vectors as the index stores them."""
+
+    texts: list[str]
+    vectors: Floats
+
+    def and_others(self, others: _Texts) -> _Texts:
+        """Both."""
+        return _Texts([*self.texts, *others.texts], np.concatenate([self.vectors, others.vectors]))
+
+
+def train_questions(
+    shown: Searcher,
+    *,
+    text: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
+    queries: str | Path | None = None,
+    qrels: str | Path | None = None,
+    limit: int = MOST_CHUNKS,
+    epochs: int = EPOCHS,
+    seed: int = 0,
+    margin: float = MARGIN,
+    force: bool = False,
+    cache: str | os.PathLike[str] | None = "",
+    on_progress: OnStage | None = None,
+) -> QuestionsReport:
+    """Train a table that encodes the questions of an index, and commit it.
+
+    The arguments are those of `Index.train_questions`; `shown` is the index, and where its model is now.
+
+    Raises:
+        CorpusError: files have faults, or there are too few chunks to learn from, or too few queries.
+        SpecError: the index has no model, or an option is out of range.
+        ModelError: the index's model is not here, does not load, or its tokenizer is unknown.
+        BusyError: the index is being adapted or upgraded, or another process writes it.
+        RagidxError: of the subclass that says what to do; the committed state is what it was.
+    """
+    began = time.perf_counter()
+    check_numbers(limit=limit, epochs=epochs, seed=seed)
+    if not 0 < margin < math.inf:
+        raise SpecError(f"margin={margin:g} is no loss", "give more than 0, such as 0.01", where="`margin`")
+    check_together(queries, qrels)
+    check_models("`train questions`")
+    index, tell = shown.store.path, Stages(on_progress)
+    _ = shown.model_files  # that they are the index's own
+    if shown.encoder.spec.method == ENDPOINT and shown.encoder.spec.tokenizer is None:
+        raise ModelError(
+            "a table is made of tokens, and the tokenizer of the endpoint's model is not known",
+            "build the index with `tokenizer=FILE`, the model's tokenizer.json",
+            where=str(index),
+        )
+    atomic.make_folder(index / UPGRADES)
+    with Lock(index / UPGRADES):
+        shown = shown.by_model()
+        asked = questions(shown.store, queries, qrels)
+        if len(asked.qrels) < FEWEST_QUERIES:
+            few = f"nothing can be concluded from fewer than {FEWEST_QUERIES}"
+            raise CorpusError(f"{len(asked.qrels)} queries are judged: {few}", "judge more, or none", where=str(qrels))
+        tell.expect(4 + len(listed(text)) + epochs * (1 if asked.synthetic is None else 2))
+        run = _Run(shown, limit, epochs, seed, tell)
+        more = _Texts([], np.zeros((0, shown.store.manifest.dim), np.float32))
+        for path in listed(text):
+            tell(f"encoding {path}")
+            more = more.and_others(run.encoded(path, cache))
+        folder, own = index / UPGRADES / NOTE, run.chunks(shown)
+        n_chunks = len(own.texts)
+        if n_chunks < FEWEST_CHUNKS:
+            few = f"the index has {n_chunks:,} chunks with a text: nothing is learnt from fewer than {FEWEST_CHUNKS}"
+            raise CorpusError(few, "the model encodes its questions", where=str(index))
+        table, trained = run.table(own.and_others(more))
+        try:
+            with without_queries([shown], asked, folder) as (copy,):
+                judged = table if copy is shown else run.table(run.chunks(copy).and_others(more))[0]
+                tell("asking both")
+                comparison, table_ms, model_ms = _compare(copy, judged, asked, margin)
+        finally:
+            atomic.remove(folder)
+        verdict = FORCED if force and comparison.verdict != NOT_WORSE else comparison.verdict
+        data = table.to_bytes()
+        report = QuestionsReport(
+            index=str(index),
+            generation=0,
+            questions=TABLE if verdict in (NOT_WORSE, FORCED) else MODEL,
+            verdict=verdict,
+            n_chunks=n_chunks,
+            n_texts=len(more.texts),
+            n_tokens=len(table.tokens),
+            n_pairs=len(table.pairs),
+            n_bytes=len(data),
+            comparison=comparison,
+            table_ms=table_ms,
+            model_ms=model_ms,
+            training_seconds=trained,
+            seconds=0.0,
+        )
+        tell("writing the table")
+        note = {name: value for name, value in report.to_json().items() if name not in _UNNOTED} | {"seed": seed}
+        done = rewrite.replace(index, lambda store: _change(store, shown.store, report.questions, data, note))
+    return dataclasses.replace(report, generation=done.manifest.generation, seconds=time.perf_counter() - began)
+
+
+_UNNOTED = ("index", "generation", "seconds")
+
+
+def _change(store: Store, seen: Store, encodes: str, data: bytes, note: Mapping[str, Json]) -> Change:
+    """The index with the table."""
+    base, where = store.manifest, str(store.path)
+    if base.fingerprint != seen.manifest.fingerprint:
+        raise SpecError("the index was made anew meanwhile, with other options", "train the table again", where=where)
+    spec = dataclasses.replace(IndexSpec.from_json(dict(base.spec), where=where), questions=encodes)
+    blobs = {name: store.blob(name) for name in base.files} | {QUESTIONS_FILE: data}
+    return Change(spec.to_json(), base.fingerprint, base.dim, base.index, blobs, (), notes={NOTE: dict(note)})
+
+
+@dataclass(frozen=True)
+class _Run:
+    """How tables are trained for an index."""
+
+    shown: Searcher
+    limit: int
+    epochs: int
+    seed: int
+    tell: Stages
+
+    def table(self, known: _Texts) -> tuple[TokenTable, float]:
+        """A table of these texts, and how many seconds it took."""
+        began, backend = time.perf_counter(), self.shown.encoder.tokenizer.texts
+        tokenizer = plain(type(backend).from_str(backend.to_str()))  # the model's own stays as it is
+        ids = token_ids(tokenizer, known.texts)
+        made = train_table(tokenizer, ids, known.vectors, epochs=self.epochs, seed=self.seed, tell=self.tell)
+        return made, time.perf_counter() - began
+
+    def chunks(self, index: Searcher) -> _Texts:
+        """Those with a text, drawn by the hashes of their ids."""
+        store, chunker = index.store, chunker_of(index.encoder, index.spec.chunk)
+        drawn = set(lowest(self.seed, (chunk.id for _, chunk in store.chunks()), self.limit))
+        every = (one for number, one in enumerate(store.chunks()) if number in drawn)
+        found = [(row, chunker.encoded_text(chunk)) for row, chunk in every if chunk.text.strip()]
+        rows = np.array([row for row, _ in found], np.int64)
+        return _Texts([text for _, text in found], store.vectors(rows))
+
+    def encoded(self, path: Path, cache: str | os.PathLike[str] | None) -> _Texts:
+        """The chunks of a corpus, encoded as the index does it."""
+        options = options_of(self.shown) | {"filter": "none", "chunks": self.shown.spec.chunk}
+        resolved = resolve_against(build_options("train questions", **options))
+        kept = stored_filter(self.shown.store, self.shown.spec.filter)
+        with tempfile.TemporaryDirectory() as folder, RawVectors(resolved, cache_folder(cache)) as vectors:
+            source = CorpusSource(path, Path(folder), vectors, fitted=None)
+            texts = list(itertools.islice(source.texts(), self.limit))
+            made = np.concatenate([stored_units(block, kept) for block in source.blocks()])
+        return _Texts(texts, made[: len(texts)])
+
+
+def _compare(index: Searcher, table: TokenTable, asked: Judged, margin: float) -> tuple[Comparison, float, float]:
+    """How answers by the table differ from those by the model, and the milliseconds of a question by both."""
+    texts = list(asked.texts.values())
+    index.encode(texts[:1])  # load the model
+    times = [time.perf_counter()]
+    by_model = np.concatenate([index.encode([text]) for text in texts])
+    times.append(time.perf_counter())
+    by_table = np.concatenate([table.vectors([text]) for text in texts])
+    times.append(time.perf_counter())
+    unknown = ~by_table.any(axis=1)
+    by_table[unknown] = by_model[unknown]  # as a search does it
+    before, now = (by_query(index, asked, vectors) for vectors in (by_model, by_table))
+    spent = np.diff(times) * 1_000 / len(texts)
+    return compared(before, now, asked, margin), float(spent[1]), float(spent[0])
