@@ -405,6 +405,28 @@ def adapted(found):
     return "\n".join(lines) + "\n"
 
 
+def by_table(found):
+    """What questions by a table are worth beside those by the model, and what they take."""
+    lines = [
+        "| model, set | by sentences | judged, dense | judged, default search | a question, ms | `ragidx query`, s |",
+        "| --- |" + " --- |" * 5,
+    ]
+    for row in of(["questions"], found):
+        setting, values = row["setting"], row["values"]
+        name = ", ".join(filter(None, (setting["model"], setting["method"], setting["options"], setting["set"])))
+        cells = [f"{values['made']['difference']:+.3f} [{values['made']['low']:+.3f}, {values['made']['high']:+.3f}]"]
+        for one in (values["dense"], values["hybrid"]):
+            apart = f"{one['difference']:+.3f} [{one['low']:+.3f}, {one['high']:+.3f}]"
+            cells.append(f"{one['before']:.3f} to {one['after']:.3f}, {apart}")
+        command = values["command_s"]
+        cells += [
+            f"{values['model_ms']:.2g} to {values['table_ms']:.2g}",
+            f"{command['model']:.1f} to {command['table']:.1f}; mini {command['mini']:.1f}",
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 # Page -> name of its marks -> what makes the tables between them.
 PLACES = {
     ROOT / "docs" / "benchmarks.md": ("figures", markdown),
@@ -414,6 +436,7 @@ PLACES = {
     ROOT / "docs" / "tune.md": ("figures", tuned),
     ROOT / "docs" / "train.md": ("figures", trained),
     ROOT / "docs" / "adapt.md": ("figures", adapted),
+    ROOT / "docs" / "questions.md": ("figures", by_table),
     ROOT / "docs" / "evaluate.md": ("without labels", synthetic),
 }
 

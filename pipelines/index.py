@@ -557,8 +557,8 @@ class Index:
             on_progress: called when a stage begins.
 
         Raises:
-            SpecError: the index has no model, or an option is out of range.
-            ModelError: the index's own model is not here, does not load, or has no tokenizer.
+            SpecError: the index has no model, or one without layers, or an option is out of range.
+            ModelError: the index's own model is not here, does not load, or its tokenizer is not known.
             CorpusError: files have faults, or too few queries or no table can be made.
             BusyError: another process adapts, upgrades or writes the index.
         """

@@ -23,9 +23,9 @@ from ragidx.indexer.store.store import Store
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.load import StoredEndpoint
     from ragidx.indexer.encoders.protocol import Encoder
-    from ragidx.indexer.encoders.token_table import TokenTable
     from ragidx.indexer.filters.filter import Filter
     from ragidx.indexer.models.locate import ModelFiles
+    from ragidx.indexer.token_table import TokenTable
 
 FILTER_FILE = "filter.safetensors"
 QUESTIONS_FILE = "questions.safetensors"
@@ -78,7 +78,7 @@ def stored_filter(store: Store, spec: FilterSpec) -> Filter | None:
 
 def stored_table(store: Store) -> TokenTable:
     """The table of questions that an index keeps, loaded once for all who hold it."""
-    from ragidx.indexer.encoders.token_table import TokenTable
+    from ragidx.indexer.token_table import TokenTable
 
     name = str(store.path / blob_path(QUESTIONS_FILE, store.manifest.files[QUESTIONS_FILE]))
     key = QUESTIONS_FILE, store.manifest.files[QUESTIONS_FILE].sha256

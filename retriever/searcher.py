@@ -44,8 +44,8 @@ from ragidx.retriever.shaping import shaped_hits
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.embedder import Embedder
     from ragidx.indexer.encoders.protocol import Encoder
-    from ragidx.indexer.encoders.token_table import TokenTable
     from ragidx.indexer.models.locate import ModelFiles
+    from ragidx.indexer.token_table import TokenTable
     from ragidx.retriever.rerank import Reranker
 
 

@@ -10,10 +10,8 @@ them, so another one is asked: of a copy of the index without these sentences.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import os
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,19 +26,18 @@ from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.devices import check_models
 from ragidx.indexer.encoders.methods import ENDPOINT
-from ragidx.indexer.encoders.token_table import TokenTable, plain, token_ids
+from ragidx.indexer.encoders.static import StaticEncoder
 from ragidx.indexer.filters.filter import stored_units
 from ragidx.indexer.filters.fitting import lowest
 from ragidx.indexer.specs import MODEL, TABLE, IndexSpec
 from ragidx.indexer.store.files import UPGRADES
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.token_table import TokenTable, plain, token_ids
 from ragidx.indexer.writing import rewrite
 from ragidx.indexer.writing.rewrite import Change
 from ragidx.pipelines.evaluate.choice import MARGIN
 from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES
-from ragidx.pipelines.evaluate.sources.corpus import CorpusSource
-from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, cache_folder
 from ragidx.pipelines.evaluate.tasks import Judged, check_together
 from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.ingest.options import build_options
@@ -55,7 +52,7 @@ from ragidx.pipelines.maintain.comparison import (
 )
 from ragidx.pipelines.stages import OnStage, Stages
 from ragidx.pipelines.train.frozen import check_numbers, listed, options_of
-from ragidx.pipelines.train.tables import EPOCHS, train_table
+from ragidx.pipelines.train.tables import EPOCHS, texts_of, train_table
 from ragidx.retriever.models import QUESTIONS_FILE, stored_filter
 from ragidx.retriever.searcher import Searcher
 
@@ -138,7 +135,7 @@ def train_questions(
 
     Raises:
         CorpusError: files have faults, or there are too few chunks to learn from, or too few queries.
-        SpecError: the index has no model, or an option is out of range.
+        SpecError: the index has no model, or one without layers, or an option is out of range.
         ModelError: the index's model is not here, does not load, or its tokenizer is unknown.
         BusyError: the index is being adapted or upgraded, or another process writes it.
         RagidxError: of the subclass that says what to do; the committed state is what it was.
@@ -155,6 +152,12 @@ def train_questions(
         raise ModelError(
             "a table is made of tokens, and the tokenizer of the endpoint's model is not known",
             "build the index with `tokenizer=FILE`, the model's tokenizer.json",
+            where=str(index),
+        )
+    if isinstance(shown.encoder, StaticEncoder):
+        raise SpecError(
+            f"'{shown.encoder.files.name}' is a table of tokens already: a question takes it as long",
+            "a table is for models with layers",
             where=str(index),
         )
     atomic.make_folder(index / UPGRADES)
@@ -251,12 +254,8 @@ class _Run:
         """The chunks of a corpus, encoded as the index does it."""
         options = options_of(self.shown) | {"filter": "none", "chunks": self.shown.spec.chunk}
         resolved = resolve_against(build_options("train questions", **options))
-        kept = stored_filter(self.shown.store, self.shown.spec.filter)
-        with tempfile.TemporaryDirectory() as folder, RawVectors(resolved, cache_folder(cache)) as vectors:
-            source = CorpusSource(path, Path(folder), vectors, fitted=None)
-            texts = list(itertools.islice(source.texts(), self.limit))
-            made = np.concatenate([stored_units(block, kept) for block in source.blocks()])
-        return _Texts(texts, made[: len(texts)])
+        texts, raw = texts_of(path, resolved, self.limit, cache)
+        return _Texts(texts, stored_units(raw, stored_filter(self.shown.store, self.shown.spec.filter)))
 
 
 def _compare(index: Searcher, table: TokenTable, asked: Judged, margin: float) -> tuple[Comparison, float, float]:

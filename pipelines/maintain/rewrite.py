@@ -149,8 +149,8 @@ def _change(store: Store, dim: int, **asked: Any) -> Change:
 
 def _narrower(spec: IndexSpec, blobs: dict[str, bytes], stored: int, dim: int) -> tuple[IndexSpec, dict[str, bytes]]:
     """The spec and the filter of the first `dim` of `stored` numbers."""
-    from ragidx.indexer.encoders.token_table import TokenTable
     from ragidx.indexer.filters.filter import Filter, coordinates
+    from ragidx.indexer.token_table import TokenTable
 
     if not 1 <= dim <= stored:
         raise SpecError(

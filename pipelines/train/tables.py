@@ -6,20 +6,28 @@ vector of the texts that have a token, shorter for frequent ones -> Adam, under 
 
 from __future__ import annotations
 
+import itertools
+import os
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from ragidx.indexer.arrays import Floats, Ints
-from ragidx.indexer.encoders.token_table import TokenTable, pair_keys, row_numbers
 from ragidx.indexer.normalize import l2_normalize
+from ragidx.indexer.token_table import TokenTable, pair_keys, row_numbers
+from ragidx.pipelines.evaluate.sources.corpus import CorpusSource
+from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, cache_folder
+from ragidx.pipelines.ingest.resolve import Resolved
 
 MOST_PAIRS = 30_000
 EPOCHS = 10
 
 _FEWEST = 5  # times that a pair is seen
+_LIFT = 2  # times as often as chance has it
 _POWER = 0.75  # of that number, times pointwise mutual information, is what pairs are chosen by
 _WEIGHT = 1e-3  # a of a / (a + p), p the share of a token: frequent ones start short (Arora et al. 2017)
 _RATE = 1e-2
@@ -50,6 +58,20 @@ class Bags:
         return np.concatenate([np.zeros(0, np.int32), *parts]).astype(np.int64), lengths[:-1]
 
 
+def texts_of(
+    corpus: Path, resolved: Resolved, limit: int, cache: str | os.PathLike[str] | None
+) -> tuple[list[str], Floats]:
+    """At most `limit` chunks of a corpus, as they are encoded, and (n, d) their raw vectors.
+
+    Raises:
+        RagidxError: what a build of the corpus would raise.
+    """
+    with tempfile.TemporaryDirectory() as folder, RawVectors(resolved, cache_folder(cache)) as vectors:
+        source = CorpusSource(corpus, Path(folder), vectors, fitted=None)
+        texts = list(itertools.islice(source.texts(), limit))
+        return texts, np.concatenate([np.zeros((0, source.dim), np.float32), *source.blocks()])[: len(texts)]
+
+
 def chosen_pairs(ids: Sequence[Ints], most: int = MOST_PAIRS) -> Ints:
     """Keys of the pairs of tokens that are worth a row, ascending: frequent, and more so than chance has it."""
     every = np.concatenate([np.zeros(0, np.int64), *ids])
@@ -57,7 +79,8 @@ def chosen_pairs(ids: Sequence[Ints], most: int = MOST_PAIRS) -> Ints:
     keys, counts = keys[counts >= _FEWEST], counts[counts >= _FEWEST]
     alone = np.bincount(every, minlength=1).astype(np.float64)
     chance = alone[keys >> 32] * alone[keys & 0xFFFFFFFF]
-    worth = counts**_POWER * np.log(counts * max(1, len(every)) / chance)
+    lift = counts * max(1, len(every)) / chance
+    keys, worth = keys[lift > _LIFT], (counts**_POWER * np.log(lift))[lift > _LIFT]
     return np.sort(keys[np.argsort(-worth, kind="stable")[:most]])
 
 

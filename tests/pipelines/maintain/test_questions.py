@@ -1,0 +1,199 @@
+"""Questions by a table: what is trained, when it answers, and what becomes of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ragidx
+from ragidx.corpora.errors import BusyError, CorpusError, ModelError, SpecError
+from ragidx.indexer.store import manifest
+from ragidx.indexer.store.lock import Lock
+from ragidx.indexer.store.store import Store
+from ragidx.indexer.store.verify import verify
+from ragidx.pipelines.demo import sample_corpus
+from ragidx.pipelines.maintain.questions import NOTE
+from ragidx.retriever.models import QUESTIONS_FILE
+
+from ...raising import message_of
+from .conftest import INDEX, spec_of
+
+pytestmark = pytest.mark.slow
+
+DIM = 64
+QUESTION = "why were pigeons chased out of an antenna?"
+KEPT = ragidx.FilterSpec("embedfilter", dim=DIM)
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index of the sample corpus whose model has layers, and the same with a table."""
+    place = tmp_path_factory.mktemp("questions")
+    ragidx.build(sample_corpus(), place / "plain", method="llm2vec", filter=KEPT)
+    shutil.copytree(place / "plain", place / "trained")
+    ragidx.Index(place / "trained").train_questions(epochs=4, force=True)
+    return place
+
+
+@pytest.fixture
+def plain(folder: Path, built: Path) -> ragidx.Index:
+    shutil.copytree(built / "plain", INDEX)
+    return ragidx.Index(INDEX)
+
+
+@pytest.fixture
+def trained(folder: Path, built: Path) -> ragidx.Index:
+    shutil.copytree(built / "trained", INDEX)
+    return ragidx.Index(INDEX)
+
+
+def ids(index: ragidx.Index, **options: Any) -> list[str]:
+    return [hit.chunk_id for hit in index.search(QUESTION, **options)]
+
+
+def has_table(index: ragidx.Index) -> bool:
+    return QUESTIONS_FILE in Store.open(index.path).manifest.files
+
+
+def test_a_table_is_trained_compared_and_committed(plain: ragidx.Index) -> None:
+    before = ids(plain, mode="dense")
+    stages = list[str]()
+    report = plain.train_questions(epochs=4, force=True, cache=None, on_progress=lambda one: stages.append(one.name))
+
+    store = Store.open(INDEX)
+    assert (report.index, report.generation, report.questions) == (str(INDEX), 2, "table")
+    assert report.verdict in ("not worse", "forced")
+    assert (report.n_chunks, report.n_texts) == (store.manifest.n_chunks, 0)
+    assert report.n_bytes == store.manifest.files[QUESTIONS_FILE].bytes
+    assert report.comparison.queries == "sentence"
+    assert report.comparison.old > report.comparison.new > 0.2
+    assert 0 < report.table_ms < report.model_ms
+    note = store.manifest.notes[NOTE]
+    assert isinstance(note, dict)
+    assert {"seed", "comparison", "questions", "n_tokens"} <= note.keys()
+    assert store.manifest.requires == ("question table",)
+    assert stages[0] == "training, step 0 of 4"
+    assert stages[-2:] == ["asking both", "writing the table"]
+    assert not verify(INDEX)
+    table = plain.searcher.table
+    assert (table.dim, len(table.tokens)) == (DIM, report.n_tokens)
+    assert (plain.searcher.encode([QUESTION]) == table.vectors([QUESTION])).all()
+    assert ids(plain, mode="dense") != before
+    assert ids(ragidx.Index(INDEX, questions="model"), mode="dense") == before
+    plain.rollback(1)
+    assert ids(plain, mode="dense") == before
+    assert plain.searcher.questions == "model"
+
+
+def test_the_model_encodes_where_the_table_is_not_shown_to_be_as_good(plain: ragidx.Index) -> None:
+    report = plain.train_questions(epochs=1, margin=1e-4, cache=None)
+
+    assert report.verdict in ("worse", "undecided")
+    assert (report.questions, plain.searcher.questions, has_table(plain)) == ("model", "model", True)
+    assert plain.searcher.encode([QUESTION]).tolist() != plain.searcher.table.vectors([QUESTION]).tolist()
+    asked = ragidx.Index(INDEX, questions="table").searcher.encode([QUESTION])
+    assert (asked == plain.searcher.table.vectors([QUESTION])).all()
+
+
+def test_judged_queries_decide(plain: ragidx.Index) -> None:
+    folder = sample_corpus().parent
+    report = plain.train_questions(epochs=2, queries=folder, qrels=folder, cache=None)
+
+    assert (report.comparison.queries, report.comparison.n_queries) == ("given", 60)
+
+
+def test_texts_of_the_user_are_learnt_from_too(plain: ragidx.Index) -> None:
+    Path("more.txt").write_text("A zyzzyva is a weevil of the tropics, and zyzzyvas eat palms. " * 20)
+    report = plain.train_questions(text="more.txt", epochs=1, force=True, cache="cache")
+
+    assert report.n_texts >= 1
+    assert report.n_tokens > 0
+    assert any(Path("cache").iterdir())
+    assert plain.searcher.table.vectors(["zyzzyva"]).any()
+
+
+def test_a_query_loads_no_network(trained: ragidx.Index) -> None:
+    code = f"""
+import json, sys, ragidx
+hits = ragidx.Index({str(INDEX)!r}).search({QUESTION!r})
+print(json.dumps([hits[0].doc_id, sorted({{"torch", "transformers"}} & set(sys.modules))]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == ["astronomy/cosmic-microwave-background.md", []]
+
+
+def test_what_a_table_cannot_do_the_model_does(trained: ragidx.Index) -> None:
+    by_model = ragidx.Index(INDEX, questions="model")
+    told = {"instruction": "Find what answers the question."}
+    assert (trained.searcher.encode([QUESTION], **told) == by_model.searcher.encode([QUESTION], **told)).all()
+    both = trained.searcher.encode(["щ", QUESTION])
+    assert (both[0] == by_model.searcher.encode(["щ"])[0]).all()
+    assert (both[1] == trained.searcher.table.vectors([QUESTION])[0]).all()
+
+
+def test_a_table_stays_with_the_index_and_leaves_with_its_vectors(trained: ragidx.Index) -> None:
+    was = Store.open(INDEX).blob(QUESTIONS_FILE)
+    trained.add([ragidx.Document("one", "A page about pigeons.")])
+    assert (trained.searcher.questions, Store.open(INDEX).blob(QUESTIONS_FILE) == was) == ("table", True)
+    trained.shrink(dim=16)
+    assert (trained.searcher.table.dim, trained.searcher.encode([QUESTION]).shape) == (16, (1, 16))
+    trained.compact()
+    assert trained.searcher.questions == "table"
+    assert not verify(INDEX)
+
+
+def test_vectors_that_are_made_anew_have_no_table(trained: ragidx.Index) -> None:
+    report = trained.upgrade(filter=ragidx.FilterSpec("none"), force=True)
+    assert report.committed
+    assert not has_table(trained)
+    assert (spec_of(INDEX).questions, trained.searcher.questions) == ("", "model")
+
+
+def test_an_index_that_is_adapted_has_no_table(trained: ragidx.Index) -> None:
+    report = trained.adapt(limit=60, epochs=1, force=True, cache=None)
+    assert report.is_mapped is not has_table(trained)
+    assert report.comparison.old == pytest.approx(
+        ragidx.Index(INDEX, questions="model").adapt(limit=60, epochs=1, cache=None).comparison.old, abs=0.2
+    )
+
+
+def test_what_cannot_be_trained_is_refused_in_a_sentence(plain: ragidx.Index, built: Path) -> None:
+    small = ragidx.build(sample_corpus(), "static")
+    assert message_of(SpecError, small.train_questions) == (
+        "static: 'mini' is a table of tokens already: a question takes it as long\n"
+        "  hint: a table is for models with layers"
+    )
+    assert message_of(SpecError, lambda: plain.train_questions(epochs=0)).startswith(
+        "`epochs`: epochs=0 trains nothing"
+    )
+    assert "margin=0 is no loss" in message_of(SpecError, lambda: plain.train_questions(margin=0))
+    assert "qrels" in message_of(SpecError, lambda: plain.train_questions(queries="q.jsonl"))
+    assert message_of(SpecError, lambda: ragidx.Index(INDEX, questions="table")) == (
+        f"{INDEX}: the index has no table of questions\n  hint: make one: `ragidx train questions`"
+    )
+    assert "neither table nor model" in message_of(SpecError, lambda: ragidx.Index(INDEX, questions="words"))
+    (INDEX / "upgrade").mkdir()
+    with Lock(INDEX / "upgrade"):
+        message_of(BusyError, plain.train_questions)
+    few = ragidx.build(sample_corpus(), "few", method="llm2vec", include="astronomy/*")
+    message_of(CorpusError, few.train_questions)
+    shutil.move(INDEX, "moved")
+    assert not has_table(ragidx.Index("moved"))
+
+
+def test_given_vectors_have_no_table(given: np.ndarray) -> None:
+    message_of(ModelError, lambda: ragidx.Index(INDEX).train_questions())
+
+
+def test_a_reader_that_knows_no_tables_says_so(trained: ragidx.Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifest, "KNOWN", ("trained head",))
+    manifest.parse_manifest.cache_clear()
+    assert "knows 'question table'" in message_of(manifest.NewerFormatError, lambda: ragidx.Index(INDEX))
+    manifest.parse_manifest.cache_clear()
