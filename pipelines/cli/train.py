@@ -158,7 +158,8 @@ def questions_command(index: Path, as_json: bool, cache: str | None, **options: 
 
 def _of_questions(r: QuestionsReport) -> list[tuple[str, str]]:
     more = f" and {r.n_texts:,} other texts" if r.n_texts else ""
-    other, why = ("model", r.verdict) if r.questions == "table" else ("table", f"the table is {r.verdict}")
+    other = "model" if r.questions == "table" else "table"
+    why = {"worse": "the table is worse", "undecided": "the table is not shown to be as good"}.get(r.verdict, r.verdict)
     made = dict(describe.comparison(r.comparison))
     made["nDCG@10"] = made["nDCG@10"].replace(" before,", " by the model,").replace(" now,", " by the table,")
     return [
