@@ -159,9 +159,9 @@ def test_vectors_that_are_made_anew_have_no_table(trained: ragidx.Index) -> None
 def test_an_index_that_is_adapted_has_no_table(trained: ragidx.Index) -> None:
     report = trained.adapt(limit=60, epochs=1, force=True, cache=None)
     assert report.is_mapped is not has_table(trained)
-    assert report.comparison.old == pytest.approx(
-        ragidx.Index(INDEX, questions="model").adapt(limit=60, epochs=1, cache=None).comparison.old, abs=0.2
-    )
+    by_model = ragidx.Index(INDEX, questions="model").searcher.encode([QUESTION])
+    if report.is_mapped:
+        assert (trained.searcher.encode([QUESTION]) == by_model).all()
 
 
 def test_what_cannot_be_trained_is_refused_in_a_sentence(plain: ragidx.Index, built: Path) -> None:
