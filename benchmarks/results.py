@@ -42,13 +42,22 @@ DECODER = (
     *("classical", "echo", "echo:2", "echo:3", "prompteol"),
     *("metaeol", "llm2vec", "reba:1", "reba", "aligned-values"),
 )
-MODELS = {"mini": ("preset", *DECODER), MINILM: ("preset",), SMOLLM2: (*DECODER, "classical@best", "prompteol@best")}
+MODELS = {
+    **{"mini": ("preset",), "mini-decoder": ("preset", *DECODER), MINILM: ("preset",)},
+    SMOLLM2: (*DECODER, "classical@best", "prompteol@best"),
+}
+OTHERS = ("random", "whitening", "pca")  # of a model without a head
 TAUS = (2, 4, 8)
 EARLIER = 64  # a first direction before the middle
 BASELINES = (
     *("truncation", "random", "random-directions", "dominant", "secondary", "bulk"),
     *("optimal", "optimal-abs", "whitening", "pca"),
 )
+
+
+def narrower(model):
+    """The filter that its narrower vectors have."""
+    return "truncation" if model == "mini" else "embedfilter"
 
 
 def place_of(model):
@@ -68,8 +77,8 @@ def options_of(model, method, evalsets, cache):
         options["copies"] = int(copies)
     if layer:
         options["layer"] = best_layer(name, evalsets, cache)
-    elif model == "mini" and name == "classical":
-        options["layer"] = -1  # mini's own preset is the mean of the input embeddings
+    elif model == "mini-decoder" and name == "classical":
+        options["layer"] = -1  # its own preset is the mean of the input embeddings
     if model == SMOLLM2:
         options["dtype"] = "mixed"  # one number format in all rows, not the faster one of each moment
     return options
@@ -103,12 +112,12 @@ def measured(evalsets, name, model, method, cache, grids=()):
     source, files = source_of(evalsets, name)
     options = {"model": place_of(model), "cache": cache, **files, **options_of(model, method, evalsets, cache)}
     rankings = {} if name == "stsb" else {"chunks": ChunkSpec(size=None)}
-    centred = {"filter": ["none", "embedfilter", "whitening"], "tau": 2, "center": True}
+    narrow = narrower(model)
+    centred = {"filter": ["none", narrow, "whitening"], "tau": 2, "center": True}
     every = {
-        "widths": {"filter": ["none", "embedfilter"], "tau": TAUS}
-        | (rankings and {"mode": ["lexical", "dense", "hybrid"]}),
+        "widths": {"filter": ["none", narrow], "tau": TAUS} | (rankings and {"mode": ["lexical", "dense", "hybrid"]}),
         "offset": {"filter": "embedfilter", "tau": TAUS, "offset": EARLIER} | (rankings and {"mode": "dense"}),
-        "baselines": {"filter": BASELINES, "tau": 2} | (rankings and {"mode": "dense"}),
+        "baselines": {"filter": OTHERS if model == "mini" else BASELINES, "tau": 2} | (rankings and {"mode": "dense"}),
         "centred": centred | (rankings and {"mode": ["dense", "hybrid"]}),
     }
     for grid in (every[name] for name in grids or every):
@@ -385,12 +394,13 @@ def line_of(rows, real):
         text = spanned(row) if row else "-"
         return f"**{text}**" if row and key_of(row) in real else text
 
-    half = first_row(rows, "*", "embedfilter", 2)
+    name = narrower(rows[0]["model"])
+    half = first_row(rows, "*", name, 2)
     chance = "{:.3f} to {:.3f}".format(*half["chance"]) if half and half["chance"] else "-"
-    cells = [cell("none"), cell("embedfilter", 2), chance, cell("embedfilter", 4), cell("embedfilter", 8)]
-    cells += [cell("whitening", 2), cell("none", center=True), cell("embedfilter", 2, center=True)]
+    cells = [cell("none"), cell(name, 2), chance, cell(name, 4), cell(name, 8)]
+    cells += [cell("whitening", 2), cell("none", center=True), cell(name, 2, center=True)]
     if rows[0]["set"] != "stsb":
-        cells.append(cell("embedfilter", 2, modes=("hybrid",)))
+        cells.append(cell(name, 2, modes=("hybrid",)))
     return f"| {rows[0]['model']}, {label(rows[0])} | {' | '.join(cells)} |"
 
 
@@ -452,7 +462,7 @@ def spread_of(lines, what, sign):
 
 
 def short(row):
-    return "MiniLM" if row["model"] == MINILM else row["model"].split("-")[0]
+    return {MINILM: "MiniLM", SMOLLM2: "SmolLM2"}.get(row["model"], row["model"])
 
 
 def grid(rows):
@@ -487,7 +497,7 @@ def options_text(row):
     name, _, layer = row["method"].partition("@")
     name, _, copies = name.partition(":")
     named = {"method": None if name == "preset" else name, "copies": copies or None}
-    named["layer"] = row["layer"] if layer else -1 if row["model"] == "mini" and name == "classical" else None
+    named["layer"] = row["layer"] if layer else -1 if row["model"] == "mini-decoder" and name == "classical" else None
     named |= {"filter": row["filter"] if row["filter"] != "embedfilter" else None}
     named |= {"tau": f"{row['tau']:g}" if row["filter"] != "none" else None, "filter-offset": row["offset"]}
     text = " ".join(f"--{option} {value}" for option, value in named.items() if value is not None)

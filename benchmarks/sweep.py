@@ -25,7 +25,7 @@ def main():
     parser.add_argument("--skip-mini", action="store_true", help="only the other model")
     parser.add_argument("--out", type=Path, help="folder for the tables and pictures")
     arguments = parser.parse_args()
-    models = [] if arguments.skip_mini else [("mini", "mini", ["embedfilter"])]
+    models = [] if arguments.skip_mini else [("mini", "mini", ["truncation"])]
     if arguments.minilm:
         models.append(("all-MiniLM-L6-v2", arguments.minilm, ["truncation", "pca"]))
     for name, model, filters in models:

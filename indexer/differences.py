@@ -20,6 +20,7 @@ class Difference:
     old: Json
     new: Json
     words: str = ""  # the sentence, where the default one does not fit
+    hint: str = ""  # what helps, where no option asked for it
 
     def __str__(self) -> str:
         return self.words or f"`{self.option}` is {_short(self.old)} in the index, {_short(self.new)} now"
@@ -54,8 +55,11 @@ def _named(want: IndexSpec, one: Difference) -> Difference:
     if want.encoder is None or one.field not in _CONTENTS:
         return one
     template = f"the template '{want.encoder.template}' is different in this version"
-    files = f"the files of '{want.encoder.model}' have changed"
-    return dataclasses.replace(one, words=template if one.field == "template" else files)
+    if one.field == "template":
+        return dataclasses.replace(one, words=template)
+    upgrade = f"take the new files with `ragidx upgrade --model {shlex.quote(want.encoder.model)}`"
+    hint = f"name the right folder with `model`, {upgrade}, or "
+    return dataclasses.replace(one, words=f"the files of '{want.encoder.model}' have changed", hint=hint)
 
 
 _INSTRUCTION = {"encoder.instruction"}
@@ -89,8 +93,7 @@ def mismatch(changes: Sequence[Difference], index_type: str, where: str) -> Spec
     what, fields = "the index was built with other options", [change.field for change in changes]
     if set(fields) <= _CONTENTS:  # no option asked for it
         what, hint = "the index cannot be updated", "replace it with `rebuild=True`"
-        if fields[0] == "weights":
-            hint = f"name the right folder with `model`, or {hint}"
+        hint = f"{changes[0].hint}{hint}"
     elif fields == ["index_type"]:
         reindex = f"ragidx reindex DIR --index {shlex.quote(where)} --index-type {shlex.quote(index_type)}"
         hint += f"; '{reindex}' makes one of that type beside it, and encodes nothing"

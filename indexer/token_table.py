@@ -2,9 +2,10 @@
 
 text -> token ids -> rows (int8, a scale each) -> their sum (k,), at unit length
 
-`ragidx train questions` fits one to the vectors of an index, so that questions need neither the model nor torch. Tokens
-and pairs that no text had have no row: a text of such tokens alone has a zero vector. Not in it is the mean of the
-vectors it was fitted to: that adds the same number to all scores of a question.
+`ragidx train mini` makes a model of one. `ragidx train questions` fits one to the vectors of an index, so that its
+questions need neither the model nor torch. Tokens and pairs that no text had have no row: a text of such tokens alone
+has a zero vector. Not in it is the mean of the vectors it was fitted to: that adds the same number to all scores of a
+question.
 """
 
 from __future__ import annotations
@@ -21,9 +22,14 @@ from tokenizers import Tokenizer
 
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.arrays import Floats, Ints
-from ragidx.indexer.normalize import l2_normalize
+
+FAMILY = "token-table"
+"""The `model_type` of a model that is one."""
+TABLE_FILE = "model.safetensors"
+"""Of such a model."""
 
 _MOST = 127  # of int8
+_KINDS = {"tokens": np.int64, "pairs": np.int64, "rows": np.int8, "scales": np.float32}
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,41 +74,59 @@ class TokenTable:
         """(n, k) of unit length; zero where no token of a text has a row."""
         found = np.zeros((len(texts), self.dim), np.float32)
         for number, ids in enumerate(token_ids(self.tokenizer, texts)):
-            rows = row_numbers(ids, self.tokens, self.pairs)
-            found[number] = self.scales[rows] @ self.rows[rows].astype(np.float32)
-        return l2_normalize(found).vectors
+            found[number] = self.vector(ids)
+        return found
+
+    def vector(self, ids: Ints) -> Floats:
+        """(k,) of a text's tokens and pairs, of unit length; zero where none has a row."""
+        rows = row_numbers(ids, self.tokens, self.pairs)
+        scales, numbers = self.scales.take(rows), self.rows.take(rows, axis=0).astype(np.float32)
+        added: Floats = np.einsum("i,ij->j", scales, numbers)  # not BLAS: its threads cost more than they save here
+        length = np.sqrt(np.square(added).sum())
+        return added / length if length > 0 else added
 
     def narrowed(self, dim: int) -> Self:
         """The table of the first `dim` numbers."""
         rows = np.ascontiguousarray(self.rows[:, :dim])
         return type(self)(self.tokenizer, self.tokens, self.pairs, rows, self.scales)
 
-    def to_bytes(self) -> bytes:
-        """The table with its tokenizer as a safetensors file."""
-        tokenizer = np.frombuffer(self.tokenizer.to_str().encode(), np.uint8)
-        named = {name: getattr(self, name) for name in ("tokens", "pairs", "rows", "scales")}
-        return save_tensors({**named, "tokenizer": tokenizer})
+    def to_bytes(self, *, tokenizer: bool = True) -> bytes:
+        """The table as a safetensors file, with its tokenizer, or without it."""
+        tensors = {name: np.ascontiguousarray(getattr(self, name)) for name in _KINDS}
+        named = np.frombuffer(self.tokenizer.to_str().encode(), np.uint8)
+        return save_tensors({**tensors, "tokenizer": named} if tokenizer else tensors)
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Self:
-        """The inverse of `to_bytes`; `where` names the file in messages.
+        """The inverse of `to_bytes`, of an index; `where` names the file in messages.
 
         Raises:
             IndexFormatError: the bytes are no table.
         """
         try:
+            return cls.read(data)
+        except ValueError as fault:
+            hint = "make it again: `ragidx train questions`"
+            raise IndexFormatError("the table of questions cannot be read", hint, where=where) from fault
+
+    @classmethod
+    def read(cls, data: bytes, tokenizer: Tokenizer | None = None) -> Self:
+        """The inverse of `to_bytes`; `tokenizer`: where it is not in the bytes.
+
+        Raises:
+            ValueError: the bytes are no table.
+        """
+        try:
             tensors = load_tensors(data)
-            tokenizer = Tokenizer.from_str(bytes(tensors.pop("tokenizer")).decode())
-            kinds = {"tokens": np.int64, "pairs": np.int64, "rows": np.int8, "scales": np.float32}
-            if {name: part.dtype.type for name, part in tensors.items()} != kinds:
+            if tokenizer is None:
+                tokenizer = plain(Tokenizer.from_str(bytes(tensors.pop("tokenizer")).decode()))
+            if {name: part.dtype.type for name, part in tensors.items()} != _KINDS:
                 raise ValueError("other arrays than those of a table")
-            made = cls(plain(tokenizer), **tensors)
+            made = cls(tokenizer, **tensors)
             if not np.isfinite(made.scales).all():
                 raise ValueError("scales that are not finite")
         except Exception as fault:  # tokenizers raises no other class
-            raise IndexFormatError(
-                "the table of questions cannot be read", "make it again: `ragidx train questions`", where=where
-            ) from fault
+            raise ValueError("the bytes are no table of tokens") from fault
         return made
 
 

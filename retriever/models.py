@@ -141,6 +141,10 @@ def files_for(store: Store, spec: IndexSpec, place: ModelPlace) -> ModelFiles:
     )
     if weights_fingerprint(files) == spec.weights:
         return files
+    if place.model is None and encoder_spec.model == "mini":  # of a version where mini was what is now mini-decoder
+        older = locate("mini-decoder")
+        if weights_fingerprint(older) == spec.weights:
+            return older
     if files.served:
         why, hint = f", which is '{encoder_spec.model}'", "remove `model`"
     else:

@@ -16,6 +16,7 @@ from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS, filter_spec, 
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.models.locate import SERVED, ModelFiles
 from ragidx.indexer.specs import EncoderOptions, EncoderSpec, FilterSpec, RunOptions, written_out
+from ragidx.indexer.token_table import FAMILY
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.embedder import Embedder
@@ -162,6 +163,9 @@ def check_network(
         f"`attn={attn}`": attn != "auto",
     }
     what = asks_for_network(files, spec) or next((option for option, is_needed in needs.items() if is_needed), None)
+    if what is not None and files.family == FAMILY:
+        hint = f"remove {what}" if what.startswith("`") else "name another model"
+        raise SpecError(f"'{files.name}' is a table of tokens: it runs on the CPU, in float32", hint, where=what)
     if what is not None:
         check_models(what, *([SENTENCE_TRANSFORMERS] if spec.method == SENTENCE_TRANSFORMERS else []))
     return what

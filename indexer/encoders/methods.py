@@ -15,6 +15,7 @@ from ragidx.indexer.prompts.forms import forms_of
 from ragidx.indexer.prompts.instructions import instruction
 from ragidx.indexer.prompts.templates import Template, default_copies, load_template, template_of_model
 from ragidx.indexer.specs import ENCODER_OPTIONS, HEAD, POOLINGS, EncoderOptions, EncoderSpec, FilterSpec
+from ragidx.indexer.token_table import FAMILY
 
 SENTENCE_TRANSFORMERS = "sentence-transformers"
 ENDPOINT = "endpoint"
@@ -142,7 +143,20 @@ def _checked(spec: EncoderSpec, files: ModelFiles) -> EncoderSpec:
     template = load_template(spec.template, files.family, method=spec.method, copies=spec.copies)
     template.side(spec.instruction)
     n_copies = max(sum(piece.text.count("{text}") for piece in side) for side in (template.document, template.query))
+    asks = {
+        "`method`": spec.method != "classical",
+        "`layer`": spec.layer != 0,
+        "`pooling`": spec.pooling != "mean",
+        "`attention`": spec.attention != "causal",
+        "`layer_norm`": spec.layer_norm,
+    }
     for wrong, message, hint, where in (
+        (
+            files.family == FAMILY and any(asks.values()),
+            f"'{files.name}' is a table of tokens: it has no layers",
+            "take a decoder, such as `model=mini-decoder`, or remove the option",
+            next((option for option, asked in asks.items() if asked), ""),
+        ),
         (
             (spec.pooling == "trainable") != (spec.pooler is not None),
             "the trainable pooling and its weights belong together",

@@ -1,4 +1,5 @@
-"""Static models: a text's vector is the mean of its tokens' rows in the input embeddings, and no layer is run.
+"""Static models: a text's vector is the mean of its tokens' rows in the input embeddings, or the sum of those of a
+token table, and no layer is run.
 
 Layer 0 with mean pooling needs nothing else of a model, so NumPy and one matrix are enough. Torch and transformers take
 seconds to load, a query takes milliseconds. The vectors are those of `ragidx.indexer.encoders.decoder`, which encodes
@@ -8,13 +9,14 @@ the others.
 
 from __future__ import annotations
 
-import itertools
+import functools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from ragidx.corpora.errors import ModelError
-from ragidx.indexer.arrays import Floats
+from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.encoders.protocol import Batch, Encoder
 from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.models import checkpoint
@@ -23,13 +25,17 @@ from ragidx.indexer.prompts.prompts import Prompted
 from ragidx.indexer.prompts.rendering import Rendered
 from ragidx.indexer.prompts.tokenizer import check_vocabulary, is_plain, load_tokenizer
 from ragidx.indexer.specs import EncoderSpec
+from ragidx.indexer.token_table import FAMILY, TABLE_FILE, TokenTable
 
 _FAMILIES = frozenset({"llama"})  # what they put into layer 0 is the row of the token, neither scaled nor normed
 _GROUP = 256  # texts a batch
 
 
 class StaticEncoder(Prompted, Encoder):
-    """The mean of the input embeddings of a text's tokens, as an `Encoder`; on the CPU, in float32."""
+    """The mean of the input embeddings of a text's tokens, or the sum of their rows in a token table, as an `Encoder`.
+
+    On the CPU, in float32.
+    """
 
     device = "cpu"
     dtype = "float32"
@@ -38,9 +44,13 @@ class StaticEncoder(Prompted, Encoder):
     def __init__(self, files: ModelFiles, spec: EncoderSpec) -> None:
         self.files, self.spec = files, spec
         self.tokenizer = load_tokenizer(files)
-        self._table = _table(files)
-        self.hidden = self._table.shape[1]
-        check_vocabulary(self.tokenizer, len(self._table), files.name)
+        if files.family == FAMILY:
+            table = _token_table(files, self.tokenizer.texts)
+            self.hidden, self._pooled = table.dim, table.vector
+        else:
+            rows = _embeddings(files)
+            check_vocabulary(self.tokenizer, len(rows), files.name)
+            self.hidden, self._pooled = rows.shape[1], functools.partial(_mean, rows)
         self.use_template(files.config.get("max_position_embeddings"))
 
     def batches(
@@ -49,7 +59,7 @@ class StaticEncoder(Prompted, Encoder):
         """Vectors as they come, in the texts' order; the arguments are those of `Encoder.batches`."""
         for start in range(0, len(texts), _GROUP):
             rows = self.rendered(texts[start : start + _GROUP], instruction)
-            vectors = np.stack([self._mean(row) for row in rows])
+            vectors = np.stack([self._vector(row) for row in rows])
             if project is not None:  # row by row: a product of several at once rounds by how many they are
                 vectors = np.concatenate([project(vector[None]) for vector in vectors])
             yield Batch(
@@ -59,13 +69,17 @@ class StaticEncoder(Prompted, Encoder):
                 sum(row.truncated for row in rows),
             )
 
-    def _mean(self, row: Rendered) -> Floats:
+    def _vector(self, row: Rendered) -> Floats:
         """(hidden,) of one text; zero where nothing is pooled."""
-        ids = list(itertools.chain.from_iterable(row.ids[start:end] for start, end in row.pooled))
-        if not ids:
+        parts = [np.array(row.ids[start:end], np.int64) for start, end in row.pooled if start < end]
+        if not parts:
             return np.zeros(self.hidden, np.float32)
-        mean: Floats = self._table[ids].mean(axis=0)  # not by BLAS, whose threads cost more than they save here
-        return mean
+        return self._pooled(parts[0] if len(parts) == 1 else np.concatenate(parts))
+
+
+def _mean(rows: Floats, ids: Ints) -> Floats:
+    mean: Floats = rows[ids].mean(axis=0)  # not by BLAS, whose threads cost more than they save here
+    return mean
 
 
 def asks_for_network(files: ModelFiles, spec: EncoderSpec) -> str | None:
@@ -83,7 +97,7 @@ def asks_for_network(files: ModelFiles, spec: EncoderSpec) -> str | None:
 
 def _is_plain_checkpoint(files: ModelFiles) -> bool:
     """Whether layer 0 is the stored rows, and the tokenizer its tokenizer.json and nothing else."""
-    return (
+    return files.family == FAMILY or (
         files.family in _FAMILIES
         and "quantization_config" not in files.config
         and isinstance(files.config.get("max_position_embeddings"), int)
@@ -91,7 +105,21 @@ def _is_plain_checkpoint(files: ModelFiles) -> bool:
     )
 
 
-def _table(files: ModelFiles) -> Floats:
+def _token_table(files: ModelFiles, tokenizer: Tokenizer) -> TokenTable:
+    """The table of a model that is one.
+
+    Raises:
+        ModelError: its file cannot be read, or is none of a table.
+    """
+    path = files.folder / TABLE_FILE
+    try:
+        return TokenTable.read(path.read_bytes(), tokenizer)
+    except (OSError, ValueError) as fault:
+        what = f"'{files.name}' is a table of tokens, and its file cannot be read"
+        raise ModelError(what, "copy or train it again: `ragidx train mini`", where=str(path)) from fault
+
+
+def _embeddings(files: ModelFiles) -> Floats:
     """The input embeddings (V, d) float32.
 
     Raises:

@@ -28,7 +28,7 @@ from ragidx.indexer.models.lora_config import is_adapter, read_config
 from ragidx.indexer.models.modules import MODULES, check_modules
 from ragidx.indexer.models.presets import preset_called, published_presets
 
-BUNDLED = ("mini",)
+BUNDLED = ("mini", "mini-decoder")
 SERVED = "openai:"  # before the name of a model that a server has, by the protocol of OpenAI's embeddings
 
 _WIDTHS = ("word_embed_proj_dim", "hidden_size", "n_embd", "d_model")  # fields of a config, the first that is there

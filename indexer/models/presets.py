@@ -45,10 +45,12 @@ def _plain(name: str) -> str:
 
 def known_presets() -> list[Preset]:
     """That of the bundled model first."""
-    folder = resources.files("ragidx.indexer") / "models" / "mini"
-    preset = json.loads(folder.joinpath("preset.json").read_text("utf-8"))
-    config = json.loads(folder.joinpath("config.json").read_text("utf-8"))
-    rows = [Preset("mini", _summary(preset), config["hidden_size"], "45 MB / 23 MB")]
+    rows = []
+    for name, memory in (("mini", "23 MB"), ("mini-decoder", "45 MB / 23 MB")):
+        folder = resources.files("ragidx.indexer") / "models" / name
+        preset = json.loads(folder.joinpath("preset.json").read_text("utf-8"))
+        config = json.loads(folder.joinpath("config.json").read_text("utf-8"))
+        rows.append(Preset(name, _summary(preset), config["hidden_size"], memory))
     for name, preset in published_presets().items():
         size = preset["parameters"]
         rows.append(
@@ -61,4 +63,5 @@ def _summary(preset: dict[str, Any]) -> str:
     kept = {name: value for name, value in preset.get("filter", {}).items() if value is not None and name != "name"}
     options = ", ".join(f"{name} {value:g}" for name, value in kept.items())
     layer = f", layer {preset['layer']}" if "layer" in preset else ""
-    return f"{preset['method']}{layer}; EmbedFilter {options}"
+    name = preset.get("filter", {}).get("name", "embedfilter")
+    return f"{preset['method']}{layer}; {'EmbedFilter' if name == 'embedfilter' else name} {options}"

@@ -25,7 +25,7 @@ from ragidx.indexer.models.locate import ModelFiles
 _CHARS_A_TOKEN = 16
 _SLACK = 64
 _NO_LIMIT = 10**9
-_PLAIN_FAMILIES = frozenset({"llama"})
+_PLAIN_FAMILIES = frozenset({"llama", "token-table"})
 _PLAIN_CLASSES = frozenset({"PreTrainedTokenizerFast", "TokenizersBackend"})
 _PLAIN_SETTINGS = frozenset(
     {

@@ -116,7 +116,7 @@ def _read_text(text: str, options: dict[str, Any]) -> TextLens:
     from ragidx.pipelines.lens.lens import lens_text
 
     places = {name: options[name] for name in ("adapters", "pooler") if options[name]}
-    files = locate(options["model"] or "mini", revision=options["revision"], **places)
+    files = locate(options["model"] or "mini-decoder", revision=options["revision"], **places)
     spec = resolve(files, **{name: options[name] for name in _ENCODER})
     encoder = encoder_of(files, spec, device=options["device"], dtype=options["dtype"])
     wanted = with_values(options).get("filter")

@@ -35,6 +35,7 @@ from ragidx.pipelines.cli.stages import StageLines
 if TYPE_CHECKING:
     from ragidx.pipelines.maintain.questions import QuestionsReport
     from ragidx.pipelines.train.frozen import Report
+    from ragidx.pipelines.train.static_models import StaticReport
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -47,6 +48,7 @@ def command() -> None:
         ragidx train head smollm2 --pairs pairs.jsonl      a map over its vectors, in seconds
         ragidx train pooling smollm2 --pairs pairs.jsonl   an attention over its layers or tokens, in minutes
         ragidx train questions ragidx-index                a table that encodes an index's questions at once
+        ragidx train mini --text docs/ --teacher MODEL     a model without layers, as mini is
     """
 
 
@@ -210,6 +212,75 @@ def pooling_command(source: str, as_json: bool, cache: str | None, **options: An
         report = pooling(source, cache=cache, on_progress=lines.stage, **named)
     parts = [*_building(source, report, options), "--pooling", "trainable", "--pooler", str(report.file)]
     _show(report, [*parts, *(["--layer", "-1"] if options["rows"] == "layers" else []), "--filter", "none"], as_json)
+
+
+@command.command("mini", cls=GroupedCommand)
+@click.option(
+    "--text",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="FILE|DIR",
+    help="Texts to learn from, tens of thousands; with --vectors the folder that the paths of its rows begin in.",
+)
+@click.option("--teacher", required=True, metavar="ID|PATH", help="The model whose vectors are learnt.")
+@click.option(
+    "--vectors",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="The teacher's vectors, rows.parquet and vectors.i8.npy [default: it encodes the texts].",
+)
+@click.option("--pairs", type=int, default=30_000, show_default=True, metavar="N", help="Rows of pairs of tokens.")
+@click.option("--dim", type=int, metavar="N", help="Width of a row [default: the teacher's].")
+@click.option("--stored", type=int, metavar="N", help="Dimensions that a build stores by default [default: all].")
+@click.option(
+    "--power", type=float, default=0.5, show_default=True, metavar="P", help="How far it is whitened, from 0 to 1."
+)
+@click.option("--limit", type=int, default=150_000, show_default=True, metavar="N", help="Take N texts at most.")
+@click.option("--epochs", type=int, default=5, show_default=True, metavar="N", help="How often each text is seen.")
+@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Of what is drawn.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("mini"),
+    show_default=True,
+    metavar="DIR",
+    help="The folder that is written.",
+)
+@cache_option
+@offline_option
+@quiet_option
+@json_option
+def mini_command(text: Path, as_json: bool, cache: str | None, **options: Any) -> None:
+    """Train a model without layers, a table of tokens, whose vectors are like those of a better model.
+
+    \b
+        ragidx train mini --text docs/ --teacher sentence-transformers/all-MiniLM-L6-v2 --out docs-mini
+        ragidx build docs/ --model docs-mini
+
+    The bundled model mini was made like this. It encodes thousands of texts a second, without torch.
+    """
+    from ragidx.pipelines.train.static_models import mini
+
+    with StageLines(as_json=as_json, is_kept=cache is not None) as lines:
+        report = mini(text, cache=cache, on_progress=lines.stage, **options)
+    interrupts.check()
+    if as_json:
+        console.print_json(report.to_json())
+    else:
+        console.print_fields(_of_mini(report))
+
+
+def _of_mini(r: StaticReport) -> list[tuple[str, str]]:
+    stored = f", of which a build stores {r.stored:,}" if r.stored < r.dim else ""
+    return [
+        ("model", f"{r.folder}, {console.n_bytes(r.n_bytes)}"),
+        ("table", f"{r.n_rows:,} tokens and {r.n_pairs:,} pairs, {r.dim:,} dimensions{stored}"),
+        ("learnt from", f"{r.n_texts:,} texts of {r.n_tokens:,} tokens, in {duration(r.training_seconds)}"),
+        ("1 - cosine", f"{', '.join(f'{loss:.3f}' for loss in r.losses)}, by epoch"),
+        ("cosine", f"{r.cosine:.3f} with the teacher, of {r.n_held_out:,} texts held out"),
+        ("time", duration(r.seconds)),
+        ("to use it", shlex.join(["ragidx", "build", "CORPUS", "--model", r.folder])),
+    ]
 
 
 def _show(report: Report, follow_up: list[str], as_json: bool) -> None:

@@ -168,7 +168,7 @@ def spectrum(
     if group_size < 1:
         raise SpecError(f"groups of {group_size} tokens hold none", "give 1 or more", where="`group_size`")
     if corpus is not None:
-        files = locate(model or "mini", revision=revision)
+        files = locate(model or "mini-decoder", revision=revision)
         vocabulary = Vocabulary(files, load_tokenizer(files))
         spec = filter_spec(files, resolve(files), filter)
         made = make_filter(spec, vocabulary)

@@ -58,7 +58,7 @@ class Vocabulary:
             raise ModelError(
                 fault.message,
                 "the lens reads a decoder language model with its head in float16, bfloat16 or float32, such as "
-                "`model=mini`",
+                "`model=mini-decoder`",
                 where=fault.where,
             ) from fault
         self.files = files

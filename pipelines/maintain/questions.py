@@ -13,17 +13,18 @@ import dataclasses
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from ragidx.corpora.errors import CorpusError, ModelError, SpecError
 from ragidx.corpora.spec import Json
 from ragidx.indexer import atomic
-from ragidx.indexer.arrays import Floats
+from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.devices import check_models
 from ragidx.indexer.encoders.methods import ENDPOINT
 from ragidx.indexer.encoders.static import StaticEncoder
@@ -52,7 +53,7 @@ from ragidx.pipelines.maintain.comparison import (
 )
 from ragidx.pipelines.stages import OnStage, Stages
 from ragidx.pipelines.train.frozen import check_numbers, listed, options_of
-from ragidx.pipelines.train.tables import EPOCHS, texts_of, train_table
+from ragidx.pipelines.train.tables import EPOCHS, spelled, texts_of, train_rows
 from ragidx.retriever.models import QUESTIONS_FILE, stored_filter
 from ragidx.retriever.searcher import Searcher
 
@@ -167,7 +168,7 @@ def train_questions(
         if len(asked.qrels) < FEWEST_QUERIES:
             few = f"nothing can be concluded from fewer than {FEWEST_QUERIES}"
             raise CorpusError(f"{len(asked.qrels)} queries are judged: {few}", "judge more, or none", where=str(qrels))
-        tell.expect(4 + len(listed(text)) + epochs * (1 if asked.synthetic is None else 2))
+        tell.expect(2 + len(listed(text)) + (1 + epochs) * (1 if asked.synthetic is None else 2))
         run = _Run(shown, limit, epochs, seed, tell)
         more = _Texts([], np.zeros((0, shown.store.manifest.dim), np.float32))
         for path in listed(text):
@@ -232,14 +233,27 @@ class _Run:
     epochs: int
     seed: int
     tell: Stages
+    singles: dict[int, Floats] = field(default_factory=dict)
 
     def table(self, known: _Texts) -> tuple[TokenTable, float]:
-        """A table of these texts, and how many seconds it took."""
-        began, backend = time.perf_counter(), self.shown.encoder.tokenizer.texts
+        """A table of these texts, and how many seconds it took, without encoding."""
+        backend = self.shown.encoder.tokenizer.texts
         tokenizer = plain(type(backend).from_str(backend.to_str()))  # the model's own stays as it is
         ids = token_ids(tokenizer, known.texts)
-        made = train_table(tokenizer, ids, known.vectors, epochs=self.epochs, seed=self.seed, tell=self.tell)
-        return made, time.perf_counter() - began
+        single = self._single(tokenizer, np.unique(np.concatenate(ids)))
+        began = time.perf_counter()
+        made = train_rows(ids, known.vectors, single, epochs=self.epochs, seed=self.seed, tell=self.tell)
+        return made.table(tokenizer), time.perf_counter() - began
+
+    def _single(self, tokenizer: Tokenizer, tokens: Ints) -> Callable[[Ints], Floats]:
+        """Vectors of single tokens, as the index stores them; each is encoded once."""
+        new = np.array([token for token in tokens.tolist() if token not in self.singles], np.int64)
+        own = stored_filter(self.shown.store, self.shown.spec.filter)
+        self.tell(f"encoding {len(new):,} single tokens")
+        if len(new):
+            raw = self.shown.encoder.encode_document(spelled(tokenizer, new))
+            self.singles.update(zip(new.tolist(), stored_units(raw, own), strict=True))
+        return lambda wanted: np.stack([self.singles[token] for token in wanted.tolist()])
 
     def chunks(self, index: Searcher) -> _Texts:
         """Those with a text, drawn by the hashes of their ids."""

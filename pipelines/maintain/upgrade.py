@@ -240,8 +240,9 @@ def _whole(shown: Searcher, asked: BuildOptions) -> dict[str, Any]:
             "build again from vectors of the new model: `ragidx build --vectors FILE --rebuild`",
             where=str(shown.store.path),
         )
-    is_own = asked.model in (None, own.model)
-    model = asked.model or shown.place.model or own.model
+    current = shown.place.model or (shown.model_files.name if own.model == "mini" else own.model)
+    is_own = asked.model in (None, current, own.model if shown.place.model else current)
+    model = asked.model or current
     encoder, run = asked.encoder, {name: getattr(asked, name) for name in RUN_OPTIONS}
     if is_own:
         place = shown.place

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ragidx.pipelines.train.heads import head
     from ragidx.pipelines.train.poolings import pooling
+    from ragidx.pipelines.train.static_models import mini
 
-__all__ = ["head", "pooling"]
+__all__ = ["head", "mini", "pooling"]
 
-_HOMES = {"head": "heads", "pooling": "poolings"}
+_HOMES = {"head": "heads", "mini": "static_models", "pooling": "poolings"}
 
 
 def __getattr__(name: str) -> Any:

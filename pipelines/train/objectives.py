@@ -6,7 +6,7 @@
                        from the state *before* it, because that is what the head of a decoder was trained to do
 
 Ids and labels (b, t) int64, logits (b, t, V) -> a loss in nats, a float32 scalar. The loss of mini is in
-`ragidx.pipelines.train.mini.layers`.
+`ragidx.pipelines.train.mini_decoder.layers`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Token tables are trained: so that the sum of a text's rows has the direction of the text's vector.
 
-token ids and vectors of texts, less their mean -> pairs of tokens that say more than both apart -> a start: the mean
-vector of the texts that have a token, shorter for frequent ones -> Adam, under the cosine -> `TokenTable`
+token ids and vectors of texts, less their mean -> pairs of tokens that say more than both apart -> a start: the model's
+vectors of single tokens, shorter for frequent ones, and zero for pairs -> Adam, under the cosine -> `TokenTable`
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ _FEWEST = 5  # times that a pair is seen
 _LIFT = 2  # times as often as chance has it
 _POWER = 0.75  # of that number, times pointwise mutual information, is what pairs are chosen by
 _WEIGHT = 1e-3  # a of a / (a + p), p the share of a token: frequent ones start short (Arora et al. 2017)
-_RATE = 1e-2
-_BATCH = 256
-_TEXTS = 512  # whose mean vectors are added up at once
+_INNER = "##"  # before what is inside of a word, in WordPiece
 
 
 @dataclass(frozen=True)
@@ -56,6 +54,26 @@ class Bags:
         parts = [self.rows[starts[one] : self.ends[one]] for one in numbers.tolist()]
         lengths = np.cumsum([0, *(len(part) for part in parts)])
         return np.concatenate([np.zeros(0, np.int32), *parts]).astype(np.int64), lengths[:-1]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What was learnt.
+
+    Attributes:
+        tokens, pairs: that have a row.
+        rows: (u + p, k) float32, as in a `TokenTable`.
+        losses: 1 less the cosine, the mean of each epoch.
+    """
+
+    tokens: Ints
+    pairs: Ints
+    rows: Floats
+    losses: tuple[float, ...]
+
+    def table(self, tokenizer: Tokenizer) -> TokenTable:
+        """Of these rows; the tokenizer is for texts, as `token_table.plain` makes it."""
+        return TokenTable.of(tokenizer, self.tokens, self.pairs, self.rows)
 
 
 def texts_of(
@@ -84,40 +102,47 @@ def chosen_pairs(ids: Sequence[Ints], most: int = MOST_PAIRS) -> Ints:
     return np.sort(keys[np.argsort(-worth, kind="stable")[:most]])
 
 
-def start(bags: Bags, targets: Floats, n_rows: int) -> Floats:
-    """(n_rows, k): of each row the mean target of the texts that have it, each by its share of the text, made shorter
-    where the row is frequent.
+def spelled(tokenizer: Tokenizer, tokens: Ints) -> list[str]:
+    """What each token spells, alone; some spell nothing."""
+    return [text.removeprefix(_INNER) for text in tokenizer.decode_batch([[token] for token in tokens.tolist()])]
+
+
+def start(single: Floats, counts: Ints) -> Floats:
+    """(u, k) where rows start: vectors of single tokens less their mean, shorter for frequent ones.
+
+    Args:
+        single: (u, k) of unit length, or zero.
+        counts: (u,) how often each token is seen.
     """
-    sums, weights = np.zeros((n_rows, targets.shape[1]), np.float32), np.zeros(n_rows)
-    for first in range(0, len(targets), _TEXTS):
-        numbers = np.arange(first, min(first + _TEXTS, len(targets)))
-        rows, starts = bags.some(numbers)
-        lengths = np.diff([*starts, len(rows)])
-        shares = np.repeat(1 / np.maximum(lengths, 1), lengths).astype(np.float32)
-        np.add.at(sums, rows, np.repeat(targets[numbers], lengths, axis=0) * shares[:, None])
-        np.add.at(weights, rows, shares)
-    frequency = np.bincount(bags.rows, minlength=n_rows) / max(1, len(bags.rows))
-    scale = _WEIGHT / (_WEIGHT + frequency) / np.maximum(weights, 1e-12)
-    made: Floats = sums * scale[:, None].astype(np.float32)
+    known = single.any(axis=1, keepdims=True)
+    mean = single.sum(axis=0) / max(1, np.count_nonzero(known))
+    share = counts / max(1, counts.sum())
+    made: Floats = ((single - mean) * known * (_WEIGHT / (_WEIGHT + share))[:, None]).astype(np.float32)
     return made
 
 
-def train_table(
-    tokenizer: Tokenizer,
+def train_rows(
     ids: Sequence[Ints],
     vectors: Floats,
+    single: Callable[[Ints], Floats],
     *,
+    pairs: int = MOST_PAIRS,
     epochs: int = EPOCHS,
+    batch: int = 256,
+    rate: float = 1e-2,
     seed: int = 0,
     tell: Callable[[str], None] = lambda stage: None,
-) -> TokenTable:
-    """A table whose vectors of texts are like `vectors` less their mean.
+) -> Trained:
+    """Rows whose sums over texts are like `vectors` less their mean.
 
     Args:
-        tokenizer: for texts, as `token_table.plain` makes it.
-        ids: of each text, by that.
-        vectors: (n, k) float32 of these texts.
+        ids: of the tokens of each text.
+        vectors: (n, k) float32 of these texts, of unit length.
+        single: gives (u, k) vectors of single tokens, likewise.
+        pairs: that have a row, at most.
         epochs: how often each text is seen.
+        batch: texts a step.
+        rate: of Adam, at first; it falls to 0.
         seed: of their order.
         tell: called with what begins.
     """
@@ -125,12 +150,15 @@ def train_table(
     from torch.nn import functional
 
     targets = l2_normalize(vectors - vectors.mean(axis=0)).vectors
-    tokens, pairs = np.unique(np.concatenate([np.zeros(0, np.int64), *ids])), chosen_pairs(ids)
-    bags, n_rows = Bags.of(ids, tokens, pairs), len(tokens) + len(pairs)
-    table = torch.nn.Parameter(torch.from_numpy(start(bags, targets, n_rows)))
-    optimizer = torch.optim.Adam([table], lr=_RATE)
-    steps = list(_batches(len(ids), epochs, seed))
+    tokens, counts = np.unique(np.concatenate([np.zeros(0, np.int64), *ids]), return_counts=True)
+    chosen = chosen_pairs(ids, pairs)
+    bags, begun = Bags.of(ids, tokens, chosen), start(single(tokens), counts)
+    begun = np.concatenate([begun, np.zeros((len(chosen), begun.shape[1]), np.float32)])
+    table = torch.nn.Parameter(torch.from_numpy(begun))
+    optimizer = torch.optim.Adam([table], lr=rate)
+    steps = list(_batches(len(ids), epochs, batch, seed))
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, max(1, len(steps)))
+    losses = list[float]()
     for number, some in enumerate(steps):
         if number % max(1, len(steps) // epochs) == 0:
             tell(f"training, step {number:,} of {len(steps):,}")
@@ -141,11 +169,13 @@ def train_table(
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         optimizer.step()
         schedule.step()
-    return TokenTable.of(tokenizer, tokens, pairs, table.detach().numpy())
+        losses.append(float(loss.detach()))
+    means = tuple(float(np.mean(part)) for part in np.array_split(losses, epochs) if len(part))
+    return Trained(tokens, chosen, table.detach().numpy(), means)
 
 
-def _batches(n: int, epochs: int, seed: int) -> Iterator[Ints]:
+def _batches(n: int, epochs: int, batch: int, seed: int) -> Iterator[Ints]:
     """Numbers of texts, batch by batch."""
     for epoch in range(epochs):
         order = np.random.default_rng((seed, epoch)).permutation(n)
-        yield from np.array_split(order, max(1, round(n / _BATCH)))
+        yield from np.array_split(order, max(1, round(n / batch)))

@@ -142,7 +142,8 @@ def test_a_field_that_the_index_does_not_store_is_a_difference() -> None:
         (
             {"weights": "2b"},
             "the index cannot be updated: the files of 'chat/' have changed\n"
-            "  hint: name the right folder with `model`, or replace it with `rebuild=True`",
+            "  hint: name the right folder with `model`, take the new files with `ragidx upgrade --model chat/`, or "
+            "replace it with `rebuild=True`",
         ),
         (
             {"weights": "2b", "chunk": ChunkSpec(size=64)},

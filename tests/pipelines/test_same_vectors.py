@@ -46,9 +46,9 @@ def _texts(seed: int) -> list[str]:
 def options(
     request: pytest.FixtureRequest, tiny_model: Callable[..., Path], tiny_sentence_transformer: Path
 ) -> dict[str, Any]:
-    """Of a model whose vectors are filtered: mini, two layers of a llama, a BERT."""
+    """Of a model whose vectors are filtered: mini-decoder, two layers of a llama, a BERT."""
     if request.param == "static":
-        return {"model": "mini", "device": "cpu", "filter": FilterSpec("embedfilter", dim=100, offset=1)}
+        return {"model": "mini-decoder", "device": "cpu", "filter": FilterSpec("embedfilter", dim=100, offset=1)}
     if request.param == "decoder":
         model = {"model": str(tiny_model("llama")), "method": "echo", "device": "cpu"}
         return model | {"filter": FilterSpec("embedfilter", dim=16, offset=3)}
@@ -58,7 +58,7 @@ def options(
 @pytest.fixture
 def same(options: dict[str, Any]) -> Callable[[Any, Floats], None]:
     """`same(vectors, others)`, as the model allows."""
-    tolerance = 0 if options["model"] == "mini" else 1e-5
+    tolerance = 0 if options["model"] == "mini-decoder" else 1e-5
 
     def check(vectors: Any, others: Floats) -> None:
         np.testing.assert_allclose(np.asarray(vectors, "f4"), others, rtol=0, atol=tolerance)

@@ -136,7 +136,7 @@ def test_copies_of_echo_replace_a_presets_template_and_nothing_else(with_preset:
 
 
 def test_the_bundled_models_preset_still_holds() -> None:
-    files = locate("mini")
+    files = locate("mini-decoder")
     spec = resolve(files)
 
     assert (spec.method, spec.template, spec.pooling, spec.layer) == ("classical", "classical", "mean", 0)

@@ -45,13 +45,13 @@ Make = Callable[..., Path]
 
 @pytest.fixture(scope="module")
 def mini() -> Encoder:
-    return load_encoder("mini", device="cpu")
+    return load_encoder("mini-decoder", device="cpu")
 
 
 @pytest.fixture(scope="module")
 def network() -> Encoder:
-    """mini's layer 0 through transformers: naming an attention asks for the network."""
-    found = load_encoder("mini", device="cpu", attn="sdpa")
+    """mini-decoder's layer 0 through transformers: naming an attention asks for the network."""
+    found = load_encoder("mini-decoder", device="cpu", attn="sdpa")
     assert isinstance(found, DecoderEncoder)
     return found
 

@@ -207,14 +207,14 @@ def test_the_others_keep_half_of_the_width_where_nothing_is_said(tiny_model: Cal
 
 
 def test_the_offset_of_a_preset_is_embedfilters_alone() -> None:
-    files = locate("mini")
+    files = locate("mini-decoder")
 
     assert filter_spec(files, resolve(files), FilterSpec("secondary", dim=64)) == FilterSpec(name="secondary", dim=64)
     assert filter_spec(files, resolve(files), FilterSpec("embedfilter", dim=64)) == FilterSpec(dim=64, offset=1)
 
 
 def test_a_seed_alone_belongs_to_no_filter() -> None:
-    files = locate("mini")
+    files = locate("mini-decoder")
 
     with pytest.raises(SpecError, match="filter 'embedfilter' has no seed"):
         filter_spec(files, resolve(files), FilterSpec(seed=1))

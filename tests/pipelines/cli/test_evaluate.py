@@ -185,7 +185,7 @@ def test_at_a_terminal_each_stage_takes_the_place_of_the_one_before(run: Run, mo
     done = run("evaluate", "beir", *FIRST)
 
     stages = [part for part in done.err.split("\r") if part.startswith("stage ")]
-    assert stages[-1].startswith("stage 4 of 4: none, 256 dimensions, flat, ETA 0:00:")
+    assert stages[-1].startswith("stage 4 of 4: none, 384 dimensions, flat, ETA 0:00:")
 
 
 @pytest.mark.slow

@@ -79,15 +79,16 @@ def test_models_lists_the_bundled_one_first_and_says_what_else_works(run: Run) -
         "All but mini need the extra `models`, which is installed.",
         "A model that a server runs needs nothing here: openai:NAME, with --endpoint URL.",
     ]
-    head, mini, *_ = [re.split(r"  +", line) for line in here.splitlines()]
+    head, mini, decoder, *_ = [re.split(r"  +", line) for line in here.splitlines()]
     assert head == ["on this machine", "--model", "size", "width", "head", "to use it"]
-    assert mini[:2] + mini[3:] == ["bundled", "mini", "256", "yes", "ragidx build CORPUS --model mini"]
+    assert mini[:2] + mini[3:] == ["bundled", "mini", "384", "no", "ragidx build CORPUS --model mini"]
+    assert decoder[1:2] + decoder[3:5] == ["mini-decoder", "256", "yes"]
     assert found["on_this_machine"][0] | {"n_bytes": 0} == {
         "name": "mini",
         "place": "bundled",
         "n_bytes": 0,
-        "width": 256,
-        "head": True,
+        "width": 384,
+        "head": False,
         "problem": "",
         "command": "ragidx build CORPUS --model mini",
     }

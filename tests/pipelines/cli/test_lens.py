@@ -35,7 +35,7 @@ def test_a_text_is_shown_in_three_columns_of_tokens_and_logits(run: Run) -> None
 
     model, kept, empty, head, *rows, last = done.out.splitlines()
     assert (done.status, done.err, empty) == (0, "", "")
-    assert model == "model   mini: classical, mean pooling, input embeddings (layer 0)"
+    assert model == "model   mini-decoder: classical, mean pooling, input embeddings (layer 0)"
     assert kept == "filter  EmbedFilter, 255 dimensions, from direction 1 on"
     assert head.split() == ["before", "logit", "after", "logit", "removed", "logit"]
     assert len(rows) == 3
@@ -89,7 +89,7 @@ def test_a_query_and_its_hit_are_shown_with_what_both_write(run: Run) -> None:
     assert (done.status, done.err) == (0, "")
     shape = [
         r"index   ragidx-index",
-        r"model   mini: classical, mean pooling, input embeddings \(layer 0\)",
+        r"model   mini-decoder: classical, mean pooling, input embeddings \(layer 0\)",
         r"filter  EmbedFilter, 255 dimensions, from direction 1 on",
         "",
         "query",

@@ -138,7 +138,7 @@ def light(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_build_says_what_needs_the_extra_before_it_reads_the_corpus(
     run: Run, small_corpus: Path, folder: Path, options: tuple[str, ...], what: str
 ) -> None:
-    done = run("build", str(small_corpus), *options)
+    done = run("build", str(small_corpus), *(() if "--model" in options else ("--model", "mini-decoder")), *options)
 
     assert done == (2, "", f"Error: {what} {MISSING}\n  hint: {INSTALL}\n")
     assert not (folder / "ragidx-index").exists()
@@ -180,10 +180,10 @@ def test_sentence_transformers_are_asked_for_where_they_alone_are_missing(
         (("--device", "cuda"), "--device cuda"),
     ],
 )
-def test_a_query_says_what_needs_the_extra(run: Run, mini_index: Path, args: tuple[str, ...], what: str) -> None:
-    done = run("query", "a river", *args)
+def test_a_query_says_what_needs_the_extra(run: Run, small_corpus: Path, args: tuple[str, ...], what: str) -> None:
+    run("build", str(small_corpus), "--model", "mini-decoder")
 
-    assert done == (2, "", f"Error: {what} {MISSING}\n  hint: {INSTALL}\n")
+    assert run("query", "a river", *args) == (2, "", f"Error: {what} {MISSING}\n  hint: {INSTALL}\n")
 
 
 @pytest.mark.parametrize("args", [("query", "a river"), ("build", "corpus")])
@@ -198,7 +198,7 @@ def test_an_index_of_a_network_is_refused_where_none_can_run(
 
 @pytest.mark.usefixtures("light")
 def test_the_doctor_reports_what_cannot_run_here(run: Run) -> None:
-    done = run("doctor", "--model", "mini", "--method", "echo", "--json")
+    done = run("doctor", "--model", "mini-decoder", "--method", "echo", "--json")
 
     report = json.loads(done.out)
     assert (done.status, report["n_failed"], report["device"]) == (1, 1, "")
@@ -209,7 +209,7 @@ def test_the_doctor_reports_what_cannot_run_here(run: Run) -> None:
 
 @pytest.mark.usefixtures("light")
 def test_the_doctor_examines_a_model_that_needs_no_network(run: Run) -> None:
-    done = run("doctor", "--model", "mini", "--json")
+    done = run("doctor", "--model", "mini-decoder", "--json")
 
     report = json.loads(done.out)
     assert (done.status, report["device"], report["dtype"]) == (0, "cpu", "float32")

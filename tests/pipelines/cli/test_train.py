@@ -55,7 +55,7 @@ def test_json_has_every_figure(run: Run, folder: Path, monkeypatch: pytest.Monke
     report = json.loads(done.out)
     assert not (folder / "cache" / "ragidx" / "vectors").exists()
     assert (done.status, report["file"], report["n_pairs"], report["of_pairs"]) == (0, "white.head", 180, 200)
-    assert [(score["name"], score["dim"]) for score in report["scores"]] == [("none", 256), ("whitening", 64)]
+    assert [(score["name"], score["dim"]) for score in report["scores"]] == [("none", 384), ("whitening", 96)]
 
 
 @pytest.mark.slow
@@ -95,7 +95,7 @@ def test_a_pooling_is_trained_and_the_command_that_is_printed_builds_with_it(run
 def test_what_is_wrong_is_said_in_the_words_of_the_command_line(run: Run) -> None:
     for arguments, message in (
         (("--kind", "deep"), "Error: unknown kind 'deep'"),
-        (("--dim", "999"), "Error: --dim: dim=999 is not from 1 to 256\n  hint: give the width of the map\n"),
+        (("--dim", "999"), "Error: --dim: dim=999 is not from 1 to 384\n  hint: give the width of the map\n"),
         (("--limit", "9"), "Error: --pairs: 9 pairs teach nothing\n  hint: give 40 or more\n"),
         (("--out", "pairs.jsonl"), "Error: pairs.jsonl: the file is no head\n"),
         (("--pairs", "none.jsonl"), "Error: none.jsonl: no such file or folder\n  hint: check the path\n"),

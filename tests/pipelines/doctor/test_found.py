@@ -25,8 +25,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def others() -> list[FoundModel]:
-    bundled, *found = found_models()
-    assert (bundled.name, bundled.place, bundled.width, bundled.head) == ("mini", "bundled", 256, True)
+    table, decoder, *found = found_models()
+    assert [(one.name, one.place, one.width, one.head) for one in (table, decoder)] == [
+        ("mini", "bundled", 384, False),
+        ("mini-decoder", "bundled", 256, True),
+    ]
     return found
 
 

@@ -41,14 +41,14 @@ def test_the_table_has_a_line_for_each_row(beir: Path, tmp_path: Path) -> None:
     assert {"measure", "low", "high", "difference", "p", "detectable", "verdict", "chance_low"} <= lines[0].keys()
     assert [line["row"] for line in lines] == ["1", "2", "3", "4", "5"]
     assert [(line["mode"], line["dim"], line["tau"]) for line in lines] == [
-        ("lexical", "", ""), ("dense", "128", "2.0"), ("hybrid", "128", "2.0"), ("dense", "32", "8.0"),
-        ("hybrid", "32", "8.0"),
+        ("lexical", "", ""), ("dense", "192", "2.0"), ("hybrid", "192", "2.0"), ("dense", "48", "8.0"),
+        ("hybrid", "48", "8.0"),
     ]  # fmt: skip
     assert [float(line["ndcg@10"]) for line in lines] == pytest.approx(
         [row.means["ndcg@10"] for row in task.rows], abs=1e-6
     )
     assert [line["p"] == "" for line in lines] == [True, False, False, False, False]
-    assert float(lines[1]["bytes"]) > float(lines[3]["bytes"]) > 2 * 32
+    assert float(lines[1]["bytes"]) > float(lines[3]["bytes"]) > 2 * 48
 
 
 def test_values_by_query_average_to_the_table(beir: Path, tmp_path: Path) -> None:

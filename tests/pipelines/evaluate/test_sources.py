@@ -107,9 +107,9 @@ def test_pairs_of_sentences_are_correlated(sts: Path) -> None:
 
 
 def test_filters_of_pairs_are_fitted_on_their_sentences(sts: Path) -> None:
-    task = evaluate(sts, filter=["pca", "optimal"], dim=16).tasks[0]
+    task = evaluate(sts, model="mini-decoder", filter=["pca", "optimal"], dim=16).tasks[0]
 
-    pairs, raw = load_pairs(sts), ragidx.load_encoder("mini")
+    pairs, raw = load_pairs(sts), ragidx.load_encoder("mini-decoder")
     vectors = raw.encode_query([*pairs.first, *pairs.second])
     centred = vectors - vectors.mean(axis=0)
     narrow = centred @ np.linalg.svd(centred, full_matrices=False)[2][:16].T
@@ -126,7 +126,7 @@ def test_an_index_is_measured_with_its_own_filter(beir: Path, tmp_path: Path) ->
 
     corpus = evaluate(beir, tau=4, mode=["lexical", "dense", "hybrid"])
     assert [row.means for row in index.tasks[0].rows] == [row.means for row in corpus.tasks[0].rows]
-    assert [row.configuration.dim for row in index.tasks[0].rows] == [None, 64, 64]
+    assert [row.configuration.dim for row in index.tasks[0].rows] == [None, 96, 96]
 
 
 @pytest.mark.slow
@@ -155,7 +155,7 @@ def test_an_index_gives_narrower_widths_and_refuses_other_filters(beir: Path, tm
         ({"filter": "pca"}, "the index holds vectors after the filter 'truncation', and others need raw ones"),
         ({"offset": 3}, "the index holds vectors after its filter, which is fixed"),
         ({"method": "echo"}, "the index says how its vectors are made: `method` cannot be chosen"),
-        ({"dim": 200}, "dim=200 is more than the 128 dimensions there are"),
+        ({"dim": 200}, "dim=200 is more than the 192 dimensions there are"),
     ):
         refused = message_of(
             RagidxError, lambda options=options: ragidx.evaluate(tmp_path / "index", **judged, **options)
@@ -173,7 +173,7 @@ def test_an_index_of_raw_vectors_is_measured_as_it_is_or_filtered(beir: Path, tm
     assert [row.configuration.filter for row in as_it_is.tasks[0].rows] == ["none"]
     assert [(row.configuration.filter, row.configuration.dim) for row in filtered.tasks[0].rows] == [
         ("pca", 16),
-        ("none", 256),
+        ("none", 384),
     ]
     assert means(as_it_is) == means(filtered)[1:]
 
@@ -207,7 +207,9 @@ def test_the_document_with_the_id_of_the_query_is_dropped_where_that_is_wanted(b
     assert with_self.tasks[0].rows[0].means["mrr@10"] == 1
     assert without.tasks[0].rows[0].means["recall@10"] < 0.5  # half of what is relevant is gone
 
-    (task,) = evaluate(beir, filter=["none", "embedfilter"], tau=1, measure="recall@10", drop_self=True).tasks
+    (task,) = evaluate(
+        beir, model="mini-decoder", filter=["none", "embedfilter"], tau=1, measure="recall@10", drop_self=True
+    ).tasks
 
     low, high = task.rows[1].chance  # of rotations, which change no cosine
     assert low == pytest.approx(task.rows[0].means["recall@10"], abs=1e-6) == high

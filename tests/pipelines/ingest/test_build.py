@@ -45,7 +45,9 @@ def echo_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An index of one text by echo at 32 dimensions, for tests that end before they write."""
     folder = tmp_path_factory.mktemp("echo")
     (folder / "one.txt").write_text("One text.")
-    ragidx.build(folder / "one.txt", folder / "index", method="echo", filter=ragidx.FilterSpec(dim=32))
+    ragidx.build(
+        folder / "one.txt", folder / "index", model="mini-decoder", method="echo", filter=ragidx.FilterSpec(dim=32)
+    )
     return folder / "index"
 
 
@@ -204,7 +206,7 @@ def test_another_spec_for_an_index_is_an_error_that_says_what_differs(
 def test_another_model_for_an_index_is_an_error(
     small_corpus: Path, echo_index: Path, tiny_model: Callable[..., Path]
 ) -> None:
-    with pytest.raises(SpecError, match=r"`model` is 'mini' in the index"):
+    with pytest.raises(SpecError, match=r"`model` is 'mini-decoder' in the index"):
         ragidx.build(small_corpus, echo_index, model=str(tiny_model("llama")))
 
 

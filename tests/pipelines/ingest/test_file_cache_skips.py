@@ -20,7 +20,7 @@ from ragidx.pipelines.maintain.delete import delete
 
 pytestmark = pytest.mark.slow  # half a second a build
 
-SMALL = {"filter": ragidx.FilterSpec(dim=16, offset=1)}
+SMALL = {"filter": ragidx.FilterSpec(dim=16)}
 
 
 @pytest.fixture

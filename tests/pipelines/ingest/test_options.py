@@ -135,7 +135,12 @@ def test_a_machine_that_is_not_there_is_refused_when_the_options_are_made(wrong:
 
 def test_a_plan_follows_from_options_alone_where_no_index_is_gone_on_with() -> None:
     plan = resolve_against(
-        build_options(method="echo", filter=FilterSpec(tau=4), chunks=ragidx.ChunkSpec(size=None, overlap=0))
+        build_options(
+            model="mini-decoder",
+            method="echo",
+            filter=FilterSpec(tau=4),
+            chunks=ragidx.ChunkSpec(size=None, overlap=0),
+        )
     )
 
     assert (plan.spec.encoder.method, plan.spec.filter.tau, plan.spec.chunk.size) == ("echo", 4, None)

@@ -18,7 +18,7 @@ from ragidx.pipelines.maintain.delete import delete, remove_source
 from ...raising import message_of
 
 GOOD = {"number": 1, "name": "a", "path": "x", "include": [], "exclude": []}
-SMALL = {"filter": ragidx.FilterSpec(dim=16, offset=1)}
+SMALL = {"filter": ragidx.FilterSpec(dim=16)}
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ ALL = 10**6  # tokens to name: every one
 
 @pytest.fixture(scope="session")
 def mini() -> Encoder:
-    return load_encoder("mini", device="cpu", dtype="float32")
+    return load_encoder("mini-decoder", device="cpu", dtype="float32")
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +52,7 @@ def retriever(small_corpus: Path, tmp_path: Path) -> Searcher:
 # one text
 
 
-def test_the_filter_of_mini_removes_the_frequent_tokens_and_leaves_those_of_the_text(mini: Encoder) -> None:
+def test_the_filter_of_mini_decoder_removes_the_frequent_tokens_and_leaves_those_of_the_text(mini: Encoder) -> None:
     lens = lens_text(TEXT, mini, k=5).lens
 
     assert {"the", ",", "."} & {each.token for each in lens.before}

@@ -119,7 +119,7 @@ def test_a_model_without_an_unembedding_matrix_is_told_so(tiny_sentence_transfor
     assert message_of(ModelError, lambda: Vocabulary(files, load_tokenizer(files))) == (
         f"{files.folder}: '{files.name}' has no unembedding matrix, so it has no spectrum\n"
         "  hint: the lens reads a decoder language model with its head in float16, bfloat16 or float32,"
-        " such as `model=mini`"
+        " such as `model=mini-decoder`"
     )
 
 

@@ -63,15 +63,15 @@ def test_a_narrower_index_answers_as_the_wide_one_did_at_that_width() -> None:
 @pytest.mark.usefixtures("mini_index")
 def test_it_is_what_a_build_at_that_width_makes_and_builds_go_on_with_it() -> None:
     shrink(INDEX, dim=64)
-    ragidx.build("corpus", "built", filter=FilterSpec(dim=64, offset=1))
+    ragidx.build("corpus", "built", filter=FilterSpec("truncation", dim=64))
 
     made, built = Store.open(INDEX).manifest, Store.open("built").manifest
     assert spec_of(INDEX) == spec_of(Path("built"))
-    assert spec_of(INDEX).filter == FilterSpec(dim=64, offset=1)
+    assert spec_of(INDEX).filter == FilterSpec("truncation", dim=64)
     assert (made.fingerprint, made.dim, made.files) == (built.fingerprint, built.dim, built.files)
     check_same_vectors(live_vectors(INDEX), live_vectors(Path("built")))
     again = ragidx.build("corpus", INDEX).report
-    asked = ragidx.build("corpus", INDEX, filter=FilterSpec(dim=64, offset=1)).report
+    asked = ragidx.build("corpus", INDEX, filter=FilterSpec("truncation", dim=64)).report
     for report in (again, asked):
         assert (report.n_encoded, report.n_unchanged, report.committed, report.generation) == (0, 6, False, 2)
 
@@ -85,7 +85,7 @@ def test_a_changed_document_goes_through_the_narrow_filter() -> None:
 
     assert (report.n_changed, report.n_encoded, report.dim) == (1, 1, 32)
     assert hits(INDEX, "Grace Hopper signed the contract for the barn.")[0][1] == pytest.approx(1, abs=1e-3)
-    ragidx.build("corpus", "built", filter=FilterSpec(dim=32, offset=1))
+    ragidx.build("corpus", "built", filter=FilterSpec("truncation", dim=32))
     check_same_vectors(live_vectors(INDEX), live_vectors(Path("built")))
 
 

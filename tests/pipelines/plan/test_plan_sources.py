@@ -17,7 +17,7 @@ from ...raising import message_of
 
 pytestmark = pytest.mark.slow
 
-SMALL = {"filter": ragidx.FilterSpec(dim=16, offset=1)}
+SMALL = {"filter": ragidx.FilterSpec(dim=16)}
 
 
 @pytest.fixture

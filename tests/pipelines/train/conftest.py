@@ -4,4 +4,4 @@ from __future__ import annotations
 
 import importlib.util
 
-collect_ignore = [] if importlib.util.find_spec("ragidx.pipelines.train.mini") else ["test_mini.py"]
+collect_ignore = [] if importlib.util.find_spec("ragidx.pipelines.train.mini_decoder") else ["test_mini_decoder.py"]

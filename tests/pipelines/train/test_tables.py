@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
+from tokenizers.models import WordLevel, WordPiece
 from tokenizers.pre_tokenizers import Whitespace
 
+from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.normalize import l2_normalize
-from ragidx.indexer.token_table import pair_keys, plain, token_ids
-from ragidx.pipelines.train.tables import Bags, chosen_pairs, start, train_table
+from ragidx.indexer.token_table import TokenTable, pair_keys, plain, token_ids
+from ragidx.pipelines.train.tables import Bags, chosen_pairs, spelled, start, train_rows
 
 
 def test_pairs_are_frequent_ones_that_are_seen_more_than_chance_has_it() -> None:
@@ -25,16 +28,19 @@ def test_pairs_are_frequent_ones_that_are_seen_more_than_chance_has_it() -> None
     assert chosen_pairs([np.array([1]), np.zeros(0, np.int64)]).tolist() == []
 
 
-def test_a_row_starts_as_the_mean_of_its_texts_and_short_where_it_is_frequent() -> None:
-    ids = [np.array([1, 2]), np.array([1]), np.array([1, 1, 1, 3])]
-    targets = np.array([[1, 0], [0, 1], [-1, 0]], np.float32)
-    bags = Bags.of(ids, np.array([1, 2, 3]), np.zeros(0, np.int64))
-    assert [part.tolist() for part in bags.some(np.array([2, 0]))] == [[0, 0, 0, 2, 0, 1], [0, 4]]
+def test_a_row_starts_as_the_vector_of_its_token_less_the_mean_and_short_where_it_is_frequent() -> None:
+    single = np.array([[1, 0], [0, 1], [0, 0]], np.float32)
 
-    made = start(bags, targets, 3)
-    share = np.array([5, 1, 1]) / 7
-    means = np.array([[0.5 - 0.75, 1], [1, 0], [-1, 0]]) / np.array([[2.25], [1], [1]])
-    np.testing.assert_allclose(made, means * (1e-3 / (1e-3 + share))[:, None], rtol=1e-5)
+    made = start(single, np.array([6, 3, 1]))
+    wanted = np.array([[0.5, -0.5], [-0.5, 0.5], [0, 0]])
+    np.testing.assert_allclose(made, wanted * np.array([[1e-3 / 0.601], [1e-3 / 0.301], [1]]), rtol=1e-5)
+
+
+def test_the_rows_of_some_texts_come_one_after_the_other() -> None:
+    ids = [np.array([1, 2]), np.array([1]), np.array([1, 1, 1, 3])]
+    bags = Bags.of(ids, np.array([1, 2, 3]), np.zeros(0, np.int64))
+
+    assert [part.tolist() for part in bags.some(np.array([2, 0]))] == [[0, 0, 0, 2, 0, 1], [0, 4]]
 
 
 def test_vectors_that_are_sums_of_tokens_and_a_mean_are_learnt_without_the_mean() -> None:
@@ -49,11 +55,23 @@ def test_vectors_that_are_sums_of_tokens_and_a_mean_are_learnt_without_the_mean(
     vectors = l2_normalize((sums / np.linalg.norm(sums, axis=1, keepdims=True) + 0.5).astype(np.float32)).vectors
     stages = list[str]()
 
-    made = train_table(tokenizer, ids[:1200], vectors[:1200], seed=1, tell=stages.append)
+    def single(tokens: Ints) -> Floats:
+        apart = np.random.default_rng(0).standard_normal((len(tokens), 8)).astype(np.float32)
+        return l2_normalize(apart).vectors
+
+    def learnt(seed: int, tell: Callable[[str], None] = lambda _: None) -> TokenTable:
+        return train_rows(ids[:1200], vectors[:1200], single, seed=seed, tell=tell).table(tokenizer)
+
+    made = learnt(1, stages.append)
     wanted = l2_normalize(vectors[1200:] - vectors[:1200].mean(axis=0)).vectors
     assert (made.vectors(texts[1200:]) * wanted).sum(axis=1).mean() > 0.9
     assert len(stages) == 10
     assert stages[0] == "training, step 0 of 50"
-    again = train_table(tokenizer, ids[:1200], vectors[:1200], seed=1)
-    assert again.to_bytes() == made.to_bytes()
-    assert train_table(tokenizer, ids[:1200], vectors[:1200], seed=2).to_bytes() != made.to_bytes()
+    assert learnt(1).to_bytes() == made.to_bytes()
+    assert learnt(2).to_bytes() != made.to_bytes()
+
+
+def test_a_token_spells_what_it_is_in_a_word_without_the_mark_of_its_inside() -> None:
+    tokenizer = Tokenizer(WordPiece({"[UNK]": 0, "un": 1, "##mana": 2}, unk_token="[UNK]"))
+
+    assert spelled(tokenizer, np.array([1, 2])) == ["un", "mana"]

@@ -1,4 +1,4 @@
-"""The scripts that made mini, on made-up data; and the model that ships."""
+"""The scripts that made mini-decoder, on made-up data; and the model that ships."""
 
 import json
 import logging
@@ -17,13 +17,13 @@ from tokenizers.pre_tokenizers import Whitespace
 from torch.nn import functional
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from ragidx.pipelines.train.mini import layers
-from ragidx.pipelines.train.mini.layers import candidates, packed, sampled_loss, train, windows
-from ragidx.pipelines.train.mini.network import GAIN, PRESET, decoder_config, export, identity_decoder
-from ragidx.pipelines.train.mini.shape import unit_table
-from ragidx.pipelines.train.mini.table import train_bag, weighted_start
-from ragidx.pipelines.train.mini.texts import HELD_OUT, SHARDS, training_documents
-from ragidx.pipelines.train.mini.tokens import mini_tokenizer, token_ids
+from ragidx.pipelines.train.mini_decoder import layers
+from ragidx.pipelines.train.mini_decoder.layers import candidates, packed, sampled_loss, train, windows
+from ragidx.pipelines.train.mini_decoder.network import GAIN, PRESET, decoder_config, export, identity_decoder
+from ragidx.pipelines.train.mini_decoder.shape import unit_table
+from ragidx.pipelines.train.mini_decoder.table import train_bag, weighted_start
+from ragidx.pipelines.train.mini_decoder.texts import HELD_OUT, SHARDS, training_documents
+from ragidx.pipelines.train.mini_decoder.tokens import mini_tokenizer, token_ids
 
 VOCABULARY, WIDTH = 60, 16
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{n}" for n in range(VOCABULARY - 4))]
@@ -206,13 +206,13 @@ def test_an_export_is_tied_and_in_float16(
     assert "lm_head.weight" not in load_file(tmp_path / "model.safetensors")
     assert AutoTokenizer.from_pretrained(tmp_path)("w0")["input_ids"] == [2, 4]
     assert json.loads((tmp_path / "preset.json").read_text()) == PRESET
-    shipped = {path.name for path in (resources.files("ragidx.indexer") / "models" / "mini").iterdir()}
+    shipped = {path.name for path in (resources.files("ragidx.indexer") / "models" / "mini-decoder").iterdir()}
     assert {path.name for path in tmp_path.iterdir()} == shipped - {"README.md"}
 
 
 @pytest.fixture(scope="module")
 def shipped() -> Path:
-    return Path(str(resources.files("ragidx.indexer"))) / "models" / "mini"
+    return Path(str(resources.files("ragidx.indexer"))) / "models" / "mini-decoder"
 
 
 def test_the_shipped_model_loads_without_a_warning(

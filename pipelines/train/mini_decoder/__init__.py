@@ -2,8 +2,8 @@
 
 The two commands, in their order (each has --help); each writes a model folder:
 
-    python -m ragidx.pipelines.train.mini.table  --corpora DIR --out START
-    python -m ragidx.pipelines.train.mini.layers --corpora DIR --model START --out DIR
+    python -m ragidx.pipelines.train.mini_decoder.table  --corpora DIR --out START
+    python -m ragidx.pipelines.train.mini_decoder.layers --corpora DIR --model START --out DIR
 
 `python benchmarks/results.py` measures the result by method and filter. Nothing outside this package imports it, and
 it is not part of the wheel.

@@ -21,9 +21,9 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from ragidx.pipelines.train.mini.network import WRITING, export
-from ragidx.pipelines.train.mini.texts import training_documents
-from ragidx.pipelines.train.mini.tokens import mini_tokenizer, token_ids
+from ragidx.pipelines.train.mini_decoder.network import WRITING, export
+from ragidx.pipelines.train.mini_decoder.texts import training_documents
+from ragidx.pipelines.train.mini_decoder.tokens import mini_tokenizer, token_ids
 
 LENGTH, BATCH = 256, 16  # tokens a window, windows a step
 _WARM_UP = 0.02

@@ -19,10 +19,11 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import AutoModel, PreTrainedTokenizerFast
 
-from ragidx.pipelines.train.mini.network import decoder_config, export, identity_decoder
-from ragidx.pipelines.train.mini.shape import unit_table
-from ragidx.pipelines.train.mini.texts import teacher_texts, teacher_vectors, training_documents
-from ragidx.pipelines.train.mini.tokens import mini_tokenizer, teacher_folder, token_ids
+from ragidx.pipelines.train.mini_decoder.network import decoder_config, export, identity_decoder
+from ragidx.pipelines.train.mini_decoder.shape import unit_table
+from ragidx.pipelines.train.mini_decoder.texts import training_documents
+from ragidx.pipelines.train.mini_decoder.tokens import mini_tokenizer, teacher_folder, token_ids
+from ragidx.pipelines.train.teacher import read_teacher
 
 WIDTH = 256
 TEACHER_TOKENS = 254  # of a text, that the teacher read
@@ -112,8 +113,9 @@ def main(corpora: Path, out: Path) -> None:
     for row in token_ids(tokenizer, training_documents(corpora)):
         counts += np.bincount(row, minlength=len(counts))
     start = weighted_start(static_vectors(teacher_folder(), tokenizer), counts)
-    rows = [row[:TEACHER_TOKENS] for row in token_ids(tokenizer, teacher_texts(corpora))]
-    table = unit_table(train_bag(start, rows, teacher_vectors(corpora), click.echo), WIDTH)
+    texts, vectors = read_teacher(corpora / "teacher", corpora)
+    rows = [row[:TEACHER_TOKENS] for row in token_ids(tokenizer, texts)]
+    table = unit_table(train_bag(start, rows, vectors - vectors.mean(axis=0), click.echo), WIDTH)
     export(identity_decoder(table, decoder_config(tokenizer, WIDTH)), tokenizer, out)
 
 
