@@ -19,6 +19,7 @@ from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.indexer.encoders.methods import OWN_MODULES, filter_spec
 from ragidx.indexer.filters.heads import load_head
 from ragidx.indexer.specs import HEAD, FilterSpec
+from ragidx.indexer.token_table import FAMILY
 from ragidx.pipelines.evaluate.axes import as_list
 from ragidx.pipelines.evaluate.grid import Searches
 from ragidx.pipelines.evaluate.measures import MEASURES
@@ -129,8 +130,10 @@ def _space(models: Sequence[Model], encodings: Mapping[str, Encoding], filters: 
     first = models[0]
     spec, hidden = first.default.spec.filter, first.vectors.resolved.hidden
     default = Vectors(first.method, first.own, spec.name, spec.width(hidden), spec.offset, spec.center)
-    of_head = [] if first.method in OWN_MODULES else ["embedfilter"]
-    names = ["none", *of_head, "pca", "whitening"] if filters is None else filters
+    own = [] if first.method in OWN_MODULES else ["embedfilter"]
+    if first.default.files.family == FAMILY:
+        own = ["truncation"]
+    names = ["none", *own, "pca", "whitening"] if filters is None else filters
 
     def layers(present: Vectors) -> list[Vectors]:
         found = list[Vectors]()
