@@ -167,6 +167,9 @@ TRAINED_HEAD, CENTRED_FILTER, ADAPTED_FILTER = "trained head", "centred filter",
 QUESTION_TABLE = "question table"
 """What readers of an index may have to know."""
 
+TOKEN_TABLE = "token-table"
+"""The `model_type` of a model that is a table of tokens (`ragidx.indexer.token_table`)."""
+
 TABLE, MODEL = QUESTIONS = "table", "model"
 """What may encode the questions of an index."""
 

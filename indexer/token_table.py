@@ -23,10 +23,8 @@ from tokenizers import Tokenizer
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.arrays import Floats, Ints
 
-FAMILY = "token-table"
-"""The `model_type` of a model that is one."""
 TABLE_FILE = "model.safetensors"
-"""Of such a model."""
+"""Of a model that is a table."""
 
 _MOST = 127  # of int8
 _KINDS = {"tokens": np.int64, "pairs": np.int64, "rows": np.int8, "scales": np.float32}

@@ -15,8 +15,7 @@ from ragidx.indexer.devices import check_device, check_dtype, check_models, choo
 from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS, filter_spec, located, resolve
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.models.locate import SERVED, ModelFiles
-from ragidx.indexer.specs import EncoderOptions, EncoderSpec, FilterSpec, RunOptions, written_out
-from ragidx.indexer.token_table import FAMILY
+from ragidx.indexer.specs import TOKEN_TABLE, EncoderOptions, EncoderSpec, FilterSpec, RunOptions, written_out
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.embedder import Embedder
@@ -163,7 +162,7 @@ def check_network(
         f"`attn={attn}`": attn != "auto",
     }
     what = asks_for_network(files, spec) or next((option for option, is_needed in needs.items() if is_needed), None)
-    if what is not None and files.family == FAMILY:
+    if what is not None and files.family == TOKEN_TABLE:
         hint = f"remove {what}" if what.startswith("`") else "name another model"
         raise SpecError(f"'{files.name}' is a table of tokens: it runs on the CPU, in float32", hint, where=what)
     if what is not None:

@@ -14,8 +14,7 @@ from ragidx.indexer.models.locate import SERVED, ModelFiles, locate
 from ragidx.indexer.prompts.forms import forms_of
 from ragidx.indexer.prompts.instructions import instruction
 from ragidx.indexer.prompts.templates import Template, default_copies, load_template, template_of_model
-from ragidx.indexer.specs import ENCODER_OPTIONS, HEAD, POOLINGS, EncoderOptions, EncoderSpec, FilterSpec
-from ragidx.indexer.token_table import FAMILY
+from ragidx.indexer.specs import ENCODER_OPTIONS, HEAD, POOLINGS, TOKEN_TABLE, EncoderOptions, EncoderSpec, FilterSpec
 
 SENTENCE_TRANSFORMERS = "sentence-transformers"
 ENDPOINT = "endpoint"
@@ -152,7 +151,7 @@ def _checked(spec: EncoderSpec, files: ModelFiles) -> EncoderSpec:
     }
     for wrong, message, hint, where in (
         (
-            files.family == FAMILY and any(asks.values()),
+            files.family == TOKEN_TABLE and any(asks.values()),
             f"'{files.name}' is a table of tokens: it has no layers",
             "take a decoder, such as `model=mini-decoder`, or remove the option",
             next((option for option, asked in asks.items() if asked), ""),

@@ -24,8 +24,8 @@ from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.prompts.prompts import Prompted
 from ragidx.indexer.prompts.rendering import Rendered
 from ragidx.indexer.prompts.tokenizer import check_vocabulary, is_plain, load_tokenizer
-from ragidx.indexer.specs import EncoderSpec
-from ragidx.indexer.token_table import FAMILY, TABLE_FILE, TokenTable
+from ragidx.indexer.specs import TOKEN_TABLE, EncoderSpec
+from ragidx.indexer.token_table import TABLE_FILE, TokenTable
 
 _FAMILIES = frozenset({"llama"})  # what they put into layer 0 is the row of the token, neither scaled nor normed
 _GROUP = 256  # texts a batch
@@ -44,7 +44,7 @@ class StaticEncoder(Prompted, Encoder):
     def __init__(self, files: ModelFiles, spec: EncoderSpec) -> None:
         self.files, self.spec = files, spec
         self.tokenizer = load_tokenizer(files)
-        if files.family == FAMILY:
+        if files.family == TOKEN_TABLE:
             table = _token_table(files, self.tokenizer.texts)
             self.hidden, self._pooled = table.dim, table.vector
         else:
@@ -97,7 +97,7 @@ def asks_for_network(files: ModelFiles, spec: EncoderSpec) -> str | None:
 
 def _is_plain_checkpoint(files: ModelFiles) -> bool:
     """Whether layer 0 is the stored rows, and the tokenizer its tokenizer.json and nothing else."""
-    return files.family == FAMILY or (
+    return files.family == TOKEN_TABLE or (
         files.family in _FAMILIES
         and "quantization_config" not in files.config
         and isinstance(files.config.get("max_position_embeddings"), int)

@@ -25,7 +25,7 @@ from ragidx.indexer.models import checkpoint
 from ragidx.indexer.models.checkpoint import StoredTensor
 from ragidx.indexer.models.fingerprint import file_digest
 from ragidx.indexer.models.locate import ModelFiles
-from ragidx.indexer.token_table import FAMILY
+from ragidx.indexer.specs import TOKEN_TABLE
 
 _DECODERS = frozenset({"llama"})  # known to be none, so transformers, which takes seconds to load, is not asked
 _HEADS = (".lm_head.weight", ".embed_out.weight", ".output.weight")
@@ -49,7 +49,7 @@ def find_unembedding(files: ModelFiles) -> StoredTensor:
     """
     if files.served:
         raise ModelError(f"this needs the weights of '{files.name}', and a server has them", _NO_HEAD, where="`filter`")
-    if files.family == FAMILY:
+    if files.family == TOKEN_TABLE:
         hint = f"{_NO_HEAD}; `model=mini-decoder` has one"
         raise ModelError(f"'{files.name}' is a table of tokens: it has no unembedding matrix", hint, where="`filter`")
     config = files.config.get("text_config") or files.config

@@ -21,11 +21,12 @@ from ragidx.indexer.devices import check_models
 from ragidx.indexer.model_files import read_object
 from ragidx.indexer.models.gguf.tokenizer import read_tokenizer
 from ragidx.indexer.models.locate import ModelFiles
+from ragidx.indexer.specs import TOKEN_TABLE
 
 _CHARS_A_TOKEN = 16
 _SLACK = 64
 _NO_LIMIT = 10**9
-_PLAIN_FAMILIES = frozenset({"llama", "token-table"})
+_PLAIN_FAMILIES = frozenset({"llama", TOKEN_TABLE})
 _PLAIN_CLASSES = frozenset({"PreTrainedTokenizerFast", "TokenizersBackend"})
 _PLAIN_SETTINGS = frozenset(
     {

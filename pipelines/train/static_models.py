@@ -23,7 +23,8 @@ from ragidx.indexer.arrays import Floats
 from ragidx.indexer.devices import check_models
 from ragidx.indexer.filters.unembedding import decompose
 from ragidx.indexer.normalize import l2_normalize
-from ragidx.indexer.token_table import FAMILY, TABLE_FILE, TokenTable, plain, token_ids
+from ragidx.indexer.specs import TOKEN_TABLE
+from ragidx.indexer.token_table import TABLE_FILE, TokenTable, plain, token_ids
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, cache_folder
 from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.resolve import Resolved, resolve_against
@@ -240,7 +241,7 @@ def _write(folder: Path, table: TokenTable, stored: int) -> None:
         "filter": {"name": "truncation", "dim": stored},
     }
     tokenizer = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": _LONGEST}
-    config = {"model_type": FAMILY, "hidden_size": table.dim}
+    config = {"model_type": TOKEN_TABLE, "hidden_size": table.dim}
     atomic.make_folder(folder)
     for name, content in (("preset", preset), ("tokenizer_config", tokenizer), ("config", config)):
         atomic.write_file(folder / f"{name}.json", (json.dumps(content, indent=2) + "\n").encode())

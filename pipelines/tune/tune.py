@@ -18,8 +18,7 @@ from typing import Any
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.indexer.encoders.methods import OWN_MODULES, filter_spec
 from ragidx.indexer.filters.heads import load_head
-from ragidx.indexer.specs import HEAD, FilterSpec
-from ragidx.indexer.token_table import FAMILY
+from ragidx.indexer.specs import HEAD, TOKEN_TABLE, FilterSpec
 from ragidx.pipelines.evaluate.axes import as_list
 from ragidx.pipelines.evaluate.grid import Searches
 from ragidx.pipelines.evaluate.measures import MEASURES
@@ -131,7 +130,7 @@ def _space(models: Sequence[Model], encodings: Mapping[str, Encoding], filters: 
     spec, hidden = first.default.spec.filter, first.vectors.resolved.hidden
     default = Vectors(first.method, first.own, spec.name, spec.width(hidden), spec.offset, spec.center)
     own = [] if first.method in OWN_MODULES else ["embedfilter"]
-    if first.default.files.family == FAMILY:
+    if first.default.files.family == TOKEN_TABLE:
         own = ["truncation"]
     names = ["none", *own, "pca", "whitening"] if filters is None else filters
 

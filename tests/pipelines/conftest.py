@@ -127,6 +127,12 @@ def mini_index(small_corpus: Path, run: Callable[..., Done], folder: Path, _inde
     return _copy(_indexes / "mini", folder, run)
 
 
+@pytest.fixture
+def decoder_index(small_corpus: Path, run: Callable[..., Done], folder: Path, _indexes: Path) -> Path:
+    """The same with the bundled decoder, which has layers and a head."""
+    return _copy(_indexes / "decoder", folder, run, "--model", "mini-decoder")
+
+
 def _copy(ready: Path, folder: Path, run: Callable[..., Done], *options: str) -> Path:
     if not ready.exists():
         done = run("build", "corpus", *options)  # beside the corpus, as its copies are

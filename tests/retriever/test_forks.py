@@ -26,7 +26,7 @@ import torch
 from ragidx.indexer.encoders import precision
 from ragidx.indexer.encoders.load import load_encoder
 
-encoder = load_encoder("mini", method="echo", device="cpu", dtype="float32")
+encoder = load_encoder("mini-decoder", method="echo", device="cpu", dtype="float32")
 texts = ["The lease was signed by Ada. " * 10] * 4
 before = encoder.encode_document(texts)
 

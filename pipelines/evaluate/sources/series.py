@@ -19,8 +19,7 @@ from ragidx.indexer.arrays import Doubles, Floats
 from ragidx.indexer.encoders.methods import OWN_MODULES, default_filter
 from ragidx.indexer.filters.filter import Filter, make_filter
 from ragidx.indexer.filters.heads import load_head
-from ragidx.indexer.specs import FILTERS, HEAD, FilterSpec, filter_kind
-from ragidx.indexer.token_table import FAMILY
+from ragidx.indexer.specs import FILTERS, HEAD, TOKEN_TABLE, FilterSpec, filter_kind
 from ragidx.pipelines.evaluate.sources.source import Source
 
 TAUS = (1.0, 2.0, 4.0, 8.0, 16.0)
@@ -183,7 +182,7 @@ def notes_on_fit(source: Source, series: Sequence[Series]) -> list[str]:
 def _suitable(source: Source) -> list[str]:
     """EmbedFilter for decoders; truncation and PCA where no unembedding matrix belongs to the vectors."""
     made = source.spec.encoder
-    is_table = made is not None and made.layer == 0 and source.files.family == FAMILY
+    is_table = made is not None and made.layer == 0 and source.files.family == TOKEN_TABLE
     has_none = made is None or made.method in OWN_MODULES or is_table
     return ["truncation", "pca"] if has_none else ["embedfilter"]
 

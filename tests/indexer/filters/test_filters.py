@@ -303,10 +303,10 @@ def test_defaults_tau_2_for_a_decoder_none_for_its_own_modules(
 
 @pytest.mark.slow
 def test_the_bundled_models_offset_holds_at_every_width() -> None:
-    files = locate("mini")
+    files = locate("mini-decoder")
 
     assert filter_spec(files, resolve(files), FilterSpec(dim=64)) == FilterSpec(dim=64, offset=1)
-    encoder = load_encoder("mini")
+    encoder = load_encoder("mini-decoder")
     for options in ({"tau": 2.0}, {"dim": 64}, {"tau": 2.0, "offset": 0}, {"tau": 1.0}):
         wanted = make_filter(filter_spec(files, resolve(files), FilterSpec(**options)), encoder)
         assert wanted is not None

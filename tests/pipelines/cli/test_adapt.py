@@ -21,7 +21,7 @@ Run = Callable[..., Done]
 @pytest.fixture
 def sample(run: Run, folder: Path) -> None:
     """`ragidx-index`, of the sample corpus, with vectors that its text can mend."""
-    options = ("--method", "llm2vec", "--filter", "none", "--no-lexical", "--quiet")
+    options = ("--model", "mini-decoder", "--method", "llm2vec", "--filter", "none", "--no-lexical", "--quiet")
     assert run("build", str(sample_corpus()), *options).status == 0
 
 

@@ -21,7 +21,6 @@ TWO = """
 [index]
 path = "made"
 dim = 16
-filter-offset = 1
 chunk-size = "none"
 headings = false
 exclude = ["*.txt"]

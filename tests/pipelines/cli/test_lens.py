@@ -82,7 +82,7 @@ def test_no_control_character_of_a_text_reaches_the_terminal(run: Run) -> None:
 # a query and a hit
 
 
-@pytest.mark.usefixtures("mini_index")
+@pytest.mark.usefixtures("decoder_index")
 def test_a_query_and_its_hit_are_shown_with_what_both_write(run: Run) -> None:
     done = run("lens", QUERY, "--index", "ragidx-index", "-k", "2")
 
@@ -116,7 +116,7 @@ def test_a_query_and_its_hit_are_shown_with_what_both_write(run: Run) -> None:
     assert all(re.fullmatch(wanted, line) for wanted, line in zip(shape, lines, strict=True))
 
 
-@pytest.mark.usefixtures("mini_index")
+@pytest.mark.usefixtures("decoder_index")
 def test_the_hit_is_that_of_a_query_by_its_number_and_its_condition(run: Run) -> None:
     searched = json_of(run("query", QUERY, "-k", "3", "--mode", "dense", "--json"))["hits"]
 
@@ -145,11 +145,11 @@ def test_a_model_that_has_moved_is_named(run: Run, index: Path, model: Path) -> 
 
 @pytest.fixture
 def sample_index(folder: Path) -> Path:
-    """The sample corpus, indexed as `ragidx demo --keep sample` does it."""
+    """The sample corpus, indexed as its page says."""
     from ragidx.pipelines.demo import sample_corpus
     from ragidx.pipelines.ingest.build import build
 
-    build(sample_corpus(), folder / "sample", dtype="float32")
+    build(sample_corpus(), folder / "sample", model="mini-decoder", dtype="float32")
     return folder / "sample"
 
 

@@ -19,7 +19,7 @@ QUESTION = "why were pigeons chased out of an antenna?"
 
 
 def test_a_table_is_shown_and_answers(run: Run) -> None:
-    assert run("build", str(sample_corpus()), "--method", "llm2vec", "--quiet").status == 0
+    assert run("build", str(sample_corpus()), "--model", "mini-decoder", "--method", "llm2vec", "--quiet").status == 0
     alone = run("query", QUESTION, "--questions", "table")
     assert alone.status != 0
     assert "the index has no table of questions" in alone.err

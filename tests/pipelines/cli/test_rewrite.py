@@ -96,7 +96,7 @@ def test_shrink_makes_the_index_narrower_and_says_so_once(run: Run) -> None:
     assert json.loads(second.out)["dim"] == 64
     shown = fields(run("info"))
     assert shown["vectors"] == "64 x float16, flat (exact search)"
-    assert shown["filter"] == "EmbedFilter, 64 dimensions, from direction 1 on"
+    assert shown["filter"] == "truncation, 64 dimensions, the first coordinates"
     assert [line.split()[:1] + line.split()[4:5] for line in run("history").out.splitlines()[1:]] == [
         ["2", "64"],
         ["1", "255"],

@@ -27,7 +27,7 @@ def test_a_spectrum_is_told_in_shares_and_strongest_directions(run: Run, small_c
 
     lines = done.out.splitlines()
     assert done.status == 0
-    assert lines[0] == "model    mini: 256 directions, 30,522 tokens"
+    assert lines[0] == "model    mini-decoder: 256 directions, 30,522 tokens"
     assert re.fullmatch(r"counted  \d+ tokens, \d+ of them different, in 6 texts of corpus", lines[1])
     assert lines[2] == "filter   EmbedFilter, 255 dimensions, from direction 1 on"
     assert re.fullmatch(r"average  its logits have a correlation of -?\d\.\d\d with log p", lines[3])
@@ -100,7 +100,7 @@ def test_a_spectrum_is_written_in_the_format_of_the_files_ending(run: Run, small
 
     assert done.status == 0
     assert done.err == f"Written: {name}\n"
-    start = {"s.svg": b"<?xml", "s.PNG": b"\x89PNG", "s.json": b'{\n  "model": "mini"'}[name]
+    start = {"s.svg": b"<?xml", "s.PNG": b"\x89PNG", "s.json": b'{\n  "model": "mini-decoder"'}[name]
     assert Path(name).read_bytes().startswith(start)
     if name == "s.json":
         assert json.loads(Path(name).read_text()) == json.loads(done.out)

@@ -163,7 +163,7 @@ def test_a_build_that_is_ended_loses_nothing_and_the_next_goes_on(
     rows = ({"id": n, "text": f"Document {n} tells of {n * 7} things and more."} for n in range(1200))
     Path("corpus/many.jsonl").write_text("\n".join(map(json.dumps, rows)))
     shutil.rmtree(index)
-    options = ("--method", "echo", "--dim", "64", "--dtype", "float32", "--device", "cpu")
+    options = ("--model", "mini-decoder", "--method", "echo", "--dim", "64", "--dtype", "float32", "--device", "cpu")
     assert run("build", "corpus", "--exclude", "many.jsonl", *options).status == 0
     # Where the tests run in the background SIGINT is ignored, and a child would inherit that.
     code = "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"

@@ -25,13 +25,13 @@ def pairs(folder: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.usefixtures("pairs")
 def test_a_head_is_trained_and_the_command_that_is_printed_builds_with_it(run: Run, folder: Path) -> None:
-    done = run("train", "head", "mini", "--pairs", "pairs.jsonl", "--layer", "1", "--cache", "none", "--epochs", "1",
-               "--force")  # fmt: skip
+    done = run("train", "head", "mini-decoder", "--pairs", "pairs.jsonl", "--layer", "1", "--cache", "none",
+               "--epochs", "1", "--force")  # fmt: skip
 
     lines = done.out.splitlines()
-    assert lines[0].startswith("mini: 180 of 200 pairs, 20 held out; encoding ")
+    assert lines[0].startswith("mini-decoder: 180 of 200 pairs, 20 held out; encoding ")
     assert [line.split()[0] for line in lines[2:6]] == ["vectors", "none", "whitening", "linear"]
-    assert lines[-1] == "ragidx build CORPUS --model mini --layer 1 --filter head:head.safetensors"
+    assert lines[-1] == "ragidx build CORPUS --model mini-decoder --layer 1 --filter head:head.safetensors"
     assert done.err == "With fewer than 2,000 pairs whitening may be as good: --kind whitening.\n"
     (folder / "docs").mkdir()
     (folder / "docs" / "mill.md").write_text("The mill stands by the river.\n")
@@ -61,15 +61,15 @@ def test_json_has_every_figure(run: Run, folder: Path, monkeypatch: pytest.Monke
 @pytest.mark.slow
 @pytest.mark.usefixtures("pairs")
 def test_a_pooling_is_trained_and_the_command_that_is_printed_builds_with_it(run: Run, folder: Path) -> None:
-    done = run("train", "pooling", "mini", "--pairs", "pairs.jsonl", "--method", "llm2vec", "--cache", "none",
+    done = run("train", "pooling", "mini-decoder", "--pairs", "pairs.jsonl", "--method", "llm2vec", "--cache", "none",
                "--epochs", "1", "--latents", "2", "--heads", "2", "--head-width", "8", "--force")  # fmt: skip
 
     lines = done.out.splitlines()
-    assert lines[0].startswith("mini: 180 of 200 pairs, 20 held out; encoding ")
+    assert lines[0].startswith("mini-decoder: 180 of 200 pairs, 20 held out; encoding ")
     assert [line.split("  ")[0] for line in lines[2:5]] == ["vectors", "last layer", "trained"]
     assert lines[-1] == (
-        "ragidx build CORPUS --model mini --method llm2vec --pooling trainable --pooler pooling.safetensors --layer -1 "
-        "--filter none"
+        "ragidx build CORPUS --model mini-decoder --method llm2vec --pooling trainable --pooler pooling.safetensors "
+        "--layer -1 --filter none"
     )
     (folder / "docs").mkdir()
     (folder / "docs" / "mill.md").write_text("The mill stands by the river.\n")
@@ -81,10 +81,10 @@ def test_a_pooling_is_trained_and_the_command_that_is_printed_builds_with_it(run
     assert again.out.splitlines()[-1] == (  # of an index with a pooling, whose states these are
         "ragidx upgrade --index ragidx-index --pooling trainable --pooler pooling.safetensors --layer -1 --filter none"
     )
-    quiet = run("train", "pooling", "mini", "--pairs", "pairs.jsonl", "--cache", "none", "--rows", "tokens", "--epochs",
-                "1", "--limit", "50", "--force", "--quiet")  # fmt: skip
+    quiet = run("train", "pooling", "mini-decoder", "--pairs", "pairs.jsonl", "--cache", "none", "--rows", "tokens",
+                "--epochs", "1", "--limit", "50", "--force", "--quiet")  # fmt: skip
     assert (quiet.status, quiet.out, quiet.err) == (0, "", "")
-    refused = run("train", "pooling", "mini", "--pairs", "pairs.jsonl", "--layer", "1")
+    refused = run("train", "pooling", "mini-decoder", "--pairs", "pairs.jsonl", "--layer", "1")
     assert (refused.status, refused.err) == (
         2,
         "Error: --layer: rows of layers are of all layers\n  hint: remove --layer, or take --rows tokens\n",

@@ -87,7 +87,7 @@ def test_a_worse_one_is_named_with_what_takes_and_what_removes_it(run: Run) -> N
 
 @pytest.mark.usefixtures("judged")
 def test_what_queries_cannot_decide_says_how_many_would(run: Run) -> None:
-    done = run("upgrade", "--dim", "5", *QUERIES, "--margin", "0.000001")
+    done = run("upgrade", "--dim", "6", *QUERIES, "--margin", "0.000001")
 
     assert done.status == 1
     assert re.fullmatch(

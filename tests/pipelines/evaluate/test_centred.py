@@ -32,8 +32,10 @@ def test_a_row_without_vectors_is_neither(beir: Path) -> None:
 
 
 def test_random_projections_are_centred_as_the_filter_is(beir: Path) -> None:
-    both = ragidx.evaluate(beir, filter="embedfilter", dim=8, center=[True, False], mode="dense", cache=None)
-    alone = ragidx.evaluate(beir, filter="embedfilter", dim=8, mode="dense", cache=None)
+    both = ragidx.evaluate(
+        beir, model="mini-decoder", filter="embedfilter", dim=8, center=[True, False], mode="dense", cache=None
+    )
+    alone = ragidx.evaluate(beir, model="mini-decoder", filter="embedfilter", dim=8, mode="dense", cache=None)
 
     centred, plain = rows_of(both)["center"], rows_of(both)["no-center"]
     assert plain.chance == alone.tasks[0].rows[0].chance

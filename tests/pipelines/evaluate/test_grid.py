@@ -22,6 +22,11 @@ pytestmark = pytest.mark.slow
 DOCUMENTS = ragidx.ChunkSpec(size=None)
 
 
+def evaluate(*sources: Any, **options: Any) -> Report:
+    """With a model that has every filter."""
+    return ragidx.evaluate(*sources, **{"model": "mini-decoder", **options})
+
+
 def best_first(hits: Mapping[str, float]) -> list[str]:
     """The ids of documents; those of equal scores in one order."""
     return sorted(hits, key=lambda name: (-round(hits[name], 4), name))
@@ -49,16 +54,16 @@ def values_of(report: Report, name: str) -> list[Any]:
 @pytest.mark.parametrize("mode", ["dense", "hybrid", "lexical"])
 def test_a_row_is_what_build_and_search_give(beir: Path, tmp_path: Path, filter: ragidx.FilterSpec, mode: str) -> None:
     chunks = ragidx.ChunkSpec(size=64)
-    index = ragidx.build(beir, tmp_path / "index", filter=filter, chunks=chunks, index_type="flat")
+    index = ragidx.build(
+        beir, tmp_path / "index", model="mini-decoder", filter=filter, chunks=chunks, index_type="flat"
+    )
     texts = load_queries(beir)
     del texts["unjudged"]
     answers = index.rank_documents(list(texts.values()), k=100, mode=mode)
     run = {name: dict(hits) for name, hits in zip(texts, answers, strict=True)}
 
     width = {"tau": filter.tau, "dim": filter.dim, "center": filter.center}
-    report = ragidx.evaluate(
-        beir, filter=filter.name, mode=mode, chunks=chunks, cache=None, out=tmp_path / "out", **width
-    )
+    report = evaluate(beir, filter=filter.name, mode=mode, chunks=chunks, cache=None, out=tmp_path / "out", **width)
 
     (task,) = report.tasks
     (row,) = task.rows
@@ -72,7 +77,7 @@ def test_a_row_is_what_build_and_search_give(beir: Path, tmp_path: Path, filter:
 
 
 def test_all_combinations_are_measured_in_the_order_of_the_options(beir: Path) -> None:
-    report = ragidx.evaluate(
+    report = evaluate(
         beir, filter=["random", "truncation"], tau=[2, 8], mode=["dense", "hybrid"], weight=[0.2, 0.8], cache=None
     )
 
@@ -94,15 +99,13 @@ def test_without_options_a_build_is_measured_in_three_modes(beir: Path) -> None:
 
     assert values_of(report, "mode") == ["lexical", "dense", "hybrid"]
     assert values_of(report, "model") == [None, "mini", "mini"]
-    assert values_of(report, "filter") == [None, "embedfilter", "embedfilter"]
+    assert values_of(report, "filter") == [None, "truncation", "truncation"]
     assert values_of(report, "dim") == [None, 255, 255]
     assert report.tasks[0].n_documents == len(WORDS)
 
 
 def test_fusions_and_index_types_are_axes(beir: Path) -> None:
-    report = ragidx.evaluate(
-        beir, filter="none", mode="hybrid", fusion=["z", "rrf"], index_type=["flat", "sq8"], cache=None
-    )
+    report = evaluate(beir, filter="none", mode="hybrid", fusion=["z", "rrf"], index_type=["flat", "sq8"], cache=None)
 
     assert values_of(report, "fusion") == ["z", "rrf"]
     assert values_of(report, "index_type") == ["flat", "flat"]  # what became the same index is measured once
@@ -111,7 +114,7 @@ def test_fusions_and_index_types_are_axes(beir: Path) -> None:
 
 
 def test_all_texts_are_encoded_once_for_all_filters_and_widths(beir: Path, encoded: list[str]) -> None:
-    ragidx.evaluate(beir, filter=["truncation", "none", "random", "bulk"], tau=[2, 4], chunks=DOCUMENTS, cache=None)
+    evaluate(beir, filter=["truncation", "none", "random", "bulk"], tau=[2, 4], chunks=DOCUMENTS, cache=None)
 
     assert len(encoded) == len(set(encoded)) == 2 * len(WORDS)
     assert set(encoded) >= set(map(text_of, WORDS[1:]))
@@ -121,7 +124,7 @@ def test_all_texts_are_encoded_once_for_all_filters_and_widths(beir: Path, encod
 def test_every_option_of_the_encoder_is_an_axis(beir: Path, tiny_model: Callable[..., Path]) -> None:
     model = tiny_model("llama")
 
-    report = ragidx.evaluate(
+    report = evaluate(
         beir, model=str(model), method=["classical", "echo"], copies=[2, 3], layer=[1, 2], mode="dense",
         chunks=DOCUMENTS, cache=None,
     )  # fmt: skip
@@ -137,7 +140,7 @@ def test_every_option_of_the_encoder_is_an_axis(beir: Path, tiny_model: Callable
 def test_poolings_and_attention_are_axes(beir: Path, tiny_model: Callable[..., Path]) -> None:
     model = tiny_model("llama")
 
-    report = ragidx.evaluate(
+    report = evaluate(
         beir, model=str(model), method="classical", pooling=["mean", "last"], attention=["causal", "bidirectional"],
         mode="dense", chunks=DOCUMENTS, cache=None,
     )  # fmt: skip
@@ -152,8 +155,8 @@ def test_words_of_other_chunks_are_another_row(beir: Path, tiny_model: Callable[
     model = str(tiny_model("llama"))
     options: dict[str, Any] = {"model": ["mini", model], "method": "classical", "mode": "lexical", "cache": None}
 
-    apart = ragidx.evaluate(beir, chunks=ragidx.ChunkSpec(size=64), **options)
-    alike = ragidx.evaluate(beir, chunks=DOCUMENTS, **options)
+    apart = evaluate(beir, chunks=ragidx.ChunkSpec(size=64), **options)
+    alike = evaluate(beir, chunks=DOCUMENTS, **options)
 
     assert values_of(apart, "model") == [None, model]
     assert len({row.name for row in apart.tasks[0].rows}) == 2
@@ -161,7 +164,7 @@ def test_words_of_other_chunks_are_another_row(beir: Path, tiny_model: Callable[
 
 
 def test_an_offset_is_of_the_filters_that_have_it(beir: Path) -> None:
-    report = ragidx.evaluate(
+    report = evaluate(
         beir, filter=["embedfilter", "truncation"], offset=[0, 7], tau=8, mode="dense", chunks=DOCUMENTS, cache=None
     )
 
@@ -171,9 +174,9 @@ def test_an_offset_is_of_the_filters_that_have_it(beir: Path) -> None:
 
 
 def test_what_cannot_be_is_left_out_with_a_note(beir: Path) -> None:
-    report = ragidx.evaluate(
+    report = evaluate(
         beir,
-        model=["mini", "no-such-model"],
+        model=["mini-decoder", "no-such-model"],
         filter=["truncation", "pca"],
         tau=4,
         mode="dense",
@@ -183,8 +186,8 @@ def test_what_cannot_be_is_left_out_with_a_note(beir: Path) -> None:
 
     assert values_of(report, "filter") == ["truncation"]
     assert report.tasks[0].notes[1:] == (
-        "Left out of mini: filter pca: filter 'pca' is to keep 64 directions, and the 24 chunks that it is fitted on "
-        "vary in 23.",
+        "Left out of mini-decoder: filter pca: filter 'pca' is to keep 64 directions, and the 24 chunks that it is "
+        "fitted on vary in 23.",
         "Left out: model=no-such-model: no model 'no-such-model': neither bundled, nor a GGUF file, a folder or an id "
         "of the form owner/name.",
     )
@@ -192,15 +195,13 @@ def test_what_cannot_be_is_left_out_with_a_note(beir: Path) -> None:
 
 def test_where_nothing_can_be_measured_the_first_fault_is_an_error(beir: Path) -> None:
     with pytest.raises(ModelError, match="no-such-model"):
-        ragidx.evaluate(beir, model=["no-such-model", "neither"], cache=None)
+        evaluate(beir, model=["no-such-model", "neither"], cache=None)
     with pytest.raises(SpecError, match="filter 'pca' is to keep 64 directions"):
-        ragidx.evaluate(beir, filter=["pca", "whitening"], tau=4, chunks=DOCUMENTS, cache=None)
+        evaluate(beir, filter=["pca", "whitening"], tau=4, chunks=DOCUMENTS, cache=None)
 
 
 def test_random_projections_stand_beside_embedfilter_alone(beir: Path) -> None:
-    report = ragidx.evaluate(
-        beir, filter=["embedfilter", "truncation"], tau=8, measure="mrr@10", chunks=DOCUMENTS, cache=None
-    )
+    report = evaluate(beir, filter=["embedfilter", "truncation"], tau=8, measure="mrr@10", chunks=DOCUMENTS, cache=None)
 
     drawn = {row.name: row.chance for row in report.tasks[0].rows}
     assert {name for name, chance in drawn.items() if chance} == {"embedfilter dense", "embedfilter hybrid"}
@@ -229,14 +230,14 @@ def test_names_and_numbers_that_make_no_sense_are_refused_before_anything_is_enc
         ({"index_type": "hnws"}, "hnws"),
         ({"reference": "dim=64 hybird"}, "unknown word of `reference`: 'hybird'; did you mean 'hybrid'?"),
     ):
-        assert message in message_of(ragidx.RagidxError, lambda options=options: ragidx.evaluate(beir, **options))  # type: ignore[misc]
+        assert message in message_of(ragidx.RagidxError, lambda options=options: evaluate(beir, **options))  # type: ignore[misc]
     assert not encoded
 
 
 def test_more_than_a_thousand_configurations_need_consent(beir: Path) -> None:
     grid: dict[str, Any] = {"dim": range(1, 257), "weight": [0.2, 0.8], "filter": ["truncation", "pca"]}
 
-    assert message_of(SpecError, lambda: ragidx.evaluate(beir, **grid)) == (
+    assert message_of(SpecError, lambda: evaluate(beir, **grid)) == (
         "the grid has 1,537 configurations, more than 1,000\n"
         "  hint: name fewer values, or say that you mean it: `yes=True`"
     )

@@ -111,7 +111,10 @@ def test_the_interval_of_a_correlation_of_few_pairs_is_possible(tmp_path: Path) 
 
 
 def test_an_offset_that_leaves_nothing_is_refused(beir: Path) -> None:
-    said = message_of(SpecError, lambda: ragidx.evaluate(beir, filter="embedfilter", offset=256, tau=2, cache=None))
+    said = message_of(
+        SpecError,
+        lambda: ragidx.evaluate(beir, model="mini-decoder", filter="embedfilter", offset=256, tau=2, cache=None),
+    )
 
     assert said == "`filter.offset`: offset=256 leaves nothing of 256 dimensions\n  hint: give less than 256"
 
@@ -158,10 +161,12 @@ def test_a_query_that_the_model_makes_nothing_of_is_unanswered(beir: Path) -> No
 
 def test_of_filtered_vectors_no_random_projection_is_told(beir: Path, tmp_path: Path) -> None:
     files = {"queries": beir, "qrels": beir, "mode": "dense"}
-    ragidx.build(beir, tmp_path / "index", filter=ragidx.FilterSpec("embedfilter", tau=2))
+    ragidx.build(beir, tmp_path / "index", model="mini-decoder", filter=ragidx.FilterSpec("embedfilter", tau=2))
 
     (of_index,) = ragidx.evaluate(tmp_path / "index", **files).tasks
-    (of_corpus,) = ragidx.evaluate(beir, mode="dense", filter="embedfilter", tau=2, cache=None).tasks
+    (of_corpus,) = ragidx.evaluate(
+        beir, model="mini-decoder", mode="dense", filter="embedfilter", tau=2, cache=None
+    ).tasks
 
     assert [row.chance for row in of_index.rows] == [None]
     assert of_corpus.rows[0].chance is not None
@@ -175,7 +180,14 @@ def test_random_projections_are_fused_as_searches_are(beir: Path, monkeypatch: p
     monkeypatch.setattr(chance, "random_projection", lambda *_: drawn[-1])
 
     (task,) = ragidx.evaluate(
-        beir, filter="embedfilter", tau=8, mode="hybrid", fusion=fusion, weight=[0.3, 1], cache=None
+        beir,
+        model="mini-decoder",
+        filter="embedfilter",
+        tau=8,
+        mode="hybrid",
+        fusion=fusion,
+        weight=[0.3, 1],
+        cache=None,
     ).tasks
 
     for row in task.rows:
@@ -200,7 +212,7 @@ def test_an_id_with_white_space_costs_the_runs_not_the_results(tmp_path: Path) -
 def test_without_a_filter_the_widths_that_are_not_measured_are_noted(beir: Path) -> None:
     (task,) = ragidx.evaluate(beir, mode="dense", filter="none", tau=2, cache=None).tasks
 
-    assert [row.configuration.dim for row in task.rows] == [256]
+    assert [row.configuration.dim for row in task.rows] == [384]
     assert any(note.startswith("Of mini only all dimensions are measured: it has no filter") for note in task.notes)
 
 

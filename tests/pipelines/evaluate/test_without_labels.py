@@ -36,13 +36,13 @@ def _content(folder: Path) -> dict[str, str]:
 def test_an_index_is_measured_on_its_own_sentences_and_stays_as_it_is(index: Path) -> None:
     before = _content(index)
 
-    (task,) = ragidx.evaluate(index, without_labels=True, filter="truncation", tau=[1, 8], seed=3).tasks
+    (task,) = ragidx.evaluate(index, without_labels=True, filter="truncation", tau=[1, 16], seed=3).tasks
 
     assert _content(index) == before
     assert task.synthetic == "sentence"
     assert len(task.query_ids) > 80
     means = {row.name: row.means["ndcg@10"] for row in task.rows}
-    assert means["dim=256 dense"] > means["dim=32 dense"] + 0.1
+    assert means["dim=384 dense"] > means["dim=24 dense"] + 0.1
     assert max(means.values()) < 1
 
 

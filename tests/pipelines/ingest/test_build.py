@@ -167,6 +167,7 @@ def test_options_that_are_left_out_are_the_indexs_own(small_corpus: Path, tmp_pa
     ragidx.build(
         small_corpus,
         tmp_path / "index",
+        model="mini-decoder",
         method="echo",
         filter=ragidx.FilterSpec(dim=32),
         chunks=ragidx.ChunkSpec(size=64),

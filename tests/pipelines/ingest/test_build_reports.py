@@ -40,7 +40,9 @@ def test_strict_ends_at_the_first_thing_left_out_and_commits_nothing(small_corpu
 def test_whole_documents_longer_than_the_model_are_cut_and_counted(tmp_path: Path, small_corpus: Path) -> None:
     (small_corpus / "long.txt").write_text("word " * 3000)
 
-    report = ragidx.build(small_corpus, tmp_path / "index", chunks=ragidx.ChunkSpec(size=None), method="echo").report
+    report = ragidx.build(
+        small_corpus, tmp_path / "index", model="mini-decoder", method="echo", chunks=ragidx.ChunkSpec(size=None)
+    ).report
 
     assert report.n_truncated == 1
     assert report.n_chunks == 7

@@ -44,8 +44,8 @@ def tiny(tiny_model: Callable[..., Path]) -> Encoder:
 
 @pytest.fixture
 def retriever(small_corpus: Path, tmp_path: Path) -> Searcher:
-    """An index of six documents, made with the bundled model."""
-    build(small_corpus, tmp_path / "index", dtype="float32", device="cpu")
+    """An index of six documents, made with the bundled decoder."""
+    build(small_corpus, tmp_path / "index", model="mini-decoder", dtype="float32", device="cpu")
     return Index(tmp_path / "index", dtype="float32", device="cpu").searcher
 
 
@@ -163,7 +163,7 @@ def test_a_later_hit_and_a_condition_choose_another_text(retriever: Searcher) ->
 def test_an_index_of_another_kind_is_read_as_it_was_built(
     small_corpus: Path, tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    build(small_corpus, tmp_path / "other", dtype="float32", device="cpu", **options)
+    build(small_corpus, tmp_path / "other", model="mini-decoder", dtype="float32", device="cpu", **options)
     retriever = Index(tmp_path / "other", dtype="float32", device="cpu").searcher
 
     for rank in (1, 2, 3):
@@ -176,7 +176,7 @@ def test_the_title_of_a_record_is_not_read_with_its_text(tmp_path: Path) -> None
     texts = [f"A {one} lives in the old wood, and it sleeps by day." for one in ("bee", "owl", "fox", "elk")]
     records = [{"id": f"r{n}", "title": f"Of wood {n}", "story": text} for n, text in enumerate(texts)]
     (tmp_path / "records.jsonl").write_text("\n".join(map(json.dumps, records)))
-    build(tmp_path / "records.jsonl", tmp_path / "index", chunks=ragidx.ChunkSpec(headings=True))
+    build(tmp_path / "records.jsonl", tmp_path / "index", model="mini-decoder", chunks=ragidx.ChunkSpec(headings=True))
 
     seen = lens_hit("an owl in the wood", Index(tmp_path / "index").searcher)
 
@@ -234,7 +234,14 @@ def test_numbers_below_one_are_refused(retriever: Searcher) -> None:
 
 
 def test_a_filter_that_scales_has_no_removed_part(small_corpus: Path, tmp_path: Path) -> None:
-    build(small_corpus, tmp_path / "white", dtype="float32", device="cpu", filter=FilterSpec("whitening", dim=2))
+    build(
+        small_corpus,
+        tmp_path / "white",
+        model="mini-decoder",
+        dtype="float32",
+        device="cpu",
+        filter=FilterSpec("whitening", dim=2),
+    )
 
     with pytest.raises(SpecError) as told:
         lens_hit(QUERY, Index(tmp_path / "white", dtype="float32", device="cpu").searcher)

@@ -56,7 +56,7 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for town in PLACES:
                 lines = [f"The {thing} of {town}, {' '.join(drawn.sample(noise, count))}, was seen." for _ in range(5)]
                 (place / "corpus" / f"{thing}-{town}.txt").write_text(" ".join(lines) + "\n")
-        kept = ragidx.FilterSpec("embedfilter", dim=DIM)
+        kept = ragidx.FilterSpec("truncation", dim=DIM)
         ragidx.build(place / "corpus", place / INDEX, lexical=lexical, filter=kept)
     return tmp_path_factory.getbasetemp()
 
@@ -159,7 +159,7 @@ def test_where_mapped_vectors_are_no_better_the_weight_alone_is_changed(
 
 
 def test_the_weight_that_is_chosen_is_that_of_the_index_from_then_on(hybrid: ragidx.Index) -> None:
-    hybrid.build("corpus", filter=ragidx.FilterSpec("embedfilter", dim=2), rebuild=True)  # such vectors are noise
+    hybrid.build("corpus", filter=ragidx.FilterSpec("truncation", dim=2), rebuild=True)  # such vectors are noise
     report = adapted(hybrid, force=True)
 
     weight = report.weight
@@ -293,12 +293,12 @@ def test_it_is_shrunk_and_continued_and_adapted_again(index: ragidx.Index) -> No
 
 def test_an_upgrade_makes_vectors_that_are_not_adapted(index: ragidx.Index) -> None:
     adapted(index)
-    other = ragidx.FilterSpec("truncation", dim=DIM)
+    other = ragidx.FilterSpec("random", dim=DIM)
 
     assert index.upgrade().verdict == "same"
     assert index.upgrade(filter=other, force=True).committed
 
-    assert (index.spec.filter.name, index.spec.filter.adapted) == ("truncation", "")
+    assert (index.spec.filter.name, index.spec.filter.adapted) == ("random", "")
     assert NOTE not in index.info().notes
 
 
@@ -381,7 +381,7 @@ def test_another_process_that_adapts_is_waited_for_no_longer(index: ragidx.Index
 
 
 def test_nobody_names_a_map_in_a_build(folder: Path) -> None:
-    wanted = ragidx.FilterSpec("embedfilter", adapted="0" * 16)
+    wanted = ragidx.FilterSpec("truncation", adapted="0" * 16)
 
     assert message_of(SpecError, lambda: ragidx.build("corpus", INDEX, filter=wanted)) == (
         "`filter.adapted`: the map of an index that was adapted is its own\n  hint: remove `filter.adapted`"

@@ -73,7 +73,7 @@ FORKER = """
                 "faults": verify(Path(index)),
             }
         )
-        if after.dim == 64:
+        if after.dim == 96:
             ragidx.Index(index).rollback(after.generation - 1)
         ragidx.Index(index).add([Document(f"late {number}", f"Number {number} came late.", {})])
     told.append({"killed": os.WIFSIGNALED(upgrade(index)[0])})
@@ -90,7 +90,7 @@ def test_kills_of_upgrades_lose_nothing(small_corpus: Path, tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     *told, last = json.loads(done.stdout.splitlines()[-1])
     assert [state["faults"] for state in told] == [[]] * KILLS
-    assert all((state["moved"], state["width"]) in ((0, 255), (1, 64)) for state in told)
+    assert all((state["moved"], state["width"]) in ((0, 255), (1, 96)) for state in told)
     assert sum(state["killed"] for state in told) > KILLS // 2
     assert {state["moved"] for state in told if state["killed"]} >= {0}
     assert not last["killed"]
@@ -106,4 +106,4 @@ def test_kills_of_upgrades_lose_nothing(small_corpus: Path, tmp_path: Path) -> N
     assert [path.name for path in (index / "upgrade").iterdir()] == ["LOCK"]
     named = {segment.id for one in ragidx.Index(index).history() for segment in one.segments}
     assert {path.name for path in (index / "segments").iterdir()} == named
-    assert Store.open(index).manifest.dim == 64
+    assert Store.open(index).manifest.dim == 96

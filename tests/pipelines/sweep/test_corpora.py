@@ -51,7 +51,11 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.slow
 def test_a_corpus_is_encoded_once_for_all_filters_and_widths(beir: Path, encoded: list[str]) -> None:
     report = sweep(
-        beir, filters=["embedfilter", "truncation", "pca", "optimal"], dims=[8, 4], chunks=ragidx.ChunkSpec(size=None)
+        beir,
+        model="mini-decoder",
+        filters=["embedfilter", "truncation", "pca", "optimal"],
+        dims=[8, 4],
+        chunks=ragidx.ChunkSpec(size=None),
     )
 
     assert sorted(encoded) == sorted({f"The {word} and the story of its {word}." for word in SUBJECTS})
@@ -65,20 +69,20 @@ def test_a_corpus_is_encoded_once_for_all_filters_and_widths(beir: Path, encoded
 
 @pytest.mark.slow
 def test_a_second_sweep_takes_raw_vectors_from_the_cache(beir: Path, tmp_path: Path, encoded: list[str]) -> None:
-    first = sweep(beir, dims=[8], chunks=ragidx.ChunkSpec(size=None), cache=tmp_path / "kept")
+    first = sweep(beir, model="mini-decoder", dims=[8], chunks=ragidx.ChunkSpec(size=None), cache=tmp_path / "kept")
     encoded.clear()
 
-    again = sweep(beir, dims=[8, 4], chunks=ragidx.ChunkSpec(size=None), cache=tmp_path / "kept")
+    again = sweep(beir, model="mini-decoder", dims=[8, 4], chunks=ragidx.ChunkSpec(size=None), cache=tmp_path / "kept")
 
     assert encoded == []
     assert means_of(again, "ndcg@10")[:3] == means_of(first, "ndcg@10")
-    sweep(beir, dims=[8], chunks=ragidx.ChunkSpec(size=None), cache=None)
+    sweep(beir, model="mini-decoder", dims=[8], chunks=ragidx.ChunkSpec(size=None), cache=None)
     assert len(encoded) == 11
 
 
 @pytest.mark.slow
 def test_the_queries_and_qrels_of_a_beir_folder_are_asked(beir: Path) -> None:
-    report = sweep(beir, chunks=ragidx.ChunkSpec(size=None))
+    report = sweep(beir, model="mini-decoder", chunks=ragidx.ChunkSpec(size=None))
 
     task = report.tasks[0]
     assert task.query_ids == ("q1", "q2")
@@ -258,7 +262,7 @@ def test_stages_are_counted_and_nothing_stays_behind(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     stages: list[Stage] = []
 
-    sweep(beir, dims=[8], chunks=ragidx.ChunkSpec(size=None), on_progress=stages.append)
+    sweep(beir, model="mini-decoder", dims=[8], chunks=ragidx.ChunkSpec(size=None), on_progress=stages.append)
 
     assert [stage.number for stage in stages] == [1, 2, 3, 4, 5, 6, 7, 8, 9]
     assert [stage.total for stage in stages] == [0, 0, 0, 9, 9, 9, 9, 9, 9]

@@ -225,7 +225,7 @@ def test_filters_fitted_on_an_index_say_what_they_saw(given_index: Callable[...,
 
 @pytest.mark.slow
 def test_an_index_of_filtered_vectors_is_swept_under_its_filter_alone(beir: Path, tmp_path: Path) -> None:
-    ragidx.build(beir, tmp_path / "index", chunks=ragidx.ChunkSpec(size=None))
+    ragidx.build(beir, tmp_path / "index", model="mini-decoder", chunks=ragidx.ChunkSpec(size=None))
 
     report = sweep(tmp_path / "index", queries=beir, qrels=beir)
 

@@ -22,14 +22,16 @@ QUERIES, QRELS = SAMPLE / "queries.jsonl", SAMPLE / "qrels" / "test.tsv"
 
 
 def test_rows_of_words_have_the_quality_of_an_index(tmp_path: Path) -> None:
-    report = sweep(SAMPLE / "documents", dims=[255, 64], filters=FILTERS, queries=QUERIES, qrels=QRELS)
+    report = sweep(
+        SAMPLE / "documents", model="mini-decoder", dims=[255, 64], filters=FILTERS, queries=QUERIES, qrels=QRELS
+    )
 
     task = report.tasks[1]
     assert task.name == "documents, with words"
     made = [(row.configuration.mode, row.configuration.filter, row.configuration.dim) for row in task.rows]
     hybrid = [("none", 256), *((name, dim) for name in FILTERS for dim in (255, 64))]
     assert made == [("lexical", None, None), *(("hybrid", *one) for one in hybrid)]
-    ragidx.build(SAMPLE / "documents", tmp_path / "index", dtype="float32")
+    ragidx.build(SAMPLE / "documents", tmp_path / "index", model="mini-decoder", dtype="float32")
     retriever, qrels = ragidx.Index(tmp_path / "index", dtype="float32"), load_qrels(QRELS)
     queries = {name: text for name, text in load_queries(QUERIES).items() if name in qrels}
     lexical, _, wide, narrow, *_ = task.rows
@@ -46,7 +48,9 @@ def test_rows_of_words_have_the_quality_of_an_index(tmp_path: Path) -> None:
 
 
 def test_every_row_is_compared_with_words_alone_and_the_choice_is_among_all_filters() -> None:
-    report = sweep(SAMPLE / "documents", dims=[255, 32], filters=FILTERS, queries=QUERIES, qrels=QRELS)
+    report = sweep(
+        SAMPLE / "documents", model="mini-decoder", dims=[255, 32], filters=FILTERS, queries=QUERIES, qrels=QRELS
+    )
 
     task = report.tasks[1]
     lexical, *others = task.rows
@@ -63,7 +67,7 @@ def test_every_row_is_compared_with_words_alone_and_the_choice_is_among_all_filt
 
 
 def test_an_index_is_searched_by_its_own_texts(tmp_path: Path) -> None:
-    ragidx.build(SAMPLE / "documents", tmp_path / "index", filter="none")
+    ragidx.build(SAMPLE / "documents", tmp_path / "index", model="mini-decoder", filter="none")
 
     report = sweep(tmp_path / "index", dims=[255, 32], filters=["embedfilter"], queries=QUERIES, qrels=QRELS)
 
@@ -73,6 +77,6 @@ def test_an_index_is_searched_by_its_own_texts(tmp_path: Path) -> None:
 
 
 def test_without_judged_questions_in_words_there_are_no_such_rows() -> None:
-    report = sweep(SAMPLE / "documents", dims=[64])
+    report = sweep(SAMPLE / "documents", model="mini-decoder", dims=[64])
 
     assert [task.name for task in report.tasks] == ["documents"]

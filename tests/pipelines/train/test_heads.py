@@ -158,13 +158,13 @@ def test_a_head_of_another_method_or_other_numbers_is_refused(tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     pairs = _pairs_file(tmp_path)
     for name, seed in (("one.head", 0), ("other.head", 1)):
-        ragidx.train.head("mini", pairs=pairs, epochs=1, seed=seed, cache=None, out=name, force=True)
+        ragidx.train.head("mini-decoder", pairs=pairs, epochs=1, seed=seed, cache=None, out=name, force=True)
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.md").write_text("The mill stands by the river.\n")
-    ragidx.build("docs", "index", filter="head:one.head")
+    ragidx.build("docs", "index", model="mini-decoder", filter="head:one.head")
 
     assert message_of(
-        SpecError, lambda: ragidx.build("docs", "last", filter="head:one.head", pooling="last")
+        SpecError, lambda: ragidx.build("docs", "last", model="mini-decoder", filter="head:one.head", pooling="last")
     ) == (
         "one.head: the head was trained on other vectors: `pooling` is 'mean' there, 'last' here\n"
         "  hint: train one on these, with `ragidx train head`"
@@ -173,7 +173,7 @@ def test_a_head_of_another_method_or_other_numbers_is_refused(tmp_path: Path, mo
         SpecError, lambda: ragidx.build("docs", "index", filter="head:other.head")
     )
     with pytest.raises(SpecError, match="dim=300 is wider than the model, which has 256"):
-        ragidx.build("docs", "wide", filter=ragidx.FilterSpec("head:one.head", dim=300))
+        ragidx.build("docs", "wide", model="mini-decoder", filter=ragidx.FilterSpec("head:one.head", dim=300))
 
 
 @pytest.mark.slow
@@ -181,12 +181,12 @@ def test_whitening_takes_a_quarter_and_an_index_its_own_model(tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.md").write_text("The mill stands by the river.\n")
-    ragidx.build("docs", "index", pooling="last", layer=1)
+    ragidx.build("docs", "index", model="mini-decoder", pooling="last", layer=1)
 
     report = ragidx.train.head("index", pairs=_pairs_file(tmp_path), kind="whitening", dim=8, cache=None, force=True)
 
     made = load_head(tmp_path / "head.safetensors").made
-    assert report.model == "mini"
+    assert report.model == "mini-decoder"
     assert [score.dim for score in report.scores] == [256, 8]
     assert isinstance(made["encoder"], dict)
     assert (made["encoder"]["pooling"], made["encoder"]["layer"], made["kind"]) == ("last", 1, "whitening")
@@ -195,7 +195,7 @@ def test_whitening_takes_a_quarter_and_an_index_its_own_model(tmp_path: Path, mo
 @pytest.mark.slow
 def test_a_head_that_is_worse_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    poor = Filter(np.eye(256, 2, dtype=np.float32)[::-1], shift=np.zeros(2, np.float32))
+    poor = Filter(np.eye(384, 2, dtype=np.float32)[::-1], shift=np.zeros(2, np.float32))
     monkeypatch.setattr(heads, "linear", lambda *_, **__: poor)
 
     report = ragidx.train.head("mini", pairs=_pairs_file(tmp_path, 600), cache=None)

@@ -182,7 +182,7 @@ def test_the_table_says_what_the_choice_is_worth(corpus: Path, run: Callable[...
 
     assert done.status == 0, done.err
     assert "vectors, dense search bytes ndcg@10 difference" in shown
-    assert "classical, embedfilter from 1, 255 dimensions" in shown
+    assert "classical, truncation, 255 dimensions" in shown
     assert "would be detected" in shown or "Nothing that was tried is better" in shown
 
 
@@ -195,9 +195,9 @@ def test_json_has_everything_that_was_tried(corpus: Path, run: Callable[..., Don
     assert found["vectors"]["default"] == {
         "method": "classical",
         "layer": None,
-        "filter": "embedfilter",
+        "filter": "truncation",
         "dim": 255,
-        "offset": 1,
+        "offset": None,
         "center": False,
     }
     assert found["search"]["advised"] in [one["what"] for one in found["tried"] if one["part"] == "search"]

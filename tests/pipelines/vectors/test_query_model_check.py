@@ -99,11 +99,11 @@ def test_the_figures_of_a_refusal_are_the_cosines(write_texts: Callable[..., str
 
 
 def test_where_all_texts_are_near_each_other_0_99_is_not_enough(write_texts: Callable[..., str]) -> None:
-    whole = {"model": "mini", "method": "classical", "layer": -1}
+    whole = {"model": "mini-decoder", "method": "classical", "layer": -1}
     write_texts(ragidx.load_encoder(**whole).encode_document(TEXTS))
 
     with pytest.raises(SpecError) as fault:
-        build_vectors("v.parquet", INDEX, model="mini", method="reba")
+        build_vectors("v.parquet", INDEX, model="mini-decoder", method="reba")
     report = build_vectors("v.parquet", INDEX, **whole, dtype="bfloat16")
 
     told = r"is (0\.\d{4}) \(.*and (0\.\d{4}) is asked for, since different texts have (0\.\d{4}) here$"
