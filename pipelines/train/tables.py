@@ -129,7 +129,7 @@ def train_rows(
     pairs: int = MOST_PAIRS,
     epochs: int = EPOCHS,
     batch: int = 256,
-    rate: float = 1e-2,
+    rate: float = 3e-3,
     seed: int = 0,
     tell: Callable[[str], None] = lambda stage: None,
 ) -> Trained:
