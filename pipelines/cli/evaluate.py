@@ -33,6 +33,7 @@ from ragidx.retriever.options import FUSIONS, MODES
 @several("--attention", "attention", str, "A", "causal, bidirectional")
 @several("--layer", "layer", int, "N", "A hidden layer")
 @several("--copies", "copies", int, "N", "How often echo or reba repeats the text")
+@several("--questions", "questions", str, "Q", "Of an index that has a table of questions: table, model")
 @several("--filter", "filter", str, "F", f"A filter: {', '.join(FILTERS)}, head:FILE")
 @several("--tau", "tau", float, "N", "A width as hidden width / N")
 @several("--dim", "dim", int, "N", "A width")

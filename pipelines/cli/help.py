@@ -27,12 +27,12 @@ GROUPS = {
     "Chunk": "chunk_size chunk_overlap headings",
     "Index": "index index_type index_types target_recall max_memory stemmer lexical rebuild allow_removal",
     "File": "vectors vector_field include exclude text_field id_field records language reread workers",
-    "Question": "queries qrels split drop_self without_labels query_log kind seed query_vectors vector run",
+    "Question": "questions queries qrels split drop_self without_labels query_log kind seed query_vectors vector run",
     "Ranking": "mode weight fusion rerank_dim where min_score min_z",
     "Reranking": "rerank rerank_top rerank_method",
     "Hit": "k hit per_document fold mmr context full show",
     "Comparison": "measure reference margin force",
-    "Training": "pairs teacher limit epochs rows latents heads head_width",
+    "Training": "pairs teacher limit epochs power stored rows latents heads head_width",
     "Spectrum": "spectrum corpus tokens centred",
 }
 RUN = "Run"

@@ -15,7 +15,7 @@ from typing import Any
 from ragidx.corpora.errors import ModelError, SpecError, unknown_name
 from ragidx.indexer.ann.index_types import FLAT, check_index_type
 from ragidx.indexer.encoders.methods import METHODS, filter_spec
-from ragidx.indexer.specs import ATTENTIONS, FILTERS, HEAD, POOLINGS, FilterSpec, filter_kind
+from ragidx.indexer.specs import ATTENTIONS, FILTERS, HEAD, POOLINGS, QUESTIONS, FilterSpec, filter_kind
 from ragidx.pipelines.evaluate.grid import Searches
 from ragidx.pipelines.evaluate.sources.series import Series, WidthChoice, notes_on_fit, series_of
 from ragidx.pipelines.evaluate.sources.source import IndexSource, Source
@@ -24,7 +24,7 @@ from ragidx.retriever.options import DENSE, FUSIONS, HYBRID, LEXICAL, MODES, Z
 MOST_CELLS = 1000
 """Configurations of a grid without a word of consent."""
 
-ENCODER_AXES = ("model", "method", "pooling", "attention", "layer", "copies")
+ENCODER_AXES = ("model", "method", "pooling", "attention", "layer", "copies", "questions")
 AXES = (*ENCODER_AXES, "filter", "center", "tau", "dim", "offset", "index_type", "mode", "fusion", "weight")
 
 _WORDS: Mapping[str, Iterable[str]] = {
@@ -37,6 +37,7 @@ _WORDS: Mapping[str, Iterable[str]] = {
     "index_type": (FLAT,),
     "mode": MODES,
     "fusion": (Z,),
+    "questions": QUESTIONS,
 }
 """What names of rows have of each axis, where it is not named."""
 

@@ -17,7 +17,8 @@ from typing import Any
 from ragidx.corpora.errors import ModelError, RagidxError, SpecError, unknown_name
 from ragidx.corpora.evalsets import load_qrels
 from ragidx.indexer.ann.index_types import FLAT
-from ragidx.pipelines.evaluate.axes import AXES, ENCODER_AXES, Axes, check_reference
+from ragidx.indexer.specs import MODEL, TABLE
+from ragidx.pipelines.evaluate.axes import AXES, ENCODER_AXES, Axes, as_list, check_reference
 from ragidx.pipelines.evaluate.choice import MARGIN
 from ragidx.pipelines.evaluate.conclusions import Wanted, measure_of, overall, report_of, rows_of_runs
 from ragidx.pipelines.evaluate.files import check_out, write_out
@@ -58,6 +59,7 @@ def evaluate(
     attention: str | Sequence[str] | None = None,
     layer: int | Sequence[int] | None = None,
     copies: int | Sequence[int] | None = None,
+    questions: str | Sequence[str] | None = None,
     filter: str | Sequence[str] | None = None,
     tau: float | Sequence[float] | None = None,
     dim: int | Sequence[int] | None = None,
@@ -98,6 +100,7 @@ def evaluate(
         attention: of the encoder.
         layer: of the encoder.
         copies: of echo and reba.
+        questions: of an index that has a table: table, model.
         filter: names; None: what a build takes.
         tau: widths as shares of the hidden width; neither: what a build takes.
         dim: widths.
@@ -137,6 +140,9 @@ def evaluate(
     axes = Axes.of(values, options)
     axes.check_size(yes=yes)
     _check_queries(queries, qrels, query_log, kind, seed, without_labels=without_labels)
+    if without_labels and TABLE in as_list(questions):
+        hint = "give `queries` and `qrels`; `ragidx train questions` compares both without"
+        raise SpecError("the table has learnt from the sentences that would ask", hint, where="`questions`")
     wanted = Wanted(measure, reference, margin, all_pairs)
     if query_log is not None and all_pairs:
         raise SpecError("queries without judgements say no row is better", "remove it", where="`all_pairs`")
@@ -284,8 +290,11 @@ class _Measuring:
     @contextlib.contextmanager
     def _opened(self, task: Task, options: Mapping[str, Any], folder: Path) -> Iterator[Source]:
         if task.kind == INDEX:
-            yield IndexSource(task.path, {**self.axes.options, **options})
+            asked_by = {"questions": MODEL} if self.queries is not None else {}  # the table knows their sentences
+            yield IndexSource(task.path, {**self.axes.options, **asked_by, **options})
             return
+        if "questions" in options:
+            raise SpecError("a corpus has no table of questions", "evaluate the index that has it", where="`questions`")
         resolved = resolve_against(build_options("evaluate", filter="none", **self.axes.options, **options))
         with RawVectors(resolved, self.cache) as vectors:
             self.tell(f"encoding with {resolved.encoder_spec.model}")

@@ -350,4 +350,5 @@ def configuration_of(source: Source, series: Series, width: int) -> Configuratio
         center=series.means is not None or source.spec.filter.center,
         tau=source.hidden / width,
         dim=width,
+        questions=source.questions,
     )

@@ -39,6 +39,7 @@ class Configuration:
     mode: str | None = None
     fusion: str | None = None
     weight: float | None = None
+    questions: str | None = None
     run: str | None = None
 
     def line(self) -> tuple[object, ...]:

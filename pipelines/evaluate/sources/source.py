@@ -46,6 +46,7 @@ _OPENING = {
     "dtype",
     "endpoint",
     "instruction",
+    "questions",
 }  # options that an index leaves open
 _UNSAID = (None, (), "auto")
 
@@ -62,6 +63,7 @@ class Source(ABC):
         notes: what was skipped.
         given: (q, dim) of the queries, in their order, where they came as vectors; None: they are encoded.
         stemmer: of their words.
+        questions: what encodes the queries, where an index is asked by a table or its model; None: there is one way.
         is_unit: they have unit length as far as float16 goes, and are compared as they are.
     """
 
@@ -72,6 +74,7 @@ class Source(ABC):
     n_documents: int
     notes: tuple[str, ...] = ()
     given: Floats | None = None
+    questions: str | None = None
     is_unit = False
     stemmer = AUTO
     _vectors: RawVectors  # of the model; an index is encoded by its own
@@ -214,8 +217,8 @@ class IndexSource(Source):
 
     Args:
         path: of the index.
-        options: where its model is now, and how it runs: model, adapters, pooler, device, dtype, endpoint; and the
-            instruction.
+        options: where its model is now, and how it runs: model, adapters, pooler, device, dtype, endpoint; the
+            instruction; and what encodes questions.
         query_vectors: a file of the vectors of the queries; None: its model encodes them.
 
     Raises:
@@ -241,6 +244,7 @@ class IndexSource(Source):
         store = Store.open(path)
         opening = {name: options[name] for name in _OPENING - {"instruction"} if options.get(name) is not None}
         self._searcher = Searcher(store, ModelPlace(**opening))
+        self.questions = options.get("questions")
         self._instruction: str | None = options.get("instruction")
         self._store, self.name, self.spec = store, str(path), self._searcher.spec
         self.dim, self.n_documents = store.manifest.dim, store.manifest.n_documents

@@ -197,3 +197,38 @@ def test_a_reader_that_knows_no_tables_says_so(trained: ragidx.Index, monkeypatc
     manifest.parse_manifest.cache_clear()
     assert "knows 'question table'" in message_of(manifest.NewerFormatError, lambda: ragidx.Index(INDEX))
     manifest.parse_manifest.cache_clear()
+
+
+def test_an_evaluation_compares_both_on_judged_queries(trained: ragidx.Index) -> None:
+    sample = sample_corpus().parent
+    judged: dict[str, Any] = {"queries": sample / "queries.jsonl", "qrels": sample / "qrels" / "test.tsv"}
+
+    (task,) = ragidx.evaluate(INDEX, questions=["model", "table"], mode="dense", cache=None, **judged).tasks
+
+    assert [(row.configuration.questions, row.name) for row in task.rows] == [("model", "model"), ("table", "table")]
+    (alone,) = ragidx.evaluate(INDEX, mode="dense", cache=None, **judged).tasks
+    assert alone.rows[0].means == task.rows[1].means  # which the index takes by itself
+    assert alone.rows[0].means != task.rows[0].means
+    (made,) = ragidx.evaluate(INDEX, without_labels=True, mode="dense", cache=None).tasks
+    assert [row.configuration.questions for row in made.rows] == ["model"]
+    for source, options, message in (
+        (
+            INDEX,
+            {"questions": "table", "without_labels": True},
+            "`questions`: the table has learnt from the sentences that would ask\n"
+            "  hint: give `queries` and `qrels`; `ragidx train questions` compares both without",
+        ),
+        (
+            sample / "documents",
+            {"questions": "table", **judged},
+            "`questions`: a corpus has no table of questions\n  hint: evaluate the index that has it",
+        ),
+        (
+            INDEX,
+            {"questions": "tables", **judged},
+            "`questions`: 'tables' is neither table nor model\n  hint: give one of them",
+        ),
+    ):
+        asked: dict[str, Any] = {"cache": None, **options}
+        said = message_of(SpecError, lambda source=source, asked=asked: ragidx.evaluate(source, **asked))
+        assert said == message
