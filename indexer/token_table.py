@@ -10,7 +10,7 @@ question.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -25,6 +25,9 @@ from ragidx.indexer.arrays import Floats, Ints
 
 TABLE_FILE = "model.safetensors"
 """Of a model that is a table."""
+
+QUESTIONS_NOTE = "ragidx questions"
+"""In the header of a file of questions: which vectors it was trained on, as JSON."""
 
 _MOST = 127  # of int8
 _KINDS = {"tokens": np.int64, "pairs": np.int64, "rows": np.int8, "scales": np.float32}
@@ -83,16 +86,25 @@ class TokenTable:
         length = np.sqrt(np.square(added).sum())
         return added / length if length > 0 else added
 
+    def vectors_of_ids(self, ids: Sequence[Ints]) -> Floats:
+        """(n, k) vectors of texts by their tokens."""
+        return np.stack([self.vector(row) for row in ids])
+
     def narrowed(self, dim: int) -> Self:
         """The table of the first `dim` numbers."""
         rows = np.ascontiguousarray(self.rows[:, :dim])
         return type(self)(self.tokenizer, self.tokens, self.pairs, rows, self.scales)
 
-    def to_bytes(self, *, tokenizer: bool = True) -> bytes:
-        """The table as a safetensors file, with its tokenizer, or without it."""
+    def through(self, matrix: Floats) -> Self:
+        """The table after a linear map of its vectors, (k, j)."""
+        rows: Floats = self.rows.astype(np.float32) * self.scales[:, None]
+        return self.of(self.tokenizer, self.tokens, self.pairs, rows @ matrix)
+
+    def to_bytes(self, *, tokenizer: bool = True, notes: Mapping[str, str] | None = None) -> bytes:
+        """The table as a safetensors file, with its tokenizer, or without it; `notes` are in its header."""
         tensors = {name: np.ascontiguousarray(getattr(self, name)) for name in _KINDS}
         named = np.frombuffer(self.tokenizer.to_str().encode(), np.uint8)
-        return save_tensors({**tensors, "tokenizer": named} if tokenizer else tensors)
+        return save_tensors({**tensors, "tokenizer": named} if tokenizer else tensors, dict(notes or {}) or None)
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Self:

@@ -372,6 +372,7 @@ class Index:
         vectors: str | Path | None = None,
         vector_field: str | None = None,
         made_by: str = "",
+        questions: str | Path | None = None,
         on_progress: OnProgress | None = None,
         **options: Unpack[BuildKeywords],
     ) -> BuildReport:
@@ -382,6 +383,7 @@ class Index:
             vectors: in place of sources; this and the following are as for `ragidx.build`.
             vector_field: of the vectors.
             made_by: of the vectors.
+            questions: a file of `ragidx.train.questions`, whose table encodes questions from then on.
             on_progress: called a few times a second.
             options: of the build.
 
@@ -389,7 +391,8 @@ class Index:
             RagidxError: of the subclass that says what to do; the committed state is then what it was.
         """
         with self._changed():
-            self.report = _built(sources, self._path, vectors, vector_field, made_by, on_progress, options)
+            given = vectors, vector_field, made_by
+            self.report = _built(sources, self._path, *given, questions, on_progress, options)
         return self.report
 
     @written_out
@@ -782,6 +785,7 @@ def build(
     vectors: str | Path | None = None,
     vector_field: str | None = None,
     made_by: str = "",
+    questions: str | Path | None = None,
     on_progress: OnProgress | None = None,
     **options: Unpack[BuildKeywords],
 ) -> Index:
@@ -798,6 +802,7 @@ def build(
             encodes questions.
         vector_field: the column of the vectors, where it has a name that is not known.
         made_by: what made the vectors, in your words; never looked up.
+        questions: a file that `ragidx.train.questions` wrote for this model: its table encodes questions.
         on_progress: called a few times a second.
         options: as of `ragidx build`, which says what each does: `filter=FilterSpec("embedfilter", tau=2)` for --tau,
             `chunks=ChunkSpec(size=128)` for --chunk-size.
@@ -808,7 +813,7 @@ def build(
     Raises:
         RagidxError: of the subclass that says what to do; the committed state is then what it was.
     """
-    report = _built(sources, index, vectors, vector_field, made_by, on_progress, options)
+    report = _built(sources, index, vectors, vector_field, made_by, questions, on_progress, options)
     opened = Index(index, endpoint=options.get("endpoint"))
     opened.report = report
     return opened
@@ -820,10 +825,18 @@ def _built(
     vectors: str | Path | None,
     vector_field: str | None,
     made_by: str,
+    questions: str | Path | None,
     on_progress: OnProgress | None,
     options: BuildKeywords,
 ) -> BuildReport:
     """The report of a build, of a corpus or of precomputed vectors."""
+    if questions is not None:
+        from ragidx.pipelines.maintain.questions import load_questions, take_questions
+
+        table = load_questions(Path(questions).expanduser())  # before anything is encoded
+        report = _built(sources, index, vectors, vector_field, made_by, None, on_progress, options)
+        generation = take_questions(Searcher.open(index), *table, str(questions))
+        return dataclasses.replace(report, generation=generation)
     if vectors is None:
         from ragidx.pipelines.ingest.build import build as build_corpus
 

@@ -75,7 +75,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipelines.lens": {"pipelines", "pipelines.ingest.workers"},
     "pipelines.doctor": {"pipelines"},
     "pipelines.frameworks": set(),
-    "pipelines.train": {"pipelines", "pipelines.ingest", "pipelines.evaluate", "pipelines.evaluate.sources"},
+    "pipelines.train": {
+        "pipelines",
+        "pipelines.ingest",
+        "pipelines.ingest.workers",
+        "pipelines.evaluate",
+        "pipelines.evaluate.sources",
+    },
     "pipelines.train.mini_decoder": {"pipelines.train"},
     CLI: set(),  # all of its room
 }

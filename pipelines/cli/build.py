@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Sized
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ _OF_QUERIES = {*QUERY_OPTIONS, *FILTER_OPTIONS} - {"filter_sample", "filter_topk
 _OF_VECTORS = {
     *STORE_OPTIONS,
     *_OF_QUERIES,
+    "questions",
     "vectors",
     "vector_field",
     "index",
@@ -74,6 +76,12 @@ _OF_VECTORS = {
     default=None,
     help="Name the language of each document in its field `language`; needs the extra `language` [default: no].",
 )
+@click.option(
+    "--questions",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A table that encodes questions in place of the model, from `ragidx train questions MODEL`.",
+)
 @click.option("--strict", is_flag=True, help="Stop with exit status 1 when anything is skipped or cut.")
 @click.option("--plan", is_flag=True, help="Estimate time, disk and memory, and build nothing.")
 @click.option("--watch", is_flag=True, help="Then build again after each burst of changes, until Ctrl-C.")
@@ -101,6 +109,7 @@ def command(
     as_json: bool,
     plan: bool,
     watch: bool,
+    questions: Path | None,
     **flat: Any,
 ) -> None:
     """Make or update the index of CORPUS: folders and files, a BEIR folder, or - for standard input.
@@ -127,21 +136,35 @@ def command(
         corpus = configured_sources()
     options = with_values({**flat, "fields": configured_fields()})
     _check_usage(corpus, vectors, vector_field, index)
-    if plan and console.is_quiet():
-        raise click.UsageError("--plan and --quiet exclude each other")
+    if plan and (console.is_quiet() or questions is not None):
+        raise click.UsageError(f"--plan and {'--quiet' if console.is_quiet() else '--questions'} exclude each other")
     if watch:
         watching.check_watch(list(corpus))
     if plan:
         _plan(corpus, index, options, as_json=as_json)
         return
+    table = _table(questions)
     if vectors is None:
         report = _build(corpus, index, options, as_json=as_json)
     else:
         report = _build_vectors(vectors, vector_field, index, options, as_json=as_json)
+    if table is not None:
+        report = dataclasses.replace(report, generation=table(index))
     tell_report(report, as_json=as_json)
     if watch:
         again = {**options, "rebuild": False, "restore": False}
         watching.follow(index, lambda: _build(corpus, index, again, as_json=as_json))
+
+
+def _table(file: Path | None) -> Callable[[Path], int] | None:
+    """What puts the table of a file into an index, and gives its new generation; None: there is no file."""
+    if file is None:
+        return None
+    from ragidx.pipelines.maintain.questions import load_questions, take_questions
+    from ragidx.retriever.searcher import Searcher
+
+    table, vectors = load_questions(file)
+    return lambda index: take_questions(Searcher.open(index), table, vectors, str(file))
 
 
 def _check_usage(corpus: Sized, vectors: str | None, vector_field: str | None, index: Path) -> None:

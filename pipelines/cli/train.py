@@ -110,29 +110,36 @@ def head_command(source: str, as_json: bool, cache: str | None, **options: Any) 
 
 
 @command.command("questions", cls=GroupedCommand)
-@click.argument("index", type=click.Path(path_type=Path), default=Path("ragidx-index"), metavar="[INDEX]")
+@click.argument("source", default="ragidx-index", metavar="[INDEX|MODEL]")
 @click.option("--model", metavar="ID|PATH", help="Where the model of the index is now.")
 @click.option(
     "--text",
     type=click.Path(path_type=Path),
     multiple=True,
     metavar="FILE|DIR",
-    help="Train on these texts too, as the model encodes them; may be repeated.",
+    help="Train on these texts too, as the model encodes them; may be repeated. A model alone needs one.",
 )
-@click.option("--limit", type=int, default=100_000, show_default=True, metavar="N", help="Take N chunks at most.")
-@click.option("--epochs", type=int, default=10, show_default=True, metavar="N", help="How often each chunk is seen.")
+@click.option("--limit", type=int, metavar="N", help="Take N chunks at most [default: 100,000; of a model 150,000].")
+@click.option("--epochs", type=int, metavar="N", help="How often each chunk is seen [default: 10; of a model 5].")
 @click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Of what is drawn.")
 @judged_queries("sentences taken out of their documents")
-@click.option("--margin", type=float, default=0.01, show_default=True, metavar="M", help="nDCG@10 that may be lost.")
+@click.option("--margin", type=float, metavar="M", help="nDCG@10 that may be lost [default: 0.01].")
 @click.option("--force", is_flag=True, help="Let the table encode questions in any case.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Of a model: the file that is written [default: questions.safetensors].",
+)
 @cache_option
+@method_options
 @device_option
 @dtype_option
 @endpoint_option
 @offline_option
 @quiet_option
 @json_option
-def questions_command(index: Path, as_json: bool, cache: str | None, **options: Any) -> None:
+def questions_command(source: str, as_json: bool, cache: str | None, **options: Any) -> None:
     """Train a table that encodes the questions of an index, so that a query loads neither its model nor torch.
 
     \b
@@ -143,19 +150,52 @@ def questions_command(index: Path, as_json: bool, cache: str | None, **options: 
     table are then compared with those by the model, on --queries or on sentences of 300 documents. Where they are not
     worse, the table encodes questions from now on, else the model does; `query --questions` takes the other one.
     `ragidx rollback` takes the table out.
+
+    Of a model, it learns from --text, and is a file for indexes of this model:
+
+    \b
+        ragidx train questions smollm2 --text docs/ --out smollm2.questions
+        ragidx build notes/ --model smollm2 --questions smollm2.questions
     """
+    from ragidx.indexer.specs import ENCODER_OPTIONS
+
+    is_index = source == "ragidx-index" or (Path(source) / MANIFEST).exists()
+    of_other = ("out", *ENCODER_OPTIONS) if is_index else ("model", "queries", "qrels", "margin", "force")
+    wrong = next((flag for name, flag in typed_options().items() if name in of_other), None)
+    if wrong is not None:
+        raise click.UsageError(f"{wrong} is of {'a model' if is_index else 'an index'}: remove it")
+    named = {name: one for name, one in options.items() if name not in of_other and one not in (None, ())}
+    with StageLines(as_json=as_json, is_kept=cache is not None) as lines:
+        named |= {"cache": cache, "on_progress": lines.stage}
+        if is_index:
+            trained = _train_for_index(Path(source), named)
+            report, shown = trained.to_json(), _of_questions(trained)
+        else:
+            made = _train_for_model(source, named)
+            report, shown = made.to_json(), _of_file(made, source)
+    interrupts.check()
+    if as_json:
+        console.print_json(report)
+    else:
+        console.print_fields(shown)
+
+
+def _train_for_index(index: Path, options: dict[str, Any]) -> QuestionsReport:
     from ragidx.pipelines.maintain.questions import train_questions
     from ragidx.retriever.models import ModelPlace
     from ragidx.retriever.searcher import Searcher
 
-    place = ModelPlace(**{name: options.pop(name) for name in ("model", "device", "dtype", "endpoint")})
-    with StageLines(as_json=as_json, is_kept=cache is not None) as lines:
-        report = train_questions(Searcher.open(index, place), cache=cache, on_progress=lines.stage, **options)
-    interrupts.check()
-    if as_json:
-        console.print_json(report.to_json())
-    else:
-        console.print_fields(_of_questions(report))
+    place = {name: options.pop(name) for name in ("model", "device", "dtype", "endpoint") if name in options}
+    return train_questions(Searcher.open(index, ModelPlace(**place)), **options)
+
+
+def _train_for_model(model: str, options: dict[str, Any]) -> StaticReport:
+    from ragidx.pipelines.train.static_models import questions
+
+    text = options.pop("text", ())
+    if len(text) != 1:
+        raise click.UsageError("a table of a model learns from texts: give one --text FILE|DIR")
+    return questions(model, text=text[0], **options)
 
 
 def _of_questions(r: QuestionsReport) -> list[tuple[str, str]]:
@@ -271,15 +311,23 @@ def mini_command(text: Path, as_json: bool, cache: str | None, **options: Any) -
 
 
 def _of_mini(r: StaticReport) -> list[tuple[str, str]]:
+    use = shlex.join(["ragidx", "build", "CORPUS", "--model", r.folder])
+    return [("model", f"{r.folder}, {console.n_bytes(r.n_bytes)}"), *_learnt(r), ("to use it", use)]
+
+
+def _of_file(r: StaticReport, model: str) -> list[tuple[str, str]]:
+    use = shlex.join(["ragidx", "build", "CORPUS", "--model", model, "--questions", r.folder])
+    return [("file", f"{r.folder}, {console.n_bytes(r.n_bytes)}"), *_learnt(r), ("to use it", use)]
+
+
+def _learnt(r: StaticReport) -> list[tuple[str, str]]:
     stored = f", of which a build stores {r.stored:,}" if r.stored < r.dim else ""
     return [
-        ("model", f"{r.folder}, {console.n_bytes(r.n_bytes)}"),
         ("table", f"{r.n_rows:,} tokens and {r.n_pairs:,} pairs, {r.dim:,} dimensions{stored}"),
         ("learnt from", f"{r.n_texts:,} texts of {r.n_tokens:,} tokens, in {duration(r.training_seconds)}"),
         ("1 - cosine", f"{', '.join(f'{loss:.3f}' for loss in r.losses)}, by epoch"),
-        ("cosine", f"{r.cosine:.3f} with the teacher, of {r.n_held_out:,} texts held out"),
+        ("cosine", f"{r.cosine:.3f} with the model's own vectors, of {r.n_held_out:,} texts held out"),
         ("time", duration(r.seconds)),
-        ("to use it", shlex.join(["ragidx", "build", "CORPUS", "--model", r.folder])),
     ]
 
 

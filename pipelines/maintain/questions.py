@@ -10,6 +10,7 @@ them, so another one is asked: of a copy of the index without these sentences.
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import os
 import time
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from ragidx.corpora.errors import CorpusError, ModelError, SpecError
+from ragidx.corpora.errors import CorpusError, ModelError, SpecError, check_machine
 from ragidx.corpora.spec import Json
 from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Floats, Ints
@@ -34,7 +35,7 @@ from ragidx.indexer.specs import MODEL, TABLE, IndexSpec
 from ragidx.indexer.store.files import UPGRADES
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
-from ragidx.indexer.token_table import TokenTable, plain, token_ids
+from ragidx.indexer.token_table import QUESTIONS_NOTE, TokenTable, plain, token_ids
 from ragidx.indexer.writing import rewrite
 from ragidx.indexer.writing.rewrite import Change
 from ragidx.pipelines.evaluate.choice import MARGIN
@@ -53,7 +54,7 @@ from ragidx.pipelines.maintain.comparison import (
 )
 from ragidx.pipelines.stages import OnStage, Stages
 from ragidx.pipelines.train.frozen import check_numbers, listed, options_of
-from ragidx.pipelines.train.tables import EPOCHS, spelled, texts_of, train_rows
+from ragidx.pipelines.train.tables import EPOCHS, spelled, texts_of, train_rows, vectors_of
 from ragidx.retriever.models import QUESTIONS_FILE, stored_filter
 from ragidx.retriever.searcher import Searcher
 
@@ -224,6 +225,49 @@ def _change(store: Store, seen: Store, encodes: str, data: bytes, note: Mapping[
     return Change(spec.to_json(), base.fingerprint, base.dim, base.index, blobs, (), notes={NOTE: dict(note)})
 
 
+def load_questions(file: Path) -> tuple[TokenTable, str]:
+    """The table of a file that `ragidx train questions MODEL` wrote, and the fingerprint of the vectors it is like.
+
+    Raises:
+        SpecError: there is no such file, or it is none.
+    """
+    hint = "name a file that `ragidx train questions MODEL` wrote"
+    try:
+        data = file.read_bytes()
+    except OSError as fault:
+        check_machine(fault, file)
+        raise SpecError("the file of questions cannot be read", hint, where=str(file)) from fault
+    try:
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        note = json.loads(header["__metadata__"][QUESTIONS_NOTE])
+        return TokenTable.read(data), str(note["vectors"])
+    except (ValueError, KeyError, TypeError) as fault:
+        raise SpecError("the file holds no table of questions", hint, where=str(file)) from fault
+
+
+def take_questions(shown: Searcher, table: TokenTable, vectors: str, where: str) -> int:
+    """Put a table of the index's model into the index, where it encodes questions; the new generation.
+
+    Raises:
+        SpecError: it was trained on the vectors of another model or method, or the index was adapted.
+    """
+    store, spec = shown.store, shown.spec
+    if spec.encoder is None or spec.encoder_fingerprint() != vectors:
+        hint = "train one on these: `ragidx train questions MODEL`, with the options of the build"
+        other = "the table was trained on vectors of another model or method: the index is without it"
+        raise SpecError(other, hint, where=where)
+    own = stored_filter(store, spec.filter)
+    if own is not None and own.then is not None:
+        hint = "train one of the index: `ragidx train questions`"
+        raise SpecError(
+            "the index was adapted, and the table knows its model alone: it is not taken", hint, where=where
+        )
+    data = (table if own is None else table.through(own.matrix)).to_bytes()
+    note: dict[str, Json] = {"file": where, "n_tokens": len(table.tokens), "n_pairs": len(table.pairs)}
+    done = rewrite.replace(store.path, lambda base: _change(base, store, TABLE, data, note))
+    return done.manifest.generation
+
+
 @dataclass(frozen=True)
 class _Run:
     """How tables are trained for an index."""
@@ -268,7 +312,8 @@ class _Run:
         """The chunks of a corpus, encoded as the index does it."""
         options = options_of(self.shown) | {"filter": "none", "chunks": self.shown.spec.chunk}
         resolved = resolve_against(build_options("train questions", **options))
-        texts, raw = texts_of(path, resolved, self.limit, cache)
+        texts = texts_of(path, resolved, self.limit)
+        raw = vectors_of(texts, resolved, cache)
         return _Texts(texts, stored_units(raw, stored_filter(self.shown.store, self.shown.spec.filter)))
 
 

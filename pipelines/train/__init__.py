@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ragidx.pipelines.train.heads import head
     from ragidx.pipelines.train.poolings import pooling
-    from ragidx.pipelines.train.static_models import mini
+    from ragidx.pipelines.train.static_models import mini, questions
 
-__all__ = ["head", "mini", "pooling"]
+__all__ = ["head", "mini", "pooling", "questions"]
 
-_HOMES = {"head": "heads", "mini": "static_models", "pooling": "poolings"}
+_HOMES = {"head": "heads", "mini": "static_models", "pooling": "poolings", "questions": "static_models"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,8 +1,9 @@
-"""A static model of one's own, as mini is: a token table whose vectors of texts are like those of a teacher.
+"""A static model of one's own, as mini is: a token table whose vectors of texts are like those of a teacher; and a
+table in the space of a model, that encodes its questions.
 
 chunks of texts and the teacher's vectors of them, which may be there already -> the rows of `tables`, trained on all
 texts but those that are held out -> whitened by half, so that the first numbers say most -> a folder that
-`build --model` takes
+`build --model` takes; or as it is, a file that `build --questions` takes
 """
 
 from __future__ import annotations
@@ -19,18 +20,17 @@ import numpy as np
 
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.indexer import atomic
-from ragidx.indexer.arrays import Floats
+from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.devices import check_models
 from ragidx.indexer.filters.unembedding import decompose
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import TOKEN_TABLE
-from ragidx.indexer.token_table import TABLE_FILE, TokenTable, plain, token_ids
-from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, cache_folder
-from ragidx.pipelines.ingest.options import build_options
+from ragidx.indexer.token_table import QUESTIONS_NOTE, TABLE_FILE, TokenTable, plain, token_ids
+from ragidx.pipelines.ingest.options import QUERY_OPTIONS, build_options, check_names
 from ragidx.pipelines.ingest.resolve import Resolved, resolve_against
 from ragidx.pipelines.stages import OnStage, Stages
 from ragidx.pipelines.train.frozen import check_numbers
-from ragidx.pipelines.train.tables import MOST_PAIRS, spelled, texts_of, train_rows
+from ragidx.pipelines.train.tables import AT_ONCE, MOST_PAIRS, Trained, spelled, texts_of, train_rows, vectors_of
 from ragidx.pipelines.train.teacher import read_teacher
 
 EPOCHS = 5
@@ -43,7 +43,6 @@ _HELD_OUT = 1_000
 _SAMPLE = 20_000  # texts that whitening is fitted on
 _READS = 254  # tokens of a text whose vector was given
 _LONGEST = 2_048  # tokens of a text that the model reads
-_TOKENS_AT_ONCE = 4_096
 _BATCH, _RATE = 1_024, 1.5e-3
 
 
@@ -52,7 +51,7 @@ class StaticReport:
     """What was trained.
 
     Attributes:
-        folder: of the model.
+        folder: of the model, or the file.
         teacher: whose vectors it learnt.
         n_texts: that it was trained on.
         n_tokens: of these texts.
@@ -140,12 +139,119 @@ def mini(
     for name, asked, most in (("dim", width, resolved.hidden), ("stored", stored or width, width)):
         if asked > most:
             raise SpecError(f"{name}={asked} is wider than {most}", f"give at most {most}", where=f"`{name}`")
-    tell.expect(4 + epochs)
-    tell("reading texts and their vectors" if vectors is not None else f"encoding {text}")
-    texts, units = _known(Path(text), resolved, vectors, limit, seed, cache)
+    learnt = _learn(resolved, text, vectors, limit, seed, cache, pairs=pairs, epochs=epochs, tell=tell)
+    tell("whitening")
+    sample = learnt.table.vectors_of_ids(learnt.ids[:_SAMPLE])
+    table = dataclasses.replace(learnt.trained, rows=learnt.trained.rows @ whitening(sample, power)[:, :width]).table(
+        learnt.table.tokenizer
+    )
+    tell("writing the folder")
+    _write(folder, table, stored or width)
+    n_bytes = sum(path.stat().st_size for path in folder.iterdir())
+    return learnt.report(str(folder), teacher, stored or width, width, n_bytes, began)
+
+
+def questions(
+    model: str | os.PathLike[str],
+    *,
+    text: str | os.PathLike[str],
+    vectors: str | os.PathLike[str] | None = None,
+    out: str | os.PathLike[str] = "questions.safetensors",
+    pairs: int = MOST_PAIRS,
+    limit: int = MOST_TEXTS,
+    epochs: int = EPOCHS,
+    seed: int = 0,
+    cache: str | os.PathLike[str] | None = "",
+    on_progress: OnStage | None = None,
+    **options: Any,
+) -> StaticReport:
+    """Train a table that encodes questions as a model does, for any index of this model: `build(questions=FILE)`.
+
+    Args:
+        model: as of `build`.
+        text: a corpus; with `vectors` the folder that the paths of their rows begin in.
+        vectors: a folder with the model's vectors of texts; None: it encodes the chunks of the corpus.
+        out: the file that is written.
+        pairs: of tokens that have a row, at most.
+        limit: texts that are taken, at most.
+        epochs: how often each is seen.
+        seed: of what is drawn.
+        cache: folder of raw vectors; "": the user's; None: nothing is kept.
+        on_progress: called when a stage begins.
+        options: of the encoder, as of `build`.
+
+    Raises:
+        CorpusError: the corpus or the files of vectors have faults, or there are too few texts.
+        SpecError: an option is wrong, or the vectors have another width than the model.
+        RagidxError: of the subclass that says what to do.
+    """
+    check_names("train.questions", options, tuple(name for name in QUERY_OPTIONS if name != "filter"))
+    check_numbers(limit=limit, epochs=epochs, seed=seed)
+    check_models("`train questions`")
+    began, tell = time.perf_counter(), Stages(on_progress)
+    resolved = resolve_against(build_options("train.questions", model=os.fspath(model), filter="none", **options))
+    learnt = _learn(resolved, text, vectors, limit, seed, cache, pairs=pairs, epochs=epochs, tell=tell)
+    tell("writing the file")
+    note = json.dumps({"model": os.fspath(model), "vectors": resolved.spec.encoder_fingerprint()})
+    data = learnt.table.to_bytes(notes={QUESTIONS_NOTE: note})
+    atomic.write_file(Path(out), data)
+    return learnt.report(str(out), os.fspath(model), learnt.table.dim, learnt.table.dim, len(data), began)
+
+
+@dataclass(frozen=True)
+class _Learnt:
+    """A table in the space of a model."""
+
+    table: TokenTable
+    trained: Trained
+    ids: list[Ints]
+    cosine: float
+    n_held: int
+    seconds: float
+
+    def report(self, place: str, teacher: str, stored: int, dim: int, n_bytes: int, began: float) -> StaticReport:
+        return StaticReport(
+            folder=place,
+            teacher=teacher,
+            n_texts=len(self.ids),
+            n_tokens=sum(map(len, self.ids)),
+            n_rows=len(self.table.tokens),
+            n_pairs=len(self.table.pairs),
+            dim=dim,
+            stored=stored,
+            n_bytes=n_bytes,
+            losses=self.trained.losses,
+            cosine=self.cosine,
+            n_held_out=self.n_held,
+            training_seconds=self.seconds,
+            seconds=time.perf_counter() - began,
+        )
+
+
+def _learn(
+    resolved: Resolved,
+    text: str | os.PathLike[str],
+    vectors: str | os.PathLike[str] | None,
+    limit: int,
+    seed: int,
+    cache: str | os.PathLike[str] | None,
+    *,
+    pairs: int,
+    epochs: int,
+    tell: Stages,
+) -> _Learnt:
+    """A table of texts and a model's vectors of them."""
+    tell("reading texts and their vectors" if vectors is not None else f"reading {text}")
+    if vectors is None:
+        texts = texts_of(Path(text), resolved, limit)
+    else:
+        texts, units = _given(Path(text), resolved, vectors, limit, seed)
     if len(texts) < FEWEST_TEXTS:
         few = f"{len(texts):,} texts teach nothing"
         raise CorpusError(few, f"give {FEWEST_TEXTS:,} or more", where=str(text))
+    tell.expect(3 + epochs + (0 if vectors is not None else -(-len(texts) // AT_ONCE)))
+    if vectors is None:
+        units = l2_normalize(vectors_of(texts, resolved, cache, tell)).vectors
     backend = resolved.encoder.tokenizer.pieces
     tokenizer = plain(type(backend).from_str(backend.to_str()))
     ids = token_ids(tokenizer, texts)
@@ -157,35 +263,14 @@ def mini(
     tokens = np.unique(np.concatenate(learnt))
     tell(f"encoding {len(tokens):,} single tokens")
     single = _single(resolved, spelled(tokenizer, tokens), cache)
-    started = time.perf_counter()
+    began = time.perf_counter()
     trained = train_rows(
         learnt, targets, lambda _: single, pairs=pairs, epochs=epochs, batch=_BATCH, rate=_RATE, seed=seed, tell=tell
     )
     table = trained.table(tokenizer)
     wanted = l2_normalize(units[held] - targets.mean(axis=0)).vectors
-    cosine = float((_vectors(table, [ids[one] for one in held.tolist()]) * wanted).sum(axis=1).mean())
-    tell("whitening")
-    turned = trained.rows @ whitening(_vectors(table, learnt[:_SAMPLE]), power)[:, :width]
-    table = TokenTable.of(tokenizer, trained.tokens, trained.pairs, turned)
-    seconds = time.perf_counter() - started
-    tell("writing the folder")
-    _write(folder, table, stored or width)
-    return StaticReport(
-        folder=str(folder),
-        teacher=teacher,
-        n_texts=len(learnt),
-        n_tokens=sum(map(len, learnt)),
-        n_rows=len(table.tokens),
-        n_pairs=len(table.pairs),
-        dim=width,
-        stored=stored or width,
-        n_bytes=sum(path.stat().st_size for path in folder.iterdir()),
-        losses=trained.losses,
-        cosine=cosine,
-        n_held_out=len(held),
-        training_seconds=seconds,
-        seconds=time.perf_counter() - began,
-    )
+    cosine = float((table.vectors_of_ids([ids[one] for one in held.tolist()]) * wanted).sum(axis=1).mean())
+    return _Learnt(table, trained, learnt, cosine, len(held), time.perf_counter() - began)
 
 
 def whitening(vectors: Floats, power: float) -> Floats:
@@ -197,18 +282,10 @@ def whitening(vectors: Floats, power: float) -> Floats:
     return made
 
 
-def _known(
-    text: Path,
-    resolved: Resolved,
-    vectors: str | os.PathLike[str] | None,
-    limit: int,
-    seed: int,
-    cache: str | os.PathLike[str] | None,
+def _given(
+    text: Path, resolved: Resolved, vectors: str | os.PathLike[str], limit: int, seed: int
 ) -> tuple[list[str], Floats]:
-    """Texts, and (n, d) the teacher's vectors of them, of unit length."""
-    if vectors is None:
-        texts, raw = texts_of(text, resolved, limit, cache)
-        return texts, l2_normalize(raw).vectors
+    """Texts, and (n, d) the teacher's vectors of them, of unit length, which are there."""
     texts, units = read_teacher(Path(vectors), text)
     if units.shape[1] != resolved.hidden:
         message = f"the vectors are {units.shape[1]} wide, those of the teacher {resolved.hidden}"
@@ -221,15 +298,8 @@ def _single(resolved: Resolved, texts: list[str], cache: str | os.PathLike[str] 
     """(u, d) of unit length, or zero where a token spells nothing."""
     spelt = [place for place, text in enumerate(texts) if text.strip()]
     found = np.zeros((len(texts), resolved.hidden), np.float32)
-    with RawVectors(resolved, cache_folder(cache)) as known:
-        for start in range(0, len(spelt), _TOKENS_AT_ONCE):
-            some = spelt[start : start + _TOKENS_AT_ONCE]
-            found[some] = l2_normalize(known.texts([texts[place] for place in some])).vectors
+    found[spelt] = l2_normalize(vectors_of([texts[place] for place in spelt], resolved, cache)).vectors
     return found
-
-
-def _vectors(table: TokenTable, ids: list[Any]) -> Floats:
-    return np.stack([table.vector(row) for row in ids])
 
 
 def _write(folder: Path, table: TokenTable, stored: int) -> None:

@@ -6,9 +6,7 @@ vectors of single tokens, shorter for frequent ones, and zero for pairs -> Adam,
 
 from __future__ import annotations
 
-import itertools
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +14,18 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
+from ragidx.corpora.records import Skip
+from ragidx.corpora.sources import sources
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.token_table import TokenTable, pair_keys, row_numbers
-from ragidx.pipelines.evaluate.sources.corpus import CorpusSource
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, cache_folder
+from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.ingest.resolve import Resolved
+from ragidx.pipelines.ingest.workers.spread import documents
 
+AT_ONCE = 4_096
+"""Texts that are encoded together; a killed run loses no more."""
 MOST_PAIRS = 30_000
 EPOCHS = 10
 
@@ -76,18 +79,37 @@ class Trained:
         return TokenTable.of(tokenizer, self.tokens, self.pairs, self.rows)
 
 
-def texts_of(
-    corpus: Path, resolved: Resolved, limit: int, cache: str | os.PathLike[str] | None
-) -> tuple[list[str], Floats]:
-    """At most `limit` chunks of a corpus, as they are encoded, and (n, d) their raw vectors.
+def texts_of(corpus: Path, resolved: Resolved, limit: int) -> list[str]:
+    """The first chunks of a corpus, at most `limit`, as they are encoded; what cannot be read is left out.
 
     Raises:
-        RagidxError: what a build of the corpus would raise.
+        CorpusError: there is no such corpus.
     """
-    with tempfile.TemporaryDirectory() as folder, RawVectors(resolved, cache_folder(cache)) as vectors:
-        source = CorpusSource(corpus, Path(folder), vectors, fitted=None)
-        texts = list(itertools.islice(source.texts(), limit))
-        return texts, np.concatenate([np.zeros((0, source.dim), np.float32), *source.blocks()])[: len(texts)]
+    chunker, texts = chunker_of(resolved.encoder, resolved.spec.chunk), list[str]()
+    for document in documents(sources(corpus, beir=True, on_skip=_pass), _pass):
+        texts += [chunker.encoded_text(chunk) for chunk in chunker.chunks(document) if chunk.text.strip()]
+        if len(texts) >= limit:
+            break
+    return texts[:limit]
+
+
+def vectors_of(
+    texts: Sequence[str],
+    resolved: Resolved,
+    cache: str | os.PathLike[str] | None,
+    tell: Callable[[str], None] = lambda stage: None,
+) -> Floats:
+    """(n, d) their raw vectors, from the cache where they are; `tell` is called before each `AT_ONCE` texts."""
+    made = [np.zeros((0, resolved.hidden), np.float32)]
+    with RawVectors(resolved, cache_folder(cache)) as known:
+        for start in range(0, len(texts), AT_ONCE):
+            tell(f"encoding, {start:,} of {len(texts):,}")
+            made.append(known.texts(texts[start : start + AT_ONCE]))
+    return np.concatenate(made)
+
+
+def _pass(skip: Skip) -> None:
+    """What is skipped teaches nothing."""
 
 
 def chosen_pairs(ids: Sequence[Ints], most: int = MOST_PAIRS) -> Ints:

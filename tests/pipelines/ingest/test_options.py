@@ -22,7 +22,7 @@ from ragidx.pipelines.ingest.resolve import resolve_against
 from ragidx.pipelines.plan.plan import plan
 from ragidx.pipelines.sweep.sweep import KNOWN, sweep
 
-OF_VECTORS = {"vectors", "vector_field", "made_by"}
+OF_VECTORS = {"vectors", "vector_field", "made_by", "questions"}  # files, which no `BuildOptions` has
 
 
 def shown(member: Callable[..., object]) -> dict[str, inspect.Parameter]:

@@ -21,9 +21,11 @@ from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
+from ragidx.indexer.token_table import TokenTable
 from ragidx.pipelines.demo import sample_corpus
 from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.maintain.adapt import NOTE, WEIGHTS
+from ragidx.pipelines.maintain.questions import take_questions
 from ragidx.pipelines.stages import Stage
 from ragidx.pipelines.train.own_pairs import own_pairs
 
@@ -300,6 +302,18 @@ def test_an_upgrade_makes_vectors_that_are_not_adapted(index: ragidx.Index) -> N
 
     assert (index.spec.filter.name, index.spec.filter.adapted) == ("random", "")
     assert NOTE not in index.info().notes
+
+
+def test_a_table_of_the_model_is_none_of_its_vectors(index: ragidx.Index) -> None:
+    adapted(index)
+    none = np.zeros(0, np.int64)
+    table = TokenTable.of(index.searcher.encoder.tokenizer.texts, none, none, np.zeros((0, 384), np.float32))
+    vectors = index.spec.encoder_fingerprint()
+
+    assert message_of(SpecError, lambda: take_questions(index.searcher, table, vectors, "file")) == (
+        "file: the index was adapted, and the table knows its model alone: it is not taken\n"
+        "  hint: train one of the index: `ragidx train questions`"
+    )
 
 
 def test_a_second_run_encodes_nothing_and_makes_the_same_map(index: ragidx.Index) -> None:

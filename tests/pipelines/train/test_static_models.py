@@ -108,6 +108,53 @@ def test_the_teacher_encodes_the_texts_where_it_has_not(tmp_path: Path) -> None:
         assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
 
 
+def test_a_table_of_a_model_encodes_the_questions_of_its_indexes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("docs").mkdir()
+    for number, text in enumerate(texts(1_100)[:40]):
+        Path(f"docs/{number}.txt").write_text(text)
+    Path("more.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts(1_100)))
+    stages = list[str]()
+
+    report = ragidx.train.questions(
+        "mini-decoder", text="more.jsonl", limit=1_050, cache=None, on_progress=lambda stage: stages.append(stage.name)
+    )
+
+    assert (report.folder, report.n_texts, report.dim) == ("questions.safetensors", 945, 256)
+    assert report.cosine > 0.8  # the model is a sum of rows, too
+    assert stages[:2] == ["reading more.jsonl", "encoding, 0 of 1,050"]
+    index = ragidx.build("docs", "index", model="mini-decoder", questions="questions.safetensors")
+    assert (index.spec.questions, index.generation) == ("table", 2)
+    assert index.report is not None
+    assert index.report.generation == 2
+    by_model = ragidx.Index("index", questions="model").searcher.encode(["river sea", "bee"])
+    cosines = (index.searcher.encode(["river sea", "bee"]) * by_model).sum(axis=1)
+    assert cosines.min() > 0.5
+    assert index.build().generation == 2  # the table stays
+    assert index.build(questions="questions.safetensors").generation == 3
+    for call, message in (
+        (
+            lambda: ragidx.build("docs", "other", questions="questions.safetensors"),
+            "questions.safetensors: the table was trained on vectors of another model or method: the index is without "
+            "it\n  hint: train one on these: `ragidx train questions MODEL`, with the options of the build",
+        ),
+        (
+            lambda: ragidx.build("docs", "none", questions="more.jsonl"),
+            "more.jsonl: the file holds no table of questions\n"
+            "  hint: name a file that `ragidx train questions MODEL` wrote",
+        ),
+        (
+            lambda: ragidx.build("docs", "none", questions="no.file"),
+            "no.file: the file of questions cannot be read\n"
+            "  hint: name a file that `ragidx train questions MODEL` wrote",
+        ),
+    ):
+        assert message_of(SpecError, call) == message
+    assert not Path("none").exists()
+
+
 def test_whitening_gives_directions_of_falling_deviation_to_the_rest_of_the_power() -> None:
     drawn = np.random.default_rng(2)
     rows = (drawn.standard_normal((4_000, 5)) * [1, 4, 2, 8, 0.5]).astype(np.float32)
