@@ -33,7 +33,7 @@ class EncoderSpec(Spec):
     model: str = described(
         "mini",
         "ID|PATH",
-        "mini (bundled, the default), a folder, a GGUF file, ollama:NAME, smollm2, a hub id, or "
+        "mini (bundled, the default), mini-decoder, a folder, a GGUF file, ollama:NAME, smollm2, a hub id, or "
         "openai:NAME at an --endpoint.",
     )
     revision: str | None = described(None, "REV", "Revision of a hub id.")

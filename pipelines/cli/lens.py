@@ -70,6 +70,7 @@ def command(text: str | None, index: Path | None, spectrum: bool, as_json: bool,
     \b
         ragidx lens "the river reaches the sea"
 
+    Without --model or --index the model is mini-decoder: the default one of a build has no unembedding matrix.
     With --index, TEXT is a query, and one of its hits by the vectors is shown beside it. With --spectrum, no text is
     read: tokens are counted, and each direction of the model's unembedding matrix is measured by its effect on
     frequent, rare and random tokens.

@@ -1,8 +1,8 @@
 """The lens: which tokens a text's vector writes, before and after the filter, and which the removed part wrote.
 
-    lens_text("a text", load_encoder("mini"))          one text
+    lens_text("a text", load_encoder("mini-decoder"))  one text
     lens_hit("a query", Searcher.open("index/"))      a query, its hit, and the tokens of their score
-    spectrum("mini", corpus="docs/")                   which directions write frequent, rare and random tokens
+    spectrum("mini-decoder", corpus="docs/")           which directions write frequent, rare and random tokens
 
 A vector e (d,) is pooled and neither filtered nor normalised; its logits are e W_U^T. The filter keeps P e, in the
 vector's own coordinates, and removes e - P e, so that the logits before are those after plus those removed. Source: the

@@ -145,7 +145,7 @@ def spectrum(
     vocabulary.
 
     Args:
-        model: None: the index's own, else mini.
+        model: None: the index's own, else mini-decoder.
         corpus: a folder, a file, or `-`, as for a build.
         index: an index folder, in place of a corpus.
         filter: whose kept directions are reported, its other fields from the model's default; None: the index's.

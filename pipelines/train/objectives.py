@@ -5,7 +5,7 @@
                        BehnamGhader et al. 2024 (LLM2Vec): attention runs both ways, and a masked token is predicted
                        from the state *before* it, because that is what the head of a decoder was trained to do
 
-Ids and labels (b, t) int64, logits (b, t, V) -> a loss in nats, a float32 scalar. The loss of mini is in
+Ids and labels (b, t) int64, logits (b, t, V) -> a loss in nats, a float32 scalar. The loss of mini-decoder is in
 `ragidx.pipelines.train.mini_decoder.layers`.
 """
 

@@ -43,7 +43,7 @@ _OWN = ("filter", "pooling", "pooler")  # options that are not the user's here
 
 
 def pooling(
-    model: str | os.PathLike[str] = "mini",
+    model: str | os.PathLike[str] = "mini-decoder",
     *,
     pairs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     out: str | os.PathLike[str] = "pooling.safetensors",

@@ -34,7 +34,7 @@ N_TEXTS = 32  # encoded again, at most
 _WITHOUT = "remove `model`: then the index is asked with vectors"
 _FAR = 0.01  # 1 - cosine of a text's two vectors, at most
 _ROUNDING = 0.0002  # what number formats come to
-# Of how far apart different texts are, since a decoder puts all of them into a narrow cone: mini's vectors by
+# Of how far apart different texts are, since a decoder puts all of them into a narrow cone: mini-decoder's by
 # `classical` and by `reba` have cosines of 0.9965, which is 0.04 of the way; bfloat16 comes to a thousandth of that.
 _SHARE = 0.02
 
