@@ -26,8 +26,8 @@ GROUPS = {
     "Width": "taus dims filters",
     "Chunk": "chunk_size chunk_overlap headings",
     "Index": "index index_type index_types target_recall max_memory stemmer lexical rebuild allow_removal",
-    "File": "vectors vector_field include exclude text_field id_field records language reread workers",
-    "Question": "questions queries qrels split drop_self without_labels query_log kind seed query_vectors vector run",
+    "File": "vectors vector_field questions include exclude text_field id_field records language reread workers",
+    "Question": "queries qrels split drop_self without_labels query_log kind seed query_vectors vector run",
     "Ranking": "mode weight fusion rerank_dim where min_score min_z",
     "Reranking": "rerank rerank_top rerank_method",
     "Hit": "k hit per_document fold mmr context full show",
@@ -55,6 +55,7 @@ SHOWN = {
     "as_json",
     "pooling": "revision device method attention instruction pairs rows latents heads head_width limit epochs out "
     "force cache as_json",
+    "questions": "text model endpoint device method layer queries qrels margin force limit epochs out cache quiet as_json",
     "sweep": "model endpoint device method chunk_size dims taus filters index_types queries qrels query_vectors "
     "include exclude out as_json",
 }
@@ -82,7 +83,7 @@ OTHERWISE = {
     **{("pooling", name): "Training" for name in ("seed", "force")},
     ("adapt", "seed"): "Training",
     ("questions", "seed"): "Training",
-    ("query", "questions"): "Question",
+    **{(command, "questions"): "Question" for command in ("query", "evaluate")},
 }
 
 
