@@ -55,7 +55,8 @@ SHOWN = {
     "as_json",
     "pooling": "revision device method attention instruction pairs rows latents heads head_width limit epochs out "
     "force cache as_json",
-    "questions": "text model endpoint device method layer queries qrels margin force limit epochs out cache quiet as_json",
+    "questions": "text model endpoint device method layer queries qrels margin force limit epochs out cache quiet "
+    "as_json",
     "sweep": "model endpoint device method chunk_size dims taus filters index_types queries qrels query_vectors "
     "include exclude out as_json",
 }
