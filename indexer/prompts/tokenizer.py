@@ -204,7 +204,7 @@ def load_tokenizer(files: ModelFiles) -> TextTokenizer:
     if files.gguf is not None:
         backend, special = read_tokenizer(files.gguf, files.name)
         return TextTokenizer(backend, **special, max_length=None, owned=True)
-    plain = _read_plain(files.folder) if is_plain(files) else None
+    plain = _read_plain(files.folder, is_bare=files.family == TOKEN_TABLE) if is_plain(files) else None
     if plain is not None:
         return plain
     check_models(f"the tokenizer of '{files.name}'")
@@ -251,8 +251,11 @@ def _settings(folder: Path) -> dict[str, Any]:
         return {}
 
 
-def _read_plain(folder: Path) -> TextTokenizer | None:
-    """The tokenizer of a folder whose settings are plain; None where transformers would change what the file holds."""
+def _read_plain(folder: Path, *, is_bare: bool = False) -> TextTokenizer | None:
+    """The tokenizer of a folder whose settings are plain; None where transformers would change what the file holds.
+
+    `is_bare`: it may put nothing around a text, which transformers would for a decoder.
+    """
     try:
         with panics_of("tokenizers", folder / "tokenizer.json"):
             backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -263,7 +266,7 @@ def _read_plain(folder: Path) -> TextTokenizer | None:
     settings = _settings(folder)
     special = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
     named = {name: settings.get(f"{name}_token") for name in ("bos", "eos", "pad", "unk", "cls", "sep", "mask")}
-    changed = backend.truncation or backend.padding or backend.post_processor is None
+    changed = backend.truncation or backend.padding or (backend.post_processor is None and not is_bare)
     if changed or any(token is not None and token not in special for token in named.values()):
         return None
     used = {name: named[name] for name in ("bos", "eos", "pad", "unk")}

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.corpora.errors import CorpusError, ModelError, SpecError
 from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.devices import check_models
@@ -240,7 +240,14 @@ def _learn(
     epochs: int,
     tell: Stages,
 ) -> _Learnt:
-    """A table of texts and a model's vectors of them."""
+    """A table of texts and a model's vectors of them.
+
+    Raises:
+        ModelError: a server has the model, and its tokenizer is not known.
+    """
+    if resolved.files.served and resolved.encoder_spec.tokenizer is None:
+        what = "a table is made of tokens, and the tokenizer of the endpoint's model is not known"
+        raise ModelError(what, "name a model that is here", where=resolved.files.name)
     tell("reading texts and their vectors" if vectors is not None else f"reading {text}")
     if vectors is None:
         texts = texts_of(Path(text), resolved, limit)

@@ -228,6 +228,31 @@ def test_faults_of_a_teachers_files_are_named(tmp_path: Path) -> None:
     )
 
 
+def test_a_tokenizer_that_puts_nothing_around_a_text_is_read_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "bare"
+    folder.mkdir()
+    for path in Path(ragidx.load_encoder("mini").files.folder).iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    written = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps(written | {"post_processor": None}))
+
+    bare, mini = (ragidx.load_encoder(name) for name in (str(folder), "mini"))
+
+    assert bare.rendered(["a river"], None)[0].ids == mini.rendered(["a river"], None)[0].ids[1:-1]
+    assert (bare.encode_document(["a river"]) == mini.encode_document(["a river"])).all()
+
+
+def test_the_tokenizer_of_a_model_has_to_be_known(tmp_path: Path) -> None:
+    said = message_of(
+        ModelError,
+        lambda: ragidx.train.questions("openai:embed", text=tmp_path, endpoint="http://127.0.0.1:9/v1", cache=None),
+    )
+    assert said == (
+        "openai:embed: a table is made of tokens, and the tokenizer of the endpoint's model is not known\n"
+        "  hint: name a model that is here"
+    )
+
+
 def test_a_damaged_table_is_an_error_of_the_model(tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     folder.mkdir()
