@@ -831,12 +831,11 @@ def _built(
 ) -> BuildReport:
     """The report of a build, of a corpus or of precomputed vectors."""
     if questions is not None:
-        from ragidx.pipelines.maintain.questions import load_questions, take_questions
+        from ragidx.pipelines.maintain.questions import questions_for
 
-        table = load_questions(Path(questions).expanduser())  # before anything is encoded
+        table = questions_for(Path(questions).expanduser(), Path(index), options if vectors is None else None)
         report = _built(sources, index, vectors, vector_field, made_by, None, on_progress, options)
-        generation = take_questions(Searcher.open(index), *table, str(questions))
-        return dataclasses.replace(report, generation=generation)
+        return dataclasses.replace(report, generation=table.into(Path(index)))
     if vectors is None:
         from ragidx.pipelines.ingest.build import build as build_corpus
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -32,6 +32,9 @@ from ragidx.pipelines.cli.options import (
 from ragidx.pipelines.cli.progress import ProgressLine
 from ragidx.pipelines.ingest.options import QUERY_OPTIONS, STORE_OPTIONS
 from ragidx.pipelines.ingest.report import BuildReport
+
+if TYPE_CHECKING:
+    from ragidx.pipelines.maintain.questions import QuestionFile
 
 _OF_QUERIES = {*QUERY_OPTIONS, *FILTER_OPTIONS} - {"filter_sample", "filter_topk", "center"}
 _OF_VECTORS = {
@@ -143,28 +146,24 @@ def command(
     if plan:
         _plan(corpus, index, options, as_json=as_json)
         return
-    table = _table(questions)
+    table = None if questions is None else _table(questions, index, options if vectors is None else None)
     if vectors is None:
         report = _build(corpus, index, options, as_json=as_json)
     else:
         report = _build_vectors(vectors, vector_field, index, options, as_json=as_json)
     if table is not None:
-        report = dataclasses.replace(report, generation=table(index))
+        report = dataclasses.replace(report, generation=table.into(index))
     tell_report(report, as_json=as_json)
     if watch:
         again = {**options, "rebuild": False, "restore": False}
         watching.follow(index, lambda: _build(corpus, index, again, as_json=as_json))
 
 
-def _table(file: Path | None) -> Callable[[Path], int] | None:
-    """What puts the table of a file into an index, and gives its new generation; None: there is no file."""
-    if file is None:
-        return None
-    from ragidx.pipelines.maintain.questions import load_questions, take_questions
-    from ragidx.retriever.searcher import Searcher
+def _table(file: Path, index: Path, options: Mapping[str, Any] | None) -> QuestionFile:
+    """The table of a file, if the index that is made can take it."""
+    from ragidx.pipelines.maintain.questions import questions_for
 
-    table, vectors = load_questions(file)
-    return lambda index: take_questions(Searcher.open(index), table, vectors, str(file))
+    return questions_for(file, index, options)
 
 
 def _check_usage(corpus: Sized, vectors: str | None, vector_field: str | None, index: Path) -> None:

@@ -43,7 +43,7 @@ from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES
 from ragidx.pipelines.evaluate.tasks import Judged, check_together
 from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.ingest.options import build_options
-from ragidx.pipelines.ingest.resolve import resolve_against
+from ragidx.pipelines.ingest.resolve import resolve, resolve_against
 from ragidx.pipelines.maintain.comparison import (
     NOT_WORSE,
     Comparison,
@@ -225,47 +225,82 @@ def _change(store: Store, seen: Store, encodes: str, data: bytes, note: Mapping[
     return Change(spec.to_json(), base.fingerprint, base.dim, base.index, blobs, (), notes={NOTE: dict(note)})
 
 
-def load_questions(file: Path) -> tuple[TokenTable, str]:
-    """The table of a file that `ragidx train questions MODEL` wrote, and the fingerprint of the vectors it is like.
+@dataclass(frozen=True, eq=False)
+class QuestionFile:
+    """A table of questions in a file that `ragidx train questions MODEL` wrote.
+
+    Attributes:
+        table: in the space of the model's own vectors.
+        vectors: the fingerprint of what decides these.
+        where: the file, for messages.
+    """
+
+    table: TokenTable
+    vectors: str
+    where: str
+
+    @classmethod
+    def read(cls, file: Path) -> QuestionFile:
+        """That of a file.
+
+        Raises:
+            SpecError: there is no such file, or it is none.
+        """
+        hint = "name a file that `ragidx train questions MODEL` wrote"
+        try:
+            data = file.read_bytes()
+        except OSError as fault:
+            check_machine(fault, file)
+            raise SpecError("the file of questions cannot be read", hint, where=str(file)) from fault
+        try:
+            header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+            note = json.loads(header["__metadata__"][QUESTIONS_NOTE])
+            return cls(TokenTable.read(data), str(note["vectors"]), str(file))
+        except (ValueError, KeyError, TypeError) as fault:
+            raise SpecError("the file holds no table of questions", hint, where=str(file)) from fault
+
+    def check(self, spec: IndexSpec) -> None:
+        """Whether an index with such vectors can take it.
+
+        Raises:
+            SpecError: its vectors are of another model or method, or the index was adapted.
+        """
+        if spec.encoder is None or spec.encoder_fingerprint() != self.vectors:
+            hint = "train one on these: `ragidx train questions MODEL`, with the options of the build"
+            raise SpecError("the table was trained on vectors of another model or method", hint, where=self.where)
+        if spec.filter.adapted:
+            hint = "train one of the index: `ragidx train questions`"
+            raise SpecError("the index was adapted, and the table knows its model alone", hint, where=self.where)
+
+    def into(self, index: Path) -> int:
+        """Put it into an index, where it encodes questions; the new generation.
+
+        Raises:
+            SpecError: as of `check`.
+        """
+        shown = Searcher.open(index)
+        self.check(shown.spec)
+        own = stored_filter(shown.store, shown.spec.filter)
+        data = (self.table if own is None else self.table.through(own.matrix)).to_bytes()
+        note: dict[str, Json] = {
+            "file": self.where,
+            "n_tokens": len(self.table.tokens),
+            "n_pairs": len(self.table.pairs),
+        }
+        done = rewrite.replace(index, lambda base: _change(base, shown.store, TABLE, data, note))
+        return done.manifest.generation
+
+
+def questions_for(file: Path, index: Path, options: Mapping[str, Any] | None) -> QuestionFile:
+    """The table of a file, for an index that a build with these options makes or updates; None: of vectors.
 
     Raises:
-        SpecError: there is no such file, or it is none.
+        SpecError: as of `QuestionFile.check`, before anything is encoded; or an option is wrong.
     """
-    hint = "name a file that `ragidx train questions MODEL` wrote"
-    try:
-        data = file.read_bytes()
-    except OSError as fault:
-        check_machine(fault, file)
-        raise SpecError("the file of questions cannot be read", hint, where=str(file)) from fault
-    try:
-        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-        note = json.loads(header["__metadata__"][QUESTIONS_NOTE])
-        return TokenTable.read(data), str(note["vectors"])
-    except (ValueError, KeyError, TypeError) as fault:
-        raise SpecError("the file holds no table of questions", hint, where=str(file)) from fault
-
-
-def take_questions(shown: Searcher, table: TokenTable, vectors: str, where: str) -> int:
-    """Put a table of the index's model into the index, where it encodes questions; the new generation.
-
-    Raises:
-        SpecError: it was trained on the vectors of another model or method, or the index was adapted.
-    """
-    store, spec = shown.store, shown.spec
-    if spec.encoder is None or spec.encoder_fingerprint() != vectors:
-        hint = "train one on these: `ragidx train questions MODEL`, with the options of the build"
-        other = "the table was trained on vectors of another model or method: the index is without it"
-        raise SpecError(other, hint, where=where)
-    own = stored_filter(store, spec.filter)
-    if own is not None and own.then is not None:
-        hint = "train one of the index: `ragidx train questions`"
-        raise SpecError(
-            "the index was adapted, and the table knows its model alone: it is not taken", hint, where=where
-        )
-    data = (table if own is None else table.through(own.matrix)).to_bytes()
-    note: dict[str, Json] = {"file": where, "n_tokens": len(table.tokens), "n_pairs": len(table.pairs)}
-    done = rewrite.replace(store.path, lambda base: _change(base, store, TABLE, data, note))
-    return done.manifest.generation
+    found = QuestionFile.read(file)
+    if options is not None:
+        found.check(resolve(index, build_options(**options)).spec)
+    return found
 
 
 @dataclass(frozen=True)

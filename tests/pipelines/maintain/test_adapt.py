@@ -25,7 +25,7 @@ from ragidx.indexer.token_table import TokenTable
 from ragidx.pipelines.demo import sample_corpus
 from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.maintain.adapt import NOTE, WEIGHTS
-from ragidx.pipelines.maintain.questions import take_questions
+from ragidx.pipelines.maintain.questions import QuestionFile
 from ragidx.pipelines.stages import Stage
 from ragidx.pipelines.train.own_pairs import own_pairs
 
@@ -308,10 +308,10 @@ def test_a_table_of_the_model_is_none_of_its_vectors(index: ragidx.Index) -> Non
     adapted(index)
     none = np.zeros(0, np.int64)
     table = TokenTable.of(index.searcher.encoder.tokenizer.texts, none, none, np.zeros((0, 384), np.float32))
-    vectors = index.spec.encoder_fingerprint()
+    file = QuestionFile(table, index.spec.encoder_fingerprint(), "file")
 
-    assert message_of(SpecError, lambda: take_questions(index.searcher, table, vectors, "file")) == (
-        "file: the index was adapted, and the table knows its model alone: it is not taken\n"
+    assert message_of(SpecError, lambda: file.into(Path(INDEX))) == (
+        "file: the index was adapted, and the table knows its model alone\n"
         "  hint: train one of the index: `ragidx train questions`"
     )
 

@@ -137,8 +137,8 @@ def test_a_table_of_a_model_encodes_the_questions_of_its_indexes(
     for call, message in (
         (
             lambda: ragidx.build("docs", "other", questions="questions.safetensors"),
-            "questions.safetensors: the table was trained on vectors of another model or method: the index is without "
-            "it\n  hint: train one on these: `ragidx train questions MODEL`, with the options of the build",
+            "questions.safetensors: the table was trained on vectors of another model or method\n"
+            "  hint: train one on these: `ragidx train questions MODEL`, with the options of the build",
         ),
         (
             lambda: ragidx.build("docs", "none", questions="more.jsonl"),
@@ -153,6 +153,7 @@ def test_a_table_of_a_model_encodes_the_questions_of_its_indexes(
     ):
         assert message_of(SpecError, call) == message
     assert not Path("none").exists()
+    assert not Path("other").exists()
 
 
 def test_whitening_gives_directions_of_falling_deviation_to_the_rest_of_the_power() -> None:
