@@ -28,6 +28,7 @@ from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.devices import check_models
 from ragidx.indexer.encoders.methods import ENDPOINT
+from ragidx.indexer.encoders.protocol import check_finite, collect
 from ragidx.indexer.encoders.static import StaticEncoder
 from ragidx.indexer.filters.filter import stored_units
 from ragidx.indexer.filters.fitting import lowest
@@ -330,7 +331,9 @@ class _Run:
         own = stored_filter(self.shown.store, self.shown.spec.filter)
         self.tell(f"encoding {len(new):,} single tokens")
         if len(new):
-            raw = self.shown.encoder.encode_document(spelled(tokenizer, new))
+            texts, encoder = spelled(tokenizer, new), self.shown.encoder
+            batches = encoder.batches(texts, tune=False)  # the number format stays that of the index
+            raw = collect(check_finite(batches, texts), len(texts), encoder.hidden)
             self.singles.update(zip(new.tolist(), stored_units(raw, own), strict=True))
         return lambda wanted: np.stack([self.singles[token] for token in wanted.tolist()])
 

@@ -129,8 +129,8 @@ def test_out_names_what_was_written(run: Run, folder: Path) -> None:
             ["beir", *FIRST, "--mode", "dense", "--reference", "sparse"],
             "Error: unknown word of --reference: 'sparse'\n"
             "  hint: known: aligned-values, bidirectional, bos, causal, center, classical, dense, echo, endpoint, eos, "
-            "flat, last, llm2vec, mean, metaeol, mini, no-center, none, own, prompteol, reba, sentence-transformers, "
-            "trainable, weighted_mean, z\n",
+            "flat, last, llm2vec, mean, metaeol, mini, model, no-center, none, own, prompteol, reba, "
+            "sentence-transformers, table, trainable, weighted_mean, z\n",
         ),
         (
             ["beir", *FIRST, "--mode", "dense", "--reference", "mini tau=3"],

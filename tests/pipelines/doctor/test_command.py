@@ -88,7 +88,7 @@ def test_the_command_has_every_option_of_an_encoder_and_hands_it_on(run: Run) ->
     options = {option.name: option for option in command.params if isinstance(option, click.Option)}
 
     assert set(options) == {*ENCODER_OPTIONS, "model", "device", "dtype", "attn", "endpoint", "offline", "as_json"}
-    assert (options["model"].help or "").startswith("Check this model too: mini, a folder, a GGUF file, ")
+    assert (options["model"].help or "").startswith("Check this model too: mini, mini-decoder, a folder, a GGUF file, ")
     for name in ENCODER_OPTIONS:
         typed = options[name].opts[0]
         value = [] if options[name].is_flag else ["1"]
