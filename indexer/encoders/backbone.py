@@ -79,7 +79,6 @@ class Backbone:
         """How many tokens have an embedding."""
         return int(self.model.get_input_embeddings().weight.shape[0])
 
-    @torch.inference_mode()
     def states(self, ids: Tensor, attention: Tensor | None) -> Tensor:
         """Hidden states (b, t, d); `attention` is None where no row is padded (faster, and the same)."""
         extra = {}
@@ -98,7 +97,6 @@ class Backbone:
         """
         return watched(lambda: self.states(ids, attention))
 
-    @torch.inference_mode()
     def layers(self, ids: Tensor, attention: Tensor | None, reduce: Callable[[Tensor], Tensor]) -> Tensor:
         """`reduce` (b, t, d) -> (b, d) of the states after each layer, the last one after the final norm: (b, L, d).
 
@@ -112,7 +110,6 @@ class Backbone:
             _taking.reset(token)
         return torch.stack(rows, dim=1)
 
-    @torch.inference_mode()
     def attended(self, ids: Tensor, attention: Tensor | None, reduce: Callable[[Tensor], Tensor]) -> Tensor:
         """Sum over the layers of `reduce` (b, t, d) -> (b, d) of what attention adds to the states: (b, d).
 

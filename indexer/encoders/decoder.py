@@ -41,12 +41,12 @@ class DecoderEncoder(Prompted, BatchEncoder):
         check_vocabulary(self.tokenizer, self.backbone.n_tokens, files.name)
         self.hidden, self.apart = self.backbone.hidden, self.backbone.positions_change_at
         self.use_template(self.backbone.max_positions)
-        self._pooler = self._load_pooler()
+        self.pooler = self._load_pooler()
 
     @torch.inference_mode()
     def forward(self, ids: Tensor, attention: Tensor | None, pooled: Tensor, instruction: str | None) -> Tensor:
         """Hidden states pooled in float32 for any dtype of the backbone; prompts for one text are averaged."""
-        vectors = self._pooled(ids, attention, pooled)
+        vectors = self.vectors(ids, attention, pooled)
         n_prompts = 1 + len(self.template.also)
         return vectors if n_prompts == 1 else vectors.view(-1, n_prompts, self.hidden).mean(dim=1)
 
@@ -65,7 +65,7 @@ class DecoderEncoder(Prompted, BatchEncoder):
         Raises:
             SpecError: the method reads no words (a prompt's last token), or a text is longer than the model reads.
         """
-        if self.template.span == "last" or self._pooler is not None or self.spec.method == "aligned-values":
+        if self.template.span == "last" or self.pooler is not None or self.spec.method == "aligned-values":
             raise SpecError(
                 f"{self.spec.method} with {self.spec.pooling} pooling has one vector a text and none for its words",
                 "use `method=llm2vec`, reba or classical",
@@ -97,7 +97,7 @@ class DecoderEncoder(Prompted, BatchEncoder):
         Raises:
             SpecError: the method or pooling reads more than the states of one layer, or the encoder is not of the last.
         """
-        of_states = self._pooler is None and self.spec.method not in ("reba", "aligned-values")
+        of_states = self.pooler is None and self.spec.method not in ("reba", "aligned-values")
         if not of_states or self.backbone.layer != -1:
             raise SpecError(
                 f"{self.spec.method} with {self.spec.pooling} pooling has no vector for each layer",
@@ -133,10 +133,10 @@ class DecoderEncoder(Prompted, BatchEncoder):
             return pooling.WEIGHTS[self.spec.pooling](pooled)
         return pooling.last(pooled) if self.spec.attention == "causal" else pooling.mean(pooled)
 
-    def _pooled(self, ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
-        """One vector a row: (b, t), (b, t), (b, t) -> (b, hidden) float32."""
-        if self._pooler is not None:
-            return self._trained(self._pooler, ids, attention, pooled)
+    def vectors(self, ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
+        """One vector a row: (b, t), (b, t), (b, t) -> (b, hidden) float32; with gradients where weights have them."""
+        if self.pooler is not None:
+            return self._trained(self.pooler, ids, attention, pooled)
         weights = self._weights(pooled)
         if self.spec.method == "aligned-values":
             return self.backbone.attended(ids, attention, lambda added: pooling.pooled(added, weights))

@@ -112,6 +112,8 @@ def resolve(files: ModelFiles, **named: Unpack[EncoderOptions]) -> EncoderSpec:
     if method == "echo" and "copies" in options:
         spec["template"] = "echo-copies"
     spec |= {"model": files.name, "method": method} | options
+    if spec["pooling"] == "trainable" and files.pooler is not None:  # perhaps the model's own
+        spec["pooler"] = options.get("pooler", str(files.pooler))
     if spec.get("copies") is None:
         spec["copies"] = default_copies(spec["template"])
     spec["instruction"] = instruction(spec.get("instruction"))

@@ -44,9 +44,9 @@ class StaticEncoder(Prompted, Encoder):
     def __init__(self, files: ModelFiles, spec: EncoderSpec) -> None:
         self.files, self.spec = files, spec
         self.tokenizer = load_tokenizer(files)
-        if files.family == TOKEN_TABLE:
-            table = _token_table(files, self.tokenizer.texts)
-            self.hidden, self._pooled = table.dim, table.vector
+        self.table = _token_table(files, self.tokenizer.texts) if files.family == TOKEN_TABLE else None
+        if self.table is not None:
+            self.hidden, self._pooled = self.table.dim, self.table.vector
         else:
             rows = _embeddings(files)
             check_vocabulary(self.tokenizer, len(rows), files.name)

@@ -168,7 +168,7 @@ class BatchEncoder(Encoder):
         place = torch.device(self.device)
 
         def passing(ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
-            with self._gate.passing():
+            with self._gate.passing(), torch.inference_mode():
                 return forward(ids, attention, pooled)
 
         yield from batching.run(

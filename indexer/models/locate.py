@@ -31,6 +31,9 @@ from ragidx.indexer.models.presets import preset_called, published_presets
 BUNDLED = ("mini", "mini-decoder")
 SERVED = "openai:"  # before the name of a model that a server has, by the protocol of OpenAI's embeddings
 
+TRAINED_POOLING = "training/pooling.safetensors"
+"""Of a model that was trained together with its pooling."""
+
 _WIDTHS = ("word_embed_proj_dim", "hidden_size", "n_embd", "d_model")  # fields of a config, the first that is there
 _PRESET = {"method": str, "template": str, "pooling": str, "attention": str, "layer": int, "filter": dict}
 
@@ -149,6 +152,9 @@ def locate(
             where="`adapters`",
         )
     known = tuple(dict.fromkeys(name for name in names if name))
+    own = files.folder / TRAINED_POOLING
+    if pooler is None and files.gguf is None and files.preset().get("pooling") == "trainable" and own.is_file():
+        pooler = str(own)
     return dataclasses.replace(files, adapters=tuple(folders), pooler=_pooler_file(pooler), names=known)
 
 

@@ -26,8 +26,10 @@ _WRAPPERS = {"base_model", "model", "transformer"}
 _HEADS = {"lm_head", "embed_out", "score", "classifier"}
 
 
-def merge(model: nn.Module, folder: Path, name: str) -> None:
+def merge(model: nn.Module, folder: Path, name: str, *, times: float = 1.0) -> None:
     """Add an adapter to the weights of a model, in place. After an error the model may be half merged.
+
+    `times`: it is added so often; -1 takes it out again.
 
     Products and sums are in float32 (or in the weight's dtype where that is wider); the sum is then rounded to the
     weight's dtype. The model has a language-model head or none; layers may not have been dropped from it.
@@ -38,11 +40,11 @@ def merge(model: nn.Module, folder: Path, name: str) -> None:
     """
     config = read_config(folder)
     path = _weights_path(folder, name)
-    for target, module, (a, b), scale in _fitting(model, _pairs(path), config, name, path):
+    for target, module, (a, b), scale in _fitting(model, matrices(folder, name), config, name, path):
         weight = module.weight
         wide = torch.promote_types(weight.dtype, torch.float32)
         with torch.no_grad():
-            product = b.to(weight.device, wide) @ a.to(weight.device, wide) * scale
+            product = b.to(weight.device, wide) @ a.to(weight.device, wide) * (times * scale)
             merged = (weight.to(wide) + (product.T if isinstance(module, Conv1D) else product)).to(weight.dtype)
             if not bool(merged.isfinite().all()):
                 raise ModelError(
@@ -51,6 +53,15 @@ def merge(model: nn.Module, folder: Path, name: str) -> None:
                     where=str(path),
                 )
             weight.copy_(merged)
+
+
+def matrices(folder: Path, name: str) -> dict[str, tuple[Tensor, Tensor]]:
+    """A (r, in) and B (out, r) of an adapter, by the name that their layer had in training.
+
+    Raises:
+        ModelError: as `merge`, of the file alone.
+    """
+    return _pairs(_weights_path(folder, name))
 
 
 def _fitting(

@@ -49,7 +49,7 @@ class Prompted:
         """The template's pieces as they are."""
         return self.template.content()
 
-    def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:
-        """Ids and pooled span of each text; `instruction` None: documents."""
-        limit = self.text_limit(instruction)
+    def rendered(self, texts: Sequence[str], instruction: str | None, at_most: int | None = None) -> list[Rendered]:
+        """Ids and pooled span of each text, of which at most so many tokens are read; `instruction` None: documents."""
+        limit = min((n for n in (self.text_limit(instruction), at_most) if n is not None), default=None)
         return render(self.template, texts, self.tokenizer, instruction=instruction, limit=limit, spec=self.spec)

@@ -47,7 +47,7 @@ def encoder(spec: EncoderSpec | None) -> str:
             "tokens counted by " + ("characters" if spec.tokenizer is None else Path(spec.tokenizer).name),
         ]
         return ", ".join(part for part in parts if part)
-    layer = {-1: "last layer", 0: "input embeddings (layer 0)"}.get(spec.layer, f"layer {spec.layer}")
+    layer = {-1: "last layer", 0: "token embeddings (layer 0)"}.get(spec.layer, f"layer {spec.layer}")
     parts = [
         spec.method,
         "" if spec.template == spec.method else f"template {spec.template}",

@@ -32,7 +32,9 @@ GROUPS = {
     "Reranking": "rerank rerank_top rerank_method",
     "Hit": "k hit per_document fold mmr context full show",
     "Comparison": "measure reference margin force",
-    "Training": "pairs teacher limit epochs power stored rows latents heads head_width",
+    "Training": "pairs instructions negatives teacher like_teacher hidden_share limit epochs minutes batch rate "
+    "scale read_tokens matryoshka every patience rank alpha dropout attention_dropout end_token power stored rows "
+    "latents heads head_width",
     "Spectrum": "spectrum corpus tokens centred",
 }
 RUN = "Run"
@@ -57,6 +59,13 @@ SHOWN = {
     "force cache as_json",
     "questions": "text model endpoint device method layer queries qrels margin force limit epochs out cache quiet "
     "as_json",
+    "contrastive": "device dtype method attention pairs negatives teacher limit epochs minutes batch rate read_tokens "
+    "rank out force cache as_json",
+    "simcse": "device dtype method attention text limit epochs minutes batch rate read_tokens rank attention_dropout "
+    "out force as_json",
+    "mntp": "device dtype template text hidden_share limit epochs minutes batch rate read_tokens rank out force "
+    "as_json",
+    "export": "method template layer instruction pooling attention tau dim filter as_json",
     "sweep": "model endpoint device method chunk_size dims taus filters index_types queries qrels query_vectors "
     "include exclude out as_json",
 }
@@ -76,6 +85,7 @@ _MEANT = dict.fromkeys(_INDEX, ": name the index with --index FOLDER") | {
     "query": ": put the question in quotes",
     "delete": ": name it with --id",
 }
+_STAGES = ("contrastive", "simcse", "mntp")
 OTHERWISE = {
     ("query", "dim"): "Ranking",
     ("query", "instruction"): "Question",
@@ -83,6 +93,11 @@ OTHERWISE = {
     **{("head", name): "Training" for name in ("kind", "dim", "seed", "force")},
     **{("pooling", name): "Training" for name in ("seed", "force")},
     ("adapt", "seed"): "Training",
+    **{
+        (command, name): "Training"
+        for command in ("contrastive", "simcse", "mntp")
+        for name in ("seed", "force", "full")
+    },
     ("questions", "seed"): "Training",
     **{(command, "questions"): "Question" for command in ("query", "evaluate")},
 }

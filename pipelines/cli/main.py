@@ -32,7 +32,7 @@ COMMANDS = {
     "evaluate": "Measure which configuration is better, and whether the difference is real.",
     "tune": "Propose a layer, a filter and a search for a corpus and a model.",
     "sweep": "Measure storage, time and quality at several widths, to choose one.",
-    "train": "Train a map or a pooling over a model, or a table of questions.",
+    "train": "Train a map over a model, a table of questions, or the model itself.",
     "adapt": "Fit an index's vectors to its own documents, where answers get better.",
     "models": "Show the models on this machine, and those with a preset.",
     "verify": "Read a whole index and check it.",

@@ -217,14 +217,20 @@ def scores(named: Mapping[str, tuple[Floats, Floats]]) -> tuple[Score, ...]:
     found: list[Score] = []
     base: Doubles | None = None
     for name, sides in named.items():
-        queries, positives = (l2_normalize(side).vectors for side in sides)
-        cosines = queries @ positives.T
-        own = np.diagonal(cosines)[:, None]
-        values = 1 / (1 + np.count_nonzero(cosines > own + _TIE, axis=1))
+        values = reciprocal_ranks(*sides)
         against = None if base is None else difference(values, base)
         base = values if base is None else base
-        found.append(Score(name, queries.shape[1], float(values.mean()), against))
+        found.append(Score(name, sides[0].shape[1], float(values.mean()), against))
     return tuple(found)
+
+
+def reciprocal_ranks(queries: Floats, positives: Floats) -> Doubles:
+    """(n,) of each query, where its own text is among all: (n, d) and (n, d) of any length."""
+    one, other = l2_normalize(queries).vectors, l2_normalize(positives).vectors
+    cosines = one @ other.T
+    own = np.diagonal(cosines)[:, None]
+    ranks: Doubles = 1 / (1 + np.count_nonzero(cosines > own + _TIE, axis=1))
+    return ranks
 
 
 def encoded(pairs: Pairs, resolved: Resolved, cache: str | os.PathLike[str] | None, tell: Stages) -> Sides:

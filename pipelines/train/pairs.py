@@ -34,6 +34,7 @@ class Pairs:
         groups: (n,) the number of each pair's data set.
         names: of the data sets.
         owners: what each is of, a document say, of which another text is no wrong answer; by default the positive.
+        negatives: texts that do not answer; by default none. Only the training of decoders reads them.
     """
 
     queries: list[str]
@@ -41,10 +42,13 @@ class Pairs:
     groups: Ints
     names: tuple[str, ...]
     owners: list[str] = field(default_factory=list)
+    negatives: list[tuple[str, ...]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if not self.owners:
             object.__setattr__(self, "owners", self.positives)
+        if not self.negatives:
+            object.__setattr__(self, "negatives", [()] * len(self.queries))
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -58,6 +62,7 @@ class Pairs:
             self.groups[numbers],
             self.names,
             [self.owners[place] for place in places],
+            [self.negatives[place] for place in places],
         )
 
     def drawn(self, n: int, seed: int) -> Pairs:
@@ -129,6 +134,7 @@ def joined(one: Pairs, other: Pairs) -> Pairs:
         np.concatenate([one.groups, other.groups + len(one.names)]),
         one.names + other.names,
         one.owners + other.owners,
+        one.negatives + other.negatives,
     )
 
 
@@ -142,15 +148,15 @@ def read_pairs(paths: Sequence[str | Path]) -> Pairs:
     files = [file for path in paths for file in _files(Path(path))]
     if not files:
         raise SpecError("there are no pairs", "name a file of pairs, or a folder of them", where="`pairs`")
-    found: list[tuple[str, str]] = []
+    found: list[tuple[str, str, tuple[str, ...]]] = []
     sizes = []
     for file in files:
         before = len(found)
         take_lines(file, "pair", lines_of(file), lambda line: found.append(_pair(line)))
         sizes.append(len(found) - before)
-    queries, positives = zip(*found, strict=True)
+    queries, positives, negatives = zip(*found, strict=True)
     groups, names = np.repeat(np.arange(len(files)), sizes), tuple(file.name for file in files)
-    return Pairs(list(queries), list(positives), groups, names)
+    return Pairs(list(queries), list(positives), groups, names, negatives=list(negatives))
 
 
 def _files(path: Path) -> list[Path]:
@@ -164,17 +170,22 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def _pair(line: str) -> tuple[str, str]:
+def _pair(line: str) -> tuple[str, str, tuple[str, ...]]:
     try:
         row = json.loads(line)
     except ValueError as fault:
         raise LineError(f"the line is no JSON: {fault}", _LINE) from fault
     if not isinstance(row, dict):
         raise LineError("the line is no JSON object", _LINE)
-    for name in ("query", "positive"):
-        text = row.get(name)
+    wrong = row.get("negative") or []
+    negatives = wrong if isinstance(wrong, list) else [wrong]
+    for name, text in (
+        ("query", row.get("query")),
+        ("positive", row.get("positive")),
+        *(("negative", n) for n in negatives),
+    ):
         if not isinstance(text, str) or not text.strip():
             raise LineError(f"the pair has no text in `{name}`", _LINE)
         if lone_surrogate(text) is not None:
             raise LineError(f"`{name}` is not Unicode text", "write it in UTF-8")
-    return row["query"], row["positive"]
+    return row["query"], row["positive"], tuple(negatives)

@@ -79,7 +79,7 @@ class Trained:
         return TokenTable.of(tokenizer, self.tokens, self.pairs, self.rows)
 
 
-def texts_of(corpus: Path, resolved: Resolved, limit: int) -> list[str]:
+def texts_of(corpus: Path, resolved: Resolved, limit: int | None) -> list[str]:
     """The first chunks of a corpus, at most `limit`, as they are encoded; what cannot be read is left out.
 
     Raises:
@@ -88,7 +88,7 @@ def texts_of(corpus: Path, resolved: Resolved, limit: int) -> list[str]:
     chunker, texts = chunker_of(resolved.encoder, resolved.spec.chunk), list[str]()
     for document in documents(sources(corpus, beir=True, on_skip=_pass), _pass):
         texts += [chunker.encoded_text(chunk) for chunk in chunker.chunks(document) if chunk.text.strip()]
-        if len(texts) >= limit:
+        if limit is not None and len(texts) >= limit:
             break
     return texts[:limit]
 

@@ -35,7 +35,7 @@ def test_a_text_is_shown_in_three_columns_of_tokens_and_logits(run: Run) -> None
 
     model, kept, empty, head, *rows, last = done.out.splitlines()
     assert (done.status, done.err, empty) == (0, "", "")
-    assert model == "model   mini-decoder: classical, mean pooling, input embeddings (layer 0)"
+    assert model == "model   mini-decoder: classical, mean pooling, token embeddings (layer 0)"
     assert kept == "filter  EmbedFilter, 255 dimensions, from direction 1 on"
     assert head.split() == ["before", "logit", "after", "logit", "removed", "logit"]
     assert len(rows) == 3

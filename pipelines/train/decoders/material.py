@@ -1,0 +1,89 @@
+"""What decoders are trained on, and which model: its identity, texts that are held out, and their digest."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ragidx.corpora.errors import SpecError
+from ragidx.indexer.devices import choose_device
+from ragidx.indexer.models.fingerprint import weights_fingerprint
+from ragidx.indexer.models.locate import TRAINED_POOLING
+from ragidx.pipelines.ingest.options import QUERY_OPTIONS, build_options, check_names
+from ragidx.pipelines.ingest.resolve import Resolved, resolve_against
+from ragidx.pipelines.train.decoders.how import How
+from ragidx.pipelines.train.tables import texts_of
+
+FEWEST_TEXTS = 40
+_HELD_OUT, _MOST_HELD_OUT = 0.05, 500
+
+
+def resolved_of(what: str, model: str | os.PathLike[str], options: Mapping[str, Any]) -> Resolved:
+    """A model, and how it makes vectors, by the options of a build.
+
+    Raises:
+        SpecError: an option is not known, or not possible.
+    """
+    named = {name: value for name, value in options.items() if value is not None}
+    check_names(what, named, tuple(name for name in QUERY_OPTIONS if name != "filter"))
+    if named.get("dtype", "auto") == "auto":
+        named["dtype"] = "bfloat16" if _is_fast(named.get("device", "auto")) else "float32"
+    is_new = (
+        named.get("pooling") == "trainable" and "pooler" not in named and not (Path(model) / TRAINED_POOLING).exists()
+    )
+    if is_new:  # it begins at random, and has no file yet
+        named.pop("pooling")
+    resolved = resolve_against(build_options(what, **named, model=os.fspath(model), filter="none"))
+    if not is_new:
+        return resolved
+    encoder = dataclasses.replace(resolved.encoder_spec, pooling="trainable")
+    return dataclasses.replace(resolved, spec=dataclasses.replace(resolved.spec, encoder=encoder))
+
+
+def _is_fast(device: str) -> bool:
+    """Whether bfloat16 is computed at least twice as fast as float32: by a GPU, or a CPU with AMX."""
+    place = choose_device(device)
+    if place == "cpu":
+        return bool(torch.cpu._is_amx_tile_supported())
+    return place.startswith("cuda") and torch.cuda.is_bf16_supported()
+
+
+def about_model(resolved: Resolved) -> dict[str, Any]:
+    """Which weights a run begins with, by their hash, and how they are read."""
+    spec = resolved.encoder_spec
+    return {
+        "dtype": resolved.options.dtype,
+        "model": spec.model,
+        "weights": weights_fingerprint(resolved.files),
+        "encoder": spec.to_json(),
+    }
+
+
+def digest_of(texts: Iterable[str]) -> str:
+    """sha256 (hex) of texts in their order."""
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(hashlib.sha256(text.encode()).digest())
+    return digest.hexdigest()
+
+
+def held_texts(corpus: Path, resolved: Resolved, how: How) -> tuple[list[str], list[str]]:
+    """Chunks of a corpus to learn from, and those that are held out, none in both.
+
+    Raises:
+        CorpusError: there is no such corpus.
+        SpecError: it has too few texts.
+    """
+    texts = list(dict.fromkeys(texts_of(corpus, resolved, how.limit)))
+    if len(texts) < FEWEST_TEXTS:
+        raise SpecError(f"{len(texts):,} texts teach nothing", f"give {FEWEST_TEXTS} or more", where="`text`")
+    order = np.random.default_rng(how.seed).permutation(len(texts)).tolist()
+    n = min(_MOST_HELD_OUT, max(FEWEST_TEXTS // 2, round(_HELD_OUT * len(texts))))
+    return [texts[place] for place in sorted(order[n:])], [texts[place] for place in sorted(order[:n])]

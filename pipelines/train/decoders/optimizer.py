@@ -1,0 +1,53 @@
+"""AdamW for weights in bfloat16, with copies in float32 that take its small steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class Masters(torch.optim.AdamW):
+    """AdamW over float32 copies of weights, which the weights follow.
+
+    In bfloat16, with 8 bits of fraction, a weight would not move by less than a 256th of itself; computing in it is
+    what is fast. The copies belong to the state: a run that goes on has them to the last digit.
+    """
+
+    def __init__(self, weights: Iterable[nn.Parameter], **options: Any) -> None:
+        self._weights = list(weights)
+        self._copies = [nn.Parameter(weight.detach().float()) for weight in self._weights]
+        super().__init__(self._copies, **options)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step of the copies by the gradients of the weights, which then are the copies, rounded."""
+        for weight, copy in zip(self._weights, self._copies, strict=True):
+            copy.grad = None if weight.grad is None else weight.grad.float()
+        loss = super().step(closure)
+        self._follow()
+        return loss
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Of the weights."""
+        for weight in self._weights:
+            weight.grad = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """With the copies."""
+        return {**super().state_dict(), "copies": [copy.detach() for copy in self._copies]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """The inverse of `state_dict`."""
+        copies: list[Tensor] = state_dict["copies"]
+        super().load_state_dict({name: part for name, part in state_dict.items() if name != "copies"})
+        with torch.no_grad():
+            for copy, stored in zip(self._copies, copies, strict=True):
+                copy.copy_(stored)
+            self._follow()
+
+    def _follow(self) -> None:
+        for weight, copy in zip(self._weights, self._copies, strict=True):
+            weight.copy_(copy)

@@ -1,0 +1,336 @@
+"""A run that trains a decoder: scores on held-out texts, checkpoints, the best weights, and what it comes to.
+
+A score is of values by held-out text, higher is better. It is taken before the first step, and then every few steps;
+the best weights are kept. Killed and started again, a run goes on at its last checkpoint and ends with the same weights
+as one that was not, on a CPU with the same number of threads.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import Trainer, TrainerCallback
+from transformers.trainer_callback import PrinterCallback
+
+from ragidx.corpora.errors import RagidxError, check_machine
+from ragidx.indexer.arrays import Doubles
+from ragidx.indexer.encoders import precision
+from ragidx.pipelines.evaluate.significance import MeanDifference, difference
+from ragidx.pipelines.resources import free_bytes
+from ragidx.pipelines.stages import Stages
+from ragidx.pipelines.train.decoders.folder import WEIGHTS, Run
+from ragidx.pipelines.train.decoders.how import How
+from ragidx.pipelines.train.decoders.network import Network
+from ragidx.pipelines.train.decoders.optimizer import Masters
+
+_OF_FREE = 0.5  # of free memory that a mini-batch may take
+_MOST_TEXTS = 32  # of a mini-batch
+_NO_ROOM = 1 << 20  # bytes of a disk
+
+Score = Callable[[], Doubles]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run made.
+
+    Attributes:
+        folder: of the model; None: none, since it is no better than what it began with.
+        stage: contrastive, simcse or mntp.
+        model: that it began with.
+        n_learning: numbers that learnt.
+        n_texts: texts, or pairs, that there were to learn from.
+        n_held_out: of the score.
+        steps: that were made.
+        best_step: after which the weights were best.
+        of_steps: that were planned.
+        first_loss: the mean of the first tenth of the steps.
+        last_loss: of the last tenth.
+        measure: what the score is.
+        before: the score at the start.
+        after: of the weights that are kept.
+        gain: after less before.
+        tokens_a_second: that were trained on, while steps were made.
+        peak_bytes: of memory.
+        seconds: of this call.
+        notes: for people.
+    """
+
+    folder: str | None
+    stage: str
+    model: str
+    n_learning: int
+    n_texts: int
+    n_held_out: int
+    steps: int
+    best_step: int
+    of_steps: int
+    first_loss: float
+    last_loss: float
+    measure: str
+    before: float
+    after: float
+    gain: MeanDifference
+    tokens_a_second: float
+    peak_bytes: int
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields, as JSON types."""
+        return asdict(self)
+
+
+class Watch(TrainerCallback):
+    """Scores, the log, the best weights and progress of a run.
+
+    Args:
+        run: that was planned.
+        network: what learns.
+        score: of the held-out texts by the network as it is.
+        how: it is trained.
+        tell: where progress goes.
+    """
+
+    def __init__(self, run: Run, network: Network, score: Score, how: How, tell: Stages) -> None:
+        self.run, self.network, self.score, self.tell = run, network, score, tell
+        self.steps, self.patience = int(run.plan["steps"]), how.patience
+        self.every = how.every or max(1, self.steps // 10)
+        self.before = score()
+        if run.best() is None:
+            self._keep(0, self.before)
+        self._began, self._tokens, self._loss = time.perf_counter(), network.n_tokens, 0.0
+        self.step_seconds, self.step_tokens = 0.0, 0
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Say so."""
+        loss = f", loss {self._loss:.3f}" if self._loss else ""
+        self.tell(f"step {state.global_step + 1:,} of {self.steps:,}{loss}")
+        self._began, self._tokens = time.perf_counter(), self.network.n_tokens
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Take the score where it is due, keep the weights if they are the best, and ask for a checkpoint."""
+        self.step_seconds += time.perf_counter() - self._began
+        self.step_tokens += self.network.n_tokens - self._tokens
+        step = state.global_step
+        if step % self.every == 0 or step == self.steps:
+            control.should_log = control.should_save = True
+            values = self.score()
+            best = self.run.best()
+            assert best is not None  # of the start
+            if values.mean() > best[2]:
+                self._keep(step, values)
+            else:
+                self.run.log(step=step, score=float(values.mean()))
+                stale = (step - best[1]) // self.every
+                control.should_training_stop = bool(self.patience) and stale >= self.patience
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        """Write the loss down."""
+        if logs and "loss" in logs:
+            self._loss = float(logs["loss"])
+            rate = round(self.step_tokens / max(self.step_seconds, 1e-9))
+            self.run.log(step=state.global_step, loss=self._loss, rate=logs.get("learning_rate"), tokens_a_second=rate)
+
+    def _keep(self, step: int, values: Doubles) -> None:
+        self.run.keep_best(self.network.weights(), step, float(values.mean()))
+        self.run.log(step=step, score=float(values.mean()))
+
+
+def arguments(run: Run, how: How, kind: type, device: str, **more: Any) -> Any:
+    """The arguments of a trainer for a run."""
+    return kind(
+        output_dir=str(run.folder),
+        max_steps=run.plan["steps"],
+        per_device_train_batch_size=how.batch,
+        learning_rate=how.rate,
+        warmup_steps=0.1,
+        seed=how.seed,
+        save_strategy="no",  # the callback says when
+        save_total_limit=2,
+        logging_steps=1,
+        report_to=[],
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+        use_cpu=device == "cpu",
+        **more,
+    )
+
+
+def of_network(kind: type[Trainer], network: Network) -> Any:
+    """A trainer that keeps and takes the weights that learn, and nothing else of a model."""
+
+    class Trained(kind):  # type: ignore[misc, valid-type]  # the kind is a value here
+        def _save(self, output_dir: str | None = None, state_dict: object = None) -> None:
+            folder = Path(output_dir or self.args.output_dir)
+            folder.mkdir(parents=True, exist_ok=True)
+            save_file(network.weights(), folder / WEIGHTS)
+
+        def _load_from_checkpoint(self, resume_from_checkpoint: str, model: object = None) -> None:
+            network.restore(load_file(Path(resume_from_checkpoint) / WEIGHTS))
+
+        def create_optimizer(self, *args: object, **kwargs: object) -> torch.optim.Optimizer:
+            weights = [weight for weight in network.parameters() if weight.requires_grad]
+            if all(weight.dtype == torch.float32 for weight in weights):
+                return super().create_optimizer(*args, **kwargs)  # type: ignore[no-any-return]
+            self.optimizer = Masters(weights, lr=self.args.learning_rate, weight_decay=self.args.weight_decay)
+            return self.optimizer
+
+        def add_model_card_callback(self, default_args_dict: object) -> None:
+            """None: nothing is published."""
+
+    return Trained
+
+
+def carried_out(
+    run: Run,
+    network: Network,
+    how: How,
+    trainer: Trainer,
+    score: Score,
+    *,
+    n_texts: int,
+    measure: str,
+    what: str,
+    tell: Stages,
+    began: float,
+) -> Report:
+    """Train, from the last checkpoint where there is one; write the best weights, if they are better than at the start.
+
+    Args:
+        run: that was planned.
+        network: what learns.
+        how: it is trained.
+        trainer: of `of_network`.
+        score: of the held-out texts by the network as it is.
+        n_texts: that were to learn from.
+        measure: what the score is.
+        what: the held-out texts, for people.
+        tell: where progress goes.
+        began: when the call did.
+
+    Raises:
+        MachineError: the disk or the memory is full.
+    """
+    with precision.threads(run.plan["threads"]):
+        tell.expect(run.plan["steps"])
+        watch = Watch(run, network, score, how, tell)
+        trainer.remove_callback(PrinterCallback)
+        trainer.add_callback(watch)
+        start = run.checkpoint()
+        try:
+            trainer.train(resume_from_checkpoint=None if start is None else str(start))
+        except (OSError, RuntimeError, SafetensorError, MemoryError) as fault:
+            check_machine(fault, run.folder)
+            if shutil.disk_usage(run.folder).free < _NO_ROOM:  # torch says so in its own words
+                hint = "make room and give the same command: it goes on at the last checkpoint"
+                raise RagidxError("the disk is full", hint, where=str(run.folder)) from fault
+            raise
+        best = run.best()
+        assert best is not None  # of the start
+        if best[1] or not how.force:
+            network.restore(best[0])
+        after = score()
+    gain, notes = difference(after, watch.before), list[str]()
+    is_kept = how.force or best[1] > 0
+    if not is_kept:
+        notes.append(
+            f"By the {what} that were held out no step is better than the start: `force=True` writes the last."
+        )
+    elif gain.verdict != "better":
+        notes.append(f"By {len(after):,} {what} the gain is not shown to be real.")
+    if is_kept:
+        network.save(run.out)
+        run.finish({"step": best[1], "before": float(watch.before.mean()), "after": float(after.mean())})
+    losses = [row["loss"] for row in run.rows() if "loss" in row]
+    tenth = max(1, len(losses) // 10)
+    return Report(
+        folder=str(run.out) if is_kept else None,
+        stage=run.stage,
+        model=network.spec.model,
+        n_learning=network.n_learning,
+        n_texts=n_texts,
+        n_held_out=len(after),
+        steps=len(losses),
+        best_step=best[1],
+        of_steps=watch.steps,
+        first_loss=float(np.mean(losses[:tenth])),
+        last_loss=float(np.mean(losses[-tenth:])),
+        measure=measure,
+        before=float(watch.before.mean()),
+        after=float(after.mean()),
+        gain=gain,
+        tokens_a_second=watch.step_tokens / max(watch.step_seconds, 1e-9),
+        peak_bytes=_peak_bytes(),
+        seconds=time.perf_counter() - began,
+        notes=tuple(notes),
+    )
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What training takes of a token that is read: bytes that a pass back needs, and seconds of both passes."""
+
+    n_bytes: float
+    seconds: float
+    threads: int | None  # that are fastest; None: not of this device
+
+
+def measured(network: Network, ids: Tensor, attention: Tensor, pooled: Tensor) -> Measure:
+    """A pass with gradients over (b, t), (b, t), (b, t)."""
+    held: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        held[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    threads = None
+    if network.encoder.device == "cpu":
+        with torch.no_grad():
+            threads = precision.best_threads(lambda: network(ids, attention, pooled))
+    with precision.threads(threads), torch.random.fork_rng(devices=[]):
+        network(ids, attention, pooled).sum().backward()  # the first one is slow
+        began = time.perf_counter()
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            loss = network(ids, attention, pooled).sum()
+        loss.backward()
+        seconds = time.perf_counter() - began
+    weights = {weight.untyped_storage().data_ptr() for weight in network.parameters()}
+    network.zero_grad(set_to_none=True)
+    n_tokens = int(attention.sum())
+    n_bytes = sum(size for place, size in held.items() if place not in weights)
+    return Measure(n_bytes / n_tokens, seconds / n_tokens, threads)
+
+
+def fitting(bytes_a_token: float, longest: int, batch: int, device: str) -> int:
+    """How many texts of `longest` tokens a mini-batch may have."""
+    if device.startswith("cuda"):
+        free = torch.cuda.mem_get_info()[0]
+    else:
+        free = min(_available(), free_bytes() or _available())
+    return int(max(1, min(batch, _MOST_TEXTS, _OF_FREE * free / max(1.0, bytes_a_token * longest))))
+
+
+def _available() -> int:
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 1 << 32
+
+
+def _peak_bytes() -> int:
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
