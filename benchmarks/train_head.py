@@ -2,10 +2,12 @@
 
     python benchmarks/train_head.py --pairs DIR --evalsets DIR --model FILE --name NAME --method prompteol
         [--limit 9000] [--teacher MODEL] [--rows layers tokens] [--cache DIR] [--sets cranfield stsb]
+        [--max-length 160] [--template S]
 
 The head is trained as `ragidx train head` does, poolings of these rows as `ragidx train pooling`; all rows are of
-`ragidx.evaluate`, dense, documents whole, head and pooling at all of their dimensions, EmbedFilter and whitening
-(fitted on the set itself) at half of the model's.
+`ragidx.evaluate`, dense, documents whole or cut at --max-length, head and pooling at all of their dimensions,
+EmbedFilter (also centred) and whitening (fitted on the set itself) at half of the model's. Models that `ragidx train
+contrastive` and its like made are measured the same way.
 """
 
 from __future__ import annotations
@@ -32,10 +34,14 @@ def main():
     parser.add_argument("--teacher")
     parser.add_argument("--rows", nargs="*", default=[], help="layers, tokens: poolings that are trained, too")
     parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--max-length", type=int)
+    parser.add_argument("--template")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cache", default="")
     arguments = parser.parse_args()
-    encoder = {"method": arguments.method, "dtype": arguments.dtype}
+    encoder = {"method": arguments.method, "dtype": arguments.dtype, "template": arguments.template}
+    encoder = {name: value for name, value in encoder.items() if value is not None}
+    cut = {} if arguments.max_length is None else {"max_length": arguments.max_length}
     with tempfile.TemporaryDirectory() as temporary:
         file = Path(temporary) / "a.head"
         report = ragidx.train.head(
@@ -69,30 +75,37 @@ def main():
             )
             values["held out"][f"pooling {rows}"] = round(report.scores[-1].mean, 4)
             values[f"training {rows} s"] = round(report.training_seconds, 1)
-        grid = {"none": {"tau": 1}, "embedfilter": {"tau": 2}, "whitening": {"tau": 2}, f"head:{file}": {"tau": 1}}
+        grid = {
+            "none": ("none", {}),
+            "embedfilter": ("embedfilter", {"tau": 2}),
+            "embedfilter, centred": ("embedfilter", {"tau": 2, "center": True}),
+            "whitening": ("whitening", {"tau": 2}),
+            "head": (f"head:{file}", {"tau": 1}),
+        }
         for name in arguments.sets:
             options = {} if name == "stsb" else {"chunks": ragidx.ChunkSpec(size=None), "mode": "dense"}
             found = {}
-            for filter_, width in grid.items():
+            plain = None
+            for label, (filter_, width) in grid.items():
                 (task,) = ragidx.evaluate(
                     arguments.evalsets / name,
                     model=arguments.model,
-                    filter=["none", filter_] if filter_ != "none" else "none",
+                    filter=filter_,
                     cache=arguments.cache,
-                    **(width if filter_ != "none" else {}),
+                    **width,
                     **options,
                     **encoder,
+                    **cut,
                 ).tasks
-                row = task.rows[-1]
-                apart = row.against
-                found["head" if filter_.startswith("head:") else filter_] = {
+                row, values_of = task.rows[-1], task.values[task.measure][-1]
+                apart = None if plain is None else difference(values_of, plain)
+                plain = values_of if plain is None else plain
+                found[label] = {
                     "dim": row.configuration.dim,
                     "value": round(row.interval.mean, 4),
                     "low": round(row.interval.low, 4),
                     "high": round(row.interval.high, 4),
                 } | ({} if apart is None else {"difference": round(apart.mean, 4), "p": apart.p})
-                if filter_ == "none":
-                    plain = task.values[task.measure][-1]
             for rows, pooler in poolings.items():
                 (task,) = ragidx.evaluate(
                     arguments.evalsets / name,
@@ -104,6 +117,7 @@ def main():
                     layer=-1,
                     **options,
                     **encoder,
+                    **cut,
                 ).tasks
                 apart = difference(task.values[task.measure][-1], plain)
                 found[f"pooling {rows}"] = {
@@ -120,6 +134,7 @@ def main():
         pairs=report.n_pairs,
         held_out=report.n_held_out,
         teacher=arguments.teacher,
+        max_length=arguments.max_length,
     )
 
 

@@ -60,7 +60,8 @@ class DecoderEncoder(Prompted, BatchEncoder):
         Args:
             texts: the words of each text; they are read with single spaces between them.
             previous: take the states one position before each token, which is where a model that was trained with MNTP
-                predicts it; a token with nothing before it is taken itself. None: where llm2vec has adapters.
+                predicts it; a token with nothing before it is taken itself. None: where llm2vec has adapters, or the
+                model's preset says that it was trained so.
 
         Raises:
             SpecError: the method reads no words (a prompt's last token), or a text is longer than the model reads.
@@ -71,7 +72,8 @@ class DecoderEncoder(Prompted, BatchEncoder):
                 "use `method=llm2vec`, reba or classical",
             )
         if previous is None:
-            previous = self.spec.method == "llm2vec" and bool(self.files.adapters)
+            is_trained = bool(self.files.adapters) or bool(self.files.preset().get("masked"))
+            previous = self.spec.method == "llm2vec" and is_trained
         for words in texts:
             check_texts(words)
         rows = render_words(self.template, [" ".join(words) for words in texts], self.tokenizer)

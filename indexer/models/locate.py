@@ -35,7 +35,10 @@ TRAINED_POOLING = "training/pooling.safetensors"
 """Of a model that was trained together with its pooling."""
 
 _WIDTHS = ("word_embed_proj_dim", "hidden_size", "n_embd", "d_model")  # fields of a config, the first that is there
-_PRESET = {"method": str, "template": str, "pooling": str, "attention": str, "layer": int, "filter": dict}
+_PRESET = {
+    **{"method": str, "template": str, "pooling": str, "attention": str, "layer": int, "filter": dict},
+    "masked": bool,  # trained on masked tokens, so that a word is read one place before
+}
 
 
 @dataclass(frozen=True)

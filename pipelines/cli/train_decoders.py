@@ -57,7 +57,7 @@ def _how(batch: int) -> Callable[[F], F]:
         _number("--batch", type=int, help=f"Of a step [default: {batch}]."),
         _number("--rate", type=float, help="Learning rate at its height [default: 5e-4]."),
         _number("--read-tokens", type=int, help="Tokens of a text that are read [default: 128]."),
-        _number("--every", type=int, help="Steps between two scores [default: a tenth of them]."),
+        _number("--every", type=int, help="Steps between two scores [default: a tenth of them, or more]."),
         _number("--patience", type=int, help="Stop after N scores without a better one [default: never]."),
         click.option("--full", is_flag=True, default=None, help="Train all weights, rather than LoRA matrices."),
         _number("--rank", type=int, help="r of LoRA [default: 16]."),

@@ -149,8 +149,8 @@ def listed(pairs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> 
     return [Path(path) for path in ([pairs] if isinstance(pairs, str | os.PathLike) else pairs)]
 
 
-def held_and_rest(every: Pairs, limit: int | None, seed: int) -> tuple[Pairs, Pairs]:
-    """The pairs that say what was learnt, and those that are learnt from, of `limit` that are drawn.
+def held_and_rest(every: Pairs, limit: int | None, seed: int, most: int = _MOST_HELD_OUT) -> tuple[Pairs, Pairs]:
+    """The pairs that say what was learnt, some `most` at most, and those that are learnt from, of `limit` drawn.
 
     Raises:
         SpecError: there are too few.
@@ -158,7 +158,7 @@ def held_and_rest(every: Pairs, limit: int | None, seed: int) -> tuple[Pairs, Pa
     drawn = every if limit is None else every.drawn(limit, seed)
     if len(drawn) < FEWEST_PAIRS:
         raise SpecError(f"{len(drawn):,} pairs teach nothing", f"give {FEWEST_PAIRS} or more", where="`pairs`")
-    held, rest = drawn.split(min(_MOST_HELD_OUT, max(FEWEST_PAIRS // 2, round(_HELD_OUT * len(drawn)))), seed)
+    held, rest = drawn.split(min(most, max(FEWEST_PAIRS // 2, round(_HELD_OUT * len(drawn)))), seed)
     if len(rest) < FEWEST_PAIRS // 2:
         few = f"{len(rest):,} pairs are left of texts that are not held out"
         raise SpecError(few, "give pairs of more texts, or take more with `limit`", where="`pairs`")

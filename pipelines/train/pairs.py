@@ -177,7 +177,7 @@ def _pair(line: str) -> tuple[str, str, tuple[str, ...]]:
         raise LineError(f"the line is no JSON: {fault}", _LINE) from fault
     if not isinstance(row, dict):
         raise LineError("the line is no JSON object", _LINE)
-    wrong = row.get("negative") or []
+    wrong = [] if row.get("negative") is None else row["negative"]
     negatives = wrong if isinstance(wrong, list) else [wrong]
     for name, text in (
         ("query", row.get("query")),

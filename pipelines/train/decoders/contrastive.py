@@ -33,7 +33,14 @@ from ragidx.pipelines.ingest.resolve import Resolved
 from ragidx.pipelines.stages import OnStage, Stages
 from ragidx.pipelines.train.decoders.folder import Run
 from ragidx.pipelines.train.decoders.how import How
-from ragidx.pipelines.train.decoders.material import about_model, digest_of, held_texts, resolved_of
+from ragidx.pipelines.train.decoders.material import (
+    MOST_HELD_OUT,
+    about_model,
+    digest_of,
+    held_texts,
+    mined,
+    resolved_of,
+)
 from ragidx.pipelines.train.decoders.network import Network
 from ragidx.pipelines.train.decoders.runs import (
     Report,
@@ -43,13 +50,11 @@ from ragidx.pipelines.train.decoders.runs import (
     measured,
     of_network,
 )
-from ragidx.pipelines.train.frozen import Sides, encoded, held_and_rest, listed, reciprocal_ranks
+from ragidx.pipelines.train.frozen import encoded, held_and_rest, listed, reciprocal_ranks
 from ragidx.pipelines.train.pairs import Pairs, read_pairs
 
 QUERY, POSITIVE, NEGATIVE, LABEL = "query", "positive", "negative", "label"
 _WIDTHS = (1, 2, 4, 8)  # of the vectors, by how much narrower
-_MARGIN = 0.95  # of the cosine of a query's own text
-_AT_ONCE = 1024  # queries whose cosines are held
 _PASSES = 1.4  # a pass without gradients and one with them, of the latter
 _INSTRUCTED = 'a JSON object says it: {"FILE": "the instruction of its queries"}'
 
@@ -156,7 +161,7 @@ def contrastive(
     if like_teacher and teacher is None:
         raise SpecError("there is no teacher", "name one with `teacher`", where="`like_teacher`")
     every = read_pairs(listed(pairs))
-    held, rest = held_and_rest(every, how.limit, how.seed)
+    held, rest = held_and_rest(every, how.limit, how.seed, MOST_HELD_OUT)
     resolved = resolved_of("train.contrastive", model, others)
     said = _instructions(instructions, rest.names)
     about = {
@@ -174,8 +179,8 @@ def contrastive(
     default = network.encoder.query_instruction(None) or ""
 
     def score() -> Doubles:
-        with network.resting() as encoder:
-            return reciprocal_ranks(encoder.encode_query(held.queries), encoder.encode_document(held.positives))
+        queries = network.vectors(held.queries, default, how.read_tokens)
+        return reciprocal_ranks(queries, network.vectors(held.positives, None, how.read_tokens))
 
     data = _data_sets(rest, columns, labels)
     prompts = {name: {QUERY: said.get(name, default)} for name in data}
@@ -223,8 +228,8 @@ def simcse(
     first, second = ([" ".join(words[part]) for words in halves] for part in (slice(None, None, 2), slice(1, None, 2)))
 
     def score() -> Doubles:
-        with network.resting() as encoder:
-            return reciprocal_ranks(encoder.encode_document(first), encoder.encode_document(second))
+        one, other = (network.vectors(part, None, how.read_tokens) for part in (first, second))
+        return reciprocal_ranks(one, other)
 
     data = datasets.DatasetDict({"text": datasets.Dataset.from_dict({QUERY: rest, POSITIVE: rest})})
     return _Task(run, network, how, data, {}, score).trained("texts", tell, began)
@@ -295,12 +300,19 @@ def _plan(encoding: Encoding, how: How, data: datasets.DatasetDict) -> dict[str,
     cost = measured(encoding.network, *features.values())
     width = features["input_ids"].shape[1]
     steps = how.epochs * sum(-(-len(part) // how.batch) for part in data.values())
+    n_tokens = np.mean([sum(one.shape[0] for one in encoding.preprocess(row)["input_ids"]) for row in texts])
+    # Each text is read twice: once for the loss, and once more, as measured, for the gradients.
+    of_step = float(_PASSES * cost.seconds * n_tokens * how.batch)
     if how.minutes is not None:
-        n_tokens = np.mean([sum(one.shape[0] for one in encoding.preprocess(row)["input_ids"]) for row in texts])
-        # Each text is read twice: once for the loss, and once more, as measured, for the gradients.
-        steps = min(steps, max(1, int(60 * how.minutes / (_PASSES * cost.seconds * n_tokens * how.batch))))
+        steps = min(steps, max(1, int(60 * how.minutes / of_step)))
     mini_batch = fitting(cost.n_bytes, width, how.batch, encoding.network.encoder.device)
-    return {"steps": steps, "mini_batch": mini_batch, "threads": cost.threads, "bytes_a_token": round(cost.n_bytes)}
+    return {
+        "steps": steps,
+        "step_seconds": of_step,
+        "mini_batch": mini_batch,
+        "threads": cost.threads,
+        "bytes_a_token": round(cost.n_bytes),
+    }
 
 
 def _instructions(named: str | os.PathLike[str] | Mapping[str, str] | None, names: Sequence[str]) -> dict[str, str]:
@@ -334,29 +346,6 @@ def _columns(
         }
         for place, group in enumerate(pairs.groups.tolist())
     ]
-
-
-def mined(pairs: Pairs, sides: Sides, n: int) -> list[list[str]]:
-    """For each query the n texts of its data set that are nearest to it, of those with less than 95 % of the cosine of
-    its own (NV-Retriever, Moreira et al. 2024); fewer where there are not so many.
-    """
-    found: list[list[str]] = [[] for _ in pairs.queries]
-    queries, positives = l2_normalize(sides.queries).vectors, l2_normalize(sides.positives).vectors
-    for group in np.unique(pairs.groups):
-        places = np.flatnonzero(pairs.groups == group)
-        for start in range(0, len(places), _AT_ONCE):
-            part = places[start : start + _AT_ONCE]
-            cosines = queries[part] @ positives[places].T
-            own = (queries[part] * positives[part]).sum(axis=1, keepdims=True)
-            cosines[cosines >= own * np.where(own > 0, _MARGIN, 1 / _MARGIN)] = -np.inf
-            for row, place in zip(cosines, part.tolist(), strict=True):
-                for near in np.argsort(-row, kind="stable"):
-                    if len(found[place]) == n or row[near] == -np.inf:
-                        break
-                    text = pairs.positives[places[near]]
-                    if pairs.owners[places[near]] != pairs.owners[place] and text not in found[place]:
-                        found[place].append(text)
-    return found
 
 
 def _labels(

@@ -60,6 +60,7 @@ _CLEAN = """{%- set text = messages[-1]['content'] -%}
 """
 _PLAIN = "{%- set text = messages[-1]['content'] -%}\n"
 _SYSTEM = "{%- if messages[0]['role'] == 'system' -%}{{ messages[0]['content'] }}{%- endif -%}\n"
+_LONG, _SPARE = 1 << 20, 32  # tokens
 _TEXT = "{{ text }}"
 _HINT = "build with ragidx itself, which reads all of its own models"
 
@@ -250,8 +251,9 @@ def _checked(embedder: Embedder, folder: Path) -> float:
         RagidxError: it is above `TOLERANCE`.
     """
     theirs = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
-    texts = list(_CHECKED)
-    largest = 0.0
+    largest, encoder = 0.0, embedder.encoder
+    fits = (encoder.text_limit() or _LONG) - _SPARE  # of a longer text the two cut off different tokens
+    texts = [text for text in _CHECKED if len(encoder.tokenizer.piece(text)) <= fits]
     for what, ours, other in (
         ("documents", embedder.embed_document(texts), theirs.encode_document(texts)),
         ("queries", embedder.embed_query(texts), theirs.encode_query(texts)),

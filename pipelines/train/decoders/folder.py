@@ -65,9 +65,19 @@ class Run:
         """What was chosen when the run began: of one that goes on, as it was then."""
         if not self.plan:
             self.plan = {"key": self.key, "about": self.about, **make()}
-            atomic.make_folder(self.folder)
-            atomic.write_file(self.folder / _RUN, json.dumps(self.plan, indent=2).encode())
+            self._write()
         return self.plan
+
+    def every(self, steps: int) -> int:
+        """Steps between two scores: of a run that goes on, as they were."""
+        if "every" not in self.plan:
+            self.plan["every"] = steps
+            self._write()
+        return int(self.plan["every"])
+
+    def _write(self) -> None:
+        atomic.make_folder(self.folder)
+        atomic.write_file(self.folder / _RUN, json.dumps(self.plan, indent=2).encode())
 
     def checkpoint(self) -> Path | None:
         """The newest that is whole; those that are not are removed."""

@@ -24,7 +24,7 @@ class How:
         scale: what cosines are multiplied with: 50 in published supervised training, 20 in SimCSE.
         read_tokens: of a text that are read.
         matryoshka: whether halves, quarters and eighths of the vectors learn, too.
-        every: steps between two scores; 0: a tenth of the steps.
+        every: steps between two scores; 0: a tenth of the steps, more where a score takes long.
         patience: scores in a row without a better one after which the run ends; 0: never.
         full: all weights learn, rather than LoRA matrices.
         rank: r of LoRA.

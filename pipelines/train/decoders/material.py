@@ -1,4 +1,4 @@
-"""What decoders are trained on, and which model: its identity, texts that are held out, and their digest."""
+"""What decoders are trained on, and which model: its identity, texts that are held out, wrong answers, digests."""
 
 from __future__ import annotations
 
@@ -16,13 +16,21 @@ from ragidx.corpora.errors import SpecError
 from ragidx.indexer.devices import choose_device
 from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.models.locate import TRAINED_POOLING
+from ragidx.indexer.normalize import l2_normalize
 from ragidx.pipelines.ingest.options import QUERY_OPTIONS, build_options, check_names
 from ragidx.pipelines.ingest.resolve import Resolved, resolve_against
 from ragidx.pipelines.train.decoders.how import How
+from ragidx.pipelines.train.frozen import Sides
+from ragidx.pipelines.train.pairs import Pairs
 from ragidx.pipelines.train.tables import texts_of
 
 FEWEST_TEXTS = 40
-_HELD_OUT, _MOST_HELD_OUT = 0.05, 500
+MOST_HELD_OUT = 200
+"""Texts, or pairs: they are encoded again for each score."""
+
+_HELD_OUT = 0.05
+_MARGIN = 0.95  # of the cosine of a query's own text
+_AT_ONCE = 1024  # queries whose cosines are held
 
 
 def resolved_of(what: str, model: str | os.PathLike[str], options: Mapping[str, Any]) -> Resolved:
@@ -85,5 +93,28 @@ def held_texts(corpus: Path, resolved: Resolved, how: How) -> tuple[list[str], l
     if len(texts) < FEWEST_TEXTS:
         raise SpecError(f"{len(texts):,} texts teach nothing", f"give {FEWEST_TEXTS} or more", where="`text`")
     order = np.random.default_rng(how.seed).permutation(len(texts)).tolist()
-    n = min(_MOST_HELD_OUT, max(FEWEST_TEXTS // 2, round(_HELD_OUT * len(texts))))
+    n = min(MOST_HELD_OUT, max(FEWEST_TEXTS // 2, round(_HELD_OUT * len(texts))))
     return [texts[place] for place in sorted(order[n:])], [texts[place] for place in sorted(order[:n])]
+
+
+def mined(pairs: Pairs, sides: Sides, n: int) -> list[list[str]]:
+    """For each query the n texts of its data set that are nearest to it, of those with less than 95 % of the cosine of
+    its own (NV-Retriever, Moreira et al. 2024); fewer where there are not so many.
+    """
+    found: list[list[str]] = [[] for _ in pairs.queries]
+    queries, positives = l2_normalize(sides.queries).vectors, l2_normalize(sides.positives).vectors
+    for group in np.unique(pairs.groups):
+        places = np.flatnonzero(pairs.groups == group)
+        for start in range(0, len(places), _AT_ONCE):
+            part = places[start : start + _AT_ONCE]
+            cosines = queries[part] @ positives[places].T
+            own = (queries[part] * positives[part]).sum(axis=1, keepdims=True)
+            cosines[cosines >= own * np.where(own > 0, _MARGIN, 1 / _MARGIN)] = -np.inf
+            for row, place in zip(cosines, part.tolist(), strict=True):
+                for near in np.argsort(-row, kind="stable"):
+                    if len(found[place]) == n or row[near] == -np.inf:
+                        break
+                    text = pairs.positives[places[near]]
+                    if pairs.owners[places[near]] != pairs.owners[place] and text not in found[place]:
+                        found[place].append(text)
+    return found

@@ -227,7 +227,14 @@ def _plan(network: Network, how: How, task: _Prediction, ids: Ints) -> dict[str,
         4 * 4 * network.encoder.backbone.n_tokens * task.masking.probability
     )  # logits, their exponentials and gradients
     steps = how.epochs * -(-len(ids) // how.batch)
+    of_step = cost.seconds * how.read_tokens * how.batch
     if how.minutes is not None:
-        steps = min(steps, max(1, int(60 * how.minutes / (cost.seconds * how.read_tokens * how.batch))))
+        steps = min(steps, max(1, int(60 * how.minutes / of_step)))
     mini_batch = fitting(n_bytes, how.read_tokens, how.batch, network.encoder.device)
-    return {"steps": steps, "mini_batch": mini_batch, "threads": cost.threads, "bytes_a_token": round(n_bytes)}
+    return {
+        "steps": steps,
+        "step_seconds": of_step,
+        "mini_batch": mini_batch,
+        "threads": cost.threads,
+        "bytes_a_token": round(n_bytes),
+    }

@@ -12,19 +12,24 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
 
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer import atomic
+from ragidx.indexer.arrays import Floats
+from ragidx.indexer.encoders import batching
 from ragidx.indexer.encoders.backbone import attend_both_ways, check_direction
 from ragidx.indexer.encoders.decoder import DecoderEncoder
+from ragidx.indexer.encoders.methods import default_filter
 from ragidx.indexer.encoders.trained_pooling import TrainablePooling
 from ragidx.indexer.models import lora
 from ragidx.indexer.models.locate import TRAINED_POOLING, ModelFiles
@@ -79,7 +84,7 @@ class Network(nn.Module):
             self.pooling = self._new_pooling() if self.spec.pooling == "trainable" else None
         self.end = self._new_end() if how.end_token else None
         self.model.train()
-        with torch.no_grad():  # LoRA adds nothing yet, so its dropout does not count
+        with torch.no_grad(), _without_dropout(self.model):
             check_direction(self.encoder.backbone, self.spec.attention, self.files.name)
         if self.continued is not None:
             self._take_adapter(self.continued)
@@ -113,6 +118,16 @@ class Network(nn.Module):
         """What is read of each text, at most `limit` tokens of it; with an instruction, which may be empty, a query."""
         return self.encoder.rendered(texts, instruction, limit)
 
+    def vectors(self, texts: Sequence[str], instruction: str | None, limit: int) -> Floats:
+        """(n, hidden) of texts as the network is now, without dropout; the arguments are those of `rendered`."""
+        rows = self.rendered(list(texts), instruction, limit)
+        made = np.zeros((len(rows), self.hidden), np.float32)
+        with self.resting() as encoder, torch.inference_mode():
+            place = torch.device(encoder.device)
+            for batch in batching.run(rows, encoder.vectors, budget=encoder.budget, pad=self.pad, device=place):
+                made[batch.rows] = batch.vectors
+        return made
+
     def weights(self) -> dict[str, Tensor]:
         """What learns, by name, on the CPU."""
         return {name: weight.detach().to("cpu", copy=True).contiguous() for name, weight in self._learning()}
@@ -140,8 +155,10 @@ class Network(nn.Module):
         finally:
             self.train()
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path, *, masked: bool = False) -> None:
         """Write the whole model, and the parts that learnt, to a folder.
+
+        `masked`: it was trained on masked tokens, each of which is predicted one place before.
 
         Raises:
             RagidxError: the disk is full, or not to be written.
@@ -169,10 +186,16 @@ class Network(nn.Module):
             attend_both_ways(whole)
         whole.save_pretrained(folder)
         save_tokenizer(self.files, folder)
-        atomic.write_file(folder / "preset.json", json.dumps(self._preset(), indent=2).encode())
+        atomic.write_file(folder / "preset.json", json.dumps(self._preset(masked), indent=2).encode())
 
-    def _preset(self) -> dict[str, Any]:
-        return {name: getattr(self.spec, name) for name in ("method", "template", "pooling", "attention", "layer")}
+    def _preset(self, masked: bool) -> dict[str, Any]:
+        read = {name: getattr(self.spec, name) for name in ("method", "template", "pooling", "attention", "layer")}
+        masked |= bool(self.files.preset().get("masked"))
+        return {
+            **read,
+            "filter": default_filter(self.files, self.spec).to_json(),
+            **({"masked": True} if masked else {}),
+        }
 
     def _learning(self) -> Iterator[tuple[str, nn.Parameter]]:
         return ((name, weight) for name, weight in self.named_parameters() if weight.requires_grad)
@@ -182,7 +205,11 @@ class Network(nn.Module):
 
         how = self.how
         config = LoraConfig(
-            r=how.rank, lora_alpha=how.alpha, lora_dropout=how.dropout, target_modules="all-linear", bias="none"
+            r=how.rank,
+            lora_alpha=how.alpha,
+            lora_dropout=how.dropout,
+            target_modules="all-linear",
+            fan_in_fan_out=any(isinstance(module, Conv1D) for module in self.model.modules()),
         )
         inject_adapter_in_model(config, self.model, _ADAPTER)
         frozen = self.model.get_input_embeddings().weight.dtype
@@ -241,11 +268,21 @@ class Network(nn.Module):
 
     def _drop_attention(self) -> None:
         share = self.how.attention_dropout
-        for module in self.model.modules():
+        for name, module in self.model.named_modules():
             if isinstance(getattr(module, "attention_dropout", None), float):
                 module.attention_dropout = share
-            if isinstance(module, nn.Dropout) and module.p == 0 and "attn" in type(module).__name__.lower():
+            elif share and isinstance(module, nn.Dropout) and name.endswith(("attn_dropout", "attention_dropout")):
                 module.p = share
+
+
+@contextmanager
+def _without_dropout(model: nn.Module) -> Iterator[None]:
+    shares = {module: module.p for module in model.modules() if isinstance(module, nn.Dropout)}
+    for module in shares:
+        module.p = 0.0
+    yield
+    for module, share in shares.items():
+        module.p = share
 
 
 def _decoder(resolved: Resolved) -> DecoderEncoder:

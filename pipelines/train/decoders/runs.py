@@ -7,6 +7,7 @@ as one that was not, on a CPU with the same number of threads.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import time
@@ -37,6 +38,7 @@ from ragidx.pipelines.train.decoders.optimizer import Masters
 _OF_FREE = 0.5  # of free memory that a mini-batch may take
 _MOST_TEXTS = 32  # of a mini-batch
 _NO_ROOM = 1 << 20  # bytes of a disk
+_SCORE_SHARE = 5
 
 Score = Callable[[], Doubles]
 
@@ -106,8 +108,9 @@ class Watch(TrainerCallback):
     def __init__(self, run: Run, network: Network, score: Score, how: How, tell: Stages) -> None:
         self.run, self.network, self.score, self.tell = run, network, score, tell
         self.steps, self.patience = int(run.plan["steps"]), how.patience
-        self.every = how.every or max(1, self.steps // 10)
+        began = time.perf_counter()
         self.before = score()
+        self.every = run.every(how.every or self._often(time.perf_counter() - began))
         if run.best() is None:
             self._keep(0, self.before)
         self._began, self._tokens, self._loss = time.perf_counter(), network.n_tokens, 0.0
@@ -142,6 +145,11 @@ class Watch(TrainerCallback):
             self._loss = float(logs["loss"])
             rate = round(self.step_tokens / max(self.step_seconds, 1e-9))
             self.run.log(step=state.global_step, loss=self._loss, rate=logs.get("learning_rate"), tokens_a_second=rate)
+
+    def _often(self, score_seconds: float) -> int:
+        """Steps between two scores: a tenth of all, or as many as take five times as long as a score."""
+        as_long = math.ceil(_SCORE_SHARE * score_seconds / max(float(self.run.plan["step_seconds"]), 1e-9))
+        return max(1, self.steps // 10, min(as_long, self.steps))
 
     def _keep(self, step: int, values: Doubles) -> None:
         self.run.keep_best(self.network.weights(), step, float(values.mean()))
@@ -251,7 +259,7 @@ def carried_out(
     elif gain.verdict != "better":
         notes.append(f"By {len(after):,} {what} the gain is not shown to be real.")
     if is_kept:
-        network.save(run.out)
+        network.save(run.out, masked=run.stage == "mntp")
         run.finish({"step": best[1], "before": float(watch.before.mean()), "after": float(after.mean())})
     losses = [row["loss"] for row in run.rows() if "loss" in row]
     tenth = max(1, len(losses) // 10)

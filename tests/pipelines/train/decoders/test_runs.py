@@ -1,0 +1,249 @@
+"""A run: what is kept of it, how it goes on after a kill, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import ragidx
+from ragidx.corpora.errors import SpecError
+from ragidx.pipelines.train.decoders.folder import Run
+from ragidx.pipelines.train.decoders.optimizer import Masters
+from ragidx.pipelines.train.decoders.runs import Watch, fitting
+
+from ....raising import message_of
+from .conftest import SMALL
+
+ROOT = Path(ragidx.__file__).parent
+LOSSES = "training/log.jsonl"
+
+
+@pytest.fixture
+def train(pairs: Path, tiny_model: Callable[..., Path], tmp_path: Path) -> Callable[..., Any]:
+    """`train(name, **options)`: a run on pairs, to a folder of this name."""
+
+    def run(name: str, **options: Any) -> Any:
+        named = {"method": "prompteol", "every": 2, **SMALL, **options}
+        return ragidx.train.contrastive(tiny_model(), pairs=pairs, out=tmp_path / name, **named)
+
+    return run
+
+
+class _Killed(Exception):
+    pass
+
+
+@pytest.fixture
+def killed(monkeypatch: pytest.MonkeyPatch, train: Callable[..., Any]) -> Callable[..., None]:
+    """`killed(name, step, **options)`: as `train`, but the run ends when this step begins."""
+    begin = Watch.on_step_begin
+
+    def run(name: str, step: int, **options: Any) -> None:
+        def end(self: Watch, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            begin(self, args, state, control, **kwargs)
+            if state.global_step == step:
+                raise _Killed
+
+        monkeypatch.setattr(Watch, "on_step_begin", end)
+        with pytest.raises(_Killed):
+            train(name, **options)
+        monkeypatch.setattr(Watch, "on_step_begin", begin)
+
+    return run
+
+
+def _weights(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_run_that_goes_on_ends_with_the_same_weights_losses_and_scores(
+    dtype: str, train: Callable[..., Any], killed: Callable[..., None], tmp_path: Path
+) -> None:
+    whole = train("whole", dtype=dtype, force=True)
+    killed("parts", 5, dtype=dtype, force=True)
+    assert (tmp_path / "parts" / "training" / "checkpoint-4").is_dir()
+
+    parts = train("parts", dtype=dtype, force=True)
+
+    assert _weights(tmp_path / "parts") == _weights(tmp_path / "whole")
+    assert (parts.steps, parts.best_step, parts.after) == (whole.steps, whole.best_step, whole.after)
+    assert (parts.first_loss, parts.last_loss) == (whole.first_loss, whole.last_loss)
+    left = sorted(path.name for path in (tmp_path / "parts" / "training").iterdir())
+    assert left == ["adapter_config.json", "adapter_model.safetensors", "log.jsonl", "run.json", "training.json"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", ["empty", "optimizer.pt", "trainer_state.json", "weights.safetensors"])
+def test_a_checkpoint_that_is_not_whole_is_left_for_the_one_before(
+    damage: str, train: Callable[..., Any], killed: Callable[..., None], tmp_path: Path
+) -> None:
+    train("whole", force=True)
+    killed("parts", 7, force=True)
+    newest = tmp_path / "parts" / "training" / "checkpoint-6"
+    if damage == "empty":
+        shutil.rmtree(newest)
+        newest.mkdir()
+    elif damage == "trainer_state.json":
+        (newest / damage).unlink()
+    else:
+        data = (newest / damage).read_bytes()
+        (newest / damage).write_bytes(data[: len(data) // 2])
+
+    train("parts", force=True)
+
+    assert _weights(tmp_path / "parts") == _weights(tmp_path / "whole")
+
+
+def test_a_run_of_other_options_does_not_go_on(
+    train: Callable[..., Any], killed: Callable[..., None], tmp_path: Path
+) -> None:
+    killed("out", 1)
+
+    said = message_of(SpecError, lambda: train("out", rate=1e-3))
+
+    assert said == (
+        f"{tmp_path / 'out'}: the folder holds a run of another model, data or options\n"
+        "  hint: name another with `out`, or remove it"
+    )
+
+
+def test_a_folder_of_something_else_is_left_alone(train: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+
+    assert message_of(SpecError, lambda: train("out")) == (
+        f"{tmp_path / 'out'}: there is something else in this place\n  hint: name another folder with `out`"
+    )
+
+
+def test_a_model_that_is_no_better_is_written_only_where_asked(train: Callable[..., Any], tmp_path: Path) -> None:
+    worse = {"rate": 1e-9, "epochs": 1}
+
+    report = train("out", **worse)
+
+    assert (report.folder, report.best_step, report.before) == (None, 0, report.after)
+    assert report.notes == (
+        "By the pairs that were held out no step is better than the start: `force=True` writes the last.",
+    )
+    assert not (tmp_path / "out" / "config.json").exists()
+    assert train("out", force=True, **worse).folder == str(tmp_path / "out")
+
+
+def test_the_score_before_the_first_step_is_the_first_row_of_the_log(train: Callable[..., Any], tmp_path: Path) -> None:
+    report = train("out", force=True)
+
+    rows = [json.loads(line) for line in (tmp_path / "out" / LOSSES).read_text().splitlines()]
+    assert rows[0] == {"step": 0, "score": report.before}
+    assert [row["step"] for row in rows if "loss" in row] == list(range(1, report.of_steps + 1))
+    assert [row["step"] for row in rows if "score" in row][1] == 2
+
+
+def test_patience_ends_a_run_that_gains_nothing(train: Callable[..., Any]) -> None:
+    report = train("out", rate=1e-9, epochs=4, patience=2)
+
+    assert report.steps == 4
+    assert report.of_steps > 8
+
+
+def test_minutes_bound_the_steps(train: Callable[..., Any]) -> None:
+    assert train("out", epochs=1000, minutes=1e-6, force=True).of_steps == 1
+
+
+def test_as_many_texts_fit_as_half_of_the_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ragidx.pipelines.train.decoders.runs._available", lambda: 2_000_000)
+    monkeypatch.setattr("ragidx.pipelines.train.decoders.runs.free_bytes", lambda: None)
+
+    assert [fitting(size, 100, 64, "cpu") for size in (1, 1_000, 100_000)] == [32, 10, 1]
+
+
+def test_small_steps_add_up_in_bfloat16() -> None:
+    steps = 64
+    plain, weight = (torch.nn.Parameter(torch.ones(4, dtype=dtype)) for dtype in (torch.float32, torch.bfloat16))
+    optimizers = torch.optim.AdamW([plain], lr=1e-4, weight_decay=0), Masters([weight], lr=1e-4, weight_decay=0)
+    for _ in range(steps):
+        for one, optimizer in zip((plain, weight), optimizers, strict=True):
+            one.grad = torch.ones_like(one)
+            optimizer.step()
+            optimizer.zero_grad()
+
+    assert torch.equal(weight, plain.bfloat16())
+    assert float(weight[0].detach()) < 1  # one such step is less than bfloat16 can tell
+
+    other = torch.nn.Parameter(torch.ones(4, dtype=torch.bfloat16))
+    again = Masters([other], lr=1e-4, weight_decay=0)
+    again.load_state_dict(optimizers[1].state_dict())
+    assert torch.equal(other, weight)
+    for one, optimizer in ((weight, optimizers[1]), (other, again)):
+        one.grad = torch.ones_like(one)
+        optimizer.step()
+    assert torch.equal(again.state_dict()["copies"][0], optimizers[1].state_dict()["copies"][0])
+
+
+_STAGE = """
+import sys, time
+from ragidx import train
+from ragidx.pipelines.train.decoders import runs
+stage, model, out, data, sleep = sys.argv[1:]
+begin = runs.Watch.on_step_begin
+def slow(self, args, state, control, **kwargs):
+    begin(self, args, state, control, **kwargs)
+    print(state.global_step, flush=True)
+    time.sleep(float(sleep) if state.global_step == 5 else 0)
+runs.Watch.on_step_begin = slow
+name = "pairs" if stage == "contrastive" else "text"
+getattr(train, stage)(model, out=out, every=2, batch=8, rate=5e-3, read_tokens=32, rank=4, epochs=4, force=True,
+                      method="llm2vec", **{name: data})
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["contrastive", "simcse", "mntp"])
+def test_a_killed_process_goes_on_to_the_same_weights(
+    stage: str, pairs: Path, text: Path, tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    def command(out: str, sleep: int) -> list[str]:
+        data = str(pairs if stage == "contrastive" else text)
+        return [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-c",
+            _STAGE,
+            stage,
+            str(tiny_model()),
+            str(tmp_path / out),
+            data,
+            str(sleep),
+        ]
+
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run(command("whole", 0), check=True, env=environment, capture_output=True)
+    with subprocess.Popen(command("parts", 60), stdout=subprocess.PIPE, text=True, env=environment) as run:
+        assert run.stdout is not None
+        next(line for line in run.stdout if line == "5\n")
+        run.send_signal(signal.SIGKILL)
+    subprocess.run(command("parts", 0), check=True, env=environment, capture_output=True)
+
+    assert _weights(tmp_path / "parts") == _weights(tmp_path / "whole")
+
+
+def test_a_log_that_was_cut_off_is_read_to_its_last_whole_row(tmp_path: Path) -> None:
+    run = Run(tmp_path / "out", "mntp", {})
+    run.planned(lambda: {"steps": 1})
+    run.log(step=1, loss=2.0)
+    run.log(step=1, loss=3.0)
+    with (run.folder / "log.jsonl").open("a") as stream:
+        stream.write('{"step": 2, "lo')
+
+    assert run.rows() == [{"step": 1, "loss": 3.0}]
