@@ -54,6 +54,7 @@ def main():
             force=True,
             cache=arguments.cache,
             **encoder,
+            **cut,
         )
         values = {
             "held out": {one.name: round(one.mean, 4) for one in report.scores},
@@ -72,6 +73,7 @@ def main():
                 force=True,
                 cache=arguments.cache,
                 **encoder,
+                **cut,
             )
             values["held out"][f"pooling {rows}"] = round(report.scores[-1].mean, 4)
             values[f"training {rows} s"] = round(report.training_seconds, 1)

@@ -73,7 +73,7 @@ class Head:
         there = trained_on if isinstance(trained_on, dict) else {}
         apart = [
             f"`{name}` is {there[name]!r} there, {here[name]!r} here"
-            for name in ("method", "pooling", "attention", "layer", "copies", "template", "model")
+            for name in sorted(here, key=lambda name: name == "model")  # the model's name may differ, the others not
             if name in there and there[name] != here[name]
         ]
         raise SpecError(

@@ -140,7 +140,7 @@ def mntp_command(model: str, as_json: bool, **options: Any) -> None:
     """Train a decoder to attend both ways, by masked next-token prediction: the first stage of LLM2Vec.
 
     \b
-        ragidx train mntp smollm2 --text docs/ --template "Represent this text:{text}" --out smollm2-mntp
+        ragidx train mntp smollm2 --text docs/ --out smollm2-mntp
         ragidx train simcse smollm2-mntp --text docs/ --out smollm2-simcse
         ragidx train contrastive smollm2-simcse --pairs pairs/ --out smollm2-llm2vec
 

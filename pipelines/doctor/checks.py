@@ -7,8 +7,12 @@ vectors are compared by cosine. Loading a decoder checks the direction of its at
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,9 +22,14 @@ from ragidx.indexer.devices import choose_device
 from ragidx.indexer.encoders.load import encoder_of
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.models.locate import ModelFiles
+from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import EncoderSpec
 from ragidx.pipelines.doctor.report import Check, measured
 
+if TYPE_CHECKING:
+    from ragidx.indexer.encoders.decoder import DecoderEncoder
+
+BEGINNING = "Represent the meaning of this text, so that similar texts are found:{text}"
 TEXTS = (
     "a",
     "Who signed the lease for the house by the lake?",
@@ -30,6 +39,9 @@ TEXTS = (
 )
 EXACT = 1e-5  # of the largest number, in float32
 ROUGH = 1e-3  # cosine distance, in any other format, and of servers
+
+_WORDS, _PASSAGES, _TAKEN_OUT = 60, 40, (10, 18)
+_MUCH = 0.1  # of a mean reciprocal rank
 
 _NEIGHBOURS = (
     "a text's vector depends on what is computed beside it: use `device=cpu`, or another version of transformers"
@@ -74,6 +86,8 @@ def probe(
             checks.append(Check(f"{spec.attention} attention", kind))  # else it had not been loaded
         vectors[kind] = _vectors(encoder, TEXTS)
         checks.append(alone_and_together(encoder, vectors[kind]))
+        if kind == "float32" and isinstance(encoder, DecoderEncoder) and spec.template == spec.method == "llm2vec":
+            checks.append(beginning(encoder))
         if asked == "auto":
             encoder.tune(TEXTS)
             used = encoder.dtype
@@ -126,6 +140,38 @@ def alone_and_together(encoder: Encoder, together: Floats) -> Check:
         return measured(name, encoder.dtype, difference, EXACT, hint=_NEIGHBOURS)
     distance = _cosine_distance(together, alone)
     return measured(name, encoder.dtype, distance, ROUGH, hint=f"{_NEIGHBOURS}; or {_ROUNDED}")
+
+
+def beginning(encoder: DecoderEncoder) -> Check:
+    """Whether a decoder that attends both ways does better behind a beginning: how well some words out of a text find
+    the rest of it among others, as mean reciprocal rank. Some decoders break without one.
+    """
+    start, end = _TAKEN_OUT
+    passages = _passages()
+    parts = [
+        [" ".join(words[start:end]) for words in passages],
+        [" ".join(words[:start] + words[end:]) for words in passages],
+    ]
+    spec, values = encoder.spec, []
+    for template in (spec.template, BEGINNING):
+        encoder.spec = dataclasses.replace(spec, template=template)
+        encoder.use_template(encoder.backbone.max_positions)
+        one, other = (l2_normalize(encoder.encode_document(texts)).vectors for texts in parts)
+        cosines = one @ other.T
+        values.append(float(np.mean(1 / (cosines >= np.diagonal(cosines)[:, None]).sum(axis=1))))
+    encoder.spec = spec
+    encoder.use_template(encoder.backbone.max_positions)
+    plain, behind = values
+    hint = f"use `template='{BEGINNING}'`" if behind > plain + _MUCH else ""
+    return Check(f"rests of texts found: {plain:.2f}, behind a beginning {behind:.2f}", encoder.dtype, hint=hint)
+
+
+def _passages() -> list[list[str]]:
+    """The first words of some documents of the sample."""
+    found = []
+    for path in sorted(Path(str(resources.files("ragidx.corpora") / "sample" / "documents")).rglob("*.md")):
+        found.append(path.read_text("utf-8").split()[:_WORDS])
+    return found[:_PASSAGES]
 
 
 def _cosine_distance(some: Floats, others: Floats) -> float:

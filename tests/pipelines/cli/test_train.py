@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -105,3 +106,68 @@ def test_what_is_wrong_is_said_in_the_words_of_the_command_line(run: Run) -> Non
         assert done.err.startswith(message)
     assert run("train", "heda").err.endswith("No such command 'heda'. Did you mean 'head'?\n")
     assert "Missing option '--pairs'" in run("train", "head", "mini").err
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("pairs")
+def test_a_decoder_is_trained_and_the_command_that_is_printed_builds_with_it(run: Run, folder: Path) -> None:
+    done = run("train", "contrastive", "mini-decoder", "--method", "prompteol", "--pairs", "pairs.jsonl",
+               "--out", "made", "--batch", "16", "--rate", "5e-3", "--read-tokens", "32", "--force")  # fmt: skip
+
+    fields = dict(
+        line.split(maxsplit=1) for line in done.out.splitlines() if not line.startswith(("mean", "learnt", "to"))
+    )
+    assert done.status == 0
+    assert fields["model"] == "mini-decoder, 315,392 numbers learn"
+    assert "learnt from           180, 12 of 12 steps, the best after" in done.out
+    assert "of 20 that were held out" in done.out
+    command = done.out.splitlines()[-1].split(maxsplit=3)[3]
+    assert command == "ragidx build CORPUS --model made"
+    (folder / "docs").mkdir()
+    (folder / "docs" / "mill.md").write_text("The mill stands by the river.\n")
+    assert run(*command.replace("CORPUS", "docs").split()[1:]).status == 0
+    assert "prompteol" in run("info").out
+
+    exported = run("train", "export", "ragidx-index", "st")
+    lines = exported.out.splitlines()
+    assert (exported.status, lines[0]) == (0, "folder      st, 128 dimensions")
+    assert lines[1] == "modules     Transformer, Pooling, Dense, Normalize"
+    assert lines[-1] == 'to use it   SentenceTransformer("st")'
+    as_json = json.loads(run("train", "export", "made", "st2", "--json").out)
+    assert (as_json["folder"], as_json["dim"], as_json["prompts"]) == ("st2", 128, {})
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("pairs")
+def test_a_decoder_that_is_no_better_ends_with_status_1(run: Run, folder: Path) -> None:
+    done = run("train", "contrastive", "mini-decoder", "--method", "prompteol", "--pairs", "pairs.jsonl",
+               "--out", "made", "--batch", "16", "--rate", "1e-9", "--read-tokens", "32", "--json")  # fmt: skip
+
+    report = json.loads(done.out)
+    assert (done.status, report["folder"], report["best_step"]) == (1, None, 0)
+    assert not (folder / "made" / "config.json").exists()
+
+
+def test_what_a_decoder_is_trained_on_has_to_be_there(run: Run, folder: Path) -> None:
+    done = run("train", "mntp", "mini-decoder", "--text", "nothing", "--out", "made")
+
+    assert (done.status, done.out) == (2, "")
+    assert "nothing" in done.err
+
+
+@pytest.mark.parametrize("stage", ["contrastive", "simcse", "mntp", "export"])
+def test_a_missing_extra_is_named(stage: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *more: None if name in ("peft", "torch") else find(name, *more)
+    )
+    needed = ["--pairs", "p"] if stage == "contrastive" else ["--text", "t"]
+    done = run("train", stage, "m", *(["out"] if stage == "export" else [*needed, "--out", "o"]))
+
+    packages = "torch, which is" if stage == "export" else "torch and peft, which are"
+    extra = "models" if stage == "export" else "train"
+    assert done.status == 2
+    assert done.err == (
+        f"Error: `train.{stage}` needs {packages} not installed\n"
+        f"  hint: pip install '.[{extra}]' in a checkout, or pip install 'ragidx[{extra}]'\n"
+    )

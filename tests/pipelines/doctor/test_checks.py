@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -56,7 +57,7 @@ def test_every_check_of_a_sound_decoder_is_made_and_holds(tiny_model: Make) -> N
 @pytest.mark.parametrize(
     ("options", "direction"),
     [
-        ({"method": "llm2vec"}, ["bidirectional attention"]),
+        ({"method": "llm2vec", "template": "see:{text}"}, ["bidirectional attention"]),
         ({"method": "metaeol"}, ["causal attention"]),
         ({"method": "reba"}, ["causal attention"]),
         ({"method": "classical", "layer": 0, "attn": "sdpa"}, []),  # the input embeddings have no attention
@@ -73,6 +74,24 @@ def test_each_method_is_examined_and_float32_needs_no_second_look(
     assert [check.name for check in report.checks] == [*direction, SAME, HEAD]
     assert {check.dtype for check in report.checks} == {"float32", "-"}
     assert report.n_failed == 0
+
+
+def test_a_decoder_that_attends_both_ways_is_tried_behind_a_beginning(
+    tiny_model: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def examined() -> Check:
+        checks = examine(str(tiny_model("llama")), method="llm2vec", device="cpu", dtype="float32").checks
+        return next(check for check in checks if check.name.startswith("rests of texts found: "))
+
+    found = examined()
+    plain, behind = (float(word) for word in re.findall(r"0\.\d\d", found.name))
+    assert re.fullmatch(r"rests of texts found: 0\.\d\d, behind a beginning 0\.\d\d", found.name)
+    assert 0 < plain < 1
+    assert (found.status, found.dtype, bool(found.hint)) == ("ok", "float32", behind > plain + 0.1)
+    monkeypatch.setattr(probes, "_MUCH", -1)
+    assert examined().hint == (
+        "use `template='Represent the meaning of this text, so that similar texts are found:{text}'`"
+    )
 
 
 def test_a_dtype_that_is_left_to_ragidx_is_the_one_that_a_build_would_measure(tiny_model: Make) -> None:
@@ -116,7 +135,7 @@ def test_attention_in_the_other_direction_is_found(tiny_model: Make, monkeypatch
     monkeypatch.setattr(backbones, "attend_both_ways", lambda model: None)
     folder = str(tiny_model("llama"))
 
-    loading, _ = examine(folder, method="llm2vec", device="cpu", dtype="float32").checks
+    loading, *_ = examine(folder, method="llm2vec", device="cpu", dtype="float32").checks
 
     assert (loading.name, loading.status) == ("loading", "failed")
     assert loading.hint == (

@@ -11,6 +11,8 @@ from pathlib import Path
 import click
 import pytest
 
+from ragidx.pipelines.cli.help import as_options
+
 from ..conftest import Done
 
 Run = Callable[..., Done]
@@ -61,8 +63,9 @@ def test_the_command_shows_the_checks_of_a_model_and_ends_well(run: Run) -> None
     for line, check in zip(table, report["checks"], strict=True):
         measured = check["difference"] is not None
         numbers = [f"{check['difference']:.1e}", f"<= {check['limit']:.0e}"] if measured else ["-", "-"]
-        assert re.split(r"  +", line) == ["ok", check["name"], check["dtype"], *numbers]
-    assert blocks[3] == "3 checks passed.\n"
+        hint = [as_options(check["hint"])] if check["hint"] else []
+        assert re.split(r"  +", line) == ["ok", check["name"], check["dtype"], *numbers, *hint]
+    assert blocks[3] == "4 checks passed.\n"
     assert (report["model"], report["n_failed"]) == ("tiny", 0)
 
 
