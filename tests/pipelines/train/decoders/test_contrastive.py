@@ -26,6 +26,8 @@ from ragidx.pipelines.train.pairs import Pairs, read_pairs
 from ....raising import message_of
 from .conftest import SMALL, WORDS
 
+pytestmark = pytest.mark.slow
+
 QUERIES = [f"where is the {word}" for word in WORDS]
 TEXTS = [f"The {word} lies in the valley." for word in WORDS]
 
@@ -186,7 +188,6 @@ def test_negatives_of_a_file_and_of_a_teacher_are_columns(
     assert np.allclose(np.linalg.norm(label, axis=1), 1, atol=1e-5)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"method": "prompteol"}, {"method": "llm2vec", "matryoshka": True}])
 def test_pairs_that_are_learnt_find_their_own_texts(
     options: dict[str, Any], pairs: Path, tiny_model: Callable[..., Path], tmp_path: Path
@@ -207,7 +208,6 @@ def _corpus(folder: Path) -> Path:
     return folder / "docs"
 
 
-@pytest.mark.slow
 def test_simcse_begins_anew_after_masked_prediction_and_contrastive_goes_on_with_its_matrices(
     text: Path, pairs: Path, tiny_model: Callable[..., Path], tmp_path: Path
 ) -> None:

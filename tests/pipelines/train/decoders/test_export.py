@@ -22,6 +22,8 @@ from ragidx.retriever.searcher import Searcher
 
 from ....raising import message_of
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["the mill lies by the river", 'Who said "bees"?', "a lease of the tower was signed in the valley"]
 PREFIX = {"method": "llm2vec", "template": "see this:{text}"}
 

@@ -23,6 +23,8 @@ from ragidx.pipelines.train.objectives import NO_LABEL, mntp_loss
 from ....raising import message_of
 from .conftest import SMALL
 
+pytestmark = pytest.mark.slow
+
 BLOCKS = torch.arange(3, 3 + 60).reshape(4, 15)
 
 
@@ -100,7 +102,6 @@ def test_what_is_hidden_follows_from_the_seed(task: Callable[..., _Prediction]) 
     assert not torch.equal(one, other)
 
 
-@pytest.mark.slow
 def test_texts_are_learnt_by_heart_and_words_are_read_one_place_before(
     text: Path, tiny_model: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -18,6 +18,8 @@ from ragidx.pipelines.train.decoders.network import Network
 
 from ....raising import message_of
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["the mill lies by the river", "bees", "a lease of the tower was signed in the valley by the harbour"]
 
 

@@ -66,7 +66,6 @@ def _weights(folder: Path) -> bytes:
     return (folder / "model.safetensors").read_bytes()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_run_that_goes_on_ends_with_the_same_weights_losses_and_scores(
     dtype: str, train: Callable[..., Any], killed: Callable[..., None], tmp_path: Path
@@ -84,7 +83,6 @@ def test_a_run_that_goes_on_ends_with_the_same_weights_losses_and_scores(
     assert left == ["adapter_config.json", "adapter_model.safetensors", "log.jsonl", "run.json", "training.json"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["empty", "optimizer.pt", "trainer_state.json", "weights.safetensors"])
 def test_a_checkpoint_that_is_not_whole_is_left_for_the_one_before(
     damage: str, train: Callable[..., Any], killed: Callable[..., None], tmp_path: Path
@@ -194,6 +192,8 @@ _STAGE = """
 import sys, time
 from ragidx import train
 from ragidx.pipelines.train.decoders import runs
+
+pytestmark = pytest.mark.slow
 stage, model, out, data, sleep = sys.argv[1:]
 begin = runs.Watch.on_step_begin
 def slow(self, args, state, control, **kwargs):
@@ -207,7 +207,6 @@ getattr(train, stage)(model, out=out, every=2, batch=8, rate=5e-3, read_tokens=3
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["contrastive", "simcse", "mntp"])
 def test_a_killed_process_goes_on_to_the_same_weights(
     stage: str, pairs: Path, text: Path, tiny_model: Callable[..., Path], tmp_path: Path
