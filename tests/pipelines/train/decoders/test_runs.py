@@ -24,7 +24,8 @@ from ragidx.pipelines.train.decoders.runs import Watch, fitting
 from ....raising import message_of
 from .conftest import SMALL
 
-ROOT = Path(ragidx.__file__).parent
+pytestmark = pytest.mark.slow
+
 LOSSES = "training/log.jsonl"
 
 
@@ -192,8 +193,6 @@ _STAGE = """
 import sys, time
 from ragidx import train
 from ragidx.pipelines.train.decoders import runs
-
-pytestmark = pytest.mark.slow
 stage, model, out, data, sleep = sys.argv[1:]
 begin = runs.Watch.on_step_begin
 def slow(self, args, state, control, **kwargs):
