@@ -224,12 +224,21 @@ def scores(named: Mapping[str, tuple[Floats, Floats]]) -> tuple[Score, ...]:
     return tuple(found)
 
 
-def reciprocal_ranks(queries: Floats, positives: Floats) -> Doubles:
-    """(n,) of each query, where its own text is among all: (n, d) and (n, d) of any length."""
+def reciprocal_ranks(queries: Floats, positives: Floats, texts: Sequence[str] | None = None) -> Doubles:
+    """(n,) of each query, where its own text is among all: (n, d) and (n, d) of any length.
+
+    `texts`: the positives; another one that is as near comes first, so that vectors that are all alike find nothing.
+    None: the own text comes first.
+    """
     one, other = l2_normalize(queries).vectors, l2_normalize(positives).vectors
     cosines = one @ other.T
     own = np.diagonal(cosines)[:, None]
-    ranks: Doubles = 1 / (1 + np.count_nonzero(cosines > own + _TIE, axis=1))
+    if texts is None:
+        before = cosines > own + _TIE
+    else:
+        numbers = np.unique(texts, return_inverse=True)[1]
+        before = (cosines >= own - _TIE) & (numbers[:, None] != numbers)
+    ranks: Doubles = 1 / (1 + np.count_nonzero(before, axis=1))
     return ranks
 
 

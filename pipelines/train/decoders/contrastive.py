@@ -180,7 +180,7 @@ def contrastive(
 
     def score() -> Doubles:
         queries = network.vectors(held.queries, default, how.read_tokens)
-        return reciprocal_ranks(queries, network.vectors(held.positives, None, how.read_tokens))
+        return reciprocal_ranks(queries, network.vectors(held.positives, None, how.read_tokens), held.positives)
 
     data = _data_sets(rest, columns, labels)
     prompts = {name: {QUERY: said.get(name, default)} for name in data}
@@ -229,7 +229,7 @@ def simcse(
 
     def score() -> Doubles:
         one, other = (network.vectors(part, None, how.read_tokens) for part in (first, second))
-        return reciprocal_ranks(one, other)
+        return reciprocal_ranks(one, other, second)
 
     data = datasets.DatasetDict({"text": datasets.Dataset.from_dict({QUERY: rest, POSITIVE: rest})})
     return _Task(run, network, how, data, {}, score).trained("texts", tell, began)
@@ -366,7 +366,7 @@ def _labels(
 def _data_sets(
     pairs: Pairs, columns: Sequence[Mapping[str, str]], labels: Sequence[Floats] | None
 ) -> datasets.DatasetDict:
-    """By name, as files on disk that are read as they are needed."""
+    """By name, a column for each side."""
     found = {}
     for number, name in enumerate(pairs.names):
         places = np.flatnonzero(pairs.groups == number).tolist()

@@ -46,6 +46,8 @@ TRAINING = Path(TRAINED_POOLING).parent.name
 MADE = "training.json"
 """In it: from what, and how."""
 
+DIVERGED = "give a lower `rate`, or `dtype=float32`, in another folder"
+
 _ADAPTER = "trained"
 _LORA = (".lora_A.", ".lora_B.")
 _UNREADABLE = ("reba", "aligned-values", "metaeol")
@@ -119,13 +121,19 @@ class Network(nn.Module):
         return self.encoder.rendered(texts, instruction, limit)
 
     def vectors(self, texts: Sequence[str], instruction: str | None, limit: int) -> Floats:
-        """(n, hidden) of texts as the network is now, without dropout; the arguments are those of `rendered`."""
+        """(n, hidden) of texts as the network is now, without dropout; the arguments are those of `rendered`.
+
+        Raises:
+            ModelError: they are no numbers.
+        """
         rows = self.rendered(list(texts), instruction, limit)
         made = np.zeros((len(rows), self.hidden), np.float32)
         with self.resting() as encoder, torch.inference_mode():
             place = torch.device(encoder.device)
             for batch in batching.run(rows, encoder.vectors, budget=encoder.budget, pad=self.pad, device=place):
                 made[batch.rows] = batch.vectors
+        if not np.isfinite(made).all():
+            raise ModelError("its vectors are no numbers", DIVERGED, where=self.spec.model)
         return made
 
     def weights(self) -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ as one that was not, on a CPU with the same number of threads.
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 import shutil
@@ -24,15 +25,17 @@ from torch import Tensor
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_callback import PrinterCallback
 
-from ragidx.corpora.errors import RagidxError, check_machine
+from ragidx.corpora.errors import ModelError, RagidxError, check_machine
+from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Doubles
 from ragidx.indexer.encoders import precision
+from ragidx.pipelines import pictures
 from ragidx.pipelines.evaluate.significance import MeanDifference, difference
 from ragidx.pipelines.resources import free_bytes
 from ragidx.pipelines.stages import Stages
 from ragidx.pipelines.train.decoders.folder import WEIGHTS, Run
 from ragidx.pipelines.train.decoders.how import How
-from ragidx.pipelines.train.decoders.network import Network
+from ragidx.pipelines.train.decoders.network import DIVERGED, Network
 from ragidx.pipelines.train.decoders.optimizer import Masters
 
 _OF_FREE = 0.5  # of free memory that a mini-batch may take
@@ -140,9 +143,16 @@ class Watch(TrainerCallback):
                 control.should_training_stop = bool(self.patience) and stale >= self.patience
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
-        """Write the loss down."""
+        """Write the loss down.
+
+        Raises:
+            ModelError: it is no number.
+        """
         if logs and "loss" in logs:
             self._loss = float(logs["loss"])
+            if not math.isfinite(self._loss):
+                message = f"after step {state.global_step:,} the loss is no number"
+                raise ModelError(message, DIVERGED, where=str(self.run.folder))
             rate = round(self.step_tokens / max(self.step_seconds, 1e-9))
             self.run.log(step=state.global_step, loss=self._loss, rate=logs.get("learning_rate"), tokens_a_second=rate)
 
@@ -168,6 +178,7 @@ def arguments(run: Run, how: How, kind: type, device: str, **more: Any) -> Any:
         save_strategy="no",  # the callback says when
         save_total_limit=2,
         logging_steps=1,
+        logging_nan_inf_filter=False,
         report_to=[],
         disable_tqdm=True,
         dataloader_pin_memory=False,
@@ -260,6 +271,7 @@ def carried_out(
         notes.append(f"By {len(after):,} {what} the gain is not shown to be real.")
     if is_kept:
         network.save(run.out, masked=run.stage == "mntp")
+        draw(run)
         run.finish({"step": best[1], "before": float(watch.before.mean()), "after": float(after.mean())})
     losses = [row["loss"] for row in run.rows() if "loss" in row]
     tenth = max(1, len(losses) // 10)
@@ -284,6 +296,25 @@ def carried_out(
         seconds=time.perf_counter() - began,
         notes=tuple(notes),
     )
+
+
+def draw(run: Run) -> None:
+    """Write the loss and the scores by step as a picture, where matplotlib is installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return
+    from matplotlib.figure import Figure
+
+    rows = run.rows()
+    with pictures.style():
+        figure = Figure(figsize=(6, 3.5), layout="constrained")
+        left = figure.subplots()
+        right = left.twinx()
+        for axis, name, colour in ((left, "loss", "C0"), (right, "score", "C1")):
+            drawn = [(row["step"], row[name]) for row in rows if name in row]
+            axis.plot(*zip(*drawn, strict=True), marker="o" if name == "score" else "", color=colour)
+            axis.set_ylabel(name, color=colour)
+        left.set_xlabel("step")
+        atomic.write_file(run.folder / "log.svg", pictures.saved(figure, "svg"))
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import ragidx
-from ragidx.corpora.errors import SpecError
+from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.pipelines.train.decoders.folder import Run
 from ragidx.pipelines.train.decoders.optimizer import Masters
 from ragidx.pipelines.train.decoders.runs import Watch, fitting
+from ragidx.pipelines.train.frozen import reciprocal_ranks
 
 from ....raising import message_of
 from .conftest import SMALL
@@ -81,7 +83,9 @@ def test_a_run_that_goes_on_ends_with_the_same_weights_losses_and_scores(
     assert (parts.steps, parts.best_step, parts.after) == (whole.steps, whole.best_step, whole.after)
     assert (parts.first_loss, parts.last_loss) == (whole.first_loss, whole.last_loss)
     left = sorted(path.name for path in (tmp_path / "parts" / "training").iterdir())
-    assert left == ["adapter_config.json", "adapter_model.safetensors", "log.jsonl", "run.json", "training.json"]
+    assert left == [
+        *("adapter_config.json", "adapter_model.safetensors", "log.jsonl", "log.svg", "run.json", "training.json")
+    ]
 
 
 @pytest.mark.parametrize("damage", ["empty", "optimizer.pt", "trainer_state.json", "weights.safetensors"])
@@ -146,6 +150,21 @@ def test_the_score_before_the_first_step_is_the_first_row_of_the_log(train: Call
     assert rows[0] == {"step": 0, "score": report.before}
     assert [row["step"] for row in rows if "loss" in row] == list(range(1, report.of_steps + 1))
     assert [row["step"] for row in rows if "score" in row][1] == 2
+
+
+def test_a_loss_that_is_no_number_ends_the_run(train: Callable[..., Any], tmp_path: Path) -> None:
+    said = message_of(ModelError, lambda: train("out", rate=1e38, epochs=4))
+
+    assert "no number" in said
+    assert said.endswith("hint: give a lower `rate`, or `dtype=float32`, in another folder")
+    assert not (tmp_path / "out" / "config.json").exists()
+
+
+def test_vectors_that_are_all_alike_score_nothing() -> None:
+    alike, texts = np.ones((4, 3), np.float32), ["a", "b", "c", "c"]
+
+    assert reciprocal_ranks(alike, alike, texts).tolist() == [1 / 4, 1 / 4, 1 / 3, 1 / 3]
+    assert reciprocal_ranks(np.eye(4), np.eye(4), list("abcd")).tolist() == [1.0] * 4
 
 
 def test_patience_ends_a_run_that_gains_nothing(train: Callable[..., Any]) -> None:
