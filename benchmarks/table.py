@@ -360,7 +360,8 @@ def synthetic(found):
 
 def trained(found):
     """What a head and a pooling are worth, a line a model, method and set."""
-    columns = {"none": "no filter", "embedfilter": "EmbedFilter", "whitening": "whitening", "head": "head"}
+    columns = {"none": "no filter", "embedfilter": "EmbedFilter", "embedfilter, centred": "EmbedFilter, centred"}
+    columns |= {"whitening": "whitening", "head": "head"}
     columns |= {f"pooling {rows}": f"pooling of {rows}" for rows in ("layers", "tokens")}
     lines = [
         f"| model, method, pairs | set | {' | '.join(columns.values())} |",
@@ -369,7 +370,8 @@ def trained(found):
     for row in of(["head"], found):
         setting = row["setting"]
         teacher = f", teacher {setting['teacher']}" if setting["teacher"] else ""
-        name = f"{setting['model']}, {setting['method']}, {setting['pairs']:,}{teacher}"
+        cut = f", cut at {setting['max_length']}" if setting.get("max_length") else ""
+        name = f"{setting['model']}, {setting['method']}{cut}, {setting['pairs']:,}{teacher}"
         for part, values in row["values"].items():
             if not isinstance(values, dict) or "measure" not in values:
                 continue
