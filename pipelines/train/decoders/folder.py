@@ -60,6 +60,8 @@ class Run:
                     "name another with `out`, or remove it",
                     where=str(out),
                 )
+            if (self.folder / MADE).is_file():
+                raise SpecError("the model is there already", "name another folder with `out`", where=str(out))
 
     def planned(self, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """What was chosen when the run began: of one that goes on, as it was then."""

@@ -43,6 +43,8 @@ def resolved_of(what: str, model: str | os.PathLike[str], options: Mapping[str, 
     check_names(what, named, tuple(name for name in QUERY_OPTIONS if name != "filter"))
     if named.get("dtype", "auto") == "auto":
         named["dtype"] = "bfloat16" if _is_fast(named.get("device", "auto")) else "float32"
+    if named["dtype"] not in ("float32", "bfloat16"):
+        raise SpecError(f"nothing is trained in {named['dtype']}", "use float32 or bfloat16", where="`dtype`")
     is_new = (
         named.get("pooling") == "trainable" and "pooler" not in named and not (Path(model) / TRAINED_POOLING).exists()
     )

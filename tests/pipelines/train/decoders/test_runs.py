@@ -122,6 +122,34 @@ def test_a_run_of_other_options_does_not_go_on(
     )
 
 
+def test_a_run_that_is_killed_while_the_model_is_written_writes_it_again(
+    train: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train("whole", force=True)
+    with monkeypatch.context() as patched:
+        patched.setattr("ragidx.pipelines.train.decoders.network.save_tokenizer", _end)
+        with pytest.raises(_Killed):
+            train("parts", force=True)
+
+    report = train("parts", force=True)
+
+    assert _weights(tmp_path / "parts") == _weights(tmp_path / "whole")
+    assert report.steps == report.of_steps
+    assert message_of(SpecError, lambda: train("parts", force=True)) == (
+        f"{tmp_path / 'parts'}: the model is there already\n  hint: name another folder with `out`"
+    )
+
+
+def _end(*args: object) -> None:
+    raise _Killed
+
+
+def test_a_number_format_that_nothing_is_trained_in_is_refused(train: Callable[..., Any]) -> None:
+    assert message_of(SpecError, lambda: train("out", dtype="mixed")) == (
+        "`dtype`: nothing is trained in mixed\n  hint: use float32 or bfloat16"
+    )
+
+
 def test_a_folder_of_something_else_is_left_alone(train: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
 
