@@ -125,9 +125,9 @@ def test_golden_pooling_and_attention(case: Case, pooler_folder: Path) -> None:
     vectors = _vectors(encoder, rows)
 
     if "pooled_before_norm" in case.expected:
-        assert encoder._pooler is not None
+        assert encoder.pooler is not None
         given = torch.from_numpy(case.expected["pool_input"])  # padding in it is read
-        alone = encoder._pooler(given, torch.ones(given.shape[:2], dtype=torch.bool)).numpy()
+        alone = encoder.pooler(given, torch.ones(given.shape[:2], dtype=torch.bool)).numpy()
         np.testing.assert_allclose(alone, case.expected["pooled_before_norm"][: len(given)], atol=case.tolerance["raw"])
         expected = case.expected["pooled_before_norm"]
         np.testing.assert_allclose(vectors[kept], expected[kept], atol=case.tolerance["raw"])
@@ -300,8 +300,8 @@ def _check_the_batch(case: Case, encoder: DecoderEncoder) -> None:
     with torch.inference_mode():
         states = encoder.backbone.model(input_ids=ids, attention_mask=attention, use_cache=False).last_hidden_state
         if case.pooler is not None:
-            assert encoder._pooler is not None
-            vectors = encoder._pooler(states, torch.ones_like(attention, dtype=torch.bool)).numpy()
+            assert encoder.pooler is not None
+            vectors = encoder.pooler(states, torch.ones_like(attention, dtype=torch.bool)).numpy()
             np.testing.assert_allclose(unit(vectors), case.expected["embeddings"], atol=case.tolerance["l2"])
             return
         span = torch.from_numpy(case.expected.get("embed_mask", attention.numpy()).astype(bool))

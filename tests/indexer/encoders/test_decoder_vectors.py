@@ -145,8 +145,8 @@ def test_a_trained_pooling_of_every_layer_reads_one_row_a_layer(tiny_model: Make
         with torch.inference_mode():
             hidden = encoder.backbone.model(ids, output_hidden_states=True).hidden_states
             rows = torch.stack([reduce(states[0]) for states in hidden[1:]])
-            assert encoder._pooler is not None
-            expected = encoder._pooler(rows[None], torch.ones(1, 2, dtype=torch.bool))
+            assert encoder.pooler is not None
+            expected = encoder.pooler(rows[None], torch.ones(1, 2, dtype=torch.bool))
 
         close(encoder.encode_document(["a mill"]), expected.numpy())
 
