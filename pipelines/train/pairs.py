@@ -155,7 +155,10 @@ def read_pairs(paths: Sequence[str | Path]) -> Pairs:
         take_lines(file, "pair", lines_of(file), lambda line: found.append(_pair(line)))
         sizes.append(len(found) - before)
     queries, positives, negatives = zip(*found, strict=True)
-    groups, names = np.repeat(np.arange(len(files)), sizes), tuple(file.name for file in files)
+    names = tuple(file.name for file in files)
+    if len(set(names)) < len(names):  # of several folders
+        names = tuple(str(file) for file in files)
+    groups = np.repeat(np.arange(len(files)), sizes)
     return Pairs(list(queries), list(positives), groups, names, negatives=list(negatives))
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ragidx.corpora.errors import SpecError
+from ragidx.corpora.errors import SpecError, check_machine
 from ragidx.indexer import atomic
 from ragidx.pipelines.train.decoders.network import MADE, TRAINING
 
@@ -82,13 +83,10 @@ class Run:
         atomic.write_file(self.folder / _RUN, json.dumps(self.plan, indent=2).encode())
 
     def checkpoint(self) -> Path | None:
-        """The newest that is whole; those that are not are removed."""
-        found = sorted(self.folder.glob("checkpoint-*"), key=lambda path: -int(path.name.rpartition("-")[2]))
-        for path in found:
-            if _is_whole(path):
-                return path
-            shutil.rmtree(path)
-        return None
+        """The newest that is whole."""
+        found = [path for path in self.folder.glob("checkpoint-*") if path.name.rpartition("-")[2].isdigit()]
+        found.sort(key=lambda path: -int(path.name.rpartition("-")[2]))
+        return next((path for path in found if _is_whole(path)), None)
 
     def log(self, **row: Any) -> None:
         """Append a row."""
@@ -133,11 +131,14 @@ def _is_whole(checkpoint: Path) -> bool:
     """Whether all that goes on from it can be read: of a save that was killed, the last file is missing."""
     if not all((checkpoint / name).is_file() for name in _CHECKPOINT):
         return False
+    if not zipfile.is_zipfile(checkpoint / "rng_state.pth"):
+        return False
     try:
         load_file(checkpoint / WEIGHTS)
         json.loads((checkpoint / "trainer_state.json").read_text("utf-8"))
         torch.load(checkpoint / "optimizer.pt", map_location="cpu", weights_only=True)
         torch.load(checkpoint / "scheduler.pt", map_location="cpu", weights_only=True)
-    except (OSError, ValueError, RuntimeError, SafetensorError, EOFError):
+    except (OSError, ValueError, RuntimeError, SafetensorError, EOFError) as fault:
+        check_machine(fault, checkpoint)
         return False
     return True

@@ -29,6 +29,7 @@ MOST_HELD_OUT = 200
 """Texts, or pairs: they are encoded again for each score."""
 
 _HELD_OUT = 0.05
+_NOT_KEPT = ("copies", "pool_eos", "layer_norm", "max_length", "truncate", "compute_matched")
 _MARGIN = 0.95  # of the cosine of a query's own text
 _AT_ONCE = 1024  # queries whose cosines are held
 
@@ -41,6 +42,9 @@ def resolved_of(what: str, model: str | os.PathLike[str], options: Mapping[str, 
     """
     named = {name: value for name, value in options.items() if value is not None}
     check_names(what, named, tuple(name for name in QUERY_OPTIONS if name != "filter"))
+    lost = next((name for name in _NOT_KEPT if name in named), None)
+    if lost is not None:
+        raise SpecError("a trained model does not keep this option", f"remove `{lost}`", where=f"`{lost}`")
     if named.get("dtype", "auto") == "auto":
         named["dtype"] = "bfloat16" if _is_fast(named.get("device", "auto")) else "float32"
     if named["dtype"] not in ("float32", "bfloat16"):

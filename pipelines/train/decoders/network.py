@@ -285,12 +285,17 @@ class Network(nn.Module):
 
 @contextmanager
 def _without_dropout(model: nn.Module) -> Iterator[None]:
-    shares = {module: module.p for module in model.modules() if isinstance(module, nn.Dropout)}
-    for module in shares:
-        module.p = 0.0
+    shares = [
+        (module, name, getattr(module, name))
+        for module in model.modules()
+        for name in ("p", "dropout", "attention_dropout")
+        if isinstance(getattr(module, name, None), float)
+    ]
+    for module, name, _ in shares:
+        setattr(module, name, 0.0)
     yield
-    for module, share in shares.items():
-        module.p = share
+    for module, name, share in shares:
+        setattr(module, name, share)
 
 
 def _decoder(resolved: Resolved) -> DecoderEncoder:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -362,7 +361,12 @@ def fitting(bytes_a_token: float, longest: int, batch: int, device: str) -> int:
 
 
 def _available() -> int:
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 1 << 32
+    """Bytes of memory that are free or can be freed; where the system does not say, 4 GiB."""
+    try:
+        lines = Path("/proc/meminfo").read_text("utf-8").splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return 1 << 32
 
 
 def _peak_bytes() -> int:
