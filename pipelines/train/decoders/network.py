@@ -242,7 +242,7 @@ class Network(nn.Module):
         targets = sorted({_layer_of(name).rsplit(".", 1)[-1] for name in tensors})
         config = {
             "peft_type": "LORA",
-            "base_model_name_or_path": self.files.name,
+            "base_model_name_or_path": self.files.name if self.continued is None else read_config(self.continued).base,
             **{"r": how.rank, "lora_alpha": how.alpha, "lora_dropout": how.dropout},
             **{"target_modules": targets, "bias": "none", "task_type": "FEATURE_EXTRACTION"},
         }
