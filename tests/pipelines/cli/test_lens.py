@@ -89,7 +89,7 @@ def test_a_query_and_its_hit_are_shown_with_what_both_write(run: Run) -> None:
     assert (done.status, done.err) == (0, "")
     shape = [
         r"index   ragidx-index",
-        r"model   mini-decoder: classical, mean pooling, input embeddings \(layer 0\)",
+        r"model   mini-decoder: classical, mean pooling, token embeddings \(layer 0\)",
         r"filter  EmbedFilter, 255 dimensions, from direction 1 on",
         "",
         "query",
