@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from ragidx.corpora.errors import CorpusError, check_machine
 
@@ -12,6 +13,8 @@ ENDINGS = ("", ".gz", ".zst")
 """Of packed files, which are read as they are."""
 
 _FAULTS_SHOWN = 10
+
+T = TypeVar("T")
 
 
 class LineError(Exception):
@@ -61,8 +64,8 @@ def lines_of(file: Path) -> Iterator[tuple[int, str]]:
         raise CorpusError(f"the file cannot be read: {fault}", "create the file again", where=str(file)) from fault
 
 
-def take_lines(file: Path, what: str, lines: Iterable[tuple[int, str]], add: Callable[[str], None]) -> None:
-    """Give each line to `add`.
+def take_lines(file: Path, what: str, lines: Iterable[tuple[int, T]], add: Callable[[T], None]) -> None:
+    """Give each line, or row, to `add`.
 
     Raises:
         CorpusError: there is no line, or `add` refused some: at the end, with the first faults and their number.

@@ -85,7 +85,7 @@ _encoder = together(method_options, instruction_option, encoding_options, offlin
     metavar="FILE",
     help="What queries of each file of pairs carry: a JSON object by the file's name.",
 )
-@_number("--negatives", type=int, help="Wrong answers that are found for each query [default: 0].")
+@_number("--negatives", type=int, help="Wrong answers of each query: its own, then found ones [default: 1 of its own].")
 @click.option(
     "--teacher", metavar="ID|PATH", help="A model; what it finds nearer than a query's own text is not wrong."
 )

@@ -1,6 +1,7 @@
 """Pairs to train on: a question, or any text, and a text that answers it.
 
-    {"query": "who signed?", "positive": "The lease was signed by Ada."}    one a line, in files of JSON Lines
+    {"query": "who signed?", "positive": "The lease was signed by Ada."}    one a line, in files of JSON Lines, or
+    columns of these names in parquet
 
 files and folders, packed or not -> `Pairs`, each file a data set of its own -> some of them, as many of each -> batches
 of one data set, none with a text twice.
@@ -9,19 +10,22 @@ of one data set, none with a text twice.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ragidx.corpora.errors import CorpusError, SpecError, lone_surrogate
+from ragidx.corpora.errors import CorpusError, SpecError, check_machine, lone_surrogate
 from ragidx.corpora.evalset_files import ENDINGS, LineError, lines_of, take_lines
 from ragidx.indexer.arrays import Ints
 
 _LINE = 'write one JSON object a line: {"query": "...", "positive": "..."}'
 _BATCH = 256
-_NAMES = tuple(f".jsonl{ending}" for ending in ENDINGS)
+_PARQUET = ".parquet"
+_NAMES = (*(f".jsonl{ending}" for ending in ENDINGS), _PARQUET)
+_COLUMNS = ("query", "positive", "negative")
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,8 @@ class Pairs:
 
     def split(self, n: int, seed: int) -> tuple[Pairs, Pairs]:
         """Those of random owners, n or more, and the others without a text that is in the first."""
-        _, owners, counts = np.unique(self.owners, return_inverse=True, return_counts=True)
+        owners = numbered(self.owners)
+        counts = np.bincount(owners)
         order = np.random.default_rng(seed).permutation(len(counts))
         held = np.isin(owners, order[: 1 + np.searchsorted(np.cumsum(counts[order]), n)])
         first = self.some(np.flatnonzero(held))
@@ -96,7 +101,7 @@ class Pairs:
 
         The first pair of each owner comes before all second ones, and so on; a query that comes again is skipped.
         """
-        queries, owners = (np.unique(texts, return_inverse=True)[1] for texts in (self.queries, self.owners))
+        queries, owners = numbered(self.queries), numbered(self.owners)
         drawn = np.random.default_rng(seed)
         for _ in range(epochs):
             batches = []
@@ -111,6 +116,16 @@ class Pairs:
                         if len(part) > 1:
                             batches.append(part)
             yield from (batches[place] for place in drawn.permutation(len(batches)))
+
+
+def numbered(texts: Sequence[str]) -> Ints:
+    """The number of each text among all different ones, sorted; an array of texts would give each the longest's room.
+
+    >>> numbered(["b", "a", "b"]).tolist()
+    [1, 0, 1]
+    """
+    numbers = {text: number for number, text in enumerate(sorted(set(texts)))}
+    return np.fromiter((numbers[text] for text in texts), np.int64, len(texts))
 
 
 def _times(values: Ints) -> Ints:
@@ -152,7 +167,10 @@ def read_pairs(paths: Sequence[str | Path]) -> Pairs:
     sizes = []
     for file in files:
         before = len(found)
-        take_lines(file, "pair", lines_of(file), lambda line: found.append(_pair(line)))
+        if file.suffix == _PARQUET:
+            take_lines(file, "pair", _rows(file), lambda row: found.append(_pair(row)))
+        else:
+            take_lines(file, "pair", lines_of(file), lambda line: found.append(_pair(_object(line))))
         sizes.append(len(found) - before)
     queries, positives, negatives = zip(*found, strict=True)
     names = tuple(file.name for file in files)
@@ -173,13 +191,35 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def _pair(line: str) -> tuple[str, str, tuple[str, ...]]:
+def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(number, row) of a parquet file; numbers start at 1."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(file) as stored:
+            names = [name for name in _COLUMNS if name in stored.schema_arrow.names]
+            number = 0
+            for batch in stored.iter_batches(columns=names):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
+    except (pa.ArrowInvalid, OSError) as fault:
+        check_machine(fault, file)
+        raise CorpusError(f"the file cannot be read: {fault}", "create the file again", where=str(file)) from fault
+
+
+def _object(line: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except ValueError as fault:
         raise LineError(f"the line is no JSON: {fault}", _LINE) from fault
     if not isinstance(row, dict):
         raise LineError("the line is no JSON object", _LINE)
+    return row
+
+
+def _pair(row: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
     wrong = [] if row.get("negative") is None else row["negative"]
     negatives = wrong if isinstance(wrong, list) else [wrong]
     for name, text in (

@@ -7,6 +7,7 @@ trainer makes the steps; what a text becomes is the method's own, with its templ
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,13 +25,20 @@ from torch import Tensor
 from torch.nn import functional
 
 from ragidx.corpora.errors import SpecError
-from ragidx.indexer.arrays import Doubles, Floats
+from ragidx.indexer.arrays import Doubles
 from ragidx.indexer.encoders import batching
 from ragidx.indexer.model_files import read_object
-from ragidx.indexer.normalize import l2_normalize
-from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, cache_folder
-from ragidx.pipelines.ingest.resolve import Resolved
 from ragidx.pipelines.stages import OnStage, Stages
+from ragidx.pipelines.train.decoders.data_sets import (
+    LABEL,
+    POSITIVE,
+    QUERY,
+    Batches,
+    batches_of,
+    columns_of,
+    data_sets,
+    labels_of,
+)
 from ragidx.pipelines.train.decoders.folder import Run
 from ragidx.pipelines.train.decoders.how import How
 from ragidx.pipelines.train.decoders.material import (
@@ -38,7 +46,6 @@ from ragidx.pipelines.train.decoders.material import (
     about_model,
     digest_of,
     held_texts,
-    mined,
     resolved_of,
 )
 from ragidx.pipelines.train.decoders.network import Network
@@ -50,10 +57,9 @@ from ragidx.pipelines.train.decoders.runs import (
     measured,
     of_network,
 )
-from ragidx.pipelines.train.frozen import encoded, held_and_rest, listed, reciprocal_ranks
+from ragidx.pipelines.train.frozen import held_and_rest, listed, reciprocal_ranks
 from ragidx.pipelines.train.pairs import Pairs, read_pairs
 
-QUERY, POSITIVE, NEGATIVE, LABEL = "query", "positive", "negative", "label"
 _WIDTHS = (1, 2, 4, 8)  # of the vectors, by how much narrower
 _PASSES = 1.4  # a pass without gradients and one with them, of the latter
 _INSTRUCTED = 'a JSON object says it: {"FILE": "the instruction of its queries"}'
@@ -126,7 +132,7 @@ def contrastive(
     pairs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     out: str | os.PathLike[str],
     instructions: str | os.PathLike[str] | Mapping[str, str] | None = None,
-    negatives: int = 0,
+    negatives: int | None = None,
     teacher: str | None = None,
     like_teacher: float = 0.0,
     cache: str | os.PathLike[str] | None = "",
@@ -139,12 +145,13 @@ def contrastive(
 
     Args:
         model: a decoder, as of `build`.
-        pairs: files of JSON Lines with `query`, `positive` and perhaps `negative`, or folders of them; each file is a
-            data set.
+        pairs: files of JSON Lines or parquet with `query`, `positive` and perhaps `negative`, or folders of them; each
+            file is a data set.
         out: the folder that is written: a whole model, for `build`.
         instructions: what queries of a data set carry, by its file's name, or a JSON file of that; else the method's.
-        negatives: wrong answers that each query gets from its data set: the nearest of those with less than 95 % of the
-            cosine of its own text, by the teacher, or the model as it is.
+        negatives: wrong answers of each query: those of its own line first, then from its data set the nearest of those
+            with less than 95 % of the cosine of its own text, by the teacher, or the model as it is. None: one of its
+            own, in data sets that have any.
         teacher: a model; a text that it finds nearer to a query than the query's own is no wrong answer.
         like_teacher: weight of the squared difference from the teacher's cosines.
         cache: folder of raw vectors; "": the user's; None: nothing is kept.
@@ -160,8 +167,7 @@ def contrastive(
     began, tell = time.perf_counter(), Stages(on_progress)
     if like_teacher and teacher is None:
         raise SpecError("there is no teacher", "name one with `teacher`", where="`like_teacher`")
-    every = read_pairs(listed(pairs))
-    held, rest = held_and_rest(every, how.limit, how.seed, MOST_HELD_OUT)
+    held, rest = held_and_rest(read_pairs(listed(pairs)), how.limit, how.seed, MOST_HELD_OUT)
     resolved = resolved_of("train.contrastive", model, others)
     said = _instructions(instructions, rest.names)
     about = {
@@ -169,12 +175,16 @@ def contrastive(
         "data": _digest(rest, held),
         "how": how.key(),
         "instructions": said,
-        "more": [negatives, teacher, like_teacher],
+        "negatives": negatives,
+        "teacher": teacher,
+        "like_teacher": like_teacher,
     }
     run = Run(Path(out), "contrastive", about)
     taught = None if teacher is None else resolved_of("train.contrastive", teacher, {})
-    columns = _columns(rest, negatives, taught or resolved, cache, tell)
-    labels = None if taught is None else _labels(columns, taught, cache, tell)
+    columns, note = columns_of(rest, negatives, taught or resolved, cache, tell)
+    labels = None if taught is None else labels_of(columns, taught, cache, tell)
+    data = data_sets(rest, columns, labels)
+    del rest, columns, labels  # the data sets hold their own copy
     network = Network(resolved, how)
     default = network.encoder.query_instruction(None) or ""
 
@@ -182,9 +192,8 @@ def contrastive(
         queries = network.vectors(held.queries, default, how.read_tokens)
         return reciprocal_ranks(queries, network.vectors(held.positives, None, how.read_tokens), held.positives)
 
-    data = _data_sets(rest, columns, labels)
     prompts = {name: {QUERY: said.get(name, default)} for name in data}
-    return _Task(run, network, how, data, prompts, score, like_teacher).trained("pairs", tell, began)
+    return _Task(run, network, how, data, prompts, score, like_teacher, note).trained("pairs", tell, began)
 
 
 def simcse(
@@ -246,6 +255,8 @@ class _Task:
         data: data sets by name, a column for each side.
         prompts: by data set and column, the instruction of queries; other columns are documents.
         score: of the texts that are held out.
+        like_teacher: weight of the teacher's cosines.
+        notes: for people.
     """
 
     run: Run
@@ -255,12 +266,14 @@ class _Task:
     prompts: Mapping[str, Mapping[str, str]]
     score: Callable[[], Doubles]
     like_teacher: float = 0.0
+    notes: tuple[str, ...] = ()
 
     def trained(self, what: str, tell: Stages, began: float) -> Report:
         """The run from its beginning or its last checkpoint to its end."""
         run, network, how = self.run, self.network, self.how
         encoding = Encoding(network, how.read_tokens)
-        run.planned(lambda: _plan(encoding, how, self.data))
+        batches = batches_of(self.data, how)
+        run.planned(lambda: _plan(encoding, how, self.data, len(batches)))
         model = SentenceTransformer(modules=[encoding], device=network.encoder.device)
         loss: Any = Loss(model, scale=how.scale, mini_batch_size=run.plan["mini_batch"])
         loss.like_teacher = self.like_teacher
@@ -274,7 +287,7 @@ class _Task:
             network.encoder.device,
             prompts={name: dict(said) for name, said in self.prompts.items()},
             batch_sampler="no_duplicates",
-            multi_dataset_batch_sampler="proportional",
+            multi_dataset_batch_sampler=functools.partial(Batches, made=batches),
         )
         kind = of_network(SentenceTransformerTrainer, network)
         return carried_out(
@@ -283,7 +296,8 @@ class _Task:
             how,
             kind(model=model, args=args, train_dataset=self.data, loss=loss),
             self.score,
-            n_texts=sum(map(len, self.data.values())),
+            n_texts=len({place for batch in batches for place in batch}),
+            notes=self.notes,
             measure="mean reciprocal rank",
             what=what,
             tell=tell,
@@ -291,7 +305,7 @@ class _Task:
         )
 
 
-def _plan(encoding: Encoding, how: How, data: datasets.DatasetDict) -> dict[str, Any]:
+def _plan(encoding: Encoding, how: How, data: datasets.DatasetDict, steps: int) -> dict[str, Any]:
     """Steps, and texts of a mini-batch, as a small one that is measured has it."""
     sample = [row for part in data.values() for row in part.select(range(min(len(part), 32)))]
     texts = [[row[name] for name in row if name != LABEL] for row in sample]
@@ -299,7 +313,6 @@ def _plan(encoding: Encoding, how: How, data: datasets.DatasetDict) -> dict[str,
     features = encoding.preprocess(longest)
     cost = measured(encoding.network, *features.values())
     width = features["input_ids"].shape[1]
-    steps = how.epochs * sum(-(-len(part) // how.batch) for part in data.values())
     n_tokens = np.mean([sum(one.shape[0] for one in encoding.preprocess(row)["input_ids"]) for row in texts])
     # Each text is read twice: once for the loss, and once more, as measured, for the gradients.
     of_step = float(_PASSES * cost.seconds * n_tokens * how.batch)
@@ -324,58 +337,6 @@ def _instructions(named: str | os.PathLike[str] | Mapping[str, str] | None, name
         message = f"no data set is called '{wrong}', or what it says is no text"
         raise SpecError(message, f"{_INSTRUCTED}; they are {', '.join(names)}", where="`instructions`")
     return found
-
-
-def _columns(
-    pairs: Pairs, negatives: int, by: Resolved, cache: str | os.PathLike[str] | None, tell: Stages
-) -> list[dict[str, str]]:
-    """The texts of each pair, by column: as many wrong answers for all of a data set."""
-    wrong = [list(texts) for texts in pairs.negatives]
-    if negatives:
-        found = mined(pairs, encoded(pairs, by, cache, tell), negatives)
-        wrong = [(own + others)[:negatives] for own, others in zip(wrong, found, strict=True)]
-    fewest = {
-        group: min(len(wrong[place]) for place in np.flatnonzero(pairs.groups == group).tolist())
-        for group in np.unique(pairs.groups).tolist()
-    }
-    return [
-        {
-            QUERY: pairs.queries[place],
-            POSITIVE: pairs.positives[place],
-            **{f"{NEGATIVE}_{number}": text for number, text in enumerate(wrong[place][: fewest[group]], 1)},
-        }
-        for place, group in enumerate(pairs.groups.tolist())
-    ]
-
-
-def _labels(
-    columns: Sequence[Mapping[str, str]], teacher: Resolved, cache: str | os.PathLike[str] | None, tell: Stages
-) -> list[Floats]:
-    """(columns, d) of each pair: the teacher's vectors of unit length."""
-    with RawVectors(teacher, cache_folder(cache)) as vectors:
-        tell(f"encoding by {teacher.encoder_spec.model}")
-        queries = vectors.queries([row[QUERY] for row in columns])
-        texts = [text for row in columns for name, text in row.items() if name != QUERY]
-        others = l2_normalize(vectors.texts(texts)).vectors
-    ends = np.cumsum([len(row) - 1 for row in columns])[:-1]
-    parts = np.split(others, ends)
-    own = l2_normalize(queries).vectors
-    return [np.concatenate([one[None], part]) for one, part in zip(own, parts, strict=True)]
-
-
-def _data_sets(
-    pairs: Pairs, columns: Sequence[Mapping[str, str]], labels: Sequence[Floats] | None
-) -> datasets.DatasetDict:
-    """By name, a column for each side."""
-    found = {}
-    for number, name in enumerate(pairs.names):
-        places = np.flatnonzero(pairs.groups == number).tolist()
-        if len(places) > 1:
-            made = {one: [columns[place][one] for place in places] for one in columns[places[0]]}
-            if labels is not None:
-                made[LABEL] = [labels[place].tolist() for place in places]
-            found[name] = datasets.Dataset.from_dict(made)
-    return datasets.DatasetDict(found)
 
 
 def _digest(*parts: Pairs) -> str:

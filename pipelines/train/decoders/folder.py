@@ -12,7 +12,7 @@ import hashlib
 import json
 import shutil
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -56,11 +56,9 @@ class Run:
         if file.is_file():
             self.plan = json.loads(file.read_text("utf-8"))
             if self.plan.get("key") != self.key:
-                raise SpecError(
-                    "the folder holds a run of another model, data or options",
-                    "name another with `out`, or remove it",
-                    where=str(out),
-                )
+                other = ", ".join(_apart(self.plan.get("about", {}), self.about))
+                message = f"the folder holds a run that differs in: {other or 'all'}"
+                raise SpecError(message, "name another with `out`, or remove it", where=str(out))
             if (self.folder / MADE).is_file():
                 raise SpecError("the model is there already", "name another folder with `out`", where=str(out))
 
@@ -70,6 +68,16 @@ class Run:
             self.plan = {"key": self.key, "about": self.about, **make()}
             self._write()
         return self.plan
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it ran out of patience: it makes no more steps."""
+        return bool(self.plan.get("ended"))
+
+    def end(self) -> None:
+        """Say that it ran out of patience."""
+        self.plan["ended"] = True
+        self._write()
 
     def every(self, steps: int) -> int:
         """Steps between two scores: of a run that goes on, as they were."""
@@ -125,6 +133,16 @@ class Run:
         for path in self.folder.glob("checkpoint-*"):
             shutil.rmtree(path)
         (self.folder / _BEST).unlink(missing_ok=True)
+
+
+def _apart(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
+    """Names of what is not the same in both, at any depth."""
+    for name in sorted(one.keys() | other.keys()):
+        first, second = one.get(name), other.get(name)
+        if isinstance(first, dict) and isinstance(second, dict):
+            yield from _apart(first, second)
+        elif first != second:
+            yield name
 
 
 def _is_whole(checkpoint: Path) -> bool:

@@ -27,8 +27,8 @@ class How:
         every: steps between two scores; 0: a tenth of the steps, more where a score takes long.
         patience: scores in a row without a better one after which the run ends; 0: never.
         full: all weights learn, rather than LoRA matrices.
-        rank: r of LoRA.
-        alpha: of LoRA: the product of its matrices counts alpha / r times.
+        rank: r of LoRA; None: 16, or that of an adapter that goes on learning.
+        alpha: of LoRA: the product of its matrices counts alpha / r times; None: 32, or the adapter's.
         dropout: of what LoRA reads.
         attention_dropout: of the attention; decoders have none otherwise.
         end_token: whether the vector of the end token learns, as that of echo's authors does.
@@ -50,8 +50,8 @@ class How:
     every: int = 0
     patience: int = 0
     full: bool = False
-    rank: int = 16
-    alpha: int = 32
+    rank: int | None = None
+    alpha: int | None = None
     dropout: float = 0.05
     attention_dropout: float = 0.0
     end_token: bool = False

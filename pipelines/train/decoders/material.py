@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,13 @@ def resolved_of(what: str, model: str | os.PathLike[str], options: Mapping[str, 
     lost = next((name for name in _NOT_KEPT if name in named), None)
     if lost is not None:
         raise SpecError("a trained model does not keep this option", f"remove `{lost}`", where=f"`{lost}`")
+    place = str(named.get("device", "auto"))
+    if place.startswith("cuda:") and place != "cuda:0":
+        raise SpecError(
+            "a run takes the first GPU that it sees",
+            f"set CUDA_VISIBLE_DEVICES={place.removeprefix('cuda:')} and use `device=cuda`",
+            where="`device`",
+        )
     if named.get("dtype", "auto") == "auto":
         named["dtype"] = "bfloat16" if _is_fast(named.get("device", "auto")) else "float32"
     if named["dtype"] not in ("float32", "bfloat16"):
@@ -66,7 +74,7 @@ def _is_fast(device: str) -> bool:
     place = choose_device(device)
     if place == "cpu":
         return bool(torch.cpu._is_amx_tile_supported())
-    return place.startswith("cuda") and torch.cuda.is_bf16_supported()
+    return place.startswith("cuda") and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def about_model(resolved: Resolved) -> dict[str, Any]:
@@ -74,9 +82,8 @@ def about_model(resolved: Resolved) -> dict[str, Any]:
     spec = resolved.encoder_spec
     return {
         "dtype": resolved.options.dtype,
-        "model": spec.model,
         "weights": weights_fingerprint(resolved.files),
-        "encoder": spec.to_json(),
+        "encoder": {name: value for name, value in spec.to_json().items() if name != "model"},
     }
 
 
@@ -106,8 +113,11 @@ def held_texts(corpus: Path, resolved: Resolved, how: How) -> tuple[list[str], l
 def mined(pairs: Pairs, sides: Sides, n: int) -> list[list[str]]:
     """For each query the n texts of its data set that are nearest to it, of those with less than 95 % of the cosine of
     its own (NV-Retriever, Moreira et al. 2024); fewer where there are not so many.
+
+    A text that another pair has as the answer to the same query is none of them, nor another text of its owner.
     """
     found: list[list[str]] = [[] for _ in pairs.queries]
+    right = _right(pairs)
     queries, positives = l2_normalize(sides.queries).vectors, l2_normalize(sides.positives).vectors
     for group in np.unique(pairs.groups):
         places = np.flatnonzero(pairs.groups == group)
@@ -121,6 +131,36 @@ def mined(pairs: Pairs, sides: Sides, n: int) -> list[list[str]]:
                     if len(found[place]) == n or row[near] == -np.inf:
                         break
                     text = pairs.positives[places[near]]
-                    if pairs.owners[places[near]] != pairs.owners[place] and text not in found[place]:
+                    if pairs.owners[places[near]] not in right[pairs.queries[place]] and text not in found[place]:
                         found[place].append(text)
     return found
+
+
+def filled(pairs: Pairs, wrong: Sequence[Sequence[str]], wanted: Sequence[int]) -> list[list[str]]:
+    """As many wrong answers as wanted: those that there are, again, and where there are none other texts of the data
+    set, of other owners; none for a data set in which a query has no such text.
+    """
+    found = [[*itertools.islice(itertools.cycle(texts), n)] for texts, n in zip(wrong, wanted, strict=True)]
+    lacking = {group for group, texts, n in zip(pairs.groups.tolist(), found, wanted, strict=True) if len(texts) < n}
+    right = _right(pairs) if lacking else {}
+    for group in lacking:
+        places = np.flatnonzero(pairs.groups == group).tolist()
+        for turn, place in enumerate(places):
+            if found[place] or not wanted[place]:
+                continue
+            after = itertools.chain(places[turn:], places[:turn])
+            others = (one for one in after if pairs.owners[one] not in right[pairs.queries[place]])
+            texts = [pairs.positives[one] for one in itertools.islice(others, wanted[place])]
+            found[place] = [*itertools.islice(itertools.cycle(texts), wanted[place])]
+        if not all(found[place] for place in places):
+            for place in places:
+                found[place] = []
+    return found
+
+
+def _right(pairs: Pairs) -> dict[str, set[str]]:
+    """Owners of the texts that answer each query."""
+    right: dict[str, set[str]] = {}
+    for query, owner in zip(pairs.queries, pairs.owners, strict=True):
+        right.setdefault(query, set()).add(owner)
+    return right

@@ -10,7 +10,6 @@ adapter is added to the weights, so nothing that reads a model need know of it.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,7 +32,7 @@ from ragidx.indexer.encoders.methods import default_filter
 from ragidx.indexer.encoders.trained_pooling import TrainablePooling
 from ragidx.indexer.models import lora
 from ragidx.indexer.models.locate import TRAINED_POOLING, ModelFiles
-from ragidx.indexer.models.lora_config import CONFIG, WEIGHTS, read_config
+from ragidx.indexer.models.lora_config import CONFIG, WEIGHTS, AdapterConfig, read_config
 from ragidx.indexer.prompts.rendering import Rendered
 from ragidx.pipelines.train.decoders.how import How
 from ragidx.pipelines.train.decoders.whole import save_tokenizer, whole_model
@@ -49,6 +48,7 @@ MADE = "training.json"
 DIVERGED = "give a lower `rate`, or `dtype=float32`, in another folder"
 
 _ADAPTER = "trained"
+_RANK, _ALPHA = 16, 32  # LLM2Vec's
 _LORA = (".lora_A.", ".lora_B.")
 _UNREADABLE = ("reba", "aligned-values", "metaeol")
 
@@ -68,15 +68,15 @@ class Network(nn.Module):
 
     def __init__(self, resolved: Resolved, how: How) -> None:
         super().__init__()
-        self.files, self.spec, self.how = resolved.files, resolved.encoder_spec, how
+        self.files, self.spec = resolved.files, resolved.encoder_spec
+        self.how, self.rank, self.alpha = how, how.rank or _RANK, how.alpha or _ALPHA
         self.encoder = _decoder(resolved)
         self.model: Any = self.encoder.backbone.model
         self.pad, self.n_tokens = self.encoder.tokenizer.pad, 0  # read with gradients so far
         self.continued = _adapter_of(self.files, how)
         if self.continued is not None:  # the weights without it; it goes on learning
             lora.merge(self.model, self.continued, self.files.name, times=-1)
-            stored = read_config(self.continued)
-            self.how = dataclasses.replace(how, rank=stored.rank, alpha=int(stored.alpha))
+            self.rank, self.alpha = _continuing(how, read_config(self.continued), self.files.name)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(how.seed)
             if how.full:
@@ -213,8 +213,8 @@ class Network(nn.Module):
 
         how = self.how
         config = LoraConfig(
-            r=how.rank,
-            lora_alpha=how.alpha,
+            r=self.rank,
+            lora_alpha=self.alpha,
             lora_dropout=how.dropout,
             target_modules="all-linear",
             fan_in_fan_out=any(isinstance(module, Conv1D) for module in self.model.modules()),
@@ -243,7 +243,7 @@ class Network(nn.Module):
         config = {
             "peft_type": "LORA",
             "base_model_name_or_path": self.files.name if self.continued is None else read_config(self.continued).base,
-            **{"r": how.rank, "lora_alpha": how.alpha, "lora_dropout": how.dropout},
+            **{"r": self.rank, "lora_alpha": self.alpha, "lora_dropout": how.dropout},
             **{"target_modules": targets, "bias": "none", "task_type": "FEATURE_EXTRACTION"},
         }
         save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
@@ -266,12 +266,14 @@ class Network(nn.Module):
                 "remove `end_token`, or take `method=echo`",
                 where="`end_token`",
             )
-        end = nn.Parameter(torch.zeros(self.model.get_input_embeddings().weight.shape[1], device=self.encoder.device))
+        embeddings = self.model.get_input_embeddings()
+        end = nn.Parameter(torch.zeros(embeddings.weight.shape[1], device=self.encoder.device))
+        times = float(getattr(embeddings, "embed_scale", 1.0))  # Gemma 3 multiplies its rows
 
         def add(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
-            return output + (args[0] == eos).unsqueeze(-1) * end.to(output.dtype)
+            return output + (args[0] == eos).unsqueeze(-1) * (times * end).to(output.dtype)
 
-        self.model.get_input_embeddings().register_forward_hook(add)
+        embeddings.register_forward_hook(add)
         return end
 
     def _drop_attention(self) -> None:
@@ -320,6 +322,19 @@ def _adapter_of(files: ModelFiles, how: How) -> Path | None:
         return None
     made = json.loads(about_file.read_text("utf-8"))
     return parts if made.get("stage") in ("simcse", "contrastive") else None
+
+
+def _continuing(how: How, stored: AdapterConfig, model: str) -> tuple[int, int]:
+    """Rank and alpha of the adapter that goes on learning.
+
+    Raises:
+        SpecError: others are asked for.
+    """
+    for name, asked, is_so in (("rank", how.rank, stored.rank), ("alpha", how.alpha, stored.alpha)):
+        if asked not in (None, is_so):
+            message = f"the adapter of '{model}' goes on learning, with {name}={is_so:g}"
+            raise SpecError(message, f"remove `{name}`", where=f"`{name}`")
+    return stored.rank, int(stored.alpha)
 
 
 def _layer_of(name: str) -> str:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import importlib.util
 import math
 import shutil
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -139,7 +140,9 @@ class Watch(TrainerCallback):
             else:
                 self.run.log(step=step, score=float(values.mean()))
                 stale = (step - best[1]) // self.every
-                control.should_training_stop = bool(self.patience) and stale >= self.patience
+                if self.patience and stale >= self.patience:
+                    self.run.end()
+                    control.should_training_stop = True
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         """Write the loss down.
@@ -167,7 +170,7 @@ class Watch(TrainerCallback):
 
 def arguments(run: Run, how: How, kind: type, device: str, **more: Any) -> Any:
     """The arguments of a trainer for a run."""
-    return kind(
+    made = kind(
         output_dir=str(run.folder),
         max_steps=run.plan["steps"],
         per_device_train_batch_size=how.batch,
@@ -184,6 +187,8 @@ def arguments(run: Run, how: How, kind: type, device: str, **more: Any) -> Any:
         use_cpu=device == "cpu",
         **more,
     )
+    made._n_gpu = min(made.n_gpu, 1)  # with more the trainer splits a batch, and what is not a wrong answer any more
+    return made
 
 
 def of_network(kind: type[Trainer], network: Network) -> Any:
@@ -223,6 +228,7 @@ def carried_out(
     what: str,
     tell: Stages,
     began: float,
+    notes: Sequence[str] = (),
 ) -> Report:
     """Train, from the last checkpoint where there is one; write the best weights, if they are better than at the start.
 
@@ -237,6 +243,7 @@ def carried_out(
         what: the held-out texts, for people.
         tell: where progress goes.
         began: when the call did.
+        notes: for people.
 
     Raises:
         MachineError: the disk or the memory is full.
@@ -248,7 +255,10 @@ def carried_out(
         trainer.add_callback(watch)
         start = run.checkpoint()
         try:
-            trainer.train(resume_from_checkpoint=None if start is None else str(start))
+            if not run.has_ended:
+                trainer.train(resume_from_checkpoint=None if start is None else str(start))
+            elif start is not None:
+                network.restore(load_file(start / WEIGHTS))
         except (OSError, RuntimeError, SafetensorError, MemoryError) as fault:
             check_machine(fault, run.folder)
             if shutil.disk_usage(run.folder).free < _NO_ROOM:  # torch says so in its own words
@@ -260,7 +270,7 @@ def carried_out(
         if best[1] or not how.force:
             network.restore(best[0])
         after = score()
-    gain, notes = difference(after, watch.before), list[str]()
+    gain, notes = difference(after, watch.before), [*notes]
     is_kept = how.force or best[1] > 0
     if not is_kept:
         notes.append(
@@ -271,7 +281,14 @@ def carried_out(
     if is_kept:
         network.save(run.out, masked=run.stage == "mntp")
         draw(run)
-        run.finish({"step": best[1], "before": float(watch.before.mean()), "after": float(after.mean())})
+        run.finish(
+            {
+                "model": network.spec.model,
+                "step": best[1],
+                "before": float(watch.before.mean()),
+                "after": float(after.mean()),
+            }
+        )
     losses = [row["loss"] for row in run.rows() if "loss" in row]
     tenth = max(1, len(losses) // 10)
     return Report(
@@ -376,4 +393,5 @@ def _peak_bytes() -> int:
         import resource
     except ImportError:  # Windows
         return 0
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -7,7 +7,9 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 import ragidx
 from ragidx.corpora.errors import CorpusError, SpecError
@@ -39,6 +41,28 @@ def test_each_file_is_a_data_set_packed_or_not(tmp_path: Path) -> None:
     assert pairs.positives == ["p0", "p1", "p0", "p1", "p2"]
     assert pairs.groups.tolist() == [0, 0, 1, 1, 1]
     assert pairs.names == ("a.jsonl.gz", "b.jsonl")
+
+
+def test_a_parquet_file_of_pairs_is_read_and_a_row_that_is_none_is_named(tmp_path: Path) -> None:
+    rows = [
+        {"query": "a", "positive": "b", "negative": ["n", "m"], "score": 1.0},
+        {"query": "c", "positive": "d", "negative": None, "score": 0.5},
+    ]
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    parquet.write_table(pa.table({"query": ["a", None], "positive": ["b", "d"]}), tmp_path / "b.parquet")
+    parquet.write_table(pa.table({"text": ["a"]}), tmp_path / "c.parquet")
+    (tmp_path / "d.parquet").write_bytes(b"PAR1")
+
+    pairs = read_pairs([tmp_path / "a.parquet"])
+
+    assert (pairs.queries, pairs.positives, pairs.negatives) == (["a", "c"], ["b", "d"], [("n", "m"), ()])
+    for name, said in (
+        ("b.parquet", ":2: the pair has no text in `query`"),
+        ("c.parquet", ":1: the pair has no text in `query`"),
+        ("d.parquet", ": the file cannot be read:"),
+    ):
+        file = tmp_path / name
+        assert message_of(CorpusError, lambda file=file: read_pairs([file])).startswith(f"{file}{said}")
 
 
 def test_of_many_pairs_each_data_set_gives_as_many() -> None:
@@ -96,7 +120,8 @@ def test_a_file_that_is_not_there_or_no_utf8_is_named(tmp_path: Path) -> None:
         f"{tmp_path / 'latin.jsonl'}:1: the line is not UTF-8\n  hint: write the file as UTF-8"
     )
     assert message_of(CorpusError, lambda: read_pairs([tmp_path / "empty"])) == (
-        f"{tmp_path / 'empty'}: the folder holds no file of pairs\n  hint: name them *.jsonl, *.jsonl.gz, *.jsonl.zst"
+        f"{tmp_path / 'empty'}: the folder holds no file of pairs\n"
+        "  hint: name them *.jsonl, *.jsonl.gz, *.jsonl.zst, *.parquet"
     )
     assert message_of(SpecError, lambda: read_pairs([])) == (
         "`pairs`: there are no pairs\n  hint: name a file of pairs, or a folder of them"

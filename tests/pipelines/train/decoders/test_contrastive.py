@@ -17,7 +17,7 @@ from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.indexer.encoders.load import load_encoder
 from ragidx.indexer.models import lora
 from ragidx.pipelines.train.decoders.contrastive import Encoding, Loss
-from ragidx.pipelines.train.decoders.material import mined
+from ragidx.pipelines.train.decoders.material import filled, mined
 from ragidx.pipelines.train.decoders.network import Network
 from ragidx.pipelines.train.frozen import Sides
 from ragidx.pipelines.train.objectives import contrastive_loss
@@ -111,6 +111,21 @@ def test_wrong_answers_are_of_the_same_data_set_and_no_text_of_the_same_owner() 
     assert mined(pairs, Sides(np.eye(3, dtype=np.float32), np.eye(3, dtype=np.float32)), 2) == [[], [], []]
 
 
+def test_another_answer_to_the_same_query_is_no_wrong_one() -> None:
+    pairs = Pairs(list("aab"), ["A", "Z", "B"], np.array([0, 0, 0]), ("set",))
+    sides = Sides(np.eye(3, dtype=np.float32), np.eye(3, dtype=np.float32))
+
+    assert mined(pairs, sides, 2) == [["B"], ["B"], ["A", "Z"]]
+
+
+def test_wrong_answers_that_are_missing_are_drawn_from_the_data_set() -> None:
+    pairs = Pairs(list("aabc"), ["A", "Z", "B", "C"], np.array([0, 0, 0, 1]), ("x", "y"))
+
+    found = filled(pairs, [["n"], [], ["m", "o", "p"], []], [2, 2, 2, 2])
+
+    assert found == [["n", "n"], ["B", "B"], ["m", "o"], []]  # C's data set has no other text
+
+
 def _batches(trainer: Any) -> Iterator[dict[str, Any]]:
     yield from trainer.get_train_dataloader()
 
@@ -188,6 +203,59 @@ def test_negatives_of_a_file_and_of_a_teacher_are_columns(
     assert np.allclose(np.linalg.norm(label, axis=1), 1, atol=1e-5)
 
 
+def test_a_row_without_wrong_answers_takes_none_from_the_others(
+    tiny_model: Callable[..., Path], tmp_path: Path, seen: list[Any], pairs: Path
+) -> None:
+    rows = [json.loads(line) for line in _lines(pairs / "one.jsonl")]
+    given = [{**row, "negative": ["no", "not"]} if number % 2 else row for number, row in enumerate(rows)]
+    (pairs / "one.jsonl").write_text("".join(json.dumps(row) + "\n" for row in given))
+
+    trainer = _about_to_train(seen, tiny_model(), pairs=pairs, out=tmp_path / "out", method="prompteol", **SMALL)
+
+    one, two = (trainer.train_dataset[name] for name in ("one.jsonl", "two.jsonl"))
+    has = {row["query"] for row in given if "negative" in row}
+    assert all((row["negative_1"] == "no") == (row["query"] in has) for row in one)
+    assert all(row["negative_1"] in {"no", *(other["positive"] for other in rows)} for row in one)
+    assert not any(row["negative_1"] == row["positive"] for row in one)
+    assert set(two.column_names) == {"query", "positive"}
+
+
+def test_every_pair_is_seen_once_an_epoch_though_texts_come_twice(
+    tiny_model: Callable[..., Path], tmp_path: Path, seen: list[Any]
+) -> None:
+    file = tmp_path / "pairs.jsonl"
+    rows = [{"query": f"where is {number}", "positive": WORDS[number % 3]} for number in range(60)]
+    rows += [{"query": f"how is {number}", "positive": f"As {number}."} for number in range(30)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    trainer = _about_to_train(
+        seen, tiny_model(), pairs=file, out=tmp_path / "out", method="prompteol", epochs=2, **SMALL
+    )
+
+    batches = list(trainer.get_train_dataloader().batch_sampler)
+    data = trainer.train_dataset["pairs.jsonl"]
+    assert trainer.args.max_steps == len(batches) > 2 * -(-len(data) // 8)
+    times = np.bincount([place for batch in batches for place in batch], minlength=len(data))
+    assert set(times.tolist()) <= {1, 2}
+    assert np.mean(times == 2) > 0.9  # one that is left over alone has no wrong answer in its batch
+    for batch in batches:
+        assert len({data[place]["positive"] for place in batch}) == len(batch)
+
+
+def test_files_of_one_pair_each_have_no_wrong_answers(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    for number in range(50):
+        row = {"query": f"where is {number}", "positive": f"There, at {number}."}
+        (tmp_path / f"{number}.jsonl").write_text(json.dumps(row) + "\n")
+
+    def train() -> None:
+        ragidx.train.contrastive(tiny_model(), pairs=tmp_path, out=tmp_path / "out", method="prompteol", **SMALL)
+
+    assert message_of(SpecError, train) == (
+        "`pairs`: no file has two pairs of different texts: the other pairs of its file are a query's wrong answers\n"
+        "  hint: put pairs of a kind into one file"
+    )
+
+
 @pytest.mark.parametrize("options", [{"method": "prompteol"}, {"method": "llm2vec", "matryoshka": True}])
 def test_pairs_that_are_learnt_find_their_own_texts(
     options: dict[str, Any], pairs: Path, tiny_model: Callable[..., Path], tmp_path: Path
@@ -229,6 +297,17 @@ def test_simcse_begins_anew_after_masked_prediction_and_contrastive_goes_on_with
     assert torch.allclose(bases[1], merged, atol=1e-6)  # SimCSE stands on the merged first stage
     assert torch.allclose(bases[2], bases[1], atol=1e-6)  # the pairs go on with its matrices
     assert not torch.allclose(bases[1], bases[0], atol=1e-6)
+
+
+def test_an_adapter_that_goes_on_keeps_its_rank(pairs: Path, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    few = {**SMALL, "limit": 60, "force": True, "minutes": 1e-6}
+    ragidx.train.contrastive(tiny_model(), pairs=pairs, out=tmp_path / "one", method="prompteol", **few)
+
+    def train() -> None:
+        ragidx.train.contrastive(tmp_path / "one", pairs=pairs, out=tmp_path / "two", **{**few, "rank": 8})
+
+    said = f"`rank`: the adapter of '{tmp_path / 'one'}' goes on learning, with rank=4\n  hint: remove `rank`"
+    assert message_of(SpecError, train) == said
 
 
 def test_simcse_without_dropout_is_refused(text: Path, tiny_model: Callable[..., Path], tmp_path: Path) -> None:

@@ -46,10 +46,11 @@ def _features(network: Network, texts: list[str], instruction: str | None = None
         ({}, {"method": "classical", "family": "gpt2"}),
         ({"full": True}, {"method": "llm2vec"}),
         ({"end_token": True}, {"method": "echo", "pooling": "last"}),
+        ({"end_token": True}, {"method": "echo", "pooling": "last", "family": "gemma2"}),
         ({"latents": 2, "heads": 2, "head_width": 4}, {"method": "llm2vec", "pooling": "trainable"}),
         ({"latents": 2, "heads": 2, "head_width": 4}, {"method": "classical", "pooling": "trainable"}),
     ],
-    ids=["prompteol", "llm2vec", "qwen2", "gpt2", "full", "end-token", "pooling", "pooling-causal"],
+    ids=["prompteol", "llm2vec", "qwen2", "gpt2", "full", "end-token", "end-token-times", "pooling", "pooling-causal"],
 )
 def test_the_model_that_is_written_makes_the_vectors_that_were_trained(
     how: dict[str, Any], options: dict[str, Any], network: Callable[..., Network], tmp_path: Path

@@ -117,7 +117,7 @@ def test_a_run_of_other_options_does_not_go_on(
     said = message_of(SpecError, lambda: train("out", rate=1e-3))
 
     assert said == (
-        f"{tmp_path / 'out'}: the folder holds a run of another model, data or options\n"
+        f"{tmp_path / 'out'}: the folder holds a run that differs in: rate\n"
         "  hint: name another with `out`, or remove it"
     )
 
@@ -200,6 +200,37 @@ def test_patience_ends_a_run_that_gains_nothing(train: Callable[..., Any]) -> No
 
     assert report.steps == 4
     assert report.of_steps > 8
+
+
+def test_a_run_that_ran_out_of_patience_makes_no_more_steps(train: Callable[..., Any]) -> None:
+    impatient = {"rate": 1e-9, "epochs": 4, "patience": 2}
+    first = train("out", **impatient)
+
+    again = train("out", force=True, **impatient)
+
+    assert (again.steps, again.last_loss) == (first.steps, first.last_loss)
+    assert again.folder is not None
+
+
+def test_the_same_run_under_another_name_of_the_model_goes_on(
+    pairs: Path, killed: Callable[..., None], tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    killed("out", 3, force=True)
+    shutil.copytree(tiny_model(), tmp_path / "copy")
+
+    report = ragidx.train.contrastive(
+        tmp_path / "copy", pairs=pairs, out=tmp_path / "out", method="prompteol", every=2, force=True, **SMALL
+    )
+
+    assert report.steps == report.of_steps
+    made = json.loads((tmp_path / "out" / "training" / "training.json").read_text())
+    assert made["model"] == str(tmp_path / "copy")
+
+
+def test_a_second_gpu_is_chosen_by_the_environment(train: Callable[..., Any]) -> None:
+    assert message_of(SpecError, lambda: train("out", device="cuda:1")) == (
+        "`device`: a run takes the first GPU that it sees\n  hint: set CUDA_VISIBLE_DEVICES=1 and use `device=cuda`"
+    )
 
 
 def test_minutes_bound_the_steps(train: Callable[..., Any]) -> None:

@@ -1,0 +1,138 @@
+"""What a decoder learns from pairs, as sentence-transformers' trainer takes it.
+
+pairs -> a column for each side and wrong answer -> perhaps a teacher's vectors of them -> a data set of each file ->
+batches of one data set each, none with a text twice
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import torch
+from sentence_transformers.base.sampler import MultiDatasetDefaultBatchSampler, NoDuplicatesBatchSampler
+
+from ragidx.corpora.errors import SpecError
+from ragidx.indexer.arrays import Floats
+from ragidx.indexer.normalize import l2_normalize
+from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, cache_folder
+from ragidx.pipelines.ingest.resolve import Resolved
+from ragidx.pipelines.stages import Stages
+from ragidx.pipelines.train.decoders.how import How
+from ragidx.pipelines.train.decoders.material import filled, mined
+from ragidx.pipelines.train.frozen import encoded
+from ragidx.pipelines.train.pairs import Pairs
+
+QUERY, POSITIVE, LABEL = "query", "positive", "label"
+
+_NEGATIVE = "negative"
+
+
+def columns_of(
+    pairs: Pairs, negatives: int | None, by: Resolved, cache: str | os.PathLike[str] | None, tell: Stages
+) -> tuple[list[dict[str, str]], tuple[str, ...]]:
+    """The texts of each pair, by column, as many wrong answers for all of a data set; and what to say of them."""
+    own = [list(texts) for texts in pairs.negatives]
+    wanted = int(any(own)) if negatives is None else negatives
+    wrong = [texts[:wanted] for texts in own]
+    if negatives and any(len(texts) < negatives for texts in wrong):
+        found = mined(pairs, encoded(pairs, by, cache, tell), negatives)
+        wrong = [[*texts, *others][:negatives] for texts, others in zip(wrong, found, strict=True)]
+    n_own = sum(min(len(texts), wanted) for texts in own)
+    n_found = sum(map(len, wrong)) - n_own
+    if negatives is None:  # no file without any gets them
+        having = {group for group, texts in zip(pairs.groups.tolist(), own, strict=True) if texts}
+        wanted_of = [int(group in having) for group in pairs.groups.tolist()]
+    else:
+        wanted_of = [negatives] * len(pairs)
+    wrong = filled(pairs, wrong, wanted_of)
+    columns = [
+        {QUERY: query, POSITIVE: text, **{f"{_NEGATIVE}_{number}": one for number, one in enumerate(others, 1)}}
+        for query, text, others in zip(pairs.queries, pairs.positives, wrong, strict=True)
+    ]
+    n = sum(map(len, wrong))
+    if not n:
+        return columns, ()
+    note = f"Of {n:,} wrong answers {n_own:,} are of the files, {n_found:,} were found"
+    return columns, (f"{note}, {n - n_own - n_found:,} are drawn, or come twice.",)
+
+
+def labels_of(
+    columns: Sequence[Mapping[str, str]], teacher: Resolved, cache: str | os.PathLike[str] | None, tell: Stages
+) -> list[Floats]:
+    """(columns, d) of each pair: the teacher's vectors of unit length."""
+    with RawVectors(teacher, cache_folder(cache)) as vectors:
+        tell(f"encoding by {teacher.encoder_spec.model}")
+        queries = vectors.queries([row[QUERY] for row in columns])
+        texts = [text for row in columns for name, text in row.items() if name != QUERY]
+        others = l2_normalize(vectors.texts(texts)).vectors
+    ends = np.cumsum([len(row) - 1 for row in columns])[:-1]
+    parts = np.split(others, ends)
+    own = l2_normalize(queries).vectors
+    return [np.concatenate([one[None], part]) for one, part in zip(own, parts, strict=True)]
+
+
+def data_sets(
+    pairs: Pairs, columns: Sequence[Mapping[str, str]], labels: Sequence[Floats] | None
+) -> datasets.DatasetDict:
+    """By name, a column for each side."""
+    found = {}
+    for number, name in enumerate(pairs.names):
+        places = np.flatnonzero(pairs.groups == number).tolist()
+        if len(places) > 1:
+            made: dict[str, Any] = {one: [columns[place][one] for place in places] for one in columns[places[0]]}
+            if labels is not None:
+                made[LABEL] = _nested(np.stack([labels[place] for place in places]))
+            found[name] = datasets.Dataset(pa.table(made), fingerprint=str(number))  # else all of it is hashed
+    return datasets.DatasetDict(found)
+
+
+def _nested(rows: Floats) -> pa.Array:
+    """(n, c, d) as lists of lists."""
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), rows.shape[2])
+    return pa.FixedSizeListArray.from_arrays(flat, rows.shape[1])
+
+
+class Batches(MultiDatasetDefaultBatchSampler):
+    """All batches of a run, as one epoch: the library ends its own at n / batch of them, and texts that come twice make
+    more.
+    """
+
+    def __init__(self, *args: Any, made: Sequence[list[int]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.made = made
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter(self.made)
+
+    def __len__(self) -> int:
+        return len(self.made)
+
+
+def batches_of(data: datasets.DatasetDict, how: How) -> list[list[int]]:
+    """Numbers of rows, counted through all data sets: each batch of one of them, without a text twice, in random order.
+
+    Raises:
+        SpecError: none has two rows.
+    """
+    starts = np.cumsum([0, *(len(part) for part in data.values())])
+    order, made = np.random.default_rng(how.seed), []
+    for epoch in range(how.epochs):
+        of_epoch = []
+        for start, part in zip(starts, data.values(), strict=False):
+            drawn = torch.Generator().manual_seed(how.seed)
+            sampler = NoDuplicatesBatchSampler(part, how.batch, False, [LABEL], drawn, how.seed)
+            sampler.set_epoch(epoch)
+            of_epoch += [[int(start) + place for place in batch] for batch in sampler if len(batch) > 1]
+        made += [of_epoch[place] for place in order.permutation(len(of_epoch)).tolist()]
+    if not made:
+        raise SpecError(
+            "no file has two pairs of different texts: the other pairs of its file are a query's wrong answers",
+            "put pairs of a kind into one file",
+            where="`pairs`",
+        )
+    return made
