@@ -371,6 +371,7 @@ def trained(found):
         setting = row["setting"]
         teacher = f", teacher {setting['teacher']}" if setting["teacher"] else ""
         cut = f", cut at {setting['max_length']}" if setting.get("max_length") else ""
+        mode = ", hybrid" if setting.get("mode") == "hybrid" else ""
         name = f"{setting['model']}, {setting['method']}{cut}, {setting['pairs']:,}{teacher}"
         for part, values in row["values"].items():
             if not isinstance(values, dict) or "measure" not in values:
@@ -382,7 +383,7 @@ def trained(found):
                     continue
                 mark = "*" if one.get("p", 1) < 0.05 else ""
                 cells.append(f"{one['value']:.3f}" + (f" ({one['difference']:+.3f}{mark})" if "p" in one else ""))
-            lines.append(f"| {name} | {part}, {values['measure']} | {' | '.join(cells)} |")
+            lines.append(f"| {name} | {part}{mode}, {values['measure']} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

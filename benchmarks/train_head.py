@@ -2,12 +2,12 @@
 
     python benchmarks/train_head.py --pairs DIR --evalsets DIR --model FILE --name NAME --method prompteol
         [--limit 9000] [--teacher MODEL] [--rows layers tokens] [--cache DIR] [--sets cranfield stsb]
-        [--max-length 160] [--template S]
+        [--max-length 160] [--template S] [--mode hybrid]
 
 The head is trained as `ragidx train head` does, poolings of these rows as `ragidx train pooling`; all rows are of
-`ragidx.evaluate`, dense, documents whole or cut at --max-length, head and pooling at all of their dimensions,
-EmbedFilter (also centred) and whitening (fitted on the set itself) at half of the model's. Models that `ragidx train
-contrastive` and its like made are measured the same way.
+`ragidx.evaluate`, dense (or --mode hybrid), documents whole or cut at --max-length, head and pooling at all of their
+dimensions, EmbedFilter (also centred) and whitening (fitted on the set itself) at half of the model's. Models that
+`ragidx train contrastive` and its like made are measured the same way.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ def main():
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--max-length", type=int)
     parser.add_argument("--template")
+    parser.add_argument("--mode", default="dense")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cache", default="")
     arguments = parser.parse_args()
@@ -85,7 +86,7 @@ def main():
             "head": (f"head:{file}", {"tau": 1}),
         }
         for name in arguments.sets:
-            options = {} if name == "stsb" else {"chunks": ragidx.ChunkSpec(size=None), "mode": "dense"}
+            options = {} if name == "stsb" else {"chunks": ragidx.ChunkSpec(size=None), "mode": arguments.mode}
             found = {}
             plain = None
             for label, (filter_, width) in grid.items():
@@ -137,6 +138,7 @@ def main():
         held_out=report.n_held_out,
         teacher=arguments.teacher,
         max_length=arguments.max_length,
+        mode=arguments.mode,
     )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +24,7 @@ from torch import Tensor
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_callback import PrinterCallback
 
-from ragidx.corpora.errors import ModelError, RagidxError, check_machine
+from ragidx.corpora.errors import ModelError, RagidxError, check_machine, first_line
 from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Doubles
 from ragidx.indexer.encoders import precision
@@ -40,7 +39,6 @@ from ragidx.pipelines.train.decoders.optimizer import Masters
 
 _OF_FREE = 0.5  # of free memory that a mini-batch may take
 _MOST_TEXTS = 32  # of a mini-batch
-_NO_ROOM = 1 << 20  # bytes of a disk
 _SCORE_SHARE = 5
 
 Score = Callable[[], Doubles]
@@ -121,8 +119,8 @@ class Watch(TrainerCallback):
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Say so."""
-        loss = f", loss {self._loss:.3f}" if self._loss else ""
-        self.tell(f"step {state.global_step + 1:,} of {self.steps:,}{loss}")
+        so_far = f", loss {self._loss:.3f}, {self._rate():,} tokens/s" if self._loss else ""
+        self.tell(f"step {state.global_step + 1:,} of {self.steps:,}{so_far}")
         self._began, self._tokens = time.perf_counter(), self.network.n_tokens
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -155,8 +153,12 @@ class Watch(TrainerCallback):
             if not math.isfinite(self._loss):
                 message = f"after step {state.global_step:,} the loss is no number"
                 raise ModelError(message, DIVERGED, where=str(self.run.folder))
-            rate = round(self.step_tokens / max(self.step_seconds, 1e-9))
-            self.run.log(step=state.global_step, loss=self._loss, rate=logs.get("learning_rate"), tokens_a_second=rate)
+            rates = {"rate": logs.get("learning_rate"), "tokens_a_second": self._rate()}
+            self.run.log(step=state.global_step, loss=self._loss, **rates)
+
+    def _rate(self) -> int:
+        """Tokens a second, while steps were made."""
+        return round(self.step_tokens / max(self.step_seconds, 1e-9))
 
     def _often(self, score_seconds: float) -> int:
         """Steps between two scores: a tenth of all, or as many as take five times as long as a score."""
@@ -199,6 +201,14 @@ def of_network(kind: type[Trainer], network: Network) -> Any:
             folder = Path(output_dir or self.args.output_dir)
             folder.mkdir(parents=True, exist_ok=True)
             save_file(network.weights(), folder / WEIGHTS)
+
+        def _save_checkpoint(self, *args: object, **kwargs: object) -> None:
+            try:
+                super()._save_checkpoint(*args, **kwargs)
+            except (OSError, RuntimeError, SafetensorError) as fault:  # of a full disk torch speaks of its own file
+                message = f"a checkpoint cannot be written: {first_line(fault)}"
+                hint = "make room and give the same command: it goes on at the last checkpoint"
+                raise RagidxError(message, hint, where=self.args.output_dir) from fault
 
         def _load_from_checkpoint(self, resume_from_checkpoint: str, model: object = None) -> None:
             network.restore(load_file(Path(resume_from_checkpoint) / WEIGHTS))
@@ -259,11 +269,8 @@ def carried_out(
                 trainer.train(resume_from_checkpoint=None if start is None else str(start))
             elif start is not None:
                 network.restore(load_file(start / WEIGHTS))
-        except (OSError, RuntimeError, SafetensorError, MemoryError) as fault:
+        except (OSError, RuntimeError, MemoryError) as fault:
             check_machine(fault, run.folder)
-            if shutil.disk_usage(run.folder).free < _NO_ROOM:  # torch says so in its own words
-                hint = "make room and give the same command: it goes on at the last checkpoint"
-                raise RagidxError("the disk is full", hint, where=str(run.folder)) from fault
             raise
         best = run.best()
         assert best is not None  # of the start

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -17,7 +19,7 @@ import pytest
 import torch
 
 import ragidx
-from ragidx.corpora.errors import ModelError, SpecError
+from ragidx.corpora.errors import ModelError, RagidxError, SpecError
 from ragidx.pipelines.train.decoders.folder import Run
 from ragidx.pipelines.train.decoders.optimizer import Masters
 from ragidx.pipelines.train.decoders.runs import Watch, fitting
@@ -109,6 +111,29 @@ def test_a_checkpoint_that_is_not_whole_is_left_for_the_one_before(
     assert _weights(tmp_path / "parts") == _weights(tmp_path / "whole")
 
 
+def test_a_disk_that_is_full_at_a_checkpoint_ends_in_one_error_and_the_run_goes_on_when_there_is_room(
+    train: Callable[..., Any], killed: Callable[..., None], tmp_path: Path
+) -> None:
+    train("whole", force=True)
+    killed("parts", 3, force=True)
+    kept = tmp_path / "parts" / "training"
+    most = (kept / "best.safetensors").stat().st_size * 3 // 2  # the optimizer's two numbers a weight are more
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        with pytest.raises(RagidxError) as caught:
+            train("parts", force=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert str(caught.value).startswith(f"{kept}: a checkpoint cannot be written: ")
+    assert str(caught.value).endswith("hint: make room and give the same command: it goes on at the last checkpoint")
+
+    train("parts", force=True)
+
+    assert _weights(tmp_path / "parts") == _weights(tmp_path / "whole")
+
+
 def test_a_run_of_other_options_does_not_go_on(
     train: Callable[..., Any], killed: Callable[..., None], tmp_path: Path
 ) -> None:
@@ -178,6 +203,18 @@ def test_the_score_before_the_first_step_is_the_first_row_of_the_log(train: Call
     assert rows[0] == {"step": 0, "score": report.before}
     assert [row["step"] for row in rows if "loss" in row] == list(range(1, report.of_steps + 1))
     assert [row["step"] for row in rows if "score" in row][1] == 2
+
+
+def test_progress_says_loss_and_speed(train: Callable[..., Any]) -> None:
+    said: list[str] = []
+
+    report = train("out", force=True, on_progress=lambda stage: said.append(stage.name))
+
+    steps = [name for name in said if name.startswith("step ")]
+    assert steps[0] == f"step 1 of {report.of_steps}"
+    shape = rf"step \d+ of {report.of_steps}, loss \d+\.\d{{3}}, [\d,]+ tokens/s"
+    assert all(re.fullmatch(shape, name) for name in steps[1:])
+    assert len(steps) == report.of_steps
 
 
 def test_a_loss_that_is_no_number_ends_the_run(train: Callable[..., Any], tmp_path: Path) -> None:
