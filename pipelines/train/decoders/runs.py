@@ -7,6 +7,7 @@ as one that was not, on a CPU with the same number of threads.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import math
 import sys
@@ -35,7 +36,7 @@ from ragidx.pipelines.stages import Stages
 from ragidx.pipelines.train.decoders.folder import WEIGHTS, Run
 from ragidx.pipelines.train.decoders.how import How
 from ragidx.pipelines.train.decoders.network import DIVERGED, Network
-from ragidx.pipelines.train.decoders.optimizer import Masters
+from ragidx.pipelines.train.decoders.optimizer import Masters, share_of_rate
 
 _OF_FREE = 0.5  # of free memory that a mini-batch may take
 _MOST_TEXTS = 32  # of a mini-batch
@@ -177,7 +178,6 @@ def arguments(run: Run, how: How, kind: type, device: str, **more: Any) -> Any:
         max_steps=run.plan["steps"],
         per_device_train_batch_size=how.batch,
         learning_rate=how.rate,
-        warmup_steps=0.1,
         seed=how.seed,
         save_strategy="no",  # the callback says when
         save_total_limit=2,
@@ -219,6 +219,15 @@ def of_network(kind: type[Trainer], network: Network) -> Any:
                 return super().create_optimizer(*args, **kwargs)  # type: ignore[no-any-return]
             self.optimizer = Masters(weights, lr=self.args.learning_rate, weight_decay=self.args.weight_decay)
             return self.optimizer
+
+        def create_scheduler(
+            self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
+        ) -> torch.optim.lr_scheduler.LRScheduler:
+            """The library's own makes the first step at a rate of 0, one in ten of a short run."""
+            share = functools.partial(share_of_rate, steps=num_training_steps)
+            self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer or self.optimizer, share)
+            self._created_lr_scheduler = True
+            return self.lr_scheduler
 
         def add_model_card_callback(self, default_args_dict: object) -> None:
             """None: nothing is published."""

@@ -21,7 +21,7 @@ import torch
 import ragidx
 from ragidx.corpora.errors import ModelError, RagidxError, SpecError
 from ragidx.pipelines.train.decoders.folder import Run
-from ragidx.pipelines.train.decoders.optimizer import Masters
+from ragidx.pipelines.train.decoders.optimizer import Masters, share_of_rate
 from ragidx.pipelines.train.decoders.runs import Watch, fitting
 from ragidx.pipelines.train.frozen import reciprocal_ranks
 
@@ -203,6 +203,10 @@ def test_the_score_before_the_first_step_is_the_first_row_of_the_log(train: Call
     assert rows[0] == {"step": 0, "score": report.before}
     assert [row["step"] for row in rows if "loss" in row] == list(range(1, report.of_steps + 1))
     assert [row["step"] for row in rows if "score" in row][1] == 2
+    steps = report.of_steps
+    rates = [SMALL["rate"] * share_of_rate(step, steps) for step in range(steps)]
+    assert [row["rate"] for row in rows if "loss" in row] == pytest.approx(rates)
+    assert min(rates) > 0
 
 
 def test_progress_says_loss_and_speed(train: Callable[..., Any]) -> None:

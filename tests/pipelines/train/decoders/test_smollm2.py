@@ -31,8 +31,8 @@ def test_pairs_that_only_training_can_tell_apart_are_learnt_by_heart(tmp_path: P
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     report = ragidx.train.contrastive(
-        "smollm2", method="prompteol", pairs=tmp_path / "pairs.jsonl", out=tmp_path / "out", batch=64, epochs=10,
-        rate=2e-3, read_tokens=32, every=10, force=True,
+        "smollm2", method="classical", pairs=tmp_path / "pairs.jsonl", out=tmp_path / "out", batch=64, epochs=40,
+        rate=2e-3, read_tokens=32, every=40, force=True,
     )  # fmt: skip
 
     assert 30 <= report.n_texts <= 34
