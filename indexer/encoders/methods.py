@@ -61,6 +61,8 @@ _OWN_WORDS = {
 DEFAULT_METHOD = "echo"
 DEFAULT_TAU = 2.0
 
+_OF_PRESET = ("template", "pooling", "attention", "layer", "instruction")
+
 
 def located(model: str, options: EncoderOptions) -> ModelFiles:
     """The files of a model, with the adapters and the pooler that the options name; errors as of `locate`."""
@@ -108,7 +110,7 @@ def resolve(files: ModelFiles, **named: Unpack[EncoderOptions]) -> EncoderSpec:
     spec: dict[str, Any] = METHODS[method]._asdict()
     spec["template"] = template_of_model(method, files.names) or spec["template"]
     if method == preset.get("method"):
-        spec |= {name: preset[name] for name in ("template", "pooling", "attention", "layer") if name in preset}
+        spec |= {name: preset[name] for name in _OF_PRESET if name in preset}
     if method == "echo" and "copies" in options:
         spec["template"] = "echo-copies"
     spec |= {"model": files.name, "method": method} | options

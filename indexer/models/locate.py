@@ -37,6 +37,7 @@ TRAINED_POOLING = "training/pooling.safetensors"
 _WIDTHS = ("word_embed_proj_dim", "hidden_size", "n_embd", "d_model")  # fields of a config, the first that is there
 _PRESET = {
     **{"method": str, "template": str, "pooling": str, "attention": str, "layer": int, "filter": dict},
+    "instruction": str,  # of queries
     "masked": bool,  # trained on masked tokens, so that a word is read one place before
 }
 

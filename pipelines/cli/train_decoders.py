@@ -52,7 +52,7 @@ def _how(batch: int) -> Callable[[F], F]:
         _number("--limit", type=int, help="Take N at most [default: 10,000]."),
         _number("--epochs", type=int, help="How often each is seen [default: 1]."),
         _number(
-            "--minutes", type=float, help="Take as many steps as fit into N minutes, as one that is measured has it."
+            "--minutes", type=float, help="Take no more steps than fit into N minutes, as one that is measured has it."
         ),
         _number("--batch", type=int, help=f"Of a step [default: {batch}]."),
         _number("--rate", type=float, help="Learning rate at its height [default: 5e-4]."),

@@ -9,6 +9,7 @@ of one data set, none with a text twice.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -82,7 +83,9 @@ class Pairs:
         return self.some(np.sort(np.concatenate(taken)))
 
     def split(self, n: int, seed: int) -> tuple[Pairs, Pairs]:
-        """Those of random owners, n or more, and the others without a text that is in the first."""
+        """Those of random owners, n or more, and the others without a text that is in the first, nor as a wrong answer
+        one that is an answer there.
+        """
         owners = numbered(self.owners)
         counts = np.bincount(owners)
         order = np.random.default_rng(seed).permutation(len(counts))
@@ -94,7 +97,9 @@ class Pairs:
             for place in np.flatnonzero(~held).tolist()
             if seen.isdisjoint((self.queries[place], self.positives[place]))
         ]
-        return first, self.some(np.array(rest, np.int64))
+        others, answers = self.some(np.array(rest, np.int64)), set(first.positives)
+        kept = [tuple(text for text in texts if text not in answers) for texts in others.negatives]
+        return first, dataclasses.replace(others, negatives=kept)
 
     def batches(self, epochs: int, seed: int) -> Iterator[Ints]:
         """Numbers of pairs, of one data set each and no query or owner twice, in random order.

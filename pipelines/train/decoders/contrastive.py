@@ -28,9 +28,11 @@ from ragidx.corpora.errors import SpecError
 from ragidx.indexer.arrays import Doubles
 from ragidx.indexer.encoders import batching
 from ragidx.indexer.model_files import read_object
+from ragidx.pipelines.ingest.options import build_options
+from ragidx.pipelines.ingest.resolve import resolve_against
 from ragidx.pipelines.stages import OnStage, Stages
+from ragidx.pipelines.train.decoders.cost import fitting, measured
 from ragidx.pipelines.train.decoders.data_sets import (
-    LABEL,
     POSITIVE,
     QUERY,
     Batches,
@@ -38,6 +40,8 @@ from ragidx.pipelines.train.decoders.data_sets import (
     columns_of,
     data_sets,
     labels_of,
+    longest_of,
+    sampled,
 )
 from ragidx.pipelines.train.decoders.folder import Run
 from ragidx.pipelines.train.decoders.how import How
@@ -53,14 +57,13 @@ from ragidx.pipelines.train.decoders.runs import (
     Report,
     arguments,
     carried_out,
-    fitting,
-    measured,
     of_network,
 )
 from ragidx.pipelines.train.frozen import held_and_rest, listed, reciprocal_ranks
 from ragidx.pipelines.train.pairs import Pairs, read_pairs
 
 _WIDTHS = (1, 2, 4, 8)  # of the vectors, by how much narrower
+_FEWEST_WORDS = 3
 _PASSES = 1.4  # a pass without gradients and one with them, of the latter
 _INSTRUCTED = 'a JSON object says it: {"FILE": "the instruction of its queries"}'
 
@@ -169,6 +172,7 @@ def contrastive(
         raise SpecError("there is no teacher", "name one with `teacher`", where="`like_teacher`")
     held, rest = held_and_rest(read_pairs(listed(pairs)), how.limit, how.seed, MOST_HELD_OUT)
     resolved = resolved_of("train.contrastive", model, others)
+    taught = None if teacher is None else resolve_against(build_options("train", model=teacher, filter="none"))
     said = _instructions(instructions, rest.names)
     about = {
         **about_model(resolved),
@@ -176,11 +180,10 @@ def contrastive(
         "how": how.key(),
         "instructions": said,
         "negatives": negatives,
-        "teacher": teacher,
+        "teacher": None if taught is None else [taught.spec.encoder_fingerprint(), taught.encoder_spec.model],
         "like_teacher": like_teacher,
     }
     run = Run(Path(out), "contrastive", about)
-    taught = None if teacher is None else resolved_of("train.contrastive", teacher, {})
     columns, note = columns_of(rest, negatives, taught or resolved, cache, tell)
     labels = None if taught is None else labels_of(columns, taught, cache, tell)
     data = data_sets(rest, columns, labels)
@@ -189,7 +192,12 @@ def contrastive(
     default = network.encoder.query_instruction(None) or ""
 
     def score() -> Doubles:
-        queries = network.vectors(held.queries, default, how.read_tokens)
+        queries = np.zeros((len(held), network.hidden), np.float32)
+        for group, name in enumerate(held.names):
+            places = np.flatnonzero(held.groups == group)
+            if len(places):
+                asked = [held.queries[place] for place in places.tolist()]
+                queries[places] = network.vectors(asked, said.get(name, default), how.read_tokens)
         return reciprocal_ranks(queries, network.vectors(held.positives, None, how.read_tokens), held.positives)
 
     prompts = {name: {QUERY: said.get(name, default)} for name in data}
@@ -233,8 +241,7 @@ def simcse(
                 "give `attention_dropout` above 0, or `dropout` with LoRA matrices that are trained already",
                 where="`attention_dropout`",
             )
-    halves = [one.split() for one in held]
-    first, second = ([" ".join(words[part]) for words in halves] for part in (slice(None, None, 2), slice(1, None, 2)))
+    first, second = zip(*map(_halves, held), strict=True)
 
     def score() -> Doubles:
         one, other = (network.vectors(part, None, how.read_tokens) for part in (first, second))
@@ -307,13 +314,11 @@ class _Task:
 
 def _plan(encoding: Encoding, how: How, data: datasets.DatasetDict, steps: int) -> dict[str, Any]:
     """Steps, and texts of a mini-batch, as a small one that is measured has it."""
-    sample = [row for part in data.values() for row in part.select(range(min(len(part), 32)))]
-    texts = [[row[name] for name in row if name != LABEL] for row in sample]
-    longest = sorted({text for row in texts for text in row}, key=len)[-2:]
-    features = encoding.preprocess(longest)
+    features = encoding.preprocess(longest_of(data))
     cost = measured(encoding.network, *features.values())
     width = features["input_ids"].shape[1]
-    n_tokens = np.mean([sum(one.shape[0] for one in encoding.preprocess(row)["input_ids"]) for row in texts])
+    rows = sampled(data, how.seed)
+    n_tokens = np.mean([int(encoding.preprocess(row)["attention_mask"].sum()) for row in rows])
     # Each text is read twice: once for the loss, and once more, as measured, for the gradients.
     of_step = float(_PASSES * cost.seconds * n_tokens * how.batch)
     if how.minutes is not None:
@@ -339,7 +344,20 @@ def _instructions(named: str | os.PathLike[str] | Mapping[str, str] | None, name
     return found
 
 
+def _halves(text: str) -> tuple[str, str]:
+    """Every other word, and the words between; of a text of a word or two, or of a script without spaces, characters.
+
+    >>> _halves("the lease was signed"), _halves("signed")
+    (('the was', 'lease signed'), ('sge', 'ind'))
+    """
+    words = text.split()
+    parts, between = (words, " ") if len(words) > _FEWEST_WORDS else (list(text), "")
+    return between.join(parts[::2]), between.join(parts[1::2])
+
+
 def _digest(*parts: Pairs) -> str:
+    """Of all texts, and of which data set each is."""
+    rows = [row for one in parts for row in (one.queries, one.positives, *map(list, one.negatives))]
     return digest_of(
-        [text for one in parts for row in (one.queries, one.positives, *map(list, one.negatives)) for text in row]
+        [*(text for row in rows for text in row), *parts[0].names, *(str(one.groups.tolist()) for one in parts)]
     )

@@ -13,11 +13,11 @@ from typing import Any
 import datasets
 import numpy as np
 import pyarrow as pa
-import torch
-from sentence_transformers.base.sampler import MultiDatasetDefaultBatchSampler, NoDuplicatesBatchSampler
+import pyarrow.compute as pc
+from sentence_transformers.base.sampler import MultiDatasetDefaultBatchSampler
 
 from ragidx.corpora.errors import SpecError
-from ragidx.indexer.arrays import Floats
+from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, cache_folder
 from ragidx.pipelines.ingest.resolve import Resolved
@@ -30,6 +30,7 @@ from ragidx.pipelines.train.pairs import Pairs
 QUERY, POSITIVE, LABEL = "query", "positive", "label"
 
 _NEGATIVE = "negative"
+_SAMPLED = 256  # rows, whose tokens are counted
 
 
 def columns_of(
@@ -97,6 +98,31 @@ def _nested(rows: Floats) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(flat, rows.shape[1])
 
 
+def longest_of(data: datasets.DatasetDict) -> list[str]:
+    """The longest texts, one or two: what a mini-batch of has to fit into memory."""
+    found: set[str] = set()
+    for part in data.values():
+        for name in _texts_of(part):
+            lengths = pc.utf8_length(part.data[name])
+            found.add(part[int(pc.index(lengths, pc.max(lengths)).as_py())][name])
+    return sorted(found, key=len)[-2:]
+
+
+def sampled(data: datasets.DatasetDict, seed: int) -> list[list[str]]:
+    """The texts of some random rows, of all data sets."""
+    drawn, ends = np.random.default_rng(seed), np.cumsum([len(part) for part in data.values()])
+    places = np.sort(drawn.choice(ends[-1], min(_SAMPLED, int(ends[-1])), replace=False))
+    rows = []
+    for start, part in zip([0, *ends[:-1]], data.values(), strict=True):
+        own = places[(places >= start) & (places < start + len(part))] - start
+        rows += [[row[name] for name in _texts_of(part)] for row in part.select(own.tolist())]
+    return rows
+
+
+def _texts_of(part: datasets.Dataset) -> list[str]:
+    return [name for name in part.column_names if name != LABEL]
+
+
 class Batches(MultiDatasetDefaultBatchSampler):
     """All batches of a run, as one epoch: the library ends its own at n / batch of them, and texts that come twice make
     more.
@@ -119,16 +145,16 @@ def batches_of(data: datasets.DatasetDict, how: How) -> list[list[int]]:
     Raises:
         SpecError: none has two rows.
     """
-    starts = np.cumsum([0, *(len(part) for part in data.values())])
-    order, made = np.random.default_rng(how.seed), []
-    for epoch in range(how.epochs):
-        of_epoch = []
-        for start, part in zip(starts, data.values(), strict=False):
-            drawn = torch.Generator().manual_seed(how.seed)
-            sampler = NoDuplicatesBatchSampler(part, how.batch, False, [LABEL], drawn, how.seed)
-            sampler.set_epoch(epoch)
-            of_epoch += [[int(start) + place for place in batch] for batch in sampler if len(batch) > 1]
-        made += [of_epoch[place] for place in order.permutation(len(of_epoch)).tolist()]
+    drawn, made = np.random.default_rng(how.seed), list[list[int]]()
+    numbers = [_numbers(part) for part in data.values()]
+    for _ in range(how.epochs):
+        of_epoch, start = list[list[int]](), 0
+        for rows in numbers:
+            fewest = 2 if rows.shape[1] == len((QUERY, POSITIVE)) else 1  # a wrong answer of its own is enough
+            packed = _packed(rows, drawn.permutation(len(rows)), how.batch)
+            of_epoch += [[start + place for place in batch] for batch in packed if len(batch) >= fewest]
+            start += len(rows)
+        made += [of_epoch[place] for place in drawn.permutation(len(of_epoch)).tolist()]
     if not made:
         raise SpecError(
             "no file has two pairs of different texts: the other pairs of its file are a query's wrong answers",
@@ -136,3 +162,31 @@ def batches_of(data: datasets.DatasetDict, how: How) -> list[list[int]]:
             where="`pairs`",
         )
     return made
+
+
+def _numbers(part: datasets.Dataset) -> Ints:
+    """(n, columns) of each row's texts, by which equal ones are told."""
+    columns = [part.data[name].combine_chunks() for name in _texts_of(part)]
+    numbers: Ints = pa.chunked_array(columns).combine_chunks().dictionary_encode().indices.to_numpy()
+    return numbers.reshape(len(columns), -1).T
+
+
+def _packed(rows: Ints, order: Ints, size: int) -> list[list[int]]:
+    """Rows (n, columns) in batches of `size`, none with a number twice but within a row.
+
+    Each goes to the first batch that has room, behind the last one that has a number of it.
+    """
+    batches: list[list[int]] = [[]]
+    first, free = 0, dict[int, int]()  # the first that has room; behind the last one of a number
+    for place in order.tolist():
+        own = set(rows[place].tolist())
+        number = max(first, *(free.get(one, 0) for one in own))
+        while number < len(batches) and len(batches[number]) == size:
+            number += 1
+        if number == len(batches):
+            batches.append([])
+        batches[number].append(place)
+        free |= dict.fromkeys(own, number + 1)
+        while first < len(batches) and len(batches[first]) == size:
+            first += 1
+    return batches

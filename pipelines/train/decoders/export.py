@@ -32,12 +32,13 @@ from ragidx.indexer.encoders.backbone import attend_both_ways, silence_transform
 from ragidx.indexer.encoders.decoder import DecoderEncoder
 from ragidx.indexer.encoders.embedder import Embedder
 from ragidx.indexer.encoders.load import load_embedder
-from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS
+from ragidx.indexer.encoders.methods import METHODS, SENTENCE_TRANSFORMERS
 from ragidx.indexer.encoders.static import StaticEncoder
 from ragidx.indexer.prompts.templates import Template
 from ragidx.indexer.store.files import MANIFEST
 from ragidx.indexer.token_table import TokenTable
 from ragidx.pipelines.train.decoders.whole import save_tokenizer, whole_model
+from ragidx.retriever.models import ModelPlace
 from ragidx.retriever.searcher import Searcher
 
 if TYPE_CHECKING:
@@ -113,7 +114,8 @@ def export(model: str | os.PathLike[str], out: str | os.PathLike[str], **options
         modules, prompts = _modules(embedder, room / "weights")
         modules += _dense(embedder.filter)
         made = room / "model"
-        whole = SentenceTransformer(modules=modules, prompts=prompts, device="cpu")
+        default = "document" if prompts.get("document") else None  # of `encode`, which does not say of what
+        whole = SentenceTransformer(modules=modules, prompts=prompts, default_prompt_name=default, device="cpu")
         whole.save_pretrained(str(made), create_model_card=False)
         _cure(made, keeps_template=any(isinstance(m, Transformer) and "message" in m.modalities for m in modules))
         difference = _checked(embedder, made)
@@ -129,7 +131,10 @@ def _embedder(model: str, options: dict[str, Any]) -> Embedder:
         return load_embedder(model, **{"device": "cpu", "dtype": "float32", **options})
     if options:
         raise SpecError("an index has its own method and filter", f"remove `{next(iter(options))}`", where=model)
-    return Searcher.open(Path(model)).embedder
+    searcher = Searcher.open(Path(model))
+    if searcher.spec.encoder is not None and searcher.spec.encoder.method in METHODS:  # of a decoder
+        searcher = Searcher.open(Path(model), ModelPlace(device="cpu", dtype="float32"))
+    return searcher.embedder
 
 
 def _modules(embedder: Embedder, room: Path) -> tuple[list[nn.Module], dict[str, str]]:
@@ -256,6 +261,7 @@ def _checked(embedder: Embedder, folder: Path) -> float:
     texts = [text for text in _CHECKED if len(encoder.tokenizer.piece(text)) <= fits]
     for what, ours, other in (
         ("documents", embedder.embed_document(texts), theirs.encode_document(texts)),
+        ("texts of `encode`", embedder.embed_document(texts), theirs.encode(texts)),
         ("queries", embedder.embed_query(texts), theirs.encode_query(texts)),
     ):
         apart = float(np.abs(ours - other).max())

@@ -69,10 +69,9 @@ class Run:
             self._write()
         return self.plan
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether it ran out of patience: it makes no more steps."""
-        return bool(self.plan.get("ended"))
+    def has_ended(self, checkpoint: Path) -> bool:
+        """Whether no step comes after this checkpoint: it is of the last one, or the run is out of patience."""
+        return bool(self.plan.get("ended")) or _step_of(checkpoint) >= self.plan["steps"]
 
     def end(self) -> None:
         """Say that it ran out of patience."""
@@ -93,7 +92,7 @@ class Run:
     def checkpoint(self) -> Path | None:
         """The newest that is whole."""
         found = [path for path in self.folder.glob("checkpoint-*") if path.name.rpartition("-")[2].isdigit()]
-        found.sort(key=lambda path: -int(path.name.rpartition("-")[2]))
+        found.sort(key=_step_of, reverse=True)
         return next((path for path in found if _is_whole(path)), None)
 
     def log(self, **row: Any) -> None:
@@ -143,6 +142,10 @@ def _apart(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
             yield from _apart(first, second)
         elif first != second:
             yield name
+
+
+def _step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.rpartition("-")[2])
 
 
 def _is_whole(checkpoint: Path) -> bool:

@@ -18,9 +18,9 @@ class How:
     Attributes:
         limit: texts, or pairs, that are taken, of pairs as many of each file; None: all.
         epochs: how often each is seen.
-        minutes: that the steps may take, as far as one that is measured tells; None: as long as it takes.
+        minutes: that these epochs may take, as far as a step that is measured tells; None: as long as it takes.
         batch: texts, or pairs, of a step.
-        rate: the learning rate at its height; it rises over a tenth of the steps and falls to 0.
+        rate: the learning rate at its height; it rises over a tenth of the steps, and falls.
         scale: what cosines are multiplied with: 50 in published supervised training, 20 in SimCSE.
         read_tokens: of a text that are read.
         matryoshka: whether halves, quarters and eighths of the vectors learn, too.

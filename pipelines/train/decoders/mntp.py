@@ -25,6 +25,7 @@ from ragidx.indexer.arrays import Doubles, Ints
 from ragidx.indexer.filters.unembedding import find_unembedding
 from ragidx.indexer.models import checkpoint
 from ragidx.pipelines.stages import OnStage, Stages
+from ragidx.pipelines.train.decoders.cost import fitting, measured
 from ragidx.pipelines.train.decoders.folder import Run
 from ragidx.pipelines.train.decoders.how import How
 from ragidx.pipelines.train.decoders.material import about_model, digest_of, held_texts, resolved_of
@@ -33,8 +34,6 @@ from ragidx.pipelines.train.decoders.runs import (
     Report,
     arguments,
     carried_out,
-    fitting,
-    measured,
     of_network,
 )
 from ragidx.pipelines.train.objectives import NO_LABEL, Masking, blocks, mask_tokens
@@ -209,11 +208,11 @@ def _by_parts(task: _Prediction, at_once: int, seed: int) -> type[Trainer]:
         ) -> Tensor:
             """The mean over all hidden tokens of the batch, the passes back in parts."""
             model.train()
-            total = torch.zeros(())
+            total = torch.zeros((), device=self.args.device)
             for part, n in task.parts(inputs["ids"], (seed << 32) + self.state.global_step + 1, at_once):
                 loss = part / max(1, n)
                 self.accelerator.backward(loss)
-                total += loss.detach().cpu()
+                total += loss.detach()
             return total
 
     return ByParts

@@ -106,6 +106,7 @@ class Network(nn.Module):
         """(b, t), (b, t), (b, t) -> (b, hidden) float32, with gradients."""
         if torch.is_grad_enabled():
             self.n_tokens += int(attention.sum())
+        ids, attention, pooled = (part.to(self.encoder.device) for part in (ids, attention, pooled))
         width = int(attention.sum(dim=1).max())  # a part of a batch is padded for the whole
         ids, attention, pooled = ids[:, :width], attention[:, :width], pooled[:, :width].to(torch.bool)
         return self.encoder.vectors(ids, None if bool(attention.all()) else attention, pooled)
@@ -198,6 +199,8 @@ class Network(nn.Module):
 
     def _preset(self, masked: bool) -> dict[str, Any]:
         read = {name: getattr(self.spec, name) for name in ("method", "template", "pooling", "attention", "layer")}
+        if self.spec.instruction is not None:
+            read["instruction"] = self.spec.instruction
         masked |= bool(self.files.preset().get("masked"))
         return {
             **read,

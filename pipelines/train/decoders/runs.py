@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_callback import PrinterCallback
 
@@ -31,15 +30,12 @@ from ragidx.indexer.arrays import Doubles
 from ragidx.indexer.encoders import precision
 from ragidx.pipelines import pictures
 from ragidx.pipelines.evaluate.significance import MeanDifference, difference
-from ragidx.pipelines.resources import free_bytes
 from ragidx.pipelines.stages import Stages
 from ragidx.pipelines.train.decoders.folder import WEIGHTS, Run
 from ragidx.pipelines.train.decoders.how import How
 from ragidx.pipelines.train.decoders.network import DIVERGED, Network
 from ragidx.pipelines.train.decoders.optimizer import Masters, share_of_rate
 
-_OF_FREE = 0.5  # of free memory that a mini-batch may take
-_MOST_TEXTS = 32  # of a mini-batch
 _SCORE_SHARE = 5
 
 Score = Callable[[], Doubles]
@@ -274,10 +270,10 @@ def carried_out(
         trainer.add_callback(watch)
         start = run.checkpoint()
         try:
-            if not run.has_ended:
-                trainer.train(resume_from_checkpoint=None if start is None else str(start))
-            elif start is not None:
+            if start is not None and run.has_ended(start):  # the trainer would make one step more
                 network.restore(load_file(start / WEIGHTS))
+            else:
+                trainer.train(resume_from_checkpoint=None if start is None else str(start))
         except (OSError, RuntimeError, MemoryError) as fault:
             check_machine(fault, run.folder)
             raise
@@ -347,59 +343,6 @@ def draw(run: Run) -> None:
             axis.set_ylabel(name, color=colour)
         left.set_xlabel("step")
         atomic.write_file(run.folder / "log.svg", pictures.saved(figure, "svg"))
-
-
-@dataclass(frozen=True)
-class Measure:
-    """What training takes of a token that is read: bytes that a pass back needs, and seconds of both passes."""
-
-    n_bytes: float
-    seconds: float
-    threads: int | None  # that are fastest; None: not of this device
-
-
-def measured(network: Network, ids: Tensor, attention: Tensor, pooled: Tensor) -> Measure:
-    """A pass with gradients over (b, t), (b, t), (b, t)."""
-    held: dict[int, int] = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        held[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    threads = None
-    if network.encoder.device == "cpu":
-        with torch.no_grad():
-            threads = precision.best_threads(lambda: network(ids, attention, pooled))
-    with precision.threads(threads), torch.random.fork_rng(devices=[]):
-        network(ids, attention, pooled).sum().backward()  # the first one is slow
-        began = time.perf_counter()
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            loss = network(ids, attention, pooled).sum()
-        loss.backward()
-        seconds = time.perf_counter() - began
-    weights = {weight.untyped_storage().data_ptr() for weight in network.parameters()}
-    network.zero_grad(set_to_none=True)
-    n_tokens = int(attention.sum())
-    n_bytes = sum(size for place, size in held.items() if place not in weights)
-    return Measure(n_bytes / n_tokens, seconds / n_tokens, threads)
-
-
-def fitting(bytes_a_token: float, longest: int, batch: int, device: str) -> int:
-    """How many texts of `longest` tokens a mini-batch may have."""
-    if device.startswith("cuda"):
-        free = torch.cuda.mem_get_info()[0]
-    else:
-        free = min(_available(), free_bytes() or _available())
-    return int(max(1, min(batch, _MOST_TEXTS, _OF_FREE * free / max(1.0, bytes_a_token * longest))))
-
-
-def _available() -> int:
-    """Bytes of memory that are free or can be freed; where the system does not say, 4 GiB."""
-    try:
-        lines = Path("/proc/meminfo").read_text("utf-8").splitlines()
-        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):
-        return 1 << 32
 
 
 def _peak_bytes() -> int:

@@ -86,6 +86,17 @@ def test_no_text_that_is_held_out_is_trained_on() -> None:
     assert {*rest.queries, *held.queries} == {*names}
 
 
+def test_an_answer_that_is_held_out_is_no_wrong_answer_in_training() -> None:
+    texts = [f"p{place}" for place in range(40)]
+    pairs = Pairs(
+        [f"q{place}" for place in range(40)], texts, np.zeros(40, np.int64), ("f",), negatives=[tuple(texts)] * 40
+    )
+
+    held, rest = pairs.split(5, seed=0)
+
+    assert set(rest.negatives) == {tuple(text for text in texts if text not in held.positives)}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -17,6 +17,7 @@ from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.indexer.encoders.load import load_encoder
 from ragidx.indexer.models import lora
 from ragidx.pipelines.train.decoders.contrastive import Encoding, Loss
+from ragidx.pipelines.train.decoders.data_sets import _packed, data_sets, longest_of, sampled
 from ragidx.pipelines.train.decoders.material import filled, mined
 from ragidx.pipelines.train.decoders.network import Network
 from ragidx.pipelines.train.frozen import Sides
@@ -182,8 +183,9 @@ def _lines(file: Path) -> list[str]:
 
 
 def test_negatives_of_a_file_and_of_a_teacher_are_columns(
-    tiny_model: Callable[..., Path], tmp_path: Path, seen: list[Any], pairs: Path
+    tiny_model: Callable[..., Path], tmp_path: Path, seen: list[Any], pairs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("ragidx.pipelines.train.decoders.material._is_fast", lambda device: True)
     (pairs / "one.jsonl").write_text(
         "".join(
             json.dumps({**json.loads(line), "negative": ["no", "not"]}) + "\n" for line in _lines(pairs / "one.jsonl")
@@ -237,9 +239,75 @@ def test_every_pair_is_seen_once_an_epoch_though_texts_come_twice(
     assert trainer.args.max_steps == len(batches) > 2 * -(-len(data) // 8)
     times = np.bincount([place for batch in batches for place in batch], minlength=len(data))
     assert set(times.tolist()) <= {1, 2}
-    assert np.mean(times == 2) > 0.9  # one that is left over alone has no wrong answer in its batch
+    assert np.mean(times == 2) > 0.8  # one that is left over alone has no wrong answer in its batch
     for batch in batches:
         assert len({data[place]["positive"] for place in batch}) == len(batch)
+
+
+@pytest.mark.parametrize("kinds", [1000, 40, 3])
+def test_batches_are_full_where_no_number_comes_twice_and_never_have_one_twice(kinds: int) -> None:
+    drawn = np.random.default_rng(kinds)
+    rows = np.stack([np.arange(200) + 1000, drawn.permutation(1000)[:200] % kinds], axis=1)
+
+    batches = _packed(rows, drawn.permutation(200), 8)
+
+    assert sorted(place for batch in batches for place in batch) == list(range(200))
+    assert max(map(len, batches)) <= 8
+    for batch in batches:
+        numbers = rows[batch].ravel().tolist()
+        assert len(set(numbers)) == len(numbers)
+    if kinds == 1000:
+        assert len(batches) == 25
+    assert len(batches) <= 25 + np.bincount(rows[:, 1]).max()
+
+
+def test_memory_is_measured_by_the_longest_texts_of_all(pairs: Path) -> None:
+    every = read_pairs([pairs])
+    columns = [{"query": query, "positive": text} for query, text in zip(every.queries, every.positives, strict=True)]
+    columns[77]["positive"] = "long " * 50
+    data = data_sets(every, columns, None)
+
+    assert longest_of(data)[-1] == "long " * 50
+    rows = sampled(data, 0)
+    assert sorted(rows) == sorted([row["query"], row["positive"]] for row in columns)
+
+
+def test_what_a_query_carries_is_kept_and_held_out_queries_carry_that_of_their_file(
+    pairs: Path, tiny_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carried = set()
+    vectors = Network.vectors
+
+    def noted(self: Network, texts: list[str], instruction: str | None, limit: int) -> Any:
+        carried.add(instruction)
+        return vectors(self, texts, instruction, limit)
+
+    monkeypatch.setattr(Network, "vectors", noted)
+    ragidx.train.contrastive(
+        tiny_model(), pairs=pairs, out=tmp_path / "out", method="llm2vec", instruction="Find.",
+        instructions={"one.jsonl": "Find the place."}, force=True, minutes=1e-6, **SMALL,
+    )  # fmt: skip
+
+    assert carried == {"Find the place.", "Find.", None}
+    assert load_encoder(str(tmp_path / "out")).spec.instruction == "Find."
+
+
+def test_texts_without_spaces_have_halves(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "text").mkdir()
+    for number in range(60):
+        (tmp_path / "text" / f"{number}.txt").write_text("".join(chr(0x4E00 + number * 20 + one) for one in range(40)))
+
+    report = ragidx.train.simcse(
+        tiny_model(),
+        text=tmp_path / "text",
+        out=tmp_path / "out",
+        method="prompteol",
+        force=True,
+        minutes=1e-6,
+        **SMALL,
+    )
+
+    assert report.before < 1
 
 
 def test_files_of_one_pair_each_have_no_wrong_answers(tiny_model: Callable[..., Path], tmp_path: Path) -> None:

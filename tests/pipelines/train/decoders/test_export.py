@@ -31,6 +31,7 @@ PREFIX = {"method": "llm2vec", "template": "see this:{text}"}
 def _agree(folder: Path, embedder: Any) -> None:
     theirs = SentenceTransformer(str(folder), device="cpu")
     assert np.abs(theirs.encode_document(TEXTS) - embedder.embed_document(TEXTS)).max() <= TOLERANCE
+    assert np.abs(theirs.encode(TEXTS) - embedder.embed_document(TEXTS)).max() <= TOLERANCE
     assert np.abs(theirs.encode_query(TEXTS) - embedder.embed_query(TEXTS)).max() <= TOLERANCE
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -20,9 +21,10 @@ import torch
 
 import ragidx
 from ragidx.corpora.errors import ModelError, RagidxError, SpecError
+from ragidx.pipelines.train.decoders.cost import fitting
 from ragidx.pipelines.train.decoders.folder import Run
 from ragidx.pipelines.train.decoders.optimizer import Masters, share_of_rate
-from ragidx.pipelines.train.decoders.runs import Watch, fitting
+from ragidx.pipelines.train.decoders.runs import Watch
 from ragidx.pipelines.train.frozen import reciprocal_ranks
 
 from ....raising import message_of
@@ -147,9 +149,11 @@ def test_a_run_of_other_options_does_not_go_on(
     )
 
 
+@pytest.mark.parametrize("more", [{}, {"minutes": 1e-6}], ids=["a pass", "a part of a pass"])
 def test_a_run_that_is_killed_while_the_model_is_written_writes_it_again(
-    train: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    more: dict[str, Any], train: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    train = functools.partial(train, **more)
     train("whole", force=True)
     with monkeypatch.context() as patched:
         patched.setattr("ragidx.pipelines.train.decoders.network.save_tokenizer", _end)
@@ -243,6 +247,18 @@ def test_patience_ends_a_run_that_gains_nothing(train: Callable[..., Any]) -> No
     assert report.of_steps > 8
 
 
+def test_pairs_in_other_files_are_other_data(
+    train: Callable[..., Any], killed: Callable[..., None], pairs: Path, tmp_path: Path
+) -> None:
+    killed("out", 1)
+    (pairs / "one.jsonl").write_text("".join((pairs / name).read_text() for name in ("one.jsonl", "two.jsonl")))
+    (pairs / "two.jsonl").unlink()
+
+    said = message_of(SpecError, lambda: train("out"))
+
+    assert said.startswith(f"{tmp_path / 'out'}: the folder holds a run that differs in: data\n")
+
+
 def test_a_run_that_ran_out_of_patience_makes_no_more_steps(train: Callable[..., Any]) -> None:
     impatient = {"rate": 1e-9, "epochs": 4, "patience": 2}
     first = train("out", **impatient)
@@ -279,8 +295,8 @@ def test_minutes_bound_the_steps(train: Callable[..., Any]) -> None:
 
 
 def test_as_many_texts_fit_as_half_of_the_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ragidx.pipelines.train.decoders.runs._available", lambda: 2_000_000)
-    monkeypatch.setattr("ragidx.pipelines.train.decoders.runs.free_bytes", lambda: None)
+    monkeypatch.setattr("ragidx.pipelines.train.decoders.cost._available", lambda: 2_000_000)
+    monkeypatch.setattr("ragidx.pipelines.train.decoders.cost.free_bytes", lambda: None)
 
     assert [fitting(size, 100, 64, "cpu") for size in (1, 1_000, 100_000)] == [32, 10, 1]
 
