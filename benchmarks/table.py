@@ -24,7 +24,7 @@ ENCODING = (
 # What tells two rows of a figure apart.
 SETTINGS = (
     *("model", "options", "method", "filter", "index", "rows", "corpus_bytes", "extras", "tree", "search", "dim"),
-    *("chunker", "set", "size", "markdown", "folder", "files", "kind"),
+    *("chunker", "set", "size", "markdown", "folder", "files", "kind", "pairs", "mode"),
 )
 
 
@@ -423,7 +423,7 @@ def by_table(found):
             cells.append(f"{one['before']:.3f} to {one['after']:.3f}, {apart}")
         command = values["command_s"]
         cells += [
-            f"{values['model_ms']:.2g} to {values['table_ms']:.2g}",
+            f"{values['model_ms']:,.{0 if values['model_ms'] >= 10 else 1}f} to {values['table_ms']:.2g}",
             f"{command['model']:.1f} to {command['table']:.1f}; mini {command['mini']:.1f}",
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")

@@ -334,14 +334,11 @@ def test_pairs_that_are_learnt_find_their_own_texts(
 
     assert report.last_loss < 0.5 * report.first_loss
     assert report.after > report.before
-    index = ragidx.build(_corpus(tmp_path), tmp_path / "index", model=str(tmp_path / "out"))
-    assert index.search(TEXTS[0])[0].score > 0
-
-
-def _corpus(folder: Path) -> Path:
-    (folder / "docs").mkdir()
-    (folder / "docs" / "a.txt").write_text("\n\n".join(TEXTS))
-    return folder / "docs"
+    (tmp_path / "docs").mkdir()
+    for text in TEXTS:
+        (tmp_path / "docs" / f"{text.split()[1]}.txt").write_text(text)
+    index = ragidx.build(tmp_path / "docs", tmp_path / "index", model=str(tmp_path / "out"))
+    assert {hit.text for hit in index.search(TEXTS[0], k=len(TEXTS), mode="dense")} == {*TEXTS}
 
 
 def test_simcse_begins_anew_after_masked_prediction_and_contrastive_goes_on_with_its_matrices(

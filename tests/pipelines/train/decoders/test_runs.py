@@ -21,6 +21,7 @@ import torch
 
 import ragidx
 from ragidx.corpora.errors import ModelError, RagidxError, SpecError
+from ragidx.indexer.encoders import precision
 from ragidx.pipelines.train.decoders.cost import fitting
 from ragidx.pipelines.train.decoders.folder import Run
 from ragidx.pipelines.train.decoders.optimizer import Masters, share_of_rate
@@ -325,19 +326,17 @@ def test_small_steps_add_up_in_bfloat16() -> None:
 
 
 _STAGE = """
-import sys, time
+import json, sys, time
 from ragidx import train
 from ragidx.pipelines.train.decoders import runs
-stage, model, out, data, sleep = sys.argv[1:]
+stage, model, options = sys.argv[1:]
 begin = runs.Watch.on_step_begin
 def slow(self, args, state, control, **kwargs):
     begin(self, args, state, control, **kwargs)
     print(state.global_step, flush=True)
-    time.sleep(float(sleep) if state.global_step == 5 else 0)
+    time.sleep(60 if state.global_step == 5 else 0)
 runs.Watch.on_step_begin = slow
-name = "pairs" if stage == "contrastive" else "text"
-getattr(train, stage)(model, out=out, every=2, batch=8, rate=5e-3, read_tokens=32, rank=4, epochs=4, force=True,
-                      method="llm2vec", **{name: data})
+getattr(train, stage)(model, **json.loads(options))
 """
 
 
@@ -345,28 +344,19 @@ getattr(train, stage)(model, out=out, every=2, batch=8, rate=5e-3, read_tokens=3
 def test_a_killed_process_goes_on_to_the_same_weights(
     stage: str, pairs: Path, text: Path, tiny_model: Callable[..., Path], tmp_path: Path
 ) -> None:
-    def command(out: str, sleep: int) -> list[str]:
-        data = str(pairs if stage == "contrastive" else text)
-        return [
-            sys.executable,
-            "-W",
-            "ignore",
-            "-c",
-            _STAGE,
-            stage,
-            str(tiny_model()),
-            str(tmp_path / out),
-            data,
-            str(sleep),
-        ]
-
+    data = {"pairs": str(pairs)} if stage == "contrastive" else {"text": str(text)}
+    options = {**SMALL, **data, "read_tokens": 32, "every": 2, "epochs": 4, "force": True, "method": "llm2vec"}
+    parts = {**options, "out": str(tmp_path / "parts")}
+    command = [sys.executable, "-W", "ignore", "-c", _STAGE, stage, str(tiny_model()), json.dumps(parts)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run(command("whole", 0), check=True, env=environment, capture_output=True)
-    with subprocess.Popen(command("parts", 60), stdout=subprocess.PIPE, text=True, env=environment) as run:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as run:
         assert run.stdout is not None
         next(line for line in run.stdout if line == "5\n")
         run.send_signal(signal.SIGKILL)
-    subprocess.run(command("parts", 0), check=True, env=environment, capture_output=True)
+
+    with precision.threads(1):
+        getattr(ragidx.train, stage)(tiny_model(), out=tmp_path / "whole", **options)
+        getattr(ragidx.train, stage)(tiny_model(), **parts)
 
     assert _weights(tmp_path / "parts") == _weights(tmp_path / "whole")
 
