@@ -37,7 +37,7 @@ def test_pairs_that_only_training_can_tell_apart_are_learnt_by_heart(tmp_path: P
 
     assert 30 <= report.n_texts <= 34
     assert report.first_loss > 2
-    assert report.last_loss < 0.3
+    assert report.last_loss < 0.5
     made = load_encoder(str(tmp_path / "out"), dtype="float32")
     queries, texts = (made.encode_document([row[side] for row in rows]) for side in ("query", "positive"))
     own = (queries / np.linalg.norm(queries, axis=1, keepdims=True)) @ (
