@@ -109,12 +109,19 @@ def compact(folder: Path, *, everything: bool = False, on_stage: OnStage = lambd
     return replace(folder, decide, on_stage=on_stage)
 
 
-def replace(folder: Path, decide: Decision, *, on_stage: OnStage = lambda stage, rows, done: None) -> Rewritten:
+def replace(
+    folder: Path,
+    decide: Decision,
+    *,
+    timeout: float = 0.0,
+    on_stage: OnStage = lambda stage, rows, done: None,
+) -> Rewritten:
     """Replace an index by another form of it, in one commit; the generation before stays for `rollback`.
 
     Args:
         folder: of the index.
         decide: gives the new form; called with the state read under the lock, which may be newer than the call.
+        timeout: seconds to wait while another writer holds it.
         on_stage: called with the stage and its progress.
 
     Raises:
@@ -124,7 +131,7 @@ def replace(folder: Path, decide: Decision, *, on_stage: OnStage = lambda stage,
         RagidxError: the folder cannot be written; the committed state is what it was.
     """
     committed(folder)  # reports what is there if it is not an index
-    with Lock(folder):
+    with Lock(folder, timeout):
         store = Store.open(folder)
         change = decide(store)
         if change is None:

@@ -122,7 +122,7 @@ def taken_out(made: Judged, chunks: Iterable[Chunk]) -> dict[str, Chunk]:
     A query that a border of these chunks cuts is taken out of both; a chunk of which nothing is left is empty.
     """
     patterns = {
-        doc_id: _pattern(_words(made.texts[query_id])) for query_id, judged in made.qrels.items() for doc_id in judged
+        doc_id: _pattern(words_of(made.texts[query_id])) for query_id, judged in made.qrels.items() for doc_id in judged
     }
     changed: dict[str, Chunk] = {}
     for doc_id, group in _documents(chunks):
@@ -189,7 +189,7 @@ def _candidate(doc_id: str, group: Sequence[Chunk], kind: str, seed: int) -> _Ca
         asks.append(_Ask(query, _joined(folded), key))
     if not asks:
         return None
-    every = sorted(set(_triples([word.casefold() for word in _words(text)])))
+    every = sorted(set(_triples([word.casefold() for word in words_of(text)])))
     sketch = frozenset(every[place] for place in lowest(seed, map("\0".join, every), _SKETCH))
     return _Candidate(doc_id, tuple(asks), sketch)
 
@@ -199,7 +199,7 @@ def _takeable(
 ) -> Iterator[tuple[str, list[str], list[tuple[str, Chunk]]]]:
     """Queries that can be taken out of a text wholly: their words, and what changes of its chunks."""
     for query in _choices(text, group, kind, seed):
-        words = _words(query)
+        words = words_of(query)
         length = sum(0.5 if _is_unspaced(word) else 1 for word in words)
         if _WORDS[kind][0] <= length <= _WORDS[kind][1] and len(words) >= 3:
             changed = _without(_pattern(words), text, group)
@@ -236,7 +236,7 @@ def _is_prose(sentence: str) -> bool:
     return sum(character.isalpha() or character.isspace() for character in sentence) >= _PROSE * len(sentence)
 
 
-def _words(text: str) -> list[str]:
+def words_of(text: str) -> list[str]:
     """The words of a text; in scripts without spaces, its characters."""
     return (_ASCII_WORD if text.isascii() else _WORD).findall(text)
 
@@ -290,7 +290,7 @@ def _without(
             left += kept.lstrip(" ") if left[-1:].isspace() else kept
             at = min(end, chunk.end)
         left = left.strip()
-        if whole and (not _words(left) or pattern.search(left) or pattern.search(heading)):
+        if whole and (not words_of(left) or pattern.search(left) or pattern.search(heading)):
             return None
         changed.append((chunk.id, replace(chunk, text=left, heading=heading)))
     return changed
@@ -310,7 +310,7 @@ def _seen_elsewhere(chunks: Iterable[Chunk], drawn: Sequence[_Candidate]) -> tup
     for doc_id, group in _documents(chunks):
         seen = set[tuple[str, ...]]()
         for piece in _pieces(group):
-            folded = [word.casefold() for word in _words(piece)]
+            folded = [word.casefold() for word in words_of(piece)]
             hits = wanted.intersection(_triples(folded))
             seen |= hits
             asked = {ask for triple in hits for ask in keys.get(triple, ()) if drawn[ask[0]].doc_id != doc_id}

@@ -24,6 +24,7 @@ import numpy as np
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.spec import Json
 from ragidx.indexer import atomic
+from ragidx.indexer.arrays import Floats
 from ragidx.indexer.devices import check_models
 from ragidx.indexer.filters.filter import Filter, coordinates, stored_units
 from ragidx.indexer.normalize import l2_normalize
@@ -41,7 +42,7 @@ from ragidx.pipelines.evaluate.tasks import Judged, check_together
 from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.resolve import Resolved, fingerprint_of, resolve_against
-from ragidx.pipelines.maintain.comparison import Comparison, by_query, compared, questions, without_queries
+from ragidx.pipelines.maintain.comparison import WAIT_S, Comparison, by_query, compared, questions, without_queries
 from ragidx.pipelines.stages import OnStage, Stages
 from ragidx.pipelines.train.frozen import (
     AT_ONCE,
@@ -128,27 +129,35 @@ class _Asked:
         """All of them."""
         return [text for part in (self.test, self.choice) if part is not None for text in part.texts.values()]
 
-    def compare(self, old: Searcher, new: Searcher, folder: Path) -> tuple[bool, float | None, Comparison]:
+    def compare(
+        self, old: Searcher, new: Searcher, folder: Path, table: Searcher | None
+    ) -> tuple[bool, float | None, Comparison]:
         """Whether mapped vectors are best, or another weight alone; the weight; and how much better answers then are.
-        `folder` is for copies.
+        `folder` is for copies; `table` encodes the questions of the index as it is, None: the model.
         """
+        own, chosen = (
+            None if table is None or part is None else table.encode(list(part.texts.values()))
+            for part in (self.test, self.choice)
+        )
         made = [part for part in (self.test, self.choice) if part is not None and part.synthetic is not None]
         with without_queries([old, new], _together(made), folder) as copies:
             both = copies if self.test.synthetic is not None else [old, new]
             is_mapped, weight = True, None
             if self.choice is not None:
-                (kept, of_old), (mapped, of_new) = (_weighed(index, self.choice) for index in copies)
+                kept, of_old = _weighed(copies[0], self.choice, chosen)
+                mapped, of_new = _weighed(copies[1], self.choice, None)
                 is_mapped, weight = (True, of_new) if mapped >= kept else (False, of_old)
-            before = by_query(both[0], self.test)
-            now = by_query(both[is_mapped], self.test, weight=weight)
+            before = by_query(both[0], self.test, own)
+            now = by_query(both[is_mapped], self.test, None if is_mapped else own, weight=weight)
         return is_mapped, weight, compared(before, now, self.test, MARGIN)
 
 
-def _weighed(index: Searcher, asked: Judged) -> tuple[float, float]:
+def _weighed(index: Searcher, asked: Judged, vectors: Floats | None) -> tuple[float, float]:
     """The weight nearest to the index's own that is within a standard error of the best one, with its nDCG@10 before
-    it.
+    it; `vectors` are those of the queries, None: the model's.
     """
-    vectors, own = index.encode(list(asked.texts.values())), index.options().weight
+    vectors = index.encode(list(asked.texts.values())) if vectors is None else vectors
+    own = index.options().weight
     found = {one: by_query(index, asked, vectors, weight=one) for one in {*WEIGHTS, own}}
     best = max(found.values(), key=lambda values: float(values.mean()))
 
@@ -227,7 +236,7 @@ def adapt(
         BusyError: the index is being adapted or upgraded, or another process writes it for too long at the end.
         RagidxError: of the subclass that says what to do; the committed state is what it was.
     """
-    shown = shown.by_model()
+    as_asked, shown = shown, shown.by_model()
     check_numbers(limit=limit, epochs=epochs, seed=seed)
     if limit < FEWEST_PAIRS:
         raise SpecError(f"limit={limit:,} teaches nothing", f"give {FEWEST_PAIRS} or more", where="`limit`")
@@ -246,7 +255,7 @@ def adapt(
     atomic.make_folder(index / UPGRADES)
     with Lock(index / UPGRADES):
         return _Run(shown, resolved, limit, epochs, seed, cache, Stages(on_progress)).run(
-            _asked(shown, queries, qrels), given, force=force
+            _asked(shown, queries, qrels), given, None if as_asked is shown else as_asked, force=force
         )
 
 
@@ -262,8 +271,8 @@ class _Run:
     cache: str | os.PathLike[str] | None
     tell: Stages
 
-    def run(self, asked: _Asked, given: Pairs | None, *, force: bool) -> AdaptReport:
-        """Train, compare, and commit what is better."""
+    def run(self, asked: _Asked, given: Pairs | None, table: Searcher | None, *, force: bool) -> AdaptReport:
+        """Train, compare, and commit what is better; `table`: the index whose questions a table encodes."""
         began, shown, base = time.perf_counter(), self.shown, self.shown.store.manifest
         every, n_dropped = self._pairs(asked, given)
         held, rest = held_and_rest(every, self.limit, self.seed)
@@ -284,7 +293,7 @@ class _Run:
             now = Searcher.open(index, shown.place, shown)  # what was committed meanwhile is in it
             copy = Searcher(_copy(now.store, folder / "index", made, base.fingerprint), shown.place)
             self.tell("asking both")
-            is_mapped, weight, comparison = asked.compare(now, copy, folder / "copies")
+            is_mapped, weight, comparison = asked.compare(now, copy, folder / "copies", table)
         finally:
             atomic.remove(folder)
         verdict = BETTER if comparison.lower_bound > 0 else FORCED if force else NOT_BETTER
@@ -307,7 +316,7 @@ class _Run:
             return report
         self.tell("mapping the vectors of the index")
         change = _change(made if is_mapped else None, base.fingerprint, weight, _note(report, self.seed))
-        done = rewrite.replace(index, change)
+        done = rewrite.replace(index, change, timeout=WAIT_S)
         return dataclasses.replace(
             report, generation=done.manifest.generation, committed=True, seconds=time.perf_counter() - began
         )

@@ -30,6 +30,9 @@ from ragidx.retriever.ranking import Queries, needs_vectors
 from ragidx.retriever.searcher import Searcher
 from ragidx.retriever.shaping import shaped_hits
 
+WAIT_S = 60.0
+"""For another writer of an index, when what was found better is committed."""
+
 NOT_WORSE, WORSE, UNDECIDED = "not worse", "worse", "undecided"
 GIVEN = "given"
 

@@ -10,6 +10,7 @@ them, so another one is asked: of a copy of the index without these sentences.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import os
@@ -47,6 +48,7 @@ from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.resolve import resolve, resolve_against
 from ragidx.pipelines.maintain.comparison import (
     NOT_WORSE,
+    WAIT_S,
     Comparison,
     by_query,
     compared,
@@ -55,6 +57,7 @@ from ragidx.pipelines.maintain.comparison import (
 )
 from ragidx.pipelines.stages import OnStage, Stages
 from ragidx.pipelines.train.frozen import check_numbers, listed, options_of
+from ragidx.pipelines.train.own_pairs import knowing
 from ragidx.pipelines.train.tables import EPOCHS, spelled, texts_of, train_rows, vectors_of
 from ragidx.retriever.models import QUESTIONS_FILE, stored_filter
 from ragidx.retriever.searcher import Searcher
@@ -116,6 +119,15 @@ class _Texts:
     def and_others(self, others: _Texts) -> _Texts:
         """Both."""
         return _Texts([*self.texts, *others.texts], np.concatenate([self.vectors, others.vectors]))
+
+    def apart(self, asked: Judged, store: Store) -> _Texts:
+        """Those that hold no query; nor, of sentences that ask for their documents, what is in these."""
+        wanted = {doc_id for relevance in asked.qrels.values() for doc_id in relevance} if asked.synthetic else set()
+        knows = knowing(
+            asked.texts.values(), (chunk.text for _, chunk in store.chunks() if wanted and chunk.doc_id in wanted)
+        )
+        kept = [place for place, text in enumerate(self.texts) if not knows(text)]
+        return _Texts([self.texts[place] for place in kept], self.vectors[kept])
 
 
 def train_questions(
@@ -183,8 +195,11 @@ def train_questions(
             raise CorpusError(few, "the model encodes its questions", where=str(index))
         table, trained = run.table(own.and_others(more))
         try:
-            with without_queries([shown], asked, folder) as (copy,):
-                judged = table if copy is shown else run.table(run.chunks(copy).and_others(more))[0]
+            now, apart = _now(shown), more.apart(asked, shown.store)
+            with without_queries([now], asked, folder) as (copy,):
+                own = own if copy is now else run.chunks(copy)
+                same = copy is now and len(apart.texts) == len(more.texts)
+                judged = table if same else run.table(own.and_others(apart))[0]
                 tell("asking both")
                 comparison, table_ms, model_ms = _compare(copy, judged, asked, margin)
         finally:
@@ -209,7 +224,8 @@ def train_questions(
         )
         tell("writing the table")
         note = {name: value for name, value in report.to_json().items() if name not in _UNNOTED} | {"seed": seed}
-        done = rewrite.replace(index, lambda store: _change(store, shown.store, report.questions, data, note))
+        decide = functools.partial(_change, seen=shown.store, encodes=report.questions, data=data, note=note)
+        done = rewrite.replace(index, decide, timeout=WAIT_S)
     return dataclasses.replace(report, generation=done.manifest.generation, seconds=time.perf_counter() - began)
 
 
@@ -218,12 +234,24 @@ _UNNOTED = ("index", "generation", "seconds")
 
 def _change(store: Store, seen: Store, encodes: str, data: bytes, note: Mapping[str, Json]) -> Change:
     """The index with the table."""
+    _check_same(store, seen)
     base, where = store.manifest, str(store.path)
-    if base.fingerprint != seen.manifest.fingerprint:
-        raise SpecError("the index was made anew meanwhile, with other options", "train the table again", where=where)
     spec = dataclasses.replace(IndexSpec.from_json(dict(base.spec), where=where), questions=encodes)
     blobs = {name: store.blob(name) for name in base.files} | {QUESTIONS_FILE: data}
     return Change(spec.to_json(), base.fingerprint, base.dim, base.index, blobs, (), notes={NOTE: dict(note)})
+
+
+def _now(shown: Searcher) -> Searcher:
+    """The index as it is by now: files of the state before may be gone."""
+    now = Searcher.open(shown.store.path, shown.place, shown)
+    _check_same(now.store, shown.store)
+    return now
+
+
+def _check_same(store: Store, seen: Store) -> None:
+    if store.manifest.fingerprint != seen.manifest.fingerprint:
+        message = "the index was made anew meanwhile, with other options"
+        raise SpecError(message, "train the table again", where=str(store.path))
 
 
 @dataclass(frozen=True, eq=False)
@@ -332,9 +360,13 @@ class _Run:
         self.tell(f"encoding {len(new):,} single tokens")
         if len(new):
             texts, encoder = spelled(tokenizer, new), self.shown.encoder
-            batches = encoder.batches(texts, tune=False)  # the number format stays that of the index
-            raw = collect(check_finite(batches, texts), len(texts), encoder.hidden)
-            self.singles.update(zip(new.tolist(), stored_units(raw, own), strict=True))
+            says = np.array([bool(text.strip()) for text in texts])
+            spelt = [text for text in texts if text.strip()]
+            batches = encoder.batches(spelt, tune=False)  # the number format stays that of the index
+            made = collect(check_finite(batches, spelt), len(spelt), encoder.hidden)
+            self.singles.update(zip(new[says].tolist(), stored_units(made, own), strict=True))
+            nothing = np.zeros(self.shown.store.manifest.dim, np.float32)
+            self.singles.update((token, nothing) for token in new[~says].tolist())
         return lambda wanted: np.stack([self.singles[token] for token in wanted.tolist()])
 
     def chunks(self, index: Searcher) -> _Texts:

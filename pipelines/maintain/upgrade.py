@@ -38,7 +38,7 @@ from ragidx.pipelines.ingest.build import build_beside
 from ragidx.pipelines.ingest.options import QUERY_OPTIONS, RUN_OPTIONS, BuildOptions, build_options, check_names
 from ragidx.pipelines.ingest.report import BuildReport, OnProgress
 from ragidx.pipelines.ingest.resolve import resolve_against
-from ragidx.pipelines.maintain.comparison import NOT_WORSE, Comparison, compare, questions
+from ragidx.pipelines.maintain.comparison import NOT_WORSE, WAIT_S, Comparison, compare, questions
 from ragidx.pipelines.plan.plan import Plan, plan
 from ragidx.retriever.models import ModelPlace
 from ragidx.retriever.searcher import Searcher
@@ -50,7 +50,6 @@ OPTIONS = ("model", *QUERY_OPTIONS, "chunks", "workers")
 """The names that an upgrade takes: how vectors are made, and by how many processes."""
 
 SAME, FORCED = "same", "forced"  # verdicts, beside those of a comparison
-_WAIT_S = 60.0  # for another writer, at the end
 
 
 @dataclass(frozen=True)
@@ -180,7 +179,7 @@ class Upgrade:
                 return dataclasses.replace(report, beside=str(self.folder), seconds=time.perf_counter() - started)
             seen = committed(self._index).generation
             self._build(on_progress)  # so that little is left to do while the index is locked
-            with Lock(self._index, _WAIT_S):
+            with Lock(self._index, WAIT_S):
                 locked, current = time.perf_counter(), committed(self._index)
                 if current.fingerprint != before.fingerprint:
                     raise SpecError(

@@ -144,6 +144,18 @@ def check_numbers(*, seed: int, **named: int | None) -> None:
             raise SpecError(f"{name}={number:,} trains nothing", "give 1 or more", where=f"`{name}`")
 
 
+def check_target(out: Path) -> None:
+    """Whether a file can be written there; before anything is encoded.
+
+    Raises:
+        SpecError: it is a folder, or its folder is missing.
+    """
+    if out.is_dir():
+        raise SpecError("it is a folder", "name a file", where=str(out))
+    if not out.parent.is_dir():
+        raise SpecError("its folder is missing", "make it, or name another file with `out`", where=str(out))
+
+
 def listed(pairs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
     """The paths of pairs, of which one may be named alone."""
     return [Path(path) for path in ([pairs] if isinstance(pairs, str | os.PathLike) else pairs)]

@@ -37,6 +37,7 @@ from ragidx.pipelines.train.frozen import (
     RATE,
     Report,
     Sides,
+    check_target,
     contrast,
     encoded,
     scores,
@@ -78,8 +79,8 @@ def head(
         out: the file that is written.
         kind: `linear`, or `whitening`, which is fitted on both sides of the pairs and takes no note of which belong
             together.
-        dim: width of the map; None: that of the model, of whitening a quarter.
-        teacher: a model whose cosines are learnt, too; None: none.
+        dim: width of the map; None: that of the model, of whitening a quarter, or as many as there are pairs.
+        teacher: a model whose cosines are learnt, too, by a linear map; None: none.
         limit: pairs that are taken, as many of each file; None: all.
         epochs: how often each is seen.
         seed: of what is drawn.
@@ -98,10 +99,12 @@ def head(
         raise unknown_name("kind", kind, KINDS)
     if kind == "linear":
         check_models("`kind=linear`")
+    elif teacher is not None:
+        raise SpecError("whitening learns nothing of a teacher", "remove `teacher`", where="`teacher`")
     target = _target(Path(out))
     task = task_of("train.head", model, pairs, options, limit=limit, epochs=epochs, seed=seed)
     resolved, rest, held = task.resolved, task.rest, task.held
-    width = _width(resolved.hidden, dim, kind)
+    width = _width(resolved.hidden, dim, kind, len(rest))
     tell, began = Stages(on_progress), time.perf_counter()
     models = [resolved]
     if teacher is not None:
@@ -207,8 +210,8 @@ def _mapped(sides: Sides, one: Filter | None) -> tuple[Floats, Floats]:
     return (sides.queries, sides.positives) if one is None else (one(sides.queries), one(sides.positives))
 
 
-def _width(hidden: int, dim: int | None, kind: str) -> int:
-    width = dim or (hidden if kind == "linear" else max(1, hidden // 4))
+def _width(hidden: int, dim: int | None, kind: str, n: int) -> int:
+    width = dim or (hidden if kind == "linear" else max(1, min(hidden // 4, n)))
     if not 0 < width <= hidden:
         raise SpecError(f"dim={width:,} is not from 1 to {hidden:,}", "give the width of the map", where="`dim`")
     return width
@@ -216,8 +219,7 @@ def _width(hidden: int, dim: int | None, kind: str) -> int:
 
 def _target(out: Path) -> Path:
     """The file to write, unless it is something else than a head."""
-    if out.is_dir():
-        raise SpecError("it is a folder", "name a file", where=str(out))
+    check_target(out)
     if out.exists():
         load_head(out)
     return out

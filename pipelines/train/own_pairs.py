@@ -7,21 +7,21 @@ words that are merely repeated; no pair is of a document that the test asks for.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import numpy as np
 
 from ragidx.corpora.chunking import Chunker
 from ragidx.indexer.filters.fitting import lot
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.evaluate.synthetic import HEADING, own_queries
+from ragidx.pipelines.evaluate.synthetic import HEADING, own_queries, words_of
 from ragidx.pipelines.train.pairs import Pairs
 
 SENTENCE = "sentence"
 TOGETHER = 13
 """So many words in a row are no chance."""
 
+_FEWEST_WORDS = 3
 _LOTS = 1 << 128
 _SPARE = 1.5  # chunks that are drawn for each that is wanted: some have nothing that can be taken out
 _MOST_A_CHUNK = 6
@@ -54,28 +54,50 @@ def own_pairs(store: Store, chunker: Chunker, *, without: Collection[str], limit
 
 
 def without(pairs: Pairs, queries: Iterable[str], texts: Iterable[str]) -> Pairs:
-    """The pairs that know neither a query nor `TOGETHER` words in a row of a text; of shorter ones, all of them."""
-    asked, known, joined = {_words(query) for query in queries}, set[tuple[str, ...]](), list[str]()
-    for text in texts:
-        words = _words(text)
-        known.update(words[place : place + TOGETHER] for place in range(len(words) - TOGETHER + 1))
-        joined.append(f" {' '.join(words)} ")
-    every = "\n".join(joined)
+    """The pairs that know neither a query nor a text, as `knowing` has it; nor is an answer of theirs part of one."""
+    every = [" ".join(_words(text)) for text in texts]
+    knows, joined = knowing(queries, every), "\n".join(f" {text} " for text in every)
 
     def is_apart(query: str, positive: str) -> bool:
-        for words in (_words(query), _words(positive)):
-            if words in asked:
-                return False
-            if len(words) >= TOGETHER and not known.isdisjoint(
-                words[place : place + TOGETHER] for place in range(len(words) - TOGETHER + 1)
-            ):
-                return False
         words = _words(positive)
-        return len(words) >= TOGETHER or f" {' '.join(words)} " not in every
+        is_part = len(words) < TOGETHER and f" {' '.join(words)} " in joined
+        return not (is_part or knows(query) or knows(positive))
 
     apart = [is_apart(*one) for one in zip(pairs.queries, pairs.positives, strict=True)]
     return pairs.some(np.flatnonzero(apart))
 
 
+def knowing(queries: Iterable[str], texts: Iterable[str]) -> Callable[[str], bool]:
+    """Whether a text holds a query, or `TOGETHER` words in a row of a text, of shorter ones the whole.
+
+    A query or text of one or two words is held by an equal text alone: these are in many by chance. In scripts without
+    spaces a word is a character.
+    """
+    short, known = {_words(query) for query in queries}, set[tuple[str, ...]]()
+    for text in texts:
+        words = _words(text)
+        known.update(_runs(words))
+        if len(words) < TOGETHER:
+            short.add(words)
+    begin: dict[str, list[tuple[str, ...]]] = {}
+    for words in short:
+        if len(words) >= _FEWEST_WORDS:
+            begin.setdefault(words[0], []).append(words)
+
+    def knows(text: str) -> bool:
+        words = _words(text)
+        if words in short or not known.isdisjoint(_runs(words)):
+            return True
+        return any(
+            words[place : place + len(one)] == one for place, word in enumerate(words) for one in begin.get(word, ())
+        )
+
+    return knows
+
+
+def _runs(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    return (words[place : place + TOGETHER] for place in range(len(words) - TOGETHER + 1))
+
+
 def _words(text: str) -> tuple[str, ...]:
-    return tuple(re.findall(r"\w+", text.casefold()))
+    return tuple(words_of(text.casefold()))

@@ -25,7 +25,18 @@ from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, cache_fold
 from ragidx.pipelines.ingest.options import QUERY_OPTIONS, check_names
 from ragidx.pipelines.ingest.resolve import Resolved
 from ragidx.pipelines.stages import OnStage, Stages
-from ragidx.pipelines.train.frozen import AT_ONCE, DROPOUT, EPOCHS, MOST_PAIRS, RATE, Report, contrast, scores, task_of
+from ragidx.pipelines.train.frozen import (
+    AT_ONCE,
+    DROPOUT,
+    EPOCHS,
+    MOST_PAIRS,
+    RATE,
+    Report,
+    check_target,
+    contrast,
+    scores,
+    task_of,
+)
 from ragidx.pipelines.train.pairs import Pairs
 
 if TYPE_CHECKING:
@@ -282,8 +293,7 @@ def _target(out: Path) -> Path:
     """The file to write, unless it is something else than a pooling."""
     from ragidx.indexer.encoders.trained_pooling import is_pooling
 
-    if out.is_dir():
-        raise SpecError("it is a folder", "name a file", where=str(out))
+    check_target(out)
     if out.exists() and not is_pooling(out):
         raise SpecError("the file is no pooling", "name another", where=str(out))
     return out

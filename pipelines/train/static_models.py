@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
 
-from ragidx.corpora.errors import CorpusError, ModelError, SpecError
+from ragidx.corpora.errors import CorpusError, ModelError, SpecError, check_machine
 from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.devices import check_models
@@ -29,7 +30,7 @@ from ragidx.indexer.token_table import QUESTIONS_NOTE, TABLE_FILE, TokenTable, p
 from ragidx.pipelines.ingest.options import QUERY_OPTIONS, build_options, check_names
 from ragidx.pipelines.ingest.resolve import Resolved, resolve_against
 from ragidx.pipelines.stages import OnStage, Stages
-from ragidx.pipelines.train.frozen import check_numbers
+from ragidx.pipelines.train.frozen import check_numbers, check_target
 from ragidx.pipelines.train.tables import AT_ONCE, MOST_PAIRS, Trained, spelled, texts_of, train_rows, vectors_of
 from ragidx.pipelines.train.teacher import read_teacher
 
@@ -185,6 +186,7 @@ def questions(
         SpecError: an option is wrong, or the vectors have another width than the model.
         RagidxError: of the subclass that says what to do.
     """
+    target = _question_target(Path(out))
     check_names("train.questions", options, tuple(name for name in QUERY_OPTIONS if name != "filter"))
     check_numbers(limit=limit, epochs=epochs, seed=seed)
     check_models("`train questions`")
@@ -194,7 +196,7 @@ def questions(
     tell("writing the file")
     note = json.dumps({"model": os.fspath(model), "vectors": resolved.spec.encoder_fingerprint()})
     data = learnt.table.to_bytes(notes={QUESTIONS_NOTE: note})
-    atomic.write_file(Path(out), data)
+    atomic.write_file(target, data)
     return learnt.report(str(out), os.fspath(model), learnt.table.dim, learnt.table.dim, len(data), began)
 
 
@@ -287,6 +289,21 @@ def whitening(vectors: Floats, power: float) -> Floats:
     least = spectrum.values[0] * 1e-6  # below it nothing varies
     made: Floats = (spectrum.directions * np.maximum(spectrum.values, least) ** -power).astype(np.float32)
     return made
+
+
+def _question_target(out: Path) -> Path:
+    """The file to write, unless it is something else than a table of questions."""
+    check_target(out)
+    if out.exists():
+        try:
+            with safe_open(out, "numpy") as stored:
+                is_one = QUESTIONS_NOTE in (stored.metadata() or {})
+        except (OSError, SafetensorError) as fault:
+            check_machine(fault, out)
+            is_one = False
+        if not is_one:
+            raise SpecError("the file is no table of questions", "name another", where=str(out))
+    return out
 
 
 def _given(

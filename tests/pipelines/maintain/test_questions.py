@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,12 @@ from ragidx.indexer.store import manifest
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
+from ragidx.indexer.writing import rewrite
 from ragidx.pipelines.demo import sample_corpus
-from ragidx.pipelines.maintain.questions import NOTE
+from ragidx.pipelines.evaluate.tasks import task_of
+from ragidx.pipelines.maintain.comparison import by_query, questions
+from ragidx.pipelines.maintain.questions import NOTE, _Run, _Texts
+from ragidx.pipelines.stages import Stages
 from ragidx.retriever.models import QUESTIONS_FILE
 
 from ...raising import message_of
@@ -117,6 +122,70 @@ def test_texts_of_the_user_are_learnt_from_too(plain: ragidx.Index) -> None:
     assert report.n_tokens > 0
     assert any(Path("cache").iterdir())
     assert plain.searcher.table.vectors(["zyzzyva"]).any()
+
+
+def test_the_table_that_is_judged_has_learnt_no_text_of_the_user_that_holds_what_is_asked(plain: ragidx.Index) -> None:
+    store = plain.searcher.store
+    made = questions(store, None, None)
+    wanted = {doc_id for relevance in made.qrels.values() for doc_id in relevance}
+    known = [chunk.text for _, chunk in store.chunks() if chunk.doc_id in wanted]
+    asking = [f"Somebody asked: {text}" for text in made.texts.values()]
+    others = ["A zyzzyva is a weevil of the tropics, and zyzzyvas eat palms." for _ in range(3)]
+    texts = [*known, *asking, *others]
+
+    apart = _Texts(texts, np.arange(len(texts), dtype=np.float32)[:, None]).apart(made, store)
+
+    assert apart.texts == others
+    assert apart.vectors.ravel().tolist() == list(range(len(texts) - 3, len(texts)))
+
+
+def test_a_token_that_spells_nothing_is_not_sent_to_the_model(
+    plain: ragidx.Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searcher, sent = plain.searcher, list[str]()
+    batches = searcher.encoder.batches
+    monkeypatch.setattr(
+        type(searcher.encoder), "batches", lambda self, texts, **more: [sent.extend(texts), batches(texts, **more)][1]
+    )
+    monkeypatch.setattr("ragidx.pipelines.maintain.questions.spelled", lambda tokenizer, tokens: ["", "owl", " "])
+
+    of = _Run(searcher, 10, 1, 0, Stages(None))._single(searcher.encoder.tokenizer.texts, np.array([0, 7, 9]))
+
+    assert sent == ["owl"]
+    assert of(np.array([0, 7, 9])).any(axis=1).tolist() == [False, True, False]
+
+
+def test_a_writer_that_holds_the_index_at_the_end_is_waited_for(
+    plain: ragidx.Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[float]()
+    replace = rewrite.replace
+
+    def noted(folder: Path, decide: Any, *, timeout: float = 0.0) -> Any:
+        asked.append(timeout)
+        with Lock(folder) as held:
+            threading.Timer(0.5, held.release).start()
+            return replace(folder, decide, timeout=timeout)
+
+    monkeypatch.setattr(rewrite, "replace", noted)
+    report = plain.train_questions(epochs=1, force=True)
+
+    assert asked == [60.0]
+    assert report.generation == 2
+
+
+def test_an_index_whose_questions_are_a_table_s_is_adapted_only_if_that_answers_better(trained: ragidx.Index) -> None:
+    every = task_of(sample_corpus().parent).judged
+    judged = every.some(list(every.texts)[:20])
+    Path("q.tsv").write_text("".join(f"{name}\t{text}\n" for name, text in judged.texts.items()))
+    lines = [f"{name} 0 {doc} {grade}\n" for name, docs in judged.qrels.items() for doc, grade in docs.items()]
+    Path("qrels").write_text("".join(lines))
+    before = float(by_query(trained.searcher, judged).mean())
+
+    report = trained.adapt(limit=60, epochs=1, queries="q.tsv", qrels="qrels", cache=None)
+
+    assert report.comparison.old == pytest.approx(before)
+    assert trained.searcher.questions == ("model" if report.committed and report.is_mapped else "table")
 
 
 def test_a_query_loads_no_network(trained: ragidx.Index) -> None:

@@ -208,6 +208,15 @@ def test_a_head_that_is_worse_is_not_written(tmp_path: Path, monkeypatch: pytest
     )
 
 
+def test_whitening_of_few_pairs_is_as_wide_as_they_are_many(tmp_path: Path) -> None:
+    report = ragidx.train.head(
+        "mini", pairs=_pairs_file(tmp_path), limit=60, kind="whitening", out=tmp_path / "a.head", force=True, cache=None
+    )
+
+    assert report.n_pairs < 384 // 4
+    assert report.scores[-1].dim == report.n_pairs
+
+
 def test_what_cannot_be_trained_is_refused_before_anything_is_encoded(tmp_path: Path) -> None:
     pairs = _pairs_file(tmp_path)
     (tmp_path / "thesis.pdf").write_text("mine")
@@ -219,6 +228,14 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_encoded(tmp_path: 
         ({"epochs": 0}, "`epochs`: epochs=0 trains nothing\n  hint: give 1 or more"),
         ({"limit": 10}, "`pairs`: 10 pairs teach nothing\n  hint: give 40 or more"),
         ({"out": tmp_path}, f"{tmp_path}: it is a folder\n  hint: name a file"),
+        (
+            {"out": tmp_path / "new" / "a.head"},
+            f"{tmp_path / 'new' / 'a.head'}: its folder is missing\n  hint: make it, or name another file with `out`",
+        ),
+        (
+            {"kind": "whitening", "teacher": "mini"},
+            "`teacher`: whitening learns nothing of a teacher\n  hint: remove `teacher`",
+        ),
         (
             {"out": tmp_path / "thesis.pdf"},
             f"{tmp_path / 'thesis.pdf'}: the file is no head\n  hint: name a file that `ragidx train head` wrote",

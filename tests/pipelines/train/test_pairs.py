@@ -14,7 +14,7 @@ from pyarrow import parquet
 import ragidx
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.pipelines.ingest.corpus import chunker_of
-from ragidx.pipelines.train.own_pairs import own_pairs
+from ragidx.pipelines.train.own_pairs import knowing, own_pairs, without
 from ragidx.pipelines.train.pairs import Pairs, joined, read_pairs
 
 from ...raising import message_of
@@ -194,3 +194,36 @@ def test_a_corpus_gives_sentences_and_headings_without_what_asks(tmp_path: Path)
     fewer = own_pairs(store, chunker, without=set(), limit=20, seed=0)
     assert 10 <= np.bincount(fewer.groups)[0] <= 40
     assert own_pairs(store, chunker, without=set(), limit=20, seed=0).queries == fewer.queries
+
+
+LONG = "the lease of the house by the lake was signed by Ada Lovelace in the year 1840 in London"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_known"),
+    [
+        ("who signed the lease", True),
+        ("Please tell me: WHO signed the lease, and when?", True),  # it holds a query
+        ("who signed a lease", False),
+        ("They say the lease of the house by the lake was signed by Ada Lovelace, twice", True),  # 13 words of a text
+        ("the house by the lake was signed by Ada", False),
+        ("Owls: the owl hunts by night alone.", True),  # it holds a short text
+        ("the owl hunts by day", False),
+        ("Ada", True),
+        ("Ada and the others", False),  # a query of one word is in many texts by chance
+        ("湖边的房子是谁租的", True),
+        ("请问湖边的房子是谁租的呢", True),
+        ("湖边的房子很大", False),
+    ],
+)
+def test_a_text_that_holds_what_is_asked_is_known(text: str, is_known: bool) -> None:
+    knows = knowing(["Who signed the lease?", "Ada", "湖边的房子是谁租的？"], [LONG, "The owl hunts by night."])
+
+    assert knows(text) is is_known
+
+
+def test_a_pair_is_apart_where_neither_side_is_known_nor_part_of_a_text() -> None:
+    texts = ["the house by the lake", "who signed the lease of it", "a bridge over the river"]
+    pairs = Pairs(["one", "two", "three"], texts, np.zeros(3, np.int64), ("f",))
+
+    assert without(pairs, ["who signed the lease"], [LONG]).queries == ["three"]

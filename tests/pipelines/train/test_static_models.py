@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -265,3 +266,16 @@ def test_a_damaged_table_is_an_error_of_the_model(tmp_path: Path) -> None:
         f"{folder / 'model.safetensors'}: '{folder}' is a table of tokens, and its file cannot be read\n"
         "  hint: copy or train it again: `ragidx train mini`"
     )
+
+
+def test_a_file_of_something_else_is_no_place_for_a_table_of_questions(tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("mine")
+
+    for out, said in (
+        (notes, f"{notes}: the file is no table of questions\n  hint: name another"),
+        (tmp_path, f"{tmp_path}: it is a folder\n  hint: name a file"),
+    ):
+        train = functools.partial(ragidx.train.questions, "mini-decoder", text=tmp_path, out=out)
+        assert message_of(SpecError, train) == said
+    assert notes.read_text() == "mine"
