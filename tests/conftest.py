@@ -30,12 +30,13 @@ SENTENCES = [
     "Ünïcödé naïve café, 東京タワー, Привет мир!",
     'He said "hello" and left_it there; 3.14159 or 1,000,000?',
 ]
-_GROUPED = ("llama", "mistral", "qwen2", "phi3", "olmo2", "smollm3", "granite")
+_GROUPED = ("llama", "mistral", "mixtral", "qwen2", "phi3", "olmo2", "smollm3", "granite")
 _GROUPED_WIDE = ("qwen3", "gemma", "gemma2", "gemma3", "gemma3_text")
 # What a family's configuration needs beside the common fields.
 _FAMILY: dict[str, dict[str, Any]] = {
     **{family: {"num_key_value_heads": 2} for family in _GROUPED},
     **{family: {"num_key_value_heads": 2, "head_dim": 8} for family in _GROUPED_WIDE},
+    "stablelm": {"num_key_value_heads": 4},
     "opt": {"ffn_dim": 48, "word_embed_proj_dim": 32},
     "gpt2": {"n_positions": 128},
     "gptj": {"rotary_dim": 4},

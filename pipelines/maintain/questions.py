@@ -242,8 +242,7 @@ def _change(store: Store, seen: Store, encodes: str, data: bytes, note: Mapping[
 
 
 def _now(shown: Searcher) -> Searcher:
-    """The index as it is by now: files of the state before may be gone."""
-    now = Searcher.open(shown.store.path, shown.place, shown)
+    now = Searcher.open(shown.store.path, shown.place, shown)  # files of the state before may be gone
     _check_same(now.store, shown.store)
     return now
 
@@ -359,14 +358,12 @@ class _Run:
         own = stored_filter(self.shown.store, self.shown.spec.filter)
         self.tell(f"encoding {len(new):,} single tokens")
         if len(new):
-            texts, encoder = spelled(tokenizer, new), self.shown.encoder
-            says = np.array([bool(text.strip()) for text in texts])
-            spelt = [text for text in texts if text.strip()]
-            batches = encoder.batches(spelt, tune=False)  # the number format stays that of the index
-            made = collect(check_finite(batches, spelt), len(spelt), encoder.hidden)
-            self.singles.update(zip(new[says].tolist(), stored_units(made, own), strict=True))
-            nothing = np.zeros(self.shown.store.manifest.dim, np.float32)
-            self.singles.update((token, nothing) for token in new[~says].tolist())
+            says, encoder = spelled(tokenizer, new), self.shown.encoder
+            spelt = {token: text for token, text in zip(new.tolist(), says, strict=True) if text.strip()}
+            batches = encoder.batches(list(spelt.values()), tune=False)  # the number format stays that of the index
+            raw = collect(check_finite(batches, list(spelt.values())), len(spelt), encoder.hidden)
+            self.singles.update(dict.fromkeys(new.tolist(), np.zeros(self.shown.store.manifest.dim, np.float32)))
+            self.singles.update(zip(spelt, stored_units(raw, own), strict=True))
         return lambda wanted: np.stack([self.singles[token] for token in wanted.tolist()])
 
     def chunks(self, index: Searcher) -> _Texts:

@@ -154,6 +154,7 @@ def _modules(embedder: Embedder, room: Path) -> tuple[list[nn.Module], dict[str,
         (spec.pooling not in _POOLINGS, f"{spec.pooling} pooling", "pooling"),
         (spec.layer != -1, f"layer {spec.layer}", "layer"),
         (not spec.pool_eos, "closing tokens that are not pooled", "pool_eos"),
+        ("vision_config" in encoder.files.config, "a model that sees pictures, too", "model"),
     ):
         if wrong:
             raise _unsaid(what, f"`{where}`")
@@ -262,6 +263,7 @@ def _checked(embedder: Embedder, folder: Path) -> float:
     for what, ours, other in (
         ("documents", embedder.embed_document(texts), theirs.encode_document(texts)),
         ("texts of `encode`", embedder.embed_document(texts), theirs.encode(texts)),
+        ("documents alone", embedder.embed_document(texts), np.stack([theirs.encode_document(one) for one in texts])),
         ("queries", embedder.embed_query(texts), theirs.encode_query(texts)),
     ):
         apart = float(np.abs(ours - other).max())

@@ -174,7 +174,11 @@ class _Head:
         self._times = (getattr(config, "logit_scale", None) or 1) / (getattr(config, "logits_scaling", None) or 1)
         embeddings = network.model.get_input_embeddings().weight
         stored = find_unembedding(network.files)
-        if stored.shape == tuple(embeddings.shape) and stored.name.endswith(checkpoint.INPUTS):
+        self._bias = None
+        if (bias := checkpoint.find(network.files, (".lm_head.bias",))) is not None:
+            numbers = np.concatenate([np.asarray(block, np.float32).ravel() for block in checkpoint.blocks(bias)])
+            self._bias = torch.from_numpy(numbers).to(embeddings)
+        if stored.shape == tuple(embeddings.shape) and f".{stored.name}".endswith(checkpoint.INPUTS):
             self._weight = embeddings
         else:
             rows = np.concatenate([np.asarray(block, np.float32) for block in checkpoint.blocks(stored)])
@@ -182,7 +186,7 @@ class _Head:
 
     def __call__(self, states: Tensor) -> Tensor:
         """(n, d) -> (n, V)."""
-        logits: Tensor = functional.linear(states, self._weight) * self._times
+        logits: Tensor = functional.linear(states, self._weight, self._bias) * self._times
         return logits if self._softcap is None else torch.tanh(logits / self._softcap) * self._softcap
 
 

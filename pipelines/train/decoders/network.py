@@ -35,7 +35,7 @@ from ragidx.indexer.models.locate import TRAINED_POOLING, ModelFiles
 from ragidx.indexer.models.lora_config import CONFIG, WEIGHTS, AdapterConfig, read_config
 from ragidx.indexer.prompts.rendering import Rendered
 from ragidx.pipelines.train.decoders.how import How
-from ragidx.pipelines.train.decoders.whole import save_tokenizer, whole_model
+from ragidx.pipelines.train.decoders.whole import check_whole, save_tokenizer, whole_model
 
 if TYPE_CHECKING:
     from ragidx.pipelines.ingest.resolve import Resolved
@@ -50,6 +50,9 @@ DIVERGED = "give a lower `rate`, or `dtype=float32`, in another folder"
 _ADAPTER = "trained"
 _RANK, _ALPHA = 16, 32  # LLM2Vec's
 _LORA = (".lora_A.", ".lora_B.")
+_NOT_TEXT = ("router", "vision", "visual", "multi_modal", "audio")
+_DROPOUTS = ("attention_dropout", "dropout")  # what attention calls its own, in their order
+_DROPOUT_MODULES = ("attn_dropout", "attention_dropout")
 _UNREADABLE = ("reba", "aligned-values", "metaeol")
 
 
@@ -74,7 +77,11 @@ class Network(nn.Module):
         self.model: Any = self.encoder.backbone.model
         self.pad, self.n_tokens = self.encoder.tokenizer.pad, 0  # read with gradients so far
         self.continued = _adapter_of(self.files, how)
+        check_whole(self.files, self.model)
         if self.continued is not None:  # the weights without it; it goes on learning
+            if self.spec.layer != self.files.preset().get("layer", -1):
+                message = f"the adapter of '{self.files.name}' goes on learning, and it is of another layer"
+                raise SpecError(message, "remove `layer`", where="`layer`")
             lora.merge(self.model, self.continued, self.files.name, times=-1)
             self.rank, self.alpha = _continuing(how, read_config(self.continued), self.files.name)
         with torch.random.fork_rng(devices=[]):
@@ -183,7 +190,9 @@ class Network(nn.Module):
         if self.how.full:
             own = {name: weight for name, weight in learnt.items() if name.startswith("model.")}
             base = getattr(whole, whole.base_model_prefix, whole)
-            base.load_state_dict({name.removeprefix("model."): weight for name, weight in own.items()}, strict=False)
+            left = base.load_state_dict({name.removeprefix("model."): weight for name, weight in own.items()}, False)
+            if left.unexpected_keys:
+                raise ModelError("its weights have other names with a head", "report it", where=self.files.name)
         else:
             lora.merge(whole, parts, self.files.name)
         if self.end is not None:
@@ -219,7 +228,7 @@ class Network(nn.Module):
             r=self.rank,
             lora_alpha=self.alpha,
             lora_dropout=how.dropout,
-            target_modules="all-linear",
+            target_modules=self._linear(),
             fan_in_fan_out=any(isinstance(module, Conv1D) for module in self.model.modules()),
         )
         inject_adapter_in_model(config, self.model, _ADAPTER)
@@ -227,6 +236,16 @@ class Network(nn.Module):
         for name, weight in self.model.named_parameters():
             if any(part in name for part in _LORA):  # in one format: to cast what they read costs 40 %
                 weight.data = weight.data.to(frozen)
+
+    def _linear(self) -> list[str]:
+        """Names of the linear layers that read text. Experts that are stacked in one weight are none, so they stay;
+        nor are routers, which choose, and a tower that sees pictures.
+        """
+        return [
+            name
+            for name, module in self.model.named_modules()
+            if isinstance(module, nn.Linear | Conv1D) and not any(part in name for part in _NOT_TEXT)
+        ]
 
     def _take_adapter(self, folder: Path) -> None:
         stored = lora.matrices(folder, self.files.name)
@@ -282,10 +301,15 @@ class Network(nn.Module):
     def _drop_attention(self) -> None:
         share = self.how.attention_dropout
         for name, module in self.model.named_modules():
-            if isinstance(getattr(module, "attention_dropout", None), float):
-                module.attention_dropout = share
-            elif share and isinstance(module, nn.Dropout) and name.endswith(("attn_dropout", "attention_dropout")):
+            own = next((one for one in _DROPOUTS if _is_number(getattr(module, one, None))), None)
+            if own == "attention_dropout" or (own and type(module).__name__.endswith("Attention")):
+                setattr(module, own, share)  # OPT says `dropout`
+            elif share and isinstance(module, nn.Dropout) and name.rpartition(".")[2] in _DROPOUT_MODULES:
                 module.p = share
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ragidx.corpora.errors import SpecError
 from ragidx.indexer import atomic
 from ragidx.indexer.models import lora
 from ragidx.indexer.models.locate import ModelFiles
@@ -27,9 +28,13 @@ def whole_model(files: ModelFiles, dtype: torch.dtype | str) -> Any:
     from transformers import AutoModel, AutoModelForCausalLM
 
     if files.gguf is not None:
+        from ragidx.indexer.models.gguf.architectures import ROPE_FACTORS
         from ragidx.indexer.models.gguf.model import load_gguf
 
-        return load_gguf(files.gguf, files.config, dtype=torch.float32, head=True)[0]
+        made = load_gguf(files.gguf, files.config, dtype=torch.float32, head=True)[0]
+        if ROPE_FACTORS in files.gguf.tensors:
+            _keep_rope(made)
+        return made
     how: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False, "local_files_only": True}
     how["dtype"] = dtype
     model: Any
@@ -40,6 +45,47 @@ def whole_model(files: ModelFiles, dtype: torch.dtype | str) -> Any:
     for folder in files.adapters:
         lora.merge(model, folder, folder.name)
     return model
+
+
+def _keep_rope(model: Any) -> None:
+    """Say in the config how much slower each pair of a head rotates, as a GGUF file of Llama 3.1 has it."""
+    rotary, config = model.base_model.rotary_emb, model.config
+    width = 2 * rotary.inv_freq.numel()
+    theta = config.rope_parameters["rope_theta"]
+    plain = theta ** -(torch.arange(0, width, 2, dtype=torch.float32) / width)
+    slower = (plain / rotary.inv_freq.cpu()).tolist()
+    config.rope_parameters = {
+        "rope_type": "longrope",  # the one kind that has a factor for each
+        "rope_theta": theta,
+        "short_factor": slower,
+        "long_factor": slower,
+        "factor": 1.0,
+        "attention_factor": 1.0,
+        "original_max_position_embeddings": config.max_position_embeddings,
+    }
+
+
+def check_whole(files: ModelFiles, model: Any) -> None:
+    """Whether what `model` learns can be written as a whole model.
+
+    Raises:
+        SpecError: with its head it is a model of another structure.
+    """
+    if files.gguf is not None:
+        return
+    from transformers import AutoModelForCausalLM
+
+    try:
+        with torch.device("meta"):
+            made: Any = AutoModelForCausalLM.from_config(model.config)  # type: ignore[no-untyped-call]
+    except ValueError:
+        made = None  # there is no head for it
+    if made is None or type(getattr(made, made.base_model_prefix, made)) is not type(model):
+        raise SpecError(
+            f"'{files.name}' reads more than text, or has another structure with its head: it cannot be written whole",
+            "take a model of text alone",
+            where="`model`",
+        )
 
 
 def save_tokenizer(files: ModelFiles, folder: Path) -> None:
