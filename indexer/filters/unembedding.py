@@ -52,9 +52,14 @@ def find_unembedding(files: ModelFiles) -> StoredTensor:
     if files.family == TOKEN_TABLE:
         hint = f"{_NO_HEAD}; `model=mini-decoder` has one"
         raise ModelError(f"'{files.name}' is a table of tokens: it has no unembedding matrix", hint, where="`filter`")
-    config = files.config.get("text_config") or files.config
-    tied = bool(config["tie_word_embeddings"] if "tie_word_embeddings" in config else _tied_by_default(files))
-    tensor = None if _is_encoder(files) else checkpoint.find(files, checkpoint.INPUTS if tied else _HEADS)
+    configs = (files.config.get("text_config") or files.config, files.config)
+    said = next((one["tie_word_embeddings"] for one in configs if "tie_word_embeddings" in one), None)
+    tensor = None
+    if not _is_encoder(files):
+        # One that is stored is the model's own, unless they are said to be tied.
+        tensor = None if said else checkpoint.find(files, _HEADS)
+        if tensor is None and (said or (said is None and _tied_by_default(files))):
+            tensor = checkpoint.find(files, checkpoint.INPUTS)
     if tensor is None:
         raise ModelError(
             f"'{files.name}' has no unembedding matrix, so it has no spectrum",

@@ -105,6 +105,26 @@ def test_a_stale_head_in_a_tied_checkpoint_is_not_read(tiny_model: Callable[...,
     assert find_unembedding(locate(str(folder))).name == "model.embed_tokens.weight"
 
 
+def test_a_head_that_is_stored_is_read_where_no_config_says_that_it_is_tied(
+    tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Families are tied by default whose larger models are not, and transformers ties no two that differ."""
+    folder = tmp_path / "untied"
+    shutil.copytree(tiny_model("gemma2", tie_word_embeddings=False), folder)
+    config = json.loads((folder / "config.json").read_text())
+    config.pop("tie_word_embeddings", None)
+    (folder / "config.json").write_text(json.dumps(config))
+
+    from transformers import AutoModelForCausalLM
+
+    found = find_unembedding(locate(str(folder)))
+
+    whole = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    stored = load_file(folder / "model.safetensors")[found.name]
+    assert found.name == "lm_head.weight"
+    assert torch.equal(whole.get_output_embeddings().weight, stored)
+
+
 def test_a_shard_name_cannot_leave_the_folder(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     folder = tmp_path / "sharded"
     shutil.copytree(tiny_model("llama"), folder)
