@@ -116,12 +116,12 @@ def test_what_another_writer_commits_just_before_is_what_is_made_narrower(
     """Between the first look at the index and its lock it is replaced by another one, 12 wide."""
 
     class LateLock(Lock):
-        def __init__(self, folder: Path) -> None:
+        def __init__(self, folder: Path, timeout: float) -> None:
             if Store.open(folder).manifest.dim == 16:
                 with RowWriter(folder, dim=12, made_by="another", replace=True) as writer:
                     writer.add_vectors(["other"], given[:1, :12])
                     writer.commit()
-            super().__init__(folder)
+            super().__init__(folder, timeout)
 
     monkeypatch.setattr(rewrite, "Lock", LateLock)
 

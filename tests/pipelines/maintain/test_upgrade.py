@@ -428,7 +428,7 @@ def test_a_second_upgrade_waits_for_none(index: ragidx.Index) -> None:
 def test_a_writer_that_does_not_end_leaves_the_new_one_for_the_next_time(
     index: ragidx.Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upgrading, "_WAIT_S", 0.1)
+    monkeypatch.setattr(upgrading, "WAIT_S", 0.1)
     with Lock(INDEX):
         assert message_of(BusyError, lambda: index.upgrade(force=True, **TAU4)).startswith("ragidx-index: the index is")
 
