@@ -165,7 +165,7 @@ def batches_of(data: datasets.DatasetDict, how: How) -> list[list[int]]:
 
 
 def _numbers(part: datasets.Dataset) -> Ints:
-    """(n, columns) of each row's texts, by which equal ones are told."""
+    """(n, columns) of each row's texts: equal texts have the same number."""
     columns = [part.data[name].combine_chunks() for name in _texts_of(part)]
     numbers: Ints = pa.chunked_array(columns).combine_chunks().dictionary_encode().indices.to_numpy()
     return numbers.reshape(len(columns), -1).T
