@@ -133,14 +133,36 @@ class Searcher:
             precomputed = self.spec.precomputed
             input_dim = None if precomputed is None else precomputed.input_dim
             unit = unit_queries(vectors, self.store.manifest.dim, input_dim, index=self.store.path)
-            return shaped_hits(self.store, Queries(unit), checked)
+            return self.hits(Queries(unit), checked)
         if queries is None:
             raise TypeError("give a question, or a vector")
-        _check_questions(queries)
+        check_questions(queries)
         if len(queries) == 0:
             return []
         encoded = self.encode(queries, instruction) if needs_vectors(checked) else None
-        return self._reranked(Queries(encoded, queries), checked)
+        return self.hits(Queries(encoded, queries), checked)
+
+    def hits(self, queries: Queries, options: SearchOptions) -> list[list[Hit]]:
+        """The hits of queries that are encoded, read again by the reranker where one is asked for."""
+        if options.rerank is None:
+            return shaped_hits(self.store, queries, options)
+        from ragidx.retriever.rerank import check_scores
+
+        model = options.rerank.model
+        reranker = self.reranker(model, options.rerank.method)
+        answers = shaped_hits(self.store, queries, dataclasses.replace(options, k=options.rerank.top))
+        reranked = []
+        for query, hits in zip(queries.texts or (), answers, strict=True):
+            scores = reranker.score(query, [hit.text for hit in hits]) if hits else np.zeros(0, np.float32)
+            check_scores(scores, model)
+            order = np.argsort(-scores, kind="stable")[: options.k].tolist()
+            reranked.append(
+                [
+                    dataclasses.replace(hits[number], rank=rank, score=float(scores[number]))
+                    for rank, number in enumerate(order, start=1)
+                ]
+            )
+        return reranked
 
     def rank_documents(self, queries: Sequence[str] | None = None, **options: Any) -> list[list[tuple[str, float]]]:
         """The k best documents for each query as (document id, score): a document counts by its best chunk.
@@ -224,30 +246,8 @@ class Searcher:
         if model_key(before.store, before.spec, self.place) == model_key(self.store, self.spec, self.place):
             self.model_files, self.encoder = before.model_files, before.encoder
 
-    def _reranked(self, queries: Queries, options: SearchOptions) -> list[list[Hit]]:
-        """The hits, read again by the reranker where one is asked for."""
-        if options.rerank is None:
-            return shaped_hits(self.store, queries, options)
-        from ragidx.retriever.rerank import check_scores
 
-        model = options.rerank.model
-        reranker = self.reranker(model, options.rerank.method)
-        answers = shaped_hits(self.store, queries, dataclasses.replace(options, k=options.rerank.top))
-        reranked = []
-        for query, hits in zip(queries.texts or (), answers, strict=True):
-            scores = reranker.score(query, [hit.text for hit in hits]) if hits else np.zeros(0, np.float32)
-            check_scores(scores, model)
-            order = np.argsort(-scores, kind="stable")[: options.k].tolist()
-            reranked.append(
-                [
-                    dataclasses.replace(hits[number], rank=rank, score=float(scores[number]))
-                    for rank, number in enumerate(order, start=1)
-                ]
-            )
-        return reranked
-
-
-def _check_questions(queries: Sequence[str]) -> None:
+def check_questions(queries: Sequence[str]) -> None:
     """What is wrong with a question is reported before a model is loaded for it.
 
     Raises:

@@ -11,36 +11,17 @@ import json
 import shutil
 import sys
 import threading
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
 import click
 
+from ragidx.corpora.printing import printable, printable_lines
+
 PLAIN_EVERY_S = 10.0  # between lines of progress, where there is no terminal to rewrite one on
 QUIET = "ragidx.quiet"  # in the context of a command
 PATIENCE_S = 2.0  # before something without progress is named
 _WIDTH = 100  # columns, if the output is not a terminal
-_DIRECTION = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-
-
-def printable(text: str) -> str:
-    """One line without control characters: runs of white space and of controls become one space.
-
-    >>> printable("a\\x1b[31mred\\n\\n b\\u202e"), printable("s\\udcff")
-    ('a [31mred b', 's?')
-    """
-    return " ".join(printable_lines(text).split())
-
-
-def printable_lines(text: str) -> str:
-    """As `printable`, the line breaks and indents of our own messages kept."""
-    text = text.encode("utf-8", "replace").decode()  # bytes of a path that are no UTF-8
-    return "\n".join("".join(" " if _is_control(c) else c for c in line) for line in text.split("\n"))
-
-
-def _is_control(character: str) -> bool:
-    return character in _DIRECTION or unicodedata.category(character) in ("Cc", "Zl", "Zp")
 
 
 def width(stream: IO[str]) -> int:

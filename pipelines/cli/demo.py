@@ -11,8 +11,9 @@ import click
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import offline_option, path_option
-from ragidx.pipelines.cli.passages import nearest, wrapped
+from ragidx.pipelines.cli.passages import wrapped
 from ragidx.pipelines.cli.progress import ProgressLine
+from ragidx.retriever.passages import nearest
 
 
 @click.command("demo", cls=GroupedCommand)

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ragidx.pipelines.cli import console
-from ragidx.pipelines.cli.passages import Stem, nearest, show_hits, simple_stem
+from ragidx.pipelines.cli.passages import show_hits
 from ragidx.retriever.hit import Hit, RerankWarning
+from ragidx.retriever.passages import Stem, passage, simple_stem
 
 if TYPE_CHECKING:
     from ragidx.pipelines.index import Index
@@ -53,9 +54,7 @@ def hits_json(index: Index, hits: Sequence[Hit], query: str) -> list[dict[str, A
     """The hits, each with the part that is nearest to the question and where that begins in the file."""
     found, stem = [], _stem(index)
     for hit in hits:
-        text, begin = nearest(hit.text, query, stem)
-        line, page = hit.position(begin)
-        found.append(hit.to_json() | {"passage": {"text": text, "line": line, "page": page}})
+        found.append(hit.to_json() | {"passage": passage(hit, query, stem)._asdict()})
     return found
 
 

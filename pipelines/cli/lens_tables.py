@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ragidx.pipelines.cli import console, describe
-from ragidx.pipelines.cli.passages import nearest
+from ragidx.retriever.passages import nearest
 
 if TYPE_CHECKING:
     from ragidx.pipelines.lens.lens import HitLens, Lens, TextLens

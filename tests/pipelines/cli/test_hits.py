@@ -14,6 +14,7 @@ from ragidx.corpora.records import FILE_FIELDS
 from ragidx.indexer.lexical.stemming import stemmer
 from ragidx.pipelines.cli import passages
 from ragidx.retriever.hit import DocumentSpan, Hit
+from ragidx.retriever.passages import nearest, simple_stem
 
 from ..conftest import Done
 from .conftest import QUESTION, hits_of
@@ -191,7 +192,7 @@ def test_context_is_shown_and_a_field_for_machines(run: Run, full: tuple[str, ..
 
 def bold(text: str, query: str, language: str | None) -> list[str]:
     """The words of a text that are in bold for a question, on a terminal."""
-    stem = passages.simple_stem if language is None else stemmer(language)
+    stem = simple_stem if language is None else stemmer(language)
     with click.Context(click.Command("query"), color=True).scope(), pytest.MonkeyPatch.context() as patch:
         shown: list[str] = []
         patch.setattr(click, "echo", lambda line="", **_: shown.append(line))
@@ -222,25 +223,25 @@ def test_common_words_of_the_question_are_not_bold(language: str | None) -> None
 
 @pytest.mark.parametrize("text", [CODE, TABLE, "one\ntwo\nthree", "- a point\n- another point\n\n1. first"])
 def test_code_tables_and_short_lines_stay_as_they_are(text: str) -> None:
-    assert passages.nearest(text, "mill") == (text, 0)
+    assert nearest(text, "mill") == (text, 0)
 
 
 def test_lines_of_prose_are_joined_to_paragraphs() -> None:
     long = "The old mill by the river was leased to a man from the hills, who ran"
 
-    assert passages.nearest(f"{long}\nit for nine years.\n\nAfter that it stood empty.", "")[0] == (
+    assert nearest(f"{long}\nit for nine years.\n\nAfter that it stood empty.", "")[0] == (
         f"{long} it for nine years.\n\nAfter that it stood empty."
     )
-    assert passages.nearest(f"{long}\n- a point", "")[0] == f"{long}\n- a point"
-    assert passages.nearest(f"    {long}\nnext", "")[0] == f"    {long}\nnext"
+    assert nearest(f"{long}\n- a point", "")[0] == f"{long}\n- a point"
+    assert nearest(f"    {long}\nnext", "")[0] == f"    {long}\nnext"
 
 
 def test_tabs_and_runs_of_empty_lines_are_narrow_and_controls_are_gone() -> None:
-    assert passages.nearest("a\tb\n\n\n\nc\x1b[31m\n\n", "")[0] == "a   b\n\nc [31m"
+    assert nearest("a\tb\n\n\n\nc\x1b[31m\n\n", "")[0] == "a   b\n\nc [31m"
 
 
 def test_the_heading_that_stands_beside_the_source_is_not_shown_again() -> None:
-    assert passages.nearest("# The mill\n\n## Old\n\nIt stands.", "mill")[0] == "It stands."
+    assert nearest("# The mill\n\n## Old\n\nIt stands.", "mill")[0] == "It stands."
 
 
 @pytest.mark.parametrize("gap", ["", " ", ". ", "\n"])  # one word, one sentence, many, lines
@@ -249,7 +250,7 @@ def test_a_word_of_the_question_is_whole_inside_the_passage(gap: str, after: str
     for before in (*range(280, 330), 700):  # characters, across the end of the first window
         text = f"{(('y' + gap) * before)[:before]} PAY_DECLINED_0x3F{after}"
 
-        shown = passages.nearest(text, "PAY_DECLINED_0x3F")[0]
+        shown = nearest(text, "PAY_DECLINED_0x3F")[0]
 
         assert "PAY_DECLINED_0x3F" in shown, before
         assert len(shown) <= 320 + len("…  …"), before

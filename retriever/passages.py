@@ -1,0 +1,139 @@
+"""The part of a passage that is nearest to a question, as it is shown: a piece of about 320 characters, cleaned.
+
+A passage keeps its lines, so that code and tables look as they do in the file; lines of prose are joined.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ragidx.corpora.printing import printable_lines
+
+if TYPE_CHECKING:
+    from ragidx.retriever.hit import Hit
+
+Stem = Callable[[str], str]
+
+WORD = re.compile(r"\w+")
+_SPACE = re.compile(r"\s+")
+_START = re.compile(r"(?:^|(?<=[.!?]) +)(?=\S)", re.MULTILINE)
+_LEADING_HEADINGS = re.compile(r"\A(?:#{1,6} [^\n]*\n+)+")  # the heading path is shown beside the source
+_PASSAGE = 320  # characters
+_PROSE, _PROSE_WORDS = 60, 8  # characters and spaces of a line that the next one continues, at least
+_STOP = frozenset(
+    re.findall(
+        r"\w+",
+        """a about all an and any are as at be by can did do does for from had has have how i in into is it its make
+        makes more most of on one or our so than that the their them then they this to was were what when where which
+        who why will with you""",
+    )
+)
+
+
+class Passage(NamedTuple):
+    """What is shown of a hit, and where that begins in its file; None where it has no lines, or no pages."""
+
+    text: str
+    line: int | None
+    page: int | None
+
+
+def passage(hit: Hit, query: str, stem: Stem) -> Passage:
+    """The part of a hit's text that is nearest to a question."""
+    text, begin = nearest(hit.text, query, stem)
+    return Passage(text, *hit.position(begin))
+
+
+def simple_stem(word: str) -> str:
+    """Lower case, without a plural s: enough to find the words of a question."""
+    return word.lower().removesuffix("s")
+
+
+def nearest(text: str, query: str, stem: Stem = simple_stem, length: int = _PASSAGE) -> tuple[str, int]:
+    """The part of a chunk that shares the most words with the query, about `length` characters, whole words.
+
+    It begins with a line or a sentence, if any such part has a word of the query, and holds one whole if it fits.
+
+    Returns:
+        It, and where in the text it begins; 0 where all of the text is shown.
+    """
+    whole = printable_text(_LEADING_HEADINGS.sub("", text)).strip("\n")
+    if len(whole) <= length:
+        return whole, 0
+    wanted = stems_of(query, stem)
+    stems = {word: stem(word.lower()) for word in set(WORD.findall(whole))}
+    matches = [(*match.span(), stems[match[0]]) for match in WORD.finditer(whole) if stems[match[0]] in wanted]
+    starts = [match.end() for match in _START.finditer(whole)] or [0]
+    best = _best_start(starts, matches, length)
+    end = best + length
+    if matches and not any(best <= first and last <= end for first, last, _ in matches):  # in a long line or sentence
+        first = matches[0][0]
+        earliest = max(0, first - length // 2)
+        best = next((match.end() for match in _SPACE.finditer(whole, earliest, first)), min(earliest, first))
+        end = best + length
+    if end >= len(whole):  # its end: from the first line or sentence that lets all of it be shown, else from a word
+        end, earliest = len(whole), len(whole) - length
+        nearest = min(best, earliest + length // 2)
+        word = next((match.end() for match in _SPACE.finditer(whole, earliest, best)), earliest)
+        best = next((start for start in starts if earliest <= start <= nearest), word)
+    else:
+        inside = [last for first, last, _ in matches if best <= first and last <= end]
+        cut = max(whole.rfind(" ", best, end), whole.rfind("\n", best, end), *inside[-1:])
+        end = cut if cut > best else end
+    shown = f"{'… ' if best else ''}{whole[best:end].rstrip()}{' …' if end < len(whole) else ''}"
+    return shown, _begin(text, sum(1 for _ in WORD.finditer(whole, 0, best))) if best else 0
+
+
+def _begin(text: str, n_words: int) -> int:
+    """Where the word after so many begins; what is printed differs from the text between words alone."""
+    headings = _LEADING_HEADINGS.match(text)
+    words = WORD.finditer(text, headings.end() if headings else 0)
+    return next((word.start() for word in itertools.islice(words, n_words, None)), 0)
+
+
+def printable_text(text: str) -> str:
+    """The lines of a text without control characters and without runs of empty lines; tabs are four spaces.
+
+    Lines of prose that were broken at a fixed width are joined to paragraphs.
+    """
+    kept: list[str] = []
+    before = ""  # the line before, as the text has it
+    for raw in text.splitlines():
+        line = printable_lines(raw.expandtabs(4)).rstrip()
+        if kept and _is_prose(before) and line[:1].isalnum():
+            kept[-1] += f" {line}"
+        elif line or (kept and kept[-1]):
+            kept.append(line)
+        before = line
+    return "\n".join(kept)
+
+
+def _is_prose(line: str) -> bool:
+    """Whether a line is of running text that continues: long, of many words, not indented and no part of a table."""
+    return len(line) >= _PROSE and line.count(" ") >= _PROSE_WORDS and line[0].isalpha() and "  " not in line
+
+
+def stems_of(query: str, stem: Stem) -> set[str]:
+    """Of the words of a question that are not among the commonest."""
+    return {stem(word) for word in map(str.lower, WORD.findall(query)) if word not in _STOP}
+
+
+def _best_start(starts: Sequence[int], matches: Sequence[tuple[int, int, str]], length: int) -> int:
+    """The first of the starts with the most letters of different words in the `length` characters from there.
+
+    Args:
+        starts: rising.
+        matches: begins, ends and words, rising.
+        length: of the window.
+    """
+    begins, ends = [begin for begin, _, _ in matches], [end for _, end, _ in matches]
+
+    def letters(start: int) -> int:
+        inside = matches[bisect.bisect_left(begins, start) : bisect.bisect_right(ends, start + length)]
+        return sum(map(len, {word for _, _, word in inside}))
+
+    return max(starts, key=letters)
