@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ragidx.corpora.errors import SpecError, unknown_name
-from ragidx.corpora.ignore import Rules, rules_of
 from ragidx.corpora.limits import ReadOptions
+
+if TYPE_CHECKING:
+    from ragidx.corpora.ignore import Rules
 
 
 class FieldSettings(NamedTuple):
@@ -64,6 +66,8 @@ def check_settings(given: str | Sequence[str] | None, option: str, *, glob: bool
     Raises:
         SpecError: one has no value, no glob where it must, or a glob that is not valid.
     """
+    from ragidx.corpora.ignore import rules_of
+
     settings = (given,) if isinstance(given, str) else tuple(given or ())
     if len(settings) > _MOST:
         raise SpecError(
@@ -110,4 +114,6 @@ _EXAMPLES = {
 
 @functools.lru_cache(maxsize=8 * _MOST)
 def _rules(glob: str) -> Rules:
+    from ragidx.corpora.ignore import Rules  # every command imports this module, few match a glob
+
     return Rules([glob])

@@ -15,21 +15,23 @@ from ragidx.pipelines.cli.build_report import tell_report
 from ragidx.pipelines.cli.config import configured_fields, configured_sources
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import (
-    FILTER_OPTIONS,
-    ann_options,
-    corpus_options,
     index_option,
     json_option,
-    lexical_options,
     offline_option,
     quiet_option,
     records_option,
     typed_options,
-    vector_options,
-    with_values,
     workers_option,
 )
 from ragidx.pipelines.cli.progress import ProgressLine
+from ragidx.pipelines.cli.vector_options import (
+    FILTER_OPTIONS,
+    ann_options,
+    corpus_options,
+    lexical_options,
+    vector_options,
+    with_values,
+)
 from ragidx.pipelines.ingest.options import QUERY_OPTIONS, STORE_OPTIONS
 from ragidx.pipelines.ingest.report import BuildReport
 

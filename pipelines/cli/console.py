@@ -16,7 +16,9 @@ from typing import IO, Any
 
 import click
 
-from ragidx.corpora.printing import printable, printable_lines
+from ragidx.corpora import printing
+
+printable, printable_lines = printing.printable, printing.printable_lines
 
 PLAIN_EVERY_S = 10.0  # between lines of progress, where there is no terminal to rewrite one on
 QUIET = "ragidx.quiet"  # in the context of a command

@@ -10,13 +10,8 @@ import click
 from ragidx.indexer.specs import EncoderOptions
 from ragidx.pipelines.cli import console, describe
 from ragidx.pipelines.cli.help import GroupedCommand, as_options
-from ragidx.pipelines.cli.options import (
-    encoder_options,
-    encoding_options,
-    instruction_option,
-    json_option,
-    offline_option,
-)
+from ragidx.pipelines.cli.options import json_option, offline_option
+from ragidx.pipelines.cli.vector_options import encoder_options, encoding_options, instruction_option
 from ragidx.pipelines.doctor.report import Check, Report
 
 

@@ -14,14 +14,12 @@ from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import (
     cache_option,
     judged_queries,
-    measured_options,
     path_option,
-    rest_of_encoder_options,
     several,
     split_option,
-    with_chunks,
 )
 from ragidx.pipelines.cli.stages import StageLines
+from ragidx.pipelines.cli.vector_options import measured_options, rest_of_encoder_options, with_chunks
 from ragidx.retriever.options import FUSIONS, MODES
 
 

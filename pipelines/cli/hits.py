@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.passages import show_hits
 from ragidx.retriever.hit import Hit, RerankWarning
-from ragidx.retriever.passages import Stem, passage, simple_stem
+from ragidx.retriever.passages import Passage, Stem, passage, simple_stem
 
 if TYPE_CHECKING:
     from ragidx.pipelines.index import Index
@@ -45,9 +46,19 @@ def show_answer(
         _tell_nothing(index, text, options)
         return
     show_hits(hits, text, _stem(index), **shown)
-    if mode == "hybrid" and all(hit.bm25 is None for hit in hits):
-        console.note("No word of the question is in the index: only the vectors count.")
-    _tell_fewer(hits, options, mode)
+    _tell_about(hits, options, mode)
+
+
+def show_served(answer: Mapping[str, Any], hits: Sequence[Hit], options: Mapping[str, Any], *, full: bool) -> None:
+    """Print the table and the notes for what a service answered; `options` as of `show_answer`."""
+    stem: Stem = simple_stem
+    if sys.stdout.isatty() and answer["stemmer"] not in (None, "none"):  # nothing is highlighted elsewhere
+        from ragidx.indexer.lexical.stemming import stemmer
+
+        stem = stemmer(answer["stemmer"]) or simple_stem
+    passages = [Passage(**hit["passage"]) for hit in answer["hits"]]
+    show_hits(hits, answer["query"], stem, full=full, passages=passages)
+    _tell_about(hits, options, answer["mode"])
 
 
 def hits_json(index: Index, hits: Sequence[Hit], query: str) -> list[dict[str, Any]]:
@@ -63,6 +74,12 @@ def _stem(index: Index) -> Stem:
 
     lexical = index.info().lexical
     return (None if lexical is None else stemmer(lexical.stemmer)) or simple_stem
+
+
+def _tell_about(hits: Sequence[Hit], options: Mapping[str, Any], mode: str) -> None:
+    if mode == "hybrid" and all(hit.bm25 is None for hit in hits):
+        console.note("No word of the question is in the index: only the vectors count.")
+    _tell_fewer(hits, options, mode)
 
 
 def _tell_fewer(hits: Sequence[Hit], options: Mapping[str, Any], mode: str) -> None:

@@ -13,15 +13,17 @@ from ragidx.indexer.specs import ENCODER_OPTIONS
 from ragidx.pipelines.cli import console, lens_tables
 from ragidx.pipelines.cli.help import GroupedCommand, as_options
 from ragidx.pipelines.cli.options import (
-    FILTER_OPTIONS,
     device_option,
     dtype_option,
-    encoder_options,
-    filter_options,
     json_option,
     offline_option,
     path_option,
     typed_options,
+)
+from ragidx.pipelines.cli.vector_options import (
+    FILTER_OPTIONS,
+    encoder_options,
+    filter_options,
     with_values,
 )
 from ragidx.pipelines.ingest.report import Skips

@@ -27,6 +27,8 @@ COMMANDS = {
     "remove-source": "Remove a source from an index.",
     "sources": "List the sources of an index.",
     "query": "Search an index for the chunks that answer a question.",
+    "serve": "Answer questions over HTTP: people on a page, programs, agents.",
+    "mcp": "Answer an agent on stdin and stdout, by the Model Context Protocol.",
     "info": "Show what an index holds and how it was made.",
     "lens": "Show the tokens nearest to a text's vector, and what the filter removes.",
     "evaluate": "Measure which configuration is better, and whether the difference is real.",
@@ -47,6 +49,7 @@ COMMANDS = {
     "demo": "Index the bundled sample corpus and ask it three questions.",
 }
 _TOGETHER = {  # commands that are in a module with others
+    "mcp": "serve",
     **dict.fromkeys(("add-source", "remove-source"), "sources"),
     **dict.fromkeys(("compact", "shrink", "reindex"), "rewrite"),
     **dict.fromkeys(("history", "rollback"), "generations"),

@@ -10,13 +10,16 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import click
 
-from ragidx.corpora.records import Scalar
 from ragidx.pipelines.cli import console
 from ragidx.retriever.hit import Hit
 from ragidx.retriever.passages import WORD, Passage, Stem, passage, printable_text, simple_stem, stems_of
+
+if TYPE_CHECKING:
+    from ragidx.corpora.records import Scalar
 
 _PLACES = 2  # of equal passages, that are named
 _INDENT = 11
@@ -41,8 +44,6 @@ def show_hits(
         fields: metadata to show.
         passages: of the hits, where they were made by a service.
     """
-    from rich.cells import cell_len  # loaded where there are hits to show
-
     room = console.width(sys.stdout) - _INDENT
     cosine = any(hit.dense not in (None, hit.score) for hit in hits)
     bm25 = any(hit.bm25 not in (None, hit.score) for hit in hits)
@@ -58,7 +59,7 @@ def show_hits(
             text, line, page = passages[number] if passages else passage(hit, query, stem)
         place, heading = _source(hit, line, page), console.printable(hit.heading)
         head = f"{hit.rank:>2}  {hit.score:5.3f}{parts}  "
-        fits = cell_len(f"{head}{place}  › {heading}") <= room + _INDENT
+        fits = len(head) + _cells(place + heading) + 4 <= room + _INDENT
         click.echo(head + click.style(f"{place}  › {heading}" if heading and fits else place, fg="cyan"))
         if heading and not fits:
             click.echo(" " * _INDENT + click.style(f"› {heading}", fg="cyan"))
@@ -69,6 +70,15 @@ def show_hits(
             click.echo((" " * _INDENT + highlighted(row, wanted, stem)).rstrip())
         if hit.also:
             click.echo(" " * _INDENT + click.style(_also(hit), dim=True))
+
+
+def _cells(text: str) -> int:
+    """Columns of a text on a terminal."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # not loaded where it is not needed
+
+    return cell_len(text)
 
 
 def _number(value: float | None, form: str) -> str:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragidx.indexer.specs import TABLE
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import GroupedCommand
-from ragidx.pipelines.cli.hits import PER_DOCUMENT, hits_json, show_answer, warnings_as_notes
+from ragidx.pipelines.cli.hits import PER_DOCUMENT, hits_json, show_answer, show_served, warnings_as_notes
 from ragidx.pipelines.cli.options import (
     device_option,
     dtype_option,
@@ -35,6 +34,10 @@ _EXCLUDED = (  # by what they have no effect with, and why
     ("run", _SHAPING, "a run lists documents, not passages"),
     ("vector", ("instruction", "model", "adapters", "pooler", "dtype", "questions"), "nothing is encoded"),
 )
+_SHOWN = {"index", "full", "as_json"}  # what decides the form of an answer alone
+_ANSWERED = {"k", "instruction", "where", "mode", "dim", "rerank_dim", "weight", "fusion", "min_score", "min_z"} | set(
+    _SHAPING
+)  # what a service answers, too
 _BLOCK = 256  # queries that are answered at once
 
 
@@ -154,10 +157,12 @@ def command(
         ragidx query --queries queries.jsonl --run run.trec -k 100
         ragidx query --vector question.npy
     """
+    _check_usage({"a question": text, "--vector": vector, "--queries": queries}, run, as_json=as_json)
+    if text is not None and _answered_by_service(index, text, options, full=full, as_json=as_json):
+        return
     from ragidx.pipelines.index import Index
     from ragidx.retriever.options import Rerank
 
-    _check_usage({"a question": text, "--vector": vector, "--queries": queries}, run, as_json=as_json)
     options["rerank"] = None if rerank is None else Rerank(rerank, rerank_top, rerank_method)
     opened = Index(index, **{name: options.pop(name) for name in _PLACE})
     shown = {"full": full, "fields": _fields(show, opened.info().schema)}
@@ -198,6 +203,29 @@ def _check_usage(asking: Mapping[str, object], run: Path | None, *, as_json: boo
             raise click.UsageError(f"{typed[name]} is for a reranker: add --rerank, or remove {typed[name]}")
 
 
+def _answered_by_service(index: Path, text: str, options: Mapping[str, Any], *, full: bool, as_json: bool) -> bool:
+    """Print the answer of a service that has the index open for this user, at the generation that is committed now.
+
+    False, and nothing is printed, where there is none, or the question needs more than it offers.
+    """
+    typed = typed_options()
+    if not typed.keys() <= _SHOWN | _ANSWERED:
+        return False
+    from ragidx.pipelines.client import hits_of, through_socket
+
+    asked = {name: options[name] for name in _ANSWERED & typed.keys()}
+    shown = PER_DOCUMENT if not as_json and options["per_document"] is None else options["per_document"]
+    answer = through_socket(index, {"query": text, **asked, "per_document": shown})
+    if answer is None or not (answer["hits"] or as_json):
+        return False
+    about = {name: answer[name] for name in ("query", "where", "k", "mode")}
+    if as_json:
+        console.print_json(about | {"hits": answer["hits"]})
+        return True
+    show_served(answer, hits_of(answer["hits"]), {**options, "per_document": shown}, full=full)
+    return True
+
+
 def _fields(show: str | None, schema: Mapping[str, str]) -> list[str]:
     """The fields of --show."""
     names = [name.strip() for name in (show or "").split(",") if name.strip()]
@@ -210,6 +238,8 @@ def _fields(show: str | None, schema: Mapping[str, str]) -> list[str]:
 
 def _answer(index: Index, text: str, options: dict[str, Any], shown: Mapping[str, Any], *, as_json: bool) -> None:
     """The hits of one question."""
+    from ragidx.indexer.specs import TABLE
+
     mode = index.searcher.options(**{name: value for name, value in options.items() if name != "instruction"}).mode
     by_table = index.searcher.questions == TABLE and options["instruction"] is None
     if mode != "lexical" and not by_table:

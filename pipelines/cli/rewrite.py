@@ -10,8 +10,9 @@ import click
 
 from ragidx.pipelines.cli import console, describe
 from ragidx.pipelines.cli.help import GroupedCommand
-from ragidx.pipelines.cli.options import ann_options, index_option, json_option, quiet_option
+from ragidx.pipelines.cli.options import index_option, json_option, quiet_option
 from ragidx.pipelines.cli.progress import ProgressLine
+from ragidx.pipelines.cli.vector_options import ann_options
 
 if TYPE_CHECKING:
     from ragidx.indexer.ann.tuning import OnStage

@@ -12,8 +12,6 @@ from ragidx.pipelines.cli.build_report import tell_report
 from ragidx.pipelines.cli.config import configured_fields
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import (
-    corpus_options,
-    encoding_options,
     index_option,
     json_option,
     offline_option,
@@ -22,6 +20,7 @@ from ragidx.pipelines.cli.options import (
     workers_option,
 )
 from ragidx.pipelines.cli.progress import ProgressLine
+from ragidx.pipelines.cli.vector_options import corpus_options, encoding_options
 
 
 @click.command("sources", cls=GroupedCommand)

@@ -13,15 +13,17 @@ from ragidx.pipelines.cli import evaluate_tables
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import (
     cache_option,
-    encoder_options,
-    filter_topk_option,
     judged_queries,
-    measured_options,
     path_option,
     several,
-    with_chunks,
 )
 from ragidx.pipelines.cli.stages import StageLines
+from ragidx.pipelines.cli.vector_options import (
+    encoder_options,
+    filter_topk_option,
+    measured_options,
+    with_chunks,
+)
 
 _NESTED = [name for name, kind in FILTERS.items() if kind.nested]
 

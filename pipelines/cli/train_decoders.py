@@ -14,19 +14,21 @@ from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli.help import GroupedCommand, as_options
 from ragidx.pipelines.cli.options import (
     cache_option,
-    encoding_options,
-    filter_options,
-    instruction_option,
     json_option,
-    method_options,
     offline_option,
     quiet_option,
     together,
-    with_values,
 )
 from ragidx.pipelines.cli.plan_tables import duration
 from ragidx.pipelines.cli.stages import StageLines
 from ragidx.pipelines.cli.train_frozen import pairs_option
+from ragidx.pipelines.cli.vector_options import (
+    encoding_options,
+    filter_options,
+    instruction_option,
+    method_options,
+    with_values,
+)
 
 if TYPE_CHECKING:
     from ragidx.pipelines.train.decoders.runs import Report

@@ -17,20 +17,22 @@ from ragidx.pipelines.cli.options import (
     cache_option,
     device_option,
     dtype_option,
-    encoding_options,
     endpoint_option,
-    instruction_option,
     json_option,
     judged_queries,
-    method_options,
     offline_option,
     quiet_option,
-    state_options,
     together,
     typed_options,
 )
 from ragidx.pipelines.cli.plan_tables import duration
 from ragidx.pipelines.cli.stages import StageLines
+from ragidx.pipelines.cli.vector_options import (
+    encoding_options,
+    instruction_option,
+    method_options,
+    state_options,
+)
 
 if TYPE_CHECKING:
     from ragidx.pipelines.maintain.questions import QuestionsReport

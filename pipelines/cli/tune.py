@@ -13,14 +13,12 @@ from ragidx.pipelines.cli.help import GroupedCommand, as_options
 from ragidx.pipelines.cli.options import (
     cache_option,
     judged_queries,
-    measured_options,
-    rest_of_encoder_options,
     several,
     split_option,
-    with_chunks,
 )
 from ragidx.pipelines.cli.progress import clock
 from ragidx.pipelines.cli.stages import StageLines
+from ragidx.pipelines.cli.vector_options import measured_options, rest_of_encoder_options, with_chunks
 
 if TYPE_CHECKING:
     from ragidx.pipelines.tune.proposal import Estimate, Proposal, Tried

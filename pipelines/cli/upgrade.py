@@ -16,10 +16,9 @@ from ragidx.pipelines.cli.options import (
     judged_queries,
     offline_option,
     quiet_option,
-    vector_options,
-    with_values,
 )
 from ragidx.pipelines.cli.progress import ProgressLine
+from ragidx.pipelines.cli.vector_options import vector_options, with_values
 
 if TYPE_CHECKING:
     from ragidx.pipelines.maintain.upgrade import UpgradeReport

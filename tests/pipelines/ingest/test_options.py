@@ -16,7 +16,7 @@ from ragidx import Index
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.specs import EncoderOptions, EncoderSpec, FilterSpec
-from ragidx.pipelines.cli.options import CHUNK_OPTIONS, FILTER_OPTIONS, with_values
+from ragidx.pipelines.cli.vector_options import CHUNK_OPTIONS, FILTER_OPTIONS, with_values
 from ragidx.pipelines.ingest.options import OPTIONS, STORE_OPTIONS, BuildOptions, build_options
 from ragidx.pipelines.ingest.resolve import resolve_against
 from ragidx.pipelines.plan.plan import plan

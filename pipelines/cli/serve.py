@@ -1,0 +1,138 @@
+"""`ragidx serve` and `ragidx mcp`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ragidx.corpora.errors import missing_extra
+from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli.help import GroupedCommand
+from ragidx.pipelines.cli.options import DEFAULT_INDEX, device_option, dtype_option, offline_option, path_option
+
+_PACKAGES = ("starlette", "uvicorn", "mcp", "prometheus_client")
+indexes_option = click.option(
+    "--index",
+    "indexes",
+    multiple=True,
+    metavar="[NAME=]DIR",
+    help=f"An index; may be repeated [default: {DEFAULT_INDEX}].",
+)
+endpoint_option = click.option("--endpoint", metavar="URL", help="Where the server of the indexes' model is now.")
+
+
+@click.command("serve", cls=GroupedCommand)
+@indexes_option
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="H", help="Where it listens.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8411, show_default=True, help="0 takes any free one.")
+@click.option("--allow-host", "allow_hosts", multiple=True, metavar="NAME", help="Another name that it is called by.")
+@path_option("--token-file", "FILE", "A token of 32 characters or more that each request must bear.")
+@click.option("--writable", is_flag=True, help="Let documents be added and deleted; needs a token.")
+@click.option("--rerank", metavar="MODEL", help="A model that reads the best, for requests that ask for it.")
+@click.option(
+    "--deadline",
+    "deadline_s",
+    type=click.FloatRange(0.1),
+    default=30.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds that a request may take.",
+)
+@click.option(
+    "--queue",
+    type=click.IntRange(1),
+    default=128,
+    show_default=True,
+    metavar="N",
+    help="Requests that are worked on at once; those beyond get 503.",
+)
+@click.option("--log-queries", is_flag=True, help="Write questions to the log.")
+@click.option("--model", metavar="PATH", help="Where the indexes' model is now, if it was moved.")
+@device_option
+@dtype_option
+@endpoint_option
+@offline_option
+def command(
+    indexes: tuple[str, ...],
+    token_file: Path | None,
+    model: str | None,
+    device: str,
+    dtype: str,
+    endpoint: str | None,
+    **options: Any,
+) -> None:
+    """Answer questions over HTTP: people on a page, programs, and agents by MCP.
+
+    \b
+        ragidx serve --index docs=index/ --index papers=papers-index/
+
+    It listens on 127.0.0.1 alone, and reads only. Any other --host needs a token, as --writable does: from --token-file
+    or RAGIDX_TOKEN. `ragidx query` of the same index asks it by itself, through a socket that only you can open. An
+    index that changes is shown without a pause. The log is lines of JSON on stderr. docs/serve.md has the interface.
+    """
+    from ragidx.pipelines.serve.settings import Settings, token_from
+    from ragidx.retriever.models import ModelPlace
+
+    _check_installed("ragidx serve")
+    settings = Settings(token=token_from(token_file), **options)
+    named = _indexes(indexes)
+    from ragidx.pipelines.serve.server import serve as run
+
+    def started(address: str, sockets: list[str]) -> None:
+        token = "bearer token" if settings.token else "none (loopback)"
+        writable = "yes" if settings.writable else "no"
+        console.note(f"{address}  indexes: {', '.join(named)}  auth: {token}  writable: {writable}")
+        for name in named:
+            if name not in sockets:
+                why = "another service has its socket, or none can be made"
+                console.note(f"`ragidx query` does not ask this service for {name}: {why}.")
+
+    run(named, settings, ModelPlace(model=model, device=device, dtype=dtype, endpoint=endpoint), on_start=started)
+
+
+@click.command("mcp", cls=GroupedCommand)
+@indexes_option
+@click.option("--model", metavar="PATH", help="Where the indexes' model is now, if it was moved.")
+@device_option
+@dtype_option
+@endpoint_option
+@offline_option
+def mcp(indexes: tuple[str, ...], model: str | None, device: str, dtype: str, endpoint: str | None) -> None:
+    """Answer an agent on stdin and stdout, by the Model Context Protocol.
+
+    \b
+        claude mcp add docs -- ragidx mcp --index /data/index
+
+    The tools are search, read and describe; all of them only read. docs/agents.md shows how to add it to the usual
+    agents.
+    """
+    from ragidx.retriever.models import ModelPlace
+
+    _check_installed("ragidx mcp")
+    named = _indexes(indexes)
+    from ragidx.pipelines.serve.agents import over_stdio
+
+    asyncio.run(over_stdio(named, ModelPlace(model=model, device=device, dtype=dtype, endpoint=endpoint)))
+
+
+def _indexes(texts: tuple[str, ...]) -> dict[str, Path]:
+    """The folders by name, each an index."""
+    from ragidx.indexer.store.generations import committed
+    from ragidx.pipelines.serve.settings import named
+
+    found = named(texts or (DEFAULT_INDEX,))
+    for path in found.values():
+        committed(path)
+    return found
+
+
+def _check_installed(what: str) -> None:
+    """Whether the extra is installed."""
+    from importlib.util import find_spec
+
+    missing = [name.replace("_", "-") for name in _PACKAGES if find_spec(name) is None]
+    if missing:
+        raise missing_extra(f"`{what}` needs", missing, "serve")

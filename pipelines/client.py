@@ -1,0 +1,161 @@
+"""`ragidx.Client`: a service over HTTP, with the names of `ragidx.Index`; and the socket by which `ragidx query` asks.
+
+    client = ragidx.Client("http://127.0.0.1:8411", token=...)
+    for hit in client.search("who signed the lease?", k=5):
+        print(hit.rank, hit.doc_id, hit.text)
+
+Imports the standard library alone, nothing of the service and no NumPy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import socket
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ragidx.corpora.errors import BusyError, QueryError, RagidxError
+from ragidx.retriever.hit import DocumentSpan, Hit
+
+_PATH_BYTES = 104  # of a socket, on every system
+_KINDS = {"QueryError": QueryError, "BusyError": BusyError}
+
+
+class Client:
+    """A service. Each call opens a connection of its own, so it is safe to use from several threads.
+
+    Args:
+        url: of the service.
+        token: that it asks for.
+        index: which of several; None: the only one.
+        timeout: seconds for an answer.
+
+    Every call raises `QueryError` where the question is at fault, `BusyError` where the service says to ask again, and
+    `RagidxError` where there is no service, or it refuses the token.
+    """
+
+    def __init__(self, url: str, *, token: str = "", index: str | None = None, timeout: float = 60.0) -> None:
+        from urllib.parse import urlsplit
+
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise RagidxError("it is not the address of a service", "such as http://127.0.0.1:8411", where=url)
+        self._url, self._parts, self._index, self._timeout = url, parts, index, timeout
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+
+    def search(self, query: str, k: int = 10, *, where: str | None = None, **options: Any) -> list[Hit]:
+        """As `Index.search`; `rerank` is true or false: the service has the model."""
+        return hits_of(self._ask("POST", "/v1/search", {"query": query, "k": k, "where": where, **options})["hits"])
+
+    def search_batch(
+        self, queries: Sequence[str], k: int = 10, *, where: str | None = None, **options: Any
+    ) -> list[list[Hit]]:
+        """As `Index.search_batch`."""
+        asked = {"queries": list(queries), "k": k, "where": where, **options}
+        return [hits_of(answer["hits"]) for answer in self._ask("POST", "/v1/search:batch", asked)["answers"]]
+
+    def search_vectors(
+        self, vectors: Sequence[Sequence[float]], k: int = 10, *, where: str | None = None, **options: Any
+    ) -> list[list[Hit]]:
+        """As `Index.search_vectors`, for lists of numbers."""
+        rows = [list(map(float, vector)) for vector in vectors]
+        asked = {"vectors": rows, "k": k, "where": where, **options}
+        return [hits_of(answer["hits"]) for answer in self._ask("POST", "/v1/vector", asked)["answers"]]
+
+    def document(self, doc_id: str, *, start: int | None = None, end: int | None = None) -> dict[str, Any]:
+        """A document's id, text and metadata; of the text some characters only, where they are named."""
+        from urllib.parse import quote
+
+        path = f"/v1/documents/{quote(doc_id, safe='')}"
+        return self._ask("GET", path, query={"start": start, "end": end})
+
+    def info(self) -> dict[str, Any]:
+        """What is served."""
+        return self._ask("GET", "/v1/info")
+
+    def _ask(self, method: str, path: str, body: Any = None, query: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        import http.client
+        from urllib.parse import urlencode
+
+        if isinstance(body, dict) and self._index is not None:
+            body["index"] = self._index
+        asked = {"index": self._index, **(query or {})} if path.startswith("/v1/documents") else {}
+        asked = {name: value for name, value in asked.items() if value is not None}
+        target = self._parts.path.rstrip("/") + path + (f"?{urlencode(asked)}" if asked else "")
+        data = None if body is None else json.dumps(body, allow_nan=False).encode()
+        headers = self._headers if data is None else {**self._headers, "Content-Type": "application/json"}
+        secure = self._parts.scheme == "https"
+        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+        try:
+            with contextlib.closing(kind(self._parts.hostname or "", self._parts.port, timeout=self._timeout)) as asked:
+                asked.request(method, target, data, headers)
+                answered = asked.getresponse()
+                status, answer = answered.status, json.loads(answered.read())
+        except (OSError, http.client.HTTPException, ValueError) as fault:
+            message = f"no answer: {fault or type(fault).__name__}"
+            raise RagidxError(message, "start a service with `ragidx serve`", where=self._url) from fault
+        if status == 200:
+            return answer
+        error = answer.get("error", {})
+        of = _KINDS.get(error.get("type", ""), RagidxError)
+        raise of(error.get("message", f"status {status}"), error.get("hint", ""), where=error.get("where", ""))
+
+
+def socket_path(index: Path) -> Path | None:
+    """Where the service of an index listens for its user, by the index's real path; None where it would be too long."""
+    if not hasattr(socket, "AF_UNIX"):
+        return None
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    folder = Path(runtime) / "ragidx" if runtime else Path(os.environ.get("TMPDIR") or "/tmp", f"ragidx-{os.getuid()}")
+    digest = hashlib.sha256(os.fsencode(os.path.realpath(index))).hexdigest()[:24]
+    path = folder / f"{digest}.sock"
+    return path if len(os.fsencode(path)) < _PATH_BYTES else None
+
+
+def is_own(path: Path) -> bool:
+    """Whether a socket, and the folder that it is in, are this user's, and no other user can open them."""
+    try:
+        folder, found = path.parent.lstat(), path.lstat()
+    except OSError:
+        return False
+    own = folder.st_uid == found.st_uid == os.getuid()
+    return own and stat.S_ISDIR(folder.st_mode) and not folder.st_mode & 0o077 and stat.S_ISSOCK(found.st_mode)
+
+
+def through_socket(index: Path, body: Mapping[str, Any], timeout: float = 60.0) -> dict[str, Any] | None:
+    """What the service of an index answers to a search; None where there is none, it is of another user, is behind the
+    committed state, or refuses.
+    """
+    path = socket_path(index)
+    if path is None or not is_own(path):
+        return None
+    with contextlib.suppress(OSError, ValueError, LookupError):
+        status, answer = _over_socket(path, body, timeout)
+        committed = json.loads((index / "manifest.json").read_bytes())["generation"]
+        if status == 200 and answer["generation"] == committed:
+            return answer
+    return None
+
+
+def hits_of(found: Sequence[Mapping[str, Any]]) -> list[Hit]:
+    """Hits of an answer; times in metadata are text in ISO form."""
+    fields = [{name: value for name, value in hit.items() if name != "passage"} for hit in found]
+    return [Hit(**hit | {"also": tuple(DocumentSpan(**span) for span in hit["also"])}) for hit in fields]
+
+
+def _over_socket(path: Path, body: Mapping[str, Any], timeout: float) -> tuple[int, dict[str, Any]]:
+    """The status and the answer of one search; by hand, since `http.client` takes longer to import than this takes."""
+    data = json.dumps(body, allow_nan=False).encode()
+    head = "POST /v1/search HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(timeout)
+        connection.connect(str(path))
+        connection.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        received = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    first, _, rest = received.partition(b"\r\n\r\n")
+    return int(first.split(b" ", 2)[1]), json.loads(rest)

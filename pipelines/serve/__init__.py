@@ -1,0 +1,1 @@
+"""The service: one process that answers people, programs and agents. Extra `serve`."""

@@ -1,0 +1,277 @@
+"""What requests and answers hold, with their limits: checked by pydantic, and published in `/openapi.json`."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
+
+MAX_K = 1_000
+MAX_TEXT = 10_000  # characters of a question
+MAX_WHERE = 10_000  # characters of a condition
+MAX_BATCH = 64  # questions
+MAX_VECTORS = 64
+MAX_WIDTH = 65_536  # numbers of a vector
+MAX_INPUTS = 256  # texts to embed
+MAX_DOCUMENT = 4_000_000  # characters
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+def _is_number(value: Any) -> Any:
+    """Neither true nor "1" is 1: to JSON Schema they differ; 1.0 is."""
+    if isinstance(value, bool | str):
+        raise ValueError("a number is expected")
+    return value
+
+
+def _text(value: str) -> str:
+    if "\0" in value or _HALF.search(value):
+        raise ValueError("the text has a NUL, or half of a surrogate pair")
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_is_number)]
+Number = Annotated[float, BeforeValidator(_is_number), Field(allow_inf_nan=False)]
+Text = Annotated[str, AfterValidator(_text)]
+Name = Annotated[Text, Field(min_length=1, max_length=64, description="Which index, where several are served.")]
+Where = Annotated[Text, Field(max_length=MAX_WHERE, description="A condition, such as 'year >= 1900'.")]
+
+
+class Body(BaseModel):
+    """A request; what is not known is refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Shape(Body):
+    """The options of every search, as of `Index.search`."""
+
+    index: Name | None = None
+    k: Whole = Field(default=10, ge=1, le=MAX_K, description="Hits of each question.")
+    where: Where | None = None
+    dim: Whole | None = Field(default=None, ge=1, le=MAX_WIDTH, description="Compare the first numbers only.")
+    rerank_dim: Whole | None = Field(default=None, ge=1, le=MAX_WIDTH, description="With dim: of the best.")
+    min_score: Number | None = Field(default=None, ge=-1, le=1, description="Skip chunks with a smaller cosine.")
+    per_document: Whole | None = Field(default=None, ge=1, le=MAX_K, description="Hits of a document, at most.")
+    fold: StrictBool = Field(default=True, description="Show equal and nearly equal passages once.")
+    mmr: Number | None = Field(default=None, ge=0, le=1, description="1 orders by score alone, 0 by unlikeness.")
+    context: Whole = Field(default=0, ge=0, le=20, description="Chunks of the document on each side.")
+
+
+class Ranking(Shape):
+    """The options of a search with questions."""
+
+    instruction: Annotated[Text, Field(max_length=MAX_TEXT)] | None = None
+    mode: Literal["dense", "lexical", "hybrid"] | None = None
+    weight: Number | None = Field(default=None, ge=0, le=1, description="Of the cosine in hybrid search.")
+    fusion: Literal["z", "rrf"] | None = None
+    min_z: Number | None = Field(default=None, description="Skip chunks with a smaller score of hybrid search.")
+    rerank: StrictBool = Field(default=False, description="Let the service's reranker order the best again.")
+    rerank_top: Whole | None = Field(default=None, ge=1, le=200, description="Passages that it reads.")
+
+
+Question = Annotated[Text, Field(min_length=1, max_length=MAX_TEXT)]
+
+
+class Search(Ranking):
+    """A question."""
+
+    query: Question
+
+
+class SearchBatch(Ranking):
+    """Several questions with the same options."""
+
+    queries: list[Question] = Field(min_length=1, max_length=MAX_BATCH)
+
+
+Vector = Annotated[list[Number], Field(min_length=1, max_length=MAX_WIDTH)]
+
+
+class VectorSearch(Shape):
+    """Vectors in place of questions."""
+
+    vectors: list[Vector] = Field(min_length=1, max_length=MAX_VECTORS)
+
+
+class Passage(BaseModel):
+    """The part of a hit that is nearest to the question."""
+
+    text: str
+    line: int | None
+    page: int | None
+
+
+class Span(BaseModel):
+    """A place in a document: characters, end excluded."""
+
+    doc_id: str
+    start: int
+    end: int
+
+
+class HitBody(BaseModel):
+    """One chunk that was found, as of `ragidx query --json`."""
+
+    rank: int
+    score: float
+    text: str
+    doc_id: str
+    chunk_id: str
+    start: int
+    end: int
+    heading: str
+    metadata: dict[str, Any]
+    dense: float | None
+    bm25: float | None
+    line: int | None
+    page: int | None
+    context: str | None
+    also: list[Span]
+    passage: Passage | None = None
+
+
+class Answer(BaseModel):
+    """The hits of a question; `took_ms` is by stage."""
+
+    index: str
+    generation: int
+    query: str
+    where: str | None
+    k: int
+    mode: str
+    stemmer: str | None
+    hits: list[HitBody]
+    took_ms: dict[str, float]
+
+
+class HitsOf(BaseModel):
+    """The hits of one question of several."""
+
+    query: str | None = None
+    hits: list[HitBody]
+
+
+class Answers(BaseModel):
+    """The hits of several questions or vectors, in their order."""
+
+    index: str
+    generation: int
+    where: str | None
+    k: int
+    mode: str
+    answers: list[HitsOf]
+    took_ms: dict[str, float]
+
+
+Scalar = str | int | float | bool | list[str] | None
+
+
+class DocumentIn(Body):
+    """A document to add or replace."""
+
+    text: Annotated[Text, Field(min_length=1, max_length=MAX_DOCUMENT)]
+    metadata: dict[Annotated[Text, Field(min_length=1, max_length=256)], Scalar] = Field(default={}, max_length=256)
+    markdown: StrictBool = False
+
+
+class DocumentOut(BaseModel):
+    """A document, or characters of it."""
+
+    index: str
+    generation: int
+    id: str
+    text: str
+    start: int
+    end: int
+    n_characters: int
+    metadata: dict[str, Any]
+
+
+class Changed(BaseModel):
+    """A change that is committed: on the disk, and shown from now on."""
+
+    index: str
+    generation: int
+    id: str
+
+
+class IndexOut(BaseModel):
+    """What an index holds."""
+
+    name: str
+    ready: bool
+    problem: str
+    generation: int | None = None
+    n_documents: int | None = None
+    n_chunks: int | None = None
+    dimensions: int | None = None
+    model: str | None = None
+    mode: str | None = None
+    fields: dict[str, str] = {}
+
+
+class Info(BaseModel):
+    """What is served."""
+
+    version: str
+    writable: bool
+    rerank: str | None
+    indexes: list[IndexOut]
+
+
+class Embed(Body):
+    """Texts to encode, as OpenAI's API has it; `model` is NAME for documents, NAME:query for questions."""
+
+    model: Annotated[Text, Field(min_length=1, max_length=80)]
+    input: Question | Annotated[list[Question], Field(min_length=1, max_length=MAX_INPUTS)]
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: Whole | None = Field(default=None, ge=1, le=MAX_WIDTH)
+    user: Annotated[Text, Field(max_length=256)] | None = None
+
+
+class Embedding(BaseModel):
+    """A vector of unit length; base64 is of little-endian float32."""
+
+    object: Literal["embedding"] = "embedding"
+    index: int
+    embedding: list[float] | str
+
+
+class Usage(BaseModel):
+    """Tokens that were read; 0 where the model's are not counted."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Embeddings(BaseModel):
+    """The vectors of the texts, in their order."""
+
+    object: Literal["list"] = "list"
+    model: str
+    data: list[Embedding]
+    usage: Usage
+
+
+class Health(BaseModel):
+    """Whether the process, or all of its indexes, can answer."""
+
+    status: str
+    indexes: dict[str, str] = {}
+
+
+class Fault(BaseModel):
+    """Why a request failed, and what to do."""
+
+    type: str
+    message: str
+    hint: str = ""
+    where: str = ""
+
+
+class FaultBody(BaseModel):
+    """An answer with a status of 400 or more."""
+
+    error: Fault

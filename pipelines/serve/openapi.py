@@ -1,0 +1,72 @@
+"""The description of the interface, made from the table of routes and the bodies."""
+
+from __future__ import annotations
+
+import functools
+from http import HTTPStatus
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import JsonSchemaMode, models_json_schema
+
+import ragidx
+from ragidx.pipelines.serve import bodies
+from ragidx.pipelines.serve.routes import ROUTES, Route
+
+_EVERY = (400, 401, 403, 421, 500)  # statuses that each route can have
+_BODY = (408, 413, 415, 422)
+_ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+_INDEX = {"name": "index", "in": "query", "schema": {"type": "string"}, "description": "Which, of several."}
+_RANGE = [
+    {"name": name, "in": "query", "schema": {"type": "integer", "minimum": 0, "maximum": 10**15 - 1}}
+    for name in ("start", "end")
+]
+
+
+@functools.cache
+def description() -> dict[str, Any]:
+    """OpenAPI 3.1 of all routes."""
+    models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(bodies.FaultBody, "serialization")]
+    for route in ROUTES:
+        models += [(route.takes, "validation")] if route.takes else []
+        models += [(route.gives, "serialization")] if route.gives else []
+    schemas = models_json_schema(list(dict.fromkeys(models)), ref_template="#/components/schemas/{model}")[1]["$defs"]
+    paths: dict[str, dict[str, Any]] = {}
+    for route in ROUTES:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "ragidx", "version": ragidx.__version__},
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"token": []}],
+    }
+
+
+def _operation(route: Route) -> dict[str, Any]:
+    statuses = {*_EVERY, *route.faults, *(_BODY if route.takes else ())}
+    answers: dict[str, Any] = {
+        str(status): {"description": HTTPStatus(status).phrase, "content": _json(bodies.FaultBody)}
+        for status in sorted(statuses)
+    }
+    if route.path == "/readyz":
+        answers["503"]["content"] = _json(bodies.Health)
+    content = {"text/plain": {"schema": {"type": "string"}}} if route.path == "/metrics" else _json(route.gives)
+    operation: dict[str, Any] = {
+        "operationId": route.do,
+        "summary": route.summary,
+        "responses": {"200": {"description": "OK", "content": content}} | answers,
+    }
+    if route.takes:
+        operation["requestBody"] = {"required": True, "content": _json(route.takes)}
+    if "{id}" in route.path:
+        operation["parameters"] = [_ID, _INDEX, *(_RANGE if route.method == "GET" else ())]
+    return operation
+
+
+def _json(model: type[BaseModel] | None) -> dict[str, Any]:
+    schema = {"type": "object"} if model is None else {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"application/json": {"schema": schema}}

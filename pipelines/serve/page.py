@@ -1,0 +1,340 @@
+"""The page: a form that works without script; `page.js` asks again while a person types."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from ragidx.corpora.errors import RagidxError
+from ragidx.corpora.printing import printable
+from ragidx.corpora.records import FILE_FIELDS
+from ragidx.pipelines.serve import bodies
+from ragidx.pipelines.serve.guard import RefusedError
+from ragidx.pipelines.serve.served import NotReadyError, Served, run
+from ragidx.pipelines.serve.service import Service, json_values, refused, stem_of
+from ragidx.pipelines.serve.tree import Tree, el, marked, written
+from ragidx.retriever.contents import rows, values
+from ragidx.retriever.options import MODES
+from ragidx.retriever.passages import Stem, passage, printable_text, stems_of
+from ragidx.retriever.searcher import Searcher
+
+if TYPE_CHECKING:
+    from ragidx.indexer.store.rows import Row
+    from ragidx.retriever.hit import Hit
+
+Asked = Mapping[str, str]
+Facets = list[tuple[str, list[tuple[Any, int]]]]
+
+SIZES = ("10", "25", "50")
+FACETS, FACET_VALUES = 6, 12  # fields, and values of each, that are offered
+_FACET_ROWS = 200_000  # of larger indexes no values are counted
+_CHIPS, _CHIP_CHARS = 8, 60
+_AROUND = 40  # chunks of a document that a page shows, on each side of the one that was found
+_FILES = Path(__file__).parent
+_OWN = ("doc_id", "heading", *FILE_FIELDS)
+_RESERVED = {"and", "or", "not", "in", "is", "null", "true", "false", "starts", "with", "contains", "matches"}
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'"
+)
+
+
+class Page:
+    """The pages of a service."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._facets: dict[str, tuple[int, Facets]] = {}  # of the generation that was last shown
+
+    def routes(self) -> dict[str, Callable[[Request], Awaitable[Response]]]:
+        """What is where."""
+        return {
+            "/": self._in_turn("/", self.home),
+            "/results.json": self._in_turn("/results.json", self.results_json),
+            "/document": self._in_turn("/document", self.document),
+            "/page.css": _file("page.css", "text/css"),
+            "/page.js": _file("page.js", "text/javascript"),
+            "/icon.svg": _file("icon.svg", "image/svg+xml"),
+        }
+
+    def _in_turn(self, path: str, do: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Any]]:
+        async def answer(request: Request) -> Any:
+            request.scope["state"]["route"] = path
+            return await self._service.in_turn(lambda: do(request))
+
+        return answer
+
+    async def home(self, request: Request) -> Response:
+        """GET /: the form, and the answers where something is asked."""
+        served, asked = self._asked(request)
+        results, status = await self._results(served, asked)
+        names = list(self._service.indexes)
+        form = el(
+            "form",
+            el("div", *_field("q", "Question", asked, "What do you want to know?"), _BUTTON, class_="ask"),
+            el(
+                "div",
+                _select("index", "Index", names, served.name) if len(names) > 1 else None,
+                _select("mode", "Mode", ("", *MODES), asked["mode"]),
+                _select("k", "Hits", SIZES, asked["k"] or SIZES[0]),
+                el("div", *_field("where", "Condition", asked, "year >= 1900"), class_="where"),
+                class_="options",
+            ),
+            method="get",
+            action="/",
+            role="search",
+            id="form",
+        )
+        body = el("body", el("header", _BRAND, _about(served)), form, results)
+        return _html(asked["q"] or "ragidx", body, status)
+
+    async def results_json(self, request: Request) -> Response:
+        """GET /results.json: the answers alone, as the tree that the script builds."""
+        served, asked = self._asked(request)
+        tree, _ = await self._results(served, asked)
+        generation = 0 if served.state is None else served.state.store.manifest.generation
+        return JSONResponse({"tree": tree, "generation": generation})
+
+    def _asked(self, request: Request) -> tuple[Served, dict[str, str]]:
+        """The index of a page, the first one where none is named, and what is asked."""
+        asked = {name: request.query_params.get(name, "") for name in ("index", "q", "where", "mode", "k")}
+        return self._service.served(asked["index"] or next(iter(self._service.indexes))), asked
+
+    async def _results(self, served: Served, asked: Asked) -> tuple[Tree, int]:
+        """What is below the form, and the status of the page."""
+        status, found = 200, [_message("Ask a question.", "It is text: quotes, + and field:value mean nothing.")]
+        if served.state is None:
+            status, found = 503, [_message("The index is being opened.", "Ask again in a moment.", kind="loading")]
+        elif asked["q"].strip():
+            try:
+                found = await self._hits(served, asked)
+            except (RagidxError, RefusedError, NotReadyError, ValidationError) as fault:
+                problem, where, status = _fault(fault, self._service)
+                field = "where" if where.startswith("condition") else "q"
+                place = _caret(asked["where"], where) if field == "where" else None
+                found = [el("div", el("p", problem), place, class_="fault", role="alert", data_field=field)]
+        main = el("main", *found, id="found", aria_live="polite")
+        return el("div", await self._narrowing(served, asked), main, id="results", class_="results"), status
+
+    async def _hits(self, served: Served, asked: Asked) -> list[Tree]:
+        """The hits of a question."""
+        options: dict[str, Any] = {"mode": asked["mode"] or None, "where": asked["where"].strip() or None}
+        size = int(asked["k"]) if asked["k"] in SIZES else int(SIZES[0])
+        search = bodies.Search(query=asked["q"], k=size, per_document=3, **options)
+        state, mode, [hits], took = await self._service.answer(served, [asked["q"]], search)
+        if not hits:
+            return [
+                _message("No passage was found.", f"Try {'another condition, or ' * bool(asked['where'])}other words.")
+            ]
+        stem = stem_of(state)
+        wanted = stems_of(asked["q"], stem)
+        count = f"{len(hits)} passage{'s' * (len(hits) > 1)} by {mode} search in {took['total']:.0f} ms"
+        items = (_hit(hit, asked, served.name, wanted, stem) for hit in hits)
+        return [el("p", count, class_="count", role="status"), el("ol", *items, id="hits")]
+
+    async def _narrowing(self, served: Served, asked: Asked) -> Tree | None:
+        """Fields of few values, each value a link that adds a condition."""
+        if served.state is None:
+            return None
+        generation = served.state.store.manifest.generation
+        if self._facets.get(served.name, (-1,))[0] != generation:
+            found = await run(self._service.pools.reading, facets_of, served.state)
+            self._facets[served.name] = generation, found
+        groups = []
+        for field, counted in self._facets[served.name][1]:
+            links = [
+                el("li", _adding(asked, condition(field, value), el("span", _short(value)), el("small", f"{count:,}")))
+                for value, count in counted
+            ]
+            groups.append(el("section", el("h2", printable(field)), el("ul", *links)))
+        if not groups:
+            return None
+        return el("aside", el("details", el("summary", "Narrow down"), *groups, open="open"), aria_label="Conditions")
+
+    async def document(self, request: Request) -> Response:
+        """GET /document: a document, with the chunk that was found."""
+        asked = {name: request.query_params.get(name, "") for name in ("index", "id", "chunk", "q")}
+        served = self._service.served(asked["index"] or next(iter(self._service.indexes)))
+        query = urlencode({name: asked[name] for name in ("index", "q") if asked[name]})
+        header = el("header", _BRAND, el("a", "← back to the hits", class_="back", href=f"/?{query}" if query else "/"))
+        try:
+            state = served.current
+            found = await run(self._service.pools.reading, lambda: rows(state.store, document=asked["id"]))
+        except (RagidxError, NotReadyError) as fault:
+            problem, _, status = _fault(fault, self._service)
+            main = el("main", _message(problem, "", kind="missing"), class_="document")
+            return _html("ragidx", el("body", header, main), 404 if status == 422 else status)
+        at = next((number for number, row in enumerate(found) if row.chunk_id == asked["chunk"]), 0)
+        first, last = max(0, at - _AROUND), min(len(found), at + _AROUND + 1)
+        stem = stem_of(state)
+        wanted = stems_of(asked["q"], stem)
+        parts = []
+        for row in found[first:last]:
+            text, is_hit = printable_text(row.text), row.chunk_id == asked["chunk"]
+            shown = el("p", *(marked(text, wanted, stem) if is_hit else [text]))
+            own = {"class_": "chunk found", "id": "found"} if is_hit else {"class_": "chunk"}
+            parts.append(el("section", _heading(row.heading), shown, **own))
+        is_whole = (first, last) == (0, len(found))
+        note = None if is_whole else el("p", f"parts {first + 1} to {last} of {len(found)}", class_="count")
+        title = printable(asked["id"])
+        main = el("main", el("h1", title), _fields(found[0]), note, *parts, class_="document")
+        return _html(title, el("body", header, main))
+
+
+def facets_of(state: Searcher) -> Facets:
+    """Fields of few values, with how many chunks have each."""
+    found: Facets = []
+    if state.store.manifest.n_chunks > _FACET_ROWS:
+        return found
+    for field, kind in state.schema.items():
+        if field.startswith("file.") or field in _OWN or kind not in ("string", "bool", "list"):
+            continue
+        counted = values(state.store, field, limit=FACET_VALUES + 1)
+        if 2 <= len(counted) <= FACET_VALUES:
+            found.append((field, [([value] if kind == "list" else value, count) for value, count in counted]))
+    return found[:FACETS]
+
+
+def condition(field: str, value: Any) -> str:
+    """That a field has a value, as `where` reads it.
+
+    >>> condition("section title", 'a "b"'), condition("tags", ["x", "y"]), condition("open", True)
+    ('`section title` == "a \\\\"b\\\\""', 'tags contains "x" and tags contains "y"', 'open == true')
+    """
+    is_word = field.replace("_", "a").replace(".", "a").replace("-", "a").isalnum() and not field[0].isdigit()
+    name = field if is_word and field not in _RESERVED else f"`{field}`"
+    if isinstance(value, list):
+        return " and ".join(f"{name} contains {json.dumps(item)}" for item in value)
+    return f"{name} == {json.dumps(value)}"
+
+
+def _hit(hit: Hit, asked: Asked, index: str, wanted: set[str], stem: Stem) -> Tree:
+    part = passage(hit, asked["q"], stem)
+    place = f"#page={part.page}" if part.page is not None else f":{part.line}" if part.line is not None else ""
+    link = "/document?" + urlencode({"index": index, "id": hit.doc_id, "chunk": hit.chunk_id, "q": asked["q"]})
+    scores = {"score": hit.score, "cosine": hit.dense, "bm25": hit.bm25}
+    shown = [f"{name} {value:.3f}" for name, value in scores.items() if value is not None]
+    others = list(dict.fromkeys(printable(span.doc_id) for span in hit.also if span.doc_id != hit.doc_id))
+    also = f"also in {', '.join(others[:3])}{' …' * (len(others) > 3)}"
+    source = el("a", printable(hit.doc_id) + place, href=link)
+    return el(
+        "li",
+        el("div", source, el("span", "  ".join(shown), class_="scores"), class_="head"),
+        _heading(hit.heading),
+        el("p", *marked(part.text, wanted, stem), class_="passage"),
+        el("p", also, class_="also") if others else None,
+        el("p", *_chips(hit, asked), el("a", "more", class_="more", href=link), class_="chips"),
+    )
+
+
+def _chips(hit: Hit, asked: Asked) -> Iterator[Tree]:
+    """Metadata of a hit, each a link that adds a condition."""
+    own = {name: value for name, value in hit.metadata.items() if name not in FILE_FIELDS}
+    asks = {name: value for name, value in own.items() if isinstance(value, str | int | list) and len(str(value)) < 200}
+    for name, value in itertools.islice(asks.items(), _CHIPS):
+        label = ", ".join(value) if isinstance(value, list) else value
+        yield _adding(asked, condition(name, value), el("b", printable(name)), f" {_short(label)}", class_="chip")
+
+
+def _adding(asked: Asked, added: str, *children: Tree, **own: str) -> Tree:
+    """A link to the page with one more condition."""
+    before = asked["where"].strip()
+    joined = f"({before}) and {added}" if " or " in before else f"{before} and {added}"
+    where = before if added in before else joined if before else added
+    query = urlencode({name: value for name, value in {**asked, "where": where}.items() if value})
+    return el("a", *children, href=f"/?{query}", data_add=added, **own)
+
+
+def _fault(fault: Exception, service: Service) -> tuple[str, str, int]:
+    """What a person reads of a failure, where it is, and the status."""
+    if isinstance(fault, NotReadyError):
+        return "The index is being opened. Ask again in a moment.", "", 503
+    if isinstance(fault, ValidationError):
+        first = fault.errors(include_url=False, include_context=False, include_input=False)[0]
+        return f"{first['msg']}.", "condition" if first["loc"] == ("where",) else "", 422
+    seen = refused(fault, service) if isinstance(fault, RagidxError) else fault
+    assert isinstance(seen, RefusedError)
+    return f"{seen.message}. {seen.hint}".rstrip(". ") + ".", seen.where, seen.status
+
+
+def _caret(text: str, where: str) -> Tree | None:
+    """The condition, with a mark under the place of its mistake."""
+    place = where.rpartition(" ")[2]
+    if not place.isdigit() or "\n" in text or len(text) > 120:
+        return None
+    return el("pre", f"{text}\n{' ' * (int(place) - 1)}^")
+
+
+def _message(text: str, more: str, *, kind: str = "empty") -> Tree:
+    return el("div", el("p", text), el("p", more) if more else None, class_=f"message {kind}")
+
+
+def _about(served: Served) -> Tree:
+    if served.state is None:
+        return el("p", "opening …", class_="about")
+    manifest = served.state.store.manifest
+    stale = " · a newer state cannot be shown" * bool(served.problem)
+    return el("p", f"{manifest.n_documents:,} documents · {manifest.n_chunks:,} passages{stale}", class_="about")
+
+
+def _heading(text: str) -> Tree | None:
+    return el("p", printable(text), class_="heading") if text else None
+
+
+def _field(name: str, label: str, asked: Asked, example: str) -> list[Tree]:
+    own = {"type": "search", "required": "required", "autofocus": "autofocus"} if name == "q" else {"type": "text"}
+    own |= {"placeholder": example, "autocomplete": "off", "spellcheck": "false"}
+    return [el("label", label, for_=name), el("input", id=name, name=name, value=asked[name], **own)]
+
+
+def _select(name: str, label: str, known: Sequence[str], chosen: str) -> Tree:
+    options = [el("option", one or "best", value=one, selected="selected" if one == chosen else None) for one in known]
+    return el("div", el("label", label, for_=name), el("select", *options, id=name, name=name))
+
+
+def _short(value: object) -> str:
+    text = printable(", ".join(value) if isinstance(value, list) else str(value))
+    return text if len(text) <= _CHIP_CHARS else text[: _CHIP_CHARS - 1] + "…"
+
+
+def _fields(row: Row) -> Tree:
+    shown = {name: value for name, value in json_values(row.metadata).items() if name not in FILE_FIELDS}
+    pairs = (el("div", el("dt", printable(name)), el("dd", _short(value))) for name, value in shown.items())
+    return el("dl", *pairs, class_="fields")
+
+
+_BRAND = el("a", "ragidx", class_="brand", href="/")
+_BUTTON = el("button", "Search", type="submit")
+
+
+def _html(title: str, body: Tree, status: int = 200) -> Response:
+    head = el(
+        "head",
+        el("meta", charset="utf-8"),
+        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        el("meta", name="color-scheme", content="light dark"),
+        el("title", printable(title)),
+        el("link", rel="icon", href="/icon.svg"),
+        el("link", rel="stylesheet", href="/page.css"),
+        el("script", type="module", src="/page.js"),
+    )
+    text = "<!doctype html>\n" + written(el("html", head, body, lang="en"))
+    return Response(text, status, {"Content-Security-Policy": _POLICY}, "text/html; charset=utf-8")
+
+
+def _file(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
+    data = (_FILES / name).read_bytes()
+
+    async def answer(request: Request) -> Response:
+        request.scope["state"]["route"] = f"/{name}"
+        return Response(data, media_type=kind, headers={"Content-Security-Policy": _POLICY})
+
+    return answer

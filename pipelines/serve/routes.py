@@ -1,0 +1,300 @@
+"""What the service answers over HTTP: a table of routes, which `/openapi.json` is made from, and what each does."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+import ragidx
+from ragidx.corpora.errors import QueryError, RagidxError
+from ragidx.corpora.records import Document
+from ragidx.indexer.arrays import Floats
+from ragidx.indexer.normalize import l2_normalize
+from ragidx.pipelines.serve import bodies
+from ragidx.pipelines.serve.guard import RETRY, RefusedError, is_local
+from ragidx.pipelines.serve.served import NotReadyError, Served, run
+from ragidx.pipelines.serve.service import Service, describe, hits_json, json_values, refused
+from ragidx.pipelines.serve.writes import Writes
+from ragidx.retriever.searcher import Searcher
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Route:
+    """One thing that the service does.
+
+    Attributes:
+        method, path: of the request.
+        summary: in the description of the interface.
+        do: the method of `Handlers` that does it.
+        takes, gives: the bodies.
+        is_work: whether it takes a place in the queue, and has a deadline.
+        faults: statuses above 400 that it can have, beside those of every route.
+    """
+
+    method: str
+    path: str
+    summary: str
+    do: str
+    takes: type[BaseModel] | None = None
+    gives: type[BaseModel] | None = None
+    is_work: bool = True
+    faults: tuple[int, ...] = (404, 422, 503)
+
+
+ROUTES = (
+    Route("POST", "/v1/search", "Ask a question.", "search", bodies.Search, bodies.Answer),
+    Route("POST", "/v1/search:batch", "Ask questions.", "search_batch", bodies.SearchBatch, bodies.Answers),
+    Route("POST", "/v1/vector", "Search by vectors.", "vector", bodies.VectorSearch, bodies.Answers),
+    Route("POST", "/v1/embeddings", "Encode texts.", "embeddings", bodies.Embed, bodies.Embeddings),
+    Route("GET", "/v1/documents/{id}", "Read a document.", "read", None, bodies.DocumentOut),
+    Route("PUT", "/v1/documents/{id}", "Add or replace a document.", "put", bodies.DocumentIn, bodies.Changed),
+    Route("DELETE", "/v1/documents/{id}", "Delete a document.", "delete", None, bodies.Changed),
+    Route("GET", "/v1/info", "What is served.", "info", None, bodies.Info, False, ()),
+    Route("GET", "/healthz", "Whether the process answers.", "healthz", None, bodies.Health, False, ()),
+    Route("GET", "/readyz", "Whether each index is open.", "readyz", None, bodies.Health, False, (503,)),
+    Route("GET", "/metrics", "Counters, for Prometheus.", "metrics_text", None, None, False, ()),
+    Route("GET", "/openapi.json", "This description.", "openapi", None, None, False, ()),
+)
+
+
+class Handlers:
+    """What each route does."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+
+    async def search(self, request: Request) -> Response:
+        """POST /v1/search."""
+        asked = await _parsed(request, bodies.Search)
+        request.state.query = asked.query
+        served = self.service.served(asked.index, _socket(request))
+        state, mode, [hits], took = await self.service.answer(served, [asked.query], asked)
+        lexical = state.store.manifest.lexical
+        return JSONResponse(
+            {
+                "index": served.name,
+                "generation": state.store.manifest.generation,
+                "query": asked.query,
+                "where": asked.where,
+                "k": asked.k,
+                "mode": mode,
+                "stemmer": None if lexical is None else lexical.stemmer,
+                "hits": hits_json(hits, asked.query, state),
+                "took_ms": took,
+            }
+        )
+
+    async def search_batch(self, request: Request) -> Response:
+        """POST /v1/search:batch."""
+        asked = await _parsed(request, bodies.SearchBatch)
+        served = self.service.served(asked.index, _socket(request))
+        state, mode, answers, took = await self.service.answer(served, asked.queries, asked)
+        found = [
+            {"query": query, "hits": hits_json(hits, query, state)}
+            for query, hits in zip(asked.queries, answers, strict=True)
+        ]
+        return _answers(served, state, asked, mode, found, took)
+
+    async def vector(self, request: Request) -> Response:
+        """POST /v1/vector."""
+        asked = await _parsed(request, bodies.VectorSearch)
+        served = self.service.served(asked.index, _socket(request))
+        if len({len(vector) for vector in asked.vectors}) > 1:
+            raise RefusedError(422, "the vectors have several widths", "send vectors of one width", where="vectors")
+        vectors = np.array(asked.vectors, np.float64)
+        with np.errstate(over="ignore"):  # what is too large for float32 is refused as not finite
+            state, mode, answers, took = await self.service.answer(served, None, asked, vectors.astype(np.float32))
+        found = [{"query": None, "hits": [hit.to_json() for hit in hits]} for hits in answers]
+        return _answers(served, state, asked, mode, found, took)
+
+    async def embeddings(self, request: Request) -> Response:
+        """POST /v1/embeddings: vectors as the index has them, in the form of OpenAI's interface."""
+        _refuse_token_ids(await request.body())
+        asked = await _parsed(request, bodies.Embed)
+        name, sign, side = asked.model.partition(":")
+        if sign and side != "query":
+            raise RefusedError(404, "a model is NAME for documents, or NAME:query for questions", where="model")
+        served = self.service.served(name)
+        state = served.current
+        if state.spec.encoder is None:
+            raise RefusedError(422, "the index has no model: it holds precomputed vectors", where="model")
+        texts = [asked.input] if isinstance(asked.input, str) else asked.input
+        if sign:
+            vectors = await served.questions.encoded(state, texts, None)
+        else:
+            vectors = await run(self.service.pools.encoding, _documents, state, texts)
+        width = vectors.shape[1]
+        if (asked.dimensions or width) > width:
+            message = f"the vectors have {width} dimensions"
+            raise RefusedError(422, message, "ask for at most as many", where="dimensions")
+        if asked.dimensions:
+            vectors = l2_normalize(vectors[:, : asked.dimensions]).vectors
+        as_text = asked.encoding_format == "base64"
+        made = [base64.b64encode(row.tobytes()).decode() if as_text else row.tolist() for row in vectors.astype("<f4")]
+        data = [{"object": "embedding", "index": number, "embedding": row} for number, row in enumerate(made)]
+        usage = {"prompt_tokens": 0, "total_tokens": 0}
+        return JSONResponse({"object": "list", "model": asked.model, "data": data, "usage": usage})
+
+    async def read(self, request: Request) -> Response:
+        """GET /v1/documents/{id}."""
+        served = self.service.served(request.query_params.get("index"), _socket(request))
+        start, end = _character(request, "start"), _character(request, "end")
+        state = served.current
+        document = await self.service.document(state, request.path_params["id"])
+        first = min(start or 0, len(document.text))
+        last = len(document.text) if end is None else max(first, min(end, len(document.text)))
+        return JSONResponse(
+            {
+                "index": served.name,
+                "generation": state.store.manifest.generation,
+                "id": document.id,
+                "text": document.text[first:last],
+                "start": first,
+                "end": last,
+                "n_characters": len(document.text),
+                "metadata": json_values(document.metadata),
+            }
+        )
+
+    async def put(self, request: Request) -> Response:
+        """PUT /v1/documents/{id}."""
+        writes = self._writes(request)
+        asked = await _parsed(request, bodies.DocumentIn)
+        name = request.path_params["id"]
+        metadata: dict[str, Any] = {key: value for key, value in asked.metadata.items() if value is not None}
+        generation = await writes.add(Document(name, asked.text, metadata, markdown=asked.markdown))
+        return JSONResponse({"index": writes.served.name, "generation": generation, "id": name})
+
+    async def delete(self, request: Request) -> Response:
+        """DELETE /v1/documents/{id}."""
+        writes, name = self._writes(request), request.path_params["id"]
+        generation = await writes.delete(name)
+        if generation is None:
+            raise RefusedError(404, "the index has no such document", kind="QueryError", where="id")
+        return JSONResponse({"index": writes.served.name, "generation": generation, "id": name})
+
+    def _writes(self, request: Request) -> Writes:
+        if not self.service.settings.writable:
+            raise RefusedError(403, "the service only reads", "start it with --writable")
+        served = self.service.served(request.query_params.get("index"), _socket(request))
+        _ = served.current
+        return self.service.writes[served.name]
+
+    async def info(self, request: Request) -> Response:
+        """GET /v1/info."""
+        found = [describe(served) for served in self.service.indexes.values()]
+        rerank = None if self.service.settings.rerank is None else "yes"
+        about = {"version": ragidx.__version__, "writable": self.service.settings.writable, "rerank": rerank}
+        return JSONResponse(about | {"indexes": found})
+
+    async def healthz(self, request: Request) -> Response:
+        """GET /healthz."""
+        return JSONResponse({"status": "ok", "indexes": {}})
+
+    async def readyz(self, request: Request) -> Response:
+        """GET /readyz: 503 until each index is open and its model loaded; an index that is stale is named, with 200."""
+        states = {}
+        for name, served in self.service.indexes.items():
+            opening = "opening" if served.state is None else "loading the model"
+            states[name] = ("stale" if served.problem else "ready") if served.is_loaded else opening
+            if not served.is_loaded and served.problem:
+                states[name] = "failed"
+        ready = all(state in ("ready", "stale") for state in states.values())
+        status = "ok" if ready and "stale" not in states.values() else "stale" if ready else "not ready"
+        return JSONResponse({"status": status, "indexes": states}, 200 if ready else 503)
+
+    async def metrics_text(self, request: Request) -> Response:
+        """GET /metrics."""
+        return Response(self.service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def openapi(self, request: Request) -> Response:
+        """GET /openapi.json."""
+        from ragidx.pipelines.serve.openapi import description
+
+        return JSONResponse(description())
+
+
+def endpoint(handlers: Handlers, route: Route) -> Callable[[Request], Awaitable[Response]]:
+    """What a route does, with failures as answers."""
+
+    async def do(request: Request) -> Response:
+        request.scope["state"]["route"] = route.path
+        work = functools.partial(getattr(handlers, route.do), request)
+        try:
+            response: Response = await (handlers.service.in_turn(work) if route.is_work else work())
+        except NotReadyError:
+            hint = "ask again in a second; /readyz says when it is open"
+            raise RefusedError(503, "the index is being opened", hint, kind="BusyError", **RETRY) from None
+        except RagidxError as fault:
+            raise refused(fault, handlers.service) from fault
+        return response
+
+    return do
+
+
+def _answers(
+    served: Served, state: Searcher, asked: bodies.Shape, mode: str, found: list[Any], took: dict[str, float]
+) -> Response:
+    about = {"index": served.name, "generation": state.store.manifest.generation, "where": asked.where, "k": asked.k}
+    return JSONResponse(about | {"mode": mode, "answers": found, "took_ms": took})
+
+
+async def _parsed(request: Request, model: type[Model]) -> Model:
+    """The body of a request, checked."""
+    try:
+        return model.model_validate_json(await request.body())
+    except ValidationError as fault:
+        first = fault.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        status = 400 if first["type"] == "json_invalid" else 422
+        raise RefusedError(status, first["msg"], "/openapi.json describes the body", where=where) from fault
+
+
+def _refuse_token_ids(body: bytes) -> None:
+    """Clients of OpenAI's service may send ids of its own tokens, which mean nothing to another model."""
+    try:
+        texts = json.loads(body).get("input")
+    except (ValueError, AttributeError, RecursionError):
+        return  # it is refused as what it is
+    first = texts[0] if isinstance(texts, list) and texts else None
+    if isinstance(first, int | list) and not isinstance(first, bool):
+        raise RefusedError(
+            400,
+            "the texts are ids of tokens, which are another model's",
+            "send texts: in LangChain set check_embedding_ctx_length=False",
+            where="input",
+        )
+
+
+def _documents(state: Searcher, texts: Sequence[str]) -> Floats:
+    """Vectors of documents, none of them zero."""
+    vectors = state.embedder.embed_document(texts)
+    zero = np.flatnonzero(~vectors.any(axis=1))
+    if zero.size:
+        raise QueryError(f"the model makes nothing of text {zero[0] + 1}", "send texts with words", where="input")
+    return vectors
+
+
+def _character(request: Request, name: str) -> int | None:
+    value = request.query_params.get(name)
+    if value is None:
+        return None
+    if not (value.isascii() and value.isdigit() and len(value) < 16):
+        raise RefusedError(422, "a number of characters is expected", where=name)
+    return int(value)
+
+
+def _socket(request: Request) -> str | None:
+    """The socket of this user that a request came over."""
+    return request.scope["server"][0] if is_local(request.scope) else None

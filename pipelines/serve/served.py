@@ -1,0 +1,234 @@
+"""One index of a service: the state that answers, the models it needs, and the change to a newer state.
+
+A request takes `Served.state` once and uses nothing else, so it never mixes two generations. A newer state is opened
+beside the one that answers, with its model, and put in its place by one assignment; the files of the old one stay
+readable until its last request ends. What cannot be opened changes nothing: the state before keeps answering, and
+`problem` says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from ragidx.corpora.errors import IndexFormatError, RagidxError
+from ragidx.indexer.arrays import Floats
+from ragidx.indexer.specs import TABLE
+from ragidx.indexer.store.files import MANIFEST
+from ragidx.retriever.models import HERE, ModelPlace
+from ragidx.retriever.options import LEXICAL, Rerank, SearchOptions
+from ragidx.retriever.ranking import Queries, needs_vectors
+from ragidx.retriever.searcher import Searcher, check_questions
+
+WATCH_S = 1.0  # between looks at the manifest
+BACK_OFF_S = 30.0  # at most, between tries to open what could not be opened
+BATCH = 32  # questions that are encoded at once
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class NotReadyError(Exception):
+    """The index is being opened."""
+
+
+class Pools:
+    """The threads of a service: one encodes, as many as there are cores search, two read, one writes."""
+
+    def __init__(self) -> None:
+        self.encoding = ThreadPoolExecutor(1, "encode")
+        self.searching = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "search")
+        self.reading = ThreadPoolExecutor(2, "read")
+        self.writing = ThreadPoolExecutor(1, "write")
+
+    def close(self) -> None:
+        """Let what runs end; what waits is dropped."""
+        for pool in (self.encoding, self.searching, self.reading, self.writing):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+async def run(pool: ThreadPoolExecutor, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+    """What a function returns, run in a thread of a pool."""
+    return await asyncio.wrap_future(pool.submit(function, *args, **options))
+
+
+class Questions:
+    """Encodes questions in batches without a timer: a batch is what waited while the one before it ran."""
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self._pool = pool
+        self._waiting: list[tuple[Searcher, str | None, Sequence[str], asyncio.Future[Floats]]] = []
+        self._worker: asyncio.Task[None] | None = None
+
+    async def encoded(self, searcher: Searcher, queries: Sequence[str], instruction: str | None) -> Floats:
+        """(q, dim) of some questions."""
+        future: asyncio.Future[Floats] = asyncio.get_running_loop().create_future()
+        self._waiting.append((searcher, instruction, queries, future))
+        if self._worker is None:
+            self._worker = asyncio.create_task(self._work())
+        return await future
+
+    async def _work(self) -> None:
+        while self._waiting:
+            searcher, instruction = self._waiting[0][:2]
+            batch: list[tuple[Sequence[str], asyncio.Future[Floats]]] = []
+            left, room = [], BATCH
+            for one in self._waiting:
+                alike = one[0] is searcher and one[1] == instruction
+                if alike and (room >= len(one[2]) or not batch):
+                    room -= len(one[2])
+                    batch.append(one[2:])
+                else:
+                    left.append(one)
+            self._waiting = left
+            await self._encode(searcher, instruction, [one for one in batch if not one[1].done()])
+        self._worker = None
+
+    async def _encode(
+        self, searcher: Searcher, instruction: str | None, batch: Sequence[tuple[Sequence[str], asyncio.Future[Floats]]]
+    ) -> None:
+        """Encode a batch; where it fails, each of it alone, so that a question fails by itself."""
+        if not batch:
+            return
+        texts = [text for queries, _ in batch for text in queries]
+        try:
+            vectors = await run(self._pool, searcher.encode, texts, instruction)
+        except Exception as fault:  # noqa: BLE001 - it is raised where the question was asked
+            if len(batch) == 1:
+                if not batch[0][1].done():
+                    batch[0][1].set_exception(fault)
+                return
+            for one in batch:
+                await self._encode(searcher, instruction, [one])
+            return
+        for queries, future in batch:
+            if not future.done():
+                future.set_result(vectors[: len(queries)])
+            vectors = vectors[len(queries) :]
+
+
+class Served:
+    """An index that is served.
+
+    Args:
+        name: by which requests name it.
+        path: its folder.
+        pools: of the service.
+        place: where its model is.
+        rerank: a model that reads the best passages, loaded with the index.
+
+    Attributes:
+        state: what answers; None until the index is open.
+        problem: why a newer state cannot be shown, or the model not be loaded; empty where all is well.
+        is_loaded: whether the models that questions need are in memory.
+        n_reloads, n_failures: newer states shown, and tries that failed.
+    """
+
+    def __init__(
+        self, name: str, path: Path, pools: Pools, place: ModelPlace = HERE, *, rerank: str | None = None
+    ) -> None:
+        self.name, self.path, self.place, self.rerank = name, path, place, rerank
+        self.pools = pools
+        self.state: Searcher | None = None
+        self.problem = ""
+        self.is_loaded = False
+        self.n_reloads = self.n_failures = 0
+        self.questions = Questions(pools.encoding)
+        self._seen: tuple[int, int, int] | None = None
+
+    @property
+    def current(self) -> Searcher:
+        """The state that answers.
+
+        Raises:
+            NotReadyError: the index is being opened.
+        """
+        if self.state is None:
+            raise NotReadyError(self.problem)
+        return self.state
+
+    async def watch(self) -> None:
+        """Open the index and load its models, then show each newer state; ends when it is cancelled."""
+        wait = WATCH_S
+        while True:
+            if self.state is None or self._manifest() != self._seen:
+                wait = WATCH_S if await self.reload() else min(2 * wait, BACK_OFF_S)
+            await asyncio.sleep(wait)
+
+    async def reload(self) -> bool:
+        """Show the newest state; whether there is nothing that keeps it from being shown."""
+        first, seen = self.state is None, self._manifest()
+        try:
+            if seen is None and not first:
+                raise IndexFormatError("the index is gone", where=str(self.path))
+            opened = await run(self.pools.reading, Searcher.open, self.path, self.place, self.state)
+            if first:
+                self.state = opened  # what needs no model is answered from now on
+            await self._load(opened)
+        except (RagidxError, OSError) as fault:
+            self.problem = str(fault)
+            self.n_failures += 1
+            return False
+        if opened is not self.state:
+            self.n_reloads += 1
+        self.state, self._seen, self.problem = opened, seen, ""
+        return True
+
+    def show(self, opened: Searcher) -> None:
+        """Show a state that was committed here."""
+        if self.state is None or opened.store.manifest.generation > self.state.store.manifest.generation:
+            self.state = opened
+
+    async def _load(self, opened: Searcher) -> None:
+        """Load what questions need, and ask once, so that the first question of a person does not wait."""
+
+        def load() -> None:
+            if opened.spec.encoder is not None:
+                opened.encode(["ready"])
+            if self.rerank is not None:
+                opened.reranker(self.rerank, Rerank(self.rerank).method)
+
+        await run(self.pools.encoding, load)
+        self.is_loaded = True
+
+    def _manifest(self) -> tuple[int, int, int] | None:
+        """What tells one manifest from the next; None where there is none."""
+        with contextlib.suppress(OSError):
+            found = (self.path / MANIFEST).stat()
+            return found.st_mtime_ns, found.st_ino, found.st_size
+        return None
+
+    async def search(
+        self, searcher: Searcher, asked: Queries, instruction: str | None, options: SearchOptions
+    ) -> tuple[list[list[Any]], dict[str, float]]:
+        """The hits of some queries, and the milliseconds of each stage."""
+        started = time.perf_counter()
+        vectors = asked.vectors
+        if vectors is None and needs_vectors(options):
+            vectors = await self.questions.encoded(searcher, asked.texts or (), instruction)
+        encoded = time.perf_counter()
+        pool = self.pools.searching if options.rerank is None else self.pools.encoding
+        hits = await run(pool, searcher.hits, Queries(vectors, asked.texts), options)
+        ended = time.perf_counter()
+        return hits, {"encode": 1000 * (encoded - started), "search": 1000 * (ended - encoded)}
+
+
+def checked(searcher: Searcher, queries: Sequence[str] | None, options: dict[str, Any]) -> SearchOptions:
+    """The options of a search, and its questions, checked before anything is encoded.
+
+    Raises:
+        QueryError: a question is empty, or an option is wrong.
+    """
+    if queries is not None:
+        check_questions(queries)
+    return searcher.options(in_words=queries is not None, **options)
+
+
+def needs_model(searcher: Searcher, options: SearchOptions) -> bool:
+    """Whether a question needs the model of the index, which may not be loaded."""
+    return options.mode != LEXICAL and searcher.questions != TABLE

@@ -1,0 +1,99 @@
+"""The settings of a service, and what is wrong with them; read before anything is imported or opened."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ragidx.corpora.errors import SpecError
+
+TOKEN = "RAGIDX_TOKEN"  # in the environment
+LEAST_TOKEN = 32  # characters
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_TOKEN = re.compile(r"[!-~]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How a service is started.
+
+    Attributes:
+        host, port: where it listens; port 0 is any free one.
+        allow_hosts: names by which others may call it, beside those of this machine.
+        token: that each request must bear; empty: none.
+        writable: whether documents can be added and deleted.
+        rerank: a model that reads the best passages where a request asks for it.
+        deadline_s: seconds that a request may take.
+        queue: requests that are worked on at once; those beyond are refused with 503.
+        log_queries: whether questions are written to the log.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8411
+    allow_hosts: tuple[str, ...] = ()
+    token: str = ""
+    writable: bool = False
+    rerank: str | None = None
+    deadline_s: float = 30.0
+    queue: int = 128
+    log_queries: bool = False
+
+    def __post_init__(self) -> None:
+        if self.token and (len(self.token) < LEAST_TOKEN or not _TOKEN.fullmatch(self.token)):
+            raise SpecError(
+                f"the token has {len(self.token)} characters, or some that a header cannot hold",
+                f"make one of {LEAST_TOKEN} or more: python -c 'import secrets; print(secrets.token_urlsafe(32))'",
+                where="`token_file`",
+            )
+        if not self.token and (self.writable or self.host not in LOOPBACK):
+            what, could = ("`writable`", "change") if self.writable else (f"host {self.host}", "read")
+            raise SpecError(
+                f"{what} needs a token: whoever reaches the port could {could} the index",
+                f"put one of {LEAST_TOKEN} characters or more in a file, and name it with `token_file`; or set {TOKEN}",
+            )
+
+
+def token_from(file: Path | None) -> str:
+    """The token in a file, else in the environment; empty where there is none.
+
+    Raises:
+        SpecError: the file cannot be read, or is empty.
+    """
+    if file is None:
+        return os.environ.get(TOKEN, "").strip()
+    try:
+        text = file.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as fault:
+        raise SpecError(f"the token cannot be read: {fault}", "name a text file with `token_file`") from fault
+    if not text:
+        raise SpecError("the file is empty", f"write a token of {LEAST_TOKEN} characters or more", where=str(file))
+    return text
+
+
+def named(indexes: Sequence[str]) -> dict[str, Path]:
+    """Folders by name: `NAME=DIR`, or the folder's own name.
+
+    >>> named(["docs=/data/index", "/data/papers"])
+    {'docs': PosixPath('/data/index'), 'papers': PosixPath('/data/papers')}
+
+    Raises:
+        SpecError: a name is no name, or two are the same.
+    """
+    found: dict[str, Path] = {}
+    for text in indexes:
+        name, sign, folder = text.partition("=")
+        if not sign or "/" in name:  # a folder may have a sign of equality, too
+            name, folder = "", text
+        path = Path(folder).expanduser()
+        name = name or path.resolve().name
+        if not _NAME.fullmatch(name):
+            hint = "name it: NAME=DIR, of letters, digits, '.', '_' and '-'"
+            raise SpecError(f"{name!r} cannot be the name of an index", hint, where=text)
+        if name in found:
+            raise SpecError(f"two indexes are called {name}", "name one of them: NAME=DIR", where=text)
+        found[name] = path
+    return found

@@ -1,0 +1,100 @@
+"""Documents that a program adds and deletes over HTTP: what waited is one commit, and answered when it is on the disk.
+
+A document that an index refuses fails by itself: then each of its group is tried alone. While another process writes
+the index, changes wait to their deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ragidx.corpora.errors import RagidxError
+from ragidx.corpora.records import Document
+from ragidx.pipelines.maintain.batch import Batch
+from ragidx.pipelines.serve.served import Served, run
+from ragidx.retriever.searcher import Searcher
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+GROUP = 256  # changes of one commit
+WAIT_S = 20.0  # for another writer
+
+
+@dataclass
+class Change:
+    """A document to add, or the id of one to delete."""
+
+    document: Document | None
+    name: str
+    done: asyncio.Future[int | None]
+
+
+class Writes:
+    """The changes of one index, in the order in which they came."""
+
+    def __init__(self, served: Served) -> None:
+        self.served = served
+        self._waiting: list[Change] = []
+        self._worker: asyncio.Task[None] | None = None
+
+    async def add(self, document: Document) -> int:
+        """Add or replace a document; the generation that has it."""
+        generation = await self._change(document, document.id)
+        assert generation is not None
+        return generation
+
+    async def delete(self, name: str) -> int | None:
+        """Delete a document; the generation without it, None where there was none."""
+        return await self._change(None, name)
+
+    async def _change(self, document: Document | None, name: str) -> int | None:
+        done: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(Change(document, name, done))
+        if self._worker is None:
+            self._worker = asyncio.create_task(self._work())
+        return await done
+
+    async def _work(self) -> None:
+        while self._waiting:
+            group, self._waiting = self._waiting[:GROUP], self._waiting[GROUP:]
+            await self._commit([change for change in group if not change.done.done()])
+        self._worker = None
+
+    async def _commit(self, group: Sequence[Change]) -> None:
+        if not group:
+            return
+        try:
+            opened, found = await run(self.served.pools.writing, _committed, self.served.current, group)
+        except Exception as fault:  # noqa: BLE001 - it is raised where the change was asked for
+            if len(group) == 1 or not isinstance(fault, RagidxError):
+                for change in group:
+                    if not change.done.done():
+                        change.done.set_exception(fault)
+                return
+            for change in group:
+                await self._commit([change])
+            return
+        self.served.show(opened)
+        for change, is_found in zip(group, found, strict=True):
+            if not change.done.done():
+                change.done.set_result(opened.store.manifest.generation if is_found else None)
+
+
+def _committed(state: Searcher, group: Sequence[Change]) -> tuple[Searcher, list[bool]]:
+    """The state after the changes, on the disk; and whether there was something to delete."""
+    path, found = state.store.path, []
+    with Batch(state, WAIT_S) as batch:
+        for is_deleted, alike in itertools.groupby(group, key=lambda change: change.document is None):
+            changes = list(alike)
+            if not is_deleted:
+                batch.add([change.document for change in changes if change.document is not None])
+                found += [True] * len(changes)
+            for change in changes if is_deleted else ():
+                before = batch.n_deleted
+                batch.delete([change.name], missing="skip")
+                found.append(batch.n_deleted > before)
+    return Searcher.open(path, state.place, state), found
