@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ragidx.indexer.filters.filter import EmbedFilter
     from ragidx.indexer.specs import FilterSpec
     from ragidx.pipelines import train
+    from ragidx.pipelines.client import Client
     from ragidx.pipelines.evaluate.evaluate import evaluate
     from ragidx.pipelines.index import Index, build
     from ragidx.pipelines.ingest.report import BuildReport
@@ -51,6 +52,7 @@ __all__ = [
     "BusyError",
     "Chunk",
     "ChunkSpec",
+    "Client",
     "CorpusError",
     "DefectError",
     "DeleteReport",
@@ -85,6 +87,7 @@ _HOMES = {
     "BusyError": "corpora.errors",
     "Chunk": "corpora.records",
     "ChunkSpec": "corpora.spec",
+    "Client": "pipelines.client",
     "CorpusError": "corpora.errors",
     "DefectError": "corpora.errors",
     "DeleteReport": "pipelines.maintain.delete",
@@ -109,7 +112,7 @@ _HOMES = {
     "load_encoder": "indexer.encoders.load",
     "tune": "pipelines.tune.tune",
 }
-# Adapters are imported as ragidx.frameworks.langchain and ragidx.frameworks.mteb.
+# Adapters are imported as ragidx.frameworks.langchain, .llamaindex, .haystack and .mteb.
 sys.modules[f"{__name__}.frameworks"] = importlib.import_module("ragidx.pipelines.frameworks")
 
 

@@ -134,7 +134,7 @@ def through_socket(index: Path, body: Mapping[str, Any], timeout: float = 60.0) 
     path = socket_path(index)
     if path is None or not is_own(path):
         return None
-    with contextlib.suppress(OSError, ValueError, LookupError):
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
         status, answer = _over_socket(path, body, timeout)
         committed = json.loads((index / "manifest.json").read_bytes())["generation"]
         if status == 200 and answer["generation"] == committed:

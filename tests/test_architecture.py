@@ -21,7 +21,7 @@ ROOT = Path(ragidx.__file__).resolve().parent
 TESTS = Path(__file__).resolve().parent
 ROOMS = ["corpora", "indexer", "retriever", "pipelines"]
 CLI = "pipelines.cli"
-LEAVES = ("ragidx.pipelines.frameworks", f"ragidx.{CLI}")
+LEAVES = ("ragidx.pipelines.frameworks", "ragidx.pipelines.serve", f"ragidx.{CLI}")
 HEAVY = {"torch", "transformers", "faiss", "sentence_transformers"}
 
 # What each package may import of its own room; "" is the room's own modules.

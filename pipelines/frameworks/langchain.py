@@ -1,16 +1,16 @@
-"""LangChain: an index as a retriever, and its encoder as embeddings. Extra `langchain`.
+"""LangChain: an index as a retriever and as a vector store, and its encoder as embeddings. Extra `langchain`.
 
-Only translates: a `Hit` becomes a `Document` whose id is the chunk's id and whose metadata are the document's own,
-with `source` (the document's id), `start`, `end`, `score`, and where they have a value `heading`, `dense`, `bm25`,
-`line`, `page`, `context` and `also` beside them where the names are free. Async calls run in a thread: searching and
-encoding release the interpreter's lock.
+Only translates. Of the retriever, a `Hit` becomes a `Document` whose id is the chunk's id and whose metadata are the
+document's own, with `source` (the document's id), `start`, `end`, `score`, and where they have a value `heading`,
+`dense`, `bm25`, `line`, `page`, `context` and `also` beside them where the names are free. Async calls run in a thread:
+searching and encoding release the interpreter's lock. The store is in `langchain_store`.
 """
 
 from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import ragidx
 
@@ -27,6 +27,11 @@ except ImportError as fault:
         "pip install '.[langchain]' in a checkout, or pip install 'ragidx[langchain]'",
     ) from fault
 
+from ragidx.pipelines.frameworks.langchain_rows import hit_document
+from ragidx.pipelines.frameworks.langchain_store import RagidxVectorStore
+
+__all__ = ["RagidxEmbeddings", "RagidxRetriever", "RagidxVectorStore"]
+
 
 class RagidxRetriever(BaseRetriever):
     """An index as a LangChain retriever.
@@ -36,7 +41,9 @@ class RagidxRetriever(BaseRetriever):
 
     Args:
         index: an open index, or its folder.
-        options: of `Index.search`; they can be given to `invoke` too, for one call.
+        refresh: "auto" shows the newest committed state at each call; None: the index shows one state, until its
+            `refresh` or a change of its own.
+        options: of `Index.search`; `invoke` takes them too, for one call.
 
     Raises:
         TypeError: a search has no such option.
@@ -46,6 +53,7 @@ class RagidxRetriever(BaseRetriever):
     model_config = ConfigDict(extra="allow")
 
     index: SkipValidation[ragidx.Index | str | Path]
+    refresh: Literal["auto"] | None = None
 
     def model_post_init(self, context: Any, /) -> None:
         """Open the index: a wrong folder or a misspelt option is an error when the retriever is made."""
@@ -62,7 +70,9 @@ class RagidxRetriever(BaseRetriever):
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **options: Any
     ) -> list[Document]:
         assert isinstance(self.index, ragidx.Index)
-        return [_document(hit) for hit in self.index.search(query, **(self._options | options))]
+        if self.refresh == "auto":
+            self.index.refresh()
+        return [hit_document(hit) for hit in self.index.search(query, **(self._options | options))]
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **options: Any
@@ -92,14 +102,3 @@ class RagidxEmbeddings(Embeddings):
         """The vector of a query, with the encoder's instruction."""
         vectors: list[list[float]] = self._embedder.embed_query([text]).tolist()
         return vectors[0]
-
-
-def _document(hit: ragidx.Hit) -> Document:
-    found = hit.to_json()
-    ours = {"source": hit.doc_id, "start": hit.start, "end": hit.end, "score": hit.score}
-    ours |= {
-        name: found[name]
-        for name in ("heading", "dense", "bm25", "line", "page", "context", "also")
-        if found[name] not in (None, "", [])
-    }
-    return Document(page_content=hit.text, id=hit.chunk_id, metadata=ours | found["metadata"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, WithJsonSchema
 
 MAX_K = 1_000
 MAX_TEXT = 10_000  # characters of a question
@@ -221,11 +221,22 @@ class Info(BaseModel):
     indexes: list[IndexOut]
 
 
+_TEXT_SCHEMA = {"type": "string", "minLength": 1, "maxLength": MAX_TEXT}
+Texts = Annotated[
+    list[Question],
+    Field(min_length=1, max_length=MAX_INPUTS),
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+    WithJsonSchema(
+        {"anyOf": [_TEXT_SCHEMA, {"type": "array", "items": _TEXT_SCHEMA, "minItems": 1, "maxItems": MAX_INPUTS}]}
+    ),
+]
+
+
 class Embed(Body):
     """Texts to encode, as OpenAI's API has it; `model` is NAME for documents, NAME:query for questions."""
 
     model: Annotated[Text, Field(min_length=1, max_length=80)]
-    input: Question | Annotated[list[Question], Field(min_length=1, max_length=MAX_INPUTS)]
+    input: Texts
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Whole | None = Field(default=None, ge=1, le=MAX_WIDTH)
     user: Annotated[Text, Field(max_length=256)] | None = None

@@ -129,11 +129,10 @@ class Handlers:
         state = served.current
         if state.spec.encoder is None:
             raise RefusedError(422, "the index has no model: it holds precomputed vectors", where="model")
-        texts = [asked.input] if isinstance(asked.input, str) else asked.input
         if sign:
-            vectors = await served.questions.encoded(state, texts, None)
+            vectors = await served.questions.encoded(state, asked.input, None)
         else:
-            vectors = await run(self.service.pools.encoding, _documents, state, texts)
+            vectors = await run(self.service.pools.encoding, _documents, state, asked.input)
         width = vectors.shape[1]
         if (asked.dimensions or width) > width:
             message = f"the vectors have {width} dimensions"

@@ -154,17 +154,20 @@ class Served:
 
     async def watch(self) -> None:
         """Open the index and load its models, then show each newer state; ends when it is cancelled."""
-        wait = WATCH_S
+        wait, again = WATCH_S, 0.0
         while True:
-            if self.state is None or self._manifest() != self._seen:
+            is_due = bool(self.problem) and time.monotonic() >= again
+            is_new = self._manifest() != self._seen or (self.state is None and not self.problem)
+            if is_due or is_new:
                 wait = WATCH_S if await self.reload() else min(2 * wait, BACK_OFF_S)
-            await asyncio.sleep(wait)
+                again = time.monotonic() + wait
+            await asyncio.sleep(WATCH_S)
 
     async def reload(self) -> bool:
         """Show the newest state; whether there is nothing that keeps it from being shown."""
-        first, seen = self.state is None, self._manifest()
+        first, self._seen = self.state is None, self._manifest()
         try:
-            if seen is None and not first:
+            if self._seen is None and not first:
                 raise IndexFormatError("the index is gone", where=str(self.path))
             opened = await run(self.pools.reading, Searcher.open, self.path, self.place, self.state)
             if first:
@@ -176,7 +179,7 @@ class Served:
             return False
         if opened is not self.state:
             self.n_reloads += 1
-        self.state, self._seen, self.problem = opened, seen, ""
+        self.state, self.problem = opened, ""
         return True
 
     def show(self, opened: Searcher) -> None:

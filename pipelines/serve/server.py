@@ -194,9 +194,11 @@ def listening(host: str, port: int) -> socket.socket:
     """
     try:
         [family, *_], *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        bound = socket.socket(family, socket.SOCK_STREAM)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((host, port))
+        with contextlib.ExitStack() as held:
+            bound = held.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind((host, port))
+            held.pop_all()
     except OSError as fault:
         hint = "choose another with `port`; 0 takes any that is free"
         raise SpecError(f"cannot listen there: {fault.strerror or fault}", hint, where=f"{host}:{port}") from fault

@@ -1,0 +1,184 @@
+"""LangChain's documents as a program's documents, or as rows of vectors, and back. Extra `langchain`.
+
+    texts, metadatas, ids -> ragidx.Document -> index -> langchain_core Document: equal, or refused before it is stored
+
+A row of vectors keeps its metadata twice: by field, for conditions, and as JSON text in the field `langchain.metadata`.
+So what a column changes (a whole number among fractions, None, an empty list) comes back as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import uuid
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from langchain_core.documents import Document
+
+import ragidx
+
+OWN = "langchain.metadata"
+_PLACES = ("heading", "line", "page")
+_TIME = "time"
+_KINDS = {bool: "bool", int: "int", float: "float", str: "string", datetime: "timestamp", list: "list"}
+_MAX_BITS = 10_000  # of a whole number; Python reads no longer ones from text
+
+
+def documents_of(
+    texts: Iterable[str], metadatas: Sequence[Mapping[str, Any] | None] | None, ids: Sequence[str | None] | None
+) -> list[ragidx.Document]:
+    """What is added, each with an id of its own where it has none.
+
+    Raises:
+        ValueError: there are not as many of each.
+        CorpusError: an index cannot hold a text or a value; the message names it.
+    """
+    found = list(texts)
+    for what, one_each in (("metadatas", metadatas), ("ids", ids)):
+        if one_each is not None and len(one_each) != len(found):
+            raise ValueError(f"{len(one_each)} {what} for {len(found)} texts; give one for each")
+    rows = zip(found, metadatas or [None] * len(found), ids or [None] * len(found), strict=True)
+    return [_document(text, metadata or {}, name or str(uuid.uuid4())) for text, metadata, name in rows]
+
+
+def check_kinds(documents: Iterable[ragidx.Document], kinds: MutableMapping[str, str]) -> None:
+    """Refuse a value of another type than the field has; those of new fields are put in.
+
+    Raises:
+        CorpusError: there is one. A column would become text for all documents.
+    """
+    for document in documents:
+        for name, value in document.metadata.items():
+            if value is None or value == []:
+                continue
+            kind, known = _kind(value), kinds.get(name)
+            if known not in (None, kind) and {kind, known} != {"int", "float"}:
+                raise ragidx.CorpusError(
+                    f"the field '{name}' holds values of the type {known} in this index, and this is a {kind}",
+                    "give it the same type, or another name",
+                    where=document.id,
+                )
+            kinds.setdefault(name, kind)
+
+
+def packed(document: ragidx.Document) -> dict[str, Any]:
+    """The metadata of a row of vectors.
+
+    Raises:
+        CorpusError: a field has the name of the store's own.
+    """
+    if OWN in document.metadata:
+        raise ragidx.CorpusError(f"the field '{OWN}' is the store's own", "give it another name", where=document.id)
+    held = {k: {_TIME: one.isoformat()} if isinstance(one, datetime) else one for k, one in document.metadata.items()}
+    return {**document.metadata, OWN: json.dumps(held, ensure_ascii=False)}
+
+
+def row_document(name: str, text: str, metadata: Mapping[str, Any]) -> Document:
+    """The document of a row of vectors."""
+    held = metadata
+    if OWN in metadata:
+        held = {
+            field: datetime.fromisoformat(value[_TIME]) if isinstance(value, dict) else value
+            for field, value in json.loads(metadata[OWN]).items()
+        }
+    return Document(id=name, page_content=text, metadata=dict(held))
+
+
+def program_document(document: ragidx.Document) -> Document:
+    """A program's document, as it was added."""
+    return Document(id=document.id, page_content=document.text, metadata=dict(document.metadata))
+
+
+def hit_document(hit: ragidx.Hit) -> Document:
+    """A hit, with what ragidx knows of it beside the document's own metadata."""
+    found = hit.to_json()
+    ours = {"source": hit.doc_id, "start": hit.start, "end": hit.end, "score": hit.score}
+    ours |= {
+        name: found[name]
+        for name in (*_PLACES, "dense", "bm25", "context", "also")
+        if found[name] not in (None, "", [])
+    }
+    return Document(page_content=hit.text, id=hit.chunk_id, metadata=ours | found["metadata"])
+
+
+def chunk_document(row: Mapping[str, Any], fields: Iterable[str]) -> Document:
+    """As `hit_document`, of a row of `Index.to_batches`, which no question found."""
+    ours = {"source": row["doc_id"], "start": row["start"], "end": row["end"]}
+    ours |= {name: row[name] for name in _PLACES if row[name] not in (None, "")}
+    own = {
+        name: value.replace(tzinfo=UTC).isoformat() if isinstance(value, datetime) else value
+        for name in fields
+        if (value := row[name]) is not None
+    }
+    return Document(page_content=row["text"], id=row["chunk_id"], metadata=ours | own)
+
+
+def diverse(relevance: Sequence[float], vectors: Any, k: int, weight: float) -> list[int]:
+    """The places of k hits: each next one has the best relevance less its likeness to those before.
+
+    Carbonell and Goldstein 1998, as LangChain computes it.
+
+    Args:
+        relevance: (n,) cosines with the question.
+        vectors: (n, dim) of unit length.
+        k: how many.
+        weight: of the relevance, 0 to 1.
+    """
+    vectors, left, chosen = np.asarray(vectors, np.float32), list(range(len(relevance))), list[int]()
+    alike = np.zeros(len(relevance))
+    while left and len(chosen) < k:
+        gains = weight * np.asarray(relevance) - (1 - weight) * alike if chosen else np.asarray(relevance)
+        best = left.pop(int(np.argmax(gains[left])))
+        near = vectors @ vectors[best]
+        alike = np.maximum(alike, near) if chosen else near
+        chosen.append(best)
+    return chosen
+
+
+def _document(text: object, metadata: Mapping[Any, Any], name: str) -> ragidx.Document:
+    if not isinstance(name, str):
+        raise ragidx.CorpusError(f"the id {name!r:.80} is a {type(name).__name__}", "give a str")
+    where = ascii(name)[1:-1] if _is_broken(name) else name
+    if not isinstance(text, str):
+        raise ragidx.CorpusError(f"the text is a {type(text).__name__}", "give a str", where=where)
+    if _is_broken(name + text):
+        raise ragidx.CorpusError("holds half of a surrogate pair, which no UTF-8 file can", "repair it", where=where)
+    for field, value in metadata.items():
+        if (fault := _fault_of(field, value)) is not None:
+            hint = "give a text, a number, true, false, a time, a list of texts or None"
+            raise ragidx.CorpusError(f"the field {field!a} {fault}", hint, where=where)
+    return ragidx.Document(name, text, dict(metadata))
+
+
+def _fault_of(field: object, value: object) -> str | None:
+    """Why an index cannot hold a value, or give it back as it was; None: it can."""
+    if not isinstance(field, str) or not field:
+        return f"has a name that is {'empty' if field == '' else f'a {type(field).__name__}'}"
+    items = value if isinstance(value, list) else [value]
+    if _is_broken(field) or any(isinstance(item, str) and _is_broken(item) for item in items):
+        return "holds half of a surrogate pair"
+    if isinstance(value, list):
+        other = next((item for item in value if not isinstance(item, str)), None)
+        return None if other is None else f"holds a list with a {type(other).__name__} in it"
+    if isinstance(value, int) and value.bit_length() > _MAX_BITS:
+        return f"holds a whole number of {value.bit_length():,} bits"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"holds {value}"
+    return None if value is None or isinstance(value, tuple(_KINDS)) else f"holds a {type(value).__name__}"
+
+
+def _is_broken(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63:
+        return "string"  # an index has no longer whole numbers
+    return next(kind for known, kind in _KINDS.items() if isinstance(value, known))

@@ -1,0 +1,261 @@
+"""`ragidx.Client`, and `ragidx query` through the socket of a service: the same output, and alone wherever it must."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ragidx
+from ragidx.corpora.errors import BusyError, QueryError, RagidxError
+from ragidx.pipelines import client
+from ragidx.pipelines.index import Index
+from ragidx.pipelines.serve import server as serve_server
+from ragidx.pipelines.serve.sockets import offered
+
+from ..conftest import Done
+from .conftest import TOKEN, Running, running, until
+
+Run = Callable[..., Done]
+
+
+def test_it_answers_as_the_index_does(served: Running, index: Path) -> None:
+    remote, local = ragidx.Client(served.url), Index(index)
+    assert remote.search("the mill", 3, where="year < 1950") == local.search("the mill", 3, where="year < 1950")
+    assert remote.search_batch(["bees", "a tower"], mode="dense") == local.search_batch(
+        ["bees", "a tower"], mode="dense"
+    )
+    vectors = local.searcher.encode(["bees"]).tolist()
+    assert [hit.doc_id for hit in remote.search_vectors(vectors)[0]] == [
+        hit.doc_id for hit in local.search_vectors(vectors)[0]
+    ]
+    assert remote.document("mill", start=4, end=7)["text"] == "old"
+    assert remote.info()["indexes"][0]["name"] == "docs"
+
+
+def test_its_errors_are_those_of_an_index(served: Running) -> None:
+    remote = ragidx.Client(served.url)
+    with pytest.raises(QueryError, match="the query is empty") as caught:
+        remote.search(" ")
+    assert caught.value.hint == "write a question"
+    with pytest.raises(QueryError, match="no such document"):
+        remote.document("nothing")
+    with pytest.raises(QueryError, match="there is no such index"):
+        ragidx.Client(served.url, index="other").search("bees")
+    served.service._n_working = 10_000
+    with pytest.raises(BusyError, match="too many requests"):
+        remote.search("bees")
+    served.service._n_working = 0
+
+
+def test_a_service_that_is_not_there_or_asks_for_a_token(index: Path) -> None:
+    with running({"docs": index}, token=TOKEN) as served:
+        with pytest.raises(RagidxError, match="this service needs its token"):
+            ragidx.Client(served.url).search("bees")
+        assert ragidx.Client(served.url, token=TOKEN).search("bees")[0].doc_id == "bees"
+    with pytest.raises(RagidxError, match=r"no answer: .*refused") as caught:
+        ragidx.Client(served.url).search("bees")
+    assert caught.value.hint == "start a service with `ragidx serve`"
+    with pytest.raises(RagidxError, match="it is not the address of a service"):
+        ragidx.Client("localhost:8411")
+
+
+def test_it_imports_nothing_of_the_service_and_no_numpy() -> None:
+    script = (
+        "import ragidx, sys; ragidx.Client('http://127.0.0.1:1'); print([n for n in ('numpy', 'pyarrow', 'starlette', "
+    )
+    script += "'ragidx.pipelines.serve', 'ragidx.pipelines.index') if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+# -- the socket -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def runtime(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of this user for sockets, with a short path."""
+    folder = Path("/tmp" if os.name == "posix" else ".") / f"rx{os.getpid()}"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def listening(index: Path) -> Iterator[list[str]]:
+    """A service with a socket, and the routes that were asked for."""
+    app, service = serve_server.application({"own": index}, serve_server.Settings(port=0))
+    asked: list[str] = []
+
+    async def counted(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            asked.append(scope["path"])
+        await app(scope, receive, send)
+
+    with offered(index) as own:
+        assert own is not None
+        service.sockets[own.getsockname()] = "own"
+        server = serve_server.server_of(counted)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [own]})
+        thread.start()
+        until(lambda: all(one.is_loaded for one in service.indexes.values()))
+        try:
+            yield asked
+        finally:
+            server.should_exit = True
+            thread.join(30)
+
+
+QUESTIONS = [
+    ("query", "the mill"),
+    ("query", "the mill", "-k", "2", "--json"),
+    ("query", "the mill", "--full", "--where", "year < 1900", "--per-document", "1"),
+    ("query", "signed the lease", "--mode", "lexical", "--context", "1", "--no-fold"),
+    ("query", "the mill", "--dim", "16", "--min-score", "0.05", "--mmr", "0.5", "--mode", "dense"),
+    ("query", "zzz qqq", "--mode", "lexical"),
+    ("query", "zzz qqq", "--mode", "lexical", "--json"),
+    ("query", "the mill", "--where", "yaer == 1"),
+    ("query", "   "),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", QUESTIONS, ids=" ".join)
+def test_the_output_is_the_same(runtime: Path, own_index: Path, run: Run, arguments: tuple[str, ...]) -> None:
+    alone = run(*arguments, "--index", str(own_index))
+    with listening(own_index) as asked:
+        through = run(*arguments, "--index", str(own_index))
+        own = "".join(line for line in through.err.splitlines(keepends=True) if not line.startswith("{"))
+        assert through._replace(err=own) == alone  # the log of the service is on the same stream here
+        assert asked == ["/v1/search"]
+    assert run(*arguments, "--index", str(own_index)) == alone
+
+
+@pytest.mark.slow
+def test_a_question_through_it_loads_neither_numpy_nor_pyarrow(runtime: Path, own_index: Path) -> None:
+    script = (
+        "import sys; from ragidx.pipelines.cli.main import main\n"
+        "try: main(['query', 'the mill', '-k', '4', '--index', sys.argv[1]])\n"
+        "except SystemExit: pass\n"
+        "print([n for n in ('numpy', 'pyarrow', 'faiss', 'torch') if n in sys.modules], file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", script, str(own_index)]
+    with listening(own_index):
+        through = subprocess.run(command, capture_output=True, text=True, check=True)
+    alone = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (through.stderr, through.stdout) == ("[]\n", alone.stdout)
+    assert "numpy" in alone.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", ["--show=year", "--questions=model", "--device=cpu", "--model=mini", "-k=1001"])
+def test_what_a_service_cannot_do_is_done_alone(runtime: Path, own_index: Path, run: Run, option: str) -> None:
+    name, value = option.split("=")
+    with listening(own_index) as asked:
+        done = run("query", "the mill", "--index", str(own_index), name, value)
+        assert done.status == 0
+        assert asked == (["/v1/search"] if name == "-k" else [])
+
+
+def test_a_service_that_is_behind_is_not_asked(runtime: Path, own_index: Path) -> None:
+    with listening(own_index):
+        answer = client.through_socket(own_index, {"query": "bees"})
+        assert answer is not None
+        manifest = own_index / "manifest.json"
+        text = json.loads(manifest.read_text())
+        text["generation"] += 1
+        kept = manifest.read_bytes()
+        manifest.write_text(json.dumps(text))
+        assert client.through_socket(own_index, {"query": "bees"}) is None
+        manifest.write_bytes(kept)
+        again = client.through_socket(own_index, {"query": "bees"})
+        assert again is not None
+        assert again["hits"] == answer["hits"]
+
+
+def test_the_socket_is_this_users_alone(runtime: Path, own_index: Path) -> None:
+    with listening(own_index):
+        path = client.socket_path(own_index)
+        assert path is not None
+        assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+        link = own_index.parent / "link"
+        link.symlink_to(own_index)
+        assert client.socket_path(link) == path
+    assert not path.exists()
+
+
+def test_a_socket_that_others_could_have_made_is_not_asked(runtime: Path, own_index: Path) -> None:
+    with listening(own_index):
+        path = client.socket_path(own_index)
+        assert path is not None
+        path.parent.chmod(0o755)
+        assert client.through_socket(own_index, {"query": "bees"}) is None
+        path.parent.chmod(0o700)
+        assert client.through_socket(own_index, {"query": "bees"}) is not None
+        if os.getuid() == 0:
+            os.lchown(path, 12345, -1)
+            assert client.through_socket(own_index, {"query": "bees"}) is None
+
+
+def test_a_folder_that_others_can_open_gets_no_socket(runtime: Path, own_index: Path) -> None:
+    (runtime / "ragidx").mkdir(mode=0o755)
+    with offered(own_index) as own:
+        assert own is None
+
+
+def test_two_services_of_one_index(runtime: Path, own_index: Path) -> None:
+    with listening(own_index), offered(own_index) as second:
+        assert second is None
+    with offered(own_index) as third:
+        assert third is not None
+
+
+def test_a_socket_that_a_kill_left(runtime: Path, own_index: Path) -> None:
+    path = client.socket_path(own_index)
+    assert path is not None
+    path.parent.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    assert client.through_socket(own_index, {"query": "bees"}) is None
+    with listening(own_index):
+        assert client.through_socket(own_index, {"query": "bees"}) is not None
+
+
+def test_a_path_that_is_too_long(own_index: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / ("x" * 100)))
+    assert client.socket_path(own_index) is None
+    with offered(own_index) as own:
+        assert own is None
+    assert client.through_socket(own_index, {"query": "bees"}) is None
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\n\r\nnot json", b"\x00\xff", b"HTTP/1.1 200 OK\r\n\r\n[]"])
+def test_what_is_no_service_is_not_believed(runtime: Path, own_index: Path, answer: bytes) -> None:
+    path = client.socket_path(own_index)
+    assert path is not None
+    path.parent.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(path))
+        other.listen()
+
+        def reply() -> None:
+            connection, _ = other.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=reply)
+        thread.start()
+        assert client.through_socket(own_index, {"query": "bees"}) is None
+        thread.join()
