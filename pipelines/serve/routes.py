@@ -1,4 +1,4 @@
-"""What the service answers over HTTP: a table of routes, which `/openapi.json` is made from, and what each does."""
+"""What each route of the service does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import base64
 import functools
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,51 +20,13 @@ from ragidx.indexer.arrays import Floats
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.pipelines.serve import bodies
 from ragidx.pipelines.serve.guard import RETRY, RefusedError, is_local
+from ragidx.pipelines.serve.interface import Route, description
 from ragidx.pipelines.serve.served import NotReadyError, Served, run
 from ragidx.pipelines.serve.service import Service, describe, hits_json, json_values, refused
 from ragidx.pipelines.serve.writes import Writes
 from ragidx.retriever.searcher import Searcher
 
 Model = TypeVar("Model", bound=BaseModel)
-
-
-@dataclass(frozen=True)
-class Route:
-    """One thing that the service does.
-
-    Attributes:
-        method, path: of the request.
-        summary: in the description of the interface.
-        do: the method of `Handlers` that does it.
-        takes, gives: the bodies.
-        is_work: whether it takes a place in the queue, and has a deadline.
-        faults: statuses above 400 that it can have, beside those of every route.
-    """
-
-    method: str
-    path: str
-    summary: str
-    do: str
-    takes: type[BaseModel] | None = None
-    gives: type[BaseModel] | None = None
-    is_work: bool = True
-    faults: tuple[int, ...] = (404, 422, 503)
-
-
-ROUTES = (
-    Route("POST", "/v1/search", "Ask a question.", "search", bodies.Search, bodies.Answer),
-    Route("POST", "/v1/search:batch", "Ask questions.", "search_batch", bodies.SearchBatch, bodies.Answers),
-    Route("POST", "/v1/vector", "Search by vectors.", "vector", bodies.VectorSearch, bodies.Answers),
-    Route("POST", "/v1/embeddings", "Encode texts.", "embeddings", bodies.Embed, bodies.Embeddings),
-    Route("GET", "/v1/documents/{id}", "Read a document.", "read", None, bodies.DocumentOut),
-    Route("PUT", "/v1/documents/{id}", "Add or replace a document.", "put", bodies.DocumentIn, bodies.Changed),
-    Route("DELETE", "/v1/documents/{id}", "Delete a document.", "delete", None, bodies.Changed),
-    Route("GET", "/v1/info", "What is served.", "info", None, bodies.Info, False, ()),
-    Route("GET", "/healthz", "Whether the process answers.", "healthz", None, bodies.Health, False, ()),
-    Route("GET", "/readyz", "Whether each index is open.", "readyz", None, bodies.Health, False, (503,)),
-    Route("GET", "/metrics", "Counters, for Prometheus.", "metrics_text", None, None, False, ()),
-    Route("GET", "/openapi.json", "This description.", "openapi", None, None, False, ()),
-)
 
 
 class Handlers:
@@ -219,8 +180,6 @@ class Handlers:
 
     async def openapi(self, request: Request) -> Response:
         """GET /openapi.json."""
-        from ragidx.pipelines.serve.openapi import description
-
         return JSONResponse(description())
 
 

@@ -20,8 +20,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ragidx.corpora.errors import SpecError
 from ragidx.pipelines.serve.guard import Guard, RefusedError, log
+from ragidx.pipelines.serve.interface import ROUTES
 from ragidx.pipelines.serve.page import Page
-from ragidx.pipelines.serve.routes import ROUTES, Handlers, endpoint
+from ragidx.pipelines.serve.routes import Handlers, endpoint
 from ragidx.pipelines.serve.served import Pools, Served, run
 from ragidx.pipelines.serve.service import Service
 from ragidx.pipelines.serve.settings import Settings

@@ -18,7 +18,8 @@ import pytest
 from ragidx.corpora.errors import SpecError
 from ragidx.pipelines.serve import guard
 from ragidx.pipelines.serve import server as serve_server
-from ragidx.pipelines.serve.routes import ROUTES, Handlers
+from ragidx.pipelines.serve.interface import ROUTES
+from ragidx.pipelines.serve.routes import Handlers
 from ragidx.pipelines.serve.settings import Settings, named, token_from
 
 from .conftest import TOKEN, Running, running, until

@@ -1,8 +1,9 @@
-"""The description of the interface, made from the table of routes and the bodies."""
+"""What can be asked over HTTP: the table of routes, and the description that is made from it and the bodies."""
 
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -11,7 +12,6 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 import ragidx
 from ragidx.pipelines.serve import bodies
-from ragidx.pipelines.serve.routes import ROUTES, Route
 
 _EVERY = (400, 401, 403, 421, 500)  # statuses that each route can have
 _BODY = (408, 413, 415, 422)
@@ -21,6 +21,45 @@ _RANGE = [
     {"name": name, "in": "query", "schema": {"type": "integer", "minimum": 0, "maximum": 10**15 - 1}}
     for name in ("start", "end")
 ]
+
+
+@dataclass(frozen=True)
+class Route:
+    """One thing that the service does.
+
+    Attributes:
+        method, path: of the request.
+        summary: in the description of the interface.
+        do: the method of `Handlers` that does it.
+        takes, gives: the bodies.
+        is_work: whether it takes a place in the queue, and has a deadline.
+        faults: statuses above 400 that it can have, beside those of every route.
+    """
+
+    method: str
+    path: str
+    summary: str
+    do: str
+    takes: type[BaseModel] | None = None
+    gives: type[BaseModel] | None = None
+    is_work: bool = True
+    faults: tuple[int, ...] = (404, 422, 503)
+
+
+ROUTES = (
+    Route("POST", "/v1/search", "Ask a question.", "search", bodies.Search, bodies.Answer),
+    Route("POST", "/v1/search:batch", "Ask questions.", "search_batch", bodies.SearchBatch, bodies.Answers),
+    Route("POST", "/v1/vector", "Search by vectors.", "vector", bodies.VectorSearch, bodies.Answers),
+    Route("POST", "/v1/embeddings", "Encode texts.", "embeddings", bodies.Embed, bodies.Embeddings),
+    Route("GET", "/v1/documents/{id}", "Read a document.", "read", None, bodies.DocumentOut),
+    Route("PUT", "/v1/documents/{id}", "Add or replace a document.", "put", bodies.DocumentIn, bodies.Changed),
+    Route("DELETE", "/v1/documents/{id}", "Delete a document.", "delete", None, bodies.Changed),
+    Route("GET", "/v1/info", "What is served.", "info", None, bodies.Info, False, ()),
+    Route("GET", "/healthz", "Whether the process answers.", "healthz", None, bodies.Health, False, ()),
+    Route("GET", "/readyz", "Whether each index is open.", "readyz", None, bodies.Health, False, (503,)),
+    Route("GET", "/metrics", "Counters, for Prometheus.", "metrics_text", None, None, False, ()),
+    Route("GET", "/openapi.json", "This description.", "openapi", None, None, False, ()),
+)
 
 
 @functools.cache
