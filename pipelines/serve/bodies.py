@@ -31,9 +31,10 @@ def _text(value: str) -> str:
     return value
 
 
-Whole = Annotated[int, BeforeValidator(_is_number)]
-Number = Annotated[float, BeforeValidator(_is_number), Field(allow_inf_nan=False)]
-Text = Annotated[str, AfterValidator(_text)]
+NUMBER = BeforeValidator(_is_number)  # after the bounds, or they are not in the description
+Whole = Annotated[int, NUMBER]
+Number = Annotated[float, Field(allow_inf_nan=False), NUMBER]
+Text = Annotated[str, AfterValidator(_text), Field(json_schema_extra={"pattern": "^[^\\u0000]*$"})]
 Name = Annotated[Text, Field(min_length=1, max_length=64, description="Which index, where several are served.")]
 Where = Annotated[Text, Field(max_length=MAX_WHERE, description="A condition, such as 'year >= 1900'.")]
 
@@ -50,12 +51,26 @@ class Shape(Body):
     index: Name | None = None
     k: Whole = Field(default=10, ge=1, le=MAX_K, description="Hits of each question.")
     where: Where | None = None
-    dim: Whole | None = Field(default=None, ge=1, le=MAX_WIDTH, description="Compare the first numbers only.")
-    rerank_dim: Whole | None = Field(default=None, ge=1, le=MAX_WIDTH, description="With dim: of the best.")
-    min_score: Number | None = Field(default=None, ge=-1, le=1, description="Skip chunks with a smaller cosine.")
-    per_document: Whole | None = Field(default=None, ge=1, le=MAX_K, description="Hits of a document, at most.")
+    dim: Annotated[int, Field(ge=1, le=MAX_WIDTH, description="Compare the first numbers only."), NUMBER] | None = None
+    rerank_dim: Annotated[int, Field(ge=1, le=MAX_WIDTH, description="With dim: of the best."), NUMBER] | None = None
+    min_score: (
+        Annotated[
+            float, Field(ge=-1, le=1, description="Skip chunks with a smaller cosine.", allow_inf_nan=False), NUMBER
+        ]
+        | None
+    ) = None
+    per_document: Annotated[int, Field(ge=1, le=MAX_K, description="Hits of a document, at most."), NUMBER] | None = (
+        None
+    )
     fold: StrictBool = Field(default=True, description="Show equal and nearly equal passages once.")
-    mmr: Number | None = Field(default=None, ge=0, le=1, description="1 orders by score alone, 0 by unlikeness.")
+    mmr: (
+        Annotated[
+            float,
+            Field(ge=0, le=1, description="1 orders by score alone, 0 by unlikeness.", allow_inf_nan=False),
+            NUMBER,
+        ]
+        | None
+    ) = None
     context: Whole = Field(default=0, ge=0, le=20, description="Chunks of the document on each side.")
 
 
@@ -64,11 +79,14 @@ class Ranking(Shape):
 
     instruction: Annotated[Text, Field(max_length=MAX_TEXT)] | None = None
     mode: Literal["dense", "lexical", "hybrid"] | None = None
-    weight: Number | None = Field(default=None, ge=0, le=1, description="Of the cosine in hybrid search.")
+    weight: (
+        Annotated[float, Field(ge=0, le=1, description="Of the cosine in hybrid search.", allow_inf_nan=False), NUMBER]
+        | None
+    ) = None
     fusion: Literal["z", "rrf"] | None = None
     min_z: Number | None = Field(default=None, description="Skip chunks with a smaller score of hybrid search.")
     rerank: StrictBool = Field(default=False, description="Let the service's reranker order the best again.")
-    rerank_top: Whole | None = Field(default=None, ge=1, le=200, description="Passages that it reads.")
+    rerank_top: Annotated[int, Field(ge=1, le=200, description="Passages that it reads."), NUMBER] | None = None
 
 
 Question = Annotated[Text, Field(min_length=1, max_length=MAX_TEXT)]
@@ -238,7 +256,7 @@ class Embed(Body):
     model: Annotated[Text, Field(min_length=1, max_length=80)]
     input: Texts
     encoding_format: Literal["float", "base64"] = "float"
-    dimensions: Whole | None = Field(default=None, ge=1, le=MAX_WIDTH)
+    dimensions: Annotated[int, Field(ge=1, le=MAX_WIDTH), NUMBER] | None = None
     user: Annotated[Text, Field(max_length=256)] | None = None
 
 

@@ -123,10 +123,6 @@ class Guard:
                 self._check_token(headers)
         if _one(headers, b"content-encoding") not in ("", "identity"):
             raise RefusedError(415, "the body is compressed", "send it as it is")
-        if scope["method"] in ("POST", "PUT", "PATCH"):
-            kind = _one(headers, b"content-type").partition(";")[0].strip().lower()
-            if kind != "application/json":
-                raise RefusedError(415, "the body must be JSON", "send Content-Type: application/json")
 
     def _host(self, headers: list[tuple[bytes, bytes]]) -> str:
         """The Host header, which must name this service."""
@@ -212,6 +208,16 @@ class Guard:
         if self._settings.log_queries and "query" in state:
             line["query"] = printable(state["query"])
         log(line)
+
+
+def check_json(scope: Scope) -> None:
+    """Whether the body is said to be JSON: a form of another site cannot say so.
+
+    Raises:
+        RefusedError: it is not.
+    """
+    if _one(scope["headers"], b"content-type").partition(";")[0].strip().lower() != "application/json":
+        raise RefusedError(415, "the body must be JSON", "send Content-Type: application/json")
 
 
 def is_local(scope: Scope) -> bool:

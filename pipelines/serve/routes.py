@@ -72,7 +72,9 @@ class Handlers:
         asked = await _parsed(request, bodies.VectorSearch)
         served = self.service.served(asked.index, _socket(request))
         if len({len(vector) for vector in asked.vectors}) > 1:
-            raise RefusedError(422, "the vectors have several widths", "send vectors of one width", where="vectors")
+            raise RefusedError(
+                422, "the vectors have several widths", "send vectors of one width", where="vectors", kind="QueryError"
+            )
         vectors = np.array(asked.vectors, np.float64)
         with np.errstate(over="ignore"):  # what is too large for float32 is refused as not finite
             state, mode, answers, took = await self.service.answer(served, None, asked, vectors.astype(np.float32))
@@ -97,7 +99,7 @@ class Handlers:
         width = vectors.shape[1]
         if (asked.dimensions or width) > width:
             message = f"the vectors have {width} dimensions"
-            raise RefusedError(422, message, "ask for at most as many", where="dimensions")
+            raise RefusedError(422, message, "ask for at most as many", where="dimensions", kind="QueryError")
         if asked.dimensions:
             vectors = l2_normalize(vectors[:, : asked.dimensions]).vectors
         as_text = asked.encoding_format == "base64"

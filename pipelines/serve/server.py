@@ -19,7 +19,7 @@ from starlette.routing import Route, Router
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ragidx.corpora.errors import SpecError
-from ragidx.pipelines.serve.guard import Guard, RefusedError, log
+from ragidx.pipelines.serve.guard import Guard, RefusedError, check_json, log
 from ragidx.pipelines.serve.interface import ROUTES
 from ragidx.pipelines.serve.page import Page
 from ragidx.pipelines.serve.routes import Handlers, endpoint
@@ -99,6 +99,8 @@ def _resource(path: str, methods: dict[str, Callable[[Request], Awaitable[Respon
         if method not in methods:
             allowed = ", ".join(sorted(methods))
             raise RefusedError(405, f"it takes {allowed}", Allow=allowed)
+        if method in ("POST", "PUT"):
+            check_json(request.scope)
         return await methods[method](request)
 
     return _AnyMethod(path, do)
@@ -139,6 +141,7 @@ class _Agents:
         scope["state"]["route"] = "/mcp"
         if scope["method"] != "POST":
             raise RefusedError(405, "it takes POST", Allow="POST")
+        check_json(scope)
         async with asyncio.timeout(self._service.settings.deadline_s):
             await self._ready.wait()
         assert self._app is not None

@@ -79,7 +79,9 @@ class Service:
         name = name or self.sockets.get(socket or "") or (next(iter(self.indexes)) if len(self.indexes) == 1 else None)
         if name is None:
             known = ", ".join(sorted(self.indexes))
-            raise RefusedError(422, "several indexes are served", f"name one of them: {known}", where="index")
+            raise RefusedError(
+                422, "several indexes are served", f"name one of them: {known}", where="index", kind="QueryError"
+            )
         if name not in self.indexes:
             known = ", ".join(sorted(self.indexes))
             raise RefusedError(404, "there is no such index", f"there is {known}", where="index", kind="QueryError")
@@ -98,7 +100,13 @@ class Service:
         options = asked.model_dump(exclude={"index", "query", "queries", "vectors", "instruction", "rerank_top"})
         if options.pop("rerank", False):
             if served.rerank is None:
-                raise RefusedError(422, "the service has no reranker", "start it with --rerank MODEL", where="rerank")
+                raise RefusedError(
+                    422,
+                    "the service has no reranker",
+                    "start it with --rerank MODEL",
+                    where="rerank",
+                    kind="QueryError",
+                )
             options["rerank"] = Rerank(served.rerank, getattr(asked, "rerank_top", None) or 20)
         search = checked(state, queries, options)
         if vectors is None:
