@@ -55,7 +55,7 @@ async function ask(push) {
     const results = document.getElementById("results");
     if (error) fail(error.message);
     else {
-      const open = results.querySelector("details")?.open ?? true;
+      const open = results.querySelector("details")?.open ?? matchMedia("(min-width: 54rem)").matches;
       const next = built(tree);
       if (next.querySelector("details")) next.querySelector("details").open = open;
       results.replaceWith(next);
@@ -120,5 +120,7 @@ if (form) {
     ask(false);
   });
   showFault();
+  const details = document.querySelector("aside details");
+  if (details) details.open = matchMedia("(min-width: 54rem)").matches;
 }
 document.getElementById("found")?.classList.contains("chunk") && document.getElementById("found").scrollIntoView({ block: "center" });

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import textwrap
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,6 +111,7 @@ class Page:
 
     async def _results(self, served: Served, asked: Asked) -> tuple[Tree, int]:
         """What is below the form, and the status of the page."""
+        fault_of: Tree | None = None
         status, found = 200, [_message("Ask a question.", "It is text: quotes, + and field:value mean nothing.")]
         if served.state is None:
             status, found = 503, [_message("The index is being opened.", "Ask again in a moment.", kind="loading")]
@@ -119,10 +121,12 @@ class Page:
             except (RagidxError, RefusedError, NotReadyError, ValidationError) as fault:
                 problem, where, status = _fault(fault, self._service)
                 field = "where" if where.startswith("condition") else "q"
-                place = _caret(asked["where"], where) if field == "where" else None
-                found = [el("div", el("p", problem), place, class_="fault", role="alert", data_field=field)]
+                first, _, rest = problem.partition("\n")  # of a condition, the lines behind show the place
+                lines = el("p", first), el("pre", rest) if rest else None
+                found, fault_of = [], el("div", *lines, class_="fault", role="alert", data_field=field)
         main = el("main", *found, id="found", aria_live="polite")
-        return el("div", await self._narrowing(served, asked), main, id="results", class_="results"), status
+        narrowing = await self._narrowing(served, asked)
+        return el("div", fault_of, narrowing, main, id="results", class_="results"), status
 
     async def _hits(self, served: Served, asked: Asked) -> list[Tree]:
         """The hits of a question."""
@@ -157,7 +161,7 @@ class Page:
             groups.append(el("section", el("h2", printable(field)), el("ul", *links)))
         if not groups:
             return None
-        return el("aside", el("details", el("summary", "Narrow down"), *groups, open="open"), aria_label="Conditions")
+        return el("aside", el("details", el("summary", "Narrow down"), *groups), aria_label="Conditions")
 
     async def document(self, request: Request) -> Response:
         """GET /document: a document, with the chunk that was found."""
@@ -176,12 +180,13 @@ class Page:
         first, last = max(0, at - _AROUND), min(len(found), at + _AROUND + 1)
         stem = stem_of(state)
         wanted = stems_of(asked["q"], stem)
-        parts = []
+        parts, heading = [], ""
         for row in found[first:last]:
             text, is_hit = printable_text(row.text), row.chunk_id == asked["chunk"]
+            new, heading = "" if row.heading == heading else row.heading, row.heading
             shown = el("p", *(marked(text, wanted, stem) if is_hit else [text]))
             own = {"class_": "chunk found", "id": "found"} if is_hit else {"class_": "chunk"}
-            parts.append(el("section", _heading(row.heading), shown, **own))
+            parts.append(el("section", _heading(new), shown, **own))
         is_whole = (first, last) == (0, len(found))
         note = None if is_whole else el("p", f"parts {first + 1} to {last} of {len(found)}", class_="count")
         title = printable(asked["id"])
@@ -262,15 +267,10 @@ def _fault(fault: Exception, service: Service) -> tuple[str, str, int]:
         return f"{first['msg']}.", "condition" if first["loc"] == ("where",) else "", 422
     seen = refused(fault, service) if isinstance(fault, RagidxError) else fault
     assert isinstance(seen, RefusedError)
+    first, _, place = seen.message.partition("\n")
+    if place:
+        return f"{first}\n{textwrap.dedent(place)}\n{seen.hint}", seen.where, seen.status
     return f"{seen.message}. {seen.hint}".rstrip(". ") + ".", seen.where, seen.status
-
-
-def _caret(text: str, where: str) -> Tree | None:
-    """The condition, with a mark under the place of its mistake."""
-    place = where.rpartition(" ")[2]
-    if not place.isdigit() or "\n" in text or len(text) > 120:
-        return None
-    return el("pre", f"{text}\n{' ' * (int(place) - 1)}^")
 
 
 def _message(text: str, more: str, *, kind: str = "empty") -> Tree:
