@@ -114,7 +114,9 @@ def batches(store: Store, columns: Sequence[str] | None = None, where: str | Non
         QueryError: there is no such column, or the condition is wrong.
     """
     known = {name: name for name in _FIXED}
-    known |= {name: of for name, (of, _) in fields_of(store).items() if name not in known and of != OWNER}
+    known |= {
+        name: of for name, (of, _) in fields_of(store).items() if name not in known and of != OWNER and name != VECTOR
+    }
     asked = list(known) if columns is None else list(columns)
     for name in asked:
         if name not in known and name != VECTOR:

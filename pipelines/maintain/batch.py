@@ -214,6 +214,8 @@ class Batch:
             raise CorpusError("holds half of a surrogate pair, which no UTF-8 file can", "repair the text", where=where)
         fields = self._writer.fields
         for name, value in document.metadata.items():
+            if not name:
+                raise CorpusError("a field of the metadata has no name", "give it one", where=where)
             try:
                 kind = kind_of(value)
             except TypeError as fault:

@@ -26,8 +26,7 @@ def create(path: Path, dim: int | None, options: Mapping[str, Any], *, exist_ok:
     if committed_or_none(path) is not None:
         if exist_ok:
             return
-        hint = "open it with ragidx.Index, or give `exist_ok=True`"
-        raise SpecError("there is an index already", hint, where=str(path))
+        raise _there_is_one(path)
     if dim is not None:
         for name in options:
             if name not in INDEX_OPTIONS:
@@ -54,4 +53,12 @@ def create(path: Path, dim: int | None, options: Mapping[str, Any], *, exist_ok:
         index=resolved.index_options(),
         blobs=resolved.blobs(),
     ) as writer:
-        writer.commit({}, 0, changed=True)
+        if writer.store is None:
+            writer.commit({}, 0, changed=True)
+        elif not exist_ok:  # another process made it meanwhile
+            raise _there_is_one(path)
+
+
+def _there_is_one(path: Path) -> SpecError:
+    hint = "open it with ragidx.Index, or give `exist_ok=True`"
+    return SpecError("there is an index already", hint, where=str(path))
