@@ -82,28 +82,28 @@ class Client:
         import http.client
         from urllib.parse import urlencode
 
-        if isinstance(body, dict) and self._index is not None:
-            body["index"] = self._index
-        asked = {"index": self._index, **(query or {})} if path.startswith("/v1/documents") else {}
-        asked = {name: value for name, value in asked.items() if value is not None}
-        target = self._parts.path.rstrip("/") + path + (f"?{urlencode(asked)}" if asked else "")
-        data = None if body is None else json.dumps(body, allow_nan=False).encode()
+        named = {} if self._index is None else {"index": self._index}
+        asked = {name: value for name, value in {**named, **(query or {})}.items() if value is not None}
+        target = self._parts.path.rstrip("/") + path + (f"?{urlencode(asked)}" if asked and query is not None else "")
+        data = None if body is None else json.dumps({**body, **named}, allow_nan=False).encode()
         headers = self._headers if data is None else {**self._headers, "Content-Type": "application/json"}
         secure = self._parts.scheme == "https"
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+        connection = kind(self._parts.hostname or "", self._parts.port, timeout=self._timeout)
         try:
-            with contextlib.closing(kind(self._parts.hostname or "", self._parts.port, timeout=self._timeout)) as asked:
-                asked.request(method, target, data, headers)
-                answered = asked.getresponse()
-                status, answer = answered.status, json.loads(answered.read())
-        except (OSError, http.client.HTTPException, ValueError) as fault:
+            with contextlib.closing(connection):
+                connection.request(method, target, data, headers)
+                received = connection.getresponse()
+                answer: dict[str, Any] = dict(json.loads(received.read()))
+        except (OSError, http.client.HTTPException, ValueError, TypeError) as fault:
             message = f"no answer: {fault or type(fault).__name__}"
             raise RagidxError(message, "start a service with `ragidx serve`", where=self._url) from fault
-        if status == 200:
+        if received.status == 200:
             return answer
         error = answer.get("error", {})
         of = _KINDS.get(error.get("type", ""), RagidxError)
-        raise of(error.get("message", f"status {status}"), error.get("hint", ""), where=error.get("where", ""))
+        message = error.get("message", f"status {received.status}")
+        raise of(message, error.get("hint", ""), where=error.get("where", ""))
 
 
 def socket_path(index: Path) -> Path | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,27 @@ import click
 
 from ragidx.corpora.errors import missing_extra
 from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli.config import config_option
 from ragidx.pipelines.cli.help import GroupedCommand
-from ragidx.pipelines.cli.options import DEFAULT_INDEX, device_option, dtype_option, offline_option, path_option
+from ragidx.pipelines.cli.options import (
+    DEFAULT_INDEX,
+    device_option,
+    dtype_option,
+    offline_option,
+    path_option,
+    together,
+)
 
 _PACKAGES = ("starlette", "uvicorn", "mcp", "prometheus_client")
-indexes_option = click.option(
-    "--index",
-    "indexes",
-    multiple=True,
-    metavar="[NAME=]DIR",
-    help=f"An index; may be repeated [default: {DEFAULT_INDEX}].",
+indexes_option = together(
+    config_option,
+    click.option(
+        "--index",
+        "indexes",
+        multiple=True,
+        metavar="[NAME=]DIR",
+        help=f"An index; may be repeated [env var: RAGIDX_INDEX, which names one] [default: {DEFAULT_INDEX}].",
+    ),
 )
 endpoint_option = click.option("--endpoint", metavar="URL", help="Where the server of the indexes' model is now.")
 
@@ -123,7 +135,8 @@ def _indexes(texts: tuple[str, ...]) -> dict[str, Path]:
     from ragidx.indexer.store.generations import committed
     from ragidx.pipelines.serve.settings import named
 
-    found = named(texts or (DEFAULT_INDEX,))
+    of_file = (click.get_current_context().default_map or {}).get("index")
+    found = named(texts or (os.environ.get("RAGIDX_INDEX") or of_file or DEFAULT_INDEX,))
     for path in found.values():
         committed(path)
     return found
