@@ -94,7 +94,9 @@ EXAMPLES: list[tuple[Any, set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("asked", "expected"), EXAMPLES, ids=lambda value: ascii(sorted(value) if isinstance(value, set) else value)[:50])
+@pytest.mark.parametrize(
+    ("asked", "expected"), EXAMPLES, ids=lambda value: ascii(sorted(value) if isinstance(value, set) else value)[:50]
+)
 def test_a_filter_finds(store: RagidxVectorStore, asked: Any, expected: set[str]) -> None:
     assert found(store, asked) == expected
 
