@@ -116,6 +116,7 @@ def mcp(indexes: tuple[str, ...], model: str | None, device: str, dtype: str, en
     """Answer an agent on stdin and stdout, by the Model Context Protocol.
 
     \b
+        ragidx mcp --index docs=index/
         claude mcp add docs -- ragidx mcp --index /data/index
 
     The tools are search, read and describe; all of them only read. docs/agents.md shows how to add it to the usual

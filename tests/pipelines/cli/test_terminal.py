@@ -22,8 +22,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ragidx
-from ragidx.pipelines.cli import console, passages
+from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.main import COMMANDS
+from ragidx.retriever.passages import _best_start, nearest
 
 from ..conftest import PROGRESS, Done
 from .conftest import QUESTION, hits_of
@@ -268,11 +269,11 @@ def test_the_passage_begins_where_most_letters_of_different_words_follow(
     def worth(start: int) -> int:
         return sum(map(len, {word for first, last, word in spans if start <= first and last <= start + length}))
 
-    assert passages._best_start(starts, spans, length) == max(starts, key=lambda at: (worth(at), -at))
+    assert _best_start(starts, spans, length) == max(starts, key=lambda at: (worth(at), -at))
 
 
 @pytest.mark.slow
 def test_a_passage_of_many_sentences_is_shown_at_once() -> None:
     text = "The mill is by the river. " * 30_000 + "A lease was signed."
 
-    assert "lease" in passages.nearest(text, "who signed the lease?")[0]
+    assert "lease" in nearest(text, "who signed the lease?")[0]

@@ -46,11 +46,13 @@ def text(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def network(tiny_model: Callable[..., Path]) -> Callable[..., Network]:
-    """`network(how options, encoder options)` over a random decoder."""
+    """`network(how options, encoder options)` over a random decoder, in float32 also where bfloat16 is fast."""
 
     @functools.wraps(Network)
     def make(how: dict[str, Any] | None = None, family: str = "llama", **options: Any) -> Network:
-        resolved = resolved_of("train.contrastive", tiny_model(family), {"method": "prompteol", **options})
+        resolved = resolved_of(
+            "train.contrastive", tiny_model(family), {"method": "prompteol", "dtype": "float32", **options}
+        )
         return Network(resolved, How(**{"rank": 4, **(how or {})}))
 
     return make

@@ -30,7 +30,7 @@ TEXTS = ["The lease was signed by Ada.", "bees", "Bread is baked in the mill by 
 
 def _written(model: Path, tmp_path: Path, **options: Any) -> tuple[Network, np.ndarray, np.ndarray]:
     """A network that has learnt something, its vectors, and those of the model that it writes."""
-    network = Network(resolved_of("train.contrastive", model, options), How(rank=4))
+    network = Network(resolved_of("train.contrastive", model, {"dtype": "float32", **options}), How(rank=4))
     drawn = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for weight in network.parameters():
