@@ -49,14 +49,20 @@ def show_answer(
     _tell_about(hits, options, mode)
 
 
-def show_served(answer: Mapping[str, Any], hits: Sequence[Hit], options: Mapping[str, Any], *, full: bool) -> None:
+def show_served(
+    answer: Mapping[str, Any],
+    hits: Sequence[Hit],
+    passages: Sequence[Passage],
+    options: Mapping[str, Any],
+    *,
+    full: bool,
+) -> None:
     """Print the table and the notes for what a service answered; `options` as of `show_answer`."""
     stem: Stem = simple_stem
     if sys.stdout.isatty() and answer["stemmer"] not in (None, "none"):  # nothing is highlighted elsewhere
         from ragidx.indexer.lexical.stemming import stemmer
 
         stem = stemmer(answer["stemmer"]) or simple_stem
-    passages = [Passage(**hit["passage"]) for hit in answer["hits"]]
     show_hits(hits, answer["query"], stem, full=full, passages=passages)
     _tell_about(hits, options, answer["mode"])
 

@@ -212,17 +212,24 @@ def _answered_by_service(index: Path, text: str, options: Mapping[str, Any], *, 
     if not typed.keys() <= _SHOWN | _ANSWERED:
         return False
     from ragidx.pipelines.client import hits_of, through_socket
+    from ragidx.retriever.passages import Passage
 
     asked = {name: options[name] for name in _ANSWERED & typed.keys()}
     shown = PER_DOCUMENT if not as_json and options["per_document"] is None else options["per_document"]
     answer = through_socket(index, {"query": text, **asked, "per_document": shown})
     if answer is None or not (answer["hits"] or as_json):
         return False
-    about = {name: answer[name] for name in ("query", "where", "k", "mode")}
+    try:
+        about = {name: answer[name] for name in ("query", "where", "k", "mode", "stemmer")}
+        hits = hits_of(answer["hits"])
+        passages = [Passage(**hit["passage"]) for hit in answer["hits"]]
+    except (LookupError, TypeError):  # of a service of another version
+        return False
+    about.pop("stemmer")
     if as_json:
         console.print_json(about | {"hits": answer["hits"]})
         return True
-    show_served(answer, hits_of(answer["hits"]), {**options, "per_document": shown}, full=full)
+    show_served(answer, hits, passages, {**options, "per_document": shown}, full=full)
     return True
 
 

@@ -183,7 +183,7 @@ class Answers(BaseModel):
     took_ms: dict[str, float]
 
 
-Scalar = str | int | float | bool | list[str] | None
+Scalar = Text | int | float | bool | list[Text] | None
 
 
 class DocumentIn(Body):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import contextlib
 import hmac
 import json
 import secrets
@@ -98,7 +99,9 @@ class Guard:
                 is_read = True
                 await self._app(scope, _replayed(body, receive), sending)
             except RefusedError as refused:
-                if not is_read and scope["method"] not in ("GET", "HEAD"):
+                if not is_read and _one(scope["headers"], b"content-length") + _one(
+                    scope["headers"], b"transfer-encoding"
+                ):
                     refused.headers["Connection"] = "close"  # or all of the body would be read, and dropped
                 await refused.response()(scope, receive, sending)
             except Exception:
@@ -227,8 +230,9 @@ def is_local(scope: Scope) -> bool:
 
 def log(line: dict[str, Any]) -> None:
     """One line of JSON on stderr, only ASCII: nothing of a request can begin another."""
-    sys.stderr.write(json.dumps(line) + "\n")
-    sys.stderr.flush()
+    with contextlib.suppress(OSError, ValueError):  # nobody may read the log any more
+        sys.stderr.write(json.dumps(line) + "\n")
+        sys.stderr.flush()
 
 
 def _now() -> str:

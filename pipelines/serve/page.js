@@ -29,16 +29,19 @@ function showFault() {
   for (const name of ["q", "where"]) {
     const field = document.getElementById(name);
     const isWrong = fault !== null && fault.dataset.field === name;
-    field.toggleAttribute("aria-invalid", isWrong);
     if (isWrong) {
       fault.id = "fault";
+      field.setAttribute("aria-invalid", "true");
       field.setAttribute("aria-describedby", "fault");
-    } else field.removeAttribute("aria-describedby");
+    } else {
+      field.removeAttribute("aria-describedby");
+      field.removeAttribute("aria-invalid");
+    }
   }
 }
 
 let running = null;
-let shown = null; // the generation that is on the page
+let shown = null; // the index and the generation that are on the page
 
 async function ask(push) {
   const query = asked();
@@ -59,8 +62,11 @@ async function ask(push) {
       const next = built(tree);
       if (next.querySelector("details")) next.querySelector("details").open = open;
       results.replaceWith(next);
-      if (shown !== null && generation !== shown) note("The index was updated: these are its new answers.");
-      shown = generation;
+      const index = form.elements.index?.value ?? "";
+      if (shown?.generation && shown.index === index && shown.generation !== generation) {
+        note("The index was updated: these are its new answers.");
+      }
+      shown = { index, generation };
       showFault();
     }
   } catch (fault) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import textwrap
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -40,7 +41,7 @@ _FACET_ROWS = 200_000  # of larger indexes no values are counted
 _CHIPS, _CHIP_CHARS = 8, 60
 _AROUND = 40  # chunks of a document that a page shows, on each side of the one that was found
 _FILES = Path(__file__).parent
-_OWN = ("doc_id", "heading", *FILE_FIELDS)
+_OWN = ("chunk_id", "doc_id", "text", "heading", "start", "end", "line", "page", "vector", *FILE_FIELDS)
 _RESERVED = {"and", "or", "not", "in", "is", "null", "true", "false", "starts", "with", "contains", "matches"}
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -252,8 +253,10 @@ def _chips(hit: Hit, asked: Asked) -> Iterator[Tree]:
 def _adding(asked: Asked, added: str, *children: Tree, **own: str) -> Tree:
     """A link to the page with one more condition."""
     before = asked["where"].strip()
-    joined = f"({before}) and {added}" if " or " in before else f"{before} and {added}"
-    where = before if added in before else joined if before else added
+    is_there = re.search(rf"(^| and ){re.escape(added)}( and |$)", before) is not None
+    has_or = re.search(r"\bor\b", before, re.IGNORECASE) is not None
+    joined = f"({before}) and {added}" if has_or else f"{before} and {added}"
+    where = before if is_there else joined if before else added
     query = urlencode({name: value for name, value in {**asked, "where": where}.items() if value})
     return el("a", *children, href=f"/?{query}", data_add=added, **own)
 

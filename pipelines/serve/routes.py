@@ -134,6 +134,8 @@ class Handlers:
         writes = self._writes(request)
         asked = await _parsed(request, bodies.DocumentIn)
         name = request.path_params["id"]
+        if "\0" in name:
+            raise RefusedError(422, "the id has a NUL", "give another", where="id")
         metadata: dict[str, Any] = {key: value for key, value in asked.metadata.items() if value is not None}
         generation = await writes.add(Document(name, asked.text, metadata, markdown=asked.markdown))
         return JSONResponse({"index": writes.served.name, "generation": generation, "id": name})

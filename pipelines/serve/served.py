@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from ragidx.corpora.errors import IndexFormatError, RagidxError
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.specs import TABLE
 from ragidx.indexer.store.files import MANIFEST
+from ragidx.pipelines.resources import usable_cores
 from ragidx.retriever.models import HERE, ModelPlace
 from ragidx.retriever.options import LEXICAL, Rerank, SearchOptions
 from ragidx.retriever.ranking import Queries, needs_vectors
@@ -42,7 +42,7 @@ class Pools:
 
     def __init__(self) -> None:
         self.encoding = ThreadPoolExecutor(1, "encode")
-        self.searching = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "search")
+        self.searching = ThreadPoolExecutor(usable_cores(), "search")
         self.reading = ThreadPoolExecutor(2, "read")
         self.writing = ThreadPoolExecutor(1, "write")
 
@@ -74,6 +74,12 @@ class Questions:
         return await future
 
     async def _work(self) -> None:
+        try:
+            await self._work_off()
+        finally:
+            self._worker = None
+
+    async def _work_off(self) -> None:
         while self._waiting:
             searcher, instruction = self._waiting[0][:2]
             batch: list[tuple[Sequence[str], asyncio.Future[Floats]]] = []
@@ -87,7 +93,6 @@ class Questions:
                     left.append(one)
             self._waiting = left
             await self._encode(searcher, instruction, [one for one in batch if not one[1].done()])
-        self._worker = None
 
     async def _encode(
         self, searcher: Searcher, instruction: str | None, batch: Sequence[tuple[Sequence[str], asyncio.Future[Floats]]]
@@ -98,7 +103,9 @@ class Questions:
         texts = [text for queries, _ in batch for text in queries]
         try:
             vectors = await run(self._pool, searcher.encode, texts, instruction)
-        except Exception as fault:  # noqa: BLE001 - it is raised where the question was asked
+        except asyncio.CancelledError:
+            raise
+        except BaseException as fault:  # noqa: BLE001 - a panic of a library too: raised where the question was asked
             if len(batch) == 1:
                 if not batch[0][1].done():
                     batch[0][1].set_exception(fault)
@@ -169,17 +176,23 @@ class Served:
         try:
             if self._seen is None and not first:
                 raise IndexFormatError("the index is gone", where=str(self.path))
-            opened = await run(self.pools.reading, Searcher.open, self.path, self.place, self.state)
+            before = self.state
+            opened = await run(self.pools.reading, Searcher.open, self.path, self.place, before)
             if first:
                 self.state = opened  # what needs no model is answered from now on
             await self._load(opened)
-        except (RagidxError, OSError) as fault:
-            self.problem = str(fault)
+        except Exception as fault:  # noqa: BLE001 - whatever it is, what is shown keeps answering
+            self.problem = (
+                str(fault) if isinstance(fault, RagidxError | OSError) else f"{type(fault).__name__}: {fault}"
+            )
             self.n_failures += 1
             return False
-        if opened is not self.state:
-            self.n_reloads += 1
-        self.state, self.problem = opened, ""
+        if first or self.state is before:
+            self.n_reloads += opened is not self.state
+            self.state = opened
+        else:  # a change that was made here is newer
+            self._seen = None
+        self.problem = ""
         return True
 
     def show(self, opened: Searcher) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import signal
 import socket
 import threading
@@ -81,7 +82,6 @@ async def _watched(served: Served) -> None:
                 said = served.problem
                 log({"index": served.name, "problem": said or "none"})
             await asyncio.sleep(0.5)
-        await watching  # raises what ended it
     finally:
         watching.cancel()
 
@@ -112,6 +112,8 @@ class _AnyMethod(Route):
     def __init__(self, path: str, do: Callable[[Request], Awaitable[Response]]) -> None:
         super().__init__(path, do, methods=["GET"])
         self.methods = set()  # of a path that is known each method is answered by `do`
+        ends = self.path_regex.pattern.removesuffix("$") + r"\Z"  # `$` also matches before a line end of an id
+        self.path_regex = re.compile(ends, re.DOTALL)
 
 
 class _Agents:

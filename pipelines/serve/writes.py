@@ -11,7 +11,7 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ragidx.corpora.errors import RagidxError
+from ragidx.corpora.errors import BusyError, RagidxError
 from ragidx.corpora.records import Document
 from ragidx.pipelines.maintain.batch import Batch
 from ragidx.pipelines.serve.served import Served, run
@@ -59,24 +59,28 @@ class Writes:
         return await done
 
     async def _work(self) -> None:
-        while self._waiting:
-            group, self._waiting = self._waiting[:GROUP], self._waiting[GROUP:]
-            await self._commit([change for change in group if not change.done.done()])
-        self._worker = None
+        try:
+            while self._waiting:
+                group, self._waiting = self._waiting[:GROUP], self._waiting[GROUP:]
+                await self._commit([change for change in group if not change.done.done()])
+        finally:
+            self._worker = None
 
     async def _commit(self, group: Sequence[Change]) -> None:
         if not group:
             return
         try:
             opened, found = await run(self.served.pools.writing, _committed, self.served.current, group)
-        except Exception as fault:  # noqa: BLE001 - it is raised where the change was asked for
-            if len(group) == 1 or not isinstance(fault, RagidxError):
+        except asyncio.CancelledError:
+            raise
+        except BaseException as fault:  # noqa: BLE001 - a panic of a library too: raised where the change was asked for
+            if len(group) == 1 or isinstance(fault, BusyError) or not isinstance(fault, RagidxError):
                 for change in group:
                     if not change.done.done():
                         change.done.set_exception(fault)
                 return
             for change in group:
-                await self._commit([change])
+                await self._commit([] if change.done.done() else [change])
             return
         self.served.show(opened)
         for change, is_found in zip(group, found, strict=True):

@@ -14,7 +14,7 @@ import pytest
 
 import ragidx
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.serve.page import condition
+from ragidx.pipelines.serve.page import _adding, condition
 
 from .conftest import TEXTS, Running, running, until
 
@@ -92,6 +92,19 @@ def test_a_chip_becomes_a_condition(served: Running) -> None:
     assert 'tags contains "insects" and tags contains "maths"' in added
     for link in added.values():
         assert served.ask("GET", link).status == 200
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('subject == "lawful"', 'subject == "lawful" and subject == "law"'),
+        ('year == 1 OR subject == "x"', '(year == 1 OR subject == "x") and subject == "law"'),
+        ('year > 1 and subject == "law"', 'year > 1 and subject == "law"'),
+    ],
+)
+def test_a_condition_is_added_once_and_to_all_of_it(before: str, after: str) -> None:
+    link = _adding({"q": "mill", "where": before}, 'subject == "law"', "law")[1]["href"]
+    assert parse_qs(urlsplit(link).query)["where"] == [after]
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,66 @@ def test_it_answers_while_the_index_is_opened(own_index: Path, monkeypatch: pyte
         until(lambda: served.ask("GET", "/readyz").status == 200)
 
 
+def test_a_state_that_was_committed_here_stays_when_an_older_one_is_opened(own_index: Path) -> None:
+    from ragidx.retriever.searcher import Searcher
+
+    with running({"own": own_index}) as served:
+        one = served.service.indexes["own"]
+        older, load, opened = one.current, one._load, []
+
+        async def slow(state: Searcher) -> None:  # meanwhile a change is committed and shown
+            await load(state)
+            if not opened:
+                add(own_index, "comet", "A comet.")
+                opened.append(Searcher.open(own_index, one.place, older))
+                one.show(opened[0])
+
+        one._load = slow  # type: ignore[method-assign]
+        add(own_index, "tail", "A tail.")
+        until(lambda: bool(opened))
+        time.sleep(0.3)
+        assert served.search("a comet").body["generation"] == opened[0].store.manifest.generation
+
+
+@pytest.mark.parametrize("fault", [RuntimeError("no memory for it"), ValueError("odd")])
+def test_whatever_a_new_state_fails_with_is_said_and_tried_again(
+    own_index: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    def broken(*_: object) -> None:
+        raise fault
+
+    with running({"own": own_index}) as served:
+        with monkeypatch.context() as patch:
+            patch.setattr(serve_served.Searcher, "open", broken)
+            generation = add_elsewhere(own_index)
+            until(lambda: str(fault) in served.service.indexes["own"].problem)
+            assert found(served, "bees")[0] == "bees"
+        until(lambda: served.search("a comet").body["generation"] == generation)
+
+
+def add_elsewhere(index: Path) -> int:
+    """A commit of another process."""
+    script = "import ragidx, sys; i = ragidx.Index(sys.argv[1]); i.add([ragidx.Document('comet', 'A comet.')])"
+    script += "; print(i.generation)"
+    done = subprocess.run([sys.executable, "-c", script, str(index)], capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+def test_a_panic_at_one_question_leaves_the_next_answered(own_index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class PanicException(BaseException):
+        pass
+
+    def panics(*_: object) -> None:
+        raise PanicException("of a library")
+
+    with running({"own": own_index}, deadline_s=5) as served:
+        state = served.service.indexes["own"].current
+        with monkeypatch.context() as patch:
+            patch.setattr(state, "encode", panics)
+            assert served.search("bees", mode="dense").status >= 500
+        assert found(served, "bees")[0] == "bees"
+
+
 def test_questions_that_waited_are_one_batch(own_index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running({"own": own_index}) as served:
         state, batches = served.service.indexes["own"].current, []
@@ -181,7 +241,20 @@ def test_questions_that_waited_are_one_batch(own_index: Path, monkeypatch: pytes
 
 # -- documents --------------------------------------------------------------------------------------------------------
 
-NAMES = ["comet", "a/b", "a%2Fb", "100%", "caf\u00e9", "\u30c6 \U0001f600", "a?b#c", "a//b", "..", "x" * 300]
+NAMES = [
+    "comet",
+    "mill\n",
+    "a\nb",
+    "a/b",
+    "a%2Fb",
+    "100%",
+    "caf\u00e9",
+    "\u30c6 \U0001f600",
+    "a?b#c",
+    "a//b",
+    "..",
+    "x" * 300,
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
