@@ -5,9 +5,10 @@ Each becomes a space, so that a document can neither move a terminal's cursor no
 
 from __future__ import annotations
 
-import unicodedata
+import re
 
-_DIRECTION = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+# All of Unicode's categories Cc, Zl and Zp but the line end, and the marks of direction.
+_UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:
@@ -22,8 +23,4 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """As `printable`, with line breaks and indents kept."""
     text = text.encode("utf-8", "replace").decode()  # bytes of a path that are no UTF-8
-    return "\n".join("".join(" " if _is_control(c) else c for c in line) for line in text.split("\n"))
-
-
-def _is_control(character: str) -> bool:
-    return character in _DIRECTION or unicodedata.category(character) in ("Cc", "Zl", "Zp")
+    return _UNSAFE.sub(" ", text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -174,7 +175,13 @@ def describe(served: Served) -> dict[str, Any]:
 def stem_of(state: Searcher) -> Stem:
     """A word to its stem, as the index has it."""
     lexical = state.store.manifest.lexical
-    return (None if lexical is None else stemmer(lexical.stemmer)) or simple_stem
+    return simple_stem if lexical is None else _cached_stem(lexical.stemmer)
+
+
+@functools.lru_cache(maxsize=16)
+def _cached_stem(language: str) -> Stem:
+    """Stems that are kept: the same words are in the passages of many answers."""
+    return functools.lru_cache(maxsize=100_000)(stemmer(language) or simple_stem)
 
 
 def hits_json(hits: Sequence[Hit], query: str, state: Searcher) -> list[dict[str, Any]]:

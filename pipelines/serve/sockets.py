@@ -45,6 +45,7 @@ def _bound(path: Path) -> socket.socket | None:
             before = os.umask(0o177)
             try:
                 own.bind(str(path))
+                own.listen()
             finally:
                 os.umask(before)
         except OSError:
