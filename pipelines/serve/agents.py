@@ -234,7 +234,7 @@ async def _opened(service: Service, name: str | None) -> Served:
 
 
 async def _safely(service: Service, work: Callable[[], Awaitable[T]]) -> T:
-    """Do a piece of work in its turn; a failure is told to the agent with what to do, and without places."""
+    """Do a piece of work in its turn; a failure says what to do, and names no places."""
     try:
         return await service.in_turn(work)  # type: ignore[no-any-return]
     except RefusedError as fault:
