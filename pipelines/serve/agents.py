@@ -127,7 +127,7 @@ def tools(service: Service) -> MCPServer[Any]:
                         score=round(hit.score, 4),
                         heading=safe(printable(hit.heading)),
                         text=text,
-                        metadata=json_values(hit.metadata),
+                        metadata=_safe_values(json_values(hit.metadata)),
                     )
                 )
             is_cut = len(found) < len(hits) or room <= 0
@@ -221,6 +221,17 @@ async def over_stdio(indexes: Mapping[str, Path], place: ModelPlace = HERE) -> N
 def safe(text: str) -> str:
     """Text as an agent may read it: no control characters, none that are invisible; as many characters as before."""
     return _INVISIBLE.sub(" ", printable_lines(text.replace("\t", " ").replace("\r", " ")))
+
+
+def _safe_values(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata, names and texts as `safe`."""
+
+    def safe_value(value: Any) -> Any:
+        if isinstance(value, list):
+            return [safe_value(item) for item in value]
+        return safe(value) if isinstance(value, str) else value
+
+    return {safe(name): safe_value(value) for name, value in metadata.items()}
 
 
 async def _opened(service: Service, name: str | None) -> Served:

@@ -115,6 +115,11 @@ def test_a_passage_cannot_close_its_frame(tmp_path: Path) -> None:
     assert not {"\x1b", "\u200b"} & set(first)
 
 
+def test_names_and_values_of_metadata_are_as_safe_as_passages() -> None:
+    given = {"a\u200b": "b\x1b", "tags": ["c\u202e"], "n": 1}
+    assert agents._safe_values(given) == {"a ": "b ", "tags": ["c "], "n": 1}
+
+
 def test_an_answer_is_cut_to_its_length(tmp_path: Path) -> None:
     with Index.create(tmp_path / "index", chunks=ragidx.ChunkSpec(size=None)) as made:
         made.add([ragidx.Document(f"d{n}", f"mill {n} " + "flour " * 100) for n in range(5)])
