@@ -15,6 +15,5 @@ USER 10001
 VOLUME /index
 EXPOSE 8411
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s \
-    CMD ["python", "-c", "import os, urllib.request as u; \
-u.urlopen(u.Request('http://127.0.0.1:8411/healthz', headers={'Authorization': 'Bearer ' + os.environ['RAGIDX_TOKEN']}), timeout=4)"]
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8411/healthz', timeout=4)"]
 ENTRYPOINT ["ragidx", "serve", "--host", "0.0.0.0", "--index", "docs=/index"]

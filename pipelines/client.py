@@ -23,6 +23,7 @@ from ragidx.corpora.errors import BusyError, QueryError, RagidxError
 from ragidx.retriever.hit import DocumentSpan, Hit
 
 _PATH_BYTES = 104  # of a socket, on every system
+_CONNECT_S = 1.0  # a service that hangs takes no connections any more
 _KINDS = {"QueryError": QueryError, "BusyError": BusyError}
 
 
@@ -42,8 +43,12 @@ class Client:
     def __init__(self, url: str, *, token: str = "", index: str | None = None, timeout: float = 60.0) -> None:
         from urllib.parse import urlsplit
 
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urlsplit(url)
+            is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            is_address = False
+        if not is_address:
             raise RagidxError("it is not the address of a service", "such as http://127.0.0.1:8411", where=url)
         self._url, self._parts, self._index, self._timeout = url, parts, index, timeout
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -100,7 +105,8 @@ class Client:
             raise RagidxError(message, "start a service with `ragidx serve`", where=self._url) from fault
         if received.status == 200:
             return answer
-        error = answer.get("error", {})
+        error = answer.get("error")
+        error = error if isinstance(error, dict) else {"message": str(error)} if error else {}
         of = _KINDS.get(error.get("type", ""), RagidxError)
         message = error.get("message", f"status {received.status}")
         raise of(message, error.get("hint", ""), where=error.get("where", ""))
@@ -136,8 +142,8 @@ def through_socket(index: Path, body: Mapping[str, Any], timeout: float = 60.0) 
         return None
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
         status, answer = _over_socket(path, body, timeout)
-        committed = json.loads((index / "manifest.json").read_bytes())["generation"]
-        if status == 200 and answer["generation"] == committed:
+        committed = json.loads((index / "manifest.json").read_bytes())
+        if status == 200 and all(answer[name] == committed[name] for name in ("generation", "created")):
             return answer
     return None
 
@@ -153,8 +159,9 @@ def _over_socket(path: Path, body: Mapping[str, Any], timeout: float) -> tuple[i
     data = json.dumps(body, allow_nan=False).encode()
     head = "POST /v1/search HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(timeout)
+        connection.settimeout(_CONNECT_S)
         connection.connect(str(path))
+        connection.settimeout(timeout)
         connection.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
         received = b"".join(iter(lambda: connection.recv(1 << 16), b""))
     first, _, rest = received.partition(b"\r\n\r\n")

@@ -20,7 +20,7 @@ Stem = Callable[[str], str]
 
 WORD = re.compile(r"\w+")
 _SPACE = re.compile(r"\s+")
-_START = re.compile(r"(?:^|(?<=[.!?]) +)(?=\S)", re.MULTILINE)
+_LINE, _SENTENCE = re.compile(r"\n(?=\S)"), re.compile(r"[.!?] +(?=\S)")  # begin after these
 _LEADING_HEADINGS = re.compile(r"\A(?:#{1,6} [^\n]*\n+)+")  # the heading path is shown beside the source
 _PASSAGE = 320  # characters
 _PROSE, _PROSE_WORDS = 60, 8  # characters and spaces of a line that the next one continues, at least
@@ -65,9 +65,10 @@ def nearest(text: str, query: str, stem: Stem = simple_stem, length: int = _PASS
     if len(whole) <= length:
         return whole, 0
     wanted = stems_of(query, stem)
-    stems = {word: stem(word.lower()) for word in set(WORD.findall(whole))}
-    matches = [(*match.span(), stems[match[0]]) for match in WORD.finditer(whole) if stems[match[0]] in wanted]
-    starts = [match.end() for match in _START.finditer(whole)] or [0]
+    words = set(WORD.findall(whole))
+    stems = zip(words, map(stem, map(str.lower, words)), strict=True)
+    matches = _places(whole, [(word, found) for word, found in stems if found in wanted])
+    starts = _starts(whole)
     best = _best_start(starts, matches, length)
     end = best + length
     if matches and not any(best <= first and last <= end for first, last, _ in matches):  # in a long line or sentence
@@ -86,6 +87,25 @@ def nearest(text: str, query: str, stem: Stem = simple_stem, length: int = _PASS
         end = cut if cut > best else end
     shown = f"{'… ' if best else ''}{whole[best:end].rstrip()}{' …' if end < len(whole) else ''}"
     return shown, _begin(text, sum(1 for _ in WORD.finditer(whole, 0, best))) if best else 0
+
+
+def _places(text: str, wanted: Sequence[tuple[str, str]]) -> list[tuple[int, int, str]]:
+    """Where words with a stem are in a text, and that stem; rising."""
+    found = []
+    for word, stem in wanted:
+        first = text.find(word)
+        while first >= 0:
+            last = first + len(word)
+            if not WORD.match(text[first - 1 : first]) and not WORD.match(text[last : last + 1]):
+                found.append((first, last, stem))
+            first = text.find(word, last)
+    return sorted(found)
+
+
+def _starts(text: str) -> list[int]:
+    """Where lines and sentences begin; rising."""
+    found = [match.end() for pattern in (_LINE, _SENTENCE) for match in pattern.finditer(text)]
+    return sorted({*found, *([0] if text[:1].strip() else [])}) or [0]
 
 
 def _begin(text: str, n_words: int) -> int:

@@ -42,6 +42,7 @@ SCHEMA = pa.schema(
 Uints = NDArray[np.uint32]
 
 _ORDERED_BATCHES = 1024  # of files with so many at most, the order of all is checked
+_KEPT_BATCHES = 256  # in memory
 
 
 class TermPostings(NamedTuple):
@@ -74,6 +75,8 @@ class Postings:
             if (reader.schema.metadata or {}).get(TEXTS, b"") != known_by.encode():
                 raise ValueError("it was made of the texts of another segment")
             self.n_batches: int = reader.num_record_batches
+        self._firsts: dict[int, str] = {}
+        self._batches: dict[int, _Batch] = {}
 
     @functools.cached_property
     def lengths(self) -> Uints:
@@ -126,17 +129,23 @@ class Postings:
         options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
         return pa.ipc.open_file(pa.BufferReader(self._data), options=options)
 
-    @functools.lru_cache(maxsize=4096)  # noqa: B019 - as long as the file is open
     def _first(self, number: int) -> str:
-        terms = _checked(self._reader([0]), number).column(0)
-        if not len(terms) or terms.null_count:
-            raise ValueError(f"batch {number} is empty, or has empty cells")
-        first: str = terms[0].as_py()
-        return first
+        """The first term of a batch."""
+        if number not in self._firsts:
+            terms = _checked(self._reader([0]), number).column(0)
+            if not len(terms) or terms.null_count:
+                raise ValueError(f"batch {number} is empty, or has empty cells")
+            self._firsts[number] = terms[0].as_py()
+        return self._firsts[number]
 
-    @functools.lru_cache(maxsize=256)  # noqa: B019
     def _batch(self, number: int) -> _Batch:
-        return _Batch(_checked(self._reader(), number), self._n_rows)
+        found = self._batches.get(number)
+        if found is None:
+            found = _Batch(_checked(self._reader(), number), self._n_rows)
+            if len(self._batches) >= _KEPT_BATCHES:
+                self._batches = {}
+            self._batches[number] = found
+        return found
 
 
 class _Batch:

@@ -86,9 +86,10 @@ def command(
     index that changes is shown without a pause. The log is lines of JSON on stderr. docs/serve.md has the interface.
     """
     from ragidx.pipelines.serve.settings import Settings, token_from
-    from ragidx.retriever.models import ModelPlace
+    from ragidx.retriever.models import HERE, ModelPlace
 
     _check_installed("ragidx serve")
+    place = ModelPlace(model=model, device=device, dtype=dtype, endpoint=endpoint)
     settings = Settings(token=token_from(token_file), **options)
     named = _indexes(indexes)
     from ragidx.pipelines.serve.server import serve as run
@@ -99,10 +100,10 @@ def command(
         console.note(f"{address}  indexes: {', '.join(named)}  auth: {token}  writable: {writable}")
         for name in named:
             if name not in sockets:
-                why = "another service has its socket, or none can be made"
+                why = "it runs the model in its own way" if place != HERE else "another service has its socket"
                 console.note(f"`ragidx query` does not ask this service for {name}: {why}.")
 
-    run(named, settings, ModelPlace(model=model, device=device, dtype=dtype, endpoint=endpoint), on_start=started)
+    run(named, settings, place, on_start=started)
 
 
 @click.command("mcp", cls=GroupedCommand)

@@ -7,6 +7,8 @@ for each call, so that no passage can close the frame, and shows control and inv
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
@@ -23,7 +25,7 @@ import ragidx
 from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.printing import printable, printable_lines
 from ragidx.pipelines.serve import bodies
-from ragidx.pipelines.serve.guard import RefusedError
+from ragidx.pipelines.serve.guard import LogLines, RefusedError
 from ragidx.pipelines.serve.served import Pools, Served
 from ragidx.pipelines.serve.service import Service, describe, json_values, refused
 from ragidx.pipelines.serve.settings import Settings
@@ -112,12 +114,15 @@ def tools(service: Service) -> MCPServer[Any]:
             served = await _opened(service, index)
             asked = bodies.Search(query=query, k=k, where=where or None)
             state, _, [hits], _ = await service.answer(served, [query], asked)
-            room, found = max_chars, []
+            room, found, is_cut = max_chars, [], False
             for hit in hits:
-                text = safe(hit.text)[: max(0, room)]
+                text, metadata = safe(hit.text)[: max(0, room)], _safe_values(json_values(hit.metadata))
                 if not text and hit.text:
                     break
-                room -= len(text)
+                room -= len(text) + len(hit.heading)
+                if len(json.dumps(metadata)) > room:
+                    metadata, is_cut = {}, is_cut or bool(metadata)
+                room -= len(json.dumps(metadata))
                 found.append(
                     Found(
                         doc_id=hit.doc_id,
@@ -127,10 +132,10 @@ def tools(service: Service) -> MCPServer[Any]:
                         score=round(hit.score, 4),
                         heading=safe(printable(hit.heading)),
                         text=text,
-                        metadata=_safe_values(json_values(hit.metadata)),
+                        metadata=metadata,
                     )
                 )
-            is_cut = len(found) < len(hits) or room <= 0
+            is_cut = is_cut or len(found) < len(hits) or room <= 0
             answer = FoundAll(
                 index=served.name, generation=state.store.manifest.generation, hits=found, truncated=is_cut
             )
@@ -205,6 +210,7 @@ def over_http(service: Service) -> tuple[ASGIApp, Any]:
 
 async def over_stdio(indexes: Mapping[str, Path], place: ModelPlace = HERE) -> None:
     """Answer on stdin and stdout until stdin ends; indexes are opened and models loaded meanwhile."""
+    logging.basicConfig(handlers=[LogLines()], level=logging.WARNING, force=True)
     pools = Pools()
     service = Service(
         {name: Served(name, path, pools, place) for name, path in indexes.items()}, Settings(deadline_s=WAIT_S), pools

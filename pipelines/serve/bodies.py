@@ -11,6 +11,7 @@ MAX_K = 1_000
 MAX_TEXT = 10_000  # characters of a question
 MAX_WHERE = 10_000  # characters of a condition
 MAX_BATCH = 64  # questions
+MAX_CHUNKS = 20_000  # of an answer: questions, by hits of each, by the chunks of a hit with its context
 MAX_VECTORS = 64
 MAX_WIDTH = 65_536  # numbers of a vector
 MAX_INPUTS = 256  # texts to embed
@@ -155,6 +156,7 @@ class Answer(BaseModel):
 
     index: str
     generation: int
+    created: str
     query: str
     where: str | None
     k: int

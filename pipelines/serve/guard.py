@@ -13,6 +13,7 @@ import binascii
 import contextlib
 import hmac
 import json
+import logging
 import secrets
 import sys
 import time
@@ -122,7 +123,7 @@ class Guard:
         if not is_local(scope):
             host = self._host(headers)
             self._check_origin(scope, headers, host)
-            if self._token:
+            if self._token and scope["path"] != "/healthz":  # which says nothing, to probes that hold no secrets
                 self._check_token(headers)
         if _one(headers, b"content-encoding") not in ("", "identity"):
             raise RefusedError(415, "the body is compressed", "send it as it is")
@@ -209,7 +210,8 @@ class Guard:
         }
         line |= {"fault": state["fault"]} if "fault" in state else {}
         if self._settings.log_queries and "query" in state:
-            line["query"] = printable(state["query"])
+            asked = state["query"]
+            line["query"] = printable(asked) if isinstance(asked, str) else [printable(text) for text in asked]
         log(line)
 
 
@@ -233,6 +235,17 @@ def log(line: dict[str, Any]) -> None:
     with contextlib.suppress(OSError, ValueError):  # nobody may read the log any more
         sys.stderr.write(json.dumps(line) + "\n")
         sys.stderr.flush()
+
+
+class LogLines(logging.Handler):
+    """The log of the libraries, as the same lines."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        line = {"time": _now(), "logger": record.name, "level": record.levelname, "message": record.getMessage()}
+        if record.exc_info:
+            line["traceback"] = "".join(traceback.format_exception(*record.exc_info))
+        log(line)
 
 
 def _now() -> str:

@@ -30,7 +30,6 @@ function showFault() {
     const field = document.getElementById(name);
     const isWrong = fault !== null && fault.dataset.field === name;
     if (isWrong) {
-      fault.id = "fault";
       field.setAttribute("aria-invalid", "true");
       field.setAttribute("aria-describedby", "fault");
     } else {

@@ -77,17 +77,17 @@ class Page:
     async def home(self, request: Request) -> Response:
         """GET /: the form, and the answers where something is asked."""
         served, asked = self._asked(request)
-        results, status = await self._results(served, asked)
+        results, status, wrong = await self._results(served, asked)
         names = list(self._service.indexes)
         form = el(
             "form",
-            el("div", *_field("q", "Question", asked, "What do you want to know?"), _BUTTON, class_="ask"),
+            el("div", *_field("q", "Question", asked, "What do you want to know?", wrong), _BUTTON, class_="ask"),
             el(
                 "div",
                 _select("index", "Index", names, served.name) if len(names) > 1 else None,
                 _select("mode", "Mode", ("", *MODES), asked["mode"]),
                 _select("k", "Hits", SIZES, asked["k"] or SIZES[0]),
-                el("div", *_field("where", "Condition", asked, "year >= 1900"), class_="where"),
+                el("div", *_field("where", "Condition", asked, "year >= 1900", wrong), class_="where"),
                 class_="options",
             ),
             method="get",
@@ -101,7 +101,7 @@ class Page:
     async def results_json(self, request: Request) -> Response:
         """GET /results.json: the answers alone, as the tree that the script builds."""
         served, asked = self._asked(request)
-        tree, _ = await self._results(served, asked)
+        tree, *_ = await self._results(served, asked)
         generation = 0 if served.state is None else served.state.store.manifest.generation
         return JSONResponse({"tree": tree, "generation": generation})
 
@@ -110,9 +110,10 @@ class Page:
         asked = {name: request.query_params.get(name, "") for name in ("index", "q", "where", "mode", "k")}
         return self._service.served(asked["index"] or next(iter(self._service.indexes))), asked
 
-    async def _results(self, served: Served, asked: Asked) -> tuple[Tree, int]:
-        """What is below the form, and the status of the page."""
+    async def _results(self, served: Served, asked: Asked) -> tuple[Tree, int, str]:
+        """What is below the form, the status of the page, and the field that is at fault."""
         fault_of: Tree | None = None
+        field = ""
         status, found = 200, [_message("Ask a question.", "It is text: quotes, + and field:value mean nothing.")]
         if served.state is None:
             status, found = 503, [_message("The index is being opened.", "Ask again in a moment.", kind="loading")]
@@ -124,10 +125,10 @@ class Page:
                 field = "where" if where.startswith("condition") else "q"
                 first, _, rest = problem.partition("\n")  # of a condition, the lines behind show the place
                 lines = el("p", first), el("pre", rest) if rest else None
-                found, fault_of = [], el("div", *lines, class_="fault", role="alert", data_field=field)
+                found, fault_of = [], el("div", *lines, id="fault", class_="fault", role="alert", data_field=field)
         main = el("main", *found, id="found", aria_live="polite")
         narrowing = await self._narrowing(served, asked)
-        return el("div", fault_of, narrowing, main, id="results", class_="results"), status
+        return el("div", fault_of, narrowing, main, id="results", class_="results"), status, field
 
     async def _hits(self, served: Served, asked: Asked) -> list[Tree]:
         """The hits of a question."""
@@ -292,8 +293,9 @@ def _heading(text: str) -> Tree | None:
     return el("p", printable(text), class_="heading") if text else None
 
 
-def _field(name: str, label: str, asked: Asked, example: str) -> list[Tree]:
+def _field(name: str, label: str, asked: Asked, example: str, wrong: str) -> list[Tree]:
     own = {"type": "search", "required": "required", "autofocus": "autofocus"} if name == "q" else {"type": "text"}
+    own |= {"aria_invalid": "true", "aria_describedby": "fault"} if name == wrong else {}
     own |= {"placeholder": example, "autocomplete": "off", "spellcheck": "false"}
     return [el("label", label, for_=name), el("input", id=name, name=name, value=asked[name], **own)]
 

@@ -41,31 +41,41 @@ class Handlers:
         request.state.query = asked.query
         served = self.service.served(asked.index, _socket(request))
         state, mode, [hits], took = await self.service.answer(served, [asked.query], asked)
-        lexical = state.store.manifest.lexical
-        return JSONResponse(
-            {
-                "index": served.name,
-                "generation": state.store.manifest.generation,
-                "query": asked.query,
-                "where": asked.where,
-                "k": asked.k,
-                "mode": mode,
-                "stemmer": None if lexical is None else lexical.stemmer,
-                "hits": hits_json(hits, asked.query, state),
-                "took_ms": took,
-            }
-        )
+        manifest = state.store.manifest
+
+        def written() -> Response:
+            return JSONResponse(
+                {
+                    "index": served.name,
+                    "generation": manifest.generation,
+                    "created": manifest.created,
+                    "query": asked.query,
+                    "where": asked.where,
+                    "k": asked.k,
+                    "mode": mode,
+                    "stemmer": None if manifest.lexical is None else manifest.lexical.stemmer,
+                    "hits": hits_json(hits, asked.query, state),
+                    "took_ms": took,
+                }
+            )
+
+        return await run(self.service.pools.searching, written)
 
     async def search_batch(self, request: Request) -> Response:
         """POST /v1/search:batch."""
         asked = await _parsed(request, bodies.SearchBatch)
         served = self.service.served(asked.index, _socket(request))
+        request.state.query = asked.queries
         state, mode, answers, took = await self.service.answer(served, asked.queries, asked)
-        found = [
-            {"query": query, "hits": hits_json(hits, query, state)}
-            for query, hits in zip(asked.queries, answers, strict=True)
-        ]
-        return _answers(served, state, asked, mode, found, took)
+
+        def written() -> Response:
+            found = [
+                {"query": query, "hits": hits_json(hits, query, state)}
+                for query, hits in zip(asked.queries, answers, strict=True)
+            ]
+            return _answers(served, state, asked, mode, found, took)
+
+        return await run(self.service.pools.searching, written)
 
     async def vector(self, request: Request) -> Response:
         """POST /v1/vector."""
@@ -78,8 +88,12 @@ class Handlers:
         vectors = np.array(asked.vectors, np.float64)
         with np.errstate(over="ignore"):  # what is too large for float32 is refused as not finite
             state, mode, answers, took = await self.service.answer(served, None, asked, vectors.astype(np.float32))
-        found = [{"query": None, "hits": [hit.to_json() for hit in hits]} for hits in answers]
-        return _answers(served, state, asked, mode, found, took)
+
+        def written() -> Response:
+            found = [{"query": None, "hits": [hit.to_json() for hit in hits]} for hits in answers]
+            return _answers(served, state, asked, mode, found, took)
+
+        return await run(self.service.pools.searching, written)
 
     async def embeddings(self, request: Request) -> Response:
         """POST /v1/embeddings: vectors as the index has them, in the form of OpenAI's interface."""
@@ -102,11 +116,15 @@ class Handlers:
             raise RefusedError(422, message, "ask for at most as many", where="dimensions", kind="QueryError")
         if asked.dimensions:
             vectors = l2_normalize(vectors[:, : asked.dimensions]).vectors
-        as_text = asked.encoding_format == "base64"
-        made = [base64.b64encode(row.tobytes()).decode() if as_text else row.tolist() for row in vectors.astype("<f4")]
-        data = [{"object": "embedding", "index": number, "embedding": row} for number, row in enumerate(made)]
-        usage = {"prompt_tokens": 0, "total_tokens": 0}
-        return JSONResponse({"object": "list", "model": asked.model, "data": data, "usage": usage})
+        as_text, rows = asked.encoding_format == "base64", vectors.astype("<f4")
+
+        def written() -> Response:
+            made = (base64.b64encode(row.tobytes()).decode() if as_text else row.tolist() for row in rows)
+            data = [{"object": "embedding", "index": number, "embedding": row} for number, row in enumerate(made)]
+            usage = {"prompt_tokens": 0, "total_tokens": 0}
+            return JSONResponse({"object": "list", "model": asked.model, "data": data, "usage": usage})
+
+        return await run(self.service.pools.searching, written)
 
     async def read(self, request: Request) -> Response:
         """GET /v1/documents/{id}."""

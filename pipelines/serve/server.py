@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import re
 import signal
 import socket
@@ -20,7 +21,7 @@ from starlette.routing import Route, Router
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ragidx.corpora.errors import SpecError
-from ragidx.pipelines.serve.guard import Guard, RefusedError, check_json, log
+from ragidx.pipelines.serve.guard import RETRY, Guard, LogLines, RefusedError, check_json, log
 from ragidx.pipelines.serve.interface import ROUTES
 from ragidx.pipelines.serve.page import Page
 from ragidx.pipelines.serve.routes import Handlers, endpoint
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 HEADERS_S = 10.0  # in which the head of a request must be here
+READ_S = 60.0  # in which a client must take an answer
 END_S = 10  # for requests that run when the service ends
 BACKLOG = 1024  # connections that wait to be accepted
 CONNECTIONS = 512  # open at once; those beyond get 503
@@ -133,26 +135,31 @@ class _Agents:
 
             return agents
 
-        module = await run(self._service.pools.reading, load)
-        app, manager = module.over_http(self._service)
-        async with manager.run():
-            self._app = app
-            self._ready.set()
-            await asyncio.Event().wait()
+        try:
+            module = await run(self._service.pools.reading, load)
+            app, manager = module.over_http(self._service)
+            async with manager.run():
+                self._app = app
+                self._ready.set()
+                await asyncio.Event().wait()
+        except Exception as fault:  # noqa: BLE001 - the other routes answer without it
+            log({"problem": f"/mcp cannot be used: {type(fault).__name__}: {fault}"})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["state"]["route"] = "/mcp"
         if scope["method"] != "POST":
             raise RefusedError(405, "it takes POST", Allow="POST")
         check_json(scope)
-        async with asyncio.timeout(self._service.settings.deadline_s):
-            await self._ready.wait()
-        assert self._app is not None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._service.settings.deadline_s):
+                await self._ready.wait()
+        if self._app is None:
+            raise RefusedError(503, "it is not ready", "ask again; the service's log may say why", **RETRY)
         await self._app(scope, receive, send)
 
 
 class _Protocol(H11Protocol):
-    """A connection whose head of a request must come within some seconds."""
+    """A connection whose head of a request must come, and whose answer must be taken, within some seconds."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -170,6 +177,14 @@ class _Protocol(H11Protocol):
                 self.transport.close()
 
         self.loop.call_later(HEADERS_S, give_up)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self.loop.call_later(READ_S, self.transport.abort)  # to close would wait for the reader
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._unread.cancel()
 
 
 class _Server(uvicorn.Server):
@@ -237,7 +252,7 @@ def serve(
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(bound)]
         for name, path in indexes.items():
-            own = held.enter_context(offered(path))
+            own = held.enter_context(offered(path)) if place == HERE else None  # or `ragidx query` alone would differ
             if own is not None:
                 sockets.append(own)
                 service.sockets[own.getsockname()] = name
@@ -245,6 +260,7 @@ def serve(
         if on_start is not None:
             shown = f"[{host}]" if ":" in host else host
             on_start(f"http://{shown}:{port}", sorted(service.sockets.values()))
+        logging.basicConfig(handlers=[LogLines()], level=logging.WARNING, force=True)
         with contextlib.suppress(KeyboardInterrupt):
             server_of(app).run(sockets=sockets)
 

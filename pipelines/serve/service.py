@@ -57,7 +57,7 @@ class Service:
     def __init__(self, indexes: dict[str, Served], settings: Settings, pools: Pools) -> None:
         self.indexes, self.settings, self.pools = indexes, settings, pools
         self.metrics = Metrics(indexes)
-        self.writes = {name: Writes(served) for name, served in indexes.items()}
+        self.writes = {name: Writes(served, settings.deadline_s) for name, served in indexes.items()}
         self.sockets: dict[str, str] = {}  # of this user, to the index that each is for
         self._n_working = 0
 
@@ -110,6 +110,10 @@ class Service:
                 )
             options["rerank"] = Rerank(served.rerank, getattr(asked, "rerank_top", None) or 20)
         search = checked(state, queries, options)
+        n_asked = len(queries) if queries is not None else len(vectors)
+        if n_asked * search.k * (1 + 2 * search.context) > bodies.MAX_CHUNKS:
+            message = f"an answer has at most {bodies.MAX_CHUNKS:,} chunks, the context of hits among them"
+            raise RefusedError(422, message, "ask for fewer hits, or less at once", where="k", kind="QueryError")
         if vectors is None:
             texts = Queries(None, list(queries or ()))
         else:

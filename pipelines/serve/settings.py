@@ -14,6 +14,7 @@ TOKEN = "RAGIDX_TOKEN"  # in the environment
 LEAST_TOKEN = 32  # characters
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*")
 _TOKEN = re.compile(r"[!-~]+")
 
 
@@ -43,6 +44,9 @@ class Settings:
     log_queries: bool = False
 
     def __post_init__(self) -> None:
+        for name in self.allow_hosts:
+            if not _HOST.fullmatch(name):
+                raise SpecError(f"{name!r} is no name of a host", "without http:// and port", where="`allow_host`")
         if self.token and (len(self.token) < LEAST_TOKEN or not _TOKEN.fullmatch(self.token)):
             raise SpecError(
                 f"the token has {len(self.token)} characters, or some that a header cannot hold",

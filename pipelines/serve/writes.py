@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 GROUP = 256  # changes of one commit
-WAIT_S = 20.0  # for another writer
+_WAIT = 0.8  # of the deadline, for another writer; the rest is for the commit
 
 
 @dataclass
@@ -34,10 +34,15 @@ class Change:
 
 
 class Writes:
-    """The changes of one index, in the order in which they came."""
+    """The changes of one index, in the order in which they came.
 
-    def __init__(self, served: Served) -> None:
-        self.served = served
+    Args:
+        served: the index.
+        deadline_s: seconds that a change may take.
+    """
+
+    def __init__(self, served: Served, deadline_s: float) -> None:
+        self.served, self._wait_s = served, _WAIT * deadline_s
         self._waiting: list[Change] = []
         self._worker: asyncio.Task[None] | None = None
 
@@ -70,7 +75,7 @@ class Writes:
         if not group:
             return
         try:
-            opened, found = await run(self.served.pools.writing, _committed, self.served.current, group)
+            opened, found = await run(self.served.pools.writing, _committed, self.served.current, group, self._wait_s)
         except asyncio.CancelledError:
             raise
         except BaseException as fault:  # noqa: BLE001 - a panic of a library too: raised where the change was asked for
@@ -88,10 +93,10 @@ class Writes:
                 change.done.set_result(opened.store.manifest.generation if is_found else None)
 
 
-def _committed(state: Searcher, group: Sequence[Change]) -> tuple[Searcher, list[bool]]:
+def _committed(state: Searcher, group: Sequence[Change], wait_s: float) -> tuple[Searcher, list[bool]]:
     """The state after the changes, on the disk; and whether there was something to delete."""
     path, found = state.store.path, []
-    with Batch(state, WAIT_S) as batch:
+    with Batch(state, wait_s) as batch:
         for is_deleted, alike in itertools.groupby(group, key=lambda change: change.document is None):
             changes = list(alike)
             if not is_deleted:

@@ -136,6 +136,23 @@ def test_an_answer_is_cut_to_its_length(tmp_path: Path) -> None:
     assert "Cut for its length" in found.content[0].text
 
 
+def test_metadata_counts_as_text_does(tmp_path: Path) -> None:
+    with Index.create(tmp_path / "index") as made:
+        made.add([ragidx.Document(f"d{n}", f"mill {n}", {"about": "x" * (900 if n else 5)}) for n in range(5)])
+    with running({"index": tmp_path / "index"}) as served:
+
+        async def work() -> Any:
+            async with Client(agents.tools(served.service)) as client:
+                return await client.call_tool("search", {"query": "mill", "max_chars": 500})
+
+        found = asyncio.run(work()).structured_content
+    assert {hit["doc_id"]: hit["metadata"] for hit in found["hits"]} == {
+        "d0": {"about": "xxxxx"},
+        **{f"d{n}": {} for n in range(1, 5)},
+    }
+    assert found["truncated"]
+
+
 def test_without_sessions_a_restart_is_not_seen(index: Path) -> None:
     call = {
         "jsonrpc": "2.0",

@@ -66,8 +66,9 @@ def test_a_service_that_is_not_there_or_asks_for_a_token(index: Path) -> None:
     with pytest.raises(RagidxError, match=r"no answer: .*refused") as caught:
         ragidx.Client(served.url).search("bees")
     assert caught.value.hint == "start a service with `ragidx serve`"
-    with pytest.raises(RagidxError, match="it is not the address of a service"):
-        ragidx.Client("localhost:8411")
+    for address in ("localhost:8411", "http://localhost:99999", "http://localhost:x", "http://[::1", "http://a:0"):
+        with pytest.raises(RagidxError, match="it is not the address of a service"):
+            ragidx.Client(address)
 
 
 def test_it_imports_nothing_of_the_service_and_no_numpy() -> None:
@@ -166,6 +167,43 @@ def test_what_a_service_cannot_do_is_done_alone(runtime: Path, own_index: Path, 
         done = run("query", "the mill", "--index", str(own_index), name, value)
         assert done.status == 0
         assert asked == (["/v1/search"] if name == "-k" else [])
+
+
+def test_a_service_of_the_index_before_it_was_made_anew_is_not_asked(runtime: Path, own_index: Path) -> None:
+    with listening(own_index):
+        manifest = own_index / "manifest.json"
+        text = json.loads(manifest.read_text()) | {"created": "2020-01-31T12:00:00Z"}
+        kept = manifest.read_bytes()
+        manifest.write_text(json.dumps(text))
+        assert client.through_socket(own_index, {"query": "bees"}) is None
+        manifest.write_bytes(kept)
+
+
+@pytest.mark.slow
+def test_a_service_that_runs_the_model_in_its_own_way_offers_no_socket(runtime: Path, own_index: Path) -> None:
+    command = [sys.executable, "-m", "ragidx", "serve", "--port", "0", "--index", str(own_index), "--dtype", "float32"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as started:
+        assert started.stderr is not None
+        first, second = started.stderr.readline(), started.stderr.readline()
+        started.kill()
+    assert "auth: none (loopback)" in first
+    assert second == "`ragidx query` does not ask this service for own: it runs the model in its own way.\n"
+
+
+def test_an_answer_that_is_no_answer_of_a_service() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def reply() -> None:
+            connection, _ = other.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b'HTTP/1.1 502 Bad\r\nContent-Length: 17\r\n\r\n{"error": "gone"}')
+
+        thread = threading.Thread(target=reply)
+        thread.start()
+        with pytest.raises(RagidxError, match=r"^gone"):
+            ragidx.Client(f"http://127.0.0.1:{other.getsockname()[1]}").search("bees")
+        thread.join()
 
 
 def test_a_service_that_is_behind_is_not_asked(runtime: Path, own_index: Path) -> None:

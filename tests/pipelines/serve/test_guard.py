@@ -6,6 +6,7 @@ import base64
 import contextlib
 import http.client
 import json
+import logging
 import socket
 import sys
 import time
@@ -89,7 +90,10 @@ def test_the_page_itself_asks(served: Running) -> None:
 
 
 @pytest.mark.parametrize(("method", "path"), PLACES)
-def test_no_place_answers_without_the_token(guarded: Running, method: str, path: str) -> None:
+def test_no_place_but_healthz_answers_without_the_token(guarded: Running, method: str, path: str) -> None:
+    if path == "/healthz":  # for probes that hold no secrets: it says nothing
+        assert Running(guarded.service, guarded.port).ask(method, path).body == {"status": "ok", "indexes": {}}
+        return
     body = {} if method in ("POST", "PUT") else None
     plain = Running(guarded.service, guarded.port)
     basic = base64.b64encode(b"me:" + TOKEN[:-1].encode()).decode()
@@ -235,10 +239,43 @@ def test_the_log_has_one_line_a_request_and_no_question(served: Running, capfd: 
 def test_questions_are_logged_where_that_is_asked_for(index: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with running({"docs": index}, log_queries=True) as served:
         served.search("a\r\n\x1b[31mquestion")
-    [line] = [
-        line for line in map(json.loads, capfd.readouterr().err.splitlines()) if line.get("route") == "/v1/search"
-    ]
-    assert line["query"] == "a [31mquestion"
+        served.ask("POST", "/v1/search:batch", {"queries": ["one", "t\x1bwo"]})
+    logged = {line["route"]: line["query"] for line in map(json.loads, capfd.readouterr().err.splitlines())}
+    assert logged == {"/v1/search": "a [31mquestion", "/v1/search:batch": ["one", "t wo"]}
+
+
+def test_the_log_of_a_library_is_json_too(capfd: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("uvicorn.error")
+    handler = guard.LogLines()
+    logger.addHandler(handler)
+    try:
+        raise ValueError("a\nb")
+    except ValueError:
+        logger.exception("it %s", "failed\n{}")
+    finally:
+        logger.removeHandler(handler)
+    [line] = map(json.loads, capfd.readouterr().err.splitlines())
+    assert (line["logger"], line["level"], line["message"]) == ("uvicorn.error", "ERROR", "it failed\n{}")
+    assert line["traceback"].endswith("ValueError: a\nb\n")
+
+
+def test_a_client_that_does_not_read_is_let_go(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve_server, "READ_S", 0.3)
+    with running({"docs": index}) as served, socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", served.port))
+        body = json.dumps({"model": "docs", "input": ["bees"] * 256}).encode()
+        head = "POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        for _ in range(20):  # answers of 1.3 MB: more than the buffers of the system hold
+            client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        time.sleep(2)
+        n_bytes = 0
+        with contextlib.suppress(ConnectionResetError):
+            while received := client.recv(1 << 20):
+                n_bytes += len(received)
+        assert n_bytes < 20_000_000
+        until(lambda: b"ragidx_in_flight 0.0" in served.service.metrics.text())
+        assert served.search("bees").status == 200
 
 
 def test_no_file_is_opened_by_an_id(served: Running) -> None:
@@ -258,6 +295,8 @@ def test_no_file_is_opened_by_an_id(served: Running) -> None:
         ({"token": "short"}, "the token has 5 characters"),
         ({"token": "x" * 31}, "the token has 31 characters"),
         ({"token": "x" * 31 + "\u00e9"}, "some that a header cannot hold"),
+        ({"allow_hosts": ("search.example:443",)}, "'search.example:443' is no name of a host"),
+        ({"allow_hosts": ("http://search.example",)}, "is no name of a host"),
         ({"host": "0.0.0.0"}, "host 0.0.0.0 needs a token"),
         ({"host": "search.example"}, "host search.example needs a token"),
         ({"writable": True}, "`writable` needs a token"),

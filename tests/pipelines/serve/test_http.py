@@ -66,6 +66,13 @@ def test_several_questions_in_one_request(served: Running, index: Path) -> None:
     assert found == [[hit.to_json() for hit in hits] for hits in expected]
 
 
+def test_an_answer_of_several_is_bounded(served: Running) -> None:
+    answer = served.ask("POST", "/v1/search:batch", {"queries": ["bees"] * 21, "k": 1000})
+    assert (answer.status, answer.body["error"]["where"]) == (422, "k")
+    answer = served.ask("POST", "/v1/vector", {"vectors": [[0.5] * 255] * 21, "k": 1000})
+    assert (answer.status, answer.body["error"]["where"]) == (422, "k")
+
+
 def test_a_search_by_vectors(served: Running, index: Path) -> None:
     opened = Index(index)
     vectors = opened.searcher.encode(["bees", "a tower"])
@@ -115,6 +122,7 @@ def test_several_indexes_by_name(index: Path, tmp_path: Path) -> None:
         ({}, 422, "query", "Field required"),
         ({"query": "a", "kk": 3}, 422, "kk", "Extra inputs are not permitted"),
         ({"query": "a", "k": 0}, 422, "k", "greater than or equal to 1"),
+        ({"query": "a", "k": 1000, "context": 10}, 422, "k", "an answer has at most 20,000 chunks"),
         ({"query": "a", "k": 1001}, 422, "k", "less than or equal to 1000"),
         ({"query": "a", "k": True}, 422, "k", "a number is expected"),
         ({"query": "a", "k": "3"}, 422, "k", "a number is expected"),

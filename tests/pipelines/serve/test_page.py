@@ -78,6 +78,9 @@ def test_its_states(served: Running) -> None:
     assert wrong.status == 422
     assert "unknown field &#x27;yaer&#x27;" in wrong.body
     assert 'role="alert"' in wrong.body
+    [field] = [own for tag, own in Page(wrong.body).elements if tag == "input" and own.get("aria-invalid")]
+    assert (field["name"], field["aria-describedby"]) == ("where", "fault")
+    assert 'id="fault"' in wrong.body
     assert re.search(r"<pre>yaer &gt; 1\n\^.*</pre>", wrong.body, re.DOTALL)
     assert served.ask("GET", f"/?q={'a' * 10_001}").status == 422
     assert served.ask("GET", "/?q=mill&mode=fast").status == 422

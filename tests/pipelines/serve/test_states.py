@@ -23,7 +23,6 @@ import ragidx
 from ragidx.corpora.errors import ModelError
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.serve import served as serve_served
-from ragidx.pipelines.serve import writes as serve_writes
 
 from .conftest import TEXTS, TOKEN, Running, running, until
 
@@ -312,7 +311,7 @@ def test_changes_of_many_clients_are_few_commits(writable: Running, own_index: P
 def test_while_another_process_writes_changes_wait(
     writable: Running, own_index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serve_writes, "WAIT_S", 0.2)
+    monkeypatch.setattr(writable.service.writes["own"], "_wait_s", 0.2)
     with Index(own_index) as opened, opened.batch() as batch:
         batch.add([ragidx.Document("a", "A text.")])
         answer = writable.ask("PUT", "/v1/documents/comet", {"text": "A comet."})
