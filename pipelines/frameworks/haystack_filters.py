@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -22,12 +22,13 @@ from haystack.errors import FilterError
 from haystack.utils.filters import COMPARISON_OPERATORS, LOGICAL_OPERATORS, document_matches_filter
 
 import ragidx
+from ragidx.pipelines.frameworks.conditions import MAX_CHARS, lists, quoted, shown
 
 T = TypeVar("T")
 
 ALL, NONE = "doc_id is not null", "doc_id is null"  # every document has an id
 _ORDERED = (">", ">=", "<", "<=")
-_MAX_CHARS, _MAX_DEPTH = 9_000, 20  # a condition may have 10,000, and 50 brackets; callers put more beside it
+_MAX_DEPTH = 20  # a condition may have 50 brackets; callers put more beside it
 _BUILT_IN = ("doc_id", "heading", "file.source")  # what every chunk has: in a condition they mean that
 _OF_DOCUMENTS = ("id", "content", "blob", "meta", "score", "embedding", "sparse_embedding")  # of Haystack's
 _EXACT = 2**53  # up to here a float is every whole number
@@ -54,12 +55,12 @@ class Field:
     @property
     def missing(self) -> str:
         """Where a document has no value."""
-        return f"{quoted(self.name, '`')} {'is null' if self.empty is None else '== ' + quoted(self.empty)}"
+        return f"{shown(self.name)} {'is null' if self.empty is None else '== ' + quoted(self.empty)}"
 
     @property
     def present(self) -> str:
         """Where it has one."""
-        return f"{quoted(self.name, '`')} {'is not null' if self.empty is None else '!= ' + quoted(self.empty)}"
+        return f"{shown(self.name)} {'is not null' if self.empty is None else '!= ' + quoted(self.empty)}"
 
 
 Fields = Callable[[str], Field | None]
@@ -75,9 +76,9 @@ def condition(filters: dict[str, Any], fields: Fields, index: ragidx.Index) -> s
     """
     check(filters)
     text = _Translation(fields, index).of(filters, 0)
-    if len(text) > _MAX_CHARS:
+    if len(text) > MAX_CHARS:
         raise UnsayableError(
-            f"the filter needs a condition of {len(text):,} characters; at most {_MAX_CHARS:,} are read"
+            f"the filter needs a condition of {len(text):,} characters; at most {MAX_CHARS:,} are read"
         )
     return text
 
@@ -156,15 +157,6 @@ def at_one_state(index: ragidx.Index, read: Callable[[], T]) -> T:
             return found
 
 
-def quoted(text: str, mark: str = '"') -> str:
-    """Text of a condition, or with backticks a name.
-
-    >>> print(quoted('say "no"'), quoted("a`b", "`"))
-    "say \\"no\\"" `a\\`b`
-    """
-    return mark + text.replace("\\", "\\\\").replace(mark, f"\\{mark}") + mark
-
-
 def _check_comparison(field: object, operator: str, value: object) -> None:
     if not isinstance(field, str):
         raise FilterError(f"'field' is a text, not {field!r:.80}")
@@ -232,7 +224,7 @@ class _Translation:
             raise FilterError(
                 f"'{operator}' cannot compare '{field.name}', which is of type {field.kind}, to {value!r}"
             )
-        name = quoted(field.name, "`")
+        name = shown(field.name)
         if field.kind == "string":
             return self._ranges(field, operator, value)
         if field.kind == "timestamp":
@@ -247,7 +239,7 @@ class _Translation:
         """Where Haystack finds the text that the field holds, as ranges of text, which go by code points here too."""
         every = self._index.values(field.name, limit=self._index.info().n_chunks + 1)
         texts = sorted(text for text, _ in every if isinstance(text, str) and text != field.empty)
-        name, found = quoted(field.name, "`"), []
+        name, found = shown(field.name), []
         for is_found, run in itertools.groupby(texts, key=lambda text: _one_holds(operator, text, value)):
             first, *others = run
             if is_found and others:
@@ -269,13 +261,7 @@ def _either(field: Field, truths: Iterable[bool]) -> str:
 
 def _is_in(field: Field, literals: Sequence[str]) -> str:
     """Where a field is one of some values, at most 1,000 in a list."""
-    lists = [f"{quoted(field.name, '`')} in ({', '.join(some)})" for some in _some(literals)]
-    return f"({' or '.join(lists or [NONE])})"
-
-
-def _some(values: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(values), 1000):
-        yield values[start : start + 1000]
+    return f"({' or '.join(lists(field.name, literals) or [NONE])})"
 
 
 def _number(field: Field, value: float) -> str:

@@ -11,18 +11,18 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import ragidx
+from ragidx.pipelines.frameworks.conditions import lists, quoted, shown
 
 _ORDER = {"$gt": (">", "<="), "$gte": (">=", "<"), "$lt": ("<", ">="), "$lte": ("<=", ">")}  # and what is not so
 _OF_FIELDS = ("$eq", "$ne", *_ORDER, "$in", "$nin", "$exists", "$not")
 _OF_FILTERS = ("$and", "$or", "$not")
 _BUILT_IN = ("doc_id", "heading", "file.source")  # names that mean something else in a condition
 _ALL, _NONE = "doc_id is not null", "doc_id is null"  # every document has an id
-_MAX_VALUES, _MAX_CHARS = 1_000, 9_000  # of a list in a condition, and of a condition, with room for the rest
 
 
 def where_of(asked: Mapping[str, Any] | str | None, index: ragidx.Index) -> str | None:
@@ -40,19 +40,6 @@ def where_of(asked: Mapping[str, Any] | str | None, index: ragidx.Index) -> str 
     if not isinstance(asked, Mapping):
         raise _fault(f"{asked!r:.80} is no filter", 'give a dict, {"year": {"$gte": 1990}}, or a condition as text')
     return _all_of(asked, index, True) if asked else None
-
-
-def named(field: str, names: Collection[str]) -> Iterator[str]:
-    """Conditions that together find what has one of the names in a field of text, each short enough."""
-    held, size = list[str](), 0
-    for name in map(_text, dict.fromkeys(names)):
-        if held and (size + len(name) > _MAX_CHARS or len(held) == _MAX_VALUES):
-            yield f"{_quoted(field)} in ({', '.join(held)})"
-            held, size = [], 0
-        held.append(name)
-        size += len(name) + 2
-    if held:
-        yield f"{_quoted(field)} in ({', '.join(held)})"
 
 
 def _all_of(asked: Any, index: ragidx.Index, wanted: bool) -> str:
@@ -91,7 +78,7 @@ def _test(field: str, operator: Any, value: Any, index: ragidx.Index, wanted: bo
         if not isinstance(value, bool):
             raise _fault(f"$exists of the field '{field}' is {value!r:.80}", "give true or false")
         is_there = value == wanted
-        return _constant(not is_there) if name is None else f"{_quoted(name)} is {'not ' if is_there else ''}null"
+        return _constant(not is_there) if name is None else f"{shown(name)} is {'not ' if is_there else ''}null"
     if operator in _ORDER:
         return _ordered(name, operator, _literal(field, value), wanted)
     values = value if operator in ("$in", "$nin") else [value]
@@ -102,7 +89,7 @@ def _test(field: str, operator: Any, value: Any, index: ragidx.Index, wanted: bo
     has_none = len(literals) < len(values)
     if name is None:
         return _constant(has_none == is_in)
-    return _contained(_quoted(name), index.schema[name], literals, has_none, is_in)
+    return _contained(name, index.schema[name], literals, has_none, is_in)
 
 
 def _ordered(name: str | None, operator: str, literal: str, wanted: bool) -> str:
@@ -110,18 +97,17 @@ def _ordered(name: str | None, operator: str, literal: str, wanted: bool) -> str
     if name is None:
         return _constant(not wanted)
     sign, opposite = _ORDER[operator]
-    shown = _quoted(name)
-    return f"{shown} {sign} {literal}" if wanted else f"({shown} {opposite} {literal} or {shown} is null)"
+    field = shown(name)
+    return f"{field} {sign} {literal}" if wanted else f"({field} {opposite} {literal} or {field} is null)"
 
 
-def _contained(name: str, kind: str, literals: Sequence[str], has_none: bool, is_in: bool) -> str:
+def _contained(field: str, kind: str, literals: Sequence[str], has_none: bool, is_in: bool) -> str:
     """Where a field is one of the values, or is none; a list of texts, where one of its items is."""
-    sign = "" if is_in else "not "
+    name, sign = shown(field), "" if is_in else "not "
     if kind == "list":
         tests = [f"{sign}{name} contains {literal}" for literal in literals]
     else:
-        lists = [literals[start : start + _MAX_VALUES] for start in range(0, len(literals), _MAX_VALUES)]
-        tests = [f"{name} {sign}in ({', '.join(some)})" for some in lists]
+        tests = lists(field, literals, sign=f"{sign}in")
     if is_in:
         return _joined([*tests, f"{name} is null"] if has_none else tests, False) if tests or has_none else _NONE
     if has_none:
@@ -156,19 +142,11 @@ def _literal(field: str, value: Any) -> str:
     if isinstance(value, float) and math.isfinite(value):
         return repr(float(value))
     if isinstance(value, str | datetime):
-        return _text(value if isinstance(value, str) else value.isoformat())
+        return quoted(value if isinstance(value, str) else value.isoformat())
     hint = "give a text, a number, true, false or a time"
     if isinstance(value, list | tuple | set):
         hint = 'for one of several values give {"$in": [1, 2]}'
     raise _fault(f"the field '{field}' is compared with {value!r:.80}", hint)
-
-
-def _text(value: str) -> str:
-    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
 
 
 def _unknown(operator: str, known: Sequence[str]) -> ragidx.QueryError:

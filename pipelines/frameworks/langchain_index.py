@@ -19,7 +19,8 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
 import ragidx
-from ragidx.pipelines.frameworks.langchain_filters import named, where_of
+from ragidx.pipelines.frameworks.conditions import one_of
+from ragidx.pipelines.frameworks.langchain_filters import where_of
 from ragidx.pipelines.frameworks.langchain_rows import (
     check_kinds,
     chunk_document,
@@ -93,7 +94,7 @@ class Opened:
             return []
         relevance = [2 * score - 1 for _, score in relevant(answers)]
         vectors = dict[str, Any]()
-        for where in named("doc_id", [hit.doc_id for _, hit in answers]):
+        for where in one_of("doc_id", [hit.doc_id for _, hit in answers]):
             for batch in index.to_batches(["chunk_id", "vector"], where=where):
                 flat = batch.column("vector").flatten().to_numpy(zero_copy_only=False)
                 vectors |= zip(batch.column("chunk_id").to_pylist(), flat.reshape(batch.num_rows, -1), strict=True)
@@ -288,7 +289,7 @@ def _documents(index: ragidx.Index, hits: Sequence[ragidx.Hit]) -> list[Answer]:
         return [(row_document(hit.chunk_id, hit.text, hit.metadata), hit) for hit in hits]
     names = {hit.doc_id for hit in hits}
     if index.sources():
-        names = {name for where in named("doc_id", names) for name in _without_source(index, where)}
+        names = {name for where in one_of("doc_id", names) for name in _without_source(index, where)}
     own = {one.id: program_document(one) for one in index.get(list(names), missing="skip")}
     found, seen = list[Answer](), set[str]()
     for hit in hits:
@@ -312,7 +313,7 @@ def _chunks(index: ragidx.Index, ids: Sequence[str]) -> dict[str, Document]:
     fields, wanted = index.info().schema, set(ids)
     return {
         row["chunk_id"]: chunk_document(row, fields)
-        for where in named("doc_id", names)
+        for where in one_of("doc_id", names)
         for batch in index.to_batches(where=f"{where} and file.source is not null")
         for row in batch.to_pylist()
         if row["chunk_id"] in wanted

@@ -38,7 +38,8 @@ except ImportError as fault:
         "pip install '.[llamaindex]' in a checkout, or pip install 'ragidx[llamaindex]'",
     ) from fault
 
-from ragidx.pipelines.frameworks.llamaindex_filters import CONTENT, NODE_ID, REF_DOC_ID, one_of, select
+from ragidx.pipelines.frameworks.conditions import one_of
+from ragidx.pipelines.frameworks.llamaindex_filters import CONTENT, NODE_ID, REF_DOC_ID, select
 from ragidx.pipelines.frameworks.llamaindex_rows import (
     best,
     check_query,

@@ -24,6 +24,7 @@ from llama_index.core.vector_stores.types import FilterCondition, FilterOperator
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
 import ragidx
+from ragidx.pipelines.frameworks.conditions import MAX_CHARS, lists, quoted, shown
 
 NODE_ID, REF_DOC_ID, CONTENT, TYPE = "_node_id", "ref_doc_id", "_node_content", "_node_type"
 SAME_AS_REF_DOC_ID = ("document_id", "doc_id")  # LlamaIndex writes the same under three names
@@ -41,7 +42,7 @@ _SAMPLES: dict[str, tuple[Any, ...]] = {
     "string": ("",),
     "list": ([""],),
 }
-_MAX_CHARS, _MAX_VALUES, _MAX_DEPTH = 10_000, 1_000, 20  # of a condition; its brackets go twice as deep
+_MAX_DEPTH = 20  # brackets of a condition go twice as deep
 _EXACT = 2**53  # a column of floats may have rounded whole numbers from here on
 
 
@@ -89,25 +90,12 @@ def select(
     for found, test in _parts(kinds, filters, node_ids, doc_ids):
         if found is False:
             return Selection(nothing=True)
-        if isinstance(found, str) and size + len(found) + 10 <= _MAX_CHARS:
+        if isinstance(found, str) and size + len(found) + 10 <= MAX_CHARS:
             conditions.append(f"({found})")
             size += len(found) + 10
         elif found is not True:
             tests.append(test)
     return Selection(where=" and ".join(conditions) or None, tests=tuple(tests))
-
-
-def one_of(field: str, values: Iterable[str]) -> Iterator[str]:
-    """Conditions that together find the rows with one of the values, each short enough."""
-    held, size = list[str](), 0
-    for value in map(_text, dict.fromkeys(values)):
-        if held and (size + len(value) > _MAX_CHARS - 200 or len(held) == _MAX_VALUES):
-            yield f"{_name(field)} in ({', '.join(held)})"
-            held, size = [], 0
-        held.append(value)
-        size += len(value) + 2
-    if held:
-        yield f"{_name(field)} in ({', '.join(held)})"
 
 
 def content_of(stored: Mapping[str, Any]) -> str:
@@ -226,7 +214,7 @@ def _leaf(leaf: MetadataFilter, kinds: Mapping[str, str], wanted: bool) -> Found
     found = _with_field(leaf.operator, leaf.value, field, kind, leaf)
     if found is None:
         return None
-    name = _name(field)
+    name = shown(field)
     if isinstance(found, bool):
         present: Found = f"{name} is not null" if found == wanted else False
     else:
@@ -251,7 +239,7 @@ def _with_field(operator: FilterOperator, value: Any, field: str, kind: str, lea
         raise _incomparable(leaf, kind) from fault.__cause__
     if kind == "bool":
         yes, no = answers
-        return yes if yes == no else f"{_name(field)} == {'true' if yes else 'false'}"
+        return yes if yes == no else f"{shown(field)} == {'true' if yes else 'false'}"
     if operator in (_O.IS_EMPTY, _O.EQ, _O.NE, *_ORDER):
         return _compared(operator, value, field, kind)
     if operator in (_O.IN, _O.NIN):
@@ -261,7 +249,7 @@ def _with_field(operator: FilterOperator, value: Any, field: str, kind: str, lea
 
 def _compared(operator: FilterOperator, value: Any, field: str, kind: str) -> Found:
     """`value` compared with numbers or texts."""
-    name = _name(field)
+    name = shown(field)
     if operator == _O.IS_EMPTY:
         return f'{name} == ""' if kind == "string" else False
     if operator in _ORDER:
@@ -280,13 +268,13 @@ def _listed(operator: FilterOperator, value: Any, field: str, kind: str) -> Foun
 
 def _held(operator: FilterOperator, value: Any, field: str) -> Found:
     """Whether a text or a list has the value, or the values, in it; in a list there are texts alone."""
-    name = _name(field)
+    name = shown(field)
     if operator in (_O.ALL, _O.ANY):
-        has = [f"{name} contains {_text(one)}" if isinstance(one, str) else False for one in value]
+        has = [f"{name} contains {quoted(one)}" if isinstance(one, str) else False for one in value]
         return _joined(has, "and" if operator == _O.ALL else "or")
     if operator == _O.TEXT_MATCH_INSENSITIVE:
-        return None if (pattern := _any_case(value)) is None else f"{name} matches {_text(pattern)}"
-    return f"{name} contains {_text(value)}" if isinstance(value, str) else False
+        return None if (pattern := _any_case(value)) is None else f"{name} matches {quoted(pattern)}"
+    return f"{name} contains {quoted(value)}" if isinstance(value, str) else False
 
 
 def _turned(found: Found, turns: bool) -> Found:
@@ -313,9 +301,7 @@ def _unless_rounded(values: Iterable[Any], kind: str, found: Found) -> Found:
 
 
 def _is_in(field: str, values: Sequence[Any], kind: str = "string") -> Found:
-    name, written = _name(field), [_literal(value, kind) for value in values]
-    lists = [written[start : start + _MAX_VALUES] for start in range(0, len(written), _MAX_VALUES)]
-    return _joined([f"{name} in ({', '.join(some)})" for some in lists], "or")
+    return _joined(lists(field, [_literal(value, kind) for value in values]), "or")
 
 
 def _any_case(value: str) -> str | None:
@@ -334,12 +320,4 @@ def _any_case(value: str) -> str | None:
 
 
 def _literal(value: Any, kind: str) -> str:
-    return _text(value) if kind == "string" else repr(value)
-
-
-def _text(value: str) -> str:
-    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _name(field: str) -> str:
-    return "`" + field.replace("\\", "\\\\").replace("`", "\\`") + "`"
+    return quoted(value) if kind == "string" else repr(value)

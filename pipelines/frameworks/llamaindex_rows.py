@@ -15,6 +15,7 @@ from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQu
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
 import ragidx
+from ragidx.pipelines.frameworks.conditions import one_of
 from ragidx.pipelines.frameworks.llamaindex_filters import (
     CONTENT,
     NODE_ID,
@@ -23,7 +24,6 @@ from ragidx.pipelines.frameworks.llamaindex_filters import (
     TYPE,
     Selection,
     content_of,
-    one_of,
 )
 
 _MODES = (VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR, VectorStoreQueryMode.TEXT_SEARCH)
