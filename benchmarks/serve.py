@@ -1,12 +1,12 @@
 """The service under load: milliseconds and questions a second, beside the same questions in the process.
 
     python benchmarks/serve.py --index DIR --queries FILE [--clients 1 8 50] [--seconds 60] [--mode hybrid]
-        [--vectors FILE.npy] [--commits S] [--requests N]
+        [--vectors FILE.npy] [--commits S] [--requests N] [--name NAME]
 
 Server and clients share the machine; a client asks again when it has its answer, over one connection. `--vectors` asks
 `/v1/vector`. `--commits S` adds a document every S seconds meanwhile, in this process, to a copy of the index.
 `--requests N` asks N times by 8 clients instead, and gives the memory of the server after a tenth and after all of
-them. Prints a row for figures.jsonl.
+them. Adds a row to figures.jsonl.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import argparse
 import asyncio
 import itertools
 import json
-import os
 import random
 import re
 import shutil
@@ -28,6 +27,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+from figures import record
 
 import ragidx
 from ragidx.corpora.evalsets import load_queries
@@ -42,32 +42,37 @@ def bodies(arguments):
     return "/v1/search", [json.dumps({"query": text, "mode": arguments.mode}).encode() for text in texts]
 
 
-async def client(port, path, asked, until, spent, statuses, generations):
+def post(path, body):
+    """A whole request."""
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+async def client(port, asked, until, spent, statuses, generations):
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: "
     while until(len(spent)):
-        body = next(asked)
+        request = next(asked)
         started = time.perf_counter()
-        writer.write(f"{head}{len(body)}\r\n\r\n".encode() + body)
+        writer.write(request)
         received = (await reader.readuntil(b"\r\n\r\n")).decode()
-        text = await reader.readexactly(int(re.search(r"content-length: (\d+)", received)[1]))
+        text = await reader.readexactly(int(re.search(r"(?i)content-length: (\d+)", received)[1]))
         spent.append(time.perf_counter() - started)
         status = int(received.split(" ", 2)[1])
         statuses[status] += 1
-        if status == 200:
+        if status == 200 and b'"generation":' in text:  # of no other server
             generations.add(json.loads(text)["generation"])
         elif status == 503:
             await asyncio.sleep(0.1)
     writer.close()
 
 
-def load(port, path, asked, n_clients, until):
-    """Milliseconds by quantile, questions a second, statuses."""
+def load(port, asked, n_clients, until):
+    """Milliseconds by quantile, questions a second, statuses, of requests that are asked again and again."""
     spent, statuses, generations = [], Counter(), set()
     turns = itertools.cycle(random.Random(0).sample(asked, len(asked)))
 
     async def all_of_them():
-        clients = (client(port, path, turns, until, spent, statuses, generations) for _ in range(n_clients))
+        clients = (client(port, turns, until, spent, statuses, generations) for _ in range(n_clients))
         await asyncio.gather(*clients)
 
     started = time.perf_counter()
@@ -103,6 +108,7 @@ def resident(pid):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--index", type=Path, required=True)
+    parser.add_argument("--name", help="of the index, for the row")
     parser.add_argument("--queries", type=Path)
     parser.add_argument("--vectors", type=Path)
     parser.add_argument("--mode")
@@ -112,6 +118,7 @@ def main():
     parser.add_argument("--requests", type=int)
     arguments = parser.parse_args()
     path, asked = bodies(arguments)
+    requests = [post(path, body) for body in asked]
     index = arguments.index
     if arguments.commits:
         index = Path(tempfile.mkdtemp()) / "index"
@@ -124,14 +131,14 @@ def main():
         client_ = ragidx.Client(f"http://127.0.0.1:{port}")
         while not client_.info()["indexes"][0]["ready"]:
             time.sleep(0.1)
-        load(port, path, asked, 1, lambda n: n < 50)
+        load(port, requests, 1, lambda n: n < 50)
         ended = threading.Event()
         if arguments.commits:
             threading.Thread(target=commit, args=(index, arguments.commits, ended), daemon=True).start()
         if arguments.requests:
-            tenth = load(port, path, asked, 8, lambda n: n < arguments.requests // 10)
+            tenth = load(port, requests, 8, lambda n: n < arguments.requests // 10)
             before = resident(server.pid)
-            rest = load(port, path, asked, 8, lambda n: n < arguments.requests * 9 // 10)
+            rest = load(port, requests, 8, lambda n: n < arguments.requests * 9 // 10)
             values = {
                 "MiB after a tenth": before,
                 "MiB after all": resident(server.pid),
@@ -141,11 +148,10 @@ def main():
         for n_clients in () if arguments.requests else arguments.clients:
             end = time.perf_counter() + arguments.seconds
             key = f"{n_clients} client{'s' * (n_clients > 1)}"
-            values[key] = load(port, path, asked, n_clients, lambda n, end=end: time.perf_counter() < end)
+            values[key] = load(port, requests, n_clients, lambda n, end=end: time.perf_counter() < end)
         ended.set()
         server.terminate()
-    about = {"chunks": ragidx.Index(index).info().n_chunks, "cores": len(os.sched_getaffinity(0))}
-    print(json.dumps({"figure": "serve", "values": values, "about": about}))
+    record("serve", values, name=arguments.name, chunks=ragidx.Index(index).info().n_chunks, mode=arguments.mode)
 
 
 def commit(index, seconds, ended):
