@@ -43,7 +43,8 @@ for start in range(0, len(rows), 5000):
 print(made.id, chromadb.__version__)
 """
 TXTAI = """
-import os, sys, numpy as np, txtai
+import os, sys, numpy as np
+from importlib.metadata import version
 from txtai.embeddings import Embeddings
 os.chdir(sys.argv[1])
 sys.path.insert(0, ".")
@@ -51,7 +52,7 @@ rows = np.load("rows.npy")
 made = Embeddings({"method": "external", "transform": "lookup.vectors", "content": False})
 made.index((n, rows[n], None) for n in range(len(rows)))
 made.save("txtai")
-print(made.config["backend"] if "backend" in made.config else "faiss", txtai.__version__)
+print(version("txtai"))
 """
 LOOKUP = """
 import numpy as np
@@ -63,12 +64,12 @@ def vectors(texts):
 
 @contextlib.contextmanager
 def ours(folder, rows, questions, _):
-    with RowWriter(folder / "ragidx", rows.shape[1]) as writer:
+    with RowWriter(folder / "ours", rows.shape[1]) as writer:
         for start in range(0, len(rows), 20_000):
             part = rows[start : start + 20_000]
             writer.add_vectors([str(n) for n in range(start, start + len(part))], part)
         writer.commit()
-    command = [sys.executable, "-m", "ragidx", "serve", "--index", f"i={folder / 'ragidx'}", "--port", "0"]
+    command = [sys.executable, "-m", "ragidx", "serve", "--index", f"i={folder / 'ours'}", "--port", "0"]
     with started(command, folder) as server:
         port = int(re.search(r":(\d+)  ", server.stderr.readline())[1])
         threading.Thread(target=server.stderr.read, daemon=True).start()

@@ -35,7 +35,8 @@ def _text(value: str) -> str:
 NUMBER = BeforeValidator(_is_number)  # after the bounds, or they are not in the description
 Whole = Annotated[int, NUMBER]
 Number = Annotated[float, Field(allow_inf_nan=False), NUMBER]
-Text = Annotated[str, AfterValidator(_text), Field(json_schema_extra={"pattern": "^[^\\u0000]*$"})]
+_NO_NUL = {"pattern": "^[^\\u0000]*$"}
+Text = Annotated[str, AfterValidator(_text), Field(json_schema_extra=_NO_NUL)]
 Name = Annotated[Text, Field(min_length=1, max_length=64, description="Which index, where several are served.")]
 Where = Annotated[Text, Field(max_length=MAX_WHERE, description="A condition, such as 'year >= 1900'.")]
 
@@ -178,6 +179,7 @@ class Answers(BaseModel):
 
     index: str
     generation: int
+    created: str
     where: str | None
     k: int
     mode: str
@@ -241,7 +243,7 @@ class Info(BaseModel):
     indexes: list[IndexOut]
 
 
-_TEXT_SCHEMA = {"type": "string", "minLength": 1, "maxLength": MAX_TEXT}
+_TEXT_SCHEMA = {"type": "string", "minLength": 1, "maxLength": MAX_TEXT, **_NO_NUL}
 Texts = Annotated[
     list[Question],
     Field(min_length=1, max_length=MAX_INPUTS),

@@ -21,7 +21,7 @@ from ragidx.corpora.records import FILE_FIELDS
 from ragidx.pipelines.serve import bodies
 from ragidx.pipelines.serve.guard import RefusedError
 from ragidx.pipelines.serve.served import NotReadyError, Served, run
-from ragidx.pipelines.serve.service import Service, json_values, refused, stem_of
+from ragidx.pipelines.serve.service import Found, Service, json_values, refused, stem_of
 from ragidx.pipelines.serve.tree import Tree, el, marked, written
 from ragidx.retriever.contents import rows, values
 from ragidx.retriever.options import MODES
@@ -135,16 +135,20 @@ class Page:
         options: dict[str, Any] = {"mode": asked["mode"] or None, "where": asked["where"].strip() or None}
         size = int(asked["k"]) if asked["k"] in SIZES else int(SIZES[0])
         search = bodies.Search(query=asked["q"], k=size, per_document=3, **options)
-        state, mode, [hits], took = await self._service.answer(served, [asked["q"]], search)
-        if not hits:
-            return [
-                _message("No passage was found.", f"Try {'another condition, or ' * bool(asked['where'])}other words.")
-            ]
-        stem = stem_of(state)
-        wanted = stems_of(asked["q"], stem)
-        count = f"{len(hits)} passage{'s' * (len(hits) > 1)} by {mode} search in {took['total']:.0f} ms"
-        items = (_hit(hit, asked, served.name, wanted, stem) for hit in hits)
-        return [el("p", count, class_="count", role="status"), el("ol", *items, id="hits")]
+
+        def shown(found: Found) -> list[Tree]:
+            [hits] = found.hits
+            if not hits:
+                other = "another condition, or " * bool(asked["where"])
+                return [_message("No passage was found.", f"Try {other}other words.")]
+            stem = stem_of(found.state)
+            wanted = stems_of(asked["q"], stem)
+            count = f"{len(hits)} passage{'s' * (len(hits) > 1)} by {found.mode} search"
+            items = (_hit(hit, asked, served.name, wanted, stem) for hit in hits)
+            took = f" in {found.took_ms['total']:.0f} ms"
+            return [el("p", count + took, class_="count", role="status"), el("ol", *items, id="hits")]
+
+        return await self._service.answer(served, [asked["q"]], search, shown)
 
     async def _narrowing(self, served: Served, asked: Asked) -> Tree | None:
         """Fields of few values, each value a link that adds a condition."""

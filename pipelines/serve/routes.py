@@ -22,7 +22,7 @@ from ragidx.pipelines.serve import bodies
 from ragidx.pipelines.serve.guard import RETRY, RefusedError, is_local
 from ragidx.pipelines.serve.interface import Route, description
 from ragidx.pipelines.serve.served import NotReadyError, Served, run
-from ragidx.pipelines.serve.service import Service, describe, hits_json, json_values, refused
+from ragidx.pipelines.serve.service import Found, Service, describe, hits_json, json_values, refused
 from ragidx.pipelines.serve.writes import Writes
 from ragidx.retriever.searcher import Searcher
 
@@ -40,42 +40,28 @@ class Handlers:
         asked = await _parsed(request, bodies.Search)
         request.state.query = asked.query
         served = self.service.served(asked.index, _socket(request))
-        state, mode, [hits], took = await self.service.answer(served, [asked.query], asked)
-        manifest = state.store.manifest
 
-        def written() -> Response:
-            return JSONResponse(
-                {
-                    "index": served.name,
-                    "generation": manifest.generation,
-                    "created": manifest.created,
-                    "query": asked.query,
-                    "where": asked.where,
-                    "k": asked.k,
-                    "mode": mode,
-                    "stemmer": None if manifest.lexical is None else manifest.lexical.stemmer,
-                    "hits": hits_json(hits, asked.query, state),
-                    "took_ms": took,
-                }
-            )
+        def written(found: Found) -> Response:
+            lexical = found.state.store.manifest.lexical
+            about = {"query": asked.query, "stemmer": None if lexical is None else lexical.stemmer}
+            return _answer(served, asked, found, about | {"hits": hits_json(found.hits[0], asked.query, found.state)})
 
-        return await run(self.service.pools.searching, written)
+        return await self.service.answer(served, [asked.query], asked, written)
 
     async def search_batch(self, request: Request) -> Response:
         """POST /v1/search:batch."""
         asked = await _parsed(request, bodies.SearchBatch)
         served = self.service.served(asked.index, _socket(request))
         request.state.query = asked.queries
-        state, mode, answers, took = await self.service.answer(served, asked.queries, asked)
 
-        def written() -> Response:
-            found = [
-                {"query": query, "hits": hits_json(hits, query, state)}
-                for query, hits in zip(asked.queries, answers, strict=True)
+        def written(found: Found) -> Response:
+            answers = [
+                {"query": query, "hits": hits_json(hits, query, found.state)}
+                for query, hits in zip(asked.queries, found.hits, strict=True)
             ]
-            return _answers(served, state, asked, mode, found, took)
+            return _answer(served, asked, found, {"answers": answers})
 
-        return await run(self.service.pools.searching, written)
+        return await self.service.answer(served, asked.queries, asked, written)
 
     async def vector(self, request: Request) -> Response:
         """POST /v1/vector."""
@@ -86,14 +72,13 @@ class Handlers:
                 422, "the vectors have several widths", "send vectors of one width", where="vectors", kind="QueryError"
             )
         vectors = np.array(asked.vectors, np.float64)
+
+        def written(found: Found) -> Response:
+            answers = [{"query": None, "hits": [hit.to_json() for hit in hits]} for hits in found.hits]
+            return _answer(served, asked, found, {"answers": answers})
+
         with np.errstate(over="ignore"):  # what is too large for float32 is refused as not finite
-            state, mode, answers, took = await self.service.answer(served, None, asked, vectors.astype(np.float32))
-
-        def written() -> Response:
-            found = [{"query": None, "hits": [hit.to_json() for hit in hits]} for hits in answers]
-            return _answers(served, state, asked, mode, found, took)
-
-        return await run(self.service.pools.searching, written)
+            return await self.service.answer(served, None, asked, written, vectors.astype(np.float32))
 
     async def embeddings(self, request: Request) -> Response:
         """POST /v1/embeddings: vectors as the index has them, in the form of OpenAI's interface."""
@@ -101,11 +86,13 @@ class Handlers:
         asked = await _parsed(request, bodies.Embed)
         name, sign, side = asked.model.partition(":")
         if sign and side != "query":
-            raise RefusedError(404, "a model is NAME for documents, or NAME:query for questions", where="model")
+            message = "a model is NAME for documents, or NAME:query for questions"
+            raise RefusedError(404, message, where="model", kind="QueryError")
         served = self.service.served(name)
         state = served.current
         if state.spec.encoder is None:
-            raise RefusedError(422, "the index has no model: it holds precomputed vectors", where="model")
+            message = "the index has no model: it holds precomputed vectors"
+            raise RefusedError(422, message, where="model", kind="QueryError")
         if sign:
             vectors = await served.questions.encoded(state, asked.input, None)
         else:
@@ -223,11 +210,12 @@ def endpoint(handlers: Handlers, route: Route) -> Callable[[Request], Awaitable[
     return do
 
 
-def _answers(
-    served: Served, state: Searcher, asked: bodies.Shape, mode: str, found: list[Any], took: dict[str, float]
-) -> Response:
-    about = {"index": served.name, "generation": state.store.manifest.generation, "where": asked.where, "k": asked.k}
-    return JSONResponse(about | {"mode": mode, "answers": found, "took_ms": took})
+def _answer(served: Served, asked: bodies.Shape, found: Found, own: dict[str, Any]) -> Response:
+    """What the answers of all searches have, and their own."""
+    manifest = found.state.store.manifest
+    about = {"index": served.name, "generation": manifest.generation, "created": manifest.created}
+    about |= {"where": asked.where, "k": asked.k, "mode": found.mode}
+    return JSONResponse(about | own | {"took_ms": found.took_ms})
 
 
 async def _parsed(request: Request, model: type[Model]) -> Model:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from ragidx.corpora.errors import IndexFormatError, RagidxError
 from ragidx.indexer.arrays import Floats
@@ -25,6 +25,9 @@ from ragidx.retriever.models import HERE, ModelPlace
 from ragidx.retriever.options import LEXICAL, Rerank, SearchOptions
 from ragidx.retriever.ranking import Queries, needs_vectors
 from ragidx.retriever.searcher import Searcher, check_questions
+
+if TYPE_CHECKING:
+    from ragidx.retriever.hit import Hit
 
 WATCH_S = 1.0  # between looks at the manifest
 BACK_OFF_S = 30.0  # at most, between tries to open what could not be opened
@@ -220,18 +223,26 @@ class Served:
         return None
 
     async def search(
-        self, searcher: Searcher, asked: Queries, instruction: str | None, options: SearchOptions
-    ) -> tuple[list[list[Any]], dict[str, float]]:
-        """The hits of some queries, and the milliseconds of each stage."""
+        self,
+        searcher: Searcher,
+        asked: Queries,
+        instruction: str | None,
+        options: SearchOptions,
+        shaped: Callable[[list[list[Hit]], dict[str, float]], T],
+    ) -> T:
+        """What `shaped` makes, in the thread that searches, of the hits of some queries and the ms of each stage."""
         started = time.perf_counter()
         vectors = asked.vectors
         if vectors is None and needs_vectors(options):
             vectors = await self.questions.encoded(searcher, asked.texts or (), instruction)
         encoded = time.perf_counter()
-        pool = self.pools.searching if options.rerank is None else self.pools.encoding
-        hits = await run(pool, searcher.hits, Queries(vectors, asked.texts), options)
-        ended = time.perf_counter()
-        return hits, {"encode": 1000 * (encoded - started), "search": 1000 * (ended - encoded)}
+
+        def work() -> T:
+            hits = searcher.hits(Queries(vectors, asked.texts), options)
+            ended = time.perf_counter()
+            return shaped(hits, {"encode": 1000 * (encoded - started), "search": 1000 * (ended - encoded)})
+
+        return await run(self.pools.searching if options.rerank is None else self.pools.encoding, work)
 
 
 def checked(searcher: Searcher, queries: Sequence[str] | None, options: dict[str, Any]) -> SearchOptions:

@@ -154,7 +154,9 @@ class _Agents:
             async with asyncio.timeout(self._service.settings.deadline_s):
                 await self._ready.wait()
         if self._app is None:
-            raise RefusedError(503, "it is not ready", "ask again; the service's log may say why", **RETRY)
+            raise RefusedError(
+                503, "it is not ready", "ask again; the service's log may say why", kind="BusyError", **RETRY
+            )
         await self._app(scope, receive, send)
 
 

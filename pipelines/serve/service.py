@@ -6,7 +6,7 @@ import asyncio
 import functools
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ragidx.corpora.errors import (
     BusyError,
@@ -36,6 +36,8 @@ from ragidx.retriever.searcher import Searcher
 if TYPE_CHECKING:
     from ragidx.retriever.hit import Hit
 
+T = TypeVar("T")
+
 _STATUS: tuple[tuple[type[RagidxError], int], ...] = (
     (QueryError, 422),
     (SpecError, 422),
@@ -43,6 +45,15 @@ _STATUS: tuple[tuple[type[RagidxError], int], ...] = (
     (BusyError, 503),
 )
 _INSIDE = (ModelError, IndexFormatError, MachineError, DefectError)  # their texts name places of this machine
+
+
+class Found(NamedTuple):
+    """The hits of each question in one state; `took_ms` by stage."""
+
+    state: Searcher
+    mode: str
+    hits: list[list[Hit]]
+    took_ms: dict[str, float]
 
 
 class Service:
@@ -93,9 +104,10 @@ class Service:
         served: Served,
         queries: Sequence[str] | None,
         asked: bodies.Shape,
+        shaped: Callable[[Found], T],
         vectors: Any = None,
-    ) -> tuple[Searcher, str, list[list[Hit]], dict[str, float]]:
-        """The hits of questions or vectors in one state; that state, the mode, and the milliseconds of each stage."""
+    ) -> T:
+        """What `shaped` makes of the hits of questions or vectors in one state; it is called in another thread."""
         begun = time.perf_counter()
         state = served.current
         options = asked.model_dump(exclude={"index", "query", "queries", "vectors", "instruction", "rerank_top"})
@@ -121,11 +133,14 @@ class Service:
             width = None if precomputed is None else precomputed.input_dim
             texts = Queries(unit_queries(vectors, state.store.manifest.dim, width, index=served.name))
         instruction = getattr(asked, "instruction", None)
-        hits, took = await served.search(state, texts, instruction, search)
-        took["total"] = 1000 * (time.perf_counter() - begun)
-        for stage, milliseconds in took.items():
-            self.metrics.stages.labels(stage).observe(milliseconds / 1000)
-        return state, search.mode, hits, {stage: round(value, 3) for stage, value in took.items()}
+
+        def found(hits: list[list[Hit]], took: dict[str, float]) -> T:
+            took["total"] = 1000 * (time.perf_counter() - begun)
+            for stage, milliseconds in took.items():
+                self.metrics.stages.labels(stage).observe(milliseconds / 1000)
+            return shaped(Found(state, search.mode, hits, {stage: round(value, 3) for stage, value in took.items()}))
+
+        return await served.search(state, texts, instruction, search, found)
 
     async def document(self, state: Searcher, name: str) -> Document:
         """A document of a state; ids are looked up in the index, and open no file."""

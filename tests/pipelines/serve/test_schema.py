@@ -26,7 +26,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.slow
 @schema.parametrize()
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_the_interface_is_as_described(case: Any, everything: Running) -> None:
     answer = case.call(base_url=everything.url, headers={"Authorization": f"Bearer {TOKEN}"})
     case.validate_response(answer, excluded_checks=[positive_data_acceptance])
