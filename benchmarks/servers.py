@@ -98,11 +98,14 @@ def chroma(folder, rows, questions, python):
 @contextlib.contextmanager
 def txtai(folder, rows, questions, python):
     (folder / "lookup.py").write_text(LOOKUP)
-    done = subprocess.run([python, "-c", TXTAI, str(folder)], check=True, capture_output=True, text=True)
+    allowed = {"ALLOW_RESOLVE_TRANSFORM": "True"}  # functions of one's own, which it refuses by default
+    command = [python, "-c", TXTAI, str(folder)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | allowed)
     version = done.stdout.split()[-1]
     (folder / "txtai.yml").write_text("path: txtai\nwritable: false\nembeddings:\n  path: null\n")
     command = [python, "-m", "uvicorn", "txtai.api:app", "--port", "8772", "--log-level", "warning"]
-    with started(command, folder, CONFIG=str(folder / "txtai.yml"), PYTHONPATH=str(folder)) as server:
+    allowed |= {"CONFIG": str(folder / "txtai.yml"), "PYTHONPATH": str(folder)}
+    with started(command, folder, **allowed) as server:
         head = "HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
         asked = [f"GET /search?query={number}&limit={K} {head}".encode() for number in range(len(questions))]
         yield server, 8772, asked, lambda answer: [int(one["id"]) for one in answer], version
