@@ -21,7 +21,7 @@ from ragidx.indexer.normalize import l2_normalize
 from ragidx.pipelines.serve import bodies
 from ragidx.pipelines.serve.guard import RETRY, RefusedError, is_local
 from ragidx.pipelines.serve.interface import Route, description
-from ragidx.pipelines.serve.served import NotReadyError, Served, run
+from ragidx.pipelines.serve.served import BATCH, NotReadyError, Served, run
 from ragidx.pipelines.serve.service import Found, Service, describe, hits_json, json_values, refused
 from ragidx.pipelines.serve.writes import Writes
 from ragidx.retriever.searcher import Searcher
@@ -96,7 +96,9 @@ class Handlers:
         if sign:
             vectors = await served.questions.encoded(state, asked.input, None)
         else:
-            vectors = await run(self.service.pools.encoding, _documents, state, asked.input)
+            # in parts: questions, the deadline and the end of the service need not wait for all of them
+            starts, pool = range(0, len(asked.input), BATCH), self.service.pools.encoding
+            vectors = np.concatenate([await run(pool, _documents, state, asked.input, start) for start in starts])
         width = vectors.shape[1]
         if (asked.dimensions or width) > width:
             message = f"the vectors have {width} dimensions"
@@ -245,12 +247,13 @@ def _refuse_token_ids(body: bytes) -> None:
         )
 
 
-def _documents(state: Searcher, texts: Sequence[str]) -> Floats:
-    """Vectors of documents, none of them zero."""
-    vectors = state.embedder.embed_document(texts)
+def _documents(state: Searcher, texts: Sequence[str], start: int) -> Floats:
+    """Vectors of some documents from a place on, none of them zero."""
+    vectors = state.embedder.embed_document(texts[start : start + BATCH])
     zero = np.flatnonzero(~vectors.any(axis=1))
     if zero.size:
-        raise QueryError(f"the model makes nothing of text {zero[0] + 1}", "send texts with words", where="input")
+        number = start + zero[0] + 1
+        raise QueryError(f"the model makes nothing of text {number}", "send texts with words", where="input")
     return vectors
 
 

@@ -179,7 +179,7 @@ def test_a_document_that_is_not_there(served: Running, name: str) -> None:
 
 def test_embeddings_are_the_vectors_of_the_index(served: Running, index: Path) -> None:
     embedder = Index(index).searcher.embedder
-    texts = ["The old mill.", "bees"]
+    texts = ["The old mill.", "bees", *(f"text {n}" for n in range(70))]
     answer = served.ask("POST", "/v1/embeddings", {"model": "docs", "input": texts}).body
     np.testing.assert_allclose([one["embedding"] for one in answer["data"]], embedder.embed_document(texts), atol=1e-6)
     asked = {"model": "docs:query", "input": "bees", "encoding_format": "base64", "dimensions": 32}
@@ -198,6 +198,7 @@ def test_embeddings_are_the_vectors_of_the_index(served: Running, index: Path) -
         ({"model": "docs", "input": ""}, 422, "at least 1 "),
         ({"model": "docs", "input": [""]}, 422, "at least 1 "),
         ({"model": "docs", "input": "\u3042\u0007"[1:]}, 422, "makes nothing of"),
+        ({"model": "docs", "input": ["a"] * 40 + ["\u0007"]}, 422, "makes nothing of text 41"),
         ({"model": "other", "input": "a"}, 404, "no such index"),
         ({"model": "docs:document", "input": "a"}, 404, "NAME:query"),
         ({"model": "docs", "input": "a", "dimensions": 256}, 422, "255 dimensions"),
