@@ -1,12 +1,13 @@
 """The service under load: milliseconds and questions a second, beside the same questions in the process.
 
     python benchmarks/serve.py --index DIR --queries FILE [--clients 1 8 50] [--seconds 60] [--mode hybrid]
-        [--vectors FILE.npy] [--commits S] [--requests N] [--name NAME]
+        [--vectors FILE.npy] [--commits S] [--requests N] [--puts] [--name NAME]
 
 Server and clients share the machine; a client asks again when it has its answer, over one connection. `--vectors` asks
 `/v1/vector`. `--commits S` adds a document every S seconds meanwhile, in this process, to a copy of the index.
 `--requests N` asks N times by 8 clients instead, and gives the memory of the server after a tenth and after all of
-them. Adds a row to figures.jsonl.
+them. `--puts` adds documents of a paragraph, to a copy of the index; each is on the disk when it is answered. Adds a
+row to figures.jsonl.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import asyncio
 import itertools
 import json
+import os
 import random
 import re
 import shutil
@@ -32,6 +34,8 @@ from figures import record
 import ragidx
 from ragidx.corpora.evalsets import load_queries
 
+TOKEN = "of-a-benchmark-" + "0" * 32
+
 
 def bodies(arguments):
     """What is asked: a path and bodies."""
@@ -42,9 +46,10 @@ def bodies(arguments):
     return "/v1/search", [json.dumps({"query": text, "mode": arguments.mode}).encode() for text in texts]
 
 
-def post(path, body):
+def post(path, body, method="POST"):
     """A whole request."""
-    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    head += f"Authorization: Bearer {TOKEN}\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
@@ -116,22 +121,36 @@ def main():
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--commits", type=float)
     parser.add_argument("--requests", type=int)
+    parser.add_argument("--puts", action="store_true")
     arguments = parser.parse_args()
     path, asked = bodies(arguments)
     requests = [post(path, body) for body in asked]
+    warm, options = requests, []
+    if arguments.puts:
+        texts = (
+            json.dumps({"text": f"Note {n}. " + "It was read, and put away with the others. " * 10})
+            for n in range(50_000)
+        )
+        requests = [post(f"/v1/documents/n{n}", text.encode(), "PUT") for n, text in enumerate(texts)]
+        options = ["--writable"]
     index = arguments.index
-    if arguments.commits:
+    if arguments.commits or arguments.puts:
         index = Path(tempfile.mkdtemp()) / "index"
         shutil.copytree(arguments.index, index)
-    values = {} if arguments.requests else {"in the process, p50 ms": in_process(index, arguments, asked, 5)}
-    command = [sys.executable, "-m", "ragidx", "serve", "--index", f"i={index}", "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+    values = (
+        {}
+        if arguments.requests or arguments.puts
+        else {"in the process, p50 ms": in_process(index, arguments, asked, 5)}
+    )
+    command = [sys.executable, "-m", "ragidx", "serve", "--index", f"i={index}", "--port", "0", *options]
+    own = os.environ | {"RAGIDX_TOKEN": TOKEN}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=own) as server:
         port = int(re.search(r":(\d+)  ", server.stderr.readline())[1])
         threading.Thread(target=server.stderr.read, daemon=True).start()
-        client_ = ragidx.Client(f"http://127.0.0.1:{port}")
+        client_ = ragidx.Client(f"http://127.0.0.1:{port}", token=TOKEN)
         while not client_.info()["indexes"][0]["ready"]:
             time.sleep(0.1)
-        load(port, requests, 1, lambda n: n < 50)
+        load(port, warm, 1, lambda n: n < 50)
         ended = threading.Event()
         if arguments.commits:
             threading.Thread(target=commit, args=(index, arguments.commits, ended), daemon=True).start()
@@ -151,7 +170,8 @@ def main():
             values[key] = load(port, requests, n_clients, lambda n, end=end: time.perf_counter() < end)
         ended.set()
         server.terminate()
-    record("serve", values, name=arguments.name, chunks=ragidx.Index(index).info().n_chunks, mode=arguments.mode)
+    name = f"{arguments.name}{', commits' * bool(arguments.commits)}{', puts' * arguments.puts}"
+    record("serve", values, index=name, chunks=ragidx.Index(index).info().n_chunks, mode=arguments.mode)
 
 
 def commit(index, seconds, ended):

@@ -94,11 +94,16 @@ def _selected(candidates: Iterable[_Candidate], options: SearchOptions) -> list[
 
 
 def _number_words(candidates: Sequence[_Candidate]) -> None:
-    """Note the word triples of each passage; rows of vectors may have no text."""
+    """Note the word triples of each passage that may be like another; rows of vectors may have no text."""
     triples = [_triples(one.row.text) if one.row.text else frozenset() for one in candidates]
-    count = Counter(itertools.chain.from_iterable(triples))
-    number = {words: place for place, words in enumerate(sorted(count, key=lambda words: (count[words], words)))}
-    for candidate, held in zip(candidates, triples, strict=True):
+    seen, again = set[tuple[str, ...]](), set[tuple[str, ...]]()
+    for held in triples:
+        again |= seen & held
+        seen |= held
+    alike = [held if len(held & again) >= _NEAR * len(held) else frozenset() for held in triples]  # most are like none
+    count = Counter(itertools.chain.from_iterable(alike))
+    number = {words: place for place, words in enumerate(sorted(count, key=count.__getitem__))}
+    for candidate, held in zip(candidates, alike, strict=True):
         candidate.words = frozenset(number[words] for words in held)
 
 

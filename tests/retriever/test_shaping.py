@@ -86,6 +86,30 @@ def test_passages_with_nine_tenths_of_their_word_triples_in_common_are_one(
     assert [(hit.text, len(hit.also)) for hit in hits] == ([(one, 1)] if is_same else [(one, 0), (other, 0)])
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0, 1, 2, 30]), st.sets(st.integers(0, 59), max_size=3)), min_size=1, max_size=12
+    )
+)
+def test_folding_is_that_of_comparing_each_passage_with_all_before(made: list[tuple[int, set[int]]]) -> None:
+    texts = [" ".join(words(*changed).split()[first:]) for first, changed in made]
+    kept: list[tuple[set[tuple[str, ...]], list[int]]] = []
+    for number, text in enumerate(texts):
+        found = text.split()
+        mine = set(itertools.pairwise(itertools.pairwise(found)))
+        same = next((one for one in kept if len(one[0] & mine) >= 0.9 * len(one[0] | mine)), None)
+        if same is None:
+            kept.append((mine, [number]))
+        else:
+            same[1].append(number)
+
+    with tempfile.TemporaryDirectory() as folder:
+        [hits] = make(Path(folder) / "index", list(texts), [str(n) for n in range(len(texts))]).search_vectors(X, 12)
+
+    assert [[int(hit.doc_id), *(int(span.doc_id) for span in hit.also)] for hit in hits] == [one[1] for one in kept]
+
+
 def test_rows_without_texts_are_not_folded(tmp_path: Path) -> None:
     [hits] = make(tmp_path / "index", [None, None, ""]).search_vectors(X)
 
