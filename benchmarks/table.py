@@ -430,6 +430,43 @@ def by_table(found):
     return "\n".join(lines) + "\n"
 
 
+def loads(values):
+    """Of each number of clients: milliseconds, and answers a second."""
+    for name, load in values.items():
+        if isinstance(load, dict) and "p50 ms" in load:
+            yield (
+                name,
+                [f"{load['p50 ms']:.1f}, {load['p95 ms']:.1f}, {load['p99 ms']:.1f}", f"{load['questions/s']:,.0f}"],
+            )
+
+
+def served(found):
+    """The service under load, and beside other servers."""
+    lines = [
+        "| index | in the process, p50 ms | clients | p50, p95, p99 ms | answers/s |",
+        "| --- |" + " --- |" * 4,
+    ]
+    for row in of(["serve"], found):
+        setting, values = row["setting"], row["values"]
+        name = f"{setting['index']}, {setting['chunks']:,} chunks{', ' + setting['mode'] if setting['mode'] else ''}"
+        alone = f"{values['in the process, p50 ms']:.1f}" if "in the process, p50 ms" in values else "-"
+        for clients, cells in loads(values):
+            lines.append(f"| {name} | {alone} | {clients.split()[0]} | {' | '.join(cells)} |")
+    for row in of(["servers"], found):
+        setting = row["setting"]
+        about = f"{setting['rows']:,} rows of {setting['dimensions']}"
+        lines += [
+            "",
+            f"| {about} | recall@10 | clients | p50, p95, p99 ms | answers/s | MiB |",
+            "| --- |" + " --- |" * 5,
+        ]
+        for name, values in row["values"].items():
+            for clients, cells in loads(values):
+                about = f"{name} {values['version']} | {values['recall@10']:.3f} | {clients.split()[0]}"
+                lines.append(f"| {about} | {' | '.join(cells)} | {values['MiB']:,} |")
+    return "\n".join(lines) + "\n"
+
+
 # Page -> name of its marks -> what makes the tables between them.
 PLACES = {
     ROOT / "docs" / "benchmarks.md": ("figures", markdown),
@@ -440,6 +477,7 @@ PLACES = {
     ROOT / "docs" / "train.md": ("figures", trained),
     ROOT / "docs" / "adapt.md": ("figures", adapted),
     ROOT / "docs" / "questions.md": ("figures", by_table),
+    ROOT / "docs" / "serve.md": ("figures", served),
     ROOT / "docs" / "evaluate.md": ("without labels", synthetic),
 }
 
