@@ -14,7 +14,7 @@ import ragidx
 from ragidx.pipelines.index import Index
 
 from ..conftest import Done
-from .conftest import TEXTS, Running, make_index, running
+from .conftest import TEXTS, Running, make_index, running, until
 
 
 def without(hits: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
@@ -243,8 +243,9 @@ def test_what_is_served(served: Running) -> None:
 
 def test_what_it_counts(served: Running) -> None:
     served.search("a secret question")
+    counted = 'ragidx_requests_total{route="/v1/search",status="200"}'
+    until(lambda: counted in served.ask("GET", "/metrics").body)  # a request is counted after its answer
     text = served.ask("GET", "/metrics").body
-    assert 'ragidx_requests_total{route="/v1/search",status="200"}' in text
     assert 'ragidx_rows{index="docs"} 4.0' in text
     assert "ragidx_search_seconds_bucket" in text
     assert "secret" not in text
