@@ -23,7 +23,6 @@ from ragidx.corpora.errors import BusyError, QueryError, RagidxError
 from ragidx.retriever.hit import DocumentSpan, Hit
 
 _PATH_BYTES = 104  # of a socket, on every system
-_CONNECT_S = 1.0  # a service that hangs takes no connections any more
 _KINDS = {"QueryError": QueryError, "BusyError": BusyError}
 
 
@@ -159,9 +158,8 @@ def _over_socket(path: Path, body: Mapping[str, Any], timeout: float) -> tuple[i
     data = json.dumps(body, allow_nan=False).encode()
     head = "POST /v1/search HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(_CONNECT_S)
-        connection.connect(str(path))
         connection.settimeout(timeout)
+        connection.connect(str(path))  # refused at once where no more can wait
         connection.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
         received = b"".join(iter(lambda: connection.recv(1 << 16), b""))
     first, _, rest = received.partition(b"\r\n\r\n")

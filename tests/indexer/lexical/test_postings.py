@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import Counter
 from pathlib import Path
 
@@ -45,6 +47,18 @@ def test_no_text_has_no_term(tmp_path: Path) -> None:
     assert found.find("river") is None
     assert found.lengths.tolist() == [0, 0]
     found.read_all()
+
+
+def test_what_was_read_is_freed_with_it(tmp_path: Path) -> None:
+    """A service opens one after the other; the caches of the old ones must not keep them."""
+    found = write(tmp_path, TEXTS)
+    assert found.find("river") is not None
+    left = weakref.ref(found)
+
+    del found
+    gc.collect()
+
+    assert left() is None
 
 
 @pytest.mark.slow

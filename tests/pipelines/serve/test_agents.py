@@ -173,6 +173,21 @@ def test_the_guard_is_before_the_tools(index: Path) -> None:
         assert served.ask("POST", "/mcp", {}, {"Origin": "http://evil.example"}).status == 403
 
 
+def test_without_the_tools_all_else_answers(
+    index: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(service: Any) -> Any:
+        raise RuntimeError("another version of mcp")
+
+    monkeypatch.setattr(agents, "over_http", fail)
+    with running({"docs": index}, deadline_s=1.0) as served:
+        refused = served.ask("POST", "/mcp", {}, {"Accept": "application/json"})
+        assert served.search("bees").status == 200
+    assert (refused.status, refused.error) == (503, "it is not ready")
+    assert refused.headers["retry-after"] == "1"
+    assert "/mcp cannot be used: RuntimeError: another version of mcp" in capfd.readouterr().err
+
+
 @pytest.mark.slow
 def test_nothing_but_json_is_on_stdout_and_the_first_answer_is_soon(tmp_path: Path, tiny_model: Any) -> None:
     """The index's model takes seconds to load; what answers first does not wait for it."""

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -268,6 +269,20 @@ def test_a_socket_that_a_kill_left(runtime: Path, own_index: Path) -> None:
     assert client.through_socket(own_index, {"query": "bees"}) is None
     with listening(own_index):
         assert client.through_socket(own_index, {"query": "bees"}) is not None
+
+
+def test_a_service_that_takes_no_connection_is_not_waited_for(runtime: Path, own_index: Path) -> None:
+    with offered(own_index) as bound, contextlib.ExitStack() as held:
+        assert bound is not None
+        bound.listen(0)
+        with contextlib.suppress(BlockingIOError):  # until no more can wait
+            while True:
+                waiting = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+                waiting.setblocking(False)
+                waiting.connect(bound.getsockname())
+        started = time.monotonic()
+        assert client.through_socket(own_index, {"query": "bees"}) is None
+        assert time.monotonic() - started < 30  # an answer is waited for longer
 
 
 def test_a_path_that_is_too_long(own_index: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

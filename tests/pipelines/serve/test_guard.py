@@ -8,6 +8,7 @@ import http.client
 import json
 import logging
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -260,6 +261,28 @@ def test_the_log_of_a_library_is_json_too(capfd: pytest.CaptureFixture[str]) -> 
     [line] = [line for line in map(json.loads, capfd.readouterr().err.splitlines()) if "logger" in line]
     assert (line["logger"], line["level"], line["message"]) == ("uvicorn.error", "ERROR", "it failed\n{}")
     assert line["traceback"].endswith("ValueError: a\nb\n")
+
+
+@pytest.mark.slow
+def test_a_service_logs_nothing_but_json(index: Path) -> None:
+    """What a library logs while it serves, too."""
+    program = """
+import logging, os, signal, sys, threading
+from pathlib import Path
+from ragidx.pipelines.serve.server import serve
+from ragidx.pipelines.serve.settings import Settings
+
+def of_a_library():
+    logging.getLogger("a.library").warning("two\\nlines")
+    os.kill(os.getpid(), signal.SIGTERM)
+
+serve({"docs": Path(sys.argv[1])}, Settings(port=0), on_start=lambda *_: threading.Timer(1, of_a_library).start())
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(index)], capture_output=True, text=True, timeout=60, check=True
+    )
+    lines = [json.loads(line) for line in ended.stderr.splitlines()]
+    assert [line["message"] for line in lines if line.get("logger") == "a.library"] == ["two\nlines"]
 
 
 def test_a_client_that_does_not_read_is_let_go(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
