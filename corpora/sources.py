@@ -18,7 +18,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ragidx.corpora.errors import CorpusError, check_machine, lone_surrogate
 from ragidx.corpora.evalset_files import ENDINGS, is_file
@@ -60,6 +60,22 @@ _INDEX_FOLDERS = {"segments": re.compile(r"[0-9]{8,16}-[0-9]{4,9}"), "journal": 
 _KINDS = {stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
 
 
+class Span(NamedTuple):
+    """Whole lines of a file of JSON Lines.
+
+    Args:
+        start: its first byte.
+        stop: the byte after its last.
+        n_lines: lines before it.
+        n_records: of them those that are not blank.
+    """
+
+    start: int
+    stop: int
+    n_lines: int
+    n_records: int
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """A file of the corpus, not yet opened.
@@ -71,6 +87,7 @@ class Source:
         beir: whether it is the corpus file of a BEIR folder, whose records have bare ids.
         status: of the file when the walk found it; None for standard input.
         owner: the number of the source of an index that it belongs to.
+        span: the part of it that is read; None: all of it.
     """
 
     path: Path | None
@@ -79,6 +96,12 @@ class Source:
     beir: bool = False
     status: os.stat_result | None = field(default=None, compare=False, repr=False)
     owner: int = 0
+    span: Span | None = None
+
+    @property
+    def n_bytes(self) -> int:
+        """How much of it is read."""
+        return self.size if self.span is None else self.span.stop - self.span.start
 
 
 def sources(

@@ -72,6 +72,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "pipelines.evaluate",
         "pipelines.train",
     },
+    "pipelines.distribute": {"pipelines", "pipelines.ingest", "pipelines.ingest.workers"},
     "pipelines.lens": {"pipelines", "pipelines.ingest.workers"},
     "pipelines.doctor": {"pipelines"},
     "pipelines.frameworks": set(),

@@ -143,7 +143,7 @@ def read_file(file: SourceFile, on_read: Callable[[int], None] = lambda n_bytes:
 
     `on_read` is called with the bytes that were read since its last call, in all the size of the file.
     """
-    n_read, size = 0, file.source.size
+    n_read, size = 0, file.source.n_bytes
     for document in _read(file):
         more = min(file.position, size) - n_read
         if more > 0:
@@ -164,6 +164,13 @@ def is_streamed(source: Source) -> bool:
     """Whether a file is read record by record, however large it is."""
     place = READERS.get(_unread(source, _DEFAULTS).ending)
     return place in ("records.jsonl:read_json_lines", "records.delimited:read_csv")
+
+
+def is_lines(source: Source, options: ReadOptions) -> bool:
+    """Whether a file is JSON Lines of which a part can be read by itself, with a record a line."""
+    file = _unread(source, options)
+    reader = "" if file.ending in _added_readers() else READERS.get(file.ending)
+    return reader == "records.jsonl:read_json_lines" and not file.packing and file.fields.records is None
 
 
 def is_packed(source: Source) -> bool:
@@ -202,7 +209,7 @@ def _read(file: SourceFile) -> Iterator[Document]:
     except Exception as fault:  # noqa: BLE001  # whatever else a reader raises is a defect, which ends no build
         check_machine(fault, source.name)
         file.skip(f"a defect in its reader: {type(fault).__name__}: {first_line(fault)}")
-    if not reported:
+    if not reported and source.span is None:
         file.skip("holds no document")
 
 

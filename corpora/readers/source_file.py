@@ -109,8 +109,9 @@ class SourceFile:
 
     @property
     def position(self) -> int:
-        """Bytes of the file that are read, packed as they are; 0 where that is not known."""
-        return 0 if self._open is None or self.source.path is None else self._open.tell()
+        """Bytes of the file, or of its part, that are read, packed as they are; 0 where that is not known."""
+        start = 0 if self.source.span is None else self.source.span.start
+        return 0 if self._open is None or self.source.path is None else max(0, self._open.tell() - start)
 
     def _packed(self) -> AbstractContextManager[IO[bytes]]:
         if self.member is not None:

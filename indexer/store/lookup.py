@@ -83,6 +83,17 @@ class Documents:
         self._count += 1
         self._asked = (None, [])
 
+    def extend(self, records: NDArray[np.void]) -> None:
+        """Note documents whose rows are in another index, before any is added here; as `records` gives them."""
+        start, _, none = self._parts.pop()
+        runs, flags = np.zeros(len(records), _RUN), np.zeros(len(records), _FLAGS)
+        for name in records.dtype.names or ():
+            runs[name] = records[name]
+        self._table.extend(runs["document"], start + np.arange(len(runs)))
+        self._count = start + len(runs)
+        self._flags = np.concatenate([self._flags[:start], flags])
+        self._parts += [(start, 0, runs), (self._count, 0, none[:0])]
+
     def match(self, documents: Digests, hashes: NDArray[np.void]) -> Bools:
         """Which of these documents (digests of their ids, V16) are here with exactly these hashes."""
         runs = self._table.first(documents)
@@ -129,6 +140,11 @@ class Documents:
     def pop(self, doc_id: str) -> Ints:
         """Forget a document; its rows."""
         return self._pop(self._alive(doc_id))
+
+    def pop_all(self, documents: Digests) -> Ints:
+        """Forget documents, by the digests of their ids; their rows."""
+        alive = ~self._flags["dead"][: self._count]
+        return self._pop(np.flatnonzero(alive & np.isin(self._column("document"), documents)).tolist())
 
     def others(self) -> Digests:
         """The digests of the ids of documents that `pop_others` would forget, each once."""

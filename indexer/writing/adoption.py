@@ -46,7 +46,7 @@ def adopt(folder: Path, other: Store, notes: Mapping[str, Json]) -> Manifest:
     vacuum(folder)  # what a process that was killed here has left
     try:
         dead = by_segment(other.dead, base.segments)
-        segments = [_linked(other.path, folder, entry, generation, n) for n, entry in enumerate(base.segments)]
+        segments = [linked(other.path, folder, entry, generation, n) for n, entry in enumerate(base.segments)]
         if segments:
             atomic.sync_folder(folder / SEGMENTS)
         manifest = dataclasses.replace(
@@ -64,7 +64,7 @@ def adopt(folder: Path, other: Store, notes: Mapping[str, Json]) -> Manifest:
         vacuum(folder)
 
 
-def _linked(source: Path, target: Path, entry: SegmentEntry, generation: int, number: int) -> SegmentEntry:
+def linked(source: Path, target: Path, entry: SegmentEntry, generation: int, number: int) -> SegmentEntry:
     """A segment of the index `source` in the index `target`, under the names that a generation gives."""
     made = dataclasses.replace(entry, id=segment_id(generation, number))
     names = {entry.lexical: lexical_name(generation), entry.moments: moments_name(generation)}

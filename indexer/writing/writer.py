@@ -35,12 +35,13 @@ from ragidx.indexer.lexical.spec import OFF, decided
 from ragidx.indexer.lexical.stemming import check_stemmer
 from ragidx.indexer.specs import requirements
 from ragidx.indexer.store.deletions import by_segment
-from ragidx.indexer.store.files import JOURNAL
+from ragidx.indexer.store.files import JOURNAL, SEGMENTS
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.lookup import CommittedVectors, Documents
 from ragidx.indexer.store.manifest import MAX_DIM, Manifest, file_entry
-from ragidx.indexer.store.rows import Row
+from ragidx.indexer.store.rows import Row, union
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.writing.adoption import linked
 from ragidx.indexer.writing.base_state import read_base, retuned
 from ragidx.indexer.writing.commit import publish
 from ragidx.indexer.writing.field_bounds import FieldBounds
@@ -69,6 +70,7 @@ class StoreWriter:
         timeout: seconds to wait for another writer.
         lock: of the folder, if it is held already; `close` releases it.
         opened: a state of this index that is open: what both have of segments is not read again.
+        others: open indexes of the same fingerprint, of which `reuse` takes vectors, too.
         on_stage: called during the commit with the progress of the indexes of large segments.
         make_pieces: gives the postings of a segment during the commit; None: they are made in this process.
 
@@ -97,6 +99,7 @@ class StoreWriter:
         timeout: float = 0.0,
         lock: Lock | None = None,
         opened: Store | None = None,
+        others: Sequence[Store] = (),
         on_stage: OnStage = lambda stage, rows, done: None,
         make_pieces: MakePieces | None = None,
     ) -> None:
@@ -122,6 +125,9 @@ class StoreWriter:
         self._n_rows = 0 if self.store is None else self.store.n_rows
         self.fields = FieldBounds({} if self._old is None else self._old.schema)
         self._committed = CommittedVectors(self.store)
+        self._others = [CommittedVectors(other) for other in others]
+        self._lexical = None if self._old is None else self._old.lexical
+        self._adopted = set[str]()  # ids of segments
         self._new = NewSegments(self.path, self._generation, dim)
         self._deleted: list[Ints] = []  # rows, committed ones and those that were added
         self._journal: Journal | None = None
@@ -159,6 +165,8 @@ class StoreWriter:
         """
         self._check_running()
         found, journal = self._committed.get(hashes), self._open_journal(make=False)
+        for other in self._others:
+            found |= other.get([key for key in hashes if key not in found])
         return found if journal is None else found | journal.get([key for key in hashes if key not in found])
 
     def remember(self, hashes: Sequence[bytes], vectors: NDArray[np.float32], *, again: bool = False) -> None:
@@ -206,6 +214,31 @@ class StoreWriter:
             rows = self.fields.bounded(rows)
             self._new.writer(self.fields.kinds, rows).add(rows, vectors)
             self._n_rows += len(rows)
+
+    def adopt(self, other: Store) -> int:
+        """Take over the segments of another index of the same fingerprint, after all rows so far; its files are linked.
+
+        Returns:
+            The number of its first row here. Its dead rows are dead here, too.
+        """
+        with self.whole():
+            manifest, first = other.manifest, self._n_rows
+            same = (manifest.fingerprint, manifest.dim) == (self._fingerprint, self._dim)
+            if not same or (self._lexical or manifest.lexical) != manifest.lexical:
+                raise ValueError("the other index was made with another spec")
+            self._new.finish()
+            for entry in manifest.segments:
+                made = linked(other.path, self.path, entry, self._generation, len(self._new.made))
+                self._new.made.append(made)
+                self._adopted.add(made.id)
+            if manifest.segments:
+                atomic.sync_folder(self.path / SEGMENTS)
+                self._lexical = manifest.lexical
+            self.fields.kinds = union(self.fields.kinds, manifest.schema)
+            self._n_rows += other.n_rows
+            if other.dead is not None:
+                self.delete_rows(first + np.flatnonzero(other.dead))
+            return first
 
     def delete_rows(self, rows: Ints) -> None:
         """Mark rows dead, by their numbers in the committed state; those that were added follow."""
@@ -310,7 +343,7 @@ class StoreWriter:
             dead[np.concatenate(self._deleted)] = True
         masks = by_segment(dead, entries)
         return [
-            SegmentState(entry, mask, number >= len(self._entries))
+            SegmentState(entry, mask, number >= len(self._entries) and entry.id not in self._adopted)
             for number, (entry, mask) in enumerate(zip(entries, masks, strict=True))
             if mask is None or not mask.all()
         ]
@@ -328,7 +361,7 @@ class StoreWriter:
             index=self._index,
             schema=dict(self.fields.kinds),
             segments=(),
-            lexical=None if self._old is None else self._old.lexical,
+            lexical=self._lexical,
             files={} if self._old is None else self._old.files,
             deletions=None,
             n_chunks=0,

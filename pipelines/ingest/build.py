@@ -15,16 +15,17 @@ import functools
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.language import LANGUAGE, check_language
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import BY_RULE
+from ragidx.corpora.spec import Json
 from ragidx.indexer.digests import as_digests, digest
 from ragidx.indexer.store.lookup import Documents
 from ragidx.indexer.store.manifest import Manifest, files_of
@@ -117,6 +118,36 @@ def _run(
     """
     progress, index, options = Progress(on_progress=on_progress), folder or reading.index, reading.options
     ledger = Ledger(reading.selection, progress, Skips(options.strict))
+    cutter = cutter_of(resolved, reading, progress)
+    n_fitted, fitted = fit_on_corpus(resolved, reading, cutter, ledger, index) if resolved.wants_a_sample else (0, {})
+    with cleaned_if_refused(index), writer_of(resolved, index, progress) as writer, good_journal(resolved, writer):
+        if live is not None:
+            take_deletions(live, writer)
+        before = Before.of(reading, writer.base)
+        reread = options.reread or before.looks_again or before.relabels
+        seen = SeenFiles(index, reading.read_options, writer.known_documents(), reread=reread)
+        changes = changes_of(reading, cutter, before, seen, writer, ledger)
+        with Vectors(resolved, writer, fitted, ledger) as vectors:
+            add_documents(changes, cutter, before, writer, vectors, ledger)
+        seen.keep()
+        gone = remove_others(reading, before, seen, writer, ledger)
+        if live is not None:
+            _check_carried(live, writer.known_documents(), ledger)
+        check_model(resolved, writer, every=1)
+        report = commit(reading, before, writer, ledger, gone, run_notes(resolved))
+        seen.write()
+        forget_sample(resolved, index)
+        report.spec, report.n_fitted = resolved.spec, n_fitted
+        if resolved.loaded is not None:
+            report.device, report.dtype = resolved.device, resolved.loaded.dtype
+            report.endpoint = resolved.loaded.usage
+    report.seconds = time.perf_counter() - started
+    progress.end()
+    return report
+
+
+def cutter_of(resolved: Resolved, reading: Reading, progress: Progress) -> Cutter:
+    """What cuts the documents of a build; the model is loaded when the first one is cut."""
     if reading.language:
         check_language()
 
@@ -124,68 +155,60 @@ def _run(
         with progress.while_doing("loading the model"):
             return chunker_of(resolved.encoder, resolved.spec.chunk)
 
-    cutter = Cutter(make_chunker, language=reading.language)
-    n_fitted, fitted = fit_on_corpus(resolved, reading, cutter, ledger, index) if resolved.wants_a_sample else (0, {})
-    with cleaned_if_refused(index), _writer(resolved, index, ledger) as writer, good_journal(resolved, writer):
-        if live is not None:
-            take_deletions(live, writer)
-        before = _before(resolved, reading, writer)
-        reread = options.reread or before.looks_again or before.relabels
-        seen = SeenFiles(index, reading.read_options, writer.known_documents(), reread=reread)
-        changes = _changes(reading, cutter, before, seen, writer, ledger)
-        with Vectors(resolved, writer, fitted, ledger) as vectors:
-            drafts = _new_drafts(changes, cutter, before, writer, vectors)
-            for window in windows(_counted(drafts, cutter, ledger)):
-                vectors.add(window)
-        progress.tell(at_once=True)  # all is encoded, however lately it was last told
-        seen.keep()
-        gone = _remove_others(reading, before, seen, writer, ledger)
-        if live is not None:
-            _check_carried(live, writer.known_documents(), ledger)
-        total = ledger.total
-        entries = ledger.entries(before.sources, changed=bool(total.n_new or total.n_changed or gone.gone))
-        notes = _notes(resolved, reading, before, entries, ledger)
-        changed = before.relabels or (before.base is not None and rules(before.sources) != rules(entries))
-        check_model(resolved, writer, every=1)
-        n_documents = sum(entry.n_documents for entry in entries) + ledger.sources[PROGRAM].n_all
-        manifest = writer.commit(notes, n_documents, changed=changed)
-        committed = writer.base is None or manifest.generation != writer.base.generation
-        seen.write()
-        forget_sample(resolved, index)
-        report = _report(resolved, index, manifest, ledger, gone)
-        report.n_fitted, report.committed = n_fitted, committed
-        report.take_fields(reading.layouts, writer.fields, options.fields.get("title", ()))
-    report.seconds = time.perf_counter() - started
-    progress.total_bytes = progress.total_bytes or progress.n_bytes
-    progress.last = True
-    progress.tell(at_once=True)
+    return Cutter(make_chunker, language=reading.language)
+
+
+def add_documents(
+    changes: Iterator[Change], cutter: Cutter, before: Before, writer: StoreWriter, vectors: Vectors, ledger: Ledger
+) -> None:
+    """Cut and encode what is new or changed, and give its rows to the writer."""
+    drafts = _new_drafts(changes, cutter, before, writer, vectors)
+    for window in windows(_counted(drafts, cutter, ledger)):
+        vectors.add(window)
+    ledger.progress.tell(at_once=True)  # all is encoded, however lately it was last told
+
+
+def commit(
+    reading: Reading, before: Before, writer: StoreWriter, ledger: Ledger, gone: Missing, ran: Mapping[str, Json]
+) -> BuildReport:
+    """Commit what the writer has, and report it; `ran` are the notes on where the model ran."""
+    total = ledger.total
+    entries = ledger.entries(before.sources, changed=bool(total.n_new or total.n_changed or gone.gone))
+    notes = {**_notes(reading, before, entries, ledger), **ran}
+    changed = before.relabels or (before.base is not None and rules(before.sources) != rules(entries))
+    n_documents = sum(entry.n_documents for entry in entries) + ledger.sources[PROGRAM].n_all
+    manifest = writer.commit(notes, n_documents, changed=changed)
+    report = _report(writer.path, manifest, ledger, gone)
+    report.committed = writer.base is None or manifest.generation != writer.base.generation
+    report.take_fields(reading.layouts, writer.fields, reading.options.fields.get("title", ()))
     return report
 
 
 @dataclass(frozen=True)
-class _Before:
-    """What the build finds of an index."""
+class Before:
+    """What a build finds of an index."""
 
     base: Manifest | None  # that it updates
     sources: Sequence[SourceEntry]
     relabels: bool  # whether all documents get other metadata
     looks_again: bool  # whether it is looked at unchanged documents, too: the build is strict, and one may be cut
 
+    @classmethod
+    def of(cls, reading: Reading, committed: Manifest | None) -> Self:
+        """What it finds of a committed state, if there is one."""
+        base = None if reading.options.rebuild else committed
+        return cls(
+            base,
+            sources=() if committed is None else sources_of(committed.notes, reading.index),
+            relabels=base is not None and reading.changes_language,
+            looks_again=reading.options.strict and n_truncated(base) > 0,
+        )
 
-def _before(resolved: Resolved, reading: Reading, writer: StoreWriter) -> _Before:
-    base = None if resolved.options.rebuild else writer.base
-    return _Before(
-        base,
-        sources=() if writer.base is None else sources_of(writer.base.notes, reading.index),
-        relabels=base is not None and reading.changes_language,
-        looks_again=reading.options.strict and n_truncated(base) > 0,
-    )
 
-
-def _changes(
+def changes_of(
     reading: Reading,
     cutter: Cutter,
-    before: _Before,
+    before: Before,
     seen: SeenFiles,
     writer: StoreWriter,
     ledger: Ledger,
@@ -223,7 +246,7 @@ def _changes(
 
 
 def _new_drafts(
-    changes: Iterator[Change], cutter: Cutter, before: _Before, writer: StoreWriter, vectors: Vectors
+    changes: Iterator[Change], cutter: Cutter, before: Before, writer: StoreWriter, vectors: Vectors
 ) -> Iterator[Draft]:
     """The documents that are cut; what the index has of the others stays, what it has of these does not."""
     for change in changes:
@@ -243,7 +266,7 @@ def _counted(drafts: Iterator[Draft], cutter: Cutter, ledger: Ledger) -> Iterato
         yield from items
 
 
-def _remove_others(reading: Reading, before: _Before, seen: SeenFiles, writer: StoreWriter, ledger: Ledger) -> Missing:
+def remove_others(reading: Reading, before: Before, seen: SeenFiles, writer: StoreWriter, ledger: Ledger) -> Missing:
     """Delete the documents that the sources do not have any more, and say which.
 
     Raises:
@@ -305,11 +328,8 @@ def _check_carried(live: Store, documents: Documents, ledger: Ledger) -> None:
         raise SpecError(fault.message, "`ragidx build` brings the index up to date first", where=fault.where) from fault
 
 
-def _writer(resolved: Resolved, index: Path, ledger: Ledger) -> StoreWriter:
-    def deriving(recipe: str, rows: int, done: int) -> None:
-        ledger.progress.derive(recipe, rows, done)
-        ledger.progress.tell()
-
+def writer_of(resolved: Resolved, index: Path, progress: Progress, others: Sequence[Store] = ()) -> StoreWriter:
+    """What writes a build into a folder; vectors of `others` are taken, too."""
     return StoreWriter(
         index,
         spec=resolved.spec.to_json(),
@@ -318,14 +338,13 @@ def _writer(resolved: Resolved, index: Path, ledger: Ledger) -> StoreWriter:
         index=resolved.index_options(),
         blobs=resolved.blobs(),
         replace=resolved.options.rebuild,
-        on_stage=deriving,
+        others=others,
+        on_stage=progress.derive,
         make_pieces=functools.partial(make_pieces, resolved.options.workers),
     )
 
 
-def _notes(
-    resolved: Resolved, reading: Reading, before: _Before, entries: Sequence[SourceEntry], ledger: Ledger
-) -> dict[str, Any]:
+def _notes(reading: Reading, before: Before, entries: Sequence[SourceEntry], ledger: Ledger) -> dict[str, Any]:
     """What the manifest keeps of this build."""
     return {
         "corpus": str(reading.corpus),
@@ -335,15 +354,13 @@ def _notes(
         LANGUAGE: reading.language,
         # of the index, at most: some of those before may be gone, unless each was looked at again
         "truncated": ledger.n_truncated + (0 if before.looks_again else n_truncated(before.base)),
-        **run_notes(resolved),
     }
 
 
-def _report(resolved: Resolved, index: Path, manifest: Manifest, ledger: Ledger, gone: Missing) -> BuildReport:
-    progress, total, encoder = ledger.progress, ledger.total, resolved.loaded
+def _report(index: Path, manifest: Manifest, ledger: Ledger, gone: Missing) -> BuildReport:
+    progress, total = ledger.progress, ledger.total
     report = BuildReport(
         index=str(index),
-        spec=resolved.spec,
         dim=manifest.dim,
         generation=manifest.generation,
         n_documents=manifest.n_documents,
@@ -369,6 +386,4 @@ def _report(resolved: Resolved, index: Path, manifest: Manifest, ledger: Ledger,
         index_bytes=sum(entry.bytes for entry in files_of(manifest).values()),
     )
     report.take_index(manifest)
-    if encoder is not None:
-        report.device, report.dtype, report.endpoint = resolved.device, encoder.dtype, encoder.usage
     return report

@@ -62,7 +62,7 @@ class SeenFiles:
         self._documents = documents
         self._options = options
         self._rules = _rules_of(options.limits)
-        self._old, self._old_skips = self._read(2 * len(documents) + _SPARE_RECORDS)
+        self._old, self._old_skips = self._read(self._path, 2 * len(documents) + _SPARE_RECORDS)
         self._records = np.frombuffer(self._old, _RECORD)
         self._same = documents.match(self._records["document"], self._records["hash"]) & (not reread)
         self._passed = np.zeros(len(self._records), np.bool_)
@@ -125,13 +125,24 @@ class SeenFiles:
     def keep(self) -> None:
         """Keep the documents of all files that were passed over; at the end, before the others are deleted."""
         self._settle()
-        self._documents.keep_all(self._records["document"][self._passed])
+        self._documents.keep_all(self.passed)
 
     def carry(self, documents: Digests) -> None:
         """Note the files of these documents as before: they were not looked at."""
         carried = self._records[np.isin(self._records["document"], documents) & ~self._passed]
         self._new += carried.tobytes()
         self._keep_skips(key.ljust(DIGEST_BYTES, b"\0") for key in np.unique(carried["source"]).tolist())
+
+    @property
+    def passed(self) -> Digests:
+        """The digests of the documents of all files that were passed over."""
+        return self._records["document"][self._passed]
+
+    def take(self, folder: Path, n_documents: int) -> None:
+        """Note what a build of so many documents into another folder has noted, of files that this one did not read."""
+        records, skips = self._read(folder / FILE_CACHE, n_documents + _SPARE_RECORDS)
+        self._new += records
+        self._new_skips |= skips
 
     def write(self) -> None:
         """Leave the cache for the next build, where it differs. A full disk is not an error here."""
@@ -158,9 +169,9 @@ class SeenFiles:
         self._new_skips |= {name: self._old_skips[name] for name in names if name in self._old_skips}
 
     def _key(self, source: Source) -> bytes:
-        """What a file is known by; empty: it is never known, being standard input or read by what others wrote."""
+        """What a file is known by; empty: it is never known: standard input, a part, or read by what others wrote."""
         s = source.status
-        if s is None or source.name.lower().endswith(self._added):
+        if s is None or source.span is not None or source.name.lower().endswith(self._added):
             return b""
         times = f"{s.st_mtime_ns} {s.st_ctime_ns}"
         said = said_of_fields(source, self._options)  # other words, and the files that they are about are read again
@@ -199,10 +210,10 @@ class SeenFiles:
         table.extend(self._records[field], np.arange(len(self._records)))
         return table
 
-    def _read(self, most: int) -> tuple[bytes, dict[str, list[list[str]]]]:
+    def _read(self, path: Path, most: int) -> tuple[bytes, dict[str, list[list[str]]]]:
         """The records and the skips; empty where the file is missing, damaged, of other rules, or no such file."""
         try:
-            data = read_regular(self._path, DIGEST_BYTES + 8 + most * _RECORD.itemsize + _SKIP_BYTES)
+            data = read_regular(path, DIGEST_BYTES + 8 + most * _RECORD.itemsize + _SKIP_BYTES)
         except (OSError, ValueError):
             return b"", {}
         body = data[DIGEST_BYTES:]

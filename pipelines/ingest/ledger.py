@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import Source
@@ -25,6 +26,9 @@ from ragidx.pipelines.ingest.workers.chunks import Item
 REPEATED = "its id is another document's"
 """Why a document is skipped whose id another one had before it in the same build."""
 OF_PROGRAM = "a program's document has its id"
+
+_COUNTS = ("n_files_unopened", "n_deleted_before", "n_empty", "n_truncated", "n_rows", "n_chunks_reused")
+_ENCODED = ("n_bytes", "n_documents", "n_cut", "n_chunks", "n_encoded", "n_tokens", "seconds")
 
 
 @dataclass
@@ -82,6 +86,32 @@ class Ledger:
         """Documents of all sources that were read."""
         each = map(dataclasses.astuple, self.sources.values())
         return Count(*map(sum, zip(*each, strict=True))) if self.sources else Count()
+
+    def to_json(self) -> dict[str, Any]:
+        """What was counted, for a build that is done in parts; `take` adds it to another ledger."""
+        progress = self.progress
+        return {
+            "sources": {owner: dataclasses.asdict(count) for owner, count in self.sources.items()},
+            "unreadable": {owner: sorted(names) for owner, names in self.unreadable.items()},
+            "skipped": dict(self.skips.counts),
+            "places": self.skips.places,
+            "counts": {name: getattr(self, name) for name in _COUNTS},
+            "encoded": {name: getattr(progress, name) for name in _ENCODED},
+        }
+
+    def take(self, part: Mapping[str, Any]) -> None:
+        """Add what another ledger counted, as its `to_json` gives it."""
+        for owner, counts in part["sources"].items():
+            for name, count in counts.items():
+                setattr(self.sources[int(owner)], name, getattr(self.sources[int(owner)], name) + count)
+        for owner, names in part["unreadable"].items():
+            self.unreadable[int(owner)].update(names)
+        for reason, count in part["skipped"].items():
+            self.skips.take(reason, count, part["places"].get(reason, ()))
+        for name in _COUNTS:
+            setattr(self, name, getattr(self, name) + part["counts"][name])
+        for name in _ENCODED:
+            setattr(self.progress, name, getattr(self.progress, name) + part["encoded"][name])
 
     def begin(self, source: Source) -> None:
         """Note which file is read now."""

@@ -134,9 +134,16 @@ class Progress:
         """Note that so many more of the corpus are read."""
         self.n_bytes += count
 
+    def end(self) -> None:
+        """Note that all is done."""
+        self.total_bytes = self.total_bytes or self.n_bytes
+        self.last = True
+        self.tell(at_once=True)
+
     def derive(self, recipe: str, rows: int, done: int) -> None:
         """Note how far the making of an index is."""
         self.stage, self.n_rows, self.n_derived = f"{DERIVING} {recipe}", rows, done
+        self.tell()
 
     @property
     def share(self) -> float | None:
@@ -188,6 +195,11 @@ class Skips:
         if len(shown) < _EXAMPLES:
             detail = skip.reason[len(reason) :].lstrip(": ")
             shown.append(f"{skip.where}: {detail}" if detail else skip.where)
+
+    def take(self, reason: str, count: int, places: Sequence[str]) -> None:
+        """Count what another build skipped for a reason."""
+        self.counts[reason] += count
+        self.places[reason] = [*self.places.get(reason, ()), *places][:_EXAMPLES]
 
     def shown(self) -> str:
         """The commonest reasons, and the first place with its detail, in one line."""

@@ -97,7 +97,9 @@ def decided(file: SourceFile, records: Iterator[Record]) -> tuple[Layout, Iterat
         layout = dataclasses.replace(layout, text=None, title=None)
     if file.fields.id is not None:
         layout = dataclasses.replace(layout, id=None)
-    if known is not None and _fits(known, layout, taken):
+    if known is not None and file.source.span is not None:  # it was decided by the beginning of the file
+        layout = known
+    elif known is not None and _fits(known, layout, taken):
         layout = dataclasses.replace(known, n_records=layout.n_records)
     if taken:
         file.layouts.decided(file.source.name, layout)

@@ -14,17 +14,18 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any, NamedTuple, TypeAlias
 
 from ragidx.corpora.errors import printable
-from ragidx.corpora.limits import UnreadableError, shown_bytes
+from ragidx.corpora.limits import ReadOptions, UnreadableError, shown_bytes
 from ragidx.corpora.readers.decoding import decode, is_binary
 from ragidx.corpora.readers.fields import TEXT_FIELDS, check_text, from_value
 from ragidx.corpora.readers.records.documents import Record, record_documents
 from ragidx.corpora.readers.records.paths import at
 from ragidx.corpora.readers.source_file import SourceFile, read_all
 from ragidx.corpora.records import Document
+from ragidx.corpora.sources import Source, Span
 
 OnRepeat: TypeAlias = Callable[[str], object]
 
@@ -39,12 +40,61 @@ _BLANK_BYTES = 1 << 20  # blank lines at the top that are skipped, to see what a
 def read_json_lines(file: SourceFile) -> Iterator[Document]:
     """One object a line. Any other line is skipped."""
     with file.stream() as stream:
-        head = _head(stream, file.limits.line_bytes)
-        if head.data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            raise UnreadableError("JSON Lines in UTF-16: convert the file to UTF-8")
-        if is_binary(head.line):
-            raise UnreadableError("binary file")
-        yield from record_documents(file, _line_records(file, stream, [(head.number, head.line)]), from_value)
+        span, limit = file.source.span, file.limits.line_bytes
+        lines = stream if span is None else _Lines(stream, span)
+        if span is not None and span.start:
+            taken, n_before = [(span.n_lines + 1, lines.readline(limit + 1))], span.n_records
+        else:
+            head, n_before = _head(lines, limit), 0
+            if head.data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                raise UnreadableError("JSON Lines in UTF-16: convert the file to UTF-8")
+            if is_binary(head.line):
+                raise UnreadableError("binary file")
+            taken = [(head.number, head.line)]
+        yield from record_documents(file, _line_records(file, lines, taken, n_before), from_value)
+
+
+def spans(source: Source, starts: Sequence[int], options: ReadOptions) -> list[Span]:
+    """A file of JSON Lines, cut before the first lines that begin at these bytes or later; none where it is refused.
+
+    Raises:
+        UnreadableError: it is no longer a regular file.
+        OSError: it cannot be read.
+    """
+    file = SourceFile(source=source, options=options, on_skip=lambda skip: None)
+    found, limit = list[Span](), file.limits.line_bytes
+    with file.stream() as stream:
+        head = _head(stream, limit)
+        if head.data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or is_binary(head.line):
+            return []
+        stream.seek(0)
+        place = n_lines = n_records = 0
+        begun, wanted = (0, 0, 0), list(starts)
+        while line := stream.readline(limit + 1):
+            if wanted and place >= wanted[0]:
+                found.append(Span(begun[0], place, *begun[1:]))
+                begun, wanted = (place, n_lines, n_records), [one for one in wanted if one > place]
+            place += len(line)
+            n_lines += 1
+            n_records += not line.isspace()
+            if len(line) > limit and not line.endswith(b"\n"):
+                place += _discard_line(stream)
+    found.append(Span(begun[0], place, *begun[1:]))
+    return found
+
+
+class _Lines:
+    """The lines of a part of a file."""
+
+    def __init__(self, stream: IO[bytes], span: Span) -> None:
+        stream.seek(span.start)
+        self._stream, self._left = stream, span.stop - span.start
+
+    def readline(self, size: int) -> bytes:
+        """The next line, or its first bytes; empty at the end of the part."""
+        line = self._stream.readline(min(size, self._left))
+        self._left -= len(line)
+        return line
 
 
 def read_json(file: SourceFile) -> Iterator[Document]:
@@ -81,7 +131,7 @@ class _Head(NamedTuple):
     number: int  # its number, from 1
 
 
-def _head(stream: IO[bytes], limit: int) -> _Head:
+def _head(stream: IO[bytes] | _Lines, limit: int) -> _Head:
     lines: list[bytes] = []
     size = 0
     while line := stream.readline(limit + 1):
@@ -113,11 +163,12 @@ def _is_object(line: bytes) -> bool:
     return True
 
 
-def _line_records(file: SourceFile, stream: IO[bytes], taken: list[tuple[int, bytes]]) -> Iterator[Record]:
-    """The records of the lines already taken from the stream, and of the rest of it."""
+def _line_records(
+    file: SourceFile, stream: IO[bytes] | _Lines, taken: list[tuple[int, bytes]], count: int = 0
+) -> Iterator[Record]:
+    """The records of the lines already taken from the stream, and of the rest of it; `count`: of those before them."""
     limit = file.limits.line_bytes
     rest = enumerate(iter(lambda: stream.readline(limit + 1), b""), start=taken[-1][0] + 1)
-    count = 0
     for number, line in itertools.chain(taken, rest):
         if not line or line.isspace():
             continue
@@ -142,10 +193,14 @@ def _line_records(file: SourceFile, stream: IO[bytes], taken: list[tuple[int, by
                 file.skip("not a JSON object", place)
 
 
-def _discard_line(stream: IO[bytes]) -> None:
+def _discard_line(stream: IO[bytes] | _Lines) -> int:
+    """Read the rest of a line; how many bytes that were."""
+    count = 0
     while block := stream.readline(_DISCARD_BYTES):
+        count += len(block)
         if block.endswith(b"\n"):
-            return
+            break
+    return count
 
 
 def _value_records(file: SourceFile, text: str) -> Iterator[Record]:

@@ -39,7 +39,7 @@ from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.limits import MIB, Limits, ReadOptions
 from ragidx.corpora.readers.layouts import Layout, Layouts
 from ragidx.corpora.readers.source_file import SourceFile
-from ragidx.corpora.sources import Source
+from ragidx.corpora.sources import Source, Span
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.corpora.vectors.files import VectorBatch, read_vectors
 from ragidx.pipelines.ingest.workers import codec, frames
@@ -256,9 +256,9 @@ def _as_tuple(value: Any) -> Any:
 
 
 def _source(told: list[Any]) -> Source:
-    path, name, size, beir, status, owner = told
-    found = os.stat_result(status) if status else None
-    return Source(None if path is None else Path(path), name, size, beir=beir, status=found, owner=owner)
+    path, name, size, beir, status, owner, span = told
+    found, part = os.stat_result(status) if status else None, None if span is None else Span(*span)
+    return Source(None if path is None else Path(path), name, size, beir=beir, status=found, owner=owner, span=part)
 
 
 def _limit(name: str, value: int) -> None:

@@ -115,7 +115,10 @@ class Spread:
         """Make the task of a file; `vectors`: for one of precomputed vectors, what `read_vectors` is given."""
         return pool.add(
             {
-                "source": [str(source.path), source.name, source.size, source.beir, _status(source), source.owner],
+                "source": [
+                    *(str(source.path), source.name, source.size, source.beir, _status(source), source.owner),
+                    source.span,
+                ],
                 "layouts": {name: one.to_json() for name, one in self._layouts_of(source).items()},
                 "vectors": vectors,
             }
@@ -136,7 +139,7 @@ class Spread:
                 self.on_read(event.n_bytes)
             elif isinstance(event, Draft):
                 yield event
-        self.on_read(max(0, source.size - n_read))
+        self.on_read(max(0, source.n_bytes - n_read))
 
     # -- what workers are sent ------------------------------------------------------------------------------------
 
@@ -257,7 +260,7 @@ class _Ahead:
             self._entries.append(entry)
             if not entry.is_known:
                 new.append(entry)
-                self.n_bytes += source.size
+                self.n_bytes += source.n_bytes
                 self._n_new += 1
         return new
 
@@ -266,5 +269,5 @@ class _Ahead:
         if not self._entries:
             return None
         entry = self._entries.popleft()
-        self.n_bytes -= 0 if entry.is_known else entry.source.size
+        self.n_bytes -= 0 if entry.is_known else entry.source.n_bytes
         return entry

@@ -1,5 +1,6 @@
 """Words that workers make: the same file for any number of them, also when they die; what they give is checked."""
 
+import contextlib
 import os
 import random
 import signal
@@ -41,7 +42,8 @@ def file_of(store: Store, path: Path, workers: int, kill: int = 0) -> bytes:
     def on_rows(count: int) -> None:
         told.append(count)
         for pid in children() if kills and kills.pop() else []:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
+                os.kill(pid, signal.SIGKILL)
 
     assert store.manifest.lexical is not None
     segment: Segment = store.segments[0]

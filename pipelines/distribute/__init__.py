@@ -1,0 +1,15 @@
+"""A build on many machines: a corpus is divided, each shard is built by itself, and one commit joins them.
+
+    division = divide("corpus/", 8, "stage/", "index/")        here
+    build_shard(division, 3)                                   on any machine that sees the same folders
+    commit(division)                                           here, when all are done
+
+Who starts the shards, and starts a failed one again, is not known here.
+"""
+
+from ragidx.pipelines.distribute.commit import commit
+from ragidx.pipelines.distribute.divide import divide
+from ragidx.pipelines.distribute.division import Descriptor, Division
+from ragidx.pipelines.distribute.shard import build_shard
+
+__all__ = ["Descriptor", "Division", "build_shard", "commit", "divide"]

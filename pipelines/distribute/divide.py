@@ -1,0 +1,201 @@
+"""Dividing a build: what the index has, a filter that is fitted, and the files of each shard are written to a stage.
+
+    corpus, n, stage, index, options -> Division
+
+A file that did not change since the index was built is in no part. The index is only read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import ragidx
+from ragidx.corpora.errors import SpecError
+from ragidx.corpora.language import LANGUAGE
+from ragidx.corpora.sources import Source
+from ragidx.indexer import atomic
+from ragidx.indexer.arrays import Floats
+from ragidx.indexer.digests import as_digests
+from ragidx.indexer.store.files import MANIFEST
+from ragidx.indexer.store.generations import committed_or_none
+from ragidx.indexer.store.lock import Lock
+from ragidx.indexer.store.lookup import Documents
+from ragidx.indexer.store.source_list import STANDARD_INPUT
+from ragidx.indexer.writing.writer import StoreWriter
+from ragidx.pipelines.distribute.division import (
+    DIVISION,
+    FITTED,
+    FITTED_KEYS,
+    KNOWN,
+    PARTS,
+    PASSED,
+    SEED,
+    SHARDS,
+    Division,
+)
+from ragidx.pipelines.distribute.parts import parts_of, stemmer_of
+from ragidx.pipelines.ingest.build import Before, cutter_of
+from ragidx.pipelines.ingest.corpus import LAYOUTS, Reading
+from ragidx.pipelines.ingest.endpoint import run_notes
+from ragidx.pipelines.ingest.file_cache import SeenFiles
+from ragidx.pipelines.ingest.fit_filter import fit_on_corpus
+from ragidx.pipelines.ingest.ledger import Ledger
+from ragidx.pipelines.ingest.options import build_options
+from ragidx.pipelines.ingest.report import OnProgress, Progress, Skips
+from ragidx.pipelines.ingest.resolve import Resolved, resolve
+from ragidx.pipelines.ingest.selection import Corpus, reading_of
+
+MAX_SHARDS = 99_999
+
+_READING = ("text_field", "id_field", "records", "fields", "strict", "reread", "allow_removal", "dtype", "attn")
+
+
+def divide(
+    corpus: Corpus,
+    n: int,
+    stage: str | Path,
+    index: str | Path = "ragidx-index",
+    *,
+    on_progress: OnProgress | None = None,
+    **options: Any,
+) -> Division:
+    """Divide the build of a corpus into `n` shards of about as many bytes.
+
+    What an index has already is known to the shards: an unchanged file is not opened, an unchanged document not
+    encoded. A filter that is fitted on the corpus is fitted here.
+
+    Args:
+        corpus: as `ragidx.build` takes it, but not standard input.
+        n: shards, from 1.
+        stage: a folder that all machines see by this path; made if it is missing. Finished shards of an earlier
+            division in it lend their vectors.
+        index: the folder of the index. It is only read.
+        on_progress: called a few times a second.
+        options: those of `ragidx.build`.
+
+    Raises:
+        SpecError: an option is wrong, or the stage is that of another index.
+        CorpusError: there is no document.
+    """
+    asked, folder, stage = build_options("divide", **options), Path(index), Path(stage)
+    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MAX_SHARDS:
+        raise SpecError(f"{n!r} is no number of shards", f"give one from 1 to {MAX_SHARDS:,}", where="`shards`")
+    resolved = resolve(folder, asked)
+    reading = reading_of(corpus, folder, asked, resolved.stored)
+    if any(entry.path == STANDARD_INPUT for entry in reading.selection.selected):
+        raise SpecError("standard input cannot be divided", "write it to a file", where="-")
+    atomic.make_folder(stage)
+    with Lock(stage):
+        _check_stage(stage, folder)
+        return _divided(n, stage, resolved, reading, Progress(on_progress=on_progress))
+
+
+def _divided(n: int, stage: Path, resolved: Resolved, reading: Reading, progress: Progress) -> Division:
+    asked, committed = reading.options, committed_or_none(reading.index)
+    before = Before.of(reading, committed)
+    ledger = Ledger(reading.selection, progress, Skips(asked.strict))
+    cutter = cutter_of(resolved, reading, progress)
+    known = Documents(resolved.stored)
+    reread = asked.reread or before.looks_again or before.relabels
+    seen = SeenFiles(reading.index, reading.read_options, known, reread=reread)
+    sources = list(_changed(reading, seen, ledger))
+    seen.keep()
+    id_ = secrets.token_hex(8)
+    parts = parts_of(sources, n, reading)
+    n_fitted, fitted = 0, dict[bytes, Floats]()
+    if resolved.wants_a_sample:
+        n_fitted, fitted = fit_on_corpus(resolved, reading, cutter, ledger, stage / id_ / SEED)
+    elif not sources and committed is None:
+        reading.check_something_was_read(0, ledger.skips)
+    language = stemmer_of(resolved, reading, parts)
+    made = resolved.index_options()
+    each = None if made.max_memory is None else made.max_memory // n
+    with StoreWriter(
+        stage / id_ / SEED,
+        spec=resolved.spec.to_json(),
+        fingerprint=resolved.fingerprint(),
+        dim=resolved.dim(),
+        index=dataclasses.replace(made, lexical=language, max_memory=each),
+        blobs=resolved.blobs(),
+    ) as writer:
+        notes = {LAYOUTS: reading.layouts.to_json(), LANGUAGE: reading.language, **run_notes(resolved)}
+        writer.commit(notes, 0, changed=True)
+    arrays = {
+        KNOWN: known.records(),
+        PASSED: seen.passed,
+        FITTED_KEYS: as_digests(list(fitted)),
+        FITTED: np.array(list(fitted.values()), np.float32).reshape(len(fitted), resolved.dim()),
+    }
+    _write(stage / id_, parts, arrays)
+    division = Division(
+        stage=stage,
+        id=id_,
+        n=n,
+        index=reading.index.absolute(),
+        corpus=str(reading.corpus),
+        base=None if committed is None else (committed.generation, committed.created),
+        replaces=asked.rebuild,
+        relabels=before.relabels,
+        looks_again=before.looks_again,
+        language=reading.language,
+        ragidx=ragidx.__version__,
+        options={name: getattr(asked, name) for name in _READING},
+        index_options=made,
+        entries=reading.selection.entries,
+        names=reading.selection.names,
+        ledger=ledger.to_json(),
+        n_fitted=n_fitted,
+        sizes=[sum(one.n_bytes for one in part) for part in parts],
+    )
+    division.write()
+    progress.end()
+    return division
+
+
+def _check_stage(stage: Path, index: Path) -> None:
+    """Whether a stage is free, or has an earlier division of the same index."""
+    if (stage / MANIFEST).exists():
+        raise SpecError("it is an index", "name another folder with `stage`", where=str(stage))
+    if (stage / DIVISION).exists():
+        held = Division.open(stage).index
+        if held != index.absolute():
+            raise SpecError(
+                f"it has a division of the index {held}", "name another folder with `stage`", where=str(stage)
+            )
+
+
+def _changed(reading: Reading, seen: SeenFiles, ledger: Ledger) -> Iterator[Source]:
+    """The files that are read; the others are counted."""
+    for source in reading.sources(ledger.skip):
+        ledger.begin(source)
+        if n_documents := seen.passes(source, ledger.skip):
+            reading.layouts.pass_over(source.name)
+            ledger.pass_over(source, n_documents)
+        else:
+            yield source
+
+
+def _write(folder: Path, parts: Sequence[Sequence[Source]], arrays: Mapping[str, NDArray[Any]]) -> None:
+    for name in (PARTS, SHARDS):
+        atomic.make_folder(folder / name)
+    for number, part in enumerate(parts):
+        said = [
+            [
+                *(str(source.path.absolute()), source.name, source.size),
+                *(source.status.st_mtime_ns, source.beir, source.owner, source.span),
+            ]
+            for source in part
+            if source.path is not None and source.status is not None
+        ]
+        atomic.write_file(folder / PARTS / f"{number:05d}.json", json.dumps(said).encode())
+    for name, array in arrays.items():
+        with atomic.create(folder / name) as file:
+            np.save(file, array)

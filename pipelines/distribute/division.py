@@ -1,0 +1,295 @@
+"""A division: what each shard of a build reads, and all that no shard may decide by itself; its files in the stage.
+
+    `divide` -> stage/division.json
+                stage/<id>/seed/            an index without rows: spec, filter, stemmer, layouts, deleted ids
+                stage/<id>/parts/00000.json the files of a shard, some of them a part of one
+                stage/<id>/known.npy        the documents that the index has; beside it those of files that
+                                            did not change, and vectors of a sample that a filter was fitted on
+                stage/<id>/shards/00000.json, 00000-<host>/      what `build_shard` makes
+
+No lock is held from here to the commit: a commit finds out whether the index is still the one that was divided.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import ragidx
+from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.corpora.sources import Source, Span
+from ragidx.indexer import atomic
+from ragidx.indexer.ann.index_types import IndexOptions
+from ragidx.indexer.arrays import Floats
+from ragidx.indexer.digests import DIGEST_BYTES
+from ragidx.indexer.store.files import MANIFEST
+from ragidx.indexer.store.manifest import Manifest
+from ragidx.indexer.store.source_list import SourceEntry
+from ragidx.indexer.store.store import Store
+from ragidx.pipelines.ingest.options import BuildOptions, build_options
+
+DIVISION = "division.json"
+SHARD = "shard"  # in the notes of a shard's manifest
+SEED, PARTS, SHARDS = "seed", "parts", "shards"
+KNOWN, PASSED, FITTED_KEYS, FITTED = "known.npy", "passed.npy", "fitted.keys.npy", "fitted.npy"
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Descriptor:
+    """A shard that is done.
+
+    Attributes:
+        division: the id of its division.
+        number: of the shard, from 0.
+        folder: its name in the division's folder of shards.
+        manifest: sha256 of its manifest, which has the sizes and checksums of all its files.
+        n_documents, n_chunks: that it adds.
+    """
+
+    division: str
+    number: int
+    folder: str
+    manifest: str
+    n_documents: int
+    n_chunks: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Division:
+    """A build that is divided. Made by `divide`, read by `open`.
+
+    Attributes:
+        stage: the folder that all machines see.
+        id: of this division.
+        n: how many shards it has.
+        index: the folder that the commit writes.
+        corpus: as it was named, for messages.
+        base: generation and time of the state that is continued; None: there is none.
+        replaces: whether the new state has only what the shards have.
+        relabels, looks_again: whether unchanged documents are cut again, or looked at.
+        language: whether documents get the field `language`.
+        ragidx: the version that made it.
+        options: how files are read, and how the model runs.
+        index_options: of the index after the commit.
+        entries, names: the sources of the index after the build, and which of them are read.
+        ledger: what the division counted: files that did not change, and what the walk skipped.
+        n_fitted: chunks that the filter was fitted on.
+        sizes: bytes that each shard reads.
+    """
+
+    stage: Path
+    id: str
+    n: int
+    index: Path
+    corpus: str
+    base: tuple[int, str] | None
+    replaces: bool
+    relabels: bool
+    looks_again: bool
+    language: bool
+    ragidx: str
+    options: Mapping[str, Any]
+    index_options: IndexOptions
+    entries: tuple[SourceEntry, ...]
+    names: tuple[str, ...]
+    ledger: Mapping[str, Any]
+    n_fitted: int
+    sizes: Sequence[int]
+
+    @classmethod
+    def open(cls, stage: str | Path) -> Division:
+        """The division in a stage.
+
+        Raises:
+            SpecError: there is none, or it is of another version of ragidx.
+        """
+        path = Path(stage) / DIVISION
+        try:
+            found = json.loads(path.read_bytes())
+            if found.pop("format") != _FORMAT:
+                raise ValueError("it has another format")
+            base, options = found.pop("base"), found.pop("index_options")
+            made = cls(
+                stage=Path(stage),
+                index=Path(found.pop("index")),
+                base=None if base is None else (base[0], base[1]),
+                index_options=IndexOptions(**options),
+                entries=tuple(SourceEntry(**entry) for entry in found.pop("entries")),
+                names=tuple(found.pop("names")),
+                **found,
+            )
+        except FileNotFoundError as fault:
+            hint = "divide the corpus first: `ragidx build CORPUS --shards N --stage DIR`"
+            raise SpecError("there is no division in this folder", hint, where=str(stage)) from fault
+        except (OSError, ValueError, TypeError, KeyError) as fault:
+            raise SpecError(f"the division cannot be read: {fault}", "divide again", where=str(path)) from fault
+        if made.ragidx != ragidx.__version__:
+            raise SpecError(
+                f"it was divided by ragidx {made.ragidx}, and this is {ragidx.__version__}",
+                "install the same version on all machines, or divide again",
+                where=str(path),
+            )
+        return made
+
+    def write(self) -> None:
+        """Make it the division of its stage."""
+        said = {one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.name != "stage"} | {
+            "format": _FORMAT,
+            "index": str(self.index),
+            "index_options": dataclasses.asdict(self.index_options),
+            "entries": [entry.to_json() for entry in self.entries],
+        }
+        atomic.write_file(self.stage / DIVISION, json.dumps(said, indent=1).encode())
+
+    @property
+    def folder(self) -> Path:
+        """Of all its files but the first."""
+        return self.stage / self.id
+
+    @property
+    def shards(self) -> Path:
+        """The folder of the shards."""
+        return self.folder / SHARDS
+
+    def seed(self) -> Store:
+        """The index without rows that every shard continues."""
+        return Store.open(self.folder / SEED)
+
+    def known(self) -> NDArray[np.void]:
+        """The documents of the index that is continued, as `Documents.records` gives them."""
+        found: NDArray[np.void] = np.load(self.folder / KNOWN)
+        return found
+
+    def passed(self) -> NDArray[np.bytes_]:
+        """The digests of the documents of files that did not change."""
+        found: NDArray[np.bytes_] = np.load(self.folder / PASSED)
+        return found
+
+    def fitted(self) -> dict[bytes, Floats]:
+        """The vectors by text hash that the fit of the filter has made already."""
+        keys, vectors = (np.load(self.folder / name) for name in (FITTED_KEYS, FITTED))
+        data = keys.tobytes()
+        names = [data[start : start + DIGEST_BYTES] for start in range(0, len(data), DIGEST_BYTES)]
+        return dict(zip(names, vectors, strict=True))
+
+    def files(self, number: int) -> list[Source]:
+        """What a shard reads.
+
+        Raises:
+            SpecError: there is no such shard.
+        """
+        if not 0 <= number < self.n:
+            last = self.n - 1
+            raise SpecError(f"there is no shard {number}", f"the shards are 0 to {last}", where=str(self.stage))
+        said = json.loads((self.folder / PARTS / f"{number:05d}.json").read_bytes())
+        return [
+            Source(Path(path), name, size, beir=beir, owner=owner, span=None if span is None else Span(*span))
+            for path, name, size, _, beir, owner, span in said
+        ]
+
+    def times(self, number: int) -> list[int]:
+        """When each file of a shard was written last, in ns."""
+        return [said[3] for said in json.loads((self.folder / PARTS / f"{number:05d}.json").read_bytes())]
+
+    def reading_options(self, **run: Any) -> BuildOptions:
+        """The options of a shard; `run` are those of the machine it is built on."""
+        own = {name: value for name, value in self.options.items() if run.get(name) in (None, "auto")}
+        return build_options("build_shard", **{**run, **own, "language": self.language})
+
+    def descriptor(self, number: int) -> Descriptor | None:
+        """Of a shard that is done; None where it is not.
+
+        Raises:
+            SpecError: it cannot be read, or is of another division.
+        """
+        path = self.shards / f"{number:05d}.json"
+        try:
+            found = Descriptor(**json.loads(path.read_bytes()))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError) as fault:
+            hint = "remove it, and build the shard again"
+            raise SpecError(f"it is no descriptor of a shard: {fault}", hint, where=str(path)) from fault
+        if (found.division, found.number) != (self.id, number):
+            raise SpecError("it is the descriptor of another shard", "remove it", where=str(path))
+        return found
+
+    def earlier(self, number: int) -> list[Store]:
+        """Shards of earlier divisions in this stage, of the same vectors, that overlap with a shard and its neighbours.
+
+        Files are added and removed between two divisions, and shards move a little.
+        """
+        low, high = (number - 1) / self.n, (number + 2) / self.n
+        fingerprint, found = self.seed().manifest.fingerprint, []
+        for path in sorted(self.stage.glob(f"*/{SHARDS}/*.json")):
+            if path.parent.parent.name == self.id:
+                continue
+            said = json.loads(path.read_bytes())
+            store = Store.open(path.parent / said["folder"])
+            start, end = notes_of(store)["place"]
+            if store.manifest.fingerprint == fingerprint and start < high and end > low:
+                found.append(store)
+        return found
+
+
+def same_files(division: Division, number: int) -> Iterator[Source]:
+    """The files of a shard as they are now.
+
+    Raises:
+        CorpusError: one is gone, or is another than when the corpus was divided.
+    """
+    for source, written in zip(division.files(number), division.times(number), strict=True):
+        assert source.path is not None
+        hint = "divide again: finished shards lend their vectors"
+        try:
+            status = source.path.stat()
+        except OSError as fault:
+            why = f"it cannot be read now: {fault.strerror}"
+            raise CorpusError(why, hint, where=str(source.path)) from fault
+        if (status.st_size, status.st_mtime_ns) != (source.size, written):
+            raise CorpusError("it changed since the corpus was divided", hint, where=str(source.path))
+        yield dataclasses.replace(source, status=status)
+
+
+def write_descriptor(division: Division, number: int, folder: Path, manifest: Manifest) -> Descriptor:
+    """Note that a shard is done; of two that did it the first counts."""
+    made = Descriptor(
+        division=division.id,
+        number=number,
+        folder=folder.name,
+        manifest=manifest_digest(folder),
+        n_documents=manifest.n_documents,
+        n_chunks=manifest.n_chunks,
+    )
+    if (found := division.descriptor(number)) is not None:
+        return found
+    atomic.write_file(division.shards / f"{number:05d}.json", json.dumps(dataclasses.asdict(made)).encode())
+    return made
+
+
+def notes_of(store: Store) -> dict[str, Any]:
+    """What the manifest of a shard notes of it."""
+    return dict(store.manifest.notes[SHARD])  # type: ignore[arg-type]  # it is JSON that a shard wrote
+
+
+def manifest_digest(folder: Path) -> str:
+    """sha256 of a shard's manifest."""
+    return hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
+
+
+def remove_stage(division: Division) -> None:
+    """Remove the division and its shards, and those before it; the folder itself is the user's."""
+    atomic.remove(division.stage / DIVISION)
+    for found in division.stage.glob(f"*/{SEED}"):
+        shutil.rmtree(found.parent, ignore_errors=True)
