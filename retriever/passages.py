@@ -86,7 +86,7 @@ def nearest(text: str, query: str, stem: Stem = simple_stem, length: int = _PASS
         cut = max(whole.rfind(" ", best, end), whole.rfind("\n", best, end), *inside[-1:])
         end = cut if cut > best else end
     shown = f"{'… ' if best else ''}{whole[best:end].rstrip()}{' …' if end < len(whole) else ''}"
-    return shown, _begin(text, sum(1 for _ in WORD.finditer(whole, 0, best))) if best else 0
+    return shown, _begin(text, len(WORD.findall(whole, 0, best))) if best else 0
 
 
 def _places(text: str, wanted: Sequence[tuple[str, str]]) -> list[tuple[int, int, str]]:
