@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ragidx.indexer.encoders.load import load_embedder, load_encoder
     from ragidx.indexer.filters.filter import EmbedFilter
     from ragidx.indexer.specs import FilterSpec
-    from ragidx.pipelines import train
+    from ragidx.pipelines import distribute, train
     from ragidx.pipelines.client import Client
     from ragidx.pipelines.evaluate.evaluate import evaluate
     from ragidx.pipelines.index import Index, build
@@ -73,6 +73,7 @@ __all__ = [
     "SpecError",
     "UpgradeReport",
     "build",
+    "distribute",
     "evaluate",
     "load_embedder",
     "load_encoder",
@@ -117,8 +118,8 @@ sys.modules[f"{__name__}.frameworks"] = importlib.import_module("ragidx.pipeline
 
 
 def __getattr__(name: str) -> Any:
-    if name == "train":
-        return importlib.import_module("ragidx.pipelines.train")
+    if name in ("distribute", "train"):
+        return importlib.import_module(f"ragidx.pipelines.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'ragidx' has no attribute {name!r}")
     return getattr(importlib.import_module(f"ragidx.{_HOMES[name]}"), name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragidx.pipelines.cli import console, interrupts, plan_tables
+from ragidx.pipelines.cli import console, interrupts, plan_tables, shards
 from ragidx.pipelines.cli.build_notes import with_options
 from ragidx.pipelines.cli.build_report import tell_report
 from ragidx.pipelines.cli.config import configured_fields, configured_sources
@@ -76,6 +76,7 @@ _OF_VECTORS = {
 @corpus_options
 @records_option
 @workers_option
+@shards.shard_options
 @click.option(
     "--language/--no-language",
     default=None,
@@ -137,9 +138,14 @@ def command(
     """
     from ragidx.pipelines.cli import watch as watching
 
+    of_shards = {name: flat.pop(name) for name in ("shards", "shard", "stage", "commit")} | {"corpus": corpus}
+    in_shards = shards.is_asked(of_shards)
     if not corpus and vectors is None:
         corpus = configured_sources()
     options = with_values({**flat, "fields": configured_fields()})
+    if in_shards:
+        shards.run(of_shards, corpus, index, options, as_json=as_json)
+        return
     _check_usage(corpus, vectors, vector_field, index)
     if plan and (console.is_quiet() or questions is not None):
         raise click.UsageError(f"--plan and {'--quiet' if console.is_quiet() else '--questions'} exclude each other")

@@ -27,6 +27,7 @@ GROUPS = {
     "Chunk": "chunk_size chunk_overlap headings",
     "Index": "index index_type index_types target_recall max_memory stemmer lexical rebuild allow_removal",
     "File": "vectors vector_field questions include exclude text_field id_field records language reread workers",
+    "Shard": "shards shard stage commit",
     "Question": "queries qrels split drop_self without_labels query_log kind seed query_vectors vector run",
     "Ranking": "mode weight fusion rerank_dim where min_score min_z",
     "Reranking": "rerank rerank_top rerank_method",

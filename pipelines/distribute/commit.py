@@ -62,7 +62,8 @@ def commit(
         RagidxError: the disk is full; the committed state is what it was.
     """
     started, progress = time.perf_counter(), Progress(on_progress=on_progress)
-    shards, seed = _shards(division, descriptors), division.seed()
+    seed = division.seed()
+    shards = _shards(division, descriptors, seed.manifest.fingerprint)
     selection = Selection(division.entries, division.names)
     reading = Reading(division.corpus, division.index, division.reading_options(), selection, seed.manifest.notes)
     ledger = Ledger(selection, progress, Skips())
@@ -111,35 +112,33 @@ def commit(
     return report
 
 
-def _shards(division: Division, descriptors: Sequence[Descriptor] | None) -> list[Store]:
+def _shards(division: Division, descriptors: Sequence[Descriptor] | None, fingerprint: str) -> list[Store]:
     """The shards of a division, checked, in their order."""
-    given = {} if descriptors is None else {one.number: one for one in descriptors}
-    if descriptors is not None and len(given) < len(descriptors):
+    if descriptors is None:
+        descriptors = [one for one in map(division.descriptor, range(division.n)) if one is not None]
+    given = {one.number: one for one in descriptors}
+    if len(given) < len(descriptors):
         raise SpecError("two descriptors are of one shard", "give one of each", where=str(division.stage))
-    found, missing = list[Store](), list[int]()
-    for number in range(division.n):
-        one = given.get(number) if descriptors is not None else division.descriptor(number)
-        if one is None:
-            missing.append(number)
-            continue
-        folder = division.shards / one.folder
-        store = Store.open(folder)
-        if one.division != division.id or notes_of(store)["division"] != division.id:
-            raise SpecError(f"shard {number} is of another division", "build it again", where=str(folder))
-        if (
-            manifest_digest(folder) != one.manifest
-            or store.manifest.fingerprint != division.seed().manifest.fingerprint
-        ):
-            raise IndexFormatError(f"shard {number} is not the one that was built", "build it again", where=str(folder))
-        found.append(store)
-    if missing:
+    if missing := [number for number in range(division.n) if number not in given]:
         shown = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
         raise SpecError(
             f"{len(missing):,} of {division.n:,} shards are not done: {shown}",
             f"build each: `ragidx build --shard {missing[0]}/{division.n} --stage {division.stage}`",
             where=str(division.stage),
         )
-    return found
+    return [_shard(division, given[number], fingerprint) for number in range(division.n)]
+
+
+def _shard(division: Division, descriptor: Descriptor, fingerprint: str) -> Store:
+    folder, number = division.shards / descriptor.folder, descriptor.number
+    if descriptor.division != division.id:
+        raise SpecError(f"shard {number} is of another division", "build it again", where=str(folder))
+    store = Store.open(folder)
+    if notes_of(store)["division"] != division.id or store.manifest.fingerprint != fingerprint:
+        raise SpecError(f"shard {number} is of another division", "build it again", where=str(folder))
+    if manifest_digest(folder) != descriptor.manifest:
+        raise IndexFormatError(f"shard {number} is not the one that was built", "build it again", where=str(folder))
+    return store
 
 
 def _check_base(division: Division, writer: StoreWriter) -> None:

@@ -216,6 +216,8 @@ class Division:
         path = self.shards / f"{number:05d}.json"
         try:
             found = Descriptor(**json.loads(path.read_bytes()))
+            if Path(found.folder).name != found.folder:
+                raise ValueError("its folder is elsewhere")
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError) as fault:
