@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ragidx.pipelines import distribute, train
     from ragidx.pipelines.client import Client
     from ragidx.pipelines.evaluate.evaluate import evaluate
+    from ragidx.pipelines.export.export import ExportReport
     from ragidx.pipelines.index import Index, build
     from ragidx.pipelines.ingest.report import BuildReport
     from ragidx.pipelines.maintain.adapt import AdaptReport
@@ -58,6 +59,7 @@ __all__ = [
     "DeleteReport",
     "Document",
     "EmbedFilter",
+    "ExportReport",
     "FilterSpec",
     "Hit",
     "Index",
@@ -94,6 +96,7 @@ _HOMES = {
     "DeleteReport": "pipelines.maintain.delete",
     "Document": "corpora.records",
     "EmbedFilter": "indexer.filters.filter",
+    "ExportReport": "pipelines.export.export",
     "FilterSpec": "indexer.specs",
     "Hit": "retriever.hit",
     "Index": "pipelines.index",

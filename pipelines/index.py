@@ -13,7 +13,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ragidx.indexer.specs import FilterSpec, IndexSpec
     from ragidx.indexer.store.manifest import Manifest
     from ragidx.indexer.store.source_list import SourceEntry
+    from ragidx.pipelines.export.export import ExportReport
     from ragidx.pipelines.ingest.report import BuildReport, OnProgress
     from ragidx.pipelines.ingest.selection import Corpus
     from ragidx.pipelines.maintain.adapt import AdaptReport
@@ -361,6 +362,24 @@ class Index:
         from ragidx.retriever.contents import batches
 
         return batches(self.searcher.store, columns, where)
+
+    def export(
+        self, to: str, *, replace: bool = False, on_progress: Callable[[int, int], None] | None = None
+    ) -> ExportReport:
+        """Write all rows to a target; the same state again does nothing, a later one takes the place of what is there.
+
+        Args:
+            to: `parquet:FILE`, or `datasets:DIR`, which Hugging Face's `load_dataset` reads.
+            replace: also rows of another index, and vectors that were made in another way.
+            on_progress: called with the rows that are written, and all of them.
+
+        Raises:
+            SpecError: there is no such kind of target, the index has no rows, or the target holds something else.
+            RagidxError: it cannot be written; it is what it was.
+        """
+        from ragidx.pipelines.export.export import export
+
+        return export(self.searcher.store, to, replace=replace, on_progress=on_progress or (lambda done, total: None))
 
     # -- changes --------------------------------------------------------------------------------------------------
 

@@ -107,16 +107,21 @@ def values(store: Store, field: str, where: str | None = None, limit: int = 20) 
     return sorted(found.items(), key=lambda pair: (-pair[1], str(pair[0])))[:limit]
 
 
+def columns_of(store: Store) -> dict[str, str]:
+    """The columns of `batches` but the vector, each with its name in the store."""
+    known = {name: name for name in _FIXED}
+    return known | {
+        name: of for name, (of, _) in fields_of(store).items() if name not in known and of != OWNER and name != VECTOR
+    }
+
+
 def batches(store: Store, columns: Sequence[str] | None = None, where: str | None = None) -> Iterator[Any]:
     """The chunks as record batches.
 
     Raises:
         QueryError: there is no such column, or the condition is wrong.
     """
-    known = {name: name for name in _FIXED}
-    known |= {
-        name: of for name, (of, _) in fields_of(store).items() if name not in known and of != OWNER and name != VECTOR
-    }
+    known = columns_of(store)
     asked = list(known) if columns is None else list(columns)
     for name in asked:
         if name not in known and name != VECTOR:

@@ -73,6 +73,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "pipelines.train",
     },
     "pipelines.distribute": {"pipelines", "pipelines.ingest", "pipelines.ingest.workers"},
+    "pipelines.export": {"pipelines", "pipelines.ingest"},
     "pipelines.lens": {"pipelines", "pipelines.ingest.workers"},
     "pipelines.doctor": {"pipelines"},
     "pipelines.frameworks": set(),
@@ -98,7 +99,9 @@ MAY_IMPORT: dict[str, set[str]] = {
 TIES = {
     "ragidx.pipelines.demo": {"pipelines", "pipelines.ingest"},
     "ragidx.pipelines.train.__init__": {"pipelines.train.decoders"},
-    "ragidx.pipelines.index": {"pipelines.ingest", "pipelines.vectors", "pipelines.plan", "pipelines.maintain"},
+    "ragidx.pipelines.index": {
+        *("pipelines.ingest", "pipelines.vectors", "pipelines.plan", "pipelines.maintain", "pipelines.export")
+    },
 }
 
 

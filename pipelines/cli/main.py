@@ -39,6 +39,7 @@ COMMANDS = {
     "models": "Show the models on this machine, and those with a preset.",
     "verify": "Read a whole index and check it.",
     "delete": "Delete documents from an index, by id or by a condition.",
+    "export": "Write the rows of an index, with their vectors, to a file or a dataset.",
     "compact": "Merge small segments of an index, and drop deleted rows.",
     "shrink": "Make an index narrower, without encoding again.",
     "reindex": "Make a new index from stored vectors: narrower, or of another type.",
