@@ -54,19 +54,19 @@ SHOWN = {
     "upgrade": "model endpoint device method tau dim filter chunk_size index queries qrels margin force quiet as_json",
     "tune": "model endpoint device method filter chunk_size queries qrels split measure minutes cache include exclude "
     "text_field as_json",
-    "head": "revision endpoint device method layer instruction pairs kind dim teacher limit epochs out force cache "
+    "train head": "revision endpoint device method layer instruction pairs kind dim teacher limit epochs out force cache "
     "as_json",
-    "pooling": "revision device method attention instruction pairs rows latents heads head_width limit epochs out "
+    "train pooling": "revision device method attention instruction pairs rows latents heads head_width limit epochs out "
     "force cache as_json",
-    "questions": "text model endpoint device method layer queries qrels margin force limit epochs out cache quiet "
+    "train questions": "text model endpoint device method layer queries qrels margin force limit epochs out cache quiet "
     "as_json",
-    "contrastive": "device dtype method attention pairs negatives teacher limit epochs minutes batch rate read_tokens "
+    "train contrastive": "device dtype method attention pairs negatives teacher limit epochs minutes batch rate read_tokens "
     "rank out force cache as_json",
-    "simcse": "device dtype method attention text limit epochs minutes batch rate read_tokens rank attention_dropout "
+    "train simcse": "device dtype method attention text limit epochs minutes batch rate read_tokens rank attention_dropout "
     "out force as_json",
-    "mntp": "device dtype template text hidden_share limit epochs minutes batch rate read_tokens rank out force "
+    "train mntp": "device dtype template text hidden_share limit epochs minutes batch rate read_tokens rank out force "
     "as_json",
-    "export": "method template layer instruction pooling attention tau dim filter as_json",
+    "train export": "method template layer instruction pooling attention tau dim filter as_json",
     "sweep": "model endpoint device method chunk_size dims taus filters index_types queries qrels query_vectors "
     "include exclude out as_json",
 }
@@ -135,7 +135,7 @@ class GroupedCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, group by group where there are many."""
         options = [param for param in super().get_params(ctx) if isinstance(param, click.Option)]
-        wanted = "" if ctx.meta.get(SHOWS_ALL) else SHOWN.get(self.name or "", "")
+        wanted = "" if ctx.meta.get(SHOWS_ALL) else SHOWN.get(ctx.command_path.partition(" ")[2], "")
         shown = [
             (option, record)
             for option in options

@@ -50,8 +50,8 @@ def test_the_help_page_opens_with_an_example_and_shows_twenty_options_at_most(na
     assert (status, err) == (0, "")
     assert re.match(rf"Usage: ragidx {name} .*\n\n(  [A-Z`].*\n(  \S.*\n)*)\n      ragidx (query|{name})\b", out)
     assert len(shown) <= 20
-    assert set(SHOWN.get(name.rsplit(maxsplit=1)[-1], "").split()) <= names
-    assert (f"Show {hidden} more options and exit." in " ".join(out.split())) == (name.rsplit(maxsplit=1)[-1] in SHOWN)
+    assert set(SHOWN.get(name, "").split()) <= names
+    assert (f"Show {hidden} more options and exit." in " ".join(out.split())) == (name in SHOWN)
 
 
 def test_the_groups_of_a_build_are_in_order(run: Run) -> None:
@@ -64,6 +64,7 @@ def test_the_groups_of_a_build_are_in_order(run: Run) -> None:
         "Chunk",
         "Index",
         "File",
+        "Shard",
         "Run",
     ]
 
@@ -100,4 +101,4 @@ def test_a_mistyped_option_names_the_nearest_ones(run: Run) -> None:
     status, out, err = run("build", "corpus", "--tua", "2")
 
     assert (status, out) == (2, "")
-    assert err.endswith("Error: No such option '--tua'. (Did you mean one of: '--tau', '--truncate'?)\n")
+    assert err.endswith("Error: No such option '--tua'. (Did you mean one of: '--stage', '--tau', '--truncate'?)\n")
