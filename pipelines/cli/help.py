@@ -45,27 +45,27 @@ RUN = "Run"
 SHOWN = {
     "build": "model endpoint device method tau dim chunk_size index index_type rebuild vectors include exclude "
     "text_field plan restore quiet as_json",
-    "query": "model device index queries run vector where mode dim min_z rerank rerank_top k per_document context full "
-    "show as_json",
+    "query": "model device index queries run vector where mode dim min_z rerank rerank_top k per_document context "
+    "full show as_json",
     "doctor": "model adapters endpoint device dtype method instruction layer attention pooling offline as_json",
     "lens": "model device method instruction tau dim filter index where k hit spectrum corpus tokens out as_json",
     "evaluate": "model method layer filter tau dim mode weight chunk_size queries qrels without_labels measure "
     "reference margin cache out as_json",
     "upgrade": "model endpoint device method tau dim filter chunk_size index queries qrels margin force quiet as_json",
-    "tune": "model endpoint device method filter chunk_size queries qrels split measure minutes cache include exclude "
-    "text_field as_json",
-    "train head": "revision endpoint device method layer instruction pairs kind dim teacher limit epochs out force cache "
-    "as_json",
-    "train pooling": "revision device method attention instruction pairs rows latents heads head_width limit epochs out "
-    "force cache as_json",
-    "train questions": "text model endpoint device method layer queries qrels margin force limit epochs out cache quiet "
-    "as_json",
-    "train contrastive": "device dtype method attention pairs negatives teacher limit epochs minutes batch rate read_tokens "
-    "rank out force cache as_json",
-    "train simcse": "device dtype method attention text limit epochs minutes batch rate read_tokens rank attention_dropout "
-    "out force as_json",
-    "train mntp": "device dtype template text hidden_share limit epochs minutes batch rate read_tokens rank out force "
-    "as_json",
+    "tune": "model endpoint device method filter chunk_size queries qrels split measure minutes cache include "
+    "exclude text_field as_json",
+    "train head": "revision endpoint device method layer instruction pairs kind dim teacher limit epochs out force "
+    "cache as_json",
+    "train pooling": "revision device method attention instruction pairs rows latents heads head_width limit epochs "
+    "out force cache as_json",
+    "train questions": "text model endpoint device method layer queries qrels margin force limit epochs out cache "
+    "quiet as_json",
+    "train contrastive": "device dtype method attention pairs negatives teacher limit epochs minutes batch rate "
+    "read_tokens rank out force cache as_json",
+    "train simcse": "device dtype method attention text limit epochs minutes batch rate read_tokens rank "
+    "attention_dropout out force as_json",
+    "train mntp": "device dtype template text hidden_share limit epochs minutes batch rate read_tokens rank out "
+    "force as_json",
     "train export": "method template layer instruction pooling attention tau dim filter as_json",
     "sweep": "model endpoint device method chunk_size dims taus filters index_types queries qrels query_vectors "
     "include exclude out as_json",

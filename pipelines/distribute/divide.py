@@ -92,6 +92,11 @@ def divide(
     reading = reading_of(corpus, folder, asked, resolved.stored)
     if any(entry.path == STANDARD_INPUT for entry in reading.selection.selected):
         raise SpecError("standard input cannot be divided", "write it to a file", where="-")
+    for root, entry in reading.selection.roots(folder):
+        if stage.resolve().is_relative_to(Path(root).resolve()):
+            raise SpecError(
+                f"it is inside of the source '{entry.name}'", "name a folder beside the corpus", where=str(stage)
+            )
     atomic.make_folder(stage)
     with Lock(stage):
         _check_stage(stage, folder)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import shutil
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +43,7 @@ SEED, PARTS, SHARDS = "seed", "parts", "shards"
 KNOWN, PASSED, FITTED_KEYS, FITTED = "known.npy", "passed.npy", "fitted.keys.npy", "fitted.npy"
 
 _FORMAT = 1
+_ID = re.compile(r"[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,9 +235,8 @@ class Division:
         """
         low, high = (number - 1) / self.n, (number + 2) / self.n
         fingerprint, found = self.seed().manifest.fingerprint, []
-        for path in sorted(self.stage.glob(f"*/{SHARDS}/*.json")):
-            if path.parent.parent.name == self.id:
-                continue
+        others = [folder for folder in _folders(self.stage) if folder != self.folder]
+        for path in sorted(path for folder in others for path in (folder / SHARDS).glob("*.json")):
             said = json.loads(path.read_bytes())
             store = Store.open(path.parent / said["folder"])
             start, end = notes_of(store)["place"]
@@ -293,5 +293,10 @@ def manifest_digest(folder: Path) -> str:
 def remove_stage(division: Division) -> None:
     """Remove the division and its shards, and those before it; the folder itself is the user's."""
     atomic.remove(division.stage / DIVISION)
-    for found in division.stage.glob(f"*/{SEED}"):
-        shutil.rmtree(found.parent, ignore_errors=True)
+    for folder in _folders(division.stage):
+        atomic.remove(folder)
+
+
+def _folders(stage: Path) -> list[Path]:
+    """Those of divisions; a stage may hold what is not ours."""
+    return sorted(path for path in stage.iterdir() if _ID.fullmatch(path.name) and (path / PARTS).is_dir())

@@ -32,7 +32,7 @@ def lines(records: Iterable[Any]) -> str:
     return "".join(json.dumps(record) + "\n" for record in records)
 
 
-def build_divided(corpus: Path, n: int, stage: Path, index: Path, **options: Any) -> BuildReport:
+def build_divided(corpus: Path | list[Path], n: int, stage: Path, index: Path, **options: Any) -> BuildReport:
     """Divide, build each shard, the last one first, and commit."""
     division = distribute.divide(corpus, n, stage, index, **options)
     for number in reversed(range(n)):

@@ -178,6 +178,19 @@ def test_a_stage_of_another_index(division: Division, corpus: Path, tmp_path: Pa
         distribute.divide(corpus, 2, tmp_path / "other", tmp_path / "index")
 
 
+def test_a_stage_inside_of_the_corpus(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="it is inside of the source 'corpus'"):
+        distribute.divide(corpus, 2, corpus / "stage", tmp_path / "index")
+    assert not (corpus / "stage").exists()
+
+
+def test_what_else_is_in_the_stage_stays(corpus: Path, tmp_path: Path) -> None:
+    mine = write(tmp_path / "stage", {"mine/seed/a.txt": "a", "mine/parts/b.txt": "b", "0123456789abcdef/c.txt": "c"})
+    before = {path for path in mine.rglob("*") if path.is_file()}
+    build_divided(corpus, 2, tmp_path / "stage", tmp_path / "index")
+    assert {path for path in mine.rglob("*") if path.is_file()} == before | {mine / "LOCK"}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -162,6 +162,24 @@ def test_a_network_gives_the_same_vectors(tmp_path: Path, tiny_model: Any) -> No
 
 
 @pytest.mark.slow
+def test_several_sources_and_fields_that_are_named(tmp_path: Path) -> None:
+    rows = "".join(f"b{n},{n},the {WORDS[n]} of a mill,title {n}\n" for n in range(10))
+    first = write(tmp_path / "first", {"a.csv": "key,n,body,title\n" + rows, "note.txt": "A note about bees."})
+    second = write(tmp_path / "second", {"note.txt": "Another note.", "r.jsonl": FILES["records.jsonl"]})
+    options: dict[str, Any] = {
+        "text_field": ["*.csv=title+body", "place"],
+        "id_field": "*.csv=key",
+        "fields": {"context": "*.csv=n"},
+        "exclude": ["*.md"],
+    }
+    ragidx.build([first, second], tmp_path / "one", **options)
+    build_divided([first, second], 3, tmp_path / "stage", tmp_path / "index", **options)
+    same(tmp_path / "one", tmp_path / "index")
+    names = [(entry.name, entry.n_documents) for entry in ragidx.Index(tmp_path / "index").sources()]
+    assert names == [(entry.name, entry.n_documents) for entry in ragidx.Index(tmp_path / "one").sources()]
+
+
+@pytest.mark.slow
 def test_more_shards_than_files(tmp_path: Path) -> None:
     corpus = write(tmp_path / "corpus", {"bees.txt": "Bees dance.", "mill.txt": "An old mill."})
     ragidx.build(corpus, tmp_path / "one")
