@@ -223,9 +223,9 @@ class StoreWriter:
         """
         with self.whole():
             manifest, first = other.manifest, self._n_rows
-            same = (manifest.fingerprint, manifest.dim) == (self._fingerprint, self._dim)
-            if not same or (self._lexical or manifest.lexical) != manifest.lexical:
+            if (manifest.fingerprint, manifest.dim) != (self._fingerprint, self._dim):
                 raise ValueError("the other index was made with another spec")
+            is_first = not (self._entries or self._new.made)
             self._new.finish()
             for entry in manifest.segments:
                 made = linked(other.path, self.path, entry, self._generation, len(self._new.made))
@@ -233,7 +233,8 @@ class StoreWriter:
                 self._adopted.add(made.id)
             if manifest.segments:
                 atomic.sync_folder(self.path / SEGMENTS)
-                self._lexical = manifest.lexical
+                same = is_first or self._lexical == manifest.lexical
+                self._lexical = manifest.lexical if same else None  # then the words of all are written again
             self.fields.kinds = union(self.fields.kinds, manifest.schema)
             self._n_rows += other.n_rows
             if other.dead is not None:

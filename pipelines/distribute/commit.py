@@ -10,16 +10,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.corpora.language import LANGUAGE
+from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.records import Skip
 from ragidx.corpora.spec import Json
+from ragidx.indexer.arrays import Ints
 from ragidx.indexer.specs import IndexSpec
+from ragidx.indexer.store.generations import committed_or_none
+from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.lookup import Documents
+from ragidx.indexer.store.manifest import Manifest, files_of
 from ragidx.indexer.store.source_list import PROGRAM
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.vacuum import cleaned_if_refused
@@ -61,12 +67,21 @@ def commit(
         BusyError: another process writes the index.
         RagidxError: the disk is full; the committed state is what it was.
     """
-    started, progress = time.perf_counter(), Progress(on_progress=on_progress)
+    with Lock(division.stage):
+        return _committed(division, descriptors, Progress(on_progress=on_progress))
+
+
+def _committed(division: Division, descriptors: Sequence[Descriptor] | None, progress: Progress) -> BuildReport:
+    started = time.perf_counter()
+    now = None if division.replaces else committed_or_none(division.index)
+    if now is not None and now.notes.get(DIVISION) == division.id:  # a commit was killed before it could end
+        remove_stage(division)
+        return _as_it_is(division.index, now)
     seed = division.seed()
     shards = _shards(division, descriptors, seed.manifest.fingerprint)
     selection = Selection(division.entries, division.names)
     reading = Reading(division.corpus, division.index, division.reading_options(), selection, seed.manifest.notes)
-    ledger = Ledger(selection, progress, Skips())
+    ledger = Ledger(selection, progress, Skips(reading.options.strict))
     ledger.take(division.ledger)
     with (
         cleaned_if_refused(division.index),
@@ -81,7 +96,7 @@ def commit(
             on_stage=progress.derive,
         ) as writer,
     ):
-        _check_base(division, writer)
+        _check_base(division, writer.base)
         before = Before(
             None if division.replaces else writer.base,
             Before.of(reading, writer.base).sources,
@@ -93,12 +108,12 @@ def commit(
         known.keep_all(division.passed())
         seen.carry(division.passed())
         n_of_program = len(known.of([PROGRAM]))
-        repeats = _take(shards, writer, ledger)
+        repeats = _take(shards, division.passed(), writer, ledger)
         if before.base is not None and not before.relabels and not before.looks_again:
             ledger.sources[PROGRAM].n_same = n_of_program  # each shard saw them
         for store in shards:
-            for name, layout in reading.layouts.from_json(store.manifest.notes.get(LAYOUTS)).known.items():
-                reading.layouts.used.setdefault(name, layout)
+            for name, layout in Layouts.from_json(store.manifest.notes.get(LAYOUTS)).known.items():
+                reading.layouts.decided(name, layout)
             if not repeats:
                 seen.take(store.path, store.manifest.n_documents + len(documents_of(store)))
         gone = remove_others(reading, before, seen, writer, ledger)
@@ -133,7 +148,11 @@ def _shard(division: Division, descriptor: Descriptor, fingerprint: str) -> Stor
     folder, number = division.shards / descriptor.folder, descriptor.number
     if descriptor.division != division.id:
         raise SpecError(f"shard {number} is of another division", "build it again", where=str(folder))
-    store = Store.open(folder)
+    try:
+        store = Store.open(folder)
+    except IndexFormatError as fault:
+        hint = f"build it again: `ragidx build --shard {number}/{division.n} --stage {division.stage}`"
+        raise IndexFormatError(f"shard {number}: {fault.message}", hint, where=fault.where) from fault
     if notes_of(store)["division"] != division.id or store.manifest.fingerprint != fingerprint:
         raise SpecError(f"shard {number} is of another division", "build it again", where=str(folder))
     if manifest_digest(folder) != descriptor.manifest:
@@ -141,17 +160,10 @@ def _shard(division: Division, descriptor: Descriptor, fingerprint: str) -> Stor
     return store
 
 
-def _check_base(division: Division, writer: StoreWriter) -> None:
+def _check_base(division: Division, base: Manifest | None) -> None:
     """Whether the index is in the state that was divided."""
-    base = writer.base
     if (None if base is None else (base.generation, base.created)) == division.base:
         return
-    if base is not None and base.notes.get(DIVISION) == division.id:
-        raise SpecError(
-            f"these shards are committed already, as generation {base.generation}",
-            "divide again for what changed since",
-            where=str(division.index),
-        )
     now = "is gone" if base is None else f"has generation {base.generation} now"
     raise SpecError(
         f"the index {now}: another process wrote it since it was divided",
@@ -160,29 +172,50 @@ def _check_base(division: Division, writer: StoreWriter) -> None:
     )
 
 
-def _take(shards: Sequence[Store], writer: StoreWriter, ledger: Ledger) -> int:
-    """Adopt the segments of shards; of documents with one id the first stays. How many were not the first."""
+def _as_it_is(index: Path, manifest: Manifest) -> BuildReport:
+    """The report where all was committed before."""
+    report = BuildReport(
+        index=str(index),
+        spec=IndexSpec.from_json(dict(manifest.spec)),
+        dim=manifest.dim,
+        generation=manifest.generation,
+        n_documents=manifest.n_documents,
+        n_unchanged=manifest.n_documents,
+        n_chunks=manifest.n_chunks,
+        n_chunks_unchanged=manifest.n_chunks,
+        index_bytes=sum(entry.bytes for entry in files_of(manifest).values()),
+    )
+    report.take_index(manifest)
+    return report
+
+
+def _take(shards: Sequence[Store], passed: NDArray[np.bytes_], writer: StoreWriter, ledger: Ledger) -> int:
+    """Adopt the segments of shards; of documents with one id the first stays. How many were not the first.
+
+    The documents of files that did not change, `passed`, come before all others.
+    """
     each = [documents_of(store) for store in shards]
     every = np.concatenate(each)
     of_shard = np.repeat(np.arange(len(each)), [len(one) for one in each])
     order = np.argsort(every["document"], kind="stable")  # equal ones in the order of the shards
-    again = np.zeros(len(every), np.bool_)
-    again[order[1:]] = every["document"][order[1:]] == every["document"][order[:-1]]
+    again = np.isin(every["document"], passed)
+    again[order[1:]] |= every["document"][order[1:]] == every["document"][order[:-1]]
     known = writer.known_documents()
     known.keep_all(every["document"][~again & kind_is(every, Kind.SAME)])
     writer.delete_rows(known.pop_all(every["document"][~again & kind_is(every, Kind.CHANGED)]))
     for number, store in enumerate(shards):
         ledger.take(notes_of(store))
-        first = writer.adopt(store)
-        if (repeated := every[again & (of_shard == number)]).size:
-            _drop(store, first, repeated, writer, ledger)
+        repeated = every[again & (of_shard == number)]
+        rows = Documents(store).pop_all(repeated["document"]) if repeated.size else np.zeros(0, np.int64)
+        if repeated.size:
+            _uncount(store, rows, repeated, ledger)
+        if len(rows) < store.n_rows:
+            writer.delete_rows(writer.adopt(store) + rows)
     return int(again.sum())
 
 
-def _drop(store: Store, first: int, repeated: NDArray[np.void], writer: StoreWriter, ledger: Ledger) -> None:
-    """Remove documents of a shard that an earlier one has."""
-    rows = Documents(store).pop_all(repeated["document"])
-    writer.delete_rows(first + rows)
+def _uncount(store: Store, rows: Ints, repeated: NDArray[np.void], ledger: Ledger) -> None:
+    """Report documents of a shard, with their rows, that are others' as skipped."""
     ledger.n_rows -= len(rows)
     for name, kind in (("n_new", Kind.NEW), ("n_changed", Kind.CHANGED), ("n_same", Kind.SAME)):
         for owner in repeated["owner"][kind_is(repeated, kind)].tolist():

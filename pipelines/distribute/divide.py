@@ -7,6 +7,7 @@ A file that did not change since the index was built is in no part. The index is
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import secrets
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ragidx
-from ragidx.corpora.errors import SpecError
+from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.corpora.language import LANGUAGE
 from ragidx.corpora.sources import Source
 from ragidx.indexer import atomic
@@ -28,7 +29,10 @@ from ragidx.indexer.store.files import MANIFEST
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.lookup import Documents
+from ragidx.indexer.store.manifest import Manifest, NewerFormatError
 from ragidx.indexer.store.source_list import STANDARD_INPUT
+from ragidx.indexer.writing.merging import memory_bytes
+from ragidx.indexer.writing.vacuum import check_folder
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.distribute.division import (
     DIVISION,
@@ -88,15 +92,15 @@ def divide(
     asked, folder, stage = build_options("divide", **options), Path(index), Path(stage)
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MAX_SHARDS:
         raise SpecError(f"{n!r} is no number of shards", f"give one from 1 to {MAX_SHARDS:,}", where="`shards`")
+    check_folder(folder)
     resolved = resolve(folder, asked)
     reading = reading_of(corpus, folder, asked, resolved.stored)
     if any(entry.path == STANDARD_INPUT for entry in reading.selection.selected):
         raise SpecError("standard input cannot be divided", "write it to a file", where="-")
-    for root, entry in reading.selection.roots(folder):
-        if stage.resolve().is_relative_to(Path(root).resolve()):
-            raise SpecError(
-                f"it is inside of the source '{entry.name}'", "name a folder beside the corpus", where=str(stage)
-            )
+    places = [(f"the source '{entry.name}'", Path(root)) for root, entry in reading.selection.roots(folder)]
+    for what, place in [*places, ("the index", folder)]:
+        if stage.resolve().is_relative_to(place.resolve()):
+            raise SpecError(f"it is inside of {what}", "name a folder beside it", where=str(stage))
     atomic.make_folder(stage)
     with Lock(stage):
         _check_stage(stage, folder)
@@ -104,7 +108,7 @@ def divide(
 
 
 def _divided(n: int, stage: Path, resolved: Resolved, reading: Reading, progress: Progress) -> Division:
-    asked, committed = reading.options, committed_or_none(reading.index)
+    asked, committed = reading.options, _base(reading, resolved)
     before = Before.of(reading, committed)
     ledger = Ledger(reading.selection, progress, Skips(asked.strict))
     cutter = cutter_of(resolved, reading, progress)
@@ -120,15 +124,17 @@ def _divided(n: int, stage: Path, resolved: Resolved, reading: Reading, progress
         n_fitted, fitted = fit_on_corpus(resolved, reading, cutter, ledger, stage / id_ / SEED)
     elif not sources and committed is None:
         reading.check_something_was_read(0, ledger.skips)
-    language = stemmer_of(resolved, reading, parts)
-    made = resolved.index_options()
-    each = None if made.max_memory is None else made.max_memory // n
+    language = stemmer_of(resolved, reading, sources)
+    made, left = resolved.index_options(), None
+    if made.max_memory is not None:
+        taken = [] if resolved.stored is None else resolved.stored.manifest.segments
+        left = max(0, made.max_memory - sum(map(memory_bytes, taken)))
     with StoreWriter(
         stage / id_ / SEED,
         spec=resolved.spec.to_json(),
         fingerprint=resolved.fingerprint(),
         dim=resolved.dim(),
-        index=dataclasses.replace(made, lexical=language, max_memory=each),
+        index=dataclasses.replace(made, lexical=language, max_memory=None),
         blobs=resolved.blobs(),
     ) as writer:
         notes = {LAYOUTS: reading.layouts.to_json(), LANGUAGE: reading.language, **run_notes(resolved)}
@@ -158,6 +164,7 @@ def _divided(n: int, stage: Path, resolved: Resolved, reading: Reading, progress
         names=reading.selection.names,
         ledger=ledger.to_json(),
         n_fitted=n_fitted,
+        max_memory=left,
         sizes=[sum(one.n_bytes for one in part) for part in parts],
     )
     division.write()
@@ -165,13 +172,27 @@ def _divided(n: int, stage: Path, resolved: Resolved, reading: Reading, progress
     return division
 
 
+def _base(reading: Reading, resolved: Resolved) -> Manifest | None:
+    """The state that is continued or replaced; None: there is none that can be read."""
+    if resolved.stored is not None:
+        return resolved.stored.manifest
+    try:
+        return committed_or_none(reading.index)
+    except NewerFormatError:
+        raise
+    except IndexFormatError:
+        if not reading.options.rebuild:
+            raise
+        return None
+
+
 def _check_stage(stage: Path, index: Path) -> None:
-    """Whether a stage is free, or has an earlier division of the same index."""
+    """Whether a stage is free, or has an earlier division of the same index; one that cannot be read is replaced."""
     if (stage / MANIFEST).exists():
         raise SpecError("it is an index", "name another folder with `stage`", where=str(stage))
-    if (stage / DIVISION).exists():
-        held = Division.open(stage).index
-        if held != index.absolute():
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        held = Path(json.loads((stage / DIVISION).read_bytes())["index"])
+        if held.resolve() != index.resolve():
             raise SpecError(
                 f"it has a division of the index {held}", "name another folder with `stage`", where=str(stage)
             )

@@ -12,6 +12,7 @@ No lock is held from here to the commit: a commit finds out whether the index is
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -25,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ragidx
-from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.corpora.errors import CorpusError, IndexFormatError, SpecError
 from ragidx.corpora.sources import Source, Span
 from ragidx.indexer import atomic
 from ragidx.indexer.ann.index_types import IndexOptions
@@ -86,6 +87,7 @@ class Division:
         entries, names: the sources of the index after the build, and which of them are read.
         ledger: what the division counted: files that did not change, and what the walk skipped.
         n_fitted: chunks that the filter was fitted on.
+        max_memory: bytes that the indexes of all shards may take together; None: no limit.
         sizes: bytes that each shard reads.
     """
 
@@ -106,6 +108,7 @@ class Division:
     names: tuple[str, ...]
     ledger: Mapping[str, Any]
     n_fitted: int
+    max_memory: int | None
     sizes: Sequence[int]
 
     @classmethod
@@ -216,9 +219,7 @@ class Division:
         """
         path = self.shards / f"{number:05d}.json"
         try:
-            found = Descriptor(**json.loads(path.read_bytes()))
-            if Path(found.folder).name != found.folder:
-                raise ValueError("its folder is elsewhere")
+            found = _descriptor(path)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError) as fault:
@@ -228,21 +229,45 @@ class Division:
             raise SpecError("it is the descriptor of another shard", "remove it", where=str(path))
         return found
 
+    def memory(self, number: int) -> int | None:
+        """Bytes that the indexes of a shard may take: its share of what the index leaves; None: no limit."""
+        if self.max_memory is None:
+            return None
+        return max(1, self.max_memory * self.sizes[number] // max(1, sum(self.sizes)))
+
+    def continued(self) -> list[Store]:
+        """The index, whose vectors are taken, where it is continued and can be seen from here."""
+        if self.base is None or self.replaces:
+            return []
+        with contextlib.suppress(IndexFormatError, OSError):
+            store = Store.open(self.index)
+            if store.manifest.fingerprint == self.seed().manifest.fingerprint:
+                return [store]
+        return []
+
     def earlier(self, number: int) -> list[Store]:
         """Shards of earlier divisions in this stage, of the same vectors, that overlap with a shard and its neighbours.
 
-        Files are added and removed between two divisions, and shards move a little.
+        Files are added and removed between two divisions, and shards move a little. What is damaged lends nothing.
         """
         low, high = (number - 1) / self.n, (number + 2) / self.n
         fingerprint, found = self.seed().manifest.fingerprint, []
         others = [folder for folder in _folders(self.stage) if folder != self.folder]
         for path in sorted(path for folder in others for path in (folder / SHARDS).glob("*.json")):
-            said = json.loads(path.read_bytes())
-            store = Store.open(path.parent / said["folder"])
-            start, end = notes_of(store)["place"]
-            if store.manifest.fingerprint == fingerprint and start < high and end > low:
-                found.append(store)
+            with contextlib.suppress(IndexFormatError, OSError, ValueError, TypeError, KeyError):
+                store = Store.open(path.parent / _descriptor(path).folder)
+                start, end = notes_of(store)["place"]
+                if store.manifest.fingerprint == fingerprint and start < high and end > low:
+                    found.append(store)
         return found
+
+
+def _descriptor(path: Path) -> Descriptor:
+    """What a file says of a shard; its folder is beside it."""
+    found = Descriptor(**json.loads(path.read_bytes()))
+    if Path(found.folder).name != found.folder:
+        raise ValueError("its folder is elsewhere")
+    return found
 
 
 def same_files(division: Division, number: int) -> Iterator[Source]:
@@ -291,7 +316,14 @@ def manifest_digest(folder: Path) -> str:
 
 
 def remove_stage(division: Division) -> None:
-    """Remove the division and its shards, and those before it; the folder itself is the user's."""
+    """Remove the division and its shards, and those before it; the folder itself is the user's.
+
+    The lock of the stage is held, and a later division stays.
+    """
+    with contextlib.suppress(SpecError):
+        if Division.open(division.stage).id != division.id:
+            atomic.remove(division.folder)
+            return
     atomic.remove(division.stage / DIVISION)
     for folder in _folders(division.stage):
         atomic.remove(folder)

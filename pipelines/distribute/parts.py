@@ -6,9 +6,11 @@ on one machine. A large file of JSON Lines is cut at its lines; how it is read i
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ragidx.corpora.limits import MIB, UnreadableError
@@ -22,7 +24,7 @@ from ragidx.pipelines.ingest.resolve import Resolved
 
 _SPLIT_BYTES = MIB  # a smaller file of JSON Lines is not split
 _FILE_BYTES = 4096  # that a file counts for beside its own: to open one takes time
-_SAMPLE_PARTS, _SAMPLE_TEXTS, _SAMPLE_CHARS = 16, 1_000, 2_000  # by which the stemmer is chosen
+_SAMPLE_PLACES, _SAMPLE_TEXTS, _SAMPLE_CHARS = 64, 16, 2_000  # by which the stemmer is chosen
 
 
 def parts_of(sources: Sequence[Source], n: int, reading: Reading) -> list[list[Source]]:
@@ -54,25 +56,48 @@ def _spans(source: Source, starts: Sequence[int], reading: Reading) -> list[Span
         files = reading.files(None, lambda skip: None)
         next((next(drafts, None) for _, drafts in files.drafts([source])), None)
         layout = reading.layouts.used.get(source.name)
-        if layout is None or layout.id is not None:  # ids that come twice are told apart by the whole file
-            return []
+        if layout is None or layout.id is not None or not layout.is_kept:
+            return []  # ids of a field that was found are told apart by the whole file
     return found
 
 
-def stemmer_of(resolved: Resolved, reading: Reading, parts: Sequence[Sequence[Source]]) -> str:
-    """The setting of the stemmer of all shards: what was asked for, else by some texts of each part."""
+def stemmer_of(resolved: Resolved, reading: Reading, sources: Sequence[Source]) -> str:
+    """The setting of the stemmer of all shards: what was asked for, else by texts from all over the corpus."""
     setting = resolved.index_options().lexical
     current = None if resolved.stored is None else resolved.stored.manifest.lexical
-    drawn = parts[:: max(1, len(parts) // _SAMPLE_PARTS)]
-    each = max(1, _SAMPLE_TEXTS // len(drawn))
 
     def sample() -> Iterator[str]:
+        drawn = _drawn(sources, reading)
         layouts = Layouts(reading.layouts.known | reading.layouts.used)
         files = dataclasses.replace(reading.files(None, lambda skip: None), layouts=layouts)
-        for part in drawn:
-            drafts = (draft for _, found in files.drafts(part) for draft in found)
-            for draft in itertools.islice(drafts, each):
+        for source, drafts in files.drafts(drawn):
+            for draft in itertools.islice(drafts, drawn[source] * _SAMPLE_TEXTS):
                 yield "" if draft.document is None else draft.document.text[:_SAMPLE_CHARS]
 
     made = decided(setting, current, sample)
     return setting if made is None else made.stemmer
+
+
+def _drawn(sources: Sequence[Source], reading: Reading) -> Counter[Source]:
+    """Files, and parts of large ones, at places that are evenly spread over the bytes; and how many each has."""
+    ends = list(itertools.accumulate(source.size + 1 for source in sources))
+    found: Counter[Source] = Counter()
+    for number in range(_SAMPLE_PLACES if ends else 0):
+        place = ends[-1] * number // _SAMPLE_PLACES
+        source = sources[bisect_right(ends, place)]
+        start = place - (ends[bisect_right(ends, place)] - source.size - 1)
+        if source.size >= _SPLIT_BYTES and start and is_lines(source, reading.read_options):
+            source = _from_line(source, start)
+        found[source] += 1
+    return found
+
+
+def _from_line(source: Source, start: int) -> Source:
+    """The part of a file from the first line that begins behind a byte."""
+    assert source.path is not None
+    with contextlib.suppress(OSError), source.path.open("rb") as file:
+        file.seek(start)
+        file.readline()
+        if (begin := file.tell()) < source.size:
+            return dataclasses.replace(source, span=Span(begin, source.size, 0, 0))
+    return source

@@ -19,8 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
+from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.records import OnSkip
 from ragidx.corpora.sources import Source
+from ragidx.indexer import atomic
 from ragidx.indexer.digests import DIGEST_BYTES, digest
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.store import Store
@@ -59,17 +61,15 @@ def build_shard(division: Division, number: int, *, on_progress: OnProgress | No
         ModelError: the model is not here, or is another.
         BusyError: another process of this host builds the shard.
     """
-    if (done := division.descriptor(number)) is not None:
-        _ = Store.open(division.shards / done.folder)  # whole, or it says what is missing
+    if (done := _done(division, number)) is not None:
         return done
     for name in run:
         if name not in ("device", "dtype", "attn", "endpoint", "model", "workers"):
             raise SpecError(f"a shard takes no option {name}", "name it when you divide", where=f"`{name}`")
-    division.files(number)  # whether there is such a shard
     folder = division.shards / f"{number:05d}-{_host()}"
-    if (made := committed_or_none(folder)) is not None:  # it was killed before it could say so
-        return write_descriptor(division, number, folder, made)
-    seed = division.seed()
+    seed, memory = division.seed(), division.memory(number)
+    if memory is not None:
+        run["max_memory"] = memory
     resolved = resolve_against(division.reading_options(**run), seed)
     reading = _Part(
         division.corpus,
@@ -90,7 +90,7 @@ def build_shard(division: Division, number: int, *, on_progress: OnProgress | No
         looks_again=division.looks_again,
     )
     with (
-        writer_of(resolved, folder, progress, division.earlier(number)) as writer,
+        writer_of(resolved, folder, progress, [*division.continued(), *division.earlier(number)]) as writer,
         good_journal(resolved, writer),
     ):
         if not division.replaces:
@@ -106,10 +106,26 @@ def build_shard(division: Division, number: int, *, on_progress: OnProgress | No
         writer.blobs[DOCUMENTS] = documents.to_bytes()
         place = [number / division.n, (number + 1) / division.n]
         notes = {SHARD: {"division": division.id, "place": place, **ledger.to_json()}}
-        ran = {LAYOUTS: reading.layouts.to_json(), **run_notes(resolved)}
+        ran = {LAYOUTS: Layouts(reading.layouts.used).to_json(), **run_notes(resolved)}
         manifest = writer.commit({**notes, **ran}, _n_added(ledger), changed=True)
     progress.end()
     return write_descriptor(division, number, folder, manifest)
+
+
+def _done(division: Division, number: int) -> Descriptor | None:
+    """A shard that is done, and whole; what is damaged is removed, to be built anew."""
+    division.files(number)  # whether there is such a shard
+    done, own = division.descriptor(number), division.shards / f"{number:05d}-{_host()}"
+    folder = own if done is None else division.shards / done.folder
+    try:
+        if done is None and committed_or_none(folder) is None:
+            return None
+        made = Store.open(folder).manifest
+        return done or write_descriptor(division, number, folder, made)  # it was killed before it could say so
+    except IndexFormatError:
+        atomic.remove(division.shards / f"{number:05d}.json")
+        atomic.remove(folder)
+        return None
 
 
 def documents_of(shard: Store) -> NDArray[np.void]:

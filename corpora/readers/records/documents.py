@@ -67,7 +67,8 @@ def record_documents(file: SourceFile, records: Iterable[Record], to_scalar: ToS
             file.skip(str(fault), record.at)
         else:
             yield document
-    reader.report_missing()
+    if file.source.span is None:  # else another part may have what this one lacks
+        reader.report_missing()
 
 
 def check_chosen(names: Collection[str], chosen: str | None) -> None:

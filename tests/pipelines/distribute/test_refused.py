@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import importlib
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,12 +20,15 @@ import ragidx
 from ragidx.corpora.errors import BusyError, CorpusError, IndexFormatError, RagidxError, SpecError
 from ragidx.indexer.store import lock
 from ragidx.pipelines import distribute
-from ragidx.pipelines.distribute import Division
+from ragidx.pipelines.distribute import Division, parts
+from ragidx.pipelines.ingest.report import StrictError
 
 from ...indexer.faults import Disk, Failing
 from .conftest import WORDS, build_divided, content, lines, same, write
 
 pytestmark = pytest.mark.slow
+
+divide_module: Any = importlib.import_module("ragidx.pipelines.distribute.divide")
 
 FILES = {f"{n}.txt": f"The {WORDS[n]} and the {WORDS[-n]} number {n}." for n in range(8)}
 
@@ -147,10 +152,13 @@ def test_an_index_that_is_gone(corpus: Path, tmp_path: Path) -> None:
 def test_shards_that_are_committed_already(division: Division, tmp_path: Path) -> None:
     for number in range(2):
         distribute.build_shard(division, number)
-    shutil.copytree(tmp_path / "stage", tmp_path / "copy")
-    distribute.commit(division)
-    with pytest.raises(SpecError, match="these shards are committed already, as generation 1"):
-        distribute.commit(Division.open(tmp_path / "copy"))
+    shutil.copytree(tmp_path / "stage", tmp_path / "kept")
+    first = distribute.commit(division)
+    shutil.rmtree(tmp_path / "stage")
+    shutil.copytree(tmp_path / "kept", tmp_path / "stage")  # as if the first were killed before it could clear up
+    again = distribute.commit(division)
+    assert (again.committed, again.generation, again.n_documents) == (False, 1, first.n_documents)
+    assert [path.name for path in (tmp_path / "stage").iterdir()] == ["LOCK"]
 
 
 def test_two_divisions_in_one_folder(division: Division, corpus: Path, tmp_path: Path) -> None:
@@ -229,16 +237,87 @@ def test_a_shard_that_is_damaged(division: Division) -> None:
         distribute.commit(division)
 
 
+def test_a_shard_that_is_damaged_is_built_anew(division: Division, tmp_path: Path) -> None:
+    made = [distribute.build_shard(division, number) for number in range(2)]
+    next((division.shards / made[1].folder).rglob("vectors.faiss")).unlink()
+    with pytest.raises(IndexFormatError, match="shard 1: the file is missing") as caught:
+        distribute.commit(division)
+    assert "ragidx build --shard 1/2 --stage" in caught.value.hint
+    assert distribute.build_shard(division, 1).n_documents == made[1].n_documents
+    assert distribute.commit(division).n_documents == 8
+
+
+def test_a_damaged_shard_of_an_earlier_division_lends_nothing(division: Division, corpus: Path, tmp_path: Path) -> None:
+    made = [distribute.build_shard(division, number) for number in range(2)]
+    next((division.shards / made[1].folder).rglob("vectors.faiss")).unlink()
+    assert build_divided(corpus, 2, tmp_path / "stage", tmp_path / "index").n_encoded == made[1].n_chunks
+
+
+def test_a_division_that_cannot_be_read_is_replaced(division: Division, corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "stage" / "division.json").write_text("{")
+    assert build_divided(corpus, 2, tmp_path / "stage", tmp_path / "docs" / ".." / "index").n_documents == 8
+
+
 def test_a_writer_of_the_index_leaves_the_stage_alone(corpus: Path, tmp_path: Path) -> None:
-    """Also where the stage lies in the folder of the index."""
-    ragidx.build(corpus, tmp_path / "index")
-    write(corpus, {"new.txt": "A new text."})
-    stage = tmp_path / "index" / "stage"
-    division = distribute.divide(corpus, 1, stage, tmp_path / "index")
+    division = distribute.divide(corpus, 1, tmp_path / "stage", tmp_path / "index")
     distribute.build_shard(division, 0)
-    before = {path.relative_to(stage) for path in stage.rglob("*")}
+    before = set((tmp_path / "stage").rglob("*"))
     ragidx.build(corpus, tmp_path / "index")
-    assert {path.relative_to(stage) for path in stage.rglob("*")} == before
+    assert set((tmp_path / "stage").rglob("*")) == before
+    with pytest.raises(SpecError, match="it is inside of the index"):
+        distribute.divide(corpus, 1, tmp_path / "index" / "stage", tmp_path / "index")
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_place_where_no_index_can_be(corpus: Path, tmp_path: Path, what: str) -> None:
+    """Before anything is encoded."""
+    if what == "file":
+        (tmp_path / "index").write_text("mine")
+    else:
+        write(tmp_path / "index", {"mine.txt": "mine"})
+    with pytest.raises(IndexFormatError, match=r"it is (a file|not an index)"):
+        distribute.divide(corpus, 2, tmp_path / "stage", tmp_path / "index")
+    assert not (tmp_path / "stage").exists()
+
+
+def test_a_rebuild_replaces_an_index_that_is_damaged(corpus: Path, tmp_path: Path) -> None:
+    ragidx.build(corpus, tmp_path / "index")
+    (tmp_path / "index" / "manifest.json").write_text("{")
+    with pytest.raises(IndexFormatError):
+        distribute.divide(corpus, 2, tmp_path / "stage", tmp_path / "index")
+    report = build_divided(corpus, 2, tmp_path / "stage", tmp_path / "index", rebuild=True, allow_removal=True)
+    assert report.n_documents == 8
+
+
+def test_a_state_that_is_committed_while_it_is_divided(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is known and what the commit expects are of one state."""
+    ragidx.build(corpus, tmp_path / "index")
+    real = divide_module.reading_of
+
+    def changed(*arguments: Any) -> Any:
+        with ragidx.Index(tmp_path / "index") as index:
+            index.delete(["3.txt"])
+        return real(*arguments)
+
+    monkeypatch.setattr(divide_module, "reading_of", changed)
+    division = distribute.divide(corpus, 1, tmp_path / "stage", tmp_path / "index")
+    distribute.build_shard(division, 0)
+    with pytest.raises(SpecError, match="the index has generation 2 now"):
+        distribute.commit(division)
+
+
+def test_strict_holds_across_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "_SPLIT_BYTES", 100)
+    monkeypatch.setattr(parts, "_FILE_BYTES", 1)
+    corpus = write(tmp_path / "corpus", {"a.jsonl": lines({"id": n % 15, "text": f"text {n}"} for n in range(40))})
+    division = distribute.divide(corpus, 4, tmp_path / "stage", tmp_path / "index", strict=True)
+    for number in range(4):
+        distribute.build_shard(division, number)
+    with pytest.raises(StrictError, match="its id is another document's"):
+        distribute.commit(division)
+    assert not (tmp_path / "index" / "manifest.json").exists()
 
 
 def test_a_clock_that_is_an_hour_off(division: Division, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
