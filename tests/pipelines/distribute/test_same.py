@@ -231,7 +231,7 @@ def test_the_stemmer_does_not_depend_on_how_it_is_divided(tmp_path: Path) -> Non
     files |= {f"b{m}.jsonl": lines({"text": f"{english} {n}"} for n in range(100)) for m in range(3)}
     corpus = write(tmp_path / "corpus", files)
     ragidx.build(corpus, tmp_path / "one")
-    for n in (1, 40):
+    for n in (1, 17):
         build_divided(corpus, n, tmp_path / "stage", tmp_path / f"index-{n}")
         same(tmp_path / "one", tmp_path / f"index-{n}")
 
@@ -274,7 +274,7 @@ _CORPUS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=12, phases=[Phase.explicit, Phase.generate])  # to shrink takes minutes
+@settings(max_examples=6, phases=[Phase.explicit, Phase.generate])  # to shrink takes minutes
 @given(states=st.lists(_CORPUS, min_size=1, max_size=3), n=st.integers(1, 4), deleted=st.integers(0, 12))
 def test_any_corpus_and_its_changes(
     tmp_path_factory: pytest.TempPathFactory, states: list[dict[str, str]], n: int, deleted: int
