@@ -8,6 +8,7 @@ new division takes what is finished.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,6 +32,7 @@ from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.vacuum import cleaned_if_refused
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.distribute.division import (
+    SHARD,
     Descriptor,
     Division,
     manifest_digest,
@@ -73,10 +75,11 @@ def commit(
 
 def _committed(division: Division, descriptors: Sequence[Descriptor] | None, progress: Progress) -> BuildReport:
     started = time.perf_counter()
-    now = None if division.replaces else committed_or_none(division.index)
-    if now is not None and now.notes.get(DIVISION) == division.id:  # a commit was killed before it could end
-        remove_stage(division)
-        return _as_it_is(division.index, now)
+    with contextlib.suppress(IndexFormatError):  # the writer reports it, or replaces it
+        now = committed_or_none(division.index)
+        if now is not None and now.notes.get(DIVISION) == division.id:  # a commit was killed before it could end
+            remove_stage(division)
+            return _as_it_is(division.index, now)
     seed = division.seed()
     shards = _shards(division, descriptors, seed.manifest.fingerprint)
     selection = Selection(division.entries, division.names)
@@ -231,7 +234,7 @@ def _ran(division: Division, shards: Sequence[Store]) -> dict[str, Json]:
     """The notes on where the model ran, and on the division."""
     ran: dict[str, Json] = {DIVISION: division.id, LANGUAGE: division.language}
     for store in shards:
-        own = {name: value for name, value in store.manifest.notes.items() if name not in ("shard", LAYOUTS)}
+        own = {name: value for name, value in store.manifest.notes.items() if name not in (SHARD, LAYOUTS)}
         ran |= {name: value for name, value in own.items() if value}
     return ran | {name: _joined(shards, name) for name in ("device", "dtype")}
 

@@ -149,7 +149,9 @@ def test_an_index_that_is_gone(corpus: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "index").exists()
 
 
-def test_shards_that_are_committed_already(division: Division, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rebuild", [False, True])
+def test_shards_that_are_committed_already(corpus: Path, tmp_path: Path, rebuild: bool) -> None:
+    division = distribute.divide(corpus, 2, tmp_path / "stage", tmp_path / "index", rebuild=rebuild)
     for number in range(2):
         distribute.build_shard(division, number)
     shutil.copytree(tmp_path / "stage", tmp_path / "kept")
