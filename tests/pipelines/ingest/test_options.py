@@ -60,7 +60,8 @@ def test_a_command_has_the_options_of_its_member() -> None:
         values = {"filter" if name in FILTER_OPTIONS else "chunks" if name in CHUNK_OPTIONS else name for name in names}
         return values - {"index", "plan", "watch", "as_json"}
 
-    # `shards` and its like are functions of `ragidx.distribute`; `fields` is of `ragidx.toml` alone, `made_by` a remark of a program
+    # `shards` and its like are functions of `ragidx.distribute`; `fields` is of `ragidx.toml` alone, `made_by` a remark
+    # of a program
     in_shards = {"shards", "shard", "stage", "commit"}
     assert flat(build.command) - in_shards == {*OPTIONS, *OF_VECTORS} - {"fields", "made_by"}
     assert flat(sources.add_source) == set(shown(Index.add_source)) - {"self", "path", "on_progress", "fields"}
