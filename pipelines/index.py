@@ -364,22 +364,31 @@ class Index:
         return batches(self.searcher.store, columns, where)
 
     def export(
-        self, to: str, *, replace: bool = False, on_progress: Callable[[int, int], None] | None = None
+        self,
+        to: str,
+        *,
+        replace: bool = False,
+        strict: bool = False,
+        on_progress: Callable[[int, int], None] | None = None,
     ) -> ExportReport:
-        """Write all rows to a target; the same state again does nothing, a later one takes the place of what is there.
+        """Write all rows to a target; the same state again does nothing, a later one writes what changed.
 
         Args:
-            to: `parquet:FILE`, or `datasets:DIR`, which Hugging Face's `load_dataset` reads.
-            replace: also rows of another index, and vectors that were made in another way.
-            on_progress: called with the rows that are written, and all of them.
+            to: `parquet:FILE`; `datasets:DIR`, which Hugging Face's `load_dataset` reads; or a table of an engine:
+                `lancedb:DIR`, `postgresql://HOST/DATABASE`, `qdrant:URL`, `milvus:URL`, with its name after `#`.
+            replace: write all anew, whatever is there.
+            strict: end before anything is written if the target cannot hold all rows.
+            on_progress: called with the rows that were read, and all of them.
 
         Raises:
-            SpecError: there is no such kind of target, the index has no rows, or the target holds something else.
-            RagidxError: it cannot be written; it is what it was.
+            SpecError: there is no such kind of target, the index has no rows, the target holds something else, or, with
+                `strict`, it cannot hold all rows.
+            RagidxError: it cannot be written.
         """
         from ragidx.pipelines.export.export import export
 
-        return export(self.searcher.store, to, replace=replace, on_progress=on_progress or (lambda done, total: None))
+        told = on_progress or (lambda done, total: None)
+        return export(self.searcher.store, to, replace=replace, strict=strict, on_progress=told)
 
     # -- changes --------------------------------------------------------------------------------------------------
 

@@ -108,11 +108,17 @@ def values(store: Store, field: str, where: str | None = None, limit: int = 20) 
 
 
 def columns_of(store: Store) -> dict[str, str]:
-    """The columns of `batches` but the vector, each with its name in the store."""
+    """The columns of `batches` but the vector, each with its name in the store.
+
+    A field that has the name of a column, `text` for example, is there as `metadata.text`.
+    """
     known = {name: name for name in _FIXED}
-    return known | {
-        name: of for name, (of, _) in fields_of(store).items() if name not in known and of != OWNER and name != VECTOR
-    }
+    for name, (of, _) in fields_of(store).items():
+        while of != OWNER and known.get(name, of) != of or name == VECTOR:
+            name = f"metadata.{name}"
+        if of != OWNER:
+            known[name] = of
+    return known
 
 
 def batches(store: Store, columns: Sequence[str] | None = None, where: str | None = None) -> Iterator[Any]:

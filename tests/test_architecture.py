@@ -73,7 +73,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "pipelines.train",
     },
     "pipelines.distribute": {"pipelines", "pipelines.ingest", "pipelines.ingest.workers"},
-    "pipelines.export": {"pipelines", "pipelines.ingest"},
+    "pipelines.engines": {"pipelines", "pipelines.ingest"},
+    "pipelines.export": {"pipelines", "pipelines.ingest", "pipelines.engines"},
     "pipelines.lens": {"pipelines", "pipelines.ingest.workers"},
     "pipelines.doctor": {"pipelines"},
     "pipelines.frameworks": set(),
@@ -100,7 +101,8 @@ TIES = {
     "ragidx.pipelines.demo": {"pipelines", "pipelines.ingest"},
     "ragidx.pipelines.train.__init__": {"pipelines.train.decoders"},
     "ragidx.pipelines.index": {
-        *("pipelines.ingest", "pipelines.vectors", "pipelines.plan", "pipelines.maintain", "pipelines.export")
+        *("pipelines.ingest", "pipelines.vectors", "pipelines.plan", "pipelines.maintain"),
+        *("pipelines.engines", "pipelines.export"),
     },
 }
 

@@ -17,35 +17,41 @@ from ragidx.pipelines.cli.options import index_option, json_option, quiet_option
     "--to",
     required=True,
     metavar="TARGET",
-    help="parquet:FILE, or datasets:DIR, which load_dataset of Hugging Face reads.",
+    help="parquet:FILE, datasets:DIR, lancedb:DIR, postgresql://HOST/DATABASE, qdrant:URL or milvus:URL; #NAME after "
+    "one of an engine names the table.",
 )
-@click.option(
-    "--replace", is_flag=True, help="Also rows of another index, and vectors that were made by another model or filter."
-)
+@click.option("--replace", is_flag=True, help="Write all anew, whatever is there.")
+@click.option("--strict", is_flag=True, help="End before anything is written if the target cannot hold all rows.")
 @quiet_option
 @json_option
-def command(index: Path, to: str, replace: bool, as_json: bool) -> None:
+def command(index: Path, to: str, replace: bool, strict: bool, as_json: bool) -> None:
     """Write all rows of an index, with texts, metadata and vectors, to a target.
 
     \b
         ragidx export --to parquet:chunks.parquet
         ragidx export --to datasets:chunks/
+        ragidx export --to lancedb:lance/#chunks
 
-    The same state again does nothing; a later state takes the place of what is there.
+    The same state again does nothing; a later state writes the rows that changed. A target that holds something else,
+    or vectors of another model or filter, is refused without --replace.
     """
     from ragidx.indexer.store.store import Store
     from ragidx.pipelines.export.export import export
 
-    with interrupts.reported(lambda: "the target is what it was"), console.waiting(f"writing {to}"):
-        done = export(Store.open(index), to, replace=replace)
+    store = Store.open(index)
+    with interrupts.reported(lambda: "export again: it continues"), console.waiting("writing"):
+        done = export(store, to, replace=replace, strict=strict)
     if as_json:
         console.print_json(done.to_json())
         return
-    what = f"{done.n_rows:,} rows" if done.n_written else f"{done.n_rows:,} rows, there already"
+    wrote = (
+        f"{done.n_written:,} written, {done.n_deleted:,} deleted" if done.n_written + done.n_deleted else "no change"
+    )
     console.print_fields(
         [
             ("target", done.target),
-            ("holds", f"{what} (generation {done.generation})"),
+            ("holds", f"{done.n_rows:,} rows of generation {done.generation}: {wrote}"),
+            *((("refused", f"{count:,} rows: {reason}") for reason, count in sorted(done.refused.items()))),
             ("time", f"{done.seconds:.1f} s"),
         ]
     )

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer import atomic
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.export.about import KEY, About
+from ragidx.pipelines.engines.about import KEY, About
 from ragidx.retriever.contents import batches, columns_of
 
 VECTOR = "vector"

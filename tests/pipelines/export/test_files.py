@@ -14,7 +14,7 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import IndexFormatError, RagidxError, SpecError
-from ragidx.pipelines.export.about import About
+from ragidx.pipelines.engines.about import About
 from ragidx.pipelines.index import Index
 
 from ...indexer.faults import Disk, Failing

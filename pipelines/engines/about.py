@@ -8,12 +8,16 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from ragidx.corpora.errors import IndexFormatError
+from ragidx.indexer.models.address import KEPT_AS
+from ragidx.indexer.specs import holds_precomputed
 from ragidx.indexer.store.store import Store
+from ragidx.pipelines.engines.columns import FIXED, columns_for
 from ragidx.pipelines.ingest.removal import DELETED_FILE
+from ragidx.retriever.where.masks import OWNER, fields_of
 
 KEY = "ragidx"
 """Under which a target has it."""
@@ -30,8 +34,10 @@ class About:
         fingerprint: of it: vectors of different fingerprints are never mixed.
         generation, created: the state of the index.
         dim: numbers of a vector.
-        fields: of the metadata, with their kinds.
+        fields: that a condition can name, with their kinds.
         files: that belong to the spec, by name.
+        stemmer: of the words of the index; empty where it has none.
+        notes: what else belongs to the model: where its server is.
     """
 
     spec: Mapping[str, Any]
@@ -41,25 +47,38 @@ class About:
     dim: int
     fields: Mapping[str, str]
     files: Mapping[str, bytes]
+    stemmer: str = ""
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, store: Store) -> Self:
         """Of the state of an index."""
         manifest = store.manifest
+        fields = {name: kind for name, (of, kind) in fields_of(store).items() if of != OWNER}
         return cls(
             spec=dict(manifest.spec),
             fingerprint=manifest.fingerprint,
             generation=manifest.generation,
             created=manifest.created,
             dim=manifest.dim,
-            fields=dict(manifest.schema),
+            fields=fields,
             files={name: store.blob(name) for name in manifest.files if name != DELETED_FILE},
+            stemmer="" if manifest.lexical is None else manifest.lexical.stemmer,
+            notes={name: manifest.notes[name] for name in (KEPT_AS,) if name in manifest.notes},
         )
+
+    def columns(self) -> dict[str, str]:
+        """The column of each field that a condition can name."""
+        return columns_for(self.fields, ("doc_id",) if holds_precomputed(self.spec) else ("doc_id", "heading"))
+
+    def own_columns(self) -> dict[str, str]:
+        """The columns of the metadata, by the names of the fields."""
+        return {name: column for name, column in self.columns().items() if column not in FIXED}
 
     def to_bytes(self) -> bytes:
         """As JSON."""
         files = {name: base64.b64encode(data).decode() for name, data in self.files.items()}
-        return json.dumps({"format": _FORMAT, **vars(self), "files": files}).encode()
+        return json.dumps({"format": _FORMAT, **asdict(self), "files": files}).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Self:

@@ -1,0 +1,139 @@
+"""Conditions in the languages of engines.
+
+    Condition -> negation at the leaves -> the text of an engine
+
+`not` is pushed down to the comparisons (De Morgan holds where a missing value makes a comparison unknown), so an engine
+needs `is null` and plain comparisons alone. What an engine cannot express is refused by name, and never dropped.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from datetime import datetime
+from typing import NoReturn
+
+from ragidx.corpora.errors import QueryError
+from ragidx.retriever.where.conditions import Condition, Literal
+
+NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+_INT64 = range(-(2**63), 2**63)
+
+
+def nnf(condition: Condition, *, negate: bool = False) -> Condition:
+    """The same condition, with `not` directly before comparisons that have no opposite, and nowhere else."""
+    if condition.op == "not":
+        return nnf(condition.parts[0], negate=not negate)
+    if condition.parts:
+        op = {"and": "or", "or": "and"}[condition.op] if negate else condition.op
+        return Condition(op, parts=tuple(nnf(part, negate=negate) for part in condition.parts))
+    if not negate:
+        return condition
+    return Condition("not", parts=(condition,))
+
+
+class Dialect:
+    """Writes a condition for an engine.
+
+    Args:
+        columns: the column of each field.
+        fields: the kind of each field.
+    """
+
+    engine = ""
+
+    def __init__(self, columns: Mapping[str, str], fields: Mapping[str, str]) -> None:
+        self.columns, self.fields = columns, fields
+
+    def cannot(self, what: str, field: str | None) -> NoReturn:
+        """Refuse a comparison.
+
+        Raises:
+            QueryError: always.
+        """
+        raise QueryError(
+            f"{self.engine} cannot compare {field!r} by {what}",
+            "write the condition in another way, or ask the index",
+            where="condition",
+        )
+
+
+class Sql(Dialect, ABC):
+    """SQL, which has the three values of our logic itself: `not` of unknown is unknown."""
+
+    def written(self, condition: Condition) -> str:
+        """The condition as an expression in brackets."""
+        if condition.op == "not":
+            return f"(NOT {self.written(condition.parts[0])})"
+        if condition.parts:
+            return f"({f' {condition.op.upper()} '.join(map(self.written, condition.parts))})"
+        return self._comparison(condition)
+
+    def _comparison(self, condition: Condition) -> str:
+        assert condition.field is not None
+        column, kind = self.name(self.columns[condition.field]), self.fields[condition.field]
+        if condition.op == "is null":
+            return f"({column} IS NULL)"
+        if condition.op == "in":
+            texts = [text for value in condition.values if (text := self._value(value, kind)) is not None]
+            if not texts:
+                return f"({column} <> {column})"  # false, or unknown where it is null
+            return f"({column} IN ({', '.join(texts)}))"
+        if condition.op == "has item":
+            return self.has_item(column, self.literal(condition.values[0]))
+        if condition.op in ("starts with", "contains", "matches"):
+            return self.text_test(condition.op, column, self.literal(condition.values[0]), condition.field)
+        return self._compared(column, condition.op, condition.values[0], kind)
+
+    def _compared(self, column: str, op: str, value: Literal, kind: str) -> str:
+        if kind == "int" and isinstance(value, float | int) and not isinstance(value, bool):
+            never = f"({column} <> {column})"  # false, or unknown where it is null
+            always = f"({column} = {column})"
+            if isinstance(value, float) and not value.is_integer():
+                if op in ("==", "!="):
+                    return never if op == "==" else always
+                op, value = ("<=" if op in ("<", "<=") else ">"), math.floor(value)
+            value = int(value)
+            if value not in _INT64:
+                return always if ((op in ("<", "<=")) == (value > 0) and op != "==") or op == "!=" else never
+        sign = {"==": "=", "!=": "<>"}.get(op, op)
+        return f"({column} {sign} {self.literal(value)})"
+
+    def _value(self, value: Literal, kind: str) -> str | None:
+        """One of a list; None: no integer is equal to it."""
+        if kind == "int" and isinstance(value, int | float):
+            if (isinstance(value, float) and not value.is_integer()) or int(value) not in _INT64:
+                return None
+            value = int(value)
+        return self.literal(value)
+
+    def literal(self, value: Literal) -> str:
+        """A value as SQL writes it."""
+        if isinstance(value, bool):
+            return "TRUE" if value else "FALSE"
+        if isinstance(value, datetime):
+            return self.time(value)
+        if isinstance(value, str):
+            return self.text(value)
+        return repr(value)
+
+    @abstractmethod
+    def name(self, column: str) -> str:
+        """A column as the engine writes it."""
+
+    @abstractmethod
+    def text(self, value: str) -> str:
+        """A text as the engine writes it."""
+
+    @abstractmethod
+    def time(self, value: datetime) -> str:
+        """A time as the engine writes it."""
+
+    @abstractmethod
+    def has_item(self, column: str, item: str) -> str:
+        """Whether a list has an item; unknown where it is null."""
+
+    @abstractmethod
+    def text_test(self, test: str, column: str, value: str, field: str) -> str:
+        """`starts with`, `contains` or `matches`; unknown where it is null."""

@@ -1,0 +1,191 @@
+"""LanceDB: a table in a folder or an object store. `About` is in the metadata of the field `vector`.
+
+A replacement is one commit of LanceDB. An update is several, `About` last; a table that was opened shows the state that
+it found until it is opened again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import lancedb
+import pyarrow as pa
+from lancedb.index import FTS, HnswSq
+
+from ragidx.corpora.errors import SpecError
+from ragidx.pipelines.engines.about import KEY, About
+from ragidx.pipelines.engines.columns import DIGEST, schema_of
+from ragidx.pipelines.engines.filters import Sql
+from ragidx.pipelines.engines.table import INDEXED, SCORE, Table, Target
+from ragidx.retriever.contents import VECTOR
+
+if TYPE_CHECKING:
+    from ragidx.indexer.arrays import Floats
+    from ragidx.retriever.where.conditions import Condition
+
+_BLOCK = 1_000  # ids in one condition
+_FAULTS = (RuntimeError, OSError, ValueError)
+
+
+class LanceTable(Table):
+    """A table of LanceDB."""
+
+    has_words = True
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        with target.faults(*_FAULTS):
+            self._database = lancedb.connect(target.place)
+        self._opened: Any = None
+        self._about: About | None = None
+        self._open()
+
+    def _open(self) -> None:
+        """Look at the state that is there now."""
+        self._opened = self._about = None
+        with self.target.faults(*_FAULTS):
+            if self.target.name not in self._names():
+                return
+            self._opened = self._database.open_table(self.target.name)
+            schema = self._opened.schema
+        metadata = (schema.field(VECTOR).metadata or {}) if VECTOR in schema.names else {}
+        if (found := metadata.get(KEY.encode())) is not None:
+            self._about = About.from_bytes(found, self.target.shown)
+            self._opened.checkout(self._opened.version)
+
+    def _names(self) -> set[str]:
+        names, page = set[str](), None
+        while page is None or page.page_token:
+            page = self._database.list_tables(page_token=None if page is None else page.page_token)
+            names.update(page.tables)
+        return names
+
+    def about(self) -> About | None:
+        if self._opened is not None and self._about is None:
+            hint = "name another table: TARGET#NAME, or give `replace=True`"
+            raise SpecError("it is a table that ragidx did not write", hint, where=self.target.shown)
+        return self._about
+
+    def replace(self, rows: Iterable[Any], n_rows: int, about: About) -> None:
+        schema = _with_about(schema_of(about), about)
+        with self.target.faults(*_FAULTS):
+            batches = (batch.cast(schema) for batch in rows)
+            made = self._database.create_table(
+                self.target.name, pa.RecordBatchReader.from_batches(schema, batches), mode="overwrite"
+            )
+            if n_rows >= INDEXED:
+                made.create_index(VECTOR, config=HnswSq(distance_type="dot"))
+            made.create_index("text", config=FTS(**_words(about)))
+        self._open()
+
+    def digests(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for batch in self.select(columns=["chunk_id", DIGEST]):
+            found.update(zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True))
+        return found
+
+    def update(self, rows: Iterable[Any], gone: Callable[[], Sequence[str]], about: About) -> None:
+        schema = schema_of(about)
+        with self.target.faults(*_FAULTS):
+            table = self._database.open_table(self.target.name)
+            first = next(iter(rows := iter(rows)), None)
+            if first is not None:
+                reader = pa.RecordBatchReader.from_batches(schema, itertools.chain([first], rows))
+                table.merge_insert("chunk_id").when_matched_update_all().when_not_matched_insert_all().execute(reader)
+            ids = gone()
+            for start in range(0, len(ids), _BLOCK):
+                table.delete(f"chunk_id IN ({', '.join(map(_text, ids[start : start + _BLOCK]))})")
+            table.update_field_metadata({"path": VECTOR, "metadata": {KEY: about.to_bytes().decode()}})
+            table.optimize()
+        self._open()
+
+    def nearest(self, vector: Floats, k: int, where: Condition | None) -> Any:
+        with self.target.faults(*_FAULTS):
+            asked = self._asked(self._opened.search(vector, vector_column_name=VECTOR).distance_type("dot"), where)
+            return asked.limit(k).to_arrow().drop_columns(["_distance"])
+
+    def by_words(self, text: str, k: int, where: Condition | None) -> Any:
+        with self.target.faults(*_FAULTS):
+            found = self._asked(self._opened.search(text, query_type="fts"), where).limit(k).to_arrow()
+        return found.rename_columns({"_score": SCORE})
+
+    def select(
+        self,
+        where: Condition | None = None,
+        columns: Sequence[str] | None = None,
+        ids: tuple[str, Sequence[str]] | None = None,
+    ) -> Iterator[Any]:
+        filters = [[self._filter(where)]] if where is not None else [[]]
+        if ids is not None:
+            column, values = ids
+            blocks = [values[start : start + _BLOCK] for start in range(0, len(values), _BLOCK)]
+            filters = [[*filters[0], f"{column} IN ({', '.join(map(_text, block))})"] for block in blocks]
+        for parts in filters:
+            with self.target.faults(*_FAULTS):
+                asked = self._opened.search()
+                if parts:
+                    asked = asked.where(" AND ".join(parts))
+                if columns is not None:
+                    asked = asked.select(list(columns))
+                yield from asked.to_batches(4_096)
+
+    def count(self, where: Condition | None = None) -> int:
+        with self.target.faults(*_FAULTS):
+            return int(self._opened.count_rows(None if where is None else self._filter(where)))
+
+    def _asked(self, asked: Any, where: Condition | None) -> Any:
+        return asked if where is None else asked.where(self._filter(where), prefilter=True)
+
+    def _filter(self, where: Condition) -> str:
+        assert self._about is not None
+        return _LanceSql(self._about.columns(), self._about.fields).written(where)
+
+
+table = LanceTable
+
+
+class _LanceSql(Sql):
+    """The SQL of DataFusion."""
+
+    engine = "LanceDB"
+
+    def name(self, column: str) -> str:
+        return f"`{column}`"
+
+    def text(self, value: str) -> str:
+        return _text(value)
+
+    def time(self, value: datetime) -> str:
+        return f"TIMESTAMP '{value:%Y-%m-%d %H:%M:%S.%f}'"
+
+    def has_item(self, column: str, item: str) -> str:
+        return f"array_has({column}, {item})"
+
+    def text_test(self, test: str, column: str, value: str, field: str) -> str:
+        function = {"starts with": "starts_with", "contains": "contains", "matches": "regexp_like"}[test]
+        return f"{function}({column}, {value})"
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _with_about(schema: Any, about: About) -> Any:
+    at = schema.get_field_index(VECTOR)
+    return schema.set(at, schema.field(at).with_metadata({KEY: about.to_bytes()}))
+
+
+def _words(about: About) -> dict[str, Any]:
+    """How texts become words: stemmed as those of the index where LanceDB has its language."""
+    language = about.stemmer.capitalize()
+    known = {"stem": True, "language": language, "remove_stop_words": False} if language in _LANGUAGES else {}
+    return known or {"stem": False, "remove_stop_words": False}
+
+
+_LANGUAGES = {
+    *("Arabic", "Danish", "Dutch", "English", "Finnish", "French", "German", "Greek", "Hungarian", "Italian"),
+    *("Norwegian", "Portuguese", "Romanian", "Russian", "Spanish", "Swedish", "Tamil", "Turkish"),
+}

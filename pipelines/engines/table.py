@@ -1,0 +1,206 @@
+"""A table of rows in an engine: what each engine has to offer, and the target that names one.
+
+    lancedb:DIR[#NAME]    postgresql://HOST/DATABASE[#NAME]    qdrant:DIR or URL[#NAME]    milvus:FILE or URL[#NAME]
+
+A table is what others may hold too: nothing is done to one that has no `About`, unless it is replaced.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+from urllib.parse import urlsplit, urlunsplit
+
+from ragidx.corpora.errors import RagidxError, SpecError, missing_extra, unknown_name
+
+if TYPE_CHECKING:
+    from ragidx.indexer.arrays import Bools, Floats
+    from ragidx.pipelines.engines.about import About
+    from ragidx.retriever.where.conditions import Condition
+
+SCORE = "score"
+"""The column of rows that were found by words: what the engine gives, higher is better."""
+INDEXED = 50_000
+"""Rows from which a table gets the engine's approximate index; fewer are compared exactly."""
+
+_DEFAULT_NAME = "ragidx"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table, by its engine, the place of that, and its name.
+
+    Attributes:
+        engine: lancedb, postgresql, qdrant or milvus.
+        place: a path or a URL; it may hold a password, and is never shown.
+        name: of the table.
+        shown: all of it, without what is secret.
+    """
+
+    engine: str
+    place: str
+    name: str
+    shown: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The target that a text names.
+
+        Raises:
+            SpecError: there is no such engine, or a table cannot have that name.
+        """
+        whole, _, name = text.partition("#")
+        engine, _, place = whole.partition(":")
+        if engine not in ENGINES or not place:
+            fault = unknown_name("engine", engine, ENGINES)
+            raise SpecError(fault.message, f"name one as {', '.join(EXAMPLES)}", where=_hidden(text))
+        if engine == "postgresql" and place.startswith("//"):
+            place = f"postgresql:{place}"
+        name = name or _DEFAULT_NAME
+        if _NAME.fullmatch(name) is None:
+            hint = "name it by up to 48 letters, digits and _, a letter first"
+            raise SpecError(f"no table can have the name {name[:60]!r}", hint, where=_hidden(whole))
+        shown = _hidden(place) if place.startswith("postgresql:") else f"{engine}:{_hidden(place)}"
+        return cls(engine, place, name, f"{shown}#{name}")
+
+    def open(self) -> Table:
+        """The table, which need not exist.
+
+        Raises:
+            RagidxError: the engine does not answer, or its package is not installed.
+        """
+        module, package = ENGINES[self.engine]
+        try:
+            return import_module(f"ragidx.pipelines.engines.{module}").table(self)  # type: ignore[no-any-return]
+        except ModuleNotFoundError as fault:
+            if (fault.name or "").startswith("ragidx"):
+                raise
+            raise missing_extra(f"a target of {self.engine}", [package], self.engine) from fault
+
+    @contextmanager
+    def faults(self, *of_engine: type[Exception]) -> Iterator[None]:
+        """Turn what an engine raises into one line that shows no password."""
+        try:
+            yield
+        except of_engine as fault:
+            said = " ".join(str(fault).split()) or type(fault).__name__
+            for secret in filter(None, _secrets(self.place)):
+                said = said.replace(secret, "***")
+            hint = "look at the engine: whether it runs, and what this user may do there"
+            raise RagidxError(said[:500], hint, where=self.shown) from None
+
+
+ENGINES: Mapping[str, tuple[str, str]] = {
+    "lancedb": ("lance", "lancedb"),
+    "postgresql": ("postgres", "psycopg"),
+    "qdrant": ("qdrant", "qdrant-client"),
+    "milvus": ("milvus", "pymilvus"),
+}
+"""The module of each engine, and the package it needs."""
+EXAMPLES = ("lancedb:DIR", "postgresql://HOST/DATABASE", "qdrant:URL", "milvus:URL")
+
+
+class Table(ABC):
+    """A table of an engine. Rows are Arrow record batches of `columns.schema_of`, by the columns of `About.columns`.
+
+    Attributes:
+        has_words: whether the engine ranks texts by the words of a question.
+    """
+
+    has_words: ClassVar[bool] = False
+
+    @abstractmethod
+    def about(self) -> About | None:
+        """What it holds; None: there is no such table.
+
+        Raises:
+            SpecError: there is a table of this name that has no `About`.
+        """
+
+    def refused(self, rows: Any) -> Mapping[str, Bools]:
+        """Which rows of a batch the engine cannot hold, by the reason."""
+        return {}
+
+    def check(self, about: About) -> None:
+        """Whether the engine can hold such rows at all.
+
+        Raises:
+            SpecError: their dimension is over its limit.
+        """
+        return
+
+    @abstractmethod
+    def replace(self, rows: Iterable[Any], n_rows: int, about: About) -> None:
+        """Put these rows in place of all that it holds; a reader sees the old ones or the new ones."""
+
+    @abstractmethod
+    def digests(self) -> dict[str, int]:
+        """The digest of each row, by its `chunk_id`."""
+
+    @abstractmethod
+    def update(self, rows: Iterable[Any], gone: Callable[[], Sequence[str]], about: About) -> None:
+        """Add these rows, or put them in place of those with the same `chunk_id`.
+
+        Args:
+            rows: to read once.
+            gone: the ids of the rows to delete; asked when `rows` are read.
+            about: what it holds then; written last.
+        """
+
+    @abstractmethod
+    def nearest(self, vector: Floats, k: int, where: Condition | None) -> Any:
+        """The k rows with the best cosine with a vector (dim,) of length 1, as a table with the vectors.
+
+        Cosines are computed again of these: an engine may round, and some give none.
+
+        Raises:
+            QueryError: the engine cannot express the condition.
+        """
+
+    def by_words(self, text: str, k: int, where: Condition | None) -> Any:
+        """The k best rows by the engine's own full-text search, with `SCORE`; only where it `has_words`."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def select(
+        self,
+        where: Condition | None = None,
+        columns: Sequence[str] | None = None,
+        ids: tuple[str, Sequence[str]] | None = None,
+    ) -> Iterator[Any]:
+        """Rows as record batches, in no order.
+
+        Args:
+            where: those that fulfil it.
+            columns: of these columns; None: all.
+            ids: a column and values: rows that have one of these there.
+        """
+
+    @abstractmethod
+    def count(self, where: Condition | None = None) -> int:
+        """How many rows fulfil a condition."""
+
+    def close(self) -> None:
+        """Release the connection."""
+        return
+
+
+def _hidden(place: str) -> str:
+    """A place without user, password and query."""
+    if "://" not in place:
+        return re.sub(r"(?i)(password|token|key)=\S+", r"\1=***", place)
+    parts = urlsplit(place)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+
+def _secrets(place: str) -> list[str]:
+    parts = urlsplit(place) if "://" in place else None
+    found = re.findall(r"(?i)(?:password|token|key)=([^&\s]+)", place)
+    return [*found, *([] if parts is None else [parts.password or "", parts.netloc.rpartition("@")[0]])]

@@ -1,0 +1,73 @@
+"""An index with fields of every kind, and a place for a table in each engine."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+import ragidx
+from ragidx.pipelines.index import Index
+
+PACKAGES = {"lancedb": "lancedb"}
+"""The package of each engine that is asked here."""
+_TESTS = itertools.count()
+
+DOCUMENTS = [
+    ragidx.Document("mill", "The old mill ground wheat by the river.", {"year": 1790, "tags": ["water", "work"]}),
+    ragidx.Document("tower", "A concrete tower carries antennas.", {"year": 1958, "share": 0.5, "text": "a field"}),
+    ragidx.Document("bees", "Bees dance to tell where flowers are.", {'"; drop table': "it's", "Year": "capital"}),
+    ragidx.Document("o'neil\"s", "A name with quotes, 100 % _odd_.", {"when": datetime(2024, 1, 31, tzinfo=UTC)}),
+    ragidx.Document("räven", "Räven 🦊 är röd.", {"alive": True, "a.b": "x", "vector": "v", "tags": []}),
+    ragidx.Document("dead", "Latin is a dead language.", {"alive": False, "a.b": "50 %_x", "year": -5}),
+]
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Index:
+    """Six documents; one more is deleted."""
+    return made_in(tmp_path / "index")
+
+
+def made_in(folder: Path) -> Index:
+    """An index of `DOCUMENTS`, and of one more that is deleted."""
+    made = Index.create(folder)
+    made.add([*DOCUMENTS, ragidx.Document("gone", "What is deleted.")])
+    made.delete(["gone"])
+    return made
+
+
+@pytest.fixture(params=sorted(PACKAGES), scope="module")
+def engine(request: pytest.FixtureRequest) -> str:
+    """Each engine whose package is here."""
+    name: str = request.param
+    if importlib.util.find_spec(PACKAGES[name].partition(".")[0]) is None:
+        pytest.skip(f"{PACKAGES[name]} is not installed")
+    return name
+
+
+@pytest.fixture(scope="module")
+def places(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
+    """`places("name")`: a target of the engine, the same one for the same name, empty at first."""
+    if engine == "lancedb":
+        folder = tmp_path_factory.mktemp("lance")
+        yield lambda name: f"lancedb:{folder}#{name}"
+
+
+@pytest.fixture
+def place(places: Callable[[str], str]) -> Callable[[str], str]:
+    """The same, with names of each test's own."""
+    number = next(_TESTS)
+    return lambda name: places(f"{name}{number}")
+
+
+@pytest.fixture(scope="module")
+def exported(places: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Index, str]:
+    """An index and the target that has its rows, for what only reads."""
+    index = made_in(tmp_path_factory.mktemp("exported") / "index")
+    index.export(places("exported"))
+    return index, places("exported")
