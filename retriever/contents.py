@@ -23,7 +23,7 @@ from ragidx.corpora.whole import document_from
 from ragidx.indexer.arrays import Bools, Floats
 from ragidx.indexer.store.rows import Row, true_places
 from ragidx.indexer.store.store import Store
-from ragidx.retriever.where.masks import OWNER, fields_of, matching_rows, parse_for
+from ragidx.retriever.where.masks import OWNER, fields_of, matching_rows, parse_for, source_names
 
 VECTOR = "vector"
 _FIXED = ("chunk_id", "doc_id", "text", "heading", "start", "end", "line", "page")
@@ -113,11 +113,11 @@ def columns_of(store: Store) -> dict[str, str]:
     A field that has the name of a column, `text` for example, is there as `metadata.text`.
     """
     known = {name: name for name in _FIXED}
-    for name, (of, _) in fields_of(store).items():
-        while of != OWNER and known.get(name, of) != of or name == VECTOR:
+    for field, (of, _) in fields_of(store).items():
+        name = field
+        while name == VECTOR or known.get(name, of) != of:
             name = f"metadata.{name}"
-        if of != OWNER:
-            known[name] = of
+        known[name] = of
     return known
 
 
@@ -162,6 +162,9 @@ def _batches(store: Store, names: Sequence[str], stored: Sequence[str], allowed:
     read = list(dict.fromkeys(name for name in stored if name != VECTOR)) or ["chunk_id"]
     for rows, batch in store.batches(read, allowed):
         arrays = [_vectors(store.vectors(rows)) if name == VECTOR else batch.column(name) for name in stored]
+        if OWNER in stored:
+            at = stored.index(OWNER)
+            arrays[at] = source_names(store, arrays[at])
         yield pa.RecordBatch.from_arrays(arrays, names=list(names))
 
 

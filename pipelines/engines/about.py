@@ -17,7 +17,7 @@ from ragidx.indexer.specs import holds_precomputed
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.engines.columns import FIXED, columns_for
 from ragidx.pipelines.ingest.removal import DELETED_FILE
-from ragidx.retriever.where.masks import OWNER, fields_of
+from ragidx.retriever.where.masks import schema_of
 
 KEY = "ragidx"
 """Under which a target has it."""
@@ -36,6 +36,7 @@ class About:
         dim: numbers of a vector.
         fields: that a condition can name, with their kinds.
         files: that belong to the spec, by name.
+        n_rows, n_documents: of the index.
         stemmer: of the words of the index; empty where it has none.
         notes: what else belongs to the model: where its server is.
     """
@@ -47,6 +48,8 @@ class About:
     dim: int
     fields: Mapping[str, str]
     files: Mapping[str, bytes]
+    n_rows: int = 0
+    n_documents: int = 0
     stemmer: str = ""
     notes: Mapping[str, Any] = field(default_factory=dict)
 
@@ -54,15 +57,16 @@ class About:
     def of(cls, store: Store) -> Self:
         """Of the state of an index."""
         manifest = store.manifest
-        fields = {name: kind for name, (of, kind) in fields_of(store).items() if of != OWNER}
         return cls(
             spec=dict(manifest.spec),
             fingerprint=manifest.fingerprint,
             generation=manifest.generation,
             created=manifest.created,
             dim=manifest.dim,
-            fields=fields,
+            fields=schema_of(store),
             files={name: store.blob(name) for name in manifest.files if name != DELETED_FILE},
+            n_rows=manifest.n_chunks,
+            n_documents=manifest.n_documents,
             stemmer="" if manifest.lexical is None else manifest.lexical.stemmer,
             notes={name: manifest.notes[name] for name in (KEPT_AS,) if name in manifest.notes},
         )

@@ -54,19 +54,19 @@ def matching_rows(store: Store, condition: Condition) -> NDArray[np.bool_]:
     masks = [np.zeros(0, np.bool_)]
     for table in store.tables(columns):
         values = [
-            _source_names(store, values) if name == OWNER else values
+            pa.chunked_array([source_names(store, values.combine_chunks())]) if name == OWNER else values
             for name, values in zip(columns, table.columns, strict=True)
         ]
         masks.append(condition.mask(pa.table(values, names or [_DOC_ID])))
     return np.concatenate(masks)
 
 
-def _source_names(store: Store, owners: Any) -> Any:
-    """The source of each row; null where a program added its document."""
+def source_names(store: Store, owners: Any) -> Any:
+    """The source of each row, of an array; null where a program added its document."""
     entries = sources_of(store.manifest.notes, store.path)
     numbers = pa.array([entry.number for entry in entries], pa.int32())
     names = pa.array([entry.name for entry in entries], pa.large_string())
-    return pa.chunked_array([names.take(pc.index_in(owners.combine_chunks(), value_set=numbers))])
+    return names.take(pc.index_in(owners, value_set=numbers))
 
 
 def fields_of(store: Store) -> dict[str, tuple[str, str]]:

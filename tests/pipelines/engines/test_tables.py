@@ -36,7 +36,14 @@ CONDITIONS = [
         "vector == 'v'",
     ),
     *('`"; drop table` == "it\'s"', "tags contains 'water'", "not tags contains 'water'", "tags is null"),
-    *('when == "2024-01-31"', 'when > "2024-02"', 'not when > "2024-02"', "heading == ''", "doc_id == 'o\\'neil\"s'"),
+    *(
+        'when == "2024-01-31"',
+        'when > "2024-02"',
+        'not when > "2024-02"',
+        "heading == ''",
+        "file.source is null",
+        "doc_id == 'o\\'neil\"s'",
+    ),
     *("doc_id in ('mill', 'bees') and not year > 1800", "not (doc_id == 'mill' and year == 1790)"),
     *("doc_id >= 'mill'", "doc_id matches '^b.+s$'", "not doc_id matches '^b'"),
 ]
