@@ -44,14 +44,15 @@ def command(index: Path, to: str, replace: bool, strict: bool, as_json: bool) ->
     if as_json:
         console.print_json(done.to_json())
         return
-    wrote = (
-        f"{done.n_written:,} written, {done.n_deleted:,} deleted" if done.n_written + done.n_deleted else "no change"
-    )
+    changed = done.n_written + done.n_deleted
+    what = f"{done.n_rows:,} rows" if changed else f"{done.n_rows:,} rows, there already"
+    is_part = changed and done.n_written < done.n_rows
     console.print_fields(
         [
             ("target", done.target),
-            ("holds", f"{done.n_rows:,} rows of generation {done.generation}: {wrote}"),
-            *((("refused", f"{count:,} rows: {reason}") for reason, count in sorted(done.refused.items()))),
+            ("holds", f"{what} (generation {done.generation})"),
+            *([("change", f"{done.n_written:,} written, {done.n_deleted:,} deleted")] if is_part else []),
+            *(("refused", f"{count:,} rows: {reason}") for reason, count in sorted(done.refused.items())),
             ("time", f"{done.seconds:.1f} s"),
         ]
     )
