@@ -81,6 +81,10 @@ class MachineError(RagidxError):
     """Look at the machine: it allows no more open files, or has no memory left. No file is damaged."""
 
 
+class EngineError(RagidxError):
+    """Look at the engine that has the rows: it does not answer, or refuses what was asked of it."""
+
+
 class DefectError(RagidxError):
     """Report it: a library that ragidx uses panicked."""
 

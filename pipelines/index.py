@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ragidx.indexer.specs import FilterSpec, IndexSpec
     from ragidx.indexer.store.manifest import Manifest
     from ragidx.indexer.store.source_list import SourceEntry
+    from ragidx.pipelines.engines.remote import RemoteSearcher
     from ragidx.pipelines.export.export import ExportReport
     from ragidx.pipelines.ingest.report import BuildReport, OnProgress
     from ragidx.pipelines.ingest.selection import Corpus
@@ -89,53 +90,11 @@ class BuildKeywords(CreateKeywords, ReadKeywords, total=False):
     rebuild: bool  # replace the index, whatever it was made with
 
 
-class Index:
-    """An index folder. Safe to use from several threads; a context manager.
+class Reader:
+    """What is asked of a state, wherever its rows are: in a folder, or in an engine."""
 
-    Args:
-        path: the index folder.
-        model: where the index's model is now, if it has moved; it must have the same weights.
-        adapters: likewise, of its LoRA adapters; all of them, in their order.
-        pooler: likewise, of the weights of its trainable pooling.
-        device: of the encoder, as in `load_encoder`; `cuda` searches the index there, too.
-        dtype: of the encoder, as in `load_encoder`.
-        endpoint: where the server of the index's model is now; None: where it was, if that is this machine.
-        questions: what encodes questions: `model`, or `table` where `train_questions` made one; None: as that decided.
-
-    Attributes:
-        report: of the last build by this object; None where there was none.
-
-    Raises:
-        IndexFormatError: there is no index, or it is damaged, or of another format.
-        SpecError: there is no device of that name, or it is a GPU that is not on this machine; or there is no table.
-    """
-
-    def __init__(
-        self,
-        path: str | Path = "ragidx-index",
-        *,
-        model: str | None = None,
-        adapters: Sequence[str] | None = None,
-        pooler: str | None = None,
-        device: str = "auto",
-        dtype: str = "auto",
-        endpoint: str | None = None,
-        questions: str | None = None,
-    ) -> None:
-        self.report: BuildReport | None = None
-        self._path = Path(path)
-        self._place = ModelPlace(
-            model=model,
-            adapters=adapters,
-            pooler=pooler,
-            device=device,
-            dtype=dtype,
-            endpoint=endpoint,
-            questions=questions,
-        )
-        self._changing = Lock()
-        self._in_batch = set[int]()  # threads that have a batch open
-        self._open: Searcher | None = Searcher.open(self._path, self._place)
+    _name: str
+    _open: Searcher | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -143,35 +102,11 @@ class Index:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __repr__(self) -> str:
-        state = "closed" if self._open is None else f"generation {self.generation}, {self.info().n_chunks:,} chunks"
-        return f"<ragidx.Index {str(self._path)!r}: {state}>"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Where it is unpickled, it opens the newest state of the same folder."""
-        return functools.partial(type(self), **dataclasses.asdict(self._place)), (self._path.absolute(),)
-
     def close(self) -> None:
         """Release the files and the model, which is freed when no other index uses it."""
         self._open = None
 
-    def refresh(self) -> bool:
-        """Show the newest committed state from now on; whether it is another than before. No model is loaded again.
-
-        Raises:
-            IndexFormatError: the index is gone, or damaged now.
-        """
-        with self._changing:
-            before = self.searcher
-            self._open = Searcher.open(self._path, self._place, before)
-            return self._open is not before
-
     # -- what it is -----------------------------------------------------------------------------------------------
-
-    @property
-    def path(self) -> Path:
-        """The folder, as it was named."""
-        return self._path
 
     @property
     def generation(self) -> int:
@@ -191,25 +126,6 @@ class Index:
     def info(self) -> Manifest:
         """Everything that the manifest of the state says."""
         return copy.deepcopy(self.searcher.store.manifest)  # the next commit continues this one
-
-    def sources(self) -> tuple[SourceEntry, ...]:
-        """The folders and files that its documents come from."""
-        from ragidx.indexer.store.source_list import sources_of
-
-        manifest = self.searcher.store.manifest
-        return sources_of(manifest.notes, self._path)
-
-    def history(self) -> list[Manifest]:
-        """The kept generations, the committed one first."""
-        from ragidx.indexer.writing.history import history
-
-        return copy.deepcopy(history(self.searcher.store.path))
-
-    def verify(self) -> list[str]:
-        """Read the whole index and check it; one line for each fault, none where it is intact."""
-        from ragidx.indexer.store.verify import verify
-
-        return verify(self.searcher.store.path)
 
     # -- questions ------------------------------------------------------------------------------------------------
 
@@ -362,6 +278,109 @@ class Index:
         from ragidx.retriever.contents import batches
 
         return batches(self.searcher.store, columns, where)
+
+    @property
+    def searcher(self) -> Searcher:
+        """The state that is shown, for the rooms inside ragidx."""
+        searcher = self._open  # once: another thread may close the index
+        if searcher is None:
+            raise ValueError(f"the index {self._name!r} was closed; open it again")
+        return searcher
+
+
+class Index(Reader):
+    """An index folder. Safe to use from several threads; a context manager.
+
+    Args:
+        path: the index folder.
+        model: where the index's model is now, if it has moved; it must have the same weights.
+        adapters: likewise, of its LoRA adapters; all of them, in their order.
+        pooler: likewise, of the weights of its trainable pooling.
+        device: of the encoder, as in `load_encoder`; `cuda` searches the index there, too.
+        dtype: of the encoder, as in `load_encoder`.
+        endpoint: where the server of the index's model is now; None: where it was, if that is this machine.
+        questions: what encodes questions: `model`, or `table` where `train_questions` made one; None: as that decided.
+
+    Attributes:
+        report: of the last build by this object; None where there was none.
+
+    Raises:
+        IndexFormatError: there is no index, or it is damaged, or of another format.
+        SpecError: there is no device of that name, or it is a GPU that is not on this machine; or there is no table.
+    """
+
+    def __init__(
+        self,
+        path: str | Path = "ragidx-index",
+        *,
+        model: str | None = None,
+        adapters: Sequence[str] | None = None,
+        pooler: str | None = None,
+        device: str = "auto",
+        dtype: str = "auto",
+        endpoint: str | None = None,
+        questions: str | None = None,
+    ) -> None:
+        self.report: BuildReport | None = None
+        self._path = Path(path)
+        self._name = str(path)
+        self._place = ModelPlace(
+            model=model,
+            adapters=adapters,
+            pooler=pooler,
+            device=device,
+            dtype=dtype,
+            endpoint=endpoint,
+            questions=questions,
+        )
+        self._changing = Lock()
+        self._in_batch = set[int]()  # threads that have a batch open
+        self._open = Searcher.open(self._path, self._place)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._open is None else f"generation {self.generation}, {self.info().n_chunks:,} chunks"
+        return f"<ragidx.Index {str(self._path)!r}: {state}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Where it is unpickled, it opens the newest state of the same folder."""
+        return functools.partial(type(self), **dataclasses.asdict(self._place)), (self._path.absolute(),)
+
+    def refresh(self) -> bool:
+        """Show the newest committed state from now on; whether it is another than before. No model is loaded again.
+
+        Raises:
+            IndexFormatError: the index is gone, or damaged now.
+        """
+        with self._changing:
+            before = self.searcher
+            self._open = Searcher.open(self._path, self._place, before)
+            return self._open is not before
+
+    # -- what it is -----------------------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> Path:
+        """The folder, as it was named."""
+        return self._path
+
+    def sources(self) -> tuple[SourceEntry, ...]:
+        """The folders and files that its documents come from."""
+        from ragidx.indexer.store.source_list import sources_of
+
+        manifest = self.searcher.store.manifest
+        return sources_of(manifest.notes, self._path)
+
+    def history(self) -> list[Manifest]:
+        """The kept generations, the committed one first."""
+        from ragidx.indexer.writing.history import history
+
+        return copy.deepcopy(history(self.searcher.store.path))
+
+    def verify(self) -> list[str]:
+        """Read the whole index and check it; one line for each fault, none where it is intact."""
+        from ragidx.indexer.store.verify import verify
+
+        return verify(self.searcher.store.path)
 
     def export(
         self,
@@ -787,14 +806,6 @@ class Index:
             finally:
                 self._in_batch.discard(thread)
 
-    @property
-    def searcher(self) -> Searcher:
-        """The state that is shown, for the rooms inside ragidx."""
-        searcher = self._open  # once: another thread may close the index
-        if searcher is None:
-            raise ValueError(f"the index {str(self._path)!r} was closed; open it again with ragidx.Index")
-        return searcher
-
     @contextlib.contextmanager
     def _changed(self) -> Iterator[None]:
         """A change, which the index shows afterwards."""
@@ -803,6 +814,82 @@ class Index:
             raise ValueError("a batch of this index is open: call its members, or end it first")
         yield
         self.refresh()
+
+
+class RemoteIndex(Reader):
+    """A table of an engine that has the rows of an index: asked as the index is. Safe to use from several threads.
+
+    Questions are encoded by the index's own model and filter, here. Hits have the cosines of the index; hybrid search
+    is by the engine's own full-text search, where it has one, and fuses places.
+
+    Args:
+        target: `lancedb:DIR`, `postgresql://HOST/DATABASE`, `qdrant:URL` or `milvus:URL`, with `#NAME` of the table.
+        model: where the index's model is now, if it has moved, as for `Index`; as all that follow.
+        adapters: of the model.
+        pooler: of the model.
+        device: of the encoder.
+        dtype: of the encoder.
+        endpoint: of the server of the model.
+        questions: what encodes questions.
+
+    Raises:
+        SpecError: there is no such engine or table, or the table is none of an index.
+        EngineError: the engine does not answer.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        model: str | None = None,
+        adapters: Sequence[str] | None = None,
+        pooler: str | None = None,
+        device: str = "auto",
+        dtype: str = "auto",
+        endpoint: str | None = None,
+        questions: str | None = None,
+    ) -> None:
+        from ragidx.pipelines.engines.remote import RemoteSearcher
+
+        self._target = target
+        self._place = ModelPlace(
+            model=model,
+            adapters=adapters,
+            pooler=pooler,
+            device=device,
+            dtype=dtype,
+            endpoint=endpoint,
+            questions=questions,
+        )
+        self._open: RemoteSearcher | None = RemoteSearcher.open(target, self._place)
+        self._name = str(self._open.store.path)
+
+    def __repr__(self) -> str:
+        return f"<ragidx.RemoteIndex {self._name!r}{': closed' if self._open is None else ''}>"
+
+    def close(self) -> None:
+        """Release the connection and the model."""
+        if self._open is not None:
+            self._open.store.table.close()
+        super().close()
+
+    def refresh(self) -> bool:
+        """Show the state that the engine has now; whether it is another than before.
+
+        Raises:
+            EngineError: the engine does not answer.
+            SpecError: the table is gone.
+        """
+        from ragidx.pipelines.engines.remote import RemoteSearcher
+
+        before = self.searcher
+        self._open = RemoteSearcher.open(self._target, self._place, before)
+        return self._open is not before
+
+
+def connect(target: str, **place: Any) -> RemoteIndex:
+    """A table of an engine that has the rows of an index, to be asked; the arguments are those of `RemoteIndex`."""
+    return RemoteIndex(target, **place)
 
 
 @written_out

@@ -23,6 +23,7 @@ from ragidx.corpora.whole import document_from
 from ragidx.indexer.arrays import Bools, Floats
 from ragidx.indexer.store.rows import Row, true_places
 from ragidx.indexer.store.store import Store
+from ragidx.retriever.elsewhere import StoreElsewhere
 from ragidx.retriever.where.masks import OWNER, fields_of, matching_rows, parse_for, source_names
 
 VECTOR = "vector"
@@ -133,7 +134,10 @@ def batches(store: Store, columns: Sequence[str] | None = None, where: str | Non
         if name not in known and name != VECTOR:
             fault = unknown_name("column", name, [*known, VECTOR])
             raise QueryError(fault.message, fault.hint, where="`columns`")
-    allowed = None if where is None else matching_rows(store, parse_for(store, where))
+    condition = None if where is None else parse_for(store, where)
+    if isinstance(store, StoreElsewhere):
+        return store.record_batches(asked, condition)
+    allowed = None if condition is None else matching_rows(store, condition)
     return _batches(store, asked, [known.get(name, VECTOR) for name in asked], allowed)
 
 
@@ -141,6 +145,8 @@ def _rows_named(store: Store, column: str, names: Sequence[str]) -> list[Row]:
     """The live rows that have one of these names in a column, in the order of the index."""
     if isinstance(names, str):
         raise TypeError("expected a list of ids, got one string")
+    if isinstance(store, StoreElsewhere):
+        return store.rows_named(column, names)
     wanted = pa.array(list(dict.fromkeys(names)), pa.large_string())
     rows = [rows[true_places(pc.is_in(batch.column(0), value_set=wanted))] for rows, batch in store.batches([column])]
     return store.rows(np.concatenate([np.zeros(0, np.int64), *rows]))
@@ -175,6 +181,11 @@ def _vectors(vectors: Floats) -> Any:
 
 def _rows(store: Store) -> Iterator[Row]:
     """All live rows, in the order of the index, but those of a document together: two segments may share one."""
+    if isinstance(store, StoreElsewhere):
+        every = list(dict.fromkeys(_ids(store, None)))
+        for first in range(0, len(every), _BLOCK):
+            yield from sorted(store.rows_named("doc_id", every[first : first + _BLOCK]), key=lambda row: row.doc_id)
+        return
     ids = pa.chunked_array([batch.column(0) for _, batch in store.batches(["doc_id"])], pa.large_string())
     places = ids.combine_chunks().dictionary_encode().indices.to_numpy()
     numbers = store.live[np.argsort(places, kind="stable")]
@@ -182,7 +193,7 @@ def _rows(store: Store) -> Iterator[Row]:
         yield from store.rows(numbers[start : start + _BLOCK])
 
 
-def _ids(store: Store, where: str) -> Iterator[str]:
+def _ids(store: Store, where: str | None) -> Iterator[str]:
     return itertools.chain.from_iterable(batch.column(0).to_pylist() for batch in batches(store, ["doc_id"], where))
 
 

@@ -17,6 +17,7 @@ from ragidx.corpora.errors import QueryError
 from ragidx.indexer.arrays import Bools, Floats
 from ragidx.indexer.normalize import cut_rows, l2_normalize
 from ragidx.indexer.store.store import Store
+from ragidx.retriever.elsewhere import StoreElsewhere
 from ragidx.retriever.fusion import Scored, rank_dense, rank_hybrid, rank_lexical, with_cosines
 from ragidx.retriever.options import DENSE, HYBRID, LEXICAL, SearchOptions
 
@@ -108,6 +109,8 @@ def rank(store: Store, queries: Queries, k: int, allowed: Bools | None, options:
 
     Queries have vectors where `needs_vectors`, and texts where the mode is not dense.
     """
+    if isinstance(store, StoreElsewhere):
+        return store.ranked(queries, k, options)
     if options.mode == DENSE or options.min_score is None:
         return _ranked(store, queries, k, allowed, options)
     ranked = []

@@ -19,6 +19,7 @@ import numpy as np
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.widening import until_enough
+from ragidx.retriever.elsewhere import StoreElsewhere
 from ragidx.retriever.fusion import Scored
 from ragidx.retriever.hit import DocumentSpan, Hit
 from ragidx.retriever.options import SearchOptions
@@ -43,7 +44,7 @@ class _Candidate:
 def shaped_hits(store: Store, queries: Queries, options: SearchOptions) -> list[list[Hit]]:
     """The k hits of each query, if so many exist: where chunks are dropped or folded, more are ranked."""
     k, allowed = options.k, None
-    if options.where is not None:
+    if options.where is not None and not isinstance(store, StoreElsewhere):
         from ragidx.retriever.where.masks import matching_rows
 
         allowed = matching_rows(store, options.where)
@@ -178,6 +179,11 @@ def _context(store: Store, row: int, n: int) -> str:
 
     Chunks of one text that overlap are joined without repeating what they share.
     """
+    if isinstance(store, StoreElsewhere):
+        [hit] = store.rows([row])
+        of_document = sorted(store.rows_named("doc_id", [hit.doc_id]), key=lambda one: one.start)
+        at = [one.chunk_id for one in of_document].index(hit.chunk_id)
+        return _joined(of_document[max(0, at - n) : at + n + 1])
     first, last = np.searchsorted(store.live, [row - n, row + n + 1])
     rows = store.live[first:last].tolist()
     around = store.rows(rows)

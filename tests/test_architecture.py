@@ -78,7 +78,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipelines.lens": {"pipelines", "pipelines.ingest.workers"},
     "pipelines.doctor": {"pipelines"},
     "pipelines.frameworks": set(),
-    "pipelines.serve": {"pipelines", "pipelines.maintain"},
+    "pipelines.serve": {"pipelines", "pipelines.maintain", "pipelines.engines"},
     "pipelines.train": {
         "pipelines",
         "pipelines.ingest",

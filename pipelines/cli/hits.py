@@ -15,7 +15,7 @@ from ragidx.retriever.hit import Hit, RerankWarning
 from ragidx.retriever.passages import Passage, Stem, passage, simple_stem
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.index import Index
+    from ragidx.pipelines.index import Reader
 
 PER_DOCUMENT = 3  # hits of a document in the table
 
@@ -30,7 +30,7 @@ def warnings_as_notes() -> Iterator[None]:
 
 
 def show_answer(
-    index: Index, text: str, options: Mapping[str, Any], hits: Sequence[Hit], mode: str, shown: Mapping[str, Any]
+    index: Reader, text: str, options: Mapping[str, Any], hits: Sequence[Hit], mode: str, shown: Mapping[str, Any]
 ) -> None:
     """Print the table of hits, and the notes.
 
@@ -67,7 +67,7 @@ def show_served(
     _tell_about(hits, options, answer["mode"])
 
 
-def hits_json(index: Index, hits: Sequence[Hit], query: str) -> list[dict[str, Any]]:
+def hits_json(index: Reader, hits: Sequence[Hit], query: str) -> list[dict[str, Any]]:
     """The hits, each with the part that is nearest to the question and where that begins in the file."""
     found, stem = [], _stem(index)
     for hit in hits:
@@ -75,7 +75,7 @@ def hits_json(index: Index, hits: Sequence[Hit], query: str) -> list[dict[str, A
     return found
 
 
-def _stem(index: Index) -> Stem:
+def _stem(index: Reader) -> Stem:
     from ragidx.indexer.lexical.stemming import stemmer
 
     lexical = index.info().lexical
@@ -112,7 +112,7 @@ def _limits(options: Mapping[str, Any]) -> list[str]:
     return [option for name, option in names.items() if options.get(name) is not None]
 
 
-def _tell_nothing(index: Index, text: str, options: Mapping[str, Any]) -> None:
+def _tell_nothing(index: Reader, text: str, options: Mapping[str, Any]) -> None:
     """What was nearest without the limits, and what to try; a search that encoded nothing still encodes nothing."""
     if not index.info().n_chunks:
         console.note("The index holds no chunk.")

@@ -26,7 +26,7 @@ from ragidx.pipelines.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.index import Index
+    from ragidx.pipelines.index import Reader
 
 _PLACE = ("model", "adapters", "pooler", "device", "dtype", "endpoint", "questions")
 _SHAPING = ("per_document", "fold", "mmr", "context")
@@ -44,6 +44,11 @@ _BLOCK = 256  # queries that are answered at once
 @click.command("query", cls=GroupedCommand)
 @click.argument("text", metavar="[TEXT]", required=False)
 @index_option
+@click.option(
+    "--at",
+    metavar="TARGET",
+    help="Ask the rows where an engine has them: a target of `ragidx export`, in place of --index.",
+)
 @click.option("-k", type=click.IntRange(min=1), default=10, show_default=True, help="Hits to return.")
 @click.option("--instruction", metavar="S", help="Task sentence put before the query, or task:NAME; '' for none.")
 @click.option("--where", metavar="EXPR", help="Keep chunks whose metadata match, such as 'year >= 1900'.")
@@ -124,6 +129,7 @@ _BLOCK = 256  # queries that are answered at once
 def command(
     text: str | None,
     index: Path,
+    at: str | None,
     vector: str | None,
     queries: Path | None,
     run: Path | None,
@@ -158,13 +164,16 @@ def command(
         ragidx query --vector question.npy
     """
     _check_usage({"a question": text, "--vector": vector, "--queries": queries}, run, as_json=as_json)
-    if text is not None and _answered_by_service(index, text, options, full=full, as_json=as_json):
+    if at is None and text is not None and _answered_by_service(index, text, options, full=full, as_json=as_json):
         return
-    from ragidx.pipelines.index import Index
+    from ragidx.pipelines.index import Index, connect
     from ragidx.retriever.options import Rerank
 
+    if at is not None and "index" in typed_options():
+        raise click.UsageError("--index and --at exclude each other: remove one")
     options["rerank"] = None if rerank is None else Rerank(rerank, rerank_top, rerank_method)
-    opened = Index(index, **{name: options.pop(name) for name in _PLACE})
+    place = {name: options.pop(name) for name in _PLACE}
+    opened = Index(index, **place) if at is None else connect(at, **place)
     shown = {"full": full, "fields": _fields(show, opened.info().schema)}
     with warnings_as_notes():
         if vector is not None:
@@ -243,7 +252,7 @@ def _fields(show: str | None, schema: Mapping[str, str]) -> list[str]:
     return names
 
 
-def _answer(index: Index, text: str, options: dict[str, Any], shown: Mapping[str, Any], *, as_json: bool) -> None:
+def _answer(index: Reader, text: str, options: dict[str, Any], shown: Mapping[str, Any], *, as_json: bool) -> None:
     """The hits of one question."""
     from ragidx.indexer.specs import TABLE
 
@@ -261,7 +270,7 @@ def _answer(index: Index, text: str, options: dict[str, Any], shown: Mapping[str
 
 
 def _answer_vectors(
-    index: Index, vector: str, options: dict[str, Any], shown: Mapping[str, Any], *, as_json: bool
+    index: Reader, vector: str, options: dict[str, Any], shown: Mapping[str, Any], *, as_json: bool
 ) -> None:
     """The hits of each vector of a file."""
     from ragidx.retriever.query_vectors import read_query_vectors
@@ -277,7 +286,7 @@ def _answer_vectors(
         show_answer(index, "", options, hits, "dense", shown)
 
 
-def _answer_lines(index: Index, queries: Path, options: Mapping[str, Any]) -> None:
+def _answer_lines(index: Reader, queries: Path, options: Mapping[str, Any]) -> None:
     """A line of JSON for each query."""
     from ragidx.corpora.evalsets import load_queries
 
@@ -288,7 +297,7 @@ def _answer_lines(index: Index, queries: Path, options: Mapping[str, Any]) -> No
             click.echo(json.dumps({"id": name, "query": text, "hits": hits_json(index, hits, text)}))
 
 
-def _answer_file(index: Index, queries: Path, run: Path, options: Mapping[str, Any], *, as_json: bool) -> None:
+def _answer_file(index: Reader, queries: Path, run: Path, options: Mapping[str, Any], *, as_json: bool) -> None:
     """A TREC run of the documents of all queries."""
     from ragidx.corpora.errors import RagidxError
     from ragidx.corpora.evalsets import load_queries, run_lines

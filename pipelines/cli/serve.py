@@ -30,7 +30,8 @@ indexes_option = together(
         "indexes",
         multiple=True,
         metavar="[NAME=]DIR",
-        help=f"An index; may be repeated [env var: RAGIDX_INDEX, which names one] [default: {DEFAULT_INDEX}].",
+        help="An index, or NAME=TARGET of `ragidx export`; may be repeated [env var: RAGIDX_INDEX, which names one] "
+        f"[default: {DEFAULT_INDEX}].",
     ),
 )
 endpoint_option = click.option("--endpoint", metavar="URL", help="Where the server of the indexes' model is now.")
@@ -92,6 +93,8 @@ def command(
     place = ModelPlace(model=model, device=device, dtype=dtype, endpoint=endpoint)
     settings = Settings(token=token_from(token_file), **options)
     named = _indexes(indexes)
+    if settings.writable and not all(isinstance(path, Path) for path in named.values()):
+        raise click.UsageError("--writable is for indexes in folders: what an engine holds is changed by export")
     from ragidx.pipelines.serve.server import serve as run
 
     def started(address: str, sockets: list[str]) -> None:
@@ -132,15 +135,20 @@ def mcp(indexes: tuple[str, ...], model: str | None, device: str, dtype: str, en
     asyncio.run(over_stdio(named, ModelPlace(model=model, device=device, dtype=dtype, endpoint=endpoint)))
 
 
-def _indexes(texts: tuple[str, ...]) -> dict[str, Path]:
-    """The folders by name, each an index."""
+def _indexes(texts: tuple[str, ...]) -> dict[str, Path | str]:
+    """The folders and targets by name, each an index."""
     from ragidx.indexer.store.generations import committed
     from ragidx.pipelines.serve.settings import named
 
     of_file = (click.get_current_context().default_map or {}).get("index")
     found = named(texts or (os.environ.get("RAGIDX_INDEX") or of_file or DEFAULT_INDEX,))
     for path in found.values():
-        committed(path)
+        if isinstance(path, Path):
+            committed(path)
+        else:
+            from ragidx.pipelines.index import connect
+
+            connect(path).close()
     return found
 
 

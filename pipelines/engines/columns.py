@@ -87,7 +87,7 @@ def vectors_of(rows: Any) -> Any:
     """(n, dim) float16 of a batch or a table of rows."""
     column = rows.column(VECTOR)
     column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), -1)
+    return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), column.type.list_size)
 
 
 def _digests(table: Any) -> Any:

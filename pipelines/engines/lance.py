@@ -7,9 +7,12 @@ it found until it is opened again.
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+
+os.environ.setdefault("LANCEDB_LOG", "error")  # it warns of each new table, on stderr
 
 import lancedb
 import pyarrow as pa

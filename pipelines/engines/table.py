@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import urlsplit, urlunsplit
 
-from ragidx.corpora.errors import RagidxError, SpecError, missing_extra, unknown_name
+from ragidx.corpora.errors import EngineError, SpecError, missing_extra, unknown_name
 
 if TYPE_CHECKING:
     from ragidx.indexer.arrays import Bools, Floats
@@ -73,7 +73,7 @@ class Target:
         """The table, which need not exist.
 
         Raises:
-            RagidxError: the engine does not answer, or its package is not installed.
+            EngineError: the engine does not answer, or its package is not installed.
         """
         module, package = ENGINES[self.engine]
         try:
@@ -93,7 +93,7 @@ class Target:
             for secret in filter(None, _secrets(self.place)):
                 said = said.replace(secret, "***")
             hint = "look at the engine: whether it runs, and what this user may do there"
-            raise RagidxError(said[:500], hint, where=self.shown) from None
+            raise EngineError(said[:500], hint, where=self.shown) from None
 
 
 ENGINES: Mapping[str, tuple[str, str]] = {
@@ -104,6 +104,11 @@ ENGINES: Mapping[str, tuple[str, str]] = {
 }
 """The module of each engine, and the package it needs."""
 EXAMPLES = ("lancedb:DIR", "postgresql://HOST/DATABASE", "qdrant:URL", "milvus:URL")
+
+
+def is_target(text: str) -> bool:
+    """Whether a text names an engine, and no folder."""
+    return text.partition(":")[0] in ENGINES
 
 
 class Table(ABC):

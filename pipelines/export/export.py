@@ -24,7 +24,7 @@ from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.engines.about import About
 from ragidx.pipelines.engines.columns import DIGEST, rows_of
-from ragidx.pipelines.engines.table import ENGINES, EXAMPLES, Table, Target
+from ragidx.pipelines.engines.table import ENGINES, EXAMPLES, Table, Target, is_target
 from ragidx.pipelines.export import files
 
 OnProgress = Callable[[int, int], None]
@@ -84,7 +84,7 @@ def export(
     about, n_rows = About.of(store), store.manifest.n_chunks
     if not n_rows:
         raise SpecError("the index has no rows to export", "build it first", where=str(store.path))
-    if to.partition(":")[0] in ENGINES:
+    if is_target(to):
         target = Target.parse(to)
         with closing(target.open()) as table:
             done = _Export(store, table, about, on_progress).run(target.shown, replace=replace, strict=strict)

@@ -58,7 +58,7 @@ class RagidxRetriever:
 
     def __init__(
         self,
-        index: ragidx.Index | str | Path = "ragidx-index",
+        index: ragidx.Index | ragidx.RemoteIndex | str | Path = "ragidx-index",
         *,
         filters: Filters = None,
         top_k: int = 10,
@@ -67,20 +67,24 @@ class RagidxRetriever:
         opened: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        if opened and isinstance(index, ragidx.Index):
+        if opened and isinstance(index, ragidx.Index | ragidx.RemoteIndex):
             raise TypeError("opened= are options of opening a folder, and this index is open")
         if refresh not in ("auto", "never"):
             raise ValueError(f"refresh={refresh!r} is neither auto nor never")
         for name in _OF_RUN:
             if name in options:
                 raise TypeError(f"{name}= is no option here: `run` takes the query, and top_k")
-        self.index = index if isinstance(index, ragidx.Index) else ragidx.Index(index, **(opened or {}))
+        self.index = (
+            index if isinstance(index, ragidx.Index | ragidx.RemoteIndex) else ragidx.Index(index, **(opened or {}))
+        )
         inspect.signature(self.index.search).bind("", **options)
         self.filters, self.top_k, self.filter_policy = filters, _top_k(top_k), filter_policy
         self.refresh, self.options = refresh, options
 
     def to_dict(self) -> dict[str, Any]:
         """The retriever as a pipeline is written: with the folder of the index, and how it was opened."""
+        if isinstance(self.index, ragidx.RemoteIndex):
+            raise TypeError("a pipeline with a RemoteIndex cannot be written: what connects it may be secret")
         opened = self.index.__reduce__()[0].keywords
         usual = inspect.signature(ragidx.Index).parameters
         options = dict(self.options)

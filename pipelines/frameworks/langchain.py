@@ -52,13 +52,13 @@ class RagidxRetriever(BaseRetriever):
 
     model_config = ConfigDict(extra="allow")
 
-    index: SkipValidation[ragidx.Index | str | Path]
+    index: SkipValidation[ragidx.Index | ragidx.RemoteIndex | str | Path]
     refresh: Literal["auto"] | None = None
 
     def model_post_init(self, context: Any, /) -> None:
         """Open the index: a wrong folder or a misspelt option is an error when the retriever is made."""
         super().model_post_init(context)
-        if not isinstance(self.index, ragidx.Index):
+        if not isinstance(self.index, ragidx.Index | ragidx.RemoteIndex):
             self.index = ragidx.Index(self.index)
         inspect.signature(self.index.search).bind("", **self._options)
 
@@ -69,7 +69,7 @@ class RagidxRetriever(BaseRetriever):
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **options: Any
     ) -> list[Document]:
-        assert isinstance(self.index, ragidx.Index)
+        assert isinstance(self.index, ragidx.Index | ragidx.RemoteIndex)
         if self.refresh == "auto":
             self.index.refresh()
         return [hit_document(hit) for hit in self.index.search(query, **(self._options | options))]

@@ -86,7 +86,7 @@ class RagidxVectorStore(BasePydanticVectorStore):
         """Open the index, if there is one: a wrong folder or option is an error when the store is made."""
         super().model_post_init(context)
         inspect.signature(ragidx.Index.create).bind("", dim=1, **self._options)
-        if isinstance(self.index, ragidx.Index):
+        if isinstance(self.index, ragidx.Index | ragidx.RemoteIndex):
             self._index = checked(self.index)
         self._shown()
 
@@ -302,14 +302,14 @@ class RagidxRetriever(BaseRetriever):
 
     def __init__(
         self,
-        index: ragidx.Index | str | Path = "ragidx-index",
+        index: ragidx.Index | ragidx.RemoteIndex | str | Path = "ragidx-index",
         *,
         refresh: Literal["auto"] | None = None,
         **options: Any,
     ) -> None:
         if refresh not in ("auto", None):
             raise ragidx.SpecError(f"refresh is {refresh!r}", 'give "auto" or None', where="`refresh`")
-        self.index = index if isinstance(index, ragidx.Index) else ragidx.Index(index)
+        self.index = index if isinstance(index, ragidx.Index | ragidx.RemoteIndex) else ragidx.Index(index)
         base = {name: options.pop(name) for name in _OF_RETRIEVERS if name in options}
         inspect.signature(self.index.search).bind("", **options)
         self._refresh, self._options = refresh, options

@@ -208,7 +208,7 @@ def over_http(service: Service) -> tuple[ASGIApp, Any]:
     return answer, server.session_manager
 
 
-async def over_stdio(indexes: Mapping[str, Path], place: ModelPlace = HERE) -> None:
+async def over_stdio(indexes: Mapping[str, Path | str], place: ModelPlace = HERE) -> None:
     """Answer on stdin and stdout until stdin ends; indexes are opened and models loaded meanwhile."""
     logging.basicConfig(handlers=[LogLines()], level=logging.WARNING, force=True)
     pools = Pools()

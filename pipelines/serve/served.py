@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ragidx.retriever.hit import Hit
 
 WATCH_S = 1.0  # between looks at the manifest
+REMOTE_S = 10.0  # between looks at an engine
 BACK_OFF_S = 30.0  # at most, between tries to open what could not be opened
 BATCH = 32  # questions that are encoded at once
 P = ParamSpec("P")
@@ -127,7 +128,7 @@ class Served:
 
     Args:
         name: by which requests name it.
-        path: its folder.
+        path: its folder, or the target that has its rows.
         pools: of the service.
         place: where its model is.
         rerank: a model that reads the best passages, loaded with the index.
@@ -140,7 +141,7 @@ class Served:
     """
 
     def __init__(
-        self, name: str, path: Path, pools: Pools, place: ModelPlace = HERE, *, rerank: str | None = None
+        self, name: str, path: Path | str, pools: Pools, place: ModelPlace = HERE, *, rerank: str | None = None
     ) -> None:
         self.name, self.path, self.place, self.rerank = name, path, place, rerank
         self.pools = pools
@@ -180,7 +181,7 @@ class Served:
             if self._seen is None and not first:
                 raise IndexFormatError("the index is gone", where=str(self.path))
             before = self.state
-            opened = await run(self.pools.reading, Searcher.open, self.path, self.place, before)
+            opened = await run(self.pools.reading, self._newest, before)
             if first:
                 self.state = opened  # what needs no model is answered from now on
             await self._load(opened)
@@ -215,8 +216,18 @@ class Served:
         await run(self.pools.encoding, load)
         self.is_loaded = True
 
+    def _newest(self, before: Searcher | None) -> Searcher:
+        """The state that is there now."""
+        if isinstance(self.path, Path):
+            return Searcher.open(self.path, self.place, before)
+        from ragidx.pipelines.engines.remote import RemoteSearcher
+
+        return RemoteSearcher.open(self.path, self.place, before)
+
     def _manifest(self) -> tuple[int, int, int] | None:
         """What tells one manifest from the next; None where there is none."""
+        if isinstance(self.path, str):  # an engine is asked now and then
+            return int(time.monotonic() / REMOTE_S), 0, 0
         with contextlib.suppress(OSError):
             found = (self.path / MANIFEST).stat()
             return found.st_mtime_ns, found.st_ino, found.st_size

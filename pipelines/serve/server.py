@@ -41,11 +41,13 @@ BACKLOG = 1024  # connections that wait to be accepted
 CONNECTIONS = 512  # open at once; those beyond get 503
 
 
-def application(indexes: Mapping[str, Path], settings: Settings, place: ModelPlace = HERE) -> tuple[ASGIApp, Service]:
+def application(
+    indexes: Mapping[str, Path | str], settings: Settings, place: ModelPlace = HERE
+) -> tuple[ASGIApp, Service]:
     """The application of a service, with its lifespan, and the service.
 
     Args:
-        indexes: folders by name.
+        indexes: folders, or targets of engines, by name.
         settings: of the service.
         place: where the models of the indexes are.
     """
@@ -232,7 +234,7 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def serve(
-    indexes: Mapping[str, Path],
+    indexes: Mapping[str, Path | str],
     settings: Settings,
     place: ModelPlace = HERE,
     *,
@@ -241,7 +243,7 @@ def serve(
     """Serve indexes until the process is asked to end.
 
     Args:
-        indexes: folders by name.
+        indexes: folders, or targets of engines, by name.
         settings: of the service.
         place: where the models are.
         on_start: called with the address, and the names of the indexes that `ragidx query` reaches through a socket.
@@ -254,7 +256,8 @@ def serve(
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(bound)]
         for name, path in indexes.items():
-            own = held.enter_context(offered(path)) if place == HERE else None  # or `ragidx query` alone would differ
+            is_same = place == HERE and isinstance(path, Path)  # or `ragidx query` alone would differ
+            own = held.enter_context(offered(Path(path))) if is_same else None
             if own is not None:
                 sockets.append(own)
                 service.sockets[own.getsockname()] = name

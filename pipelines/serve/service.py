@@ -12,6 +12,7 @@ from ragidx.corpora.errors import (
     BusyError,
     CorpusError,
     DefectError,
+    EngineError,
     IndexFormatError,
     MachineError,
     ModelError,
@@ -44,7 +45,13 @@ _STATUS: tuple[tuple[type[RagidxError], int], ...] = (
     (CorpusError, 422),
     (BusyError, 503),
 )
-_INSIDE = (ModelError, IndexFormatError, MachineError, DefectError)  # their texts name places of this machine
+_INSIDE = (
+    ModelError,
+    IndexFormatError,
+    MachineError,
+    EngineError,
+    DefectError,
+)  # their texts name places of this machine
 
 
 class Found(NamedTuple):
@@ -160,7 +167,8 @@ def refused(fault: RagidxError, service: Service) -> RefusedError:
         return RefusedError(503, f"the {what} cannot be used now", "the service's log says why", kind=kind, **RETRY)
     where = fault.where
     for name, served in service.indexes.items():
-        where = where.replace(str(served.path), name)
+        for path in (served.path, *([] if served.state is None else [served.state.store.path])):
+            where = where.replace(str(path), name)
     where = where.strip("`")
     return RefusedError(status, fault.message, fault.hint, where=where, kind=kind, **(RETRY if status == 503 else {}))
 

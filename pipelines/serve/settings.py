@@ -78,8 +78,8 @@ def token_from(file: Path | None) -> str:
     return text
 
 
-def named(indexes: Sequence[str]) -> dict[str, Path]:
-    """Folders by name: `NAME=DIR`, or the folder's own name.
+def named(indexes: Sequence[str]) -> dict[str, Path | str]:
+    """Folders by name: `NAME=DIR`, or the folder's own name; a target of an engine is text, and needs a name.
 
     >>> named(["docs=/data/index", "/data/papers"])
     {'docs': PosixPath('/data/index'), 'papers': PosixPath('/data/papers')}
@@ -87,13 +87,15 @@ def named(indexes: Sequence[str]) -> dict[str, Path]:
     Raises:
         SpecError: a name is no name, or two are the same.
     """
-    found: dict[str, Path] = {}
+    from ragidx.pipelines.engines.table import is_target
+
+    found: dict[str, Path | str] = {}
     for text in indexes:
         name, sign, folder = text.partition("=")
         if not sign or "/" in name:  # a folder may have a sign of equality, too
             name, folder = "", text
-        path = Path(folder).expanduser()
-        name = name or path.resolve().name
+        path: Path | str = folder if name and is_target(folder) else Path(folder).expanduser()
+        name = name or Path(folder).expanduser().resolve().name
         if not _NAME.fullmatch(name):
             hint = "name it: NAME=DIR, of letters, digits, '.', '_' and '-'"
             raise SpecError(f"{name!r} cannot be the name of an index", hint, where=text)

@@ -84,7 +84,7 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(indexes: Mapping[str, Path], *, wait: bool = True, **settings: Any) -> Iterator[Running]:
+def running(indexes: Mapping[str, Path | str], *, wait: bool = True, **settings: Any) -> Iterator[Running]:
     """A service of some indexes; by default its indexes are open."""
     options = Settings(port=0, **settings)
     app, service = serve_server.application(indexes, options)
