@@ -53,7 +53,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipelines.ingest": {"pipelines", "pipelines.ingest.workers"},
     "pipelines.evaluate.sources": {"pipelines", "pipelines.ingest", "pipelines.ingest.workers"},
     "pipelines.evaluate": {"pipelines", "pipelines.ingest", "pipelines.evaluate.sources"},
-    "pipelines.vectors": {"pipelines", "pipelines.ingest", "pipelines.ingest.workers"},
+    "pipelines.vectors": {"pipelines", "pipelines.ingest", "pipelines.ingest.workers", "pipelines.engines"},
     "pipelines.plan": {"pipelines", "pipelines.ingest", "pipelines.ingest.workers"},
     "pipelines.tune": {
         "pipelines",

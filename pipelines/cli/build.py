@@ -59,7 +59,8 @@ _OF_VECTORS = {
 @click.option(
     "--vectors",
     metavar="FILE",
-    help="Instead of CORPUS: precomputed vectors, a parquet, arrow, feather or npy file, or a folder of them. "
+    help="Instead of CORPUS: precomputed vectors, a parquet, arrow, feather or npy file, a folder of them, or a table: "
+    "lancedb:DIR, postgresql://HOST/DATABASE, qdrant:URL, milvus:URL or chroma:DIR, with #NAME. "
     "With --model, the model that made them, the index answers text questions.",
 )
 @click.option("--vector-field", metavar="F", help="Column of --vectors that holds the vectors.")

@@ -14,6 +14,7 @@ from typing import Any, Self
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.models.address import KEPT_AS
 from ragidx.indexer.specs import holds_precomputed
+from ragidx.indexer.store.files import is_file_name
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.engines.columns import FIXED, columns_for
 from ragidx.pipelines.ingest.removal import DELETED_FILE
@@ -96,6 +97,8 @@ class About:
             if said.pop("format") != _FORMAT:
                 raise ValueError("it is of another version of ragidx")
             files = {name: base64.b64decode(text) for name, text in said.pop("files").items()}
+            if not all(map(is_file_name, files)) or not isinstance(said["dim"], int):
+                raise ValueError("it is damaged")
             return cls(**said, files=files)
         except (ValueError, TypeError, KeyError, AttributeError) as fault:
             hint = "export again, with `replace=True`"

@@ -135,6 +135,11 @@ class LanceTable(Table):
                     asked = asked.select(list(columns))
                 yield from asked.to_batches(4_096)
 
+    def foreign(self) -> Iterator[Any]:
+        if self._opened is not None:
+            with self.target.faults(*_FAULTS):
+                yield from self._opened.search().to_batches(4_096)
+
     def count(self, where: Condition | None = None) -> int:
         with self.target.faults(*_FAULTS):
             return int(self._opened.count_rows(None if where is None else self._filter(where)))

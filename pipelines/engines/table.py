@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import urlsplit, urlunsplit
 
 from ragidx.corpora.errors import EngineError, SpecError, missing_extra, unknown_name
+from ragidx.pipelines.engines.columns import DIGEST, FIXED
+from ragidx.retriever.contents import VECTOR
 
 if TYPE_CHECKING:
     from ragidx.indexer.arrays import Bools, Floats
@@ -49,16 +51,21 @@ class Target:
     shown: str
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def parse(cls, text: str, *, to_read: bool = False) -> Self:
         """The target that a text names.
+
+        Args:
+            text: as above.
+            to_read: whether it may be one that is only read.
 
         Raises:
             SpecError: there is no such engine, or a table cannot have that name.
         """
         whole, _, name = text.partition("#")
         engine, _, place = whole.partition(":")
-        if engine not in ENGINES or not place:
-            fault = unknown_name("engine", engine, ENGINES)
+        known = [name for name in ENGINES if to_read or name not in READ_ONLY]
+        if engine not in known or not place:
+            fault = unknown_name("engine", engine, known)
             raise SpecError(fault.message, f"name one as {', '.join(EXAMPLES)}", where=_hidden(text))
         if engine == "postgresql" and place.startswith("//"):
             place = f"postgresql:{place}"
@@ -101,8 +108,11 @@ ENGINES: Mapping[str, tuple[str, str]] = {
     "postgresql": ("postgres", "psycopg"),
     "qdrant": ("qdrant", "qdrant-client"),
     "milvus": ("milvus", "pymilvus"),
+    "chroma": ("chroma", "chromadb"),
 }
 """The module of each engine, and the package it needs."""
+READ_ONLY = {"chroma"}
+"""Of these, those whose tables are only read."""
 EXAMPLES = ("lancedb:DIR", "postgresql://HOST/DATABASE", "qdrant:URL", "milvus:URL")
 
 
@@ -190,6 +200,33 @@ class Table(ABC):
     @abstractmethod
     def count(self, where: Condition | None = None) -> int:
         """How many rows fulfil a condition."""
+
+    def known(self) -> About | None:
+        """What it holds; None: ragidx did not write it."""
+        try:
+            return self.about()
+        except SpecError:
+            return None
+
+    def read(self) -> Iterator[Any]:
+        """All rows as record batches, whoever wrote them; of an index, with the names that its fields have."""
+        about = self.known()
+        if about is None:
+            yield from self.foreign()
+            return
+        fields = {column: field for field, column in about.own_columns().items()}
+        clashes = {*FIXED, DIGEST, VECTOR}
+        for batch in self.select():
+            names = [fields.get(name, name) for name in batch.schema.names]
+            own = [
+                f"metadata.{name}" if name in clashes and name != column else name
+                for name, column in zip(names, batch.schema.names, strict=True)
+            ]
+            yield batch.rename_columns(own)
+
+    @abstractmethod
+    def foreign(self) -> Iterator[Any]:
+        """The rows of a table that ragidx did not write, as record batches; nothing where there is no table."""
 
     def close(self) -> None:
         """Release the connection."""

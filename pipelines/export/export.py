@@ -22,10 +22,10 @@ import pyarrow as pa
 
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.indexer.store.store import Store
+from ragidx.pipelines.engines import files
 from ragidx.pipelines.engines.about import About
 from ragidx.pipelines.engines.columns import DIGEST, rows_of
 from ragidx.pipelines.engines.table import ENGINES, EXAMPLES, Table, Target, is_target
-from ragidx.pipelines.export import files
 
 OnProgress = Callable[[int, int], None]
 """Called with the rows that are written, and all of them."""

@@ -7,6 +7,7 @@ questions: then some texts of the file are, to see that it made the vectors.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import time
 from collections.abc import Iterator
@@ -34,9 +35,11 @@ from ragidx.pipelines.ingest.options import (
 )
 from ragidx.pipelines.ingest.report import BuildReport, OnProgress, Progress, QueryModelCheck, Skips
 from ragidx.pipelines.ingest.workers.vectors import vector_reader
+from ragidx.pipelines.vectors.imported import Imported, adopted, placed, source_of
 from ragidx.pipelines.vectors.query_model import ModelCheck, model_of_queries
 from ragidx.pipelines.vectors.spec import check_given
 from ragidx.pipelines.vectors.writer import DELETED, RowWriter
+from ragidx.retriever.contents import VECTOR
 
 
 def build_vectors(
@@ -68,14 +71,15 @@ def build_vectors(
             f"name with model the one that made the vectors, or remove {said[0]}",
         )
     checked = build_options(**options)
-    return _Build(Path(vectors), Path(index), checked, vector_field, made_by, Progress(on_progress=on_progress)).run()
+    with source_of(vectors) as source:
+        return _Build(source, Path(index), checked, vector_field, made_by, Progress(on_progress=on_progress)).run()
 
 
 @dataclass
 class _Build:
     """One run; its state is what the steps share."""
 
-    vectors: Path
+    source: Imported
     index: Path
     options: BuildOptions
     vector_field: str | None
@@ -83,6 +87,10 @@ class _Build:
     progress: Progress
 
     def __post_init__(self) -> None:
+        self.vectors, self.about = self.source.path, self.source.about
+        if self.about is not None:  # an export has these names
+            self.options = dataclasses.replace(self.options, id_field=("chunk_id",), text_field=("text",))
+            self.vector_field = VECTOR
         self.report, self.skips = BuildReport(index=str(self.index)), Skips(self.options.strict)
         self._indexes = index_in(self.vectors, self.index)
         self._begun: Source | None = None
@@ -108,14 +116,16 @@ class _Build:
         if old is not None and dim != cut_from:
             check_width(dim, old.dim, "the file", first.file)
         width = dim if old is None else old.dim
-        resolved = None if o.model is None else model_of_queries(self.index, old, o, width)
+        resolved = None if o.model is None or self.about else model_of_queries(self.index, old, o, width)
+        own = None if self.about is None else adopted(self.about, o.model, self.source.shown)
         with (
             cleaned_if_refused(self.index),
             RowWriter(
                 self.index,
                 dim,
                 made_by=self.made_by,
-                queries=resolved,
+                queries=own or resolved,
+                place=None if self.about is None else placed,
                 replace=o.rebuild,
                 restore=o.restore,
                 **{name: getattr(o, name) for name in INDEX_OPTIONS},
@@ -136,7 +146,7 @@ class _Build:
             if old is not None and not o.allow_removal:
                 check_removal(writer.count_others(), old.n_chunks, self.index, "rows")
             writer.delete_others()
-            manifest = writer.commit({"corpus": str(self.vectors), "skipped": dict(self.skips.counts)})
+            manifest = writer.commit({"corpus": self.source.shown, "skipped": dict(self.skips.counts)})
         r, r.spec = self.report, writer.spec
         r.dim, r.generation = writer.stored_dim, manifest.generation
         r.committed = old is None or manifest.generation != old.generation

@@ -52,6 +52,8 @@ def spec_of_vectors(
             weights=queries.weights,
             template=queries.template,
             encoder=queries.encoder,
+            questions=queries.questions or want.questions,
+            weight=want.weight if queries.weight is None else queries.weight,
         )
     if made_by:
         want = dataclasses.replace(want, precomputed=dataclasses.replace(given, made_by=made_by))

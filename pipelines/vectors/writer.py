@@ -12,7 +12,7 @@ changes. A build (`add_sound`) skips rows that `ragidx delete` removed; a progra
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -35,6 +35,7 @@ from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.ingest.endpoint import endpoint_note
 from ragidx.pipelines.ingest.options import index_options
 from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_file, deleted_ids
+from ragidx.pipelines.vectors.imported import Adopted
 from ragidx.pipelines.vectors.known_rows import KnownRows
 from ragidx.pipelines.vectors.rows import NOTHING_ADDED, checked_rows, shown
 from ragidx.pipelines.vectors.spec import spec_of_vectors
@@ -56,6 +57,7 @@ class RowWriter:
         dim: width of the vectors that are added: the index's, or what it was before it was shrunk; they are cut then.
         made_by: what made the vectors, in the user's words; kept, and never looked up. "": the index's own.
         queries: the model that encodes questions, of `model_of_queries`; None: the index's own, else there is none.
+        place: what becomes of a row before it is written.
         replace: the new state has only what this writer adds; the old one stays until then.
         restore: take in again what `ragidx delete` removed, where it is added.
         timeout: seconds to wait for another writer.
@@ -78,7 +80,8 @@ class RowWriter:
         dim: int,
         *,
         made_by: str = "",
-        queries: Resolved | None = None,
+        queries: Resolved | Adopted | None = None,
+        place: Callable[[Row], Row] | None = None,
         replace: bool = False,
         restore: bool = False,
         timeout: float = 0.0,
@@ -110,7 +113,10 @@ class RowWriter:
             timeout=timeout,
             opened=opened,
         )
-        self._notes = {} if queries is None else endpoint_note(queries)
+        self._notes = (
+            {} if queries is None else queries.notes if isinstance(queries, Adopted) else endpoint_note(queries)
+        )
+        self._place = place
         try:
             # what is committed now: another writer may have been waited for since `old`
             base = self._writer.store
@@ -240,7 +246,8 @@ class RowWriter:
         places = sound[fresh]
         if len(places):
             held = [hashes[row] for row in fresh.tolist()]
-            self._writer.add_rows(_index_rows(rows, places.tolist(), held), cut[places])
+            written = _index_rows(rows, places.tolist(), held)
+            self._writer.add_rows(written if self._place is None else list(map(self._place, written)), cut[places])
             mine = as_digests([keys[row] for row in fresh.tolist()])
             doc_ids = rows.doc_ids
             of_document = mine if doc_ids is None else as_digests([digest(doc_ids[row]) for row in places.tolist()])
