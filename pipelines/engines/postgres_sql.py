@@ -50,7 +50,8 @@ SELECT (SELECT json_object_agg(attname, format_type(atttypid, atttypmod)) FROM p
 """
 CREATE = "CREATE TABLE {new} ({columns})"
 COPY = "COPY {new} ({names}) FROM STDIN (FORMAT BINARY)"
-FINISH = "ALTER TABLE {new} ADD PRIMARY KEY (chunk_id); CREATE INDEX ON {new} USING gin ({words}); ANALYZE {new}"
+# ANALYZE is before the index of words, which it would make all words for once more.
+FINISH = "ALTER TABLE {new} ADD PRIMARY KEY (chunk_id); ANALYZE {new}; CREATE INDEX ON {new} USING gin ({words})"
 INDEX = "CREATE INDEX ON {new} USING hnsw (vector halfvec_ip_ops)"
 SWAP = """
 DROP TABLE IF EXISTS {table}; ALTER TABLE {new} RENAME TO {table};
@@ -75,13 +76,15 @@ SELECT {read}
 FROM (SELECT * FROM {table} WHERE {where} ORDER BY vector <#> %(vector)s::halfvec LIMIT %(k)s + 10) AS _near
 ORDER BY vector::vector <#> %(vector)s::vector, chunk_id LIMIT %(k)s
 """
+# The order may be relaxed, as rows are put in order again; the strict one leaves out rows that are found late.
 SEARCH_OPTIONS = """
-SELECT set_config('hnsw.iterative_scan', 'strict_order', true), set_config('hnsw.ef_search', %s, true)
+SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true), set_config('hnsw.ef_search', %s, true)
 """
 # Rows have one word of the question at least. `ts_rank` adds up a weight of each, which hardly grows with how often a
-# row has it; `ts_rank_cd` counts all occurrences, so that a row which repeats one word would be before one with two.
+# row has it, where `ts_rank_cd` counts all occurrences; 1: divided by 1 + the logarithm of the length. On the bundled
+# questions this is the best of them.
 BY_WORDS = """
-SELECT {read}, ts_rank({words}, _words) AS _score FROM {table},
+SELECT {read}, ts_rank({words}, _words, 1) AS _score FROM {table},
        (SELECT replace(plainto_tsquery({language}, %(text)s)::text, ' & ', ' | ')::tsquery AS _words) AS _asked
 WHERE {words} @@ _words AND {where} ORDER BY _score DESC, chunk_id LIMIT %(k)s
 """

@@ -293,9 +293,34 @@ def test_words_of_any_text_are_indexed(to: str, opened: Open) -> None:
     long = " ".join(f"word{number}" for number in range(300_000))
     texts = ["a river", "rivers and rivers and rivers", "rivers and mills", long]
     table.replace([batch(list("abcd"), about, text=texts)], 4, about)
-    assert table.by_words("river\0 & mill | (", 9, None).column("chunk_id").to_pylist() == ["c", "b", "a"]
+    assert table.by_words("river\0 & mill | (", 9, None).column("chunk_id").to_pylist() == ["c", "a", "b"]
     assert table.by_words("word7 https://a.b/?x=1&y=2", 9, None).column("chunk_id").to_pylist() == ["d"]
     assert table.by_words("the", 9, None).num_rows == table.by_words("", 9, None).num_rows == 0
+
+
+def test_a_field_may_have_the_name_of_the_score(index: Index, to: str, opened: Open) -> None:
+    index.add([ragidx.Document("goal", "A goal in the last minute.", {"score": 3})])
+    index.export(to)
+    found = opened(to).by_words("goal", 1, parse("score == 3", index.schema))
+    assert (found.column("score_2").to_pylist(), found.column("score").type) == ([3], pa.float32())
+
+
+def test_the_page_asks_by_hand(index: Index, to: str, sql: Any) -> None:
+    index.export(to)
+    [question] = index.searcher.encode(["where do bees fly?"])
+    for where, condition in (
+        (None, "TRUE"),
+        ("alive == true", "alive"),
+        ("tags contains 'water'", "'water' = ANY(tags)"),
+    ):
+        found = sql.execute(
+            f"SELECT chunk_id, -(vector <#> %(question)s::halfvec) AS cosine FROM {to.partition('#')[2]}"
+            f" WHERE {condition} ORDER BY vector <#> %(question)s::halfvec LIMIT 10",
+            {"question": str(question.tolist())},
+        ).fetchall()
+        hits = index.search(vector=question, where=where, fold=False)
+        assert [name for name, _ in found] == [hit.chunk_id for hit in hits]
+        np.testing.assert_allclose([cosine for _, cosine in found], [hit.score for hit in hits], atol=1e-3)
 
 
 def test_the_rows_are_bit_for_bit(index: Index, to: str, sql: Any) -> None:
