@@ -53,10 +53,14 @@ class Target:
         """The target that a text names.
 
         Raises:
-            SpecError: there is no such engine, or a table cannot have that name.
+            SpecError: there is no such engine, it is no URL, or a table cannot have that name.
         """
         whole, _, name = text.partition("#")
         engine, _, place = whole.partition(":")
+        try:
+            urlsplit(text), urlsplit(place)
+        except ValueError:
+            raise SpecError("it is no URL", f"name one as {', '.join(EXAMPLES)}", where=engine) from None
         if engine not in ENGINES or not place:
             fault = unknown_name("engine", engine, ENGINES)
             raise SpecError(fault.message, f"name one as {', '.join(EXAMPLES)}", where=_hidden(text))

@@ -93,6 +93,9 @@ def test_a_password_is_never_shown(server: str, sql: Any, opened: Open) -> None:
             target.open()
         for shown in (str(fault.value), repr(fault.value), repr(target), target.shown):
             assert "s3cr3t" not in shown
+    with pytest.raises(SpecError, match="it is no URL") as fault:
+        Target.parse("postgresql://me:s3cr3t@[x/none")
+    assert "s3cr3t" not in str(fault.value)
     table = opened(f"postgresql://guarded:right@{place}#unknown")
     assert table.about() is None
 
