@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from ragidx.indexer.store.rows import KINDS
+from ragidx.pipelines.engines.table import SCORE
 from ragidx.retriever.contents import VECTOR, batches, columns_of
 from ragidx.retriever.where.masks import fields_of
 
@@ -43,7 +44,7 @@ def columns_for(fields: Mapping[str, str], built_in: Collection[str]) -> dict[st
         fields: with their kinds.
         built_in: those that are fixed columns.
     """
-    taken = {*FIXED, DIGEST, VECTOR}
+    taken = {*FIXED, DIGEST, VECTOR, SCORE}
     found = {name: name for name in fields if name in built_in}
     for field in fields:
         if field in found:

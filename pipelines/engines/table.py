@@ -11,7 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import urlsplit, urlunsplit
@@ -46,7 +46,7 @@ class Target:
     """
 
     engine: str
-    place: str
+    place: str = field(repr=False)
     name: str
     shown: str
 
@@ -59,10 +59,14 @@ class Target:
             to_read: whether it may be one that is only read.
 
         Raises:
-            SpecError: there is no such engine, or a table cannot have that name.
+            SpecError: there is no such engine, it is no URL, or a table cannot have that name.
         """
         whole, _, name = text.partition("#")
         engine, _, place = whole.partition(":")
+        try:
+            urlsplit(text), urlsplit(place)
+        except ValueError:
+            raise SpecError("it is no URL", f"name one as {', '.join(EXAMPLES)}", where=engine) from None
         known = [name for name in ENGINES if to_read or name not in READ_ONLY]
         if engine not in known or not place:
             fault = unknown_name("engine", engine, known)

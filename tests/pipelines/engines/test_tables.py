@@ -58,7 +58,7 @@ doc_id matches '^b.+s$'
 not doc_id matches '^b'
 """
 
-REFUSED: dict[str, tuple[str, ...]] = {}
+REFUSED: dict[str, tuple[str, ...]] = {"postgresql": ("matches",)}
 """What a condition has that an engine cannot express."""
 
 
