@@ -21,7 +21,7 @@ import secrets
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -103,9 +103,10 @@ class QdrantTable(Table):
             self._drop_unused()
             client.create_collection(_beside(made), vectors_config=_vectors(1))
             client.create_collection(made, vectors_config=_vectors(about.dim))
-            for field, column in about.columns().items() if not self._is_local else ():
-                kind = about.fields[field]
-                client.create_payload_index(made, column, models.PayloadSchemaType(_INDEXES.get(kind, kind)))
+            if not self._is_local:  # which has no indexes
+                for field, column in about.columns().items():
+                    kind = about.fields[field]
+                    client.create_payload_index(made, column, models.PayloadSchemaType(_INDEXES.get(kind, kind)))
             self._write(made, rows)
             self._write_about(made, about)
             changes: list[Any] = []
@@ -247,7 +248,8 @@ class QdrantTable(Table):
         assert self._about is not None
         if where is None:
             return None
-        return models.Filter(must=[Filters(self._about, self._client).written(nnf(where))])
+        with self._asking():
+            return models.Filter(must=[Filters(self._about, self._client).written(nnf(where))])
 
 
 table = QdrantTable
@@ -261,9 +263,8 @@ def _server(target: Target) -> QdrantClient:
     # as `api_key` the client would warn over HTTP
     headers = {"api-key": os.environ[_KEY]} if os.environ.get(_KEY) else None
     hooks = {"request": [_connect_soon]}
-    return QdrantClient(
-        url=target.place, headers=headers, timeout=_ANSWER_S, check_compatibility=False, event_hooks=hooks
-    )
+    url = target.place
+    return QdrantClient(url=url, headers=headers, timeout=_ANSWER_S, check_compatibility=False, event_hooks=hooks)
 
 
 def _connect_soon(request: Any) -> None:
@@ -292,9 +293,8 @@ def _commit_soon(client: Any, collection: str) -> None:
 
     What is written then survives the end of the process, but not of the machine.
     """
-    storage = client._client.collections[collection].storage
-    if storage is not None:
-        storage.storage.execute("PRAGMA synchronous = OFF")
+    with suppress(AttributeError):  # there is none in memory
+        client._client.collections[collection].storage.storage.execute("PRAGMA synchronous = OFF")
 
 
 def _beside(collection: str) -> str:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ragidx.pipelines.engines.about import About
 
 _INT64 = range(-(2**63), 2**63)
-_MAX_FLOAT_INT = 2**53  # ranges have floats
-_HAS_TEXT_TESTS = (1, 20)
+_FLOAT_BITS = 53  # of an integer that is compared as a float
+_HAS_TEXT_TESTS = (1, 20)  # the version of the server
 
 
 class Filters(Dialect):
@@ -78,8 +78,8 @@ class Filters(Dialect):
             if value not in _INT64:
                 known = models.Filter(must_not=[self._null(field)])
                 return known if COMPARISONS[op][1](0, value) else is_one_of(key, [])
-            if abs(value) > _MAX_FLOAT_INT:
-                self.cannot(f"{op} of a number past 2**53", field)
+            if abs(value) >= 1 << _FLOAT_BITS:
+                self.cannot(f"{op} of an integer past {_FLOAT_BITS} bits", field)
         return _range(key, kind, **{{"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}[op]: value})
 
     def _text_test(self, test: str, field: str, text: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import os
+import secrets
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,7 +60,8 @@ def places(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ca
         yield lambda name: f"lancedb:{folder}#{name}"
     if engine == "qdrant":
         server = os.environ.get("RAGIDX_TEST_QDRANT") or tmp_path_factory.mktemp("qdrant")
-        yield lambda name: f"qdrant:{server}#{name}"
+        run = secrets.token_hex(4)  # a server has the tables of the tests before
+        yield lambda name: f"qdrant:{server}#t{run}{name}"
 
 
 @pytest.fixture
