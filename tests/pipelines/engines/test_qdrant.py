@@ -93,7 +93,7 @@ def opened(to: str) -> Table:
 
 
 def names(to: str) -> list[str]:
-    """Of the collections, and of what the alias names."""
+    """Of the collections of a table."""
     name = Target.parse(to).name
     found = [one.name for one in shared().get_collections().collections if one.name.startswith(name)]
     return sorted(found)
