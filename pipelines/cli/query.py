@@ -173,9 +173,9 @@ def command(
         raise click.UsageError("--index and --at exclude each other: remove one")
     options["rerank"] = None if rerank is None else Rerank(rerank, rerank_top, rerank_method)
     place = {name: options.pop(name) for name in _PLACE}
-    opened = Index(index, **place) if at is None else connect(at, **place)
+    opened: Reader = Index(index, **place) if at is None else connect(at, **place)
     shown = {"full": full, "fields": _fields(show, opened.info().schema)}
-    with warnings_as_notes():
+    with opened, warnings_as_notes():
         if vector is not None:
             _answer_vectors(opened, vector, options, shown, as_json=as_json)
         elif queries is None:

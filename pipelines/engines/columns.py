@@ -12,15 +12,16 @@ Engines forbid many names, each its own. So a field goes by its name where that 
 from __future__ import annotations
 
 import hashlib
+import itertools
+import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from ragidx.indexer.store.rows import KINDS
-from ragidx.pipelines.engines.table import SCORE
 from ragidx.retriever.contents import VECTOR, batches, columns_of
 from ragidx.retriever.where.masks import fields_of
 
@@ -32,6 +33,8 @@ TEXTS = ("chunk_id", "doc_id", "text", "heading")
 WHOLE = ("start", "end", "line", "page")
 FIXED = (*TEXTS, *WHOLE)
 DIGEST = "digest"
+SCORE = "score"
+"""The column of rows that were found by words: what the engine gives, higher is better."""
 
 _MAX_NAME = 48  # characters of a column's name; PostgreSQL has 63 bytes
 _BATCH_ROWS = 4_096
@@ -82,6 +85,24 @@ def rows_of(store: Store, about: About) -> Iterator[Any]:
             held = []
     if held:
         yield from pa.concat_tables(held).combine_chunks().to_batches(_BATCH_ROWS)
+
+
+def batches_of(rows: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
+    """Rows of others, with whatever values, as record batches; `vector` is a list of numbers."""
+    columns = {}
+    for name in dict.fromkeys(itertools.chain.from_iterable(rows)):
+        values = [row.get(name) for row in rows]
+        kinds = {type(value) for value in values if value is not None}
+        if name == VECTOR:
+            columns[name] = pa.array(values, pa.list_(pa.float32()))
+        elif kinds <= {int, float} or (len(kinds) == 1 and kinds <= {bool, str}):
+            columns[name] = pa.array(values, pa.float64() if kinds == {int, float} else None)
+        elif kinds == {list} and all(isinstance(item, str) for value in values for item in value or ()):
+            columns[name] = pa.array(values, pa.list_(pa.string()))
+        else:
+            written = (value if value is None or isinstance(value, str) else json.dumps(value) for value in values)
+            columns[name] = pa.array(written, pa.string())
+    yield from pa.table(columns).to_batches(_BATCH_ROWS) if rows else ()
 
 
 def vectors_of(rows: Any) -> Any:

@@ -20,9 +20,9 @@ from lancedb.index import FTS, HnswSq
 
 from ragidx.corpora.errors import SpecError
 from ragidx.pipelines.engines.about import KEY, About
-from ragidx.pipelines.engines.columns import DIGEST, schema_of
+from ragidx.pipelines.engines.columns import DIGEST, SCORE, schema_of
 from ragidx.pipelines.engines.filters import Sql
-from ragidx.pipelines.engines.table import INDEXED, SCORE, Table, Target
+from ragidx.pipelines.engines.table import INDEXED, Table, Target
 from ragidx.retriever.contents import VECTOR
 
 if TYPE_CHECKING:

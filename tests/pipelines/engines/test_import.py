@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import ragidx
@@ -66,7 +67,7 @@ def test_a_file_of_an_export_comes_back_too(index: Index, tmp_path: Path) -> Non
     other = Index.create(tmp_path / "other", filter="none")
     other.add([ragidx.Document("one", "One document.")])
     other.export(str(file), replace=True)
-    with pytest.raises(CorpusError, match="256"):
+    with pytest.raises(CorpusError, match="384 numbers"):
         back.build(vectors=file)
     assert rows_of(back) == rows_of(index)
 
@@ -103,6 +104,82 @@ def test_what_it_says_is_not_trusted(index: Index) -> None:
     outside = About(**{**vars(about), "files": {"../outside": b"x"}})
     with pytest.raises(IndexFormatError, match="cannot be read"):
         About.from_bytes(outside.to_bytes(), "here")
+
+
+FOREIGN = {"id": ["a", "b", "c"], "text": ["A.", "B.", None], "year": [1, None, 3], "tag": ["x", "it's", None]}
+VECTORS = np.array([[2, 0, 0], [0.6, 0.8, 0], [0, 0, 0.5]], np.float32)
+
+
+def _lancedb(folder: Path) -> str:
+    lancedb = pytest.importorskip("lancedb")
+    table = pa.table(FOREIGN | {"vector": pa.array(VECTORS.tolist(), pa.list_(pa.float32(), 3))})
+    lancedb.connect(str(folder)).create_table("foreign", table)
+    return f"lancedb:{folder}#foreign"
+
+
+def _qdrant(folder: Path) -> str:
+    qdrant = pytest.importorskip("qdrant_client")
+    client = qdrant.QdrantClient(path=str(folder))
+    client.create_collection("foreign", qdrant.models.VectorParams(size=3, distance=qdrant.models.Distance.DOT))
+    own = [{name: values[at] for name, values in FOREIGN.items() if name != "id"} for at in range(3)]
+    client.upsert(
+        "foreign", [qdrant.models.PointStruct(id=at, vector=VECTORS[at].tolist(), payload=own[at]) for at in range(3)]
+    )
+    client.close()
+    return f"qdrant:{folder}#foreign"
+
+
+def _chroma(folder: Path) -> str:
+    chromadb = pytest.importorskip("chromadb")
+    own = chromadb.config.Settings(anonymized_telemetry=False)
+    collection = chromadb.PersistentClient(str(folder), own).create_collection("foreign", embedding_function=None)
+    for at in range(3):
+        own = {name: FOREIGN[name][at] for name in ("year", "tag") if FOREIGN[name][at] is not None}
+        text = FOREIGN["text"][at]
+        collection.add(FOREIGN["id"][at], VECTORS[at].tolist(), own, text)
+    return f"chroma:{folder}#foreign"
+
+
+@pytest.mark.parametrize("make", [_lancedb, _qdrant, _chroma])
+def test_a_table_of_others_is_read(make: Callable[[Path], str], tmp_path: Path) -> None:
+    back = ragidx.build(index=tmp_path / "back", vectors=make(tmp_path / "foreign"))
+    assert back.report is not None
+    assert (back.report.n_chunks, back.report.skipped) == (3, {})
+    found = [back.search(vector=vector, k=1)[0] for vector in VECTORS]
+    assert [(hit.text, dict(hit.metadata)) for hit in found] == [
+        ("A.", {"year": 1, "tag": "x"}),
+        ("B.", {"tag": "it's"}),
+        ("", {"year": 3}),
+    ]
+    assert [hit.score for hit in found] == pytest.approx([1, 1, 1], abs=1e-3)
+    assert back.count("year > 1") == 1
+
+
+def test_a_postgresql_table_of_others_is_read(server: str, tmp_path: Path) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    with psycopg.connect(server, autocommit=True) as database:
+        database.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        database.execute(
+            "CREATE TABLE theirs (id text, body text, vector vector(3), year int, data jsonb, at timestamp)"
+        )
+        for name, vector in zip("abc", VECTORS.tolist(), strict=True):
+            row = (name, name.upper(), str(vector), 7, '{"k": 1}', "2024-01-31")
+            database.execute("INSERT INTO theirs VALUES (%s, %s, %s, %s, %s, %s)", row)
+    back = ragidx.build(index=tmp_path / "back", vectors=f"{server}#theirs", text_field="body")
+    [hit] = back.search(vector=VECTORS[1], k=1)
+    assert (hit.chunk_id, hit.text, hit.metadata["year"], hit.metadata["data"]) == ("b", "B", 7, '{"k": 1}')
+    assert back.count('at > "2024"') == 3
+
+
+def test_what_chroma_has_not(tmp_path: Path) -> None:
+    pytest.importorskip("chromadb")
+    with pytest.raises(SpecError, match="there is no Chroma"):
+        ragidx.build(index=tmp_path / "back", vectors=f"chroma:{tmp_path / 'nothing'}")
+    _chroma(tmp_path / "chroma")
+    with pytest.raises(SpecError, match="there is no such collection"):
+        ragidx.build(index=tmp_path / "back", vectors=f"chroma:{tmp_path / 'chroma'}#other")
+    with pytest.raises(SpecError, match="unknown engine 'chroma'"):
+        ragidx.connect("chroma:somewhere")
 
 
 def test_the_command(exported: tuple[Index, str], run: Callable[..., Done]) -> None:

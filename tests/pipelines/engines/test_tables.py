@@ -58,7 +58,10 @@ doc_id matches '^b.+s$'
 not doc_id matches '^b'
 """
 
-REFUSED: dict[str, tuple[str, ...]] = {"postgresql": ("matches",)}
+REFUSED: dict[str, tuple[str, ...]] = {
+    "postgresql": ("matches",),
+    "qdrant": ("doc_id >= ", "matches"),
+}
 """What a condition has that an engine cannot express."""
 
 
