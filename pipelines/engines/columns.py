@@ -32,6 +32,8 @@ WHOLE = ("start", "end", "line", "page")
 FIXED = (*TEXTS, *WHOLE)
 DIGEST = "digest"
 
+_WORDS = {"and", "or", "not", "in", "like", "is", "null", "exists", "true", "false", "iso", "interval"}
+"""Of the conditions of Milvus, which cannot name a column by them."""
 _MAX_NAME = 48  # characters of a column's name; PostgreSQL has 63 bytes
 _BATCH_ROWS = 4_096
 
@@ -43,7 +45,7 @@ def columns_for(fields: Mapping[str, str], built_in: Collection[str]) -> dict[st
         fields: with their kinds.
         built_in: those that are fixed columns.
     """
-    taken = {*FIXED, DIGEST, VECTOR}
+    taken = {*FIXED, DIGEST, VECTOR, *_WORDS}
     found = {name: name for name in fields if name in built_in}
     for field in fields:
         if field in found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 import ragidx
 from ragidx.pipelines.index import Index
 
-PACKAGES = {"lancedb": "lancedb"}
+PACKAGES = {"lancedb": "lancedb", "milvus": "milvus_lite"}
 """The package of each engine that is asked here."""
 _TESTS = itertools.count()
 
@@ -56,6 +57,9 @@ def places(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ca
     if engine == "lancedb":
         folder = tmp_path_factory.mktemp("lance")
         yield lambda name: f"lancedb:{folder}#{name}"
+    elif engine == "milvus":
+        place = os.environ.get("RAGIDX_TEST_MILVUS") or tmp_path_factory.mktemp("milvus") / "lite.db"
+        yield lambda name: f"milvus:{place}#{name}"
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ CONDITIONS = [
     *("doc_id >= 'mill'", "doc_id matches '^b.+s$'", "not doc_id matches '^b'"),
 ]
 
-REFUSED: dict[str, tuple[str, ...]] = {}
+REFUSED: dict[str, tuple[str, ...]] = {"milvus": ("matches",)}
 """What a condition has that an engine cannot express."""
 
 
