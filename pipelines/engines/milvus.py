@@ -43,6 +43,7 @@ _TOKEN = "MILVUS_TOKEN"  # the environment variable that has it
 _MAX_TEXT, _MAX_ITEMS, _MAX_DIM, _MAX_ROWS = 65_535, 4_096, 32_768, 16_384  # of Milvus: bytes, items, numbers, rows
 _BLOCK = 1_000  # rows of one call, and ids in one condition
 _MESSAGE = 2**24  # bytes of one call, where they can be chosen; a server takes 64 MiB
+_CONNECT_S = 10.0
 _PART = 30_000  # characters of an `About` in one row; as JSON they may become twice as many bytes
 _WORDS = "_words"  # no field has a column that begins with `_`
 _FAULTS = (MilvusException, grpc.RpcError, OSError, ValueError)
@@ -76,18 +77,20 @@ class MilvusTable(Table):
             raise SpecError("Milvus Lite opens no file of this name", hint, where=target.shown)
         if not self._lite or Path(target.place).exists():
             self._connect()
-            self._open()
+            try:
+                self._open()
+            except BaseException:
+                self.close()
+                raise
 
     def _connect(self) -> None:
-        token = "" if self._lite else os.environ.get(_TOKEN, "")
-        with self.target.faults(Exception):
+        token, place = "" if self._lite else os.environ.get(_TOKEN, ""), self.target.place
+        with self._asked():
             try:
-                self._client = MilvusClient(self.target.place, token=token, timeout=10, dedicated=True)
+                self._client = MilvusClient(place, token=token, timeout=_CONNECT_S, dedicated=True)
             except ConnectionConfigException:
-                if self._lite and Path(self.target.place).exists():  # the client does not say why, but this does
-                    from milvus_lite.db import MilvusLite
-
-                    MilvusLite(self.target.place).close()
+                if self._lite and Path(place).exists():
+                    _check_opens(place)
                 raise
 
     def _open(self) -> None:
@@ -365,6 +368,17 @@ def _batch(rows: Sequence[Mapping[str, Any]], schema: Any) -> Any:
             stored = pa.int64() if pa.types.is_timestamp(field.type) else field.type
             columns.append(pa.array(values, stored).cast(field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _check_opens(place: str) -> None:
+    """Open a file of Milvus Lite without the client, which does not say why it cannot."""
+    from milvus_lite.db import MilvusLite
+    from milvus_lite.exceptions import MilvusLiteError
+
+    try:
+        MilvusLite(place).close()
+    except MilvusLiteError as fault:
+        raise OSError(str(fault)) from None
 
 
 def _over(sizes: Any, limit: int) -> Any:
