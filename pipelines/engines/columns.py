@@ -36,6 +36,8 @@ DIGEST = "digest"
 SCORE = "score"
 """The column of rows that were found by words: what the engine gives, higher is better."""
 
+_WORDS = {"and", "or", "not", "in", "like", "is", "null", "exists", "true", "false", "iso", "interval"}
+"""Of the conditions of Milvus, which cannot name a column by them."""
 _MAX_NAME = 48  # characters of a column's name; PostgreSQL has 63 bytes
 _BATCH_ROWS = 4_096
 
@@ -47,7 +49,7 @@ def columns_for(fields: Mapping[str, str], built_in: Collection[str]) -> dict[st
         fields: with their kinds.
         built_in: those that are fixed columns.
     """
-    taken = {*FIXED, DIGEST, VECTOR, SCORE}
+    taken = {*FIXED, DIGEST, VECTOR, SCORE, *_WORDS}
     found = {name: name for name in fields if name in built_in}
     for field in fields:
         if field in found:

@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import datetime
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 from ragidx.corpora.errors import QueryError
 from ragidx.retriever.where.conditions import Condition, Literal
@@ -60,7 +60,15 @@ class Dialect:
 
 
 class Sql(Dialect, ABC):
-    """SQL, which has the three values of our logic itself: `not` of unknown is unknown."""
+    """SQL, which has the three values of our logic itself: `not` of unknown is unknown.
+
+    Attributes:
+        signs: of the comparisons that the engine writes in another way than we do.
+        brackets: around a list of values.
+    """
+
+    signs: ClassVar[Mapping[str, str]] = {"==": "=", "!=": "<>"}
+    brackets = "()"
 
     def written(self, condition: Condition) -> str:
         """The condition as an expression in brackets."""
@@ -78,8 +86,8 @@ class Sql(Dialect, ABC):
         if condition.op == "in":
             texts = [text for value in condition.values if (text := self._value(value, kind)) is not None]
             if not texts:
-                return f"({column} <> {column})"  # false, or unknown where it is null
-            return f"({column} IN ({', '.join(texts)}))"
+                return self.never(column)
+            return f"({column} IN {', '.join(texts).join(self.brackets)})"
         if condition.op == "has item":
             return self.has_item(column, self.literal(condition.values[0]))
         if condition.op in ("starts with", "contains", "matches"):
@@ -88,8 +96,7 @@ class Sql(Dialect, ABC):
 
     def _compared(self, column: str, op: str, value: Literal, kind: str) -> str:
         if kind == "int" and isinstance(value, float | int) and not isinstance(value, bool):
-            never = f"({column} <> {column})"  # false, or unknown where it is null
-            always = f"({column} = {column})"
+            never, always = self.never(column), self.always(column)
             if isinstance(value, float) and not value.is_integer():
                 if op in ("==", "!="):
                     return never if op == "==" else always
@@ -97,8 +104,7 @@ class Sql(Dialect, ABC):
             value = int(value)
             if value not in _INT64:
                 return always if ((op in ("<", "<=")) == (value > 0) and op != "==") or op == "!=" else never
-        sign = {"==": "=", "!=": "<>"}.get(op, op)
-        return f"({column} {sign} {self.literal(value)})"
+        return f"({column} {self.signs.get(op, op)} {self.literal(value)})"
 
     def _value(self, value: Literal, kind: str) -> str | None:
         """One of a list; None: no integer is equal to it."""
@@ -117,6 +123,14 @@ class Sql(Dialect, ABC):
         if isinstance(value, str):
             return self.text(value)
         return repr(value)
+
+    def never(self, column: str) -> str:
+        """False, or unknown where a column of numbers is null."""
+        return f"({column} <> {column})"
+
+    def always(self, column: str) -> str:
+        """True, or unknown where a column of numbers is null."""
+        return f"({column} = {column})"
 
     @abstractmethod
     def name(self, column: str) -> str:

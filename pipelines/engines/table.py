@@ -226,9 +226,14 @@ class Table(ABC):
             ]
             yield batch.rename_columns(own)
 
-    @abstractmethod
     def foreign(self) -> Iterator[Any]:
-        """The rows of a table that ragidx did not write, as record batches; nothing where there is no table."""
+        """The rows of a table that ragidx did not write, as record batches; nothing where there is no table.
+
+        Raises:
+            SpecError: such tables of this engine are not read.
+        """
+        self.about()
+        return iter(())
 
     def close(self) -> None:
         """Release the connection."""

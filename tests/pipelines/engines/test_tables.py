@@ -61,6 +61,7 @@ not doc_id matches '^b'
 REFUSED: dict[str, tuple[str, ...]] = {
     "postgresql": ("matches",),
     "qdrant": ("doc_id >= ", "matches"),
+    "milvus": ("matches",),
 }
 """What a condition has that an engine cannot express."""
 
