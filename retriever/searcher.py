@@ -146,13 +146,20 @@ class Searcher:
         """The hits of queries that are encoded, read again by the reranker where one is asked for."""
         if options.rerank is None:
             return shaped_hits(self.store, queries, options)
+        answers = shaped_hits(self.store, queries, dataclasses.replace(options, k=options.rerank.top))
+        return self.reranked(queries.texts or (), answers, options)
+
+    def reranked(
+        self, queries: Sequence[str], answers: Sequence[Sequence[Hit]], options: SearchOptions
+    ) -> list[list[Hit]]:
+        """The k best hits of each query by the reranker that the options name."""
         from ragidx.retriever.rerank import check_scores
 
+        assert options.rerank is not None
         model = options.rerank.model
         reranker = self.reranker(model, options.rerank.method)
-        answers = shaped_hits(self.store, queries, dataclasses.replace(options, k=options.rerank.top))
         reranked = []
-        for query, hits in zip(queries.texts or (), answers, strict=True):
+        for query, hits in zip(queries, answers, strict=True):
             scores = reranker.score(query, [hit.text for hit in hits]) if hits else np.zeros(0, np.float32)
             check_scores(scores, model)
             order = np.argsort(-scores, kind="stable")[: options.k].tolist()
