@@ -199,7 +199,7 @@ class Searcher:
             QueryError: the model makes nothing of a question.
             ModelError: the index's model is not here, or is another, or its vector is not finite.
         """
-        has_table = self.questions == TABLE and instruction is None
+        has_table = self._has_table(instruction)
         vectors = self.table.vectors(queries) if has_table else self.embedder.embed_query(queries, instruction)
         if has_table and len(unknown := np.flatnonzero(~vectors.any(axis=1))):
             vectors[unknown] = self.embedder.embed_query([queries[number] for number in unknown.tolist()])
@@ -207,6 +207,17 @@ class Searcher:
         if zero.size:
             raise QueryError(f"the model makes nothing of the query {queries[zero[0]]!r}", "use words that it knows")
         return vectors
+
+    def load(self, instruction: str | None = None) -> None:
+        """Load what `encode` needs now.
+
+        Raises:
+            ModelError: the index's model is not here, or is another.
+        """
+        _ = self.table if self._has_table(instruction) else self.embedder
+
+    def _has_table(self, instruction: str | None) -> bool:
+        return self.questions == TABLE and instruction is None
 
     @functools.cached_property
     def model_files(self) -> ModelFiles:

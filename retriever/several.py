@@ -147,6 +147,17 @@ class Several(Searcher):
             return self._own(in_words=in_words, **options)[0]
         return super().options(in_words=in_words, **self._parsed(options))
 
+    @property
+    def paths(self) -> list[str]:
+        """The folders of those that have chunks, in their order."""
+        return [str(part.path) for part in self.store.parts]
+
+    def load(self, instruction: str | None = None) -> None:
+        """Load the models of all that have one; those of one space share it."""
+        for one in self.searchers:
+            if one.spec.encoder is not None or one is self.searchers[0]:
+                one.load(instruction)
+
     def encode(self, queries: Sequence[str], instruction: str | None = None) -> NDArray[Any]:
         """As the first index encodes them, which keeps its model."""
         return self.searchers[0].encode(queries, instruction)
