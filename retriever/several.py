@@ -3,7 +3,8 @@
     Several([one, other]).search(["a question"], k=10)[0]    hits of both, each with its `index`
 
 They are ranked as one index of all their documents would rank them, same ids and same scores, where that can be done:
-BM25 with the statistics of all rows, cosines with one vector of the question, z-scores over all live chunks.
+BM25 with the statistics of all rows, cosines with one vector of the question, z-scores over all live chunks. Cosines
+and BM25 are equal bit for bit; sums of z-scores to the precision of float32, as of one index in several segments.
 
 - Words are compared where the lexical parts of all were made alike: the same stemmer, in the same version.
 - Vectors are compared where all are of one space: the same fingerprint but for how the corpus was cut (the content of
