@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ragidx.pipelines.client import Client
     from ragidx.pipelines.evaluate.evaluate import evaluate
     from ragidx.pipelines.export.export import ExportReport
-    from ragidx.pipelines.index import Index, build
+    from ragidx.pipelines.index import Index, build, search
     from ragidx.pipelines.ingest.report import BuildReport
     from ragidx.pipelines.maintain.adapt import AdaptReport
     from ragidx.pipelines.maintain.delete import DeleteReport
@@ -83,6 +83,7 @@ __all__ = [
     "evaluate",
     "load_embedder",
     "load_encoder",
+    "search",
     "train",
     "tune",
 ]
@@ -121,6 +122,7 @@ _HOMES = {
     "evaluate": "pipelines.evaluate.evaluate",
     "load_embedder": "indexer.encoders.load",
     "load_encoder": "indexer.encoders.load",
+    "search": "pipelines.index",
     "tune": "pipelines.tune.tune",
 }
 # Adapters are imported as ragidx.frameworks.langchain, .llamaindex, .haystack and .mteb.

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ragidx.pipelines.plan.plan import Plan
     from ragidx.pipelines.stages import OnStage as OnTraining
     from ragidx.retriever.hit import Hit
+    from ragidx.retriever.several import Answer
 
 
 class UpgradeKeywords(EncoderOptions, RunOptions, total=False):
@@ -165,7 +166,7 @@ class Reader:
             QueryError: the question is empty, an option is out of range, or the condition is wrong.
             ModelError: the index's model is not here, or is another.
         """
-        _check_options("search", options, SearchKeywords)
+        _check_options("Index.search", options, SearchKeywords)
         queries = None if query is None else [query]
         vectors = None if vector is None else np.asanyarray(vector)[None]
         return self.searcher.search(queries, vectors=vectors, k=k, where=where, instruction=instruction, **options)[0]
@@ -181,7 +182,7 @@ class Reader:
         **options: Unpack[SearchKeywords],
     ) -> list[list[Hit]]:
         """As `search`, for many questions at once: they are encoded and searched in batches."""
-        _check_options("search_batch", options, SearchKeywords)
+        _check_options("Index.search_batch", options, SearchKeywords)
         return self.searcher.search(queries, k=k, where=where, instruction=instruction, **options)
 
     @written_out
@@ -194,7 +195,7 @@ class Reader:
         **options: Unpack[VectorKeywords],
     ) -> list[list[Hit]]:
         """As `search`, for vectors (q, dim), which are brought to unit length. A vector has no words."""
-        _check_options("search_vectors", options, VectorKeywords)
+        _check_options("Index.search_vectors", options, VectorKeywords)
         return self.searcher.search(vectors=vectors, k=k, where=where, **options)
 
     @written_out
@@ -209,7 +210,7 @@ class Reader:
         **options: Unpack[RankKeywords],
     ) -> list[list[tuple[str, float]]]:
         """The k best documents for each question, or vector, as (document id, score): its best chunk counts."""
-        _check_options("rank_documents", options, RankKeywords)
+        _check_options("Index.rank_documents", options, RankKeywords)
         return self.searcher.rank_documents(
             queries, k=k, vectors=vectors, where=where, instruction=instruction, **options
         )
@@ -934,6 +935,56 @@ def build(
     return opened
 
 
+@written_out
+def search(
+    indexes: Sequence[Index | str | Path],
+    query: str | None = None,
+    k: int = 10,
+    *,
+    vector: ArrayLike | None = None,
+    where: str | None = None,
+    instruction: str | None = None,
+    **options: Unpack[SearchKeywords],
+) -> Answer:
+    """The k best chunks of several indexes for a question, best first; each hit has its `index`.
+
+    They are ranked as in one index of all their documents, with the same scores, where the words of all are stemmed
+    alike and their vectors are of one space: the same fingerprint but for how the corpus was cut (the content of the
+    model, method, template, pooling, filter and, where it is fitted, its fit), the same number of dimensions, and
+    questions that are encoded alike. Where a search needs what differs, each index answers by itself, and hits are
+    fused by places, with the score 1 / (60 + place).
+
+    Args:
+        indexes: open ones, or folders, which are opened for this question; equal places are in this order.
+        query: the question.
+        k: 1 or more.
+        vector: (dim,) numbers in place of a question, where the vectors are of one space.
+        where: a condition; a field that an index does not have is null in its rows.
+        instruction: as for `Index.search`.
+        options: as for `Index.search`.
+
+    Returns:
+        The hits; `by_places` says why they were fused by places, and is empty where they were ranked as one.
+
+    Raises:
+        IndexFormatError: one of the folders holds no index.
+        QueryError: as for `Index.search`; or no index is named, or one twice.
+        ModelError: a model is not here, or is another.
+    """
+    from ragidx.retriever.several import Answer, Several
+
+    _check_options("search", options, SearchKeywords)
+    if isinstance(indexes, str | Path | Index):
+        raise TypeError("expected a list of indexes, got one")
+    several = Several([(one if isinstance(one, Index) else Index(one)).searcher for one in indexes])
+    queries = None if query is None else [query]
+    vectors = None if vector is None else np.asanyarray(vector)[None]
+    asked: dict[str, Any] = {"k": k, "where": where, **options}
+    answer = Answer(several.search(queries, vectors=vectors, instruction=instruction, **asked)[0])
+    answer.by_places = several.by_places(in_words=vector is None, **asked)
+    return answer
+
+
 def _built(
     sources: Corpus,
     index: str | Path,
@@ -969,7 +1020,7 @@ def _check_options(member: str, given: Mapping[str, Any], keywords: type) -> Non
     """Refuse a name that a member does not take, as Python would."""
     for name in given:
         if name not in keywords.__annotations__:
-            raise TypeError(f"Index.{member}() got an unexpected keyword argument '{name}'")
+            raise TypeError(f"{member}() got an unexpected keyword argument '{name}'")
 
 
 def _silent(stage: str, rows: int, done: int) -> None:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 class StoreElsewhere(Store):
     """What a store has to offer in place of rows and masks: `rows` and `vectors` are of what `ranked` found."""
 
+    def part_of(self, row: int) -> tuple[Store, int]:
+        """The state itself: it is one index."""
+        return self, row
+
     @abstractmethod
     def ranked(self, queries: Queries, k: int, options: SearchOptions) -> list[list[Scored]]:
         """The k best chunks for each query that fulfil the condition of the options."""

@@ -44,6 +44,7 @@ class Hit:
         page: of `start` in the file, from 1; None where it has no pages.
         context: the text with the chunks of the document around it; None unless it was asked for.
         also: where else the same passage is, or nearly the same: hits that were folded into this one.
+        index: the folder of the index that it is from, where several were asked; None: one was.
     """
 
     rank: int
@@ -61,6 +62,7 @@ class Hit:
     page: int | None = None
     context: str | None = None
     also: tuple[DocumentSpan, ...] = ()
+    index: str | None = None
     turns: Sequence[Place] | None = field(default=None, repr=False)
 
     def position(self, offset: int) -> tuple[int | None, int | None]:
@@ -71,7 +73,8 @@ class Hit:
         return (self.turns[passed - 1].line, self.turns[passed - 1].page) if passed else (self.line, self.page)
 
     def to_json(self) -> dict[str, Any]:
-        """All fields; stable, documented in docs/query.md. Times are text in ISO form."""
-        found = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "turns"}
+        """All fields, `index` where it has a value; stable, documented in docs/query.md. Times are text in ISO form."""
+        skipped = {"turns"} if self.index is not None else {"turns", "index"}
+        found = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in skipped}
         metadata = {name: v.isoformat() if isinstance(v, datetime) else v for name, v in self.metadata.items()}
         return found | {"metadata": metadata, "also": [span._asdict() for span in self.also]}

@@ -104,7 +104,7 @@ def search_options(
     *,
     in_words: bool = False,
     encodes: bool = True,
-    where: str | None = None,
+    where: str | Condition | None = None,
     own_weight: float | None = None,
     **asked: Any,
 ) -> SearchOptions:
@@ -114,7 +114,7 @@ def search_options(
         store: the index.
         in_words: whether it is asked in words, not with vectors.
         encodes: whether a model encodes questions for it.
-        where: the condition as text.
+        where: the condition, as text or parsed.
         own_weight: in hybrid search, where none is asked for; None: `WEIGHT`.
         asked: the others, unchecked; None: the default.
 
@@ -149,13 +149,16 @@ def search_options(
     return dataclasses.replace(options, mode=mode, fusion=fusion, **checked)
 
 
-def _condition(store: Store, where: str | None) -> Condition | None:
+def _condition(store: Store, where: str | Condition | None) -> Condition | None:
     if where is None:
         return None
-    if not isinstance(where, str):
-        raise QueryError(f"the condition is {where!r}, no text", "write one such as 'year >= 1900'", where="condition")
+    from ragidx.retriever.where.conditions import Condition
     from ragidx.retriever.where.masks import parse_for
 
+    if isinstance(where, Condition):
+        return where
+    if not isinstance(where, str):
+        raise QueryError(f"the condition is {where!r}, no text", "write one such as 'year >= 1900'", where="condition")
     return parse_for(store, where)
 
 

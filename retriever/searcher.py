@@ -146,13 +146,20 @@ class Searcher:
         """The hits of queries that are encoded, read again by the reranker where one is asked for."""
         if options.rerank is None:
             return shaped_hits(self.store, queries, options)
+        answers = shaped_hits(self.store, queries, dataclasses.replace(options, k=options.rerank.top))
+        return self.reranked(queries.texts or (), answers, options)
+
+    def reranked(
+        self, queries: Sequence[str], answers: Sequence[Sequence[Hit]], options: SearchOptions
+    ) -> list[list[Hit]]:
+        """The k best hits of each query by the reranker that the options name."""
         from ragidx.retriever.rerank import check_scores
 
+        assert options.rerank is not None
         model = options.rerank.model
         reranker = self.reranker(model, options.rerank.method)
-        answers = shaped_hits(self.store, queries, dataclasses.replace(options, k=options.rerank.top))
         reranked = []
-        for query, hits in zip(queries.texts or (), answers, strict=True):
+        for query, hits in zip(queries, answers, strict=True):
             scores = reranker.score(query, [hit.text for hit in hits]) if hits else np.zeros(0, np.float32)
             check_scores(scores, model)
             order = np.argsort(-scores, kind="stable")[: options.k].tolist()
@@ -192,7 +199,7 @@ class Searcher:
             QueryError: the model makes nothing of a question.
             ModelError: the index's model is not here, or is another, or its vector is not finite.
         """
-        has_table = self.questions == TABLE and instruction is None
+        has_table = self._has_table(instruction)
         vectors = self.table.vectors(queries) if has_table else self.embedder.embed_query(queries, instruction)
         if has_table and len(unknown := np.flatnonzero(~vectors.any(axis=1))):
             vectors[unknown] = self.embedder.embed_query([queries[number] for number in unknown.tolist()])
@@ -200,6 +207,17 @@ class Searcher:
         if zero.size:
             raise QueryError(f"the model makes nothing of the query {queries[zero[0]]!r}", "use words that it knows")
         return vectors
+
+    def load(self, instruction: str | None = None) -> None:
+        """Load what `encode` needs now.
+
+        Raises:
+            ModelError: the index's model is not here, or is another.
+        """
+        _ = self.table if self._has_table(instruction) else self.embedder
+
+    def _has_table(self, instruction: str | None) -> bool:
+        return self.questions == TABLE and instruction is None
 
     @functools.cached_property
     def model_files(self) -> ModelFiles:

@@ -7,6 +7,7 @@ A hit's text is never changed: folded places and the context are fields beside i
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import re
@@ -20,7 +21,7 @@ from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.widening import until_enough
 from ragidx.retriever.elsewhere import StoreElsewhere
-from ragidx.retriever.fusion import Scored
+from ragidx.retriever.fusion import RRF_CONSTANT, Scored
 from ragidx.retriever.hit import DocumentSpan, Hit
 from ragidx.retriever.options import SearchOptions
 from ragidx.retriever.ranking import Queries, is_last, is_too_far, rank
@@ -36,7 +37,7 @@ class _Candidate:
     """A chunk that becomes a hit, and those that were folded into it."""
 
     scored: Scored
-    row: Row
+    row: Row | Hit
     also: list[DocumentSpan] = field(default_factory=list)
     words: frozenset[int] = frozenset()  # its word triples, numbered from the rarest on
 
@@ -72,6 +73,22 @@ def shaped_hits(store: Store, queries: Queries, options: SearchOptions) -> list[
     ]
 
 
+def fused_hits(answers: Sequence[Sequence[Hit]], options: SearchOptions) -> list[Hit]:
+    """The k best of the answers of several indexes to a query, by 1 / (60 + place); of equal places by index.
+
+    Equal passages are folded, and hits of a document limited, over all of them.
+    """
+    candidates = [
+        _Candidate(Scored(-1, 1 / (RRF_CONSTANT + hit.rank), hit.dense, hit.bm25), hit, list(hit.also))
+        for hit in sorted(itertools.chain(*answers), key=lambda hit: hit.rank)
+    ]
+    fused: list[Hit] = []
+    for one in _selected(candidates, dataclasses.replace(options, min_z=None))[: options.k]:
+        assert isinstance(one.row, Hit)
+        fused.append(dataclasses.replace(one.row, rank=len(fused) + 1, score=one.scored.score, also=tuple(one.also)))
+    return fused
+
+
 def _selected(candidates: Iterable[_Candidate], options: SearchOptions) -> list[_Candidate]:
     """Those that are hits, in their order, with the ones that were folded into them."""
     high_enough = [one for one in candidates if not (is_too_far(one.scored, options) or is_last(one.scored, options))]
@@ -84,7 +101,7 @@ def _selected(candidates: Iterable[_Candidate], options: SearchOptions) -> list[
         near = sorted({place for word in rarest for place in by_word[word]})
         same = next((selected[place] for place in near if _is_near(selected[place].words, candidate.words)), None)
         if same is not None:
-            same.also.append(DocumentSpan(candidate.row.doc_id, candidate.row.start, candidate.row.end))
+            same.also += [DocumentSpan(candidate.row.doc_id, candidate.row.start, candidate.row.end), *candidate.also]
             continue
         of_document[candidate.row.doc_id] += 1
         if options.per_document is None or of_document[candidate.row.doc_id] <= options.per_document:
@@ -154,6 +171,7 @@ def _diverse(store: Store, hits: Sequence[_Candidate], weight: float) -> list[_C
 
 def _hit(store: Store, place: int, candidate: _Candidate, context: int) -> Hit:
     row, scored = candidate.row, candidate.scored
+    part, number = store.part_of(scored.row)
     return Hit(
         rank=place,
         score=scored.score,
@@ -169,8 +187,9 @@ def _hit(store: Store, place: int, candidate: _Candidate, context: int) -> Hit:
         line=row.line,
         page=row.page,
         turns=row.turns,
-        context=_context(store, scored.row, context) if context else None,
+        context=_context(part, number, context) if context else None,
         also=tuple(candidate.also),
+        index=None if part is store else str(part.path),
     )
 
 

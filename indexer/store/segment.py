@@ -11,6 +11,7 @@ segment stays readable when its files are removed. Dead rows and commits are the
 
 from __future__ import annotations
 
+import copy
 import functools
 import mmap
 import os
@@ -79,6 +80,12 @@ class Segment:
             IndexFormatError: a file is not what the manifest says.
         """
         _ = self.codes, self._index, self._chunks, self.postings, self._moments
+
+    def widened(self, schema: Schema) -> Segment:
+        """The same open files, whose metadata are read in these kinds, at least as wide as its own."""
+        found = copy.copy(self)
+        found.schema, found._token = schema, object()  # decoded batches are kept by the token
+        return found
 
     def search(self, queries: Floats, k: int, allowed: Bools | None) -> tuple[Floats, Ints]:
         """Scores and rows (q, k) of the k best for each query, -inf and -1 where there are no more.

@@ -10,6 +10,7 @@ the removal of its files, do not change it. It does not encode queries.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import mmap
@@ -31,7 +32,7 @@ from ragidx.indexer.store.deletions import by_segment, read_deletions
 from ragidx.indexer.store.files import blob_path
 from ragidx.indexer.store.generations import check_files, committed, segments_of, with_way_back
 from ragidx.indexer.store.manifest import Manifest
-from ragidx.indexer.store.rows import Row, chunk_of, places_of
+from ragidx.indexer.store.rows import Row, Schema, chunk_of, places_of, union
 from ragidx.indexer.store.scores import LexicalPart, spread_of_cosines
 from ragidx.indexer.store.segment import Segment
 from ragidx.indexer.store.topk import RERANKED, Part, TopRows, by_chunk_id, limited, nearest, search_parts
@@ -61,6 +62,7 @@ class Store:
         self.dead = dead  # (n_rows,) which rows are dead; None: none
         self.starts = np.cumsum([0, *(segment.entry.rows for segment in segments)], dtype=np.int64)
         self._blobs = blobs
+        self._joined: Sequence[Store] = ()
 
     @classmethod
     def open(cls, path: str | Path, before: Store | None = None) -> Store:
@@ -88,6 +90,51 @@ class Store:
                 if committed(folder).generation == manifest.generation:
                     raise
         raise IndexFormatError("the index changes faster than it can be opened", "try again", where=str(folder))
+
+    @classmethod
+    def joined(cls, stores: Sequence[Store]) -> Store:
+        """The rows of several indexes, in their order, as those of one; what belongs to the spec is that of the first.
+
+        Nothing is copied but the marks of dead rows. It has a lexical part where the texts of all become terms alike;
+        vectors can be compared if all have the same width and are made in the same way.
+        """
+        manifests = [store.manifest for store in stores]
+        one = manifests[0]
+        manifest = dataclasses.replace(
+            one,
+            schema=union(*(each.schema for each in manifests)),
+            segments=tuple(entry for each in manifests for entry in each.segments),
+            lexical=one.lexical if all(each.lexical == one.lexical for each in manifests) else None,
+            n_chunks=sum(each.n_chunks for each in manifests),
+            n_documents=sum(each.n_documents for each in manifests),
+        )
+        marks = [np.zeros(store.n_rows, np.bool_) if store.dead is None else store.dead for store in stores]
+        dead = None if all(store.dead is None for store in stores) else np.concatenate(marks)
+        segments = [segment for store in stores for segment in store.segments]
+        found = cls(stores[0].path, manifest, segments, dead, stores[0]._blobs)
+        found._joined = tuple(stores)
+        return found
+
+    @property
+    def parts(self) -> Sequence[Store]:
+        """The indexes whose rows it has, in their order: itself, unless it is of `joined`."""
+        return self._joined or (self,)
+
+    def part_of(self, row: int) -> tuple[Store, int]:
+        """The index that has a row, of `parts`, and the number of the row in it."""
+        first = 0
+        for part in self.parts:
+            if row < first + part.n_rows:
+                return part, row - first
+            first += part.n_rows
+        raise IndexError(f"row {row:,} of {first:,}")
+
+    def widened(self, schema: Schema) -> Store:
+        """The same state, whose metadata are read in these kinds, at least as wide as its own."""
+        if schema == self.manifest.schema:
+            return self
+        manifest, segments = dataclasses.replace(self.manifest, schema=schema), self.segments
+        return Store(self.path, manifest, [one.widened(schema) for one in segments], self.dead, self._blobs)
 
     @property
     def n_rows(self) -> int:

@@ -158,7 +158,10 @@ def _take(context: click.Context, _: click.Parameter, value: str | None) -> None
     group = context.find_root().command  # by it: `build` has this option, too, and cannot be imported here
     build = group.get_command(context, "build") if isinstance(group, click.Group) else None
     config = read_config(path, options_of_file(build or context.command))
-    defaults = {} if config.index is None else {"index": config.index}
+    several = {option.name for option in context.command.params if option.multiple}
+    defaults: dict[str, Any] = {}
+    if config.index is not None:
+        defaults["index"] = [config.index] if "index" in several else config.index
     if context.command.name == "add-source":  # what it reads is read as later builds read it
         read = (*_FIELD_OPTIONS.values(), _FIELDS)
         defaults |= {name: value for name, value in config.options.items() if name in read}

@@ -15,7 +15,7 @@ from ragidx.retriever.hit import Hit, RerankWarning
 from ragidx.retriever.passages import Passage, Stem, passage, simple_stem
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.index import Reader
+    from ragidx.retriever.searcher import Searcher
 
 PER_DOCUMENT = 3  # hits of a document in the table
 
@@ -30,12 +30,12 @@ def warnings_as_notes() -> Iterator[None]:
 
 
 def show_answer(
-    index: Reader, text: str, options: Mapping[str, Any], hits: Sequence[Hit], mode: str, shown: Mapping[str, Any]
+    searcher: Searcher, text: str, options: Mapping[str, Any], hits: Sequence[Hit], mode: str, shown: Mapping[str, Any]
 ) -> None:
     """Print the table of hits, and the notes.
 
     Args:
-        index: that was searched.
+        searcher: that was asked.
         text: the question; empty for a vector.
         options: of the search.
         hits: best first.
@@ -43,9 +43,9 @@ def show_answer(
         shown: keywords of `show_hits`.
     """
     if not hits:
-        _tell_nothing(index, text, options)
+        _tell_nothing(searcher, text, options)
         return
-    show_hits(hits, text, _stem(index), **shown)
+    show_hits(hits, text, _stem(searcher), **shown)
     _tell_about(hits, options, mode)
 
 
@@ -67,18 +67,18 @@ def show_served(
     _tell_about(hits, options, answer["mode"])
 
 
-def hits_json(index: Reader, hits: Sequence[Hit], query: str) -> list[dict[str, Any]]:
+def hits_json(searcher: Searcher, hits: Sequence[Hit], query: str) -> list[dict[str, Any]]:
     """The hits, each with the part that is nearest to the question and where that begins in the file."""
-    found, stem = [], _stem(index)
+    found, stem = [], _stem(searcher)
     for hit in hits:
         found.append(hit.to_json() | {"passage": passage(hit, query, stem)._asdict()})
     return found
 
 
-def _stem(index: Reader) -> Stem:
+def _stem(searcher: Searcher) -> Stem:
     from ragidx.indexer.lexical.stemming import stemmer
 
-    lexical = index.info().lexical
+    lexical = searcher.store.manifest.lexical
     return (None if lexical is None else stemmer(lexical.stemmer)) or simple_stem
 
 
@@ -112,18 +112,18 @@ def _limits(options: Mapping[str, Any]) -> list[str]:
     return [option for name, option in names.items() if options.get(name) is not None]
 
 
-def _tell_nothing(index: Reader, text: str, options: Mapping[str, Any]) -> None:
+def _tell_nothing(searcher: Searcher, text: str, options: Mapping[str, Any]) -> None:
     """What was nearest without the limits, and what to try; a search that encoded nothing still encodes nothing."""
-    if not index.info().n_chunks:
+    if not searcher.store.manifest.n_chunks:
         console.note("The index holds no chunk.")
         return
     limits = _limits(options)
     console.note(f"No chunk matches {' and '.join(limits)}." if limits else "No chunk has a word of the question.")
     if not text:
         return
-    encodes, is_near = index.spec.encoder is not None, "--min-score" in limits
+    encodes, is_near = searcher.spec.encoder is not None, "--min-score" in limits
     mode: Any = "dense" if encodes and is_near else options.get("mode")
-    hits = index.search(text, 1, instruction=options["instruction"], mode=mode)
+    [hits] = searcher.search([text], k=1, instruction=options["instruction"], mode=mode)
     if not hits:
         console.note("Try --mode hybrid or other words." if encodes else "Try other words.")
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -82,20 +82,34 @@ def judged_queries(queries: str, qrels: str = "") -> Callable[[F], F]:
     )
 
 
-index_option = together(
-    config_option,
-    click.option(
-        "--index",
-        type=click.Path(path_type=Path),
-        default=DEFAULT_INDEX,
-        envvar="RAGIDX_INDEX",
-        show_default=True,
-        show_envvar=True,
-        metavar="DIR",
-        help="The index folder.",
-    ),
-)
+class _Folder(click.Path):
+    """A folder, whole also in a variable of the environment."""
+
+    envvar_list_splitter = "\0"  # which no variable holds
+
+
+def _index_option(default: str | Sequence[str], about: str, *, multiple: bool = False) -> Callable[[F], F]:
+    return together(
+        config_option,
+        click.option(
+            "--index",
+            type=_Folder(path_type=Path),
+            default=default,
+            multiple=multiple,
+            envvar="RAGIDX_INDEX",
+            show_default=True,
+            show_envvar=True,
+            metavar="DIR",
+            help=about,
+        ),
+    )
+
+
+index_option = _index_option(DEFAULT_INDEX, "The index folder.")
 """`--index DIR`, else $RAGIDX_INDEX, else that of `ragidx.toml`, else ./ragidx-index; and `--config`."""
+
+indexes_option = _index_option([DEFAULT_INDEX], "The index folder; may be repeated.", multiple=True)
+"""The same, for several."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 quiet_option = click.option(

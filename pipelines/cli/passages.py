@@ -120,6 +120,8 @@ def _source(hit: Hit, line: int | None, page: int | None) -> str:
         source += f"  {hit.start:,}-{hit.end:,}"
     if hit.chunk_id not in (hit.doc_id, f"{hit.doc_id}:{hit.start}-{hit.end}"):
         source += f"  row {console.printable(hit.chunk_id)}"
+    if hit.index is not None:
+        source += f"  in {console.printable(hit.index)}"
     return source
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from ragidx.pipelines.cli.options import (
     device_option,
     dtype_option,
     endpoint_option,
-    index_option,
+    indexes_option,
     json_option,
     offline_option,
     or_nothing,
@@ -26,7 +26,7 @@ from ragidx.pipelines.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.index import Reader
+    from ragidx.retriever.searcher import Searcher
 
 _PLACE = ("model", "adapters", "pooler", "device", "dtype", "endpoint", "questions")
 _SHAPING = ("per_document", "fold", "mmr", "context")
@@ -43,7 +43,7 @@ _BLOCK = 256  # queries that are answered at once
 
 @click.command("query", cls=GroupedCommand)
 @click.argument("text", metavar="[TEXT]", required=False)
-@index_option
+@indexes_option
 @click.option(
     "--at",
     metavar="TARGET",
@@ -128,7 +128,7 @@ _BLOCK = 256  # queries that are answered at once
 @json_option
 def command(
     text: str | None,
-    index: Path,
+    index: tuple[Path, ...],
     at: str | None,
     vector: str | None,
     queries: Path | None,
@@ -156,6 +156,9 @@ def command(
     cuda or cuda:N: then on the GPU, for as many segments as fit its memory. --dim compares on the CPU.
     docs/conditions.md describes --where.
 
+    --index may be repeated: several indexes are asked as one, or, where their vectors or words cannot be compared, each
+    by itself.
+
     \b
         ragidx query "ERR_TLS_0x1F" --mode lexical
         ragidx query "treaties" --where 'subject == "history" and year >= 1900'
@@ -164,28 +167,47 @@ def command(
         ragidx query --vector question.npy
     """
     _check_usage({"a question": text, "--vector": vector, "--queries": queries}, run, as_json=as_json)
-    if at is None and text is not None and _answered_by_service(index, text, options, full=full, as_json=as_json):
+    is_one = at is None and text is not None and len(index) == 1
+    if is_one and _answered_by_service(index[0], text or "", options, full=full, as_json=as_json):
         return
-    from ragidx.pipelines.index import Index, connect
     from ragidx.retriever.options import Rerank
 
     if at is not None and "index" in typed_options():
         raise click.UsageError("--index and --at exclude each other: remove one")
     options["rerank"] = None if rerank is None else Rerank(rerank, rerank_top, rerank_method)
-    place = {name: options.pop(name) for name in _PLACE}
-    opened: Reader = Index(index, **place) if at is None else connect(at, **place)
-    shown = {"full": full, "fields": _fields(show, opened.info().schema)}
-    with opened, warnings_as_notes():
+    opened = _opened(index, at, {name: options.pop(name) for name in _PLACE})
+    shown = {"full": full, "fields": _fields(show, opened.store.manifest.schema)}
+    asked = {name: value for name, value in options.items() if name != "instruction"} | {"in_words": vector is None}
+    about = _about_several(opened, asked)
+    with warnings_as_notes():
         if vector is not None:
-            _answer_vectors(opened, vector, options, shown, as_json=as_json)
+            _answer_vectors(opened, vector, options, shown, about, as_json=as_json)
         elif queries is None:
             if not as_json and options["per_document"] is None:
                 options["per_document"] = PER_DOCUMENT
-            _answer(opened, text or "", options, shown, as_json=as_json)
+            _answer(opened, text or "", options, shown, about, as_json=as_json)
         elif run is None:
             _answer_lines(opened, queries, options)
         else:
             _answer_file(opened, queries, run, options, as_json=as_json)
+
+
+def _opened(indexes: Sequence[Path], at: str | None, place: Mapping[str, Any]) -> Searcher:
+    """The index, or several as one, or what an engine has."""
+    from ragidx.retriever.models import ModelPlace
+
+    if at is not None:
+        from ragidx.pipelines.engines.remote import RemoteSearcher
+
+        return RemoteSearcher.open(at, ModelPlace(**place))
+    from ragidx.retriever.searcher import Searcher
+
+    opened = [Searcher.open(index, ModelPlace(**place)) for index in indexes]
+    if len(opened) == 1:
+        return opened[0]
+    from ragidx.retriever.several import Several
+
+    return Several(opened)
 
 
 def _check_usage(asking: Mapping[str, object], run: Path | None, *, as_json: bool) -> None:
@@ -252,52 +274,75 @@ def _fields(show: str | None, schema: Mapping[str, str]) -> list[str]:
     return names
 
 
-def _answer(index: Reader, text: str, options: dict[str, Any], shown: Mapping[str, Any], *, as_json: bool) -> None:
-    """The hits of one question."""
-    from ragidx.indexer.specs import TABLE
+def _about_several(searcher: Searcher, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What JSON says of several indexes, empty for one; a note says why they are not ranked as one, if so."""
+    from ragidx.retriever.several import Several
 
-    mode = index.searcher.options(**{name: value for name, value in options.items() if name != "instruction"}).mode
-    by_table = index.searcher.questions == TABLE and options["instruction"] is None
-    if mode != "lexical" and not by_table:
+    if not isinstance(searcher, Several):
+        return {}
+    why = searcher.by_places(**asked)
+    if why:
+        console.note(f"Each index answers by itself, and hits are fused by places: {why}.")
+    return {"indexes": searcher.paths, "by_places": why or None}
+
+
+def _answer(
+    searcher: Searcher,
+    text: str,
+    options: dict[str, Any],
+    shown: Mapping[str, Any],
+    several: Mapping[str, Any],
+    *,
+    as_json: bool,
+) -> None:
+    """The hits of one question."""
+    mode = searcher.options(**{name: value for name, value in options.items() if name != "instruction"}).mode
+    if mode != "lexical":
         with console.waiting("loading the model"):
-            _ = index.searcher.embedder
-    hits = index.search(text, **options)
+            searcher.load(options["instruction"])
+    [hits] = searcher.search([text], **options)
     if as_json:
-        about = {"query": text, "where": options["where"], "k": options["k"], "mode": mode}
-        console.print_json(about | {"hits": hits_json(index, hits, text)})
+        about = {"query": text, "where": options["where"], "k": options["k"], "mode": mode, **several}
+        console.print_json(about | {"hits": hits_json(searcher, hits, text)})
     else:
-        show_answer(index, text, options, hits, mode, shown)
+        show_answer(searcher, text, options, hits, mode, shown)
 
 
 def _answer_vectors(
-    index: Reader, vector: str, options: dict[str, Any], shown: Mapping[str, Any], *, as_json: bool
+    searcher: Searcher,
+    vector: str,
+    options: dict[str, Any],
+    shown: Mapping[str, Any],
+    several: Mapping[str, Any],
+    *,
+    as_json: bool,
 ) -> None:
     """The hits of each vector of a file."""
     from ragidx.retriever.query_vectors import read_query_vectors
 
-    answers = index.searcher.search(vectors=read_query_vectors(vector), **options)
+    answers = searcher.search(vectors=read_query_vectors(vector), **options)
     if as_json:
-        about = {"vector": vector, "where": options["where"], "k": options["k"], "mode": "dense"}
+        about = {"vector": vector, "where": options["where"], "k": options["k"], "mode": "dense", **several}
         console.print_json(about | {"answers": [{"hits": [hit.to_json() for hit in hits]} for hits in answers]})
         return
     for number, hits in enumerate(answers, start=1):
         if len(answers) > 1:
             click.echo(f"{'' if number == 1 else chr(10)}query {number}")
-        show_answer(index, "", options, hits, "dense", shown)
+        show_answer(searcher, "", options, hits, "dense", shown)
 
 
-def _answer_lines(index: Reader, queries: Path, options: Mapping[str, Any]) -> None:
+def _answer_lines(searcher: Searcher, queries: Path, options: Mapping[str, Any]) -> None:
     """A line of JSON for each query."""
     from ragidx.corpora.evalsets import load_queries
 
     waiting = iter(load_queries(queries).items())
     while block := list(itertools.islice(waiting, _BLOCK)):
-        answers = index.search_batch([text for _, text in block], **options)
+        answers = searcher.search([text for _, text in block], **options)
         for (name, text), hits in zip(block, answers, strict=True):
-            click.echo(json.dumps({"id": name, "query": text, "hits": hits_json(index, hits, text)}))
+            click.echo(json.dumps({"id": name, "query": text, "hits": hits_json(searcher, hits, text)}))
 
 
-def _answer_file(index: Reader, queries: Path, run: Path, options: Mapping[str, Any], *, as_json: bool) -> None:
+def _answer_file(searcher: Searcher, queries: Path, run: Path, options: Mapping[str, Any], *, as_json: bool) -> None:
     """A TREC run of the documents of all queries."""
     from ragidx.corpora.errors import RagidxError
     from ragidx.corpora.evalsets import load_queries, run_lines
@@ -305,7 +350,7 @@ def _answer_file(index: Reader, queries: Path, run: Path, options: Mapping[str, 
 
     texts = load_queries(queries)
     ranking = {name: value for name, value in options.items() if name not in _SHAPING}
-    answers = index.rank_documents(list(texts.values()), **ranking)
+    answers = searcher.rank_documents(list(texts.values()), **ranking)
     text = "".join(run_lines(zip(texts, answers, strict=True)))
     if str(run) == "-":
         click.echo(text, nl=False)

@@ -46,18 +46,20 @@ def matching_rows(store: Store, condition: Condition) -> NDArray[np.bool_]:
     """(rows,) which rows the condition allows; reads the columns that it names and no others.
 
     Args:
-        store: the index.
+        store: the index, or several as one: then a field that one of them does not have is null in its rows.
         condition: of `parse_for` it.
     """
-    fields, names = fields_of(store), sorted(condition.fields)
-    columns = [fields[name][0] for name in names] or [_DOC_ID]
     masks = [np.zeros(0, np.bool_)]
-    for table in store.tables(columns):
-        values = [
-            pa.chunked_array([source_names(store, values.combine_chunks())]) if name == OWNER else values
-            for name, values in zip(columns, table.columns, strict=True)
-        ]
-        masks.append(condition.mask(pa.table(values, names or [_DOC_ID])))
+    for part in store.parts:
+        fields = fields_of(part)
+        names = sorted(condition.fields & fields.keys())
+        columns = [fields[name][0] for name in names] or [_DOC_ID]
+        for table in part.tables(columns):
+            values = [
+                pa.chunked_array([source_names(part, values.combine_chunks())]) if name == OWNER else values
+                for name, values in zip(columns, table.columns, strict=True)
+            ]
+            masks.append(condition.mask(pa.table(values, names or [_DOC_ID])))
     return np.concatenate(masks)
 
 

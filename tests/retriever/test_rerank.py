@@ -298,3 +298,17 @@ def test_a_vector_cannot_be_reranked_and_options_without_a_model_are_refused(tmp
         retriever.search("mill", rerank="mini")  # type: ignore[arg-type]  # what is tested
     with pytest.raises(ModelError, match="no model 'nothing-here'"):
         retriever.search("mill", rerank=ragidx.Rerank("nothing-here"))
+
+
+def test_what_is_fused_by_places_is_read_by_one_reranker(cross_encoder: Callable[[int], Path], tmp_path: Path) -> None:
+    model, several = str(cross_encoder(1)), []
+    for name, stemmer in (("a", "english"), ("b", "none")):
+        several.append(ragidx.Index.create(tmp_path / name, stemmer=stemmer))
+        several[-1].add([ragidx.Document(f"{name}{n}", f"{text} {name}") for n, text in enumerate(PASSAGES)])
+
+    found = ragidx.search(several, QUERY, 3, rerank=ragidx.Rerank(model, top=8))
+
+    scores = load_reranker(model).score(QUERY, [f"{text} {name}" for name in "ab" for text in PASSAGES])
+    assert "stemmed in two ways" in found.by_places
+    assert [hit.score for hit in found] == pytest.approx(sorted(scores.tolist(), reverse=True)[:3], abs=1e-5)
+    assert {hit.index for hit in found} <= {str(index.path) for index in several}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import ragidx
 from ragidx.corpora.records import FILE_FIELDS
 
 from ..conftest import Done
@@ -150,3 +151,70 @@ def test_a_run_may_go_to_standard_output(run: Run) -> None:
 
     assert done == (0, Path("run.trec").read_text(), "1 query answered\n")
     assert not Path("-").exists()
+
+
+@pytest.fixture
+def two(folder: Path) -> list[str]:
+    """Indexes of one space, and the options that name them."""
+    for name, text in (("a", ANSWER), ("b", "Bees dance by the mill.")):
+        ragidx.Index.create(name, stemmer="english").add([ragidx.Document(name, text)])
+    return ["--index", "a", "--index", "b"]
+
+
+def test_several_indexes_are_asked_as_one(two: list[str], run: Run) -> None:
+    done = run("query", QUESTION, *two)
+    answer = json.loads(run("query", QUESTION, *two, "--json").out)
+
+    assert (done.status, done.err) == (0, "2 hits, 10 were requested: the index has no other chunk.\n")
+    places = [line.split("  ", 4)[-1].strip() for line in done.out.splitlines() if "  in " in line]
+    assert [place.split("  ")[-2:] for place in places] == [["a", "in a"], ["b", "in b"]]
+    assert (answer["indexes"], answer["by_places"], answer["mode"]) == (["a", "b"], None, "hybrid")
+    assert [hit["index"] for hit in answer["hits"]] == ["a", "b"]
+    assert all("index" not in hit for hit in hits_of(run("query", QUESTION, "--index", "a", "--json")))
+
+
+def test_several_indexes_answer_a_file_of_queries_and_vectors(two: list[str], run: Run, folder: Path) -> None:
+    (folder / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": QUESTION}))
+    (folder / "vector.json").write_text(json.dumps([1.0] * ragidx.Index("a").info().dim))
+
+    lines = run("query", "--queries", "queries.jsonl", *two).out
+    ranked = run("query", "--queries", "queries.jsonl", "--run", "-", *two).out
+    vectors = json.loads(run("query", "--vector", "vector.json", *two, "--json").out)
+
+    assert [hit["index"] for hit in json.loads(lines)["hits"]] == ["a", "b"]
+    assert [line.split()[2] for line in ranked.splitlines()] == ["a", "b"]
+    assert (vectors["indexes"], len(vectors["answers"][0]["hits"])) == (["a", "b"], 2)
+
+
+def test_what_is_fused_by_places_is_said(two: list[str], run: Run) -> None:
+    ragidx.Index.create("c", stemmer="none").add([ragidx.Document("c", "A tower.")])
+
+    done = run("query", QUESTION, *two, "--index", "c", "-k", "1", "--json")
+
+    why = "the words of 'a' and 'c' were stemmed in two ways"
+    assert done.err == f"Each index answers by itself, and hits are fused by places: {why}.\n"
+    assert json.loads(done.out)["by_places"] == why
+
+
+@pytest.mark.usefixtures("two")
+def test_one_of_several_indexes_that_is_missing_or_named_twice_is_refused(run: Run) -> None:
+    missing, twice = (run("query", QUESTION, "--index", "a", "--index", name) for name in ("none", "./a"))
+
+    assert missing == (
+        2,
+        "",
+        "Error: none: there is no such folder\n  hint: build the index first, or name another folder with --index\n",
+    )
+    assert twice == (2, "", "Error: a: the index is named twice\n  hint: name each index once\n")
+
+
+@pytest.mark.usefixtures("two")
+def test_the_environment_and_the_file_of_settings_name_one_index(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "ragidx.toml").write_text('[index]\npath = "b"\n')
+    of_file = run("query", QUESTION, "-k", "1", "--mode", "lexical").out
+    monkeypatch.setenv("RAGIDX_INDEX", "a:b")
+
+    assert " b" in of_file.splitlines()[1]
+    assert "Error: a:b: there is no such folder" in run("query", QUESTION).err

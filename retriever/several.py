@@ -1,0 +1,203 @@
+"""Several indexes, asked as one.
+
+    Several([one, other]).search(["a question"], k=10)[0]    hits of both, each with its `index`
+
+They are ranked as one index of all their documents would rank them, same ids and same scores, where that can be done:
+BM25 with the statistics of all rows, cosines with one vector of the question, z-scores over all live chunks. Cosines
+and BM25 are equal bit for bit; sums of z-scores to the precision of float32, as of one index in several segments.
+
+- Words are compared where the lexical parts of all were made alike: the same stemmer, in the same version.
+- Vectors are compared where all are of one space: the same fingerprint but for how the corpus was cut (the content of
+  the model, method, template, pooling, filter; of a filter that is fitted on a corpus, the same fit), the same number
+  of dimensions, and questions that are encoded alike (default instruction, table of questions). Precomputed vectors
+  have the same `made_by`, too.
+
+Where a search needs what cannot be compared, each index answers by itself, in its own way, and the hits are fused by
+places: 1 / (60 + place). Equal scores are ordered by chunk id, then by index; equal places by index. Equal ids in two
+indexes are two rows, and one document to `per_document` and `rank_documents`. An index without chunks changes nothing.
+
+A field of conditions that an index does not have is null in its rows. One that has several types in them is widened, as
+in one index: whole numbers to numbers, all else to text; so are its values in hits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import ArrayLike, NDArray
+
+from ragidx.corpora.errors import QueryError
+from ragidx.corpora.spec import ChunkSpec
+from ragidx.indexer.specs import TABLE
+from ragidx.indexer.store.rows import META, union
+from ragidx.indexer.store.store import Store
+from ragidx.retriever.hit import Hit
+from ragidx.retriever.models import FILTER_FILE, QUESTIONS_FILE
+from ragidx.retriever.options import DENSE, SearchOptions
+from ragidx.retriever.ranking import Queries, needs_vectors
+from ragidx.retriever.searcher import Searcher, check_questions
+from ragidx.retriever.shaping import fused_hits, shaped_hits
+from ragidx.retriever.where.masks import fields_of, schema_of
+from ragidx.retriever.where.parser import parse
+
+if TYPE_CHECKING:
+    from ragidx.retriever.rerank import Reranker
+
+
+class Answer(list[Hit]):
+    """The hits of several indexes for a question, best first.
+
+    Attributes:
+        by_places: why each index answered by itself, and the hits are fused by places; empty: they are ranked as one.
+    """
+
+    by_places: str = ""
+
+
+class Several(Searcher):
+    """Committed states of several indexes. Safe to use from several threads.
+
+    Args:
+        searchers: of the indexes, in their order.
+
+    Attributes:
+        searchers: those that have chunks; the first, if none has.
+
+    Raises:
+        QueryError: there is none, or two are the same index.
+    """
+
+    def __init__(self, searchers: Sequence[Searcher]) -> None:
+        if not searchers:
+            raise QueryError("no index is named", "name one or more", where="`indexes`")
+        places = [one.store.path.resolve() for one in searchers]
+        for number, place in enumerate(places):
+            if place in places[:number]:
+                path = str(searchers[number].store.path)
+                raise QueryError("the index is named twice", "name each index once", where=path)
+        self.searchers = [one for one in searchers if one.store.manifest.n_chunks] or searchers[:1]
+        self._fields = union(*(schema_of(one.store) for one in searchers))
+        super().__init__(
+            Store.joined([_widened(one.store, self._fields) for one in self.searchers]), self.searchers[0].place
+        )
+        weights = {one.spec.weight for one in self.searchers}
+        self.spec = dataclasses.replace(self.spec, weight=weights.pop() if len(weights) == 1 else None)
+
+    @property
+    def schema(self) -> dict[str, str]:
+        """What conditions can ask for: the fields of all."""
+        return dict(self._fields)
+
+    def search(
+        self,
+        queries: Sequence[str] | None = None,
+        *,
+        vectors: ArrayLike | None = None,
+        instruction: str | None = None,
+        **options: Any,
+    ) -> list[list[Hit]]:
+        """The hits of each query, as of a searcher.
+
+        Raises:
+            QueryError: as for one index; or vectors are asked, and the indexes have no space in common.
+        """
+        why = self.by_places(in_words=vectors is None, **options)
+        if why and vectors is not None:
+            raise QueryError(f"one vector cannot be compared in all indexes: {why}", "ask each index by itself")
+        if not why or not queries:
+            return super().search(queries, vectors=vectors, instruction=instruction, **options)
+        check_questions(queries)
+        answers = []
+        for one, store, own in zip(self.searchers, self.store.parts, self._own(**options), strict=True):
+            encoded = one.encode(queries, instruction) if needs_vectors(own) else None
+            found = shaped_hits(store, Queries(encoded, queries), _before_reranking(own))
+            answers.append([[dataclasses.replace(hit, index=str(store.path)) for hit in hits] for hits in found])
+        asked = self.options(**options)
+        fused = [fused_hits(of_query, _before_reranking(asked)) for of_query in zip(*answers, strict=True)]
+        return fused if asked.rerank is None else self.reranked(queries, fused, asked)
+
+    def by_places(self, *, in_words: bool = True, **options: Any) -> str:
+        """Why a search with these options is answered by each index by itself; empty: by all as one.
+
+        Raises:
+            QueryError: as `search`.
+        """
+        stores = [one.store for one in self.searchers]
+        spaces, words = [_space(one) for one in self.searchers], [store.manifest.lexical for store in stores]
+        apart = [(place, name) for place, of in enumerate(spaces) for name in of if of[name] != spaces[0][name]]
+        unlike = [place for place, spec in enumerate(words) if spec != words[0]]
+        if not apart and not unlike:
+            return ""
+        own = self._own(in_words=in_words, **options)
+        paths = [f"'{store.path}'" for store in stores]
+        for place, its in enumerate(own):
+            if its.mode != own[0].mode:
+                return f"{paths[0]} is asked by {own[0].mode} search, {paths[place]} by {its.mode} search"
+        if apart and (needs_vectors(own[0]) or own[0].mmr is not None):
+            place, name = apart[0]
+            return f"the vectors of {paths[0]} and {paths[place]} are of two spaces, which differ in the {name}"
+        if unlike and own[0].mode != DENSE:
+            return f"the words of {paths[0]} and {paths[unlike[0]]} were stemmed in two ways"
+        return ""
+
+    def options(self, *, in_words: bool = True, **options: Any) -> SearchOptions:
+        """The options of a search in all as one; where each index answers by itself, those of the first."""
+        if self.by_places(in_words=in_words, **options):
+            return self._own(in_words=in_words, **options)[0]
+        return super().options(in_words=in_words, **self._parsed(options))
+
+    @property
+    def paths(self) -> list[str]:
+        """The folders of those that have chunks, in their order."""
+        return [str(part.path) for part in self.store.parts]
+
+    def load(self, instruction: str | None = None) -> None:
+        """Load the models of all that have one; those of one space share it."""
+        for one in self.searchers:
+            if one.spec.encoder is not None or one is self.searchers[0]:
+                one.load(instruction)
+
+    def encode(self, queries: Sequence[str], instruction: str | None = None) -> NDArray[Any]:
+        """As the first index encodes them, which keeps its model."""
+        return self.searchers[0].encode(queries, instruction)
+
+    def reranker(self, model: str, method: str) -> Reranker:
+        """Of the first index, which keeps it."""
+        return self.searchers[0].reranker(model, method)
+
+    def _own(self, *, in_words: bool = True, **options: Any) -> list[SearchOptions]:
+        """The options of a search in each index."""
+        parsed = self._parsed(options)
+        return [one.options(in_words=in_words, **parsed) for one in self.searchers]
+
+    def _parsed(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Options whose condition is parsed for the fields of all."""
+        where = options.get("where")
+        return options | {"where": parse(where, self._fields)} if isinstance(where, str) else options
+
+
+def _widened(store: Store, fields: dict[str, str]) -> Store:
+    """A state that reads metadata in the kinds that all indexes have together."""
+    named = [(name, column) for name, (column, _) in fields_of(store).items() if column.startswith(META)]
+    return store.widened({column.removeprefix(META): fields[name] for name, column in named})
+
+
+def _before_reranking(options: SearchOptions) -> SearchOptions:
+    """The options of what a reranker reads."""
+    return dataclasses.replace(options, rerank=None, k=options.k if options.rerank is None else options.rerank.top)
+
+
+def _space(searcher: Searcher) -> dict[str, object]:
+    """All that must be equal for vectors to be of one space, and questions to have one vector in it, by name."""
+    spec, manifest = searcher.spec, searcher.store.manifest
+    return {
+        "model": spec.weights,
+        "filter": (spec.filter, manifest.files.get(FILTER_FILE) if spec.filter.fitted else None),
+        "number of dimensions": manifest.dim,
+        "instruction": spec.encoder and spec.encoder.instruction,
+        "table of questions": manifest.files.get(QUESTIONS_FILE) if searcher.questions == TABLE else None,
+        "maker of the vectors": spec.precomputed,
+        "method": dataclasses.replace(spec, chunk=ChunkSpec()).fingerprint(),
+    }
