@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 import ragidx
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.language import LANGUAGE
+from ragidx.corpora.limits import MIB
 from ragidx.corpora.sources import Source
 from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Floats
@@ -66,6 +67,7 @@ def divide(
     stage: str | Path,
     index: str | Path = "ragidx-index",
     *,
+    at_most: bool = False,
     on_progress: OnProgress | None = None,
     **options: Any,
 ) -> Division:
@@ -80,6 +82,7 @@ def divide(
         stage: a folder that all machines see by this path; made if it is missing. Finished shards of an earlier
             division in it lend their vectors.
         index: the folder of the index. It is only read.
+        at_most: make fewer shards of a small corpus: a shard for each file, and each MiB of large ones, is enough.
         on_progress: called a few times a second.
         options: those of `ragidx.build`.
 
@@ -97,10 +100,12 @@ def divide(
         raise SpecError("standard input cannot be divided", "write it to a file", where="-")
     places = [(f"the source '{entry.name}'", Path(root)) for root, entry in reading.selection.roots(folder)]
     with prepared(stage, folder, places):
-        return _divided(n, stage, resolved, reading, Progress(on_progress=on_progress))
+        return _divided(n, stage, resolved, reading, Progress(on_progress=on_progress), at_most=at_most)
 
 
-def _divided(n: int, stage: Path, resolved: Resolved, reading: Reading, progress: Progress) -> Division:
+def _divided(
+    n: int, stage: Path, resolved: Resolved, reading: Reading, progress: Progress, *, at_most: bool
+) -> Division:
     asked, stored = reading.options, resolved.stored
     committed = base_of(reading.index, replaces=asked.rebuild) if stored is None else stored.manifest
     before = Before.of(reading, committed)
@@ -112,6 +117,7 @@ def _divided(n: int, stage: Path, resolved: Resolved, reading: Reading, progress
     sources = list(_changed(reading, seen, ledger))
     seen.keep()
     id_ = secrets.token_hex(8)
+    n = min(n, max(1, sum(1 + source.size // MIB for source in sources))) if at_most else n
     parts = parts_of(sources, n, reading)
     digest = _digest(parts, resolved, reading, committed)
     with contextlib.suppress(SpecError):  # there is none, or it cannot be read

@@ -172,6 +172,11 @@ class Division:
         """The folder of the shards."""
         return self.folder / SHARDS
 
+    def discard(self) -> None:
+        """Remove it from its stage, with all its shards, where it will not be committed."""
+        with Lock(self.stage):
+            remove_stage(self)
+
     def seed(self) -> Store:
         """The index without rows that every shard continues; there is none of precomputed vectors in a new index."""
         return Store.open(self.folder / SEED)
