@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -188,7 +190,11 @@ def _on_ray(
 
     line = ProgressLine(as_json=as_json)
     where = {"address": flat["ray"], "actors": flat["actors"], "stage": flat["stage"]}
-    with interrupts.reported(lambda: interrupts.CONTINUES), line:
+    with (
+        interrupts.reported(lambda: interrupts.CONTINUES),
+        line,
+        contextlib.redirect_stdout(sys.stderr),  # Ray tells there of actors that were killed
+    ):
         report = build_on_ray(corpus or None, index, **where, on_progress=line.callback, **options)
     _tell(report, as_json=as_json)
 

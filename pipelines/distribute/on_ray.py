@@ -199,7 +199,7 @@ def _built(
     remote = ray.remote(Builder).options(
         **needs,
         max_restarts=_RESTARTS,
-        max_task_retries=_RESTARTS,
+        max_task_retries=-1,  # of a node that is gone, each try fails until Ray has noticed
         max_concurrency=2,  # to build, and to say how far it is
         **({"runtime_env": {"env_vars": env}} if env else {}),
     )
@@ -258,7 +258,7 @@ class _Counts:
         """Take what actors say of their shards; one that was killed says nothing for a while."""
         ray = _ray()
         for number, actor in running.items():
-            task = self._asked.setdefault(number, actor.counts.remote())
+            task = self._asked.setdefault(number, actor.counts.options(max_task_retries=0).remote())
             with contextlib.suppress(ray.exceptions.RayError):
                 if ray.wait([task], timeout=0)[0]:
                     del self._asked[number]
