@@ -116,7 +116,7 @@ _HOMES = {
     "load_encoder": "indexer.encoders.load",
     "tune": "pipelines.tune.tune",
 }
-# Adapters are imported as ragidx.frameworks.langchain, .llamaindex, .haystack and .mteb.
+# Adapters are imported as ragidx.frameworks.langchain, .llamaindex, .haystack, .mteb and .ray.
 sys.modules[f"{__name__}.frameworks"] = importlib.import_module("ragidx.pipelines.frameworks")
 
 

@@ -17,7 +17,7 @@ import re
 import shutil
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,7 @@ def build_on_ray(
         MachineError: an actor was killed again and again.
         RagidxError: the extra `ray` is not installed.
     """
-    _ray()
+    ray = _ray()
     if actors is not None and (isinstance(actors, bool) or not isinstance(actors, int) or actors < 1):
         raise SpecError(f"{actors!r} is no number of actors", "give one from 1", where="`actors`")
     address = LOCAL if address is None else address
@@ -78,11 +78,14 @@ def build_on_ray(
         hint = "give auto, HOST:PORT or ray://HOST:PORT, and the corpus before it"
         raise SpecError(f"'{address}' is no address of Ray", hint, where="`address`")
     if stage is None and address != LOCAL:
-        raise SpecError("a cluster needs a stage", "name a folder that all nodes see", where="`stage`")
+        raise _needs_stage()
     started, folder = time.perf_counter(), Path(index).absolute()
     own = folder.with_name(f"{folder.name}.stage")
     with _connected(address, actors):
-        count, needs = _actors(actors, options.get("device"))
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        if stage is None and len(nodes) > 1:  # of a program that has started Ray
+            raise _needs_stage()
+        count, needs = _actors(nodes, actors, options.get("device"))
         division = divide(
             corpus,
             _SHARDS_AN_ACTOR * count,
@@ -178,10 +181,14 @@ def _no_ray(address: str, why: str) -> SpecError:
     return SpecError(f"there is no Ray at {address}: {why}", hint, where="`address`")
 
 
-def _actors(asked: int | None, device: str | None) -> tuple[int, dict[str, float]]:
+def _needs_stage() -> SpecError:
+    return SpecError("a cluster needs a stage", "name a folder that all nodes see", where="`stage`")
+
+
+def _actors(
+    nodes: Sequence[Mapping[str, float]], asked: int | None, device: str | None
+) -> tuple[int, dict[str, float]]:
     """How many actors, and what each of them needs of a node: a GPU with its share of the cores, or a core."""
-    ray = _ray()
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     with_gpus = [node for node in nodes if node.get("GPU", 0) >= 1]
     if with_gpus and device != "cpu":
         n_cores = min(int(node.get("CPU", 0) // node["GPU"]) for node in with_gpus)

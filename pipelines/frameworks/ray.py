@@ -15,12 +15,13 @@ from typing import Any
 import ragidx
 
 try:
+    from ray import nodes
     from ray.data import Datasink as _Datasink
     from ray.data.block import Block, BlockAccessor
 except ImportError as fault:
     raise ragidx.RagidxError(
         "the Ray adapter needs ray[data], which is not installed",
-        "pip install '.[ray]' in a checkout, or pip install 'ragidx[ray]'",
+        "pip install 'ray[data]>=2.50'",
     ) from fault
 
 
@@ -45,6 +46,8 @@ class Datasink(_Datasink[Any]):
 
     def on_write_start(self, schema: Any = None) -> None:
         """Begin, at the driver."""
+        if self._is_own and sum(node["Alive"] for node in nodes()) > 1:
+            raise ragidx.SpecError("a cluster needs a stage", "name a folder that all nodes see", where="`stage`")
         self._division = ragidx.distribute.divide_vectors(self._stage, self._index, **self._options)
 
     def write(self, blocks: Iterable[Block], ctx: Any) -> Any:
