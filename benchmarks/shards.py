@@ -4,9 +4,9 @@
     python benchmarks/shards.py --tiny 1000
 
 The steps of each build are commands of their own, one after the other, as a scheduler starts them; shards encode with
-the bundled model. `--ray` builds with as many actors of Ray on this machine, too; of it the CPU of all processes counts,
-as far as it is seen ten times a second. `--tiny N` divides N small files into N shards, which are built in one process, and measures division
-and commit. Adds rows to figures.jsonl.
+the bundled model. `--ray` builds with as many actors of Ray on this machine, too; of it the CPU of all processes
+counts, as far as it is seen ten times a second. `--tiny N` divides N small files into N shards, which are built in one
+process, and measures division and commit. Adds rows to figures.jsonl.
 """
 
 from __future__ import annotations

@@ -46,7 +46,8 @@ class Datasink(_Datasink[Any]):
 
     def on_write_start(self, schema: Any = None) -> None:
         """Begin, at the driver."""
-        if self._is_own and sum(node["Alive"] for node in nodes()) > 1:
+        alive = [node for node in nodes() if node["Alive"]]  # type: ignore[no-untyped-call]  # Ray does not type it
+        if self._is_own and len(alive) > 1:
             raise ragidx.SpecError("a cluster needs a stage", "name a folder that all nodes see", where="`stage`")
         self._division = ragidx.distribute.divide_vectors(self._stage, self._index, **self._options)
 
