@@ -153,12 +153,12 @@ def _connected(address: str, actors: int | None) -> Iterator[None]:
     elif address != "auto":
         _check_answers(address)
     try:
-        ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
-    except (Exception, SystemExit) as fault:  # it ends the process where a cluster does not answer
-        raise _no_ray(address, first_line(fault).partition(". ")[0]) from fault
-    try:
+        try:
+            ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
+        except (Exception, SystemExit) as fault:  # it ends the process where a cluster does not answer
+            raise _no_ray(address, first_line(fault).partition(". ")[0]) from fault
         yield
-    finally:
+    finally:  # also of what was interrupted while it was starting
         ray.shutdown()
 
 

@@ -306,6 +306,12 @@ def test_a_write_that_fails_leaves_the_index_as_it_was(connected: Any, tmp_path:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["index", "stage"]
 
 
+def test_ray_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(RagidxError, match="a build on Ray needs ray, which is not installed"):
+        distribute.build_on_ray("docs/", tmp_path / "index")
+
+
 def test_an_error_pickles() -> None:
     fault = BusyError("another process", "wait", where="index")
     again = pickle.loads(pickle.dumps(fault))
