@@ -89,7 +89,7 @@ def compared(arguments):
         n_bytes = sum(path.stat().st_size for path in arguments.corpus.rglob("*") if path.is_file())
         n_bytes = n_bytes or arguments.corpus.stat().st_size
         setting = {"corpus": arguments.name or arguments.corpus.name, "MB": round(n_bytes / 1e6)}
-        record("shards", values, setting | {"chunks": store.manifest.n_chunks})
+        record("shards", values, **setting, chunks=store.manifest.n_chunks)
         assert store.manifest.n_chunks == Store.open(index).manifest.n_chunks
     return values
 
@@ -112,7 +112,7 @@ def tiny(n):
         seconds = time.perf_counter() - started
         steps["commit"] = run("build", "--commit", folder / "s")
         values = {name: shown([one]) for name, one in steps.items()} | {"a shard, s": round(seconds / n, 3)}
-        record("shards", values, {"shards": n, "chunks": Store.open(folder / "i").manifest.n_chunks})
+        record("shards", values, shards=n, chunks=Store.open(folder / "i").manifest.n_chunks)
     return values
 
 
