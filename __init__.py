@@ -125,7 +125,7 @@ _HOMES = {
     "search": "pipelines.index",
     "tune": "pipelines.tune.tune",
 }
-# Adapters are imported as ragidx.frameworks.langchain, .llamaindex, .haystack and .mteb.
+# Adapters are imported as ragidx.frameworks.langchain, .llamaindex, .haystack, .mteb and .ray.
 sys.modules[f"{__name__}.frameworks"] = importlib.import_module("ragidx.pipelines.frameworks")
 
 

@@ -1,16 +1,18 @@
 """A build in shards beside the same build on one machine: CPU, seconds, memory; and what a commit of many shards takes.
 
-    python benchmarks/shards.py --corpus DIR [--shards 1 2 4] [--name NAME]
+    python benchmarks/shards.py --corpus DIR [--shards 1 2 4] [--ray] [--name NAME]
     python benchmarks/shards.py --tiny 1000
 
 The steps of each build are commands of their own, one after the other, as a scheduler starts them; shards encode with
-the bundled model. `--tiny N` divides N small files into N shards, which are built in one process, and measures division
-and commit. Adds rows to figures.jsonl.
+the bundled model. `--ray` builds with as many actors of Ray on this machine, too; of it the CPU of all processes
+counts, as far as it is seen ten times a second. `--tiny N` divides N small files into N shards, which are built in one
+process, and measures division and commit. Adds rows to figures.jsonl.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
@@ -19,6 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import psutil
 from figures import record
 
 from ragidx.indexer.store.store import Store
@@ -32,6 +35,24 @@ def run(*arguments):
     if status:
         raise SystemExit(f"{arguments} ended with {status}")
     return used.ru_utime + used.ru_stime, time.perf_counter() - started, used.ru_maxrss / 1024
+
+
+def run_tree(*arguments):
+    """As `run`, of a command with processes that it does not wait for, as those of Ray; MiB of all at once."""
+    started, used, most = time.perf_counter(), {}, 0
+    process = psutil.Popen([sys.executable, "-m", "ragidx", *map(str, arguments)], stdout=subprocess.DEVNULL)
+    while process.poll() is None:
+        n_bytes = 0
+        for one in [process, *process.children(recursive=True)]:
+            with contextlib.suppress(psutil.Error):
+                times = one.cpu_times()
+                used[one.pid] = times.user + times.system
+                n_bytes += one.memory_info().rss
+        most = max(most, n_bytes)
+        time.sleep(0.1)
+    if process.returncode:
+        raise SystemExit(f"{arguments} ended with {process.returncode}")
+    return sum(used.values()), time.perf_counter() - started, most / 2**20
 
 
 def shown(runs):
@@ -59,11 +80,16 @@ def compared(arguments):
             steps, index = divided(arguments.corpus, n, folder)
             steps["CPU, of one machine's"] = round(steps["all"]["CPU s"] / whole, 3)
             values[f"{n} shards"] = steps
+            if arguments.ray:
+                where = ["--index", folder / f"ray-{n}", "--ray", "--actors", n]
+                steps = shown([run_tree("build", arguments.corpus, *where)])
+                steps["CPU, of one machine's"] = round(steps["CPU s"] / whole, 3)
+                values[f"Ray, {n} actors"] = steps
         store = Store.open(folder / "one")
         n_bytes = sum(path.stat().st_size for path in arguments.corpus.rglob("*") if path.is_file())
         n_bytes = n_bytes or arguments.corpus.stat().st_size
         setting = {"corpus": arguments.name or arguments.corpus.name, "MB": round(n_bytes / 1e6)}
-        record("shards", values, setting | {"chunks": store.manifest.n_chunks})
+        record("shards", values, **setting, chunks=store.manifest.n_chunks)
         assert store.manifest.n_chunks == Store.open(index).manifest.n_chunks
     return values
 
@@ -86,7 +112,7 @@ def tiny(n):
         seconds = time.perf_counter() - started
         steps["commit"] = run("build", "--commit", folder / "s")
         values = {name: shown([one]) for name, one in steps.items()} | {"a shard, s": round(seconds / n, 3)}
-        record("shards", values, {"shards": n, "chunks": Store.open(folder / "i").manifest.n_chunks})
+        record("shards", values, shards=n, chunks=Store.open(folder / "i").manifest.n_chunks)
     return values
 
 
@@ -95,6 +121,7 @@ def main():
     parser.add_argument("--corpus", type=Path)
     parser.add_argument("--name")
     parser.add_argument("--shards", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--ray", action="store_true")
     parser.add_argument("--tiny", type=int)
     arguments = parser.parse_args()
     values = tiny(arguments.tiny) if arguments.tiny else compared(arguments)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import errno
+import functools
 import os
 import re
 import sys
@@ -46,6 +47,10 @@ class RagidxError(Exception):
         self.message = message
         self.hint = hint
         self.where = where
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """It pickles: a task on another machine may raise it."""
+        return functools.partial(type(self), where=self.where), (self.message, self.hint), self.__dict__
 
     def __str__(self) -> str:
         """One block: `where: message`, then the hint on a line of its own."""

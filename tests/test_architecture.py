@@ -72,7 +72,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "pipelines.evaluate",
         "pipelines.train",
     },
-    "pipelines.distribute": {"pipelines", "pipelines.ingest", "pipelines.ingest.workers"},
+    "pipelines.distribute": {"pipelines", "pipelines.ingest", "pipelines.ingest.workers", "pipelines.vectors"},
     "pipelines.engines": {"pipelines", "pipelines.ingest"},
     "pipelines.export": {"pipelines", "pipelines.ingest", "pipelines.engines"},
     "pipelines.lens": {"pipelines", "pipelines.ingest.workers"},

@@ -26,8 +26,9 @@ WRITTEN = [ROOT / "README.md", *(page for page in PAGES if page.name != "cli.md"
 
 COMMAND = re.compile(r"^(?: {4}(?:.*\| )?|\$ )(ragidx [a-z].*)$", re.MULTILINE)
 TRANSCRIPTS = runpy.run_path(str(DOCS / "transcripts.py"))
-# The examples of lens.md are run by tests/pipelines/cli/test_lens.py.
-WITH_EXAMPLES = [p for p in WRITTEN if TRANSCRIPTS["examples"](p.read_text("utf-8")) and p.name != "lens.md"]
+# Run by tests/pipelines/cli/test_lens.py and tests/pipelines/distribute/test_engines.py.
+ELSEWHERE = ("lens.md", "dask.md", "spark.md")
+WITH_EXAMPLES = [p for p in WRITTEN if TRANSCRIPTS["examples"](p.read_text("utf-8")) and p.name not in ELSEWHERE]
 
 
 def _name(page: Path) -> str:

@@ -45,7 +45,8 @@ def test_every_module_imports() -> None:
 
     assert len(names) > 180
     for name in names:
-        if not (name.endswith(".mteb") and importlib.util.find_spec("mteb") is None):  # the extra `test` has it not
+        package = name.rpartition(".")[2]  # the extra `test` has no mteb, and ray is not for every Python
+        if not (package in ("mteb", "ray") and importlib.util.find_spec(package) is None):
             importlib.import_module(name)
 
 

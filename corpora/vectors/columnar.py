@@ -8,7 +8,7 @@ value is read: its offsets may be wrong. `fields` finds which column is what.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import types
 
+from ragidx.corpora.errors import CorpusError
 from ragidx.corpora.limits import check_growth
 from ragidx.corpora.readers.fields import from_value
 from ragidx.corpora.readers.records.columnar import column_values, open_table
@@ -52,6 +53,27 @@ def read_columns(file: SourceFile, vector_field: str | None, dim: int | None, *,
             del batch  # before the next is read: one at a time is held
         if not rows.n_read:
             file.skip("holds no row")
+
+
+def read_tables(tables: Iterable[Any], file: SourceFile, vector_field: str | None) -> Iterator[VectorBatch]:
+    """The rows of Arrow tables or record batches, as those of a file; `file` is their name and says how they are read.
+
+    Raises:
+        CorpusError: a column is missing or of another type, that of ids, too; or the vectors have another width.
+    """
+    rows, schema = _Rows(file, None, named=False), None
+    for table in tables:
+        if not table.num_rows:
+            continue
+        if table.schema != schema:
+            columns, schema = VectorColumns.choose(file, table.schema, vector_field), table.schema
+            if columns.id is None:
+                names = ", ".join(f"'{name}'" for name in schema.names)
+                hint = "rows of many tasks have no order to number them by: name one with `id_field`"
+                raise CorpusError(f"there is no column of ids (found: {names})", hint, where=file.source.name)
+        batches = table.select(columns.names).to_batches() if isinstance(table, pa.Table) else [table]
+        for batch in batches:
+            yield from rows.batches(columns, batch, 1.0)
 
 
 class _Rows:

@@ -139,7 +139,7 @@ def command(
     """
     from ragidx.pipelines.cli import watch as watching
 
-    of_shards = {name: flat.pop(name) for name in ("shards", "shard", "stage", "commit")} | {"corpus": corpus}
+    of_shards = {name: flat.pop(name) for name in shards.OPTIONS} | {"corpus": corpus}
     in_shards = shards.is_asked(of_shards)
     if not corpus and vectors is None:
         corpus = configured_sources()

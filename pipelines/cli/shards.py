@@ -1,9 +1,14 @@
-"""`ragidx build` on many machines: `--shards N` divides, `--shard I/N` builds one, `--commit DIR` joins them."""
+"""`ragidx build` on many machines: `--shards N` divides, `--shard I/N` builds one, `--commit DIR` joins them.
+
+`--ray` does all three on Ray.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,11 +22,13 @@ from ragidx.pipelines.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     from ragidx.pipelines.distribute.division import Division
+    from ragidx.pipelines.ingest.report import BuildReport
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _MERGED_BYTES = 64 << 20  # as `ragidx.indexer.writing.merging` has it, which no --help needs
-_VERBS = ("shards", "shard", "commit")
+_VERBS = ("shards", "shard", "commit", "ray")
+OPTIONS = (*_VERBS, "stage", "actors")
 _OF_ALL = ("quiet", "as_json", "offline")
 _OF_SHARD = {"shard", "stage", "device", "dtype", "attn", "endpoint", "model", "workers", *_OF_ALL}
 _OF_COMMIT = {"commit", *_OF_ALL}
@@ -36,7 +43,20 @@ def shard_options(command: F) -> F:
             "--commit", type=_FOLDER, metavar="DIR", help="Make the shards of a stage the index, all at once."
         ),
         click.option(
-            "--stage", type=_FOLDER, metavar="DIR", help="The folder of --shards and --shard; all machines see it."
+            "--actors", type=int, metavar="N", help="Of --ray [default: one for each GPU, else for each core]."
+        ),
+        click.option(
+            "--ray",
+            is_flag=False,
+            flag_value="local",
+            metavar="[ADDRESS]",
+            help="Build in shards on Ray: auto, HOST:PORT or ray://HOST:PORT [default: Ray on this machine].",
+        ),
+        click.option(
+            "--stage",
+            type=_FOLDER,
+            metavar="DIR",
+            help="The folder of --shards, --shard and --ray; all machines see it.",
         ),
         click.option("--shard", metavar="I/N", help="Build one shard of a --stage, I from 0."),
         click.option("--shards", type=int, metavar="N", help="Divide the build into N shards, for many machines."),
@@ -52,14 +72,16 @@ def is_asked(flat: Mapping[str, Any]) -> bool:
         click.UsageError: options that exclude each other, or one is missing.
     """
     verbs = [name for name in _VERBS if flat[name] is not None]
+    if flat["actors"] is not None and flat["ray"] is None:
+        raise click.UsageError("--actors is for --ray")
     if not verbs:
         if flat["stage"] is not None:
-            raise click.UsageError("--stage is for --shards N or --shard I/N")
+            raise click.UsageError("--stage is for --shards N, --shard I/N or --ray")
         return False
     if len(verbs) > 1:
         raise click.UsageError(f"--{verbs[0]} and --{verbs[1]} exclude each other")
     typed, verb = typed_options(), verbs[0]
-    if verb != "commit" and flat["stage"] is None:
+    if verb in ("shards", "shard") and flat["stage"] is None:
         raise click.UsageError(f"--{verb} needs --stage DIR, a folder that all machines see")
     may = {"shard": _OF_SHARD, "commit": _OF_COMMIT}.get(verb)
     for name, option in typed.items():
@@ -80,8 +102,10 @@ def run(
     *,
     as_json: bool,
 ) -> None:
-    """One of the three steps."""
-    if flat["shards"] is not None:
+    """One of the three steps, or all."""
+    if flat["ray"] is not None:
+        _on_ray(flat, corpus, index, options, as_json=as_json)
+    elif flat["shards"] is not None:
         _divide(corpus, index, flat["stage"], flat["shards"], options, as_json=as_json)
     elif flat["shard"] is not None:
         _shard(flat["shard"], flat["stage"], options, as_json=as_json)
@@ -134,6 +158,7 @@ def _of_division(division: Division) -> dict[str, Any]:
 
 def _shard(text: str, stage: Path, options: Mapping[str, Any], *, as_json: bool) -> None:
     from ragidx.pipelines.distribute import Division, build_shard
+    from ragidx.pipelines.distribute.shard import RUN
 
     found = re.fullmatch(r"(\d{1,5})/(\d{1,5})", text)
     if found is None:
@@ -142,9 +167,7 @@ def _shard(text: str, stage: Path, options: Mapping[str, Any], *, as_json: bool)
     division = Division.open(stage)
     if n != division.n:
         raise click.BadParameter(f"the stage has {division.n} shards, not {n}", param_hint="--shard")
-    taken = {
-        name: options[name] for name in ("device", "dtype", "attn", "endpoint", "model", "workers") if options.get(name)
-    }
+    taken = {name: options[name] for name in RUN if options.get(name)}
     line = ProgressLine(as_json=as_json)
     with interrupts.reported(lambda: interrupts.CONTINUES), line:
         made = build_shard(division, number, on_progress=line.callback, **taken)
@@ -155,12 +178,37 @@ def _shard(text: str, stage: Path, options: Mapping[str, Any], *, as_json: bool)
         console.print_fields([("shard", f"{number} of {n}"), ("adds", added)])
 
 
+def _on_ray(
+    flat: Mapping[str, Any],
+    corpus: Sequence[str] | Mapping[str, str],
+    index: Path,
+    options: Mapping[str, Any],
+    *,
+    as_json: bool,
+) -> None:
+    from ragidx.pipelines.distribute import build_on_ray
+
+    line = ProgressLine(as_json=as_json)
+    where = {"address": flat["ray"], "actors": flat["actors"], "stage": flat["stage"]}
+    with (
+        interrupts.reported(lambda: interrupts.CONTINUES),
+        line,
+        contextlib.redirect_stdout(sys.stderr),  # Ray tells there of actors that were killed
+    ):
+        report = build_on_ray(corpus or None, index, **where, on_progress=line.callback, **options)
+    _tell(report, as_json=as_json)
+
+
 def _commit(stage: Path, *, as_json: bool) -> None:
     from ragidx.pipelines.distribute import Division, commit
 
     line = ProgressLine(as_json=as_json)
     with interrupts.reported(lambda: interrupts.START_AGAIN), line:
         report = commit(Division.open(stage), on_progress=line.callback)
+    _tell(report, as_json=as_json)
+
+
+def _tell(report: BuildReport, *, as_json: bool) -> None:
     if (path := Path(report.index)).is_relative_to(Path.cwd()):  # the division has it in full
         report = dataclasses.replace(report, index=str(path.relative_to(Path.cwd())))
     tell_report(report, as_json=as_json)

@@ -11,12 +11,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import IndexFormatError, SpecError
+from ragidx.corpora.errors import IndexFormatError
 from ragidx.corpora.language import LANGUAGE
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.records import Skip
@@ -26,20 +25,14 @@ from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.lookup import Documents
-from ragidx.indexer.store.manifest import Manifest, files_of
 from ragidx.indexer.store.source_list import PROGRAM
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.vacuum import cleaned_if_refused
 from ragidx.indexer.writing.writer import StoreWriter
-from ragidx.pipelines.distribute.division import (
-    SHARD,
-    Descriptor,
-    Division,
-    manifest_digest,
-    notes_of,
-    remove_stage,
-)
+from ragidx.pipelines.distribute.checks import DIVISION, as_it_is, check_base, shards_of
+from ragidx.pipelines.distribute.division import SHARD, Descriptor, Division, notes_of, remove_stage
 from ragidx.pipelines.distribute.shard import documents_of, kind_is
+from ragidx.pipelines.distribute.vectors import commit_vectors
 from ragidx.pipelines.ingest.build import Before, remove_others
 from ragidx.pipelines.ingest.build import commit as commit_build
 from ragidx.pipelines.ingest.changes import Kind
@@ -47,9 +40,6 @@ from ragidx.pipelines.ingest.corpus import LAYOUTS, Reading, Selection
 from ragidx.pipelines.ingest.file_cache import SeenFiles
 from ragidx.pipelines.ingest.ledger import REPEATED, Ledger
 from ragidx.pipelines.ingest.report import BuildReport, OnProgress, Progress, Skips
-
-DIVISION = "division"
-"""In the notes of a manifest: the id of the division that made it."""
 
 
 def commit(
@@ -59,29 +49,34 @@ def commit(
 
     Args:
         division: of which all shards are done.
-        descriptors: what `build_shard` gave; None: as they are in the stage.
+        descriptors: what `build_shard` or `build_vector_shard` gave; None: as they are in the stage, where only those
+            of a corpus are.
         on_progress: called while the indexes of merged segments are made.
 
     Raises:
         SpecError: a shard is missing or of another division, the index is not the one that was divided, or more is
             gone from the corpus than a build may remove.
+        CorpusError: no vector was written.
         IndexFormatError: a shard is damaged.
         BusyError: another process writes the index.
         RagidxError: the disk is full; the committed state is what it was.
     """
     with Lock(division.stage):
-        return _committed(division, descriptors, Progress(on_progress=on_progress))
+        with contextlib.suppress(IndexFormatError):  # the writer reports it, or replaces it
+            now = committed_or_none(division.index)
+            if now is not None and now.notes.get(DIVISION) == division.id:  # a commit was killed before it could end
+                remove_stage(division)
+                return as_it_is(division.index, now)
+        committed = _committed if division.n else commit_vectors
+        report = committed(division, descriptors, Progress(on_progress=on_progress))
+        remove_stage(division)
+        return report
 
 
 def _committed(division: Division, descriptors: Sequence[Descriptor] | None, progress: Progress) -> BuildReport:
     started = time.perf_counter()
-    with contextlib.suppress(IndexFormatError):  # the writer reports it, or replaces it
-        now = committed_or_none(division.index)
-        if now is not None and now.notes.get(DIVISION) == division.id:  # a commit was killed before it could end
-            remove_stage(division)
-            return _as_it_is(division.index, now)
     seed = division.seed()
-    shards = _shards(division, descriptors, seed.manifest.fingerprint)
+    shards = shards_of(division, descriptors, seed.manifest.fingerprint)
     selection = Selection(division.entries, division.names)
     reading = Reading(division.corpus, division.index, division.reading_options(), selection, seed.manifest.notes)
     ledger = Ledger(selection, progress, Skips(reading.options.strict))
@@ -99,7 +94,7 @@ def _committed(division: Division, descriptors: Sequence[Descriptor] | None, pro
             on_stage=progress.derive,
         ) as writer,
     ):
-        _check_base(division, writer.base)
+        check_base(division, writer.base)
         before = Before(
             None if division.replaces else writer.base,
             Before.of(reading, writer.base).sources,
@@ -126,69 +121,6 @@ def _committed(division: Division, descriptors: Sequence[Descriptor] | None, pro
     report.device, report.dtype = (_joined(shards, name) for name in ("device", "dtype"))
     report.seconds = time.perf_counter() - started
     progress.end()
-    remove_stage(division)
-    return report
-
-
-def _shards(division: Division, descriptors: Sequence[Descriptor] | None, fingerprint: str) -> list[Store]:
-    """The shards of a division, checked, in their order."""
-    if descriptors is None:
-        descriptors = [one for one in map(division.descriptor, range(division.n)) if one is not None]
-    given = {one.number: one for one in descriptors}
-    if len(given) < len(descriptors):
-        raise SpecError("two descriptors are of one shard", "give one of each", where=str(division.stage))
-    if missing := [number for number in range(division.n) if number not in given]:
-        shown = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
-        raise SpecError(
-            f"{len(missing):,} of {division.n:,} shards are not done: {shown}",
-            f"build each: `ragidx build --shard {missing[0]}/{division.n} --stage {division.stage}`",
-            where=str(division.stage),
-        )
-    return [_shard(division, given[number], fingerprint) for number in range(division.n)]
-
-
-def _shard(division: Division, descriptor: Descriptor, fingerprint: str) -> Store:
-    folder, number = division.shards / descriptor.folder, descriptor.number
-    if descriptor.division != division.id:
-        raise SpecError(f"shard {number} is of another division", "build it again", where=str(folder))
-    try:
-        store = Store.open(folder)
-    except IndexFormatError as fault:
-        hint = f"build it again: `ragidx build --shard {number}/{division.n} --stage {division.stage}`"
-        raise IndexFormatError(f"shard {number}: {fault.message}", hint, where=fault.where) from fault
-    if notes_of(store)["division"] != division.id or store.manifest.fingerprint != fingerprint:
-        raise SpecError(f"shard {number} is of another division", "build it again", where=str(folder))
-    if manifest_digest(folder) != descriptor.manifest:
-        raise IndexFormatError(f"shard {number} is not the one that was built", "build it again", where=str(folder))
-    return store
-
-
-def _check_base(division: Division, base: Manifest | None) -> None:
-    """Whether the index is in the state that was divided."""
-    if (None if base is None else (base.generation, base.created)) == division.base:
-        return
-    now = "is gone" if base is None else f"has generation {base.generation} now"
-    raise SpecError(
-        f"the index {now}: another process wrote it since it was divided",
-        "divide again: finished shards lend their vectors",
-        where=str(division.index),
-    )
-
-
-def _as_it_is(index: Path, manifest: Manifest) -> BuildReport:
-    """The report where all was committed before."""
-    report = BuildReport(
-        index=str(index),
-        spec=IndexSpec.from_json(dict(manifest.spec)),
-        dim=manifest.dim,
-        generation=manifest.generation,
-        n_documents=manifest.n_documents,
-        n_unchanged=manifest.n_documents,
-        n_chunks=manifest.n_chunks,
-        n_chunks_unchanged=manifest.n_chunks,
-        index_bytes=sum(entry.bytes for entry in files_of(manifest).values()),
-    )
-    report.take_index(manifest)
     return report
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,31 +20,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ragidx
-from ragidx.corpora.errors import IndexFormatError, SpecError
+from ragidx.corpora.errors import SpecError
 from ragidx.corpora.language import LANGUAGE
+from ragidx.corpora.limits import MIB
 from ragidx.corpora.sources import Source
 from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.digests import as_digests
-from ragidx.indexer.store.files import MANIFEST
-from ragidx.indexer.store.generations import committed_or_none
-from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.lookup import Documents
-from ragidx.indexer.store.manifest import Manifest, NewerFormatError
+from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.source_list import STANDARD_INPUT
 from ragidx.indexer.writing.merging import memory_bytes
 from ragidx.indexer.writing.vacuum import check_folder
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.distribute.division import (
-    DIVISION,
     FITTED,
     FITTED_KEYS,
     KNOWN,
     PARTS,
     PASSED,
     SEED,
-    SHARDS,
     Division,
+    base_of,
+    prepared,
 )
 from ragidx.pipelines.distribute.parts import parts_of, stemmer_of
 from ragidx.pipelines.ingest.build import Before, cutter_of
@@ -68,6 +67,7 @@ def divide(
     stage: str | Path,
     index: str | Path = "ragidx-index",
     *,
+    at_most: bool = False,
     on_progress: OnProgress | None = None,
     **options: Any,
 ) -> Division:
@@ -82,6 +82,7 @@ def divide(
         stage: a folder that all machines see by this path; made if it is missing. Finished shards of an earlier
             division in it lend their vectors.
         index: the folder of the index. It is only read.
+        at_most: make fewer shards of a small corpus: a shard for each file, and each MiB of large ones, is enough.
         on_progress: called a few times a second.
         options: those of `ragidx.build`.
 
@@ -98,17 +99,15 @@ def divide(
     if any(entry.path == STANDARD_INPUT for entry in reading.selection.selected):
         raise SpecError("standard input cannot be divided", "write it to a file", where="-")
     places = [(f"the source '{entry.name}'", Path(root)) for root, entry in reading.selection.roots(folder)]
-    for what, place in [*places, ("the index", folder)]:
-        if stage.resolve().is_relative_to(place.resolve()):
-            raise SpecError(f"it is inside of {what}", "name a folder beside it", where=str(stage))
-    atomic.make_folder(stage)
-    with Lock(stage):
-        _check_stage(stage, folder)
-        return _divided(n, stage, resolved, reading, Progress(on_progress=on_progress))
+    with prepared(stage, folder, places):
+        return _divided(n, stage, resolved, reading, Progress(on_progress=on_progress), at_most=at_most)
 
 
-def _divided(n: int, stage: Path, resolved: Resolved, reading: Reading, progress: Progress) -> Division:
-    asked, committed = reading.options, _base(reading, resolved)
+def _divided(
+    n: int, stage: Path, resolved: Resolved, reading: Reading, progress: Progress, *, at_most: bool
+) -> Division:
+    asked, stored = reading.options, resolved.stored
+    committed = base_of(reading.index, replaces=asked.rebuild) if stored is None else stored.manifest
     before = Before.of(reading, committed)
     ledger = Ledger(reading.selection, progress, Skips(asked.strict))
     cutter = cutter_of(resolved, reading, progress)
@@ -118,7 +117,13 @@ def _divided(n: int, stage: Path, resolved: Resolved, reading: Reading, progress
     sources = list(_changed(reading, seen, ledger))
     seen.keep()
     id_ = secrets.token_hex(8)
+    n = min(n, max(1, sum(1 + source.size // MIB for source in sources))) if at_most else n
     parts = parts_of(sources, n, reading)
+    digest = _digest(parts, resolved, reading, committed)
+    with contextlib.suppress(SpecError):  # there is none, or it cannot be read
+        if (earlier := Division.open(stage)).digest == digest:
+            progress.end()
+            return earlier
     n_fitted, fitted = 0, dict[bytes, Floats]()
     if resolved.wants_a_sample:
         n_fitted, fitted = fit_on_corpus(resolved, reading, cutter, ledger, stage / id_ / SEED)
@@ -166,36 +171,11 @@ def _divided(n: int, stage: Path, resolved: Resolved, reading: Reading, progress
         n_fitted=n_fitted,
         max_memory=left,
         sizes=[sum(one.n_bytes for one in part) for part in parts],
+        digest=digest,
     )
     division.write()
     progress.end()
     return division
-
-
-def _base(reading: Reading, resolved: Resolved) -> Manifest | None:
-    """The state that is continued or replaced; None: there is none that can be read."""
-    if resolved.stored is not None:
-        return resolved.stored.manifest
-    try:
-        return committed_or_none(reading.index)
-    except NewerFormatError:
-        raise
-    except IndexFormatError:
-        if not reading.options.rebuild:
-            raise
-        return None
-
-
-def _check_stage(stage: Path, index: Path) -> None:
-    """Whether a stage is free, or has an earlier division of the same index; one that cannot be read is replaced."""
-    if (stage / MANIFEST).exists():
-        raise SpecError("it is an index", "name another folder with `stage`", where=str(stage))
-    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-        held = Path(json.loads((stage / DIVISION).read_bytes())["index"])
-        if held.resolve() != index.resolve():
-            raise SpecError(
-                f"it has a division of the index {held}", "name another folder with `stage`", where=str(stage)
-            )
 
 
 def _changed(reading: Reading, seen: SeenFiles, ledger: Ledger) -> Iterator[Source]:
@@ -209,19 +189,37 @@ def _changed(reading: Reading, seen: SeenFiles, ledger: Ledger) -> Iterator[Sour
             yield source
 
 
-def _write(folder: Path, parts: Sequence[Sequence[Source]], arrays: Mapping[str, NDArray[Any]]) -> None:
-    for name in (PARTS, SHARDS):
-        atomic.make_folder(folder / name)
-    for number, part in enumerate(parts):
-        said = [
-            [
-                *(str(source.path.absolute()), source.name, source.size),
-                *(source.status.st_mtime_ns, source.beir, source.owner, source.span),
-            ]
-            for source in part
-            if source.path is not None and source.status is not None
+def _digest(parts: Sequence[Sequence[Source]], resolved: Resolved, reading: Reading, committed: Manifest | None) -> str:
+    """Of all that a division follows from, before a filter is fitted."""
+    asked = reading.options
+    said = {
+        "parts": [_files(part) for part in parts],
+        "base": None if committed is None else [committed.generation, committed.created],
+        "spec": resolved.spec.to_json(),
+        "index": dataclasses.asdict(resolved.index_options()),
+        "sources": [entry.to_json() for entry in reading.selection.entries],
+        "options": [getattr(asked, name) for name in (*_READING, "language", "restore", "rebuild", "endpoint")],
+        "names": reading.selection.names,
+    }
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+
+
+def _files(part: Sequence[Source]) -> list[list[Any]]:
+    """The files of a shard, as `Division.files` and `times` read them."""
+    return [
+        [
+            *(str(source.path.absolute()), source.name, source.size),
+            *(source.status.st_mtime_ns, source.beir, source.owner, source.span),
         ]
-        atomic.write_file(folder / PARTS / f"{number:05d}.json", json.dumps(said).encode())
+        for source in part
+        if source.path is not None and source.status is not None
+    ]
+
+
+def _write(folder: Path, parts: Sequence[Sequence[Source]], arrays: Mapping[str, NDArray[Any]]) -> None:
+    atomic.make_folder(folder / PARTS)
+    for number, part in enumerate(parts):
+        atomic.write_file(folder / PARTS / f"{number:05d}.json", json.dumps(_files(part)).encode())
     for name, array in arrays.items():
         with atomic.create(folder / name) as file:
             np.save(file, array)

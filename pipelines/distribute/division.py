@@ -18,7 +18,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,13 @@ import ragidx
 from ragidx.corpora.errors import CorpusError, IndexFormatError, SpecError
 from ragidx.corpora.sources import Source, Span
 from ragidx.indexer import atomic
-from ragidx.indexer.ann.index_types import IndexOptions
+from ragidx.indexer.ann.index_types import DEFAULT_OPTIONS, IndexOptions
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.digests import DIGEST_BYTES
 from ragidx.indexer.store.files import MANIFEST
-from ragidx.indexer.store.manifest import Manifest
+from ragidx.indexer.store.generations import committed_or_none
+from ragidx.indexer.store.lock import Lock
+from ragidx.indexer.store.manifest import Manifest, NewerFormatError
 from ragidx.indexer.store.source_list import SourceEntry
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.options import BuildOptions, build_options
@@ -69,12 +71,12 @@ class Descriptor:
 
 @dataclass(frozen=True, kw_only=True)
 class Division:
-    """A build that is divided. Made by `divide`, read by `open`.
+    """A build that is divided. Made by `divide` or `divide_vectors`, read by `open`.
 
     Attributes:
         stage: the folder that all machines see.
         id: of this division.
-        n: how many shards it has.
+        n: how many shards it has; 0: of precomputed vectors, as many as are written.
         index: the folder that the commit writes.
         corpus: as it was named, for messages.
         base: generation and time of the state that is continued; None: there is none.
@@ -82,34 +84,36 @@ class Division:
         relabels, looks_again: whether unchanged documents are cut again, or looked at.
         language: whether documents get the field `language`.
         ragidx: the version that made it.
-        options: how files are read, and how the model runs.
+        options: how files are read, and how the model runs; of precomputed vectors, all options.
         index_options: of the index after the commit.
         entries, names: the sources of the index after the build, and which of them are read.
         ledger: what the division counted: files that did not change, and what the walk skipped.
         n_fitted: chunks that the filter was fitted on.
         max_memory: bytes that the indexes of all shards may take together; None: no limit.
         sizes: bytes that each shard reads.
+        digest: of all that it follows from: of one corpus with the same options it is the same.
     """
 
     stage: Path
     id: str
-    n: int
     index: Path
-    corpus: str
     base: tuple[int, str] | None
     replaces: bool
-    relabels: bool
-    looks_again: bool
-    language: bool
     ragidx: str
     options: Mapping[str, Any]
-    index_options: IndexOptions
-    entries: tuple[SourceEntry, ...]
-    names: tuple[str, ...]
-    ledger: Mapping[str, Any]
-    n_fitted: int
-    max_memory: int | None
-    sizes: Sequence[int]
+    n: int = 0
+    corpus: str = ""
+    relabels: bool = False
+    looks_again: bool = False
+    language: bool = False
+    index_options: IndexOptions = DEFAULT_OPTIONS
+    entries: tuple[SourceEntry, ...] = ()
+    names: tuple[str, ...] = ()
+    ledger: Mapping[str, Any] = field(default_factory=dict)
+    n_fitted: int = 0
+    max_memory: int | None = None
+    sizes: Sequence[int] = ()
+    digest: str = ""
 
     @classmethod
     def open(cls, stage: str | Path) -> Division:
@@ -147,7 +151,9 @@ class Division:
         return made
 
     def write(self) -> None:
-        """Make it the division of its stage."""
+        """Make it the division of its stage; its shards come into a folder of it."""
+        for name in (PARTS, SHARDS):  # by which the folder is known
+            atomic.make_folder(self.folder / name)
         said = {one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.name != "stage"} | {
             "format": _FORMAT,
             "index": str(self.index),
@@ -166,8 +172,13 @@ class Division:
         """The folder of the shards."""
         return self.folder / SHARDS
 
+    def discard(self) -> None:
+        """Remove it from its stage, with all its shards, where it will not be committed."""
+        with Lock(self.stage):
+            remove_stage(self)
+
     def seed(self) -> Store:
-        """The index without rows that every shard continues."""
+        """The index without rows that every shard continues; there is none of precomputed vectors in a new index."""
         return Store.open(self.folder / SEED)
 
     def known(self) -> NDArray[np.void]:
@@ -193,6 +204,9 @@ class Division:
         Raises:
             SpecError: there is no such shard.
         """
+        if not self.n:
+            hint = "write its shards with `build_vector_shard`"
+            raise SpecError("the division is of precomputed vectors", hint, where=str(self.stage))
         if not 0 <= number < self.n:
             last = self.n - 1
             raise SpecError(f"there is no shard {number}", f"the shards are 0 to {last}", where=str(self.stage))
@@ -307,12 +321,48 @@ def write_descriptor(division: Division, number: int, folder: Path, manifest: Ma
 
 def notes_of(store: Store) -> dict[str, Any]:
     """What the manifest of a shard notes of it."""
-    return dict(store.manifest.notes[SHARD])  # type: ignore[arg-type]  # it is JSON that a shard wrote
+    found: Any = store.manifest.notes.get(SHARD, {})
+    return dict(found)
 
 
 def manifest_digest(folder: Path) -> str:
     """sha256 of a shard's manifest."""
     return hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
+
+
+def base_of(index: Path, *, replaces: bool) -> Manifest | None:
+    """The state of an index that is continued or replaced; None: there is none that can be read."""
+    try:
+        return committed_or_none(index)
+    except NewerFormatError:
+        raise
+    except IndexFormatError:
+        if not replaces:
+            raise
+        return None
+
+
+@contextlib.contextmanager
+def prepared(stage: Path, index: Path, sources: Sequence[tuple[str, Path]] = ()) -> Iterator[None]:
+    """Hold the lock of a stage that is free, or has an earlier division of the same index, also an unreadable one.
+
+    Raises:
+        SpecError: it is an index, or the stage of another one, or is inside of the index or a source.
+        BusyError: another process divides into it, or commits it.
+    """
+    for what, place in [*sources, ("the index", index)]:
+        if stage.resolve().is_relative_to(place.resolve()):
+            raise SpecError(f"it is inside of {what}", "name a folder beside it", where=str(stage))
+    atomic.make_folder(stage)
+    with Lock(stage):
+        hint = "name another folder with `stage`"
+        if (stage / MANIFEST).exists():
+            raise SpecError("it is an index", hint, where=str(stage))
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            held = Path(json.loads((stage / DIVISION).read_bytes())["index"])
+            if held.resolve() != index.resolve():
+                raise SpecError(f"it has a division of the index {held}", hint, where=str(stage))
+        yield
 
 
 def remove_stage(division: Division) -> None:

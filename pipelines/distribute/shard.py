@@ -41,6 +41,9 @@ from ragidx.pipelines.ingest.workers.chunks import Draft
 DOCUMENTS = "documents"
 """A file of a shard: its documents, by the digests of their ids, in order."""
 
+RUN = ("device", "dtype", "attn", "endpoint", "model", "workers")
+"""The options of the machine that a shard is built on."""
+
 _DECIDED = {Kind.NEW: 0, Kind.CHANGED: 1, Kind.SAME: 2}
 _DOCUMENT = np.dtype([("document", f"S{DIGEST_BYTES}"), ("owner", "<i4"), ("kind", "u1")])
 
@@ -64,7 +67,7 @@ def build_shard(division: Division, number: int, *, on_progress: OnProgress | No
     if (done := _done(division, number)) is not None:
         return done
     for name in run:
-        if name not in ("device", "dtype", "attn", "endpoint", "model", "workers"):
+        if name not in RUN:
             raise SpecError(f"a shard takes no option {name}", "name it when you divide", where=f"`{name}`")
     folder = division.shards / f"{number:05d}-{_host()}"
     seed, memory = division.seed(), division.memory(number)

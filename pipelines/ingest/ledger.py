@@ -28,7 +28,8 @@ REPEATED = "its id is another document's"
 OF_PROGRAM = "a program's document has its id"
 
 _COUNTS = ("n_files_unopened", "n_deleted_before", "n_empty", "n_truncated", "n_rows", "n_chunks_reused")
-_ENCODED = ("n_bytes", "n_documents", "n_cut", "n_chunks", "n_encoded", "n_tokens", "seconds")
+ENCODED = ("n_bytes", "n_documents", "n_cut", "n_chunks", "n_encoded", "n_tokens", "seconds")
+"""Of progress."""
 
 
 @dataclass
@@ -96,7 +97,7 @@ class Ledger:
             "skipped": dict(self.skips.counts),
             "places": self.skips.places,
             "counts": {name: getattr(self, name) for name in _COUNTS},
-            "encoded": {name: getattr(progress, name) for name in _ENCODED},
+            "encoded": {name: getattr(progress, name) for name in ENCODED},
         }
 
     def take(self, part: Mapping[str, Any]) -> None:
@@ -110,7 +111,7 @@ class Ledger:
             self.skips.take(reason, count, part["places"].get(reason, ()))
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + part["counts"][name])
-        for name in _ENCODED:
+        for name in ENCODED:
             setattr(self.progress, name, getattr(self.progress, name) + part["encoded"][name])
 
     def begin(self, source: Source) -> None:

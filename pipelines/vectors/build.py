@@ -22,7 +22,7 @@ from ragidx.corpora.sources import Source
 from ragidx.corpora.vectors.batch import check_width
 from ragidx.corpora.vectors.files import Reader, VectorBatch, vector_batches, vector_sizes
 from ragidx.indexer.store.generations import committed_or_none
-from ragidx.indexer.store.manifest import files_of
+from ragidx.indexer.store.manifest import Manifest, files_of
 from ragidx.indexer.writing.vacuum import cleaned_if_refused
 from ragidx.pipelines.ingest.corpus import check_removal, index_in
 from ragidx.pipelines.ingest.options import (
@@ -147,20 +147,12 @@ class _Build:
                 check_removal(writer.count_others(), old.n_chunks, self.index, "rows")
             writer.delete_others()
             manifest = writer.commit({"corpus": self.source.shown, "skipped": dict(self.skips.counts)})
-        r, r.spec = self.report, writer.spec
-        r.dim, r.generation = writer.stored_dim, manifest.generation
-        r.committed = old is None or manifest.generation != old.generation
-        r.input_dim = None if dim == r.dim else dim
-        r.n_documents, r.n_chunks = manifest.n_documents, manifest.n_chunks
-        r.n_added, r.n_changed, r.n_unchanged = writer.n_added, writer.n_changed, writer.n_unchanged
-        r.n_removed = writer.n_removed
-        r.skipped, r.skipped_places = dict(self.skips.counts), self.skips.places
-        r.take_index(manifest)
-        r.index_bytes = sum(entry.bytes for entry in files_of(manifest).values())
-        r.seconds = time.perf_counter() - started
+        finish(self.report, writer, manifest, old, dim)
+        self.report.skipped, self.report.skipped_places = dict(self.skips.counts), self.skips.places
+        self.report.seconds = time.perf_counter() - started
         self.progress.last = True
         self.progress.tell(at_once=True)
-        return r
+        return self.report
 
     def _batches(self, dim: int | None, read: Reader) -> Iterator[VectorBatch]:
         o = self.options
@@ -206,3 +198,15 @@ class _Build:
             "repair the file, or name another",
             where=str(self.vectors),
         )
+
+
+def finish(r: BuildReport, writer: RowWriter, manifest: Manifest, old: Manifest | None, dim: int) -> None:
+    """Note what a writer did, that has committed; `old` is the state that it updated, `dim` the width that it took."""
+    r.spec, r.dim, r.generation = writer.spec, writer.stored_dim, manifest.generation
+    r.committed = old is None or manifest.generation != old.generation
+    r.input_dim = None if dim == r.dim else dim
+    r.n_documents, r.n_chunks = manifest.n_documents, manifest.n_chunks
+    r.n_added, r.n_changed, r.n_unchanged = writer.n_added, writer.n_changed, writer.n_unchanged
+    r.n_removed = writer.n_removed
+    r.take_index(manifest)
+    r.index_bytes = sum(entry.bytes for entry in files_of(manifest).values())

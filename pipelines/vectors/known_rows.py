@@ -6,6 +6,7 @@ Some 70 bytes a row, whatever the lengths of the ids.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,12 +93,29 @@ class KnownRows:
 
     def _load(self, store: Store) -> Iterator[Digests]:
         """Read what is known of the rows; the digests of their ids, in the order of the index."""
-        for rows, batch in store.batches(["chunk_id", "doc_id", "doc_hash"]):
-            ids, documents, hashes = batch.columns
-            keys = as_digests([digest(name) for name in ids.to_pylist()])
-            of = keys if ids.equals(documents) else as_digests([digest(name) for name in documents.to_pylist()])
-            self._rows["document"][rows], self._rows["hash"][rows] = document_numbers(of), numbers_of(hashes, _DIGEST)
-            yield keys
+        for batch in stored_rows(store):
+            of, rows = document_numbers(batch.documents), batch.numbers
+            self._rows["document"][rows], self._rows["hash"][rows] = of, batch.hashes
+            yield as_digests(batch.keys)
+
+
+class StoredRows(NamedTuple):
+    """Some live rows of an index: their numbers and ids; digests of the ids, of their documents' ids, of all else."""
+
+    numbers: Ints
+    ids: Any  # an Arrow array
+    keys: list[bytes]
+    documents: Digests
+    hashes: Digests
+
+
+def stored_rows(store: Store) -> Iterator[StoredRows]:
+    """All live rows, batch by batch, in the order of the index."""
+    for rows, batch in store.batches(["chunk_id", "doc_id", "doc_hash"]):
+        ids, documents, hashes = batch.columns
+        keys = [digest(name) for name in ids.to_pylist()]
+        of = keys if ids.equals(documents) else [digest(name) for name in documents.to_pylist()]
+        yield StoredRows(rows, ids, keys, as_digests(of), numbers_of(hashes, _DIGEST))
 
 
 def document_numbers(keys: Digests) -> NDArray[np.uint64]:

@@ -36,7 +36,7 @@ from ragidx.pipelines.ingest.endpoint import endpoint_note
 from ragidx.pipelines.ingest.options import index_options
 from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_file, deleted_ids
 from ragidx.pipelines.vectors.imported import Adopted
-from ragidx.pipelines.vectors.known_rows import KnownRows
+from ragidx.pipelines.vectors.known_rows import KnownRows, stored_rows
 from ragidx.pipelines.vectors.rows import NOTHING_ADDED, checked_rows, shown
 from ragidx.pipelines.vectors.spec import spec_of_vectors
 
@@ -67,6 +67,7 @@ class RowWriter:
     Attributes:
         n_added, n_changed, n_unchanged: rows whose ids were new, held something else, held the same.
         n_removed: rows that were deleted.
+        base: the committed state, also one that is replaced; None: there is none that can be read.
 
     Raises:
         SpecError: the index in the folder holds something else, or `dim` is not a width.
@@ -119,10 +120,10 @@ class RowWriter:
         self._place = place
         try:
             # what is committed now: another writer may have been waited for since `old`
-            base = self._writer.store
-            self._known = KnownRows(base)
-            if base is not None:
-                self._writer.blobs = {name: base.blob(name) for name in base.manifest.files}
+            self.base, store = self._writer.base, self._writer.store
+            self._known = KnownRows(store)
+            if store is not None:
+                self._writer.blobs = {name: store.blob(name) for name in store.manifest.files}
             deleted = deleted_ids(self._writer.blobs.get(DELETED_FILE)).get(PROGRAM, set())
             self._deleted = set() if restore else deleted
         except BaseException:
@@ -188,6 +189,39 @@ class RowWriter:
                 self._put(rows, given.vectors, cut.vectors, sound)
         return faults
 
+    def adopt(self, other: Store) -> list[str]:
+        """Take over all rows of another index of the same spec, none of which is dead; its segments are linked.
+
+        As in `add_sound`, of rows with one id the first stays, and what the index holds already is not written again.
+
+        Returns:
+            The ids of the rows that are not taken, since an earlier row had them.
+        """
+        with self._writer.whole():
+            repeated: list[str] = []
+            keys, documents, dead = [], [], []
+            for rows in stored_rows(other):
+                numbers = self._known.find(rows.keys)
+                again = self._known.kept(numbers)
+                same = ~again & self._known.hold(numbers, rows.hashes)
+                replaced = numbers[~again & ~same & (numbers >= 0)]
+                self._known.keep(numbers[same])
+                self._writer.delete_rows(replaced)
+                self._known.drop(replaced)
+                repeated += [rows.ids[row].as_py() for row in np.flatnonzero(again).tolist()]
+                keys.append(as_digests(rows.keys))
+                documents.append(rows.documents)
+                dead.append(again | same)
+                self.n_changed += len(replaced)
+                self.n_unchanged += int(same.sum())
+                self.n_added += int((~again & ~same).sum()) - len(replaced)
+            if dead and not (none := np.concatenate(dead)).all():
+                left_out = self._writer.adopt(other) + np.flatnonzero(none)
+                self._known.add(np.concatenate(keys), np.concatenate(documents))
+                self._writer.delete_rows(left_out)
+                self._known.drop(left_out)
+            return repeated
+
     def remove(self, numbers: NDArray[np.int64]) -> int:
         """Delete rows by their numbers; how many there were."""
         self._writer.delete_rows(numbers)
@@ -203,11 +237,12 @@ class RowWriter:
         """How many rows `delete_others` would delete."""
         return len(self._known.others())
 
-    def commit(self, notes: Mapping[str, Json] | None = None) -> Manifest:
+    def commit(self, notes: Mapping[str, Json] | None = None, *, changed: bool = False) -> Manifest:
         """Make everything visible at once, and end this writer; where nothing differs, no commit is made.
 
         Args:
             notes: kept in the manifest.
+            changed: commit in any case.
 
         Raises:
             RagidxError: the disk is full or failed; the committed state is what it was.
@@ -219,7 +254,7 @@ class RowWriter:
             self._known = KnownRows()  # of a million rows it takes 100 MB, which the making of an index had better use
             self._writer.blobs.pop(DELETED_FILE, None)
             self._writer.blobs |= {DELETED_FILE: deleted_file({PROGRAM: self._deleted})} if self._deleted else {}
-            return self._writer.commit({**self._notes, **(notes or {})}, n_documents)
+            return self._writer.commit({**self._notes, **(notes or {})}, n_documents, changed=changed)
 
     def close(self) -> None:
         """Release the index. What was not committed is gone."""

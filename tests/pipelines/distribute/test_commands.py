@@ -50,7 +50,7 @@ def test_the_three_steps(corpus: Path, folder: Path, run: Callable[..., Done]) -
     [
         (["docs", "--shards", "2"], "--shards needs --stage DIR"),
         (["--shard", "0/2"], "--shard needs --stage DIR"),
-        (["docs", "--stage", "s"], "--stage is for --shards N or --shard I/N"),
+        (["docs", "--stage", "s"], "--stage is for --shards N, --shard I/N or --ray"),
         (["--shard", "0/2", "--shards", "2", "--stage", "s"], "--shards and --shard exclude each other"),
         (["docs", "--shard", "0/2", "--stage", "s"], "--shard takes no CORPUS"),
         (["docs", "--commit", "s"], "--commit takes no CORPUS"),

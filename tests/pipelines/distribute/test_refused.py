@@ -252,7 +252,22 @@ def test_a_shard_that_is_damaged_is_built_anew(division: Division, tmp_path: Pat
 def test_a_damaged_shard_of_an_earlier_division_lends_nothing(division: Division, corpus: Path, tmp_path: Path) -> None:
     made = [distribute.build_shard(division, number) for number in range(2)]
     next((division.shards / made[1].folder).rglob("vectors.faiss")).unlink()
-    assert build_divided(corpus, 2, tmp_path / "stage", tmp_path / "index").n_encoded == made[1].n_chunks
+    assert build_divided(corpus, 3, tmp_path / "stage", tmp_path / "index").n_encoded == made[1].n_chunks
+
+
+def test_the_same_division_is_continued(division: Division, corpus: Path, tmp_path: Path) -> None:
+    """Where nothing differs, what is finished is not even read again."""
+    made = distribute.build_shard(division, 0)
+    again = distribute.divide(corpus, 2, tmp_path / "stage", tmp_path / "index")
+    assert (again.id, again) == (division.id, Division.open(tmp_path / "stage"))
+    assert distribute.build_shard(again, 0) == made
+    others = [{"strict": True}, {"chunks": ragidx.ChunkSpec(size=9)}, {"exclude": "7.txt"}, {"index_type": "flat"}]
+    for options in others:
+        other = distribute.divide(corpus, 2, tmp_path / "stage", tmp_path / "index", **options)
+        assert other.id != again.id
+        again = other
+    write(corpus, {"7.txt": "Another text."})
+    assert distribute.divide(corpus, 2, tmp_path / "stage", tmp_path / "index", **others[-1]).id != again.id
 
 
 def test_a_division_that_cannot_be_read_is_replaced(division: Division, corpus: Path, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_a_command_has_the_options_of_its_member() -> None:
 
     # `shards` and its like are functions of `ragidx.distribute`; `fields` is of `ragidx.toml` alone, `made_by` a remark
     # of a program
-    in_shards = {"shards", "shard", "stage", "commit"}
+    in_shards = {"shards", "shard", "stage", "ray", "actors", "commit"}
     assert flat(build.command) - in_shards == {*OPTIONS, *OF_VECTORS} - {"fields", "made_by"}
     assert flat(sources.add_source) == set(shown(Index.add_source)) - {"self", "path", "on_progress", "fields"}
     assert {*STORE_OPTIONS} < {*OPTIONS}
