@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 
 import ragidx
-from ragidx.corpora.errors import QueryError, SpecError
+from ragidx.corpora.errors import EngineError, QueryError, SpecError
 from ragidx.pipelines.index import Index
 from ragidx.retriever.hit import Hit
 
@@ -175,3 +177,33 @@ def test_the_command_asks_an_engine(exported: tuple[Index, str], run: Callable[.
 def test_a_vector_of_another_width(remote: Any) -> None:
     with pytest.raises(QueryError, match="the query's vector has 3 numbers"):
         remote.search_vectors(np.ones((1, 3), np.float32))
+
+
+def test_who_asks_while_a_table_is_replaced_gets_the_old_rows_or_the_new(
+    engine: str, index: Index, place: Callable[[str], str], tmp_path: Path
+) -> None:
+    if engine in ("qdrant", "milvus"):
+        pytest.skip("its local mode is not opened and closed by several threads at once")
+    other = Index.create(tmp_path / "other")
+    other.add([ragidx.Document(f"new{number}", f"The new mill, part {number}.") for number in range(5)])
+    to, states = place("live"), [{one.id for one in made.documents()} for made in (index, other)]
+    index.export(to)
+    seen, faults, ended = list[set[str]](), list[str](), threading.Event()
+
+    def ask() -> None:
+        while not ended.is_set():
+            try:
+                with ragidx.connect(to) as remote:
+                    seen.append({hit.doc_id for hit in remote.search("the mill", 10, mode="dense", fold=False)})
+            except EngineError as fault:  # what it had open is gone
+                faults.append(str(fault))
+
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(ask)
+        for made in (other, index, other):
+            made.export(to, replace=True)
+        ended.set()
+        asking.result()
+    assert seen
+    assert all("replaced" in one for one in faults)
+    assert all(one in states for one in seen)
