@@ -24,7 +24,7 @@ ENCODING = (
 # What tells two rows of a figure apart.
 SETTINGS = (
     *("model", "options", "method", "filter", "index", "rows", "corpus_bytes", "extras", "tree", "search", "dim"),
-    *("chunker", "set", "size", "markdown", "folder", "files", "kind", "pairs", "mode"),
+    *("chunker", "set", "size", "markdown", "folder", "files", "kind", "pairs", "mode", "engine"),
 )
 
 
