@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -35,10 +36,15 @@ def _no_lines_of_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console, "PLAIN_EVERY_S", math.inf)
 
 
+@pytest.fixture(scope="session")
+def _caches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("caches")
+
+
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No raw vectors of another run are found."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+def _own_cache(_caches: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No raw vectors of another run are found; the folder is made by whoever keeps some."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(_caches / uuid.uuid4().hex))
 
 
 @pytest.fixture

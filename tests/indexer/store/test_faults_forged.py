@@ -94,7 +94,7 @@ def forge(index: Path, name: str, most: int) -> list[str]:
 
 @pytest.mark.parametrize("name", FORGED)
 def test_a_forged_file_with_a_checksum_that_fits_ends_no_process(index, name):
-    answers = forge(index, name, 250)
+    answers = forge(index, name, 125)
 
     assert sum(answer != "read" for answer in answers) > len(answers) / 10
     assert all(answer == "read" or str(index) in answer for answer in answers)
@@ -117,7 +117,7 @@ def test_offsets_that_lie_in_uncompressed_columns_end_no_process(index, name):
     plant(index, name, uncompressed(index, name))
     Store.open(index).rows([3])
 
-    answers = forge(index, name, 250)
+    answers = forge(index, name, 125)
 
     assert sum(answer != "read" for answer in answers) > len(answers) / 10
 
@@ -142,7 +142,7 @@ def indexed(tmp_path, kit) -> Callable[[str], Path]:
 
 @pytest.mark.parametrize("index_type", TYPES)
 def test_a_forged_index_of_any_type_ends_no_process(indexed, index_type):
-    answers = forge(indexed(index_type), f"{SEGMENT}/ann.faiss", 120)
+    answers = forge(indexed(index_type), f"{SEGMENT}/ann.faiss", 60)
 
     assert sum(answer != "read" for answer in answers) > len(answers) / 20
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ragidx.pipelines.demo import sample_corpus
-
+from ..adapting import write_corpus
 from ..conftest import Done
 
 pytestmark = pytest.mark.slow
@@ -20,9 +19,9 @@ Run = Callable[..., Done]
 
 @pytest.fixture
 def sample(run: Run, folder: Path) -> None:
-    """`ragidx-index`, of the sample corpus, with vectors that its text can mend."""
-    options = ("--model", "mini-decoder", "--method", "llm2vec", "--filter", "none", "--no-lexical", "--quiet")
-    assert run("build", str(sample_corpus()), *options).status == 0
+    """`ragidx-index`, with vectors that its text can mend."""
+    write_corpus(folder / "docs")
+    assert run("build", "docs", "--filter", "truncation", "--dim", "64", "--no-lexical", "--quiet").status == 0
 
 
 @pytest.mark.usefixtures("sample")
@@ -34,11 +33,13 @@ def test_a_gain_is_shown_and_committed_and_what_is_not_better_is_left(run: Run) 
     assert list(shown) == ["index", "pairs", "nDCG@10", "difference", "committed", "time"]
     assert shown["index"] == "ragidx-index (generation 2)"
     assert re.match(r"\d+ sentence, \d+ heading; held out: MRR 0\.\d+, mapped 0\.\d+ \[", shown["pairs"])
-    assert shown["nDCG@10"].endswith(", of 62 synthetic queries")
+    assert shown["nDCG@10"].endswith(", of 90 synthetic queries")
     assert shown["committed"] == "yes; `ragidx rollback 1` goes back while generation 1 is kept"
     info = run("info").out
-    assert "none: all raw coordinates, adapted to the corpus" in info
-    again = run("adapt", "--cache", "cache", "--epochs", "1", "--seed", "3", "--json")
+    assert "truncation, 64 dimensions, the first coordinates, adapted to the corpus" in info
+    brief = ("adapt", "--cache", "cache", "--epochs", "1", "--limit", "40", "--seed", "3")
+    assert "1.000 now" in run(*brief).out
+    again = run(*brief, "--json")
     report = json.loads(again.out)
     assert (again.status, report["committed"], report["verdict"]) == (1, False, "not shown to be better")
     stages = [json.loads(line)["stage"]["name"] for line in again.err.splitlines()]

@@ -31,33 +31,25 @@ from ragidx.pipelines.train.own_pairs import own_pairs
 
 from ...indexer.states import content_of
 from ...raising import message_of
+from ..adapting import NOISE, PLACES, THINGS, write_corpus
 from .conftest import INDEX, files
 
 pytestmark = pytest.mark.slow
 
-THINGS = ["lamp", "violin", "glacier", "orchard", "compass", "parrot", "tunnel", "helmet", "lighthouse", "beetle"]
-PLACES = ["Lisbon", "Oslo", "Kyoto", "Cairo", "Lima", "Delhi", "Quito", "Rome", "Hanoi", "Perth", "Dakar", "Minsk"]
-PLACES += ["Tunis", "Sofia", "Riga", "Bern", "Bogota", "Nairobi"]
-NOISE = ["quiet", "river", "stone", "window", "paper", "market", "garden", "silver", "winter", "evening", "bridge"]
-NOISE += ["copper", "letter", "forest", "candle", "harbour", "music", "yellow", "basket", "corner", "thunder", "velvet"]
 DIM = 64
 
 
 @pytest.fixture(scope="session")
 def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """180 documents whose sentences are about one thing each, and mostly of words that mean nothing.
+    """Two indexes of such a corpus.
 
-    In `dense` these are few words, and there is no search by words. In `hybrid` they are rare ones, which mislead it.
+    In `dense` the words are few, and there is no search by words. In `hybrid` they are rare ones, which mislead it.
     """
     text = "".join(path.read_text("utf-8") for path in sorted(sample_corpus().rglob("*.md")))
     rare = random.Random(0).sample(sorted(set(re.findall("[a-z]{6,9}", text))), 600)
     for name, noise, count, lexical in (("dense", NOISE, 9, False), ("hybrid", rare, 20, True)):
-        place, drawn = tmp_path_factory.mktemp(name), random.Random(1)
-        (place / "corpus").mkdir()
-        for thing in THINGS:
-            for town in PLACES:
-                lines = [f"The {thing} of {town}, {' '.join(drawn.sample(noise, count))}, was seen." for _ in range(5)]
-                (place / "corpus" / f"{thing}-{town}.txt").write_text(" ".join(lines) + "\n")
+        place = tmp_path_factory.mktemp(name)
+        write_corpus(place / "corpus", noise, count)
         kept = ragidx.FilterSpec("truncation", dim=DIM)
         ragidx.build(place / "corpus", place / INDEX, lexical=lexical, filter=kept)
     return tmp_path_factory.getbasetemp()

@@ -7,8 +7,9 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from ragidx.indexer.writing import rewrite
 from ragidx.pipelines.demo import sample_corpus
 from ragidx.pipelines.evaluate.tasks import task_of
 from ragidx.pipelines.maintain.comparison import by_query, questions
-from ragidx.pipelines.maintain.questions import NOTE, _Run, _Texts
+from ragidx.pipelines.maintain.questions import NOTE, QuestionsReport, _Run, _Texts
 from ragidx.pipelines.stages import Stages
 from ragidx.retriever.models import QUESTIONS_FILE
 
@@ -35,28 +36,59 @@ pytestmark = pytest.mark.slow
 DIM = 64
 QUESTION = "why were pigeons chased out of an antenna?"
 KEPT = ragidx.FilterSpec("embedfilter", dim=DIM)
+SUBJECTS = ("astronomy", "history", "economics", "music")
+
+
+class Built(NamedTuple):
+    """Indexes of a third of the sample corpus whose model has layers, without a table and with one; how it was made."""
+
+    plain: Path
+    trained: Path
+    report: QuestionsReport
+    stages: list[str]
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index of the sample corpus whose model has layers, and the same with a table."""
-    place = tmp_path_factory.mktemp("questions")
-    ragidx.build(sample_corpus(), place / "plain", model="mini-decoder", method="llm2vec", filter=KEPT)
-    shutil.copytree(place / "plain", place / "trained")
-    ragidx.Index(place / "trained").train_questions(epochs=4, force=True)
-    return place
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    place, stages = tmp_path_factory.mktemp("questions"), list[str]()
+    plain, trained = place / "plain", place / "trained"
+    some, size = ["astronomy/*", "history/*", "economics.tsv", "music.csv"], ragidx.ChunkSpec(size=96)
+    ragidx.build(
+        sample_corpus(), plain, model="mini-decoder", method="llm2vec", filter=KEPT, include=some, chunks=size
+    )
+    shutil.copytree(plain, trained)
+    index = ragidx.Index(trained)
+    report = index.train_questions(
+        epochs=4, force=True, cache=None, on_progress=lambda stage: stages.append(stage.name)
+    )
+    return Built(plain, trained, report, stages)
 
 
 @pytest.fixture
-def plain(folder: Path, built: Path) -> ragidx.Index:
-    shutil.copytree(built / "plain", INDEX)
+def plain(folder: Path, built: Built) -> ragidx.Index:
+    shutil.copytree(built.plain, INDEX)
     return ragidx.Index(INDEX)
 
 
 @pytest.fixture
-def trained(folder: Path, built: Path) -> ragidx.Index:
-    shutil.copytree(built / "trained", INDEX)
+def trained(folder: Path, built: Built) -> ragidx.Index:
+    shutil.copytree(built.trained, INDEX)
     return ragidx.Index(INDEX)
+
+
+def judged(names: Callable[[list[str]], list[str]]) -> dict[str, Any]:
+    """Some queries of the sample, as options."""
+    every = task_of(sample_corpus().parent).judged
+    some = every.some(names(list(every.texts)))
+    Path("q.tsv").write_text("".join(f"{name}\t{text}\n" for name, text in some.texts.items()))
+    lines = [f"{name} 0 {doc} {grade}\n" for name, docs in some.qrels.items() for doc, grade in docs.items()]
+    Path("qrels").write_text("".join(lines))
+    return {"queries": "q.tsv", "qrels": "qrels"}
+
+
+def of_these(names: list[str]) -> list[str]:
+    """Those that ask for documents of the index."""
+    return [name for name in names if name.startswith(SUBJECTS)]
 
 
 def ids(index: ragidx.Index, **options: Any) -> list[str]:
@@ -67,13 +99,12 @@ def has_table(index: ragidx.Index) -> bool:
     return QUESTIONS_FILE in Store.open(index.path).manifest.files
 
 
-def test_a_table_is_trained_compared_and_committed(plain: ragidx.Index) -> None:
-    before = ids(plain, mode="dense")
-    stages = list[str]()
-    report = plain.train_questions(epochs=4, force=True, cache=None, on_progress=lambda one: stages.append(one.name))
+def test_a_table_is_trained_compared_and_committed(trained: ragidx.Index, built: Built) -> None:
+    before = ids(ragidx.Index(built.plain), mode="dense")
+    report, stages = built.report, built.stages
 
     store = Store.open(INDEX)
-    assert (report.index, report.generation, report.questions) == (str(INDEX), 2, "table")
+    assert (report.index, report.generation, report.questions) == (str(built.trained), 2, "table")
     assert report.verdict in ("not worse", "forced")
     assert (report.n_chunks, report.n_texts) == (store.manifest.n_chunks, 0)
     assert report.n_bytes == store.manifest.files[QUESTIONS_FILE].bytes
@@ -84,17 +115,17 @@ def test_a_table_is_trained_compared_and_committed(plain: ragidx.Index) -> None:
     assert isinstance(note, dict)
     assert {"seed", "comparison", "questions", "n_tokens"} <= note.keys()
     assert store.manifest.requires == ("question table",)
-    assert stages[:2] == ["encoding 8,600 single tokens", "training, step 0 of 4"]
+    assert stages[:2] == ["encoding 4,405 single tokens", "training, step 0 of 4"]
     assert stages[-2:] == ["asking both", "writing the table"]
     assert not verify(INDEX)
-    table = plain.searcher.table
+    table = trained.searcher.table
     assert (table.dim, len(table.tokens)) == (DIM, report.n_tokens)
-    assert (plain.searcher.encode([QUESTION]) == table.vectors([QUESTION])).all()
-    assert ids(plain, mode="dense") != before
+    assert (trained.searcher.encode([QUESTION]) == table.vectors([QUESTION])).all()
+    assert ids(trained, mode="dense") != before
     assert ids(ragidx.Index(INDEX, questions="model"), mode="dense") == before
-    plain.rollback(1)
-    assert ids(plain, mode="dense") == before
-    assert plain.searcher.questions == "model"
+    trained.rollback(1)
+    assert ids(trained, mode="dense") == before
+    assert trained.searcher.questions == "model"
 
 
 def test_the_model_encodes_where_the_table_is_not_shown_to_be_as_good(plain: ragidx.Index) -> None:
@@ -168,21 +199,17 @@ def test_a_writer_that_holds_the_index_at_the_end_is_waited_for(
             return replace(folder, decide, timeout=timeout)
 
     monkeypatch.setattr(rewrite, "replace", noted)
-    report = plain.train_questions(epochs=1, force=True)
+    report = plain.train_questions(epochs=1, force=True, **judged(of_these))
 
     assert asked == [60.0]
     assert report.generation == 2
 
 
 def test_an_index_whose_questions_are_a_table_s_is_adapted_only_if_that_answers_better(trained: ragidx.Index) -> None:
-    every = task_of(sample_corpus().parent).judged
-    judged = every.some(list(every.texts)[:20])
-    Path("q.tsv").write_text("".join(f"{name}\t{text}\n" for name, text in judged.texts.items()))
-    lines = [f"{name} 0 {doc} {grade}\n" for name, docs in judged.qrels.items() for doc, grade in docs.items()]
-    Path("qrels").write_text("".join(lines))
-    before = float(by_query(trained.searcher, judged).mean())
+    options = judged(lambda names: [*of_these(names)[:5], *sorted({*names} - {*of_these(names)})[:15]])
+    before = float(by_query(trained.searcher, task_of(INDEX, **options).judged).mean())
 
-    report = trained.adapt(limit=60, epochs=1, queries="q.tsv", qrels="qrels", cache=None)
+    report = trained.adapt(limit=60, epochs=1, cache=None, **options)
 
     assert report.comparison.old == pytest.approx(before)
     assert trained.searcher.questions == ("model" if report.committed and report.is_mapped else "table")
@@ -233,7 +260,7 @@ def test_an_index_that_is_adapted_has_no_table(trained: ragidx.Index) -> None:
         assert (trained.searcher.encode([QUESTION]) == by_model).all()
 
 
-def test_what_cannot_be_trained_is_refused_in_a_sentence(plain: ragidx.Index, built: Path) -> None:
+def test_what_cannot_be_trained_is_refused_in_a_sentence(plain: ragidx.Index) -> None:
     small = ragidx.build(sample_corpus(), "static")
     assert message_of(SpecError, small.train_questions) == (
         "static: 'mini' is a table of tokens already: a question takes it as long\n"
@@ -269,13 +296,12 @@ def test_a_reader_that_knows_no_tables_says_so(trained: ragidx.Index, monkeypatc
 
 
 def test_an_evaluation_compares_both_on_judged_queries(trained: ragidx.Index) -> None:
-    sample = sample_corpus().parent
-    judged: dict[str, Any] = {"queries": sample / "queries.jsonl", "qrels": sample / "qrels" / "test.tsv"}
+    by_hand = judged(of_these)
 
-    (task,) = ragidx.evaluate(INDEX, questions=["model", "table"], mode="dense", cache=None, **judged).tasks
+    (task,) = ragidx.evaluate(INDEX, questions=["model", "table"], mode="dense", cache=None, **by_hand).tasks
 
     assert [(row.configuration.questions, row.name) for row in task.rows] == [("model", "model"), ("table", "table")]
-    (alone,) = ragidx.evaluate(INDEX, mode="dense", cache=None, **judged).tasks
+    (alone,) = ragidx.evaluate(INDEX, mode="dense", cache=None, **by_hand).tasks
     assert alone.rows[0].means == task.rows[1].means  # which the index takes by itself
     assert alone.rows[0].means != task.rows[0].means
     (made,) = ragidx.evaluate(INDEX, without_labels=True, mode="dense", cache=None).tasks
@@ -288,13 +314,13 @@ def test_an_evaluation_compares_both_on_judged_queries(trained: ragidx.Index) ->
             "  hint: give `queries` and `qrels`; `ragidx train questions` compares both without",
         ),
         (
-            sample / "documents",
-            {"questions": "table", **judged},
+            sample_corpus(),
+            {"questions": "table", **by_hand},
             "`questions`: a corpus has no table of questions\n  hint: evaluate the index that has it",
         ),
         (
             INDEX,
-            {"questions": "tables", **judged},
+            {"questions": "tables", **by_hand},
             "`questions`: 'tables' is neither table nor model\n  hint: give one of them",
         ),
     ):

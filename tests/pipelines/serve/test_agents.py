@@ -77,24 +77,23 @@ def test_search_read_and_describe(talk: Callable[..., Any], index: Path) -> None
     assert "year (int)" in about.content[0].text
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("tool", "given", "message"),
-    [
-        ("search", {"query": "bees", "where": "yaer == 1"}, "yaer"),
-        ("search", {"query": "  "}, "the query is empty Hint: write a question"),
-        ("search", {"query": "bees", "index": "other"}, "there is no such index Hint: there is docs"),
-        ("read", {"doc_id": "../../etc/passwd"}, "the index has no such document"),
-        ("search", {"query": "bees", "k": 51}, "less than or equal to 50"),
-    ],
-)
-def test_what_is_wrong_is_told(talk: Callable[..., Any], tool: str, given: dict[str, Any], message: str) -> None:
-    async def work(client: Any) -> Any:
-        return await client.call_tool(tool, given)
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("search", {"query": "bees", "where": "yaer == 1"}, "yaer"),
+    ("search", {"query": "  "}, "the query is empty Hint: write a question"),
+    ("search", {"query": "bees", "index": "other"}, "there is no such index Hint: there is docs"),
+    ("read", {"doc_id": "../../etc/passwd"}, "the index has no such document"),
+    ("search", {"query": "bees", "k": 51}, "less than or equal to 50"),
+]
 
-    result = talk(work)
-    assert result.is_error
-    assert message in result.content[0].text
+
+@pytest.mark.slow
+def test_what_is_wrong_is_told(talk: Callable[..., Any]) -> None:
+    async def work(client: Any) -> Any:
+        return [await client.call_tool(tool, given) for tool, given, _ in WRONG]
+
+    for result, (_, _, message) in zip(talk(work), WRONG, strict=True):
+        assert result.is_error
+        assert message in result.content[0].text
 
 
 def test_a_passage_cannot_close_its_frame(tmp_path: Path) -> None:

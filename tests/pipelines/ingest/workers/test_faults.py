@@ -257,7 +257,7 @@ def test_a_build_on_a_full_disk_is_one_error_and_the_next_goes_on(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(4))  # each type with each number of workers
 def test_builds_and_updates_give_the_same_bytes_for_any_number_of_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

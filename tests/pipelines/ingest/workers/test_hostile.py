@@ -29,12 +29,12 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the limits are those of Linux"),
 ]
 
-SHARED = pa.DictionaryArray.from_arrays(pa.array(np.zeros(64, np.int32)), pa.array(["a" * (8 * MIB)]))
+SHARED = pa.DictionaryArray.from_arrays(pa.array(np.zeros(64, np.int32)), pa.array(["a" * (4 * MIB)]))
 BOMBS: dict[str, Callable[[], Any]] = {  # made in the tests: together they are gigabytes
     "shared": lambda: pa.table({"text": SHARED}),
     "list": lambda: pa.table({"text": ["x"], "of": pa.ListArray.from_arrays(pa.array([0, 64], pa.int32()), SHARED)}),
-    "zeros": lambda: pa.table({"text": pa.array(["b" * (300 * MIB)])}),
-    "numbers": lambda: pa.table({"text": ["x"], "of": [np.zeros(60 * MIB, np.int64)]}),
+    "zeros": lambda: pa.table({"text": pa.array(["b" * (150 * MIB)])}),
+    "numbers": lambda: pa.table({"text": ["x"], "of": [np.zeros(30 * MIB, np.int64)]}),
 }
 VECTORS: dict[str, Callable[[], Any]] = {
     "shared": lambda: pa.table({"vector": pa.array([[1.0]] * 64), "text": SHARED}),
@@ -74,8 +74,8 @@ def hostile_files() -> Iterator[tuple[str, bytes]]:
         yield from ((f"{bomb}.{kind}", write(table)) for kind, write in WRITERS.items())
     yield "deep.html", b"<div><p>x" * 100_000
     yield "emphasis.html", b"<p>" + b"".join(b"<b id=n%d>" % number for number in range(1900)) + b"<p>x" * 5000
-    yield "body.odt", zipped("content.xml", b"<a>" + b"<b/>" * (100 * MIB))
-    yield "book.docx", zipped("word/document.xml", b" " * (600 * MIB))
+    yield "body.odt", zipped("content.xml", b"<a>" + b"<b/>" * (50 * MIB))
+    yield "book.docx", zipped("word/document.xml", b" " * (300 * MIB))
 
 
 SAID = re.compile("the reader (needs|takes) more|the reader says nothing|cannot be |expands to more than 200 times")
@@ -88,7 +88,7 @@ def test_hostile_files_are_a_line_each_and_the_others_are_read(tmp_path: Path) -
         assert len(data) < 3 * MIB
         (tmp_path / name).write_bytes(data)
         (tmp_path / f"{name}.md").write_text("beside it\n")
-    limits = Limits(worker_memory_bytes=900 * MIB, worker_cpu_s=4)
+    limits = Limits(worker_memory_bytes=600 * MIB, worker_cpu_s=2)
     said, read = list[Skip](), list[str]()
 
     for _, drafts in Spread(ReadOptions(limits=limits), Layouts(), said.append, workers=2).drafts(

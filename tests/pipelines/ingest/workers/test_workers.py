@@ -107,7 +107,7 @@ def test_the_ids_of_chunks_come_with_them_where_the_encoder_takes_them(tmp_path:
 @linux
 def test_two_large_files_have_a_worker_each_and_one_does_not_die_with_the_other(tmp_path: Path) -> None:
     for name in ("a.jsonl", "b.jsonl"):
-        lines(tmp_path / name, 6000)
+        lines(tmp_path / name, 2500)
     files = Spread(ReadOptions(), Layouts(), list[Skip]().append, cutter=Cutter(chunker), workers=2)
     pids, left, n_drafts = list[int](), list[int](), 0
 
@@ -130,14 +130,14 @@ def test_two_large_files_have_a_worker_each_and_one_does_not_die_with_the_other(
 @pytest.mark.parametrize("workers", [1, 2])
 def test_memory_and_time_that_a_file_may_not_have_are_one_line_each(tmp_path: Path, workers: int) -> None:
     (tmp_path / "a.html").write_text("<p>before")
-    (tmp_path / "b.ipynb").write_text('{"cells": [' + "[]," * 12_000_000 + "[]]}")
+    (tmp_path / "b.ipynb").write_text('{"cells": [' + "[]," * 8_000_000 + "[]]}")
     (tmp_path / "c.html").write_text("<p>after")
 
-    limits = Limits(worker_memory_bytes=800 * MIB, json_bytes=1 << 30)
+    limits = Limits(worker_memory_bytes=500 * MIB, json_bytes=1 << 30)
     found, skips, *_ = read(tmp_path, workers, limits)
 
     assert [name for name, *_ in found] == ["a.html", "c.html"]
-    assert skips == [Skip("b.ipynb", "the reader needs more than 800 MiB of memory")]
+    assert skips == [Skip("b.ipynb", "the reader needs more than 500 MiB of memory")]
 
 
 @linux
@@ -145,9 +145,9 @@ def test_memory_and_time_that_a_file_may_not_have_are_one_line_each(tmp_path: Pa
 def test_a_worker_that_says_nothing_is_ended(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text("<p>before")
     os.mkfifo(tmp_path / "fifo")  # skipped by the walk
-    lines(tmp_path / "b.jsonl", 20_000)
+    lines(tmp_path / "b.jsonl", 8_000)
     said, names = list[Skip](), set[str]()
-    options = ReadOptions(limits=Limits(worker_cpu_s=1.5))
+    options = ReadOptions(limits=Limits(worker_cpu_s=1))
     files = Spread(options, Layouts(), said.append, cutter=Cutter(chunker), workers=2)
 
     def stop() -> None:

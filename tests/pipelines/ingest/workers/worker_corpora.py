@@ -74,13 +74,13 @@ def children() -> list[int]:
 
 
 def large(folder: Path, ending: str) -> Path:
-    """A file that takes a worker some seconds."""
+    """A file that takes a worker a second or so."""
     chance, path = random.Random(1), folder / f"large.{ending}"
-    texts = [" ".join(chance.choices(WORDS, k=2000)) for _ in range(90)]
+    texts = [" ".join(chance.choices(WORDS, k=2000)) for _ in range(60)]
     if ending == "csv":
-        path.write_text("ticket_id,body\n" + "".join(f"T-{n % 80},{text}\n" for n, text in enumerate(texts)))
+        path.write_text("ticket_id,body\n" + "".join(f"T-{n % 50},{text}\n" for n, text in enumerate(texts)))
     elif ending == "jsonl":
-        lines(path, 9000)
+        lines(path, 3000)
     elif ending == "parquet":
         pq.write_table(pa.table({"key": range(len(texts)), "body": texts}), path, row_group_size=20)
     elif ending == "mbox":

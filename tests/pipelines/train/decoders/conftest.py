@@ -24,14 +24,18 @@ def pair(number: int) -> dict[str, str]:
     return {"query": f"where is {word} {number}", "positive": f"The {word} of number {number} lies in the valley."}
 
 
-@pytest.fixture
-def pairs(tmp_path: Path) -> Path:
+def write_pairs(folder: Path) -> Path:
     """80 pairs in two files of a folder."""
-    folder = tmp_path / "pairs"
     folder.mkdir()
     for name, numbers in (("one", range(40)), ("two", range(40, 80))):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(pair(number)) + "\n" for number in numbers))
     return folder
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    """80 pairs in two files of a folder."""
+    return write_pairs(tmp_path / "pairs")
 
 
 @pytest.fixture

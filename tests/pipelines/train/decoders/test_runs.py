@@ -29,11 +29,12 @@ from ragidx.pipelines.train.decoders.runs import Watch
 from ragidx.pipelines.train.frozen import reciprocal_ranks
 
 from ....raising import message_of
-from .conftest import SMALL
+from .conftest import SMALL, write_pairs
 
 pytestmark = pytest.mark.slow
 
 LOSSES = "training/log.jsonl"
+OPTIONS: dict[str, Any] = {"method": "prompteol", "every": 2, **SMALL}
 
 
 @pytest.fixture
@@ -41,10 +42,19 @@ def train(pairs: Path, tiny_model: Callable[..., Path], tmp_path: Path) -> Calla
     """`train(name, **options)`: a run on pairs, to a folder of this name."""
 
     def run(name: str, **options: Any) -> Any:
-        named = {"method": "prompteol", "every": 2, **SMALL, **options}
-        return ragidx.train.contrastive(tiny_model(), pairs=pairs, out=tmp_path / name, **named)
+        return ragidx.train.contrastive(tiny_model(), pairs=pairs, out=tmp_path / name, **{**OPTIONS, **options})
 
     return run
+
+
+@pytest.fixture(scope="module")
+def whole(tiny_model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The weights of `train(name, force=True)` that nothing interrupts."""
+    place = tmp_path_factory.mktemp("whole")
+    ragidx.train.contrastive(
+        tiny_model(), pairs=write_pairs(place / "pairs"), out=place / "model", force=True, **OPTIONS
+    )
+    return _weights(place / "model")
 
 
 class _Killed(Exception):
@@ -95,9 +105,8 @@ def test_a_run_that_goes_on_ends_with_the_same_weights_losses_and_scores(
 
 @pytest.mark.parametrize("damage", ["empty", "optimizer.pt", "trainer_state.json", "weights.safetensors"])
 def test_a_checkpoint_that_is_not_whole_is_left_for_the_one_before(
-    damage: str, train: Callable[..., Any], killed: Callable[..., None], tmp_path: Path
+    damage: str, train: Callable[..., Any], killed: Callable[..., None], whole: bytes, tmp_path: Path
 ) -> None:
-    train("whole", force=True)
     killed("parts", 7, force=True)
     newest = tmp_path / "parts" / "training" / "checkpoint-6"
     if damage == "empty":
@@ -111,13 +120,12 @@ def test_a_checkpoint_that_is_not_whole_is_left_for_the_one_before(
 
     train("parts", force=True)
 
-    assert _weights(tmp_path / "parts") == _weights(tmp_path / "whole")
+    assert _weights(tmp_path / "parts") == whole
 
 
 def test_a_disk_that_is_full_at_a_checkpoint_ends_in_one_error_and_the_run_goes_on_when_there_is_room(
-    train: Callable[..., Any], killed: Callable[..., None], tmp_path: Path
+    train: Callable[..., Any], killed: Callable[..., None], whole: bytes, tmp_path: Path
 ) -> None:
-    train("whole", force=True)
     killed("parts", 3, force=True)
     kept = tmp_path / "parts" / "training"
     most = (kept / "best.safetensors").stat().st_size * 3 // 2  # the optimizer's two numbers a weight are more
@@ -134,7 +142,7 @@ def test_a_disk_that_is_full_at_a_checkpoint_ends_in_one_error_and_the_run_goes_
 
     train("parts", force=True)
 
-    assert _weights(tmp_path / "parts") == _weights(tmp_path / "whole")
+    assert _weights(tmp_path / "parts") == whole
 
 
 def test_a_run_of_other_options_does_not_go_on(
@@ -344,8 +352,9 @@ getattr(train, stage)(model, **json.loads(options))
 def test_a_killed_process_goes_on_to_the_same_weights(
     stage: str, pairs: Path, text: Path, tiny_model: Callable[..., Path], tmp_path: Path
 ) -> None:
-    data = {"pairs": str(pairs)} if stage == "contrastive" else {"text": str(text)}
-    options = {**SMALL, **data, "read_tokens": 32, "every": 2, "epochs": 4, "force": True, "method": "llm2vec"}
+    data: dict[str, Any] = {"pairs": str(pairs)} if stage == "contrastive" else {"text": str(text)}
+    data |= {"epochs": 2 if stage == "simcse" else 1}  # more than six steps
+    options = {**SMALL, **data, "read_tokens": 32, "every": 2, "force": True, "method": "llm2vec"}
     parts = {**options, "out": str(tmp_path / "parts")}
     command = [sys.executable, "-W", "ignore", "-c", _STAGE, stage, str(tiny_model()), json.dumps(parts)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
