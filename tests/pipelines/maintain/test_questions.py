@@ -53,9 +53,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     place, stages = tmp_path_factory.mktemp("questions"), list[str]()
     plain, trained = place / "plain", place / "trained"
     some, size = ["astronomy/*", "history/*", "economics.tsv", "music.csv"], ragidx.ChunkSpec(size=96)
-    ragidx.build(
-        sample_corpus(), plain, model="mini-decoder", method="llm2vec", filter=KEPT, include=some, chunks=size
-    )
+    ragidx.build(sample_corpus(), plain, model="mini-decoder", method="llm2vec", filter=KEPT, include=some, chunks=size)
     shutil.copytree(plain, trained)
     index = ragidx.Index(trained)
     report = index.train_questions(
