@@ -52,6 +52,11 @@ _VISION = {
 }
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest tests first: at the end no process waits for another's."""
+    items.sort(key=lambda item: item.path.name != "test_docs.py")
+
+
 @pytest.fixture(autouse=True)
 def _hang() -> Iterator[None]:
     """Ends a test that computes for so long that it hangs, with the place; no test looks at a clock for that."""

@@ -139,7 +139,7 @@ def test_an_empty_index_has_no_hit(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(
     seed=st.integers(0, 10_000),
     cuts=st.sets(st.integers(1, 59), max_size=4),

@@ -86,7 +86,7 @@ def test_passages_with_nine_tenths_of_their_word_triples_in_common_are_one(
     assert [(hit.text, len(hit.also)) for hit in hits] == ([(one, 1)] if is_same else [(one, 0), (other, 0)])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from([0, 1, 2, 30]), st.sets(st.integers(0, 59), max_size=3)), min_size=1, max_size=12
@@ -176,7 +176,7 @@ def test_a_passage_that_was_folded_does_not_count_for_its_document(tmp_path: Pat
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.lists(st.lists(st.sampled_from("abcd"), max_size=14), min_size=1, max_size=40), st.integers(1, 40))
 def test_what_is_folded_is_what_comparing_all_pairs_folds(drawn: list[list[str]], repeated: int) -> None:
     texts = [" ".join([*(f"w{n}" for n in range(repeated)), *letters]) for letters in drawn]

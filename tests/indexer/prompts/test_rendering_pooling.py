@@ -28,7 +28,7 @@ def _expected_count(template: Template, text: str, tokenizer: TextTokenizer) -> 
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(text=TEXTS, name=st.sampled_from(TEMPLATES), copies=st.integers(2, 4))
 def test_the_pooled_span_counts_exactly_the_texts_tokens_with_every_template(
     text: str, name: str, copies: int, tokenizer: TextTokenizer

@@ -187,7 +187,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(steps=STEPS, small=st.sampled_from([1, 2, 16]))
 def test_any_history_leaves_the_postings_of_a_new_index(kit: Any, steps: list[Any], small: int) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:

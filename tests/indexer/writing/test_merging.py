@@ -153,7 +153,7 @@ def test_large_segments_and_those_larger_than_all_new_ones_are_left_as_they_are(
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     states=st.lists(
         st.dictionaries(st.sampled_from("abcdef"), st.lists(st.sampled_from("xyzw"), max_size=3), max_size=6),

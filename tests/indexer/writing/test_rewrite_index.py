@@ -75,7 +75,7 @@ def test_what_a_manifest_says_besides_its_segments_stays(index: Path, kit: Any) 
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     history=st.lists(
         st.dictionaries(st.sampled_from("abcdef"), st.lists(st.sampled_from(["x", "y", "z", "w"]), max_size=4)),

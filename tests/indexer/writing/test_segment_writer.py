@@ -54,7 +54,7 @@ def test_rows_come_back_as_they_were_added_however_they_come(tmp_path, kit, stre
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 300), min_size=1, max_size=6),
     settled=st.sampled_from([1, 2000, 16 << 20]),

@@ -141,7 +141,8 @@ def test_a_decoder_is_trained_and_the_command_that_is_printed_builds_with_it(run
 @pytest.mark.usefixtures("pairs")
 def test_a_decoder_that_is_no_better_ends_with_status_1(run: Run, folder: Path) -> None:
     done = run("train", "contrastive", "mini-decoder", "--method", "prompteol", "--pairs", "pairs.jsonl",
-               "--out", "made", "--batch", "16", "--rate", "1e-9", "--read-tokens", "32", "--json")  # fmt: skip
+               "--out", "made", "--batch", "16", "--rate", "1e-9", "--read-tokens", "32", "--limit", "60",
+               "--json")  # fmt: skip
 
     report = json.loads(done.out)
     assert (done.status, report["folder"], report["best_step"]) == (1, None, 0)

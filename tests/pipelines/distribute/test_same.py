@@ -274,7 +274,7 @@ _CORPUS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=6, phases=[Phase.explicit, Phase.generate])  # to shrink takes minutes
+@settings(max_examples=4, phases=[Phase.explicit, Phase.generate])  # to shrink takes minutes
 @given(states=st.lists(_CORPUS, min_size=1, max_size=3), n=st.integers(1, 4), deleted=st.integers(0, 12))
 def test_any_corpus_and_its_changes(
     tmp_path_factory: pytest.TempPathFactory, states: list[dict[str, str]], n: int, deleted: int

@@ -78,7 +78,7 @@ def test_what_cannot_be_drawn_is_counted() -> None:
 @given(
     seed=st.integers(0, 2**32 - 1), size=st.integers(60, 200), overlap=st.integers(0, 50), repeated=st.integers(0, 3)
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_no_part_of_a_query_is_left_in_chunks_that_overlap(seed: int, size: int, overlap: int, repeated: int) -> None:
     rng = random.Random(seed)
     texts, chunks = [], []
@@ -109,7 +109,7 @@ def test_no_part_of_a_query_is_left_in_chunks_that_overlap(seed: int, size: int,
 
 
 @given(seed=st.integers(0, 2**32 - 1), order=st.randoms(use_true_random=False))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_the_draw_depends_on_the_seed_and_not_on_the_order_of_documents(seed: int, order: random.Random) -> None:
     chunks = _whole(TEXTS)()
     other = order.sample(chunks, len(chunks))

@@ -346,7 +346,7 @@ def test_no_ids_delete_no_row_and_an_index_that_is_empty_has_nothing_to_delete(g
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given_(
     owners=st.lists(st.sampled_from("abc"), min_size=1, max_size=12),
     cut=st.integers(1, 6),

@@ -70,7 +70,7 @@ def test_later_calls_of_a_batch_win(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_any_sequence_of_batches_is_what_a_dictionary_holds(
     seed: int, tmp_path_factory: pytest.TempPathFactory

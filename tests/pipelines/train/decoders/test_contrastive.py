@@ -329,7 +329,7 @@ def test_pairs_that_are_learnt_find_their_own_texts(
     options: dict[str, Any], pairs: Path, tiny_model: Callable[..., Path], tmp_path: Path
 ) -> None:
     report = ragidx.train.contrastive(
-        tiny_model(), pairs=pairs, out=tmp_path / "out", epochs=12, **{**SMALL, "rate": 1e-2}, **options
+        tiny_model(), pairs=pairs, out=tmp_path / "out", epochs=8, **{**SMALL, "rate": 1e-2}, **options
     )
 
     assert report.last_loss < 0.5 * report.first_loss

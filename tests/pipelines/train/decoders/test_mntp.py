@@ -110,7 +110,7 @@ def test_what_is_hidden_follows_from_the_seed(task: Callable[..., _Prediction]) 
 def test_texts_are_learnt_by_heart_and_words_are_read_one_place_before(
     text: Path, tiny_model: Callable[..., Path], tmp_path: Path
 ) -> None:
-    report = ragidx.train.mntp(tiny_model(), text=text, out=tmp_path / "out", epochs=30, **{**SMALL, "rate": 2e-2})
+    report = ragidx.train.mntp(tiny_model(), text=text, out=tmp_path / "out", epochs=20, **{**SMALL, "rate": 2e-2})
 
     assert report.measure == "log-likelihood of hidden tokens"
     assert report.after > report.before + 0.5
