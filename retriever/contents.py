@@ -23,7 +23,7 @@ from ragidx.corpora.whole import document_from
 from ragidx.indexer.arrays import Bools, Floats
 from ragidx.indexer.store.rows import Row, true_places
 from ragidx.indexer.store.store import Store
-from ragidx.retriever.elsewhere import StoreElsewhere
+from ragidx.retriever.ranking import StoreElsewhere
 from ragidx.retriever.where.masks import OWNER, fields_of, matching_rows, parse_for, source_names
 
 VECTOR = "vector"

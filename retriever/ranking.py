@@ -6,9 +6,11 @@ into a mask of those chunks: then no search has to go through all others to find
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,9 +19,12 @@ from ragidx.corpora.errors import QueryError
 from ragidx.indexer.arrays import Bools, Floats
 from ragidx.indexer.normalize import cut_rows, l2_normalize
 from ragidx.indexer.store.store import Store
-from ragidx.retriever.elsewhere import StoreElsewhere
 from ragidx.retriever.fusion import Scored, rank_dense, rank_hybrid, rank_lexical, with_cosines
 from ragidx.retriever.options import DENSE, HYBRID, LEXICAL, SearchOptions
+
+if TYPE_CHECKING:
+    from ragidx.indexer.store.rows import Row
+    from ragidx.retriever.where.conditions import Condition
 
 _FEW = 100  # chunks: a smallest cosine that fewer reach becomes a mask
 
@@ -45,6 +50,29 @@ class Queries:
             None if self.vectors is None else self.vectors[list(numbers)],
             None if self.texts is None else [self.texts[number] for number in numbers],
         )
+
+
+class StoreElsewhere(Store):
+    """A state whose rows are in another engine: it is asked for what it has, and holds no row itself.
+
+    Its `rows` and `vectors` are of what `ranked` found.
+    """
+
+    def part_of(self, row: int) -> tuple[Store, int]:
+        """The state itself: it is one index."""
+        return self, row
+
+    @abstractmethod
+    def ranked(self, queries: Queries, k: int, options: SearchOptions) -> list[list[Scored]]:
+        """The k best chunks for each query that fulfil the condition of the options."""
+
+    @abstractmethod
+    def rows_named(self, column: str, names: Sequence[str]) -> list[Row]:
+        """The rows that have one of these names in a column, `chunk_id` or `doc_id`."""
+
+    @abstractmethod
+    def record_batches(self, columns: Sequence[str], where: Condition | None) -> Iterator[Any]:
+        """The rows that fulfil a condition, with these columns of `contents.columns_of`, or the vector."""
 
 
 def unit_queries(

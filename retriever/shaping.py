@@ -20,11 +20,10 @@ import numpy as np
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.widening import until_enough
-from ragidx.retriever.elsewhere import StoreElsewhere
 from ragidx.retriever.fusion import RRF_CONSTANT, Scored
 from ragidx.retriever.hit import DocumentSpan, Hit
 from ragidx.retriever.options import SearchOptions
-from ragidx.retriever.ranking import Queries, is_last, is_too_far, rank
+from ragidx.retriever.ranking import Queries, StoreElsewhere, is_last, is_too_far, rank
 
 _MMR_HITS = 50  # over so many hits is maximal marginal relevance computed
 _NEAR = 0.9  # share of common word triples from which passages are nearly equal

@@ -31,10 +31,10 @@ from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.engines.columns import FIXED, SCORE, vectors_of
 from ragidx.pipelines.engines.table import Table, Target
 from ragidx.retriever.contents import columns_of
-from ragidx.retriever.elsewhere import StoreElsewhere
 from ragidx.retriever.fusion import RRF_CONSTANT, Scored
 from ragidx.retriever.models import HERE, ModelPlace
 from ragidx.retriever.options import HYBRID, LEXICAL, RRF, SearchOptions
+from ragidx.retriever.ranking import StoreElsewhere
 from ragidx.retriever.searcher import Searcher
 from ragidx.retriever.where.masks import fields_of
 

@@ -266,8 +266,14 @@ def test_memory_is_shared_by_what_shards_read(tmp_path: Path) -> None:
 
 _TEXT = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
 _VALUE = st.one_of(st.integers(-5, 5), st.sampled_from(["a", "b"]), st.booleans())
-_RECORDS = st.lists(
-    st.fixed_dictionaries({"id": st.integers(0, 12), "text": _TEXT}, optional={"value": _VALUE}), max_size=12
+_FIELDS = {"id": st.integers(0, 12), "text": _TEXT}
+# A record that is skipped, as its id is another's, leaves its type to the field where it is in a shard of its own
+# (docs/shards.md): so where ids come twice, values are of one type.
+_RECORDS = st.one_of(
+    st.lists(st.fixed_dictionaries(_FIELDS, optional={"value": st.integers(-5, 5)}), max_size=12),
+    st.lists(
+        st.fixed_dictionaries(_FIELDS, optional={"value": _VALUE}), max_size=12, unique_by=lambda one: str(one["id"])
+    ),
 )
 _CORPUS = st.fixed_dictionaries(
     {}, optional={"a.txt": _TEXT, "b/c.md": _TEXT, "d.jsonl": _RECORDS.map(lines), "e.jsonl": _RECORDS.map(lines)}
