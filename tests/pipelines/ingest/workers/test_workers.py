@@ -147,7 +147,7 @@ def test_a_worker_that_says_nothing_is_ended(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")  # skipped by the walk
     lines(tmp_path / "b.jsonl", 8_000)
     said, names = list[Skip](), set[str]()
-    options = ReadOptions(limits=Limits(worker_cpu_s=1))
+    options = ReadOptions(limits=Limits(worker_cpu_s=1.5))
     files = Spread(options, Layouts(), said.append, cutter=Cutter(chunker), workers=2)
 
     def stop() -> None:
