@@ -20,7 +20,7 @@ from lancedb.index import FTS, HnswSq
 
 from ragidx.corpora.errors import SpecError
 from ragidx.pipelines.engines.about import KEY, About
-from ragidx.pipelines.engines.columns import DIGEST, SCORE, schema_of
+from ragidx.pipelines.engines.columns import SCORE, schema_of
 from ragidx.pipelines.engines.filters import Sql
 from ragidx.pipelines.engines.table import INDEXED, Table, Target
 from ragidx.retriever.contents import VECTOR
@@ -83,12 +83,6 @@ class LanceTable(Table):
                 made.create_index(VECTOR, config=HnswSq(distance_type="dot"))
             made.create_index("text", config=FTS(**_words(about)))
         self._open()
-
-    def digests(self) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for batch in self.select(columns=["chunk_id", DIGEST]):
-            found.update(zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True))
-        return found
 
     def update(self, rows: Iterable[Any], gone: Callable[[], Sequence[str]], about: About) -> None:
         schema = schema_of(about)

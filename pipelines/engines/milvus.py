@@ -29,7 +29,7 @@ from pymilvus.exceptions import ConnectionConfigException, ErrorCode
 
 from ragidx.corpora.errors import EngineError, IndexFormatError, QueryError, RagidxError, SpecError
 from ragidx.pipelines.engines.about import About
-from ragidx.pipelines.engines.columns import DIGEST, SCORE, schema_of
+from ragidx.pipelines.engines.columns import SCORE, schema_of
 from ragidx.pipelines.engines.filters import nnf
 from ragidx.pipelines.engines.milvus_rows import (
     WORDS,
@@ -169,12 +169,6 @@ class MilvusTable(Table):
                     client.drop_collection(match[1])
                     client.drop_collection(match[0])
         self._open()
-
-    def digests(self) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for batch in self.select(columns=["chunk_id", DIGEST]):
-            found.update(zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True))
-        return found
 
     def update(self, rows: Iterable[Any], gone: Callable[[], Sequence[str]], about: About) -> None:
         with self._asked() as client:

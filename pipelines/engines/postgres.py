@@ -23,7 +23,7 @@ from psycopg import errors, sql
 from ragidx.corpora.errors import EngineError, SpecError
 from ragidx.pipelines.engines import postgres_sql as statements
 from ragidx.pipelines.engines.about import About
-from ragidx.pipelines.engines.columns import DIGEST, SCORE, schema_of, vectors_of
+from ragidx.pipelines.engines.columns import SCORE, schema_of, vectors_of
 from ragidx.pipelines.engines.postgres_sql import ABOUTS, Statements, batch_of, packed
 from ragidx.pipelines.engines.table import INDEXED, Table, Target
 from ragidx.retriever.contents import VECTOR
@@ -175,12 +175,6 @@ class PostgresTable(Table):
             message = f"the database has no pgvector: {str(fault).splitlines()[0]}"
             hint = "install pgvector 0.8 or later, and let an administrator run CREATE EXTENSION vector there"
             raise EngineError(message, hint, where=self.target.shown) from None
-
-    def digests(self) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for batch in self.select(columns=["chunk_id", DIGEST]):
-            found.update(zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True))
-        return found
 
     def update(self, rows: Iterable[Any], gone: Callable[[], Sequence[str]], about: About) -> None:
         written = Statements(self.target.name, about)

@@ -38,7 +38,7 @@ from qdrant_client.http.exceptions import ApiException
 
 from ragidx.corpora.errors import BusyError, EngineError, SpecError
 from ragidx.pipelines.engines.about import About
-from ragidx.pipelines.engines.columns import DIGEST, batches_of, schema_of, vectors_of
+from ragidx.pipelines.engines.columns import batches_of, schema_of, vectors_of
 from ragidx.pipelines.engines.filters import nnf
 from ragidx.pipelines.engines.qdrant_filters import Filters, is_one_of
 from ragidx.pipelines.engines.table import INDEXED, Table, Target
@@ -125,12 +125,6 @@ class QdrantTable(Table):
             client.update_collection_aliases([*changes, models.CreateAliasOperation(create_alias=alias)])
             self._drop_unused()
         self._open()
-
-    def digests(self) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for batch in self.select(columns=["chunk_id", DIGEST]):
-            found.update(zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True))
-        return found
 
     def update(self, rows: Iterable[Any], gone: Callable[[], Sequence[str]], about: About) -> None:
         with self._asking():

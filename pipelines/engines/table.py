@@ -156,9 +156,12 @@ class Table(ABC):
     def replace(self, rows: Iterable[Any], n_rows: int, about: About) -> None:
         """Put these rows in place of all that it holds; a reader sees the old ones or the new ones."""
 
-    @abstractmethod
     def digests(self) -> dict[str, int]:
         """The digest of each row, by its `chunk_id`."""
+        found: dict[str, int] = {}
+        for batch in self.select(columns=["chunk_id", DIGEST]):
+            found.update(zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True))
+        return found
 
     @abstractmethod
     def update(self, rows: Iterable[Any], gone: Callable[[], Sequence[str]], about: About) -> None:
