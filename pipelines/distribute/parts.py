@@ -86,18 +86,21 @@ def _drawn(sources: Sequence[Source], reading: Reading) -> Counter[Source]:
         place = ends[-1] * number // _SAMPLE_PLACES
         source = sources[bisect_right(ends, place)]
         start = place - (ends[bisect_right(ends, place)] - source.size - 1)
-        if source.size >= _SPLIT_BYTES and start and is_lines(source, reading.read_options):
+        if source.size >= _SPLIT_BYTES and is_lines(source, reading.read_options):
             source = _from_line(source, start)
         found[source] += 1
     return found
 
 
 def _from_line(source: Source, start: int) -> Source:
-    """The part of a file from the first line that begins behind a byte."""
+    """Some lines of a file, from the first that begins behind a byte: whoever reads a part reads all of it."""
     assert source.path is not None
     with contextlib.suppress(OSError), source.path.open("rb") as file:
         file.seek(start)
-        file.readline()
+        if start:
+            file.readline()
         if (begin := file.tell()) < source.size:
-            return dataclasses.replace(source, span=Span(begin, source.size, 0, 0))
+            for _ in range(_SAMPLE_TEXTS):
+                file.readline()
+            return dataclasses.replace(source, span=Span(begin, file.tell(), 0, 0))
     return source
