@@ -4,9 +4,10 @@
     python benchmarks/shards.py --tiny 1000
 
 The steps of each build are commands of their own, one after the other, as a scheduler starts them; shards encode with
-the bundled model. `--ray` builds with as many actors of Ray on this machine, too; of it the CPU of all processes
-counts, as far as it is seen ten times a second. `--tiny N` divides N small files into N shards, which are built in one
-process, and measures division and commit. Adds rows to figures.jsonl.
+the bundled model, and vectors get no approximate index: a build of one machine would make one where a shard is too
+small for one, and spend as much CPU for it as for all else. `--ray` builds with as many actors of Ray on this machine,
+too; of it the CPU of all processes counts, as far as it is seen ten times a second. `--tiny N` divides N small files
+into N shards, which are built in one process, and measures division and commit. Adds rows to figures.jsonl.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ import psutil
 from figures import record
 
 from ragidx.indexer.store.store import Store
+
+FLAT = ("--index-type", "flat")
 
 
 def run(*arguments):
@@ -64,7 +67,7 @@ def shown(runs):
 def divided(corpus, n, folder):
     """The three steps, and all of them."""
     stage, index = folder / f"stage-{n}", folder / f"index-{n}"
-    first = run("build", corpus, "--index", index, "--shards", n, "--stage", stage)
+    first = run("build", corpus, *FLAT, "--index", index, "--shards", n, "--stage", stage)
     shards = [run("build", "--shard", f"{number}/{n}", "--stage", stage, "--workers", 1) for number in range(n)]
     last = run("build", "--commit", stage)
     steps = {"division": shown([first]), "shards": shown(shards), "commit": shown([last])}
@@ -74,7 +77,8 @@ def divided(corpus, n, folder):
 def compared(arguments):
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        values = {"one machine": shown([run("build", arguments.corpus, "--index", folder / "one", "--workers", 1)])}
+        one = ["--index", folder / "one", "--workers", 1]
+        values = {"one machine": shown([run("build", arguments.corpus, *FLAT, *one)])}
         whole = values["one machine"]["CPU s"]
         for n in arguments.shards:
             steps, index = divided(arguments.corpus, n, folder)
@@ -82,7 +86,7 @@ def compared(arguments):
             values[f"{n} shards"] = steps
             if arguments.ray:
                 where = ["--index", folder / f"ray-{n}", "--ray", "--actors", n]
-                steps = shown([run_tree("build", arguments.corpus, *where)])
+                steps = shown([run_tree("build", arguments.corpus, *FLAT, *where)])
                 steps["CPU, of one machine's"] = round(steps["CPU s"] / whole, 3)
                 values[f"Ray, {n} actors"] = steps
         store = Store.open(folder / "one")

@@ -1,7 +1,7 @@
 """LanceDB: a table in a folder or an object store. `About` is in the metadata of the field `vector`.
 
-A replacement is one commit of LanceDB. An update is several, `About` last; a table that was opened shows the state that
-it found until it is opened again.
+LanceDB commits rows and each index by themselves, so what is read is the version that has the tag `ragidx`: it is moved
+when all is there. A table that was opened shows the state that it found until it is opened again.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ragidx.indexer.arrays import Floats
     from ragidx.retriever.where.conditions import Condition
 
+_TAG = "ragidx"
 _BLOCK = 1_000  # ids in one condition
 _FAULTS = (RuntimeError, OSError, ValueError)
 
@@ -53,11 +54,26 @@ class LanceTable(Table):
             if self.target.name not in self._names():
                 return
             self._opened = self._database.open_table(self.target.name)
-            schema = self._opened.schema
-        metadata = (schema.field(VECTOR).metadata or {}) if VECTOR in schema.names else {}
-        if (found := metadata.get(KEY.encode())) is not None:
-            self._about = About.from_bytes(found, self.target.shown)
-            self._opened.checkout(self._opened.version)
+            if (found := _stored(self._opened)) is not None:
+                tagged = self._opened.tags.list().get(_TAG)
+                self._opened.checkout(self._opened.version if tagged is None else tagged["version"])
+                found = _stored(self._opened)
+        self._about = None if found is None else About.from_bytes(found, self.target.shown)
+
+    def _latest(self) -> Any:
+        """The table to write to. Another state that was begun, and has no tag, is undone."""
+        table = self._database.open_table(self.target.name)
+        if _stored(table) != _stored(self._opened):
+            table.checkout(self._opened.version)
+            table.restore()
+        return table
+
+    def _show(self, table: Any) -> None:
+        """Let all that was written be read."""
+        move = table.tags.update if _TAG in table.tags.list() else table.tags.create
+        move(_TAG, table.version)
+        table.optimize()  # this makes a version, and old ones with a tag would be in its way
+        table.tags.update(_TAG, table.version)
 
     def _names(self) -> set[str]:
         names, page = set[str](), None
@@ -82,12 +98,18 @@ class LanceTable(Table):
             if n_rows >= INDEXED:
                 made.create_index(VECTOR, config=HnswSq(distance_type="dot"))
             made.create_index("text", config=FTS(**_words(about)))
+            self._show(made)
         self._open()
+
+    def digests(self) -> dict[str, int]:
+        with self.target.faults(*_FAULTS):
+            self._opened = self._latest()  # an update that broke off may have left rows
+        return super().digests()
 
     def update(self, rows: Iterable[Any], gone: Callable[[], Sequence[str]], about: About) -> None:
         schema = schema_of(about)
         with self.target.faults(*_FAULTS):
-            table = self._database.open_table(self.target.name)
+            table = self._latest()
             first = next(iter(rows := iter(rows)), None)
             if first is not None:
                 reader = pa.RecordBatchReader.from_batches(schema, itertools.chain([first], rows))
@@ -96,7 +118,7 @@ class LanceTable(Table):
             for start in range(0, len(ids), _BLOCK):
                 table.delete(f"chunk_id IN ({', '.join(map(_text, ids[start : start + _BLOCK]))})")
             table.update_field_metadata({"path": VECTOR, "metadata": {KEY: about.to_bytes().decode()}})
-            table.optimize()
+            self._show(table)
         self._open()
 
     def nearest(self, vector: Floats, k: int, where: Condition | None) -> Any:
@@ -173,6 +195,13 @@ class _LanceSql(Sql):
 
 def _text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
+
+
+def _stored(table: Any) -> bytes | None:
+    """The `About` of the version that a table is at."""
+    schema = table.schema
+    metadata = (schema.field(VECTOR).metadata or {}) if VECTOR in schema.names else {}
+    return metadata.get(KEY.encode())
 
 
 def _with_about(schema: Any, about: About) -> Any:

@@ -194,7 +194,7 @@ def test_who_asks_while_a_table_is_replaced_gets_the_old_rows_or_the_new(
         while not ended.is_set():
             try:
                 with ragidx.connect(to) as remote:
-                    seen.append({hit.doc_id for hit in remote.search("the mill", 10, mode="dense", fold=False)})
+                    seen.append({hit.doc_id for hit in remote.search("the mill", 10, fold=False)})
             except EngineError as fault:  # what it had open is gone
                 faults.append(str(fault))
 
