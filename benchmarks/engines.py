@@ -13,7 +13,7 @@ and of the server of PostgreSQL; memory is of the process without it. PGOPTIONS 
 
 Questions are rows with noise. They go, in turns of 50, through ragidx to the engine, to the index, and by the engine's
 own client to the same table. They are 200 at most where one takes 100 ms. The exact answers are NumPy's, over the
-float16 vectors of the index.
+float16 vectors of the index. Five words of a text are asked by words, and compared with what the index answers.
 """
 
 from __future__ import annotations
@@ -221,8 +221,23 @@ def questioned(engine, index, n_questions, used):
             askers["the engine alone"] = engine.asker(remote, where is not None)
             found, one = used.by(asked, askers, questions, wanted)
             values[where or "all rows"] = found | {"peak MiB": one["peak MiB"]}
+        if remote.searcher.store.table.has_words:
+
+            def by_words(of):
+                return lambda text: [hit.chunk_id for hit in of.search(text, K, mode="lexical")]
+
+            texts = words_of(index, n_questions)
+            askers = {"ragidx at the engine": by_words(remote), "the index": by_words(index)}
+            values["by words"] = asked(askers, texts, [set(askers["the index"](text)) for text in texts])
     engine.close()
     return values
+
+
+def words_of(index, n):
+    """Five words of each of n rows, as often as texts have them."""
+    texts = [text for batch in index.to_batches(["text"]) for text in batch.column("text").to_pylist()]
+    rng = np.random.default_rng(2)
+    return [" ".join(rng.choice(texts[row].split(), 5)) for row in rng.integers(0, len(texts), n)]
 
 
 def measure(name, arguments, folder, work, server):

@@ -3,12 +3,13 @@
 A replacement is one transaction, and so is an update: a reader sees the old rows or the new ones, and a crash leaves
 the old ones. A replacement fills a new table; that takes the place of the old one when nobody reads the old one.
 
-Each call has a connection and a transaction of its own, so that threads do not meet; a connection is kept for later
-calls.
+Each call has a connection and a transaction of its own, so that threads do not meet, or that of its thread's
+`snapshot`; a connection is kept for later calls.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -57,6 +58,7 @@ class PostgresTable(Table):
     def __init__(self, target: Target) -> None:
         self.target = target
         self._idle = deque[_Connection]()
+        self._of_thread = threading.local()
         self._about: About | None = None
         self._stored: bytes | None = None
         self._columns: dict[str, str] = {}
@@ -70,6 +72,9 @@ class PostgresTable(Table):
     @contextmanager
     def _connected(self) -> Iterator[_Connection]:
         """A connection for one call, in a transaction."""
+        if (held := getattr(self._of_thread, "snapshot", None)) is not None:
+            yield held
+            return
         with self.target.faults(psycopg.Error):
             try:
                 connection = self._idle.pop()
@@ -95,14 +100,33 @@ class PostgresTable(Table):
                 if not connection.closed:
                     self._idle.append(connection)
 
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        with self._connected() as connection:
+            connection.execute(self._statements.write(statements.SNAPSHOT))
+            self._of_thread.snapshot = connection
+            try:
+                yield
+            finally:
+                self._of_thread.snapshot = None
+
     def _look(self) -> None:
         """Look at the state that is there now."""
         with self._connected() as connection:
-            table = sql.Identifier(self.target.name).as_string()
-            [(columns, self._has_index)] = connection.execute(statements.LOOK, {"table": table}).fetchall()
-            self._columns = columns or {}
-            self._stored = self._read_stored(connection) if columns else None
+            looked = self._shape(connection)
+            while True:  # the table may be replaced between its columns and its `About`
+                before = looked
+                self._stored = self._read_stored(connection) if before[0] else None
+                if (looked := self._shape(connection)) == before:
+                    break
+        self._columns, self._has_index = before
         self._about = None if self._stored is None else About.from_bytes(self._stored, self.target.shown)
+
+    def _shape(self, connection: _Connection) -> tuple[dict[str, str], bool]:
+        """The types of the columns, and whether there is an index of vectors."""
+        table = {"table": sql.Identifier(self.target.name).as_string()}
+        [(columns, has_index)] = connection.execute(statements.LOOK, table).fetchall()
+        return columns or {}, has_index
 
     def _read_stored(self, connection: _Connection) -> bytes | None:
         """The `About` that is in the database."""
@@ -243,7 +267,7 @@ class PostgresTable(Table):
     @property
     def _statements(self) -> Statements:
         assert self._about is not None
-        return Statements(self.target.name, self._about)
+        return Statements(self.target.name, self._about, has_words="_words" in self._columns)
 
     def _found(self, template: str, asked: Mapping[str, Any], where: Condition | None, *more: Any) -> Any:
         """The answer to one statement, as a table of all columns and `more`."""

@@ -48,10 +48,9 @@ SELECT (SELECT json_object_agg(attname, format_type(atttypid, atttypmod)) FROM p
        EXISTS (SELECT FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid JOIN pg_am ON pg_am.oid = relam
                WHERE indrelid = to_regclass(%(table)s) AND amname = 'hnsw' AND indisvalid)
 """
-CREATE = "CREATE TABLE {new} ({columns})"
+CREATE = "CREATE TABLE {new} ({columns}, _words tsvector GENERATED ALWAYS AS ({made_words}) STORED)"
 COPY = "COPY {new} ({names}) FROM STDIN (FORMAT BINARY)"
-# ANALYZE is before the index of words, which it would make all words for once more.
-FINISH = "ALTER TABLE {new} ADD PRIMARY KEY (chunk_id); ANALYZE {new}; CREATE INDEX ON {new} USING gin ({words})"
+FINISH = "ALTER TABLE {new} ADD PRIMARY KEY (chunk_id); CREATE INDEX ON {new} USING gin (_words); ANALYZE {new}"
 INDEX = "CREATE INDEX ON {new} USING hnsw (vector halfvec_ip_ops)"
 SWAP = """
 DROP TABLE IF EXISTS {table}; ALTER TABLE {new} RENAME TO {table};
@@ -62,6 +61,8 @@ INSERT INTO {tables} VALUES ({name}, %s, %s) ON CONFLICT (name) DO UPDATE
 SET fingerprint = excluded.fingerprint, about = excluded.about
 """
 BEGIN_UPDATE = "LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"  # no other writer; readers go on
+# The lock is before the snapshot, so that the table is not replaced between the two by one whose rows are newer.
+SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY; LOCK TABLE {table} IN ACCESS SHARE MODE"
 CREATE_TEMPORARY = "CREATE TEMPORARY TABLE {new} ({columns}) ON COMMIT DROP"
 MERGE = """
 INSERT INTO {table} ({names}) SELECT {names} FROM {new} ON CONFLICT (chunk_id) DO UPDATE SET ({names}) = ROW ({added})
@@ -84,9 +85,9 @@ SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true), set_config('hns
 # row has it, where `ts_rank_cd` counts all occurrences; 1: divided by 1 + the logarithm of the length. On the bundled
 # questions this is the best of them.
 BY_WORDS = """
-SELECT {read}, ts_rank({words}, _words, 1) AS _score FROM {table},
-       (SELECT replace(plainto_tsquery({language}, %(text)s)::text, ' & ', ' | ')::tsquery AS _words) AS _asked
-WHERE {words} @@ _words AND {where} ORDER BY _score DESC, chunk_id LIMIT %(k)s
+SELECT {read}, ts_rank({words}, _asked.words, 1) AS _score FROM {table},
+       (SELECT replace(plainto_tsquery({language}, %(text)s)::text, ' & ', ' | ')::tsquery AS words) AS _asked
+WHERE {words} @@ _asked.words AND {where} ORDER BY _score DESC, chunk_id LIMIT %(k)s
 """
 
 
@@ -96,9 +97,11 @@ class Statements:
     Args:
         name: of the table.
         about: what it holds.
+        has_words: whether the table has the column of words, which is ten times as fast as to make them for each row
+            that is ranked; the first tables did not have it.
     """
 
-    def __init__(self, name: str, about: About) -> None:
+    def __init__(self, name: str, about: About, *, has_words: bool = True) -> None:
         self.about = about
         self.types = {
             field.name: f"halfvec({about.dim})" if field.name == VECTOR else _TYPES[field.type]
@@ -109,6 +112,7 @@ class Statements:
             for column, kind in self.types.items()
         ]
         language = sql.Literal(about.stemmer if about.stemmer in _LANGUAGES else "simple")
+        words = sql.SQL("to_tsvector({}, left(text, {}))").format(language, sql.Literal(_MAX_WORDS))
         self._parts = {
             "name": sql.Literal(name),
             "table": sql.Identifier(name),
@@ -118,7 +122,8 @@ class Statements:
             "added": sql.SQL(", ").join(sql.Identifier("excluded", column) for column in self.types),
             "columns": sql.SQL(", ").join(columns),
             "language": language,
-            "words": sql.SQL("to_tsvector({}, left(text, {}))").format(language, sql.Literal(_MAX_WORDS)),
+            "made_words": words,
+            "words": sql.SQL("_words") if has_words else words,
         }
 
     def write(self, template: str, **more: sql.Composable) -> sql.Composed:

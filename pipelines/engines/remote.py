@@ -14,6 +14,7 @@ import tempfile
 import weakref
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,12 +109,13 @@ class RemoteStore(StoreElsewhere):
         vector = None if query.vectors is None else query.vectors[0]
         wide = max(_LEAST_FOUND, k) if options.mode == HYBRID else k
         near, by_words = list[int](), dict[int, float]()
-        if options.mode != LEXICAL:
-            assert vector is not None
-            near = self._kept(self.table.nearest(vector, wide + _MARGIN, options.where))
-        if options.mode in (LEXICAL, HYBRID):
-            found = self.table.by_words((query.texts or [""])[0], wide, options.where)
-            by_words = dict(zip(self._kept(found), found.column(SCORE).to_pylist(), strict=True))
+        with self.table.snapshot():
+            if options.mode != LEXICAL:
+                assert vector is not None
+                near = self._kept(self.table.nearest(vector, wide + _MARGIN, options.where))
+            if options.mode in (LEXICAL, HYBRID):
+                found = self.table.by_words((query.texts or [""])[0], wide, options.where)
+                by_words = dict(zip(self._kept(found), found.column(SCORE).to_pylist(), strict=True))
         rows = list(dict.fromkeys([*near, *by_words]))
         dense: dict[int, float | None] = dict.fromkeys(rows)
         if vector is not None:
@@ -168,18 +170,19 @@ class RemoteSearcher(Searcher):
             EngineError: the engine does not answer.
         """
         target = Target.parse(str(path))
-        table = target.open()
-        about = table.about()
-        if about is None:
-            table.close()
-            hint = f"write one: `ragidx export --to {target.shown}`"
-            raise SpecError("there is no such table", hint, where=target.shown)
-        if isinstance(before, RemoteSearcher) and before.store.about.is_of(about):
-            table.close()
-            return before
-        opened = cls(RemoteStore(table, about, target.shown), place)
-        if before is not None:
-            opened._inherit(before)
+        with ExitStack() as undone:
+            table = target.open()
+            undone.callback(table.close)
+            about = table.about()
+            if about is None:
+                hint = f"write one: `ragidx export --to {target.shown}`"
+                raise SpecError("there is no such table", hint, where=target.shown)
+            if isinstance(before, RemoteSearcher) and before.store.about.is_of(about):
+                return before
+            opened = cls(RemoteStore(table, about, target.shown), place)
+            if before is not None:
+                opened._inherit(before)
+            undone.pop_all()
         return opened
 
     def options(self, *, in_words: bool = True, **options: Any) -> SearchOptions:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -172,6 +172,10 @@ class Table(ABC):
             gone: the ids of the rows to delete; asked when `rows` are read.
             about: what it holds then; written last.
         """
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """What is asked within, by this thread, is answered from one state; where the engine can do that."""
+        return nullcontext()
 
     @abstractmethod
     def nearest(self, vector: Floats, k: int, where: Condition | None) -> Any:

@@ -301,6 +301,29 @@ def test_words_of_any_text_are_indexed(to: str, opened: Open) -> None:
     assert table.by_words("the", 9, None).num_rows == table.by_words("", 9, None).num_rows == 0
 
 
+def test_a_snapshot_is_one_state(index: Index, to: str, opened: Open) -> None:
+    index.export(to)
+    table, [question] = opened(to), index.searcher.encode(["a paper mill"])
+    with table.snapshot():
+        before = table.nearest(question, 9, None)
+        index.add([ragidx.Document("paper", "A paper mill by the river.")])
+        index.export(to)
+        assert table.nearest(question, 9, None) == before
+        assert table.by_words("paper", 9, None).num_rows == 0
+    assert table.by_words("paper", 9, None).num_rows == 1
+
+
+def test_a_table_that_has_no_column_of_words(index: Index, to: str, sql: Any, opened: Open) -> None:
+    index.export(to)
+    texts = ("the old river mill", "bees", "")
+    found = [opened(to).by_words(text, 9, None) for text in texts]
+    sql.execute(f"ALTER TABLE {to.partition('#')[2]} DROP COLUMN _words")  # as the first ones were
+    assert [opened(to).by_words(text, 9, None) for text in texts] == found
+    index.add([ragidx.Document("paper", "A paper mill by the river.")])
+    assert index.export(to).n_written == 1
+    assert opened(to).by_words("paper", 9, None).column("doc_id").to_pylist() == ["paper"]
+
+
 def test_a_field_may_have_the_name_of_the_score(index: Index, to: str, opened: Open) -> None:
     index.add([ragidx.Document("goal", "A goal in the last minute.", {"score": 3})])
     index.export(to)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -200,9 +201,14 @@ def test_who_asks_while_a_table_is_replaced_gets_the_old_rows_or_the_new(
 
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(ask)
-        for made in (other, index, other):
-            made.export(to, replace=True)
-        ended.set()
+        try:
+            for made in (other, index, other):
+                n_asked = len(seen)
+                made.export(to, replace=True)
+                while len(seen) == n_asked and not asking.done():
+                    time.sleep(0.01)
+        finally:
+            ended.set()
         asking.result()
     assert seen
     assert all("replaced" in one for one in faults)
