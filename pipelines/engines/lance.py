@@ -6,10 +6,12 @@ when all is there. A table that was opened shows the state that it found until i
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("LANCEDB_LOG", "error")  # it warns of each new table, on stderr
@@ -41,15 +43,20 @@ class LanceTable(Table):
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        with target.faults(*_FAULTS):
-            self._database = lancedb.connect(target.place)
         self._opened: Any = None
         self._about: About | None = None
         self._open()
 
+    @functools.cached_property
+    def _database(self) -> Any:
+        return lancedb.connect(self.target.place)
+
     def _open(self) -> None:
         """Look at the state that is there now."""
         self._opened = self._about = None
+        place = self.target.place
+        if "://" not in place and not Path(place).exists():  # to connect would make the folder
+            return
         with self.target.faults(*_FAULTS):
             if self.target.name not in self._names():
                 return

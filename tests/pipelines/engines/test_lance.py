@@ -46,6 +46,12 @@ def begun_replacement(database: Any, other: Index, tmp_path: Path) -> None:
     database.create_table("chunks", rows, mode="overwrite")
 
 
+def test_a_question_makes_no_folder(folder: str, target: str) -> None:
+    with pytest.raises(SpecError, match="there is no such table"):
+        answers(target)
+    assert not Path(folder).exists()
+
+
 def test_a_replacement_that_broke_off_is_not_seen(
     index: Index, other: Index, folder: str, target: str, tmp_path: Path
 ) -> None:
