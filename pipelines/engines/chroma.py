@@ -60,7 +60,7 @@ class ChromaCollection:
                 )
                 columns = (found[name] for name in ("ids", "embeddings", "documents", "metadatas"))
                 block = [
-                    {**(metadata or {}), "id": name, "vector": vector.tolist(), "text": text}
+                    {**(metadata or {}), "id": name, "vector": vector, "text": text}
                     for name, vector, text, metadata in zip(*columns, strict=True)
                 ]
                 rows += block

@@ -90,7 +90,7 @@ def rows_of(store: Store, about: About) -> Iterator[Any]:
 
 
 def batches_of(rows: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
-    """Rows of others, with whatever values, as record batches; `vector` is a list of numbers."""
+    """Rows of others, with whatever values, as record batches; `vector` is an array of numbers."""
     columns = {}
     for name in dict.fromkeys(itertools.chain.from_iterable(rows)):
         values = [row.get(name) for row in rows]

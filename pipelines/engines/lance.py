@@ -20,7 +20,6 @@ import lancedb
 import pyarrow as pa
 from lancedb.index import FTS, HnswSq
 
-from ragidx.corpora.errors import SpecError
 from ragidx.pipelines.engines.about import KEY, About
 from ragidx.pipelines.engines.columns import SCORE, schema_of
 from ragidx.pipelines.engines.filters import Sql
@@ -91,8 +90,7 @@ class LanceTable(Table):
 
     def about(self) -> About | None:
         if self._opened is not None and self._about is None:
-            hint = "name another table: TARGET#NAME, or give `replace=True`"
-            raise SpecError("it is a table that ragidx did not write", hint, where=self.target.shown)
+            raise self.not_ours()
         return self._about
 
     def replace(self, rows: Iterable[Any], n_rows: int, about: About) -> None:

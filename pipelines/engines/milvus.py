@@ -111,9 +111,7 @@ class MilvusTable(Table):
                 except IndexFormatError as fault:
                     self._unknown = fault
             else:
-                hint = "name another table: TARGET#NAME, or give `replace=True`"
-                where = self.target.shown
-                self._unknown = SpecError("it is a collection that ragidx did not write", hint, where=where)
+                self._unknown = self.not_ours()
             self._opened = opened
 
     @contextmanager

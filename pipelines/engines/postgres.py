@@ -153,11 +153,10 @@ class PostgresTable(Table):
 
     def about(self) -> About | None:
         if self._columns:
-            hint = "name another table: TARGET#NAME, or give `replace=True`"
             if self._about is None:
-                raise SpecError("it is a table that ragidx did not write", hint, where=self.target.shown)
+                raise self.not_ours()
             if not self._statements.types.items() <= self._columns.items():
-                raise SpecError("its columns are not those that ragidx wrote", hint, where=self.target.shown)
+                raise self.not_ours("its columns are not those that ragidx wrote")
         return self._about
 
     def refused(self, rows: Any) -> Mapping[str, Bools]:

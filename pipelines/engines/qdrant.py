@@ -88,8 +88,7 @@ class QdrantTable(Table):
 
     def about(self) -> About | None:
         if self._collection and self._about is None:
-            hint = "name another table: TARGET#NAME, or give `replace=True`"
-            raise SpecError("it is a table that ragidx did not write", hint, where=self.target.shown)
+            raise self.not_ours()
         return self._about
 
     def refused(self, rows: Any) -> Mapping[str, Bools]:
@@ -184,10 +183,18 @@ class QdrantTable(Table):
                 points, offset = self._client.scroll(
                     self.target.name, limit=_BLOCK, offset=offset, with_payload=True, with_vectors=True
                 )
-                rows += [{**(one.payload or {}), "id": str(one.id), VECTOR: _only(one.vector)} for one in points]
+                rows += [{**(one.payload or {}), "id": str(one.id), VECTOR: self._dense(one.vector)} for one in points]
                 if offset is None:
                     break
         yield from batches_of(rows)
+
+    def _dense(self, vector: Any) -> Floats:
+        """The vector of a point of others; of several that have names, the first."""
+        found = next(iter(vector.values()), None) if isinstance(vector, dict) else vector
+        if not isinstance(found, list) or np.ndim(found) != 1:
+            hint = "name another table: TARGET#NAME"
+            raise SpecError("it has points without one dense vector", hint, where=self.target.shown)
+        return np.array(found, np.float32)
 
     def count(self, where: Condition | None = None) -> int:
         condition = self._filter(where)
@@ -332,11 +339,6 @@ def _commit_soon(client: Any, collection: str) -> None:
     """
     with suppress(AttributeError):  # there is none in memory
         client._client.collections[collection].storage.storage.execute("PRAGMA synchronous = OFF")
-
-
-def _only(vector: Any) -> Any:
-    """The vector of a point; of several that have names, the first."""
-    return next(iter(vector.values())) if isinstance(vector, dict) else vector
 
 
 def _beside(collection: str) -> str:

@@ -131,6 +131,7 @@ class Table(ABC):
     """
 
     has_words: ClassVar[bool] = False
+    target: Target
 
     @abstractmethod
     def about(self) -> About | None:
@@ -210,6 +211,11 @@ class Table(ABC):
     def count(self, where: Condition | None = None) -> int:
         """How many rows fulfil a condition."""
 
+    def not_ours(self, message: str = "it is a table that ragidx did not write") -> SpecError:
+        """The fault of a table that has no `About`, or one that does not fit."""
+        hint = "name another table: TARGET#NAME, or replace it: `ragidx export --replace`"
+        return SpecError(message, hint, where=self.target.shown)
+
     def known(self) -> About | None:
         """What it holds; None: ragidx did not write it."""
         try:
@@ -239,7 +245,11 @@ class Table(ABC):
         Raises:
             SpecError: such tables of this engine are not read.
         """
-        self.about()
+        try:
+            self.about()
+        except SpecError:
+            message = f"ragidx did not write it, and reads no tables of others from {self.target.engine}"
+            raise SpecError(message, "write its rows to Parquet, and build of that", where=self.target.shown) from None
         return iter(())
 
     def close(self) -> None:

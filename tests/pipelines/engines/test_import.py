@@ -171,6 +171,21 @@ def test_a_postgresql_table_of_others_is_read(server: str, tmp_path: Path) -> No
     assert back.count('at > "2024"') == 3
 
 
+def test_points_of_qdrant_without_one_dense_vector_are_refused(tmp_path: Path) -> None:
+    models = pytest.importorskip("qdrant_client").models
+    several = models.MultiVectorConfig(comparator=models.MultiVectorComparator.MAX_SIM)
+    dense = models.VectorParams(size=2, distance=models.Distance.DOT, multivector_config=several)
+    client = pytest.importorskip("qdrant_client").QdrantClient(path=str(tmp_path / "qdrant"))
+    client.create_collection("multi", dense)
+    client.upsert("multi", [models.PointStruct(id=1, vector=[[1, 2], [3, 4]])])
+    client.create_collection("sparse", {}, sparse_vectors_config={"words": models.SparseVectorParams()})
+    client.upsert("sparse", [models.PointStruct(id=1, vector={"words": models.SparseVector(indices=[1], values=[1])})])
+    client.close()
+    for name in ("multi", "sparse"):
+        with pytest.raises(SpecError, match="it has points without one dense vector"):
+            ragidx.build(index=tmp_path / "back", vectors=f"qdrant:{tmp_path / 'qdrant'}#{name}")
+
+
 def test_what_chroma_has_not(tmp_path: Path) -> None:
     pytest.importorskip("chromadb")
     with pytest.raises(SpecError, match="there is no Chroma"):

@@ -160,9 +160,11 @@ def test_a_collection_of_somebody_else(index: Index, file: Path, client: MilvusC
     client.create_collection("theirs", 2)
     client.create_alias("theirs", "other")
     for name in ("theirs", "other"):
-        with pytest.raises(SpecError, match="it is a collection that ragidx did not write") as fault:
+        with pytest.raises(SpecError, match="it is a table that ragidx did not write") as fault:
             index.export(f"milvus:{file}#{name}")
-        assert fault.value.hint == "name another table: TARGET#NAME, or give `replace=True`"
+        assert fault.value.hint == "name another table: TARGET#NAME, or replace it: `ragidx export --replace`"
+    with pytest.raises(SpecError, match="ragidx did not write it, and reads no tables of others from milvus"):
+        ragidx.build(index=file.parent / "back", vectors=f"milvus:{file}#theirs")
     assert index.export(f"milvus:{file}#other", replace=True).n_written == 6
     assert client.has_collection("theirs")
     assert index.export(f"milvus:{file}#theirs", replace=True).n_written == 6

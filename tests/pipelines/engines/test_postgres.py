@@ -117,7 +117,7 @@ def test_a_table_of_others_is_not_touched(index: Index, to: str, sql: Any) -> No
     sql.execute(f"CREATE TABLE {name} (id int)")
     with pytest.raises(SpecError, match="it is a table that ragidx did not write") as fault:
         index.export(to)
-    assert fault.value.hint == "name another table: TARGET#NAME, or give `replace=True`"
+    assert fault.value.hint == "name another table: TARGET#NAME, or replace it: `ragidx export --replace`"
     index.export(to, replace=True)
     sql.execute(f"ALTER TABLE {name} DROP COLUMN heading")
     with pytest.raises(SpecError, match="its columns are not those that ragidx wrote"):

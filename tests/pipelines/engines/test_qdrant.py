@@ -218,7 +218,7 @@ def test_what_ragidx_did_not_write_is_not_touched(index: Index, to: str) -> None
 
     assert str(fault.value) == (
         f"{to}: it is a table that ragidx did not write\n"
-        "  hint: name another table: TARGET#NAME, or give `replace=True`"
+        "  hint: name another table: TARGET#NAME, or replace it: `ragidx export --replace`"
     )
     assert opened(to).count() == 5
 
