@@ -147,12 +147,15 @@ def test_a_network_gives_the_same_vectors(tmp_path: Path, tiny_model: Any) -> No
     one, other = Store.open(tmp_path / "one"), Store.open(tmp_path / "index")
     rows = np.arange(10)
     assert [row.chunk_id for row in one.rows(rows)] == [row.chunk_id for row in other.rows(rows)]
-    assert abs(one.vectors(rows) - other.vectors(rows)).max() <= 1e-3  # as they are stored, in float16
+    differs = one.vectors(rows) != other.vectors(rows)  # as they are stored, in float16
+    assert differs.mean() <= 0.01
+    # Other batches may round a number in another way; it is then the next one of float16.
+    tolerance = 1e-3 if differs.any() else 1e-5
     for (name, score, *_), (other_name, other_score, *_) in zip(
         answers(tmp_path / "one", mode="dense"), answers(tmp_path / "index", mode="dense"), strict=True
     ):
         assert name == other_name
-        assert score == pytest.approx(other_score, abs=1e-3)
+        assert score == pytest.approx(other_score, abs=tolerance)
 
 
 def test_several_sources_and_fields_that_are_named(tmp_path: Path) -> None:
