@@ -74,8 +74,13 @@ class LanceTable(Table):
             table.restore()
         return table
 
-    def _show(self, table: Any) -> None:
-        """Let all that was written be read."""
+    def _show(self, table: Any, about: About) -> None:
+        """Make the indexes that are missing, and let all that was written be read."""
+        indexed = {column for one in table.list_indices() for column in one.columns}
+        if about.n_rows >= INDEXED and VECTOR not in indexed:
+            table.create_index(VECTOR, config=HnswSq(distance_type="dot"))
+        if "text" not in indexed:
+            table.create_index("text", config=FTS(**_words(about)))
         move = table.tags.update if _TAG in table.tags.list() else table.tags.create
         move(_TAG, table.version)
         table.optimize()  # this makes a version, and old ones with a tag would be in its way
@@ -93,17 +98,14 @@ class LanceTable(Table):
             raise self.not_ours()
         return self._about
 
-    def replace(self, rows: Iterable[Any], n_rows: int, about: About) -> None:
+    def replace(self, rows: Iterable[Any], about: About) -> None:
         schema = _with_about(schema_of(about), about)
         with self.target.faults(*_FAULTS):
             batches = (batch.cast(schema) for batch in rows)
             made = self._database.create_table(
                 self.target.name, pa.RecordBatchReader.from_batches(schema, batches), mode="overwrite"
             )
-            if n_rows >= INDEXED:
-                made.create_index(VECTOR, config=HnswSq(distance_type="dot"))
-            made.create_index("text", config=FTS(**_words(about)))
-            self._show(made)
+            self._show(made, about)
         self._open()
 
     def digests(self) -> dict[str, int]:
@@ -123,7 +125,7 @@ class LanceTable(Table):
             for start in range(0, len(ids), _BLOCK):
                 table.delete(f"chunk_id IN ({', '.join(map(_text, ids[start : start + _BLOCK]))})")
             table.update_field_metadata({"path": VECTOR, "metadata": {KEY: about.to_bytes().decode()}})
-            self._show(table)
+            self._show(table, about)
         self._open()
 
     def nearest(self, vector: Floats, k: int, where: Condition | None) -> Any:

@@ -138,7 +138,7 @@ class MilvusTable(Table):
     def refused(self, rows: Any) -> Mapping[str, Bools]:
         return rows_over(rows)
 
-    def replace(self, rows: Iterable[Any], n_rows: int, about: About) -> None:
+    def replace(self, rows: Iterable[Any], about: About) -> None:
         if self._client is None:
             self._connect()
         name = self.target.name
@@ -151,7 +151,7 @@ class MilvusTable(Table):
             self._write(client.insert, made, rows)
             client.flush(made)
             index = client.prepare_index_params()
-            index.add_index(VECTOR, "AUTOINDEX" if n_rows >= INDEXED else "FLAT", metric_type="IP")
+            index.add_index(VECTOR, "AUTOINDEX" if about.n_rows >= INDEXED else "FLAT", metric_type="IP")
             index.add_index(WORDS, "SPARSE_INVERTED_INDEX", metric_type="BM25")
             client.create_index(made, index, sync=not self._lite)  # Milvus Lite builds it in the next line
             client.load_collection(made)

@@ -178,14 +178,14 @@ class PostgresTable(Table):
             message = f"no table can have the name {ABOUTS!r}: that says which tables ragidx wrote"
             raise SpecError(message, "name another table: TARGET#NAME", where=self.target.shown)
 
-    def replace(self, rows: Iterable[Any], n_rows: int, about: About) -> None:
+    def replace(self, rows: Iterable[Any], about: About) -> None:
         written = Statements(self.target.name, about)
         with self._connected() as connection:
             self._make_extension(connection)
             connection.execute(written.write(statements.CREATE))
             _copy(connection, rows, written)
             connection.execute(written.write(statements.FINISH))
-            if n_rows >= INDEXED and about.dim <= _MAX_INDEXED_DIM:
+            if _is_indexed(about):
                 connection.execute(written.write(statements.INDEX))
             connection.execute(written.write(statements.SWAP))
             connection.execute(written.write(statements.STORE), [about.fingerprint, about.to_bytes()])
@@ -209,6 +209,8 @@ class PostgresTable(Table):
             _copy(connection, rows, written)
             connection.execute(written.write(statements.MERGE))
             connection.execute(written.write(statements.DELETE), [list(gone())])
+            if _is_indexed(about) and not self._has_index:
+                connection.execute(written.write(statements.INDEX_GROWN))
             connection.execute(written.write(statements.STORE), [about.fingerprint, about.to_bytes()])
         self._look()
 
@@ -292,6 +294,11 @@ class PostgresTable(Table):
 
 
 table = PostgresTable
+
+
+def _is_indexed(about: About) -> bool:
+    """Whether such a table has an approximate index."""
+    return about.n_rows >= INDEXED and about.dim <= _MAX_INDEXED_DIM
 
 
 def _copy(connection: _Connection, rows: Iterable[Any], written: Statements) -> None:

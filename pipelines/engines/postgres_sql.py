@@ -52,6 +52,7 @@ CREATE = "CREATE TABLE {new} ({columns}, _words tsvector GENERATED ALWAYS AS ({m
 COPY = "COPY {new} ({names}) FROM STDIN (FORMAT BINARY)"
 FINISH = "ALTER TABLE {new} ADD PRIMARY KEY (chunk_id); CREATE INDEX ON {new} USING gin (_words); ANALYZE {new}"
 INDEX = "CREATE INDEX ON {new} USING hnsw (vector halfvec_ip_ops)"
+INDEX_GROWN = INDEX.replace("{new}", "{table}")
 SWAP = """
 DROP TABLE IF EXISTS {table}; ALTER TABLE {new} RENAME TO {table};
 CREATE TABLE IF NOT EXISTS {tables} (name text PRIMARY KEY, fingerprint text, about bytea)

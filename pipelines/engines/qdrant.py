@@ -103,7 +103,7 @@ class QdrantTable(Table):
             message = f"its vectors can have {_MAX_DIM:,} dimensions, and these have {about.dim:,}"
             raise SpecError(message, "build the index with fewer: `dim`", where=self.target.shown)
 
-    def replace(self, rows: Iterable[Any], n_rows: int, about: About) -> None:
+    def replace(self, rows: Iterable[Any], about: About) -> None:
         client, name, made = self._client, self.target.name, f"{self.target.name}_{secrets.token_hex(4)}"
         with self.target.faults(*_FAULTS):
             self._drop_unused()

@@ -154,7 +154,7 @@ class Table(ABC):
         return
 
     @abstractmethod
-    def replace(self, rows: Iterable[Any], n_rows: int, about: About) -> None:
+    def replace(self, rows: Iterable[Any], about: About) -> None:
         """Put these rows in place of all that it holds; a reader sees the old ones or the new ones."""
 
     def digests(self) -> dict[str, int]:

@@ -134,7 +134,7 @@ class _Export:
             self._check_all(to)
         gone: dict[str, int] = {}
         if before is None or before.fields != about.fields:
-            table.replace(self._rows(), n_rows, about)
+            table.replace(self._rows(), about)
         else:
             gone = table.digests()
             table.update(self._rows(gone), lambda: list(gone), about)

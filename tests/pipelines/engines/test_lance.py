@@ -13,6 +13,7 @@ from ragidx.corpora.errors import SpecError
 from ragidx.pipelines.index import Index
 
 lancedb = pytest.importorskip("lancedb")
+lance = pytest.importorskip("ragidx.pipelines.engines.lance")
 
 OTHER = [ragidx.Document(f"new{number}", f"The new mill, part {number}.") for number in range(3)]
 
@@ -118,3 +119,16 @@ def test_a_table_that_others_put_in_its_place_is_theirs(index: Index, folder: st
     with pytest.raises(SpecError, match="it is a table that ragidx did not write"):
         index.export(target)
     assert database.open_table("chunks").count_rows() == 1
+
+
+def test_a_table_that_grows_gets_the_approximate_index(
+    index: Index, folder: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lance, "INDEXED", 7)
+    for number in range(3):
+        index.export(target)
+        table = lancedb.connect(folder).open_table("chunks")
+        indexed = {column for one in table.list_indices() for column in one.columns}
+        assert indexed == ({"text"} if number == 0 else {"text", "vector"})
+        index.add([ragidx.Document(f"new{number}", "Something new.")])
+    assert "bees" in answers(target, "bees")

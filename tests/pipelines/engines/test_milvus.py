@@ -147,7 +147,7 @@ def test_what_a_crash_leaves_is_deleted_by_the_next(index: Index, file: Path, cl
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        table.replace(rows(), 6, About.of(store))
+        table.replace(rows(), About.of(store))
     assert (table.count(), len(client.list_collections())) == (6, 4)
     index.export(to, replace=True)
     table.close()

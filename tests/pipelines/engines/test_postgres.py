@@ -105,7 +105,7 @@ def test_a_database_without_pgvector_says_so(server: str, sql: Any, opened: Open
     sql.execute("CREATE ROLE plain LOGIN")
     table = opened(server.replace("postgres:@/postgres", "plain@/bare"))
     with pytest.raises(EngineError) as fault:
-        table.replace([], 0, ABOUT)
+        table.replace([], ABOUT)
     assert fault.value.message == 'the database has no pgvector: permission denied to create extension "vector"'
     assert fault.value.hint == (
         "install pgvector 0.8 or later, and let an administrator run CREATE EXTENSION vector there"
@@ -161,7 +161,7 @@ def test_limits_are_said(server: str, opened: Open) -> None:
 def test_the_largest_vectors_are_held(to: str, opened: Open) -> None:
     table, about = opened(to), replace(ABOUT, dim=16_000)
     rows = batch(["a"], about)
-    table.replace([rows], engine.INDEXED, about)
+    table.replace([rows], replace(about, n_rows=engine.INDEXED))
     [found] = table.select()
     assert found.equals(rows)
 
@@ -169,9 +169,9 @@ def test_the_largest_vectors_are_held(to: str, opened: Open) -> None:
 def test_a_crash_leaves_what_was_there(to: str, sql: Any, opened: Open) -> None:
     table, reader = opened(to), None
     with pytest.raises(OSError, match="the disk is gone"):
-        table.replace(broken(batch(["a"])), 1, ABOUT)
+        table.replace(broken(batch(["a"])), ABOUT)
     assert table.about() is None
-    table.replace([batch(["a", "b"])], 2, ABOUT)
+    table.replace([batch(["a", "b"])], ABOUT)
     reader, later = opened(to), replace(ABOUT, generation=2)
 
     def seen() -> Iterator[Any]:
@@ -180,20 +180,20 @@ def test_a_crash_leaves_what_was_there(to: str, sql: Any, opened: Open) -> None:
         assert reader.about() == ABOUT
 
     with pytest.raises(OSError, match="the disk is gone"):
-        table.replace(broken(batch(["c"])), 1, later)
+        table.replace(broken(batch(["c"])), later)
     with pytest.raises(OSError, match="the disk is gone"):
         table.update(broken(batch(["c"])), lambda: ["a"], later)
     assert ids(table) == ["a", "b"]
     table.update(seen(), lambda: ["a"], later)
     assert (ids(reader), table.about()) == (["b", "c"], later)
-    table.replace([batch(["d"])], 1, later)
+    table.replace([batch(["d"])], later)
     assert ids(reader) == ["d"]
     assert sql.execute("SELECT relname FROM pg_class WHERE relname LIKE '% new' AND relkind = 'r'").fetchall() == []
 
 
 def test_two_exports_do_not_mix(to: str, opened: Open) -> None:
     one = opened(to)
-    one.replace([batch(["a"])], 1, ABOUT)
+    one.replace([batch(["a"])], ABOUT)
     two = opened(to)
     one.update([batch(["b"])], lambda: [], replace(ABOUT, generation=2))
     with pytest.raises(EngineError, match="another export changed it meanwhile") as fault:
@@ -205,9 +205,9 @@ def test_two_exports_do_not_mix(to: str, opened: Open) -> None:
 @pytest.mark.parametrize("dim", [8, 9])
 def test_vectors_that_were_replaced_are_not_compared(to: str, dim: int, opened: Open) -> None:
     table, other = opened(to), replace(ABOUT, fingerprint="two", dim=dim)
-    table.replace([batch(["a"])], 1, ABOUT)
+    table.replace([batch(["a"])], ABOUT)
     open_before = opened(to)
-    table.replace([batch(["b"], other)], 1, other)
+    table.replace([batch(["b"], other)], other)
     vector, nothing = np.ones(8, np.float32), parse("doc_id == 'z'", ABOUT.fields)
     for ask in (
         lambda: open_before.nearest(vector, 1, None),
@@ -221,7 +221,7 @@ def test_vectors_that_were_replaced_are_not_compared(to: str, dim: int, opened: 
         assert fault.value.hint == "open it again"
     fewer = replace(other, fields={"doc_id": "string"})
     open_before = opened(to)
-    table.replace([batch(["b"], fewer)], 1, fewer)
+    table.replace([batch(["b"], fewer)], fewer)
     with pytest.raises(EngineError, match="its columns were replaced by others"):
         list(open_before.select())
 
@@ -231,7 +231,7 @@ def test_a_server_that_goes_away_is_asked_again(
 ) -> None:
     monkeypatch.setattr(engine, "_BATCH_ROWS", 1)
     table = opened(to)
-    table.replace([batch(["a", "b", "c"])], 3, ABOUT)
+    table.replace([batch(["a", "b", "c"])], ABOUT)
     reading = table.select()
     next(reading)
     others = "pid <> pg_backend_pid() AND backend_type = 'client backend'"
@@ -253,7 +253,7 @@ def test_the_approximate_index_answers_as_all_rows_do(
     monkeypatch.setattr(engine, "INDEXED", 2_000)
     table, n = opened(to), 2_000
     rows = batch([f"{number:04}" for number in range(n)], year=range(n))
-    table.replace([rows], n, ABOUT)
+    table.replace([rows], replace(ABOUT, n_rows=n))
     [(made,)] = sql.execute(
         "SELECT indexdef FROM pg_indexes WHERE indexdef LIKE '%%hnsw%%' AND tablename = %s", [table.target.name]
     )
@@ -269,9 +269,22 @@ def test_the_approximate_index_answers_as_all_rows_do(
     assert "Index Scan" in str(sql.execute(plan).fetchall())
 
 
+def test_a_table_that_grows_gets_the_approximate_index(
+    index: Index, to: str, sql: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "INDEXED", 7)
+    made = "SELECT count(*) FROM pg_indexes WHERE indexdef LIKE '%%hnsw%%' AND tablename = %s"
+    for number in range(3):
+        index.export(to)
+        assert sql.execute(made, [to.partition("#")[2]]).fetchone() == (min(number, 1),)
+        index.add([ragidx.Document(f"new{number}", "Something new.")])
+    with ragidx.connect(to) as remote:
+        assert [hit.doc_id for hit in remote.search("bees", 1, mode="dense")] == ["bees"]
+
+
 def test_threads_ask_at_once(to: str, opened: Open) -> None:
     table = opened(to)
-    table.replace([batch([f"{number:03}" for number in range(100)])], 100, ABOUT)
+    table.replace([batch([f"{number:03}" for number in range(100)])], ABOUT)
     vector = np.ones(8, np.float32)
     expected = table.nearest(vector, 5, None)
     reading = table.select()
@@ -295,7 +308,7 @@ def test_words_of_any_text_are_indexed(to: str, opened: Open) -> None:
     table, about = opened(to), replace(ABOUT, stemmer="english")
     long = " ".join(f"word{number}" for number in range(300_000))
     texts = ["a river", "rivers and rivers and rivers", "rivers and mills", long]
-    table.replace([batch(list("abcd"), about, text=texts)], 4, about)
+    table.replace([batch(list("abcd"), about, text=texts)], about)
     assert table.by_words("river\0 & mill | (", 9, None).column("chunk_id").to_pylist() == ["c", "a", "b"]
     assert table.by_words("word7 https://a.b/?x=1&y=2", 9, None).column("chunk_id").to_pylist() == ["d"]
     assert table.by_words("the", 9, None).num_rows == table.by_words("", 9, None).num_rows == 0

@@ -195,7 +195,7 @@ def test_a_replacement_that_breaks_off_changes_nothing_and_is_cleaned_up(index: 
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        table.replace(breaking(), 5, About.of(store))
+        table.replace(breaking(), About.of(store))
 
     assert len(names(to)) == 4
     assert table.count() == opened(to).count() == 5
@@ -240,7 +240,7 @@ def test_what_is_said_of_the_rows_may_be_long(index: Index, to: str) -> None:
     about = dataclasses.replace(About.of(index.searcher.store), files={"filter": os.urandom(3 << 20)})
     table = opened(to)
 
-    table.replace([], 0, about)
+    table.replace([], about)
     assert opened(to).about() == about
     table.update([], list, dataclasses.replace(about, generation=9))
 
