@@ -68,14 +68,14 @@ class Target:
         known = [name for name in ENGINES if to_read or name not in READ_ONLY]
         if engine not in known or not place:
             fault = unknown_name("engine", engine, known)
-            raise SpecError(fault.message, f"name one as {', '.join(EXAMPLES)}", where=_hidden(text))
+            raise SpecError(fault.message, f"name one as {', '.join(EXAMPLES)}", where=hidden(text))
         if engine == "postgresql" and place.startswith("//"):
             place = f"postgresql:{place}"
         name = name or _DEFAULT_NAME
         if _NAME.fullmatch(name) is None:
             hint = "name it by up to 48 letters, digits and _, a letter first"
-            raise SpecError(f"no table can have the name {name[:60]!r}", hint, where=_hidden(whole))
-        shown = _hidden(place) if place.startswith("postgresql:") else f"{engine}:{_hidden(place)}"
+            raise SpecError(f"no table can have the name {name[:60]!r}", hint, where=hidden(whole))
+        shown = hidden(place) if place.startswith("postgresql:") else f"{engine}:{hidden(place)}"
         return cls(engine, place, name, f"{shown}#{name}")
 
     def open(self) -> Table:
@@ -257,8 +257,9 @@ class Table(ABC):
         return
 
 
-def _hidden(place: str) -> str:
+def hidden(place: str) -> str:
     """A place without user, password and query."""
+    place = re.sub("//.*@", "//", place)  # whatever is in a password, and whatever is before the URL
     if "://" not in place:
         return re.sub(r"(?i)(password|token|key)=\S+", r"\1=***", place)
     parts = urlsplit(place)

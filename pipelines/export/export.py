@@ -25,7 +25,7 @@ from ragidx.indexer.store.store import Store
 from ragidx.pipelines.engines import files
 from ragidx.pipelines.engines.about import About
 from ragidx.pipelines.engines.columns import DIGEST, rows_of
-from ragidx.pipelines.engines.table import ENGINES, EXAMPLES, Table, Target, is_target
+from ragidx.pipelines.engines.table import ENGINES, EXAMPLES, Table, Target, hidden, is_target
 
 OnProgress = Callable[[int, int], None]
 """Called with the rows that are written, and all of them."""
@@ -211,5 +211,5 @@ def target_of(text: str) -> tuple[_Kind, Path]:
     if name not in _KINDS or not place:
         fault = unknown_name("target", name, [*_KINDS, *ENGINES])
         known = ", ".join([*(f"{one}:PATH" for one in _KINDS), *EXAMPLES])
-        raise SpecError(fault.message, f"name one as {known}", where=text)
+        raise SpecError(fault.message, f"name one as {known}", where=hidden(text))
     return _KINDS[name], Path(place)

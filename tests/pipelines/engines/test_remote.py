@@ -213,3 +213,18 @@ def test_who_asks_while_a_table_is_replaced_gets_the_old_rows_or_the_new(
     assert seen
     assert all("replaced" in one for one in faults)
     assert all(one in states for one in seen)
+
+
+@pytest.mark.parametrize(
+    "to",
+    [
+        "postgres://me:hush@h/db",
+        "milvus:http://me:hush@h#my-table",
+        "foo:http://me:hush@h",
+        "postgresql://me:a/hush@h#1",
+    ],
+)
+def test_no_password_is_shown_of_a_target_that_is_refused(index: Index, to: str) -> None:
+    with pytest.raises(SpecError) as fault:
+        index.export(to)
+    assert "hush" not in str(fault.value)
