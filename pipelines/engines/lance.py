@@ -62,6 +62,7 @@ class LanceTable(Table):
             self._opened = self._database.open_table(self.target.name)
             if (found := _stored(self._opened)) is not None:
                 tagged = self._opened.tags.list().get(_TAG)
+                self.is_whole = tagged is not None
                 self._opened.checkout(self._opened.version if tagged is None else tagged["version"])
                 found = _stored(self._opened)
         self._about = None if found is None else About.from_bytes(found, self.target.shown)

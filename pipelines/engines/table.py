@@ -128,9 +128,11 @@ class Table(ABC):
 
     Attributes:
         has_words: whether the engine ranks texts by the words of a question.
+        is_whole: whether the last export to it ended, as far as that can be seen.
     """
 
     has_words: ClassVar[bool] = False
+    is_whole = True
     target: Target
 
     @abstractmethod

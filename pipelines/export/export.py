@@ -96,7 +96,7 @@ def export(
 def _to_file(store: Store, to: str, about: About, on_progress: OnProgress, *, replace: bool) -> ExportReport:
     kind, path = target_of(to)
     before, n_rows = kind.about(path), store.manifest.n_chunks
-    if before is None and path.is_file() and not replace:
+    if before is None and not replace and any(one.is_file() for one in (path, *path.rglob("*"))):
         raise SpecError("it holds something else", "name another target, or give `replace=True`", where=to)
     if before is not None and not replace:
         if before.is_of(about):
@@ -127,13 +127,13 @@ class _Export:
         before = None if replace else table.about()
         n_rows = self._store.manifest.n_chunks
         if before is not None:
-            if before.is_of(about):
+            if before.is_of(about) and table.is_whole:
                 return ExportReport(to, about.generation, table.count(), 0, 0.0)
             _check_same_space(before, about, to)
         if strict:
             self._check_all(to)
         gone: dict[str, int] = {}
-        if before is None or before.fields != about.fields:
+        if before is None or (before.fields, before.stemmer) != (about.fields, about.stemmer):
             table.replace(self._rows(), about)
         else:
             gone = table.digests()
@@ -180,7 +180,8 @@ class _Export:
 
 
 def _check_same_space(before: About, about: About, to: str) -> None:
-    if before.fingerprint != about.fingerprint:
+    spaces = [(one.fingerprint, one.dim, one.spec.get("precomputed")) for one in (before, about)]
+    if spaces[0] != spaces[1]:
         raise SpecError(
             "its vectors were made in another way, by another model or filter",
             "name another target, or give `replace=True`",

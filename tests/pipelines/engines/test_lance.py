@@ -110,6 +110,15 @@ def test_a_table_without_the_tag_is_read_at_its_latest_version(index: Index, fol
     assert "new0" in answers(target)
 
 
+def test_a_first_export_that_broke_off_is_continued(index: Index, folder: str, target: str) -> None:
+    index.export(target)
+    table = lancedb.connect(folder).open_table("chunks")
+    table.drop_index("text_idx")
+    table.tags.delete("ragidx")
+    assert index.export(target).n_written == 0
+    assert "mill" in answers(target)
+
+
 def test_a_table_that_others_put_in_its_place_is_theirs(index: Index, folder: str, target: str) -> None:
     index.export(target)
     database = lancedb.connect(folder)

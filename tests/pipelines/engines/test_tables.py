@@ -187,3 +187,18 @@ def test_words_are_found(exported: tuple[Index, str]) -> None:
         "doc_id"
     ).to_pylist() == ["tower"]
     table.close()
+
+
+def test_words_of_another_language_are_made_anew(index: Index, place: Place, tmp_path: Any) -> None:
+    index.export(place("chunks"))
+    about = About.of(index.searcher.store)
+    with Index.create(tmp_path / "german", stemmer="german") as other:
+        other.add(list(index.documents()))
+        other.export(place("chunks"))
+        assert About.of(other.searcher.store).stemmer != about.stemmer
+    table = opened(place("chunks"))
+    held = table.about()
+    assert held is not None
+    assert held.stemmer == "german"
+    assert table.count() == 6
+    table.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -95,6 +96,17 @@ def test_what_is_of_others_stays(index: Index, tmp_path: Path, kind: str) -> Non
     with pytest.raises(SpecError, match="its vectors were made in another way"):
         index.export(to)
     assert index.export(to, replace=True).n_written == 3
+
+
+@pytest.mark.parametrize("name", ["README.md", "data/train-00000-of-00001.parquet"])
+def test_a_dataset_of_others_stays(index: Index, tmp_path: Path, name: str) -> None:
+    file = tmp_path / "theirs" / name
+    file.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"text": ["theirs"]}), file)
+    before = file.read_bytes()
+    with pytest.raises(SpecError, match="it holds something else"):
+        index.export(f"datasets:{tmp_path / 'theirs'}")
+    assert file.read_bytes() == before
 
 
 @pytest.mark.parametrize(
