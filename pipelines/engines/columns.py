@@ -36,8 +36,11 @@ DIGEST = "digest"
 SCORE = "score"
 """The column of rows that were found by words: what the engine gives, higher is better."""
 
-_WORDS = {"and", "or", "not", "in", "like", "is", "null", "exists", "true", "false", "iso", "interval"}
-"""Of the conditions of Milvus, which cannot name a column by them."""
+_WORDS = {
+    *("and", "or", "not", "in", "like", "is", "null", "exists", "true", "false", "iso", "interval"),
+    *("ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"),
+}
+"""Words of the conditions of Milvus, which cannot name a column by them, and the system columns of PostgreSQL."""
 _MAX_NAME = 48  # characters of a column's name; PostgreSQL has 63 bytes
 _BATCH_ROWS = 4_096
 

@@ -86,9 +86,9 @@ SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true), set_config('hns
 # row has it, where `ts_rank_cd` counts all occurrences; 1: divided by 1 + the logarithm of the length. On the bundled
 # questions this is the best of them.
 BY_WORDS = """
-SELECT {read}, ts_rank({words}, _asked.words, 1) AS _score FROM {table},
-       (SELECT replace(plainto_tsquery({language}, %(text)s)::text, ' & ', ' | ')::tsquery AS words) AS _asked
-WHERE {words} @@ _asked.words AND {where} ORDER BY _score DESC, chunk_id LIMIT %(k)s
+SELECT {read}, ts_rank({words}, _asked._question, 1) AS _score FROM {table},
+       (SELECT replace(plainto_tsquery({language}, %(text)s)::text, ' & ', ' | ')::tsquery AS _question) AS _asked
+WHERE {words} @@ _asked._question AND {where} ORDER BY _score DESC, chunk_id LIMIT %(k)s
 """
 
 

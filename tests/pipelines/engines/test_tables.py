@@ -202,3 +202,12 @@ def test_words_of_another_language_are_made_anew(index: Index, place: Place, tmp
     assert held.stemmer == "german"
     assert table.count() == 6
     table.close()
+
+
+def test_fields_that_an_engine_has_for_itself(index: Index, place: Place) -> None:
+    names = ["ctid", "xmin", "tableoid", "select", "user", "RowID", "Timestamp", "_id", "id", "_words", "words"]
+    index.add([ragidx.Document("own", "A note.", dict.fromkeys(names, "x"))])
+    index.export(place("user"))
+    with ragidx.connect(place("user")) as remote:
+        [hit] = remote.search("a note", 1, where=" and ".join(f'{name} == "x"' for name in names))
+        assert {name: hit.metadata[name] for name in names} == dict.fromkeys(names, "x")
