@@ -65,7 +65,7 @@ class MilvusTable(Table):
     has_words = True
 
     def __init__(self, target: Target) -> None:
-        self.target, self._opened = target, ""
+        self.target, self.rows_in = target, ""
         self._client: Any = None
         self._about: About | None = None
         self._unknown: RagidxError | None = None
@@ -98,7 +98,7 @@ class MilvusTable(Table):
 
     def _open(self) -> None:
         """Look at the state that is there now."""
-        self._opened, self._about, self._unknown = "", None, None
+        self.rows_in, self._about, self._unknown = "", None, None
         with self._asked() as client:
             if not client.has_collection(self.target.name):
                 return
@@ -112,7 +112,7 @@ class MilvusTable(Table):
                     self._unknown = fault
             else:
                 self._unknown = self.not_ours()
-            self._opened = opened
+            self.rows_in = opened
 
     @contextmanager
     def _asked(self) -> Iterator[Any]:
@@ -121,7 +121,7 @@ class MilvusTable(Table):
             try:
                 yield self._client
             except MilvusException as fault:
-                if fault.code == ErrorCode.COLLECTION_NOT_FOUND and self._opened:
+                if fault.code == ErrorCode.COLLECTION_NOT_FOUND and self.rows_in:
                     raise EngineError("its rows were replaced", "open it again", where=self.target.shown) from None
                 raise OSError(fault.message) from None
 
@@ -170,10 +170,10 @@ class MilvusTable(Table):
 
     def update(self, rows: Iterable[Any], gone: Callable[[], Sequence[str]], about: About) -> None:
         with self._asked() as client:
-            self._write(client.upsert, self._opened, rows)
+            self._write(client.upsert, self.rows_in, rows)
             for block in _blocks(gone()):
-                client.delete(self._opened, filter=one_of("chunk_id", block))
-            self._keep(self._opened, about)
+                client.delete(self.rows_in, filter=one_of("chunk_id", block))
+            self._keep(self.rows_in, about)
         self._open()
 
     def _write(self, write: Callable[[str, list[Any]], Any], name: str, rows: Iterable[Any]) -> None:
@@ -216,7 +216,7 @@ class MilvusTable(Table):
         schema, filtered = schema_of(self._about), "" if where is None else self._filter(where)  # type: ignore[arg-type]
         with self._asked() as client:
             [hits] = client.search(
-                self._opened, [asked], filtered, limit=k, output_fields=schema.names, anns_field=column
+                self.rows_in, [asked], filtered, limit=k, output_fields=schema.names, anns_field=column
             )
         rows = batch_of([hit["entity"] for hit in hits], schema)
         return pa.Table.from_batches([rows]), [hit["distance"] for hit in hits]
@@ -235,7 +235,7 @@ class MilvusTable(Table):
         first = [] if where is None else [self._filter(where)]
         parts = [first] if ids is None else [[*first, one_of(ids[0], block)] for block in _blocks(ids[1])]
         for part in parts:
-            for rows in self._pages(self._opened, "chunk_id", part, schema.names, at_once):
+            for rows in self._pages(self.rows_in, "chunk_id", part, schema.names, at_once):
                 yield batch_of(rows, schema)
 
     def _pages(self, of: str, key: str, where: Sequence[str], columns: Sequence[str], at_once: int) -> Iterator[Any]:
@@ -253,7 +253,7 @@ class MilvusTable(Table):
     def count(self, where: Condition | None = None) -> int:
         filtered = "" if where is None else self._filter(where)
         with self._asked() as client:
-            return int(client.query(self._opened, filtered, output_fields=["count(*)"])[0]["count(*)"])
+            return int(client.query(self.rows_in, filtered, output_fields=["count(*)"])[0]["count(*)"])
 
     def close(self) -> None:
         client, self._client = self._client, None

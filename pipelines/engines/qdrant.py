@@ -68,7 +68,7 @@ class QdrantTable(Table):
         self._is_local = "://" not in target.place
         with target.faults(*_FAULTS):
             self._client = _local(target) if self._is_local else _server(target)
-        self._collection = ""  # the one that has the rows
+        self.rows_in = ""  # the one that has the rows
         self._about: About | None = None
         self._n_points = 0
         try:
@@ -81,13 +81,13 @@ class QdrantTable(Table):
         """Look at what is there now."""
         client, name = self._client, self.target.name
         with self.target.faults(*_FAULTS):
-            self._collection = self._aliases().get(name) or (name if client.collection_exists(name) else "")
-            self._about = self._read_about() if self._collection else None
+            self.rows_in = self._aliases().get(name) or (name if client.collection_exists(name) else "")
+            self._about = self._read_about() if self.rows_in else None
             if self._about is not None:
-                self._n_points = client.get_collection(self._collection).points_count or 0
+                self._n_points = client.get_collection(self.rows_in).points_count or 0
 
     def about(self) -> About | None:
-        if self._collection and self._about is None:
+        if self.rows_in and self._about is None:
             raise self.not_ours()
         return self._about
 
@@ -127,11 +127,11 @@ class QdrantTable(Table):
 
     def update(self, rows: Iterable[Any], gone: Callable[[], Sequence[str]], about: About) -> None:
         with self._asking():
-            self._write(self._collection, rows)
+            self._write(self.rows_in, rows)
             ids = _point_ids(gone())
             for start in range(0, len(ids), _BLOCK):
-                self._client.delete(self._collection, models.PointIdsList(points=ids[start : start + _BLOCK]))
-            self._write_about(self._collection, about)
+                self._client.delete(self.rows_in, models.PointIdsList(points=ids[start : start + _BLOCK]))
+            self._write_about(self.rows_in, about)
         self._open()
 
     def nearest(self, vector: Floats, k: int, where: Condition | None) -> Any:
@@ -139,7 +139,7 @@ class QdrantTable(Table):
         condition = self._filter(where)
         with self._asking():
             found = self._client.query_points(
-                self._collection,
+                self.rows_in,
                 vector.tolist(),
                 query_filter=condition,
                 search_params=exact,
@@ -164,7 +164,7 @@ class QdrantTable(Table):
         while True:
             with self._asking():
                 points, offset = self._client.scroll(
-                    self._collection,
+                    self.rows_in,
                     condition,
                     limit=limit,
                     offset=offset,
@@ -199,7 +199,7 @@ class QdrantTable(Table):
     def count(self, where: Condition | None = None) -> int:
         condition = self._filter(where)
         with self._asking():
-            return self._client.count(self._collection, condition, exact=True).count
+            return self._client.count(self.rows_in, condition, exact=True).count
 
     def close(self) -> None:
         if self._is_closed or self.target.place == _MEMORY:
@@ -217,7 +217,7 @@ class QdrantTable(Table):
             try:
                 yield
             except _FAULTS as fault:
-                if "not found" in str(fault).lower() and self._collection in str(fault):
+                if "not found" in str(fault).lower() and self.rows_in in str(fault):
                     raise EngineError("its rows were replaced", "open it again", where=self.target.shown) from None
                 raise
 
@@ -257,7 +257,7 @@ class QdrantTable(Table):
         self._client.delete(beside, models.FilterSelector(filter=unused))
 
     def _read_about(self) -> About | None:
-        beside = _beside(self._collection)
+        beside = _beside(self.rows_in)
         if not self._client.collection_exists(beside):
             return None
         found: dict[Any, Any] = {one.id: one.payload for one in self._client.scroll(beside, limit=_BLOCK)[0]}

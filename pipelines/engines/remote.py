@@ -71,6 +71,10 @@ class RemoteStore(StoreElsewhere):
         self._rows: list[Row] = []
         self._vectors: list[Floats] = []
 
+    def is_of(self, about: About, table: Table) -> bool:
+        """Whether a table that was opened now is this one, in this state."""
+        return self.about.is_of(about) and self.table.rows_in == table.rows_in
+
     def asked(self) -> RemoteStore:
         """The same state, for some questions: it remembers what is found for them."""
         other = copy.copy(self)
@@ -177,7 +181,7 @@ class RemoteSearcher(Searcher):
             if about is None:
                 hint = f"write one: `ragidx export --to {target.shown}`"
                 raise SpecError("there is no such table", hint, where=target.shown)
-            if isinstance(before, RemoteSearcher) and before.store.about.is_of(about):
+            if isinstance(before, RemoteSearcher) and before.store.is_of(about, table):
                 return before
             opened = cls(RemoteStore(table, about, target.shown), place)
             if before is not None:

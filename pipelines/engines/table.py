@@ -129,10 +129,12 @@ class Table(ABC):
     Attributes:
         has_words: whether the engine ranks texts by the words of a question.
         is_whole: whether the last export to it ended, as far as that can be seen.
+        rows_in: what holds the rows, where a replacement of the same state makes another and removes this one.
     """
 
     has_words: ClassVar[bool] = False
     is_whole = True
+    rows_in = ""
     target: Target
 
     @abstractmethod

@@ -180,7 +180,7 @@ def test_an_about_of_megabytes(index: Index, file: Path) -> None:
     assert table.about() == large
     table.update(iter([]), lambda: [], about)
     assert table.about() == about
-    name = f"{table._opened}_about"  # type: ignore[attr-defined]
+    name = f"{table.rows_in}_about"  # type: ignore[attr-defined]
     table._client.delete(name, filter='part like "%/000001"')  # type: ignore[attr-defined]
     table.close()
     with pytest.raises(IndexFormatError, match="what it says of its vectors cannot be read"):
@@ -198,7 +198,7 @@ def test_many_rows_get_an_approximate_index(index: Index, file: Path, monkeypatc
     vector = index.searcher.encode(["where do bees fly?"])[0]
     expected = [hit.chunk_id for hit in index.search(vector=vector, k=3, fold=False)]
     assert table.nearest(vector, 3, None).column("chunk_id").to_pylist() == expected
-    assert table._client.describe_index(table._opened, "vector")["index_type"] == "AUTOINDEX"  # type: ignore[attr-defined]
+    assert table._client.describe_index(table.rows_in, "vector")["index_type"] == "AUTOINDEX"  # type: ignore[attr-defined]
     table.close()
 
 
@@ -221,7 +221,7 @@ def test_closing_ends_the_server(index: Index, file: Path, capfd: pytest.Capture
 
 def _ask_wrongly(table: Table) -> None:
     with table._asked() as client:  # type: ignore[attr-defined]
-        client.query(table._opened, "no such thing")  # type: ignore[attr-defined]
+        client.query(table.rows_in, "no such thing")  # type: ignore[attr-defined]
 
 
 def test_files_that_cannot_be_opened(index: Index, file: Path) -> None:

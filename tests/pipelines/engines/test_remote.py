@@ -228,3 +228,11 @@ def test_no_password_is_shown_of_a_target_that_is_refused(index: Index, to: str)
     with pytest.raises(SpecError) as fault:
         index.export(to)
     assert "hush" not in str(fault.value)
+
+
+def test_the_same_state_written_anew_is_asked_after_a_refresh(index: Index, place: Callable[[str], str]) -> None:
+    index.export(place("anew"))
+    with ragidx.connect(place("anew")) as remote:
+        index.export(place("anew"), replace=True)
+        remote.refresh()
+        assert remote.search("bees", 1, mode="dense")[0].doc_id == "bees"
