@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -61,6 +62,10 @@ def committed(folder: Path) -> Manifest:
     try:
         return read_manifest(folder)
     except FileNotFoundError as fault:
+        if not folder.exists() and (scheme := re.match(r"\w+:/", str(folder))):
+            # The rest may hold a password.
+            message, hint = "an index is a folder, not a URL", "an engine is asked by `ragidx query --at TARGET`"
+            raise IndexFormatError(message, hint, where=f"{scheme[0]}/...") from fault
         if not folder.exists():
             message = "there is no such folder"
             hint = "build the index first, or name another folder with `index`"

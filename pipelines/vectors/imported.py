@@ -58,7 +58,7 @@ def source_of(vectors: str | Path) -> Iterator[Imported]:
         CorpusError: the table has no rows, or is not there.
         EngineError: the engine does not answer.
     """
-    if not is_target(str(vectors)):
+    if not is_target(str(vectors)) and "://" not in str(vectors):
         path = Path(vectors)
         about = None
         if path.suffix.lower() == ".parquet" and path.is_file():

@@ -236,3 +236,20 @@ def test_the_same_state_written_anew_is_asked_after_a_refresh(index: Index, plac
         index.export(place("anew"), replace=True)
         remote.refresh()
         assert remote.search("bees", 1, mode="dense")[0].doc_id == "bees"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("query", "x", "--index", "postgresql://me:hush@h/db"),
+        ("query", "x", "--index", "postgresql://me:hush@h/db", "--index", "other"),
+        ("serve", "--index", "postgresql://me:hush@h/db"),
+        ("info", "--index", "postgresql://me:hush@h/db"),
+        ("build", "--vectors", "postgres://me:hush@h/db"),
+    ],
+)
+def test_no_password_is_shown_of_a_url_in_the_place_of_a_folder(run: Callable[..., Done], arguments: list[str]) -> None:
+    done = run(*arguments)
+    assert done.status == 2
+    assert "an index is a folder, not a URL" in done.err or "unknown engine 'postgres'" in done.err
+    assert "hush" not in done.out + done.err
