@@ -65,7 +65,7 @@ class LanceTable(Table):
                 self.is_whole = tagged is not None
                 self._opened.checkout(self._opened.version if tagged is None else tagged["version"])
                 found = _stored(self._opened)
-        self._about = None if found is None else About.from_bytes(found, self.target.shown)
+        self._about = self.read_about(found)
 
     def _latest(self) -> Any:
         """The table to write to. Another state that was begun, and has no tag, is undone."""

@@ -27,7 +27,7 @@ from pymilvus import MilvusClient, MilvusException
 from pymilvus.client.connection_manager import ConnectionManager
 from pymilvus.exceptions import ConnectionConfigException, ErrorCode
 
-from ragidx.corpora.errors import EngineError, IndexFormatError, QueryError, RagidxError, SpecError
+from ragidx.corpora.errors import EngineError, QueryError, SpecError
 from ragidx.pipelines.engines.about import About
 from ragidx.pipelines.engines.columns import SCORE, schema_of
 from ragidx.pipelines.engines.filters import nnf
@@ -68,7 +68,6 @@ class MilvusTable(Table):
         self.target, self.rows_in = target, ""
         self._client: Any = None
         self._about: About | None = None
-        self._unknown: RagidxError | None = None
         self._lite = "://" not in target.place
         if "@" in urlsplit(target.place).netloc:
             hint = f"put it into the environment variable {_TOKEN}, as USER:PASSWORD or a token"
@@ -98,7 +97,7 @@ class MilvusTable(Table):
 
     def _open(self) -> None:
         """Look at the state that is there now."""
-        self.rows_in, self._about, self._unknown = "", None, None
+        self.rows_in, self._about = "", None
         with self._asked() as client:
             if not client.has_collection(self.target.name):
                 return
@@ -106,12 +105,7 @@ class MilvusTable(Table):
             if client.has_collection(f"{opened}_about"):
                 client.load_collection(f"{opened}_about")
                 client.load_collection(opened)
-                try:
-                    self._about = About.from_bytes(self._kept(opened), self.target.shown)
-                except IndexFormatError as fault:
-                    self._unknown = fault
-            else:
-                self._unknown = self.not_ours()
+                self._about = self.read_about(self._kept(opened))
             self.rows_in = opened
 
     @contextmanager
@@ -126,8 +120,8 @@ class MilvusTable(Table):
                 raise OSError(fault.message) from None
 
     def about(self) -> About | None:
-        if self._unknown is not None:
-            raise self._unknown
+        if self.rows_in and self._about is None:
+            raise self.not_ours()
         return self._about
 
     def check(self, about: About) -> None:

@@ -120,7 +120,7 @@ class PostgresTable(Table):
                 if (looked := self._shape(connection)) == before:
                     break
         self._columns, self._has_index = before
-        self._about = None if self._stored is None else About.from_bytes(self._stored, self.target.shown)
+        self._about = self.read_about(self._stored)
 
     def _shape(self, connection: _Connection) -> tuple[dict[str, str], bool]:
         """The types of the columns, and whether there is an index of vectors."""

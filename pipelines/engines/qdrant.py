@@ -262,7 +262,7 @@ class QdrantTable(Table):
             return None
         found: dict[Any, Any] = {one.id: one.payload for one in self._client.scroll(beside, limit=_BLOCK)[0]}
         text = "".join(found[part]["text"] for part in found[0]["parts"]) if 0 in found else ""
-        return About.from_bytes(text.encode(), self.target.shown)
+        return self.read_about(text.encode())
 
     def _schema(self, columns: Sequence[str] | None = None) -> Any:
         assert self._about is not None

@@ -16,13 +16,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import urlsplit, urlunsplit
 
-from ragidx.corpora.errors import EngineError, SpecError, missing_extra, unknown_name
+from ragidx.corpora.errors import EngineError, IndexFormatError, RagidxError, SpecError, missing_extra, unknown_name
+from ragidx.pipelines.engines.about import About
 from ragidx.pipelines.engines.columns import DIGEST, FIXED
 from ragidx.retriever.contents import VECTOR
 
 if TYPE_CHECKING:
     from ragidx.indexer.arrays import Bools, Floats
-    from ragidx.pipelines.engines.about import About
     from ragidx.retriever.where.conditions import Condition
 
 INDEXED = 50_000
@@ -135,6 +135,7 @@ class Table(ABC):
     has_words: ClassVar[bool] = False
     is_whole = True
     rows_in = ""
+    _unreadable: IndexFormatError | None = None
     target: Target
 
     @abstractmethod
@@ -215,8 +216,19 @@ class Table(ABC):
     def count(self, where: Condition | None = None) -> int:
         """How many rows fulfil a condition."""
 
-    def not_ours(self, message: str = "it is a table that ragidx did not write") -> SpecError:
+    def read_about(self, data: bytes | None) -> About | None:
+        """What bytes say; of those that cannot be read `not_ours` says why, so that the table can be replaced."""
+        self._unreadable = None
+        try:
+            return None if data is None else About.from_bytes(data, self.target.shown)
+        except IndexFormatError as fault:
+            self._unreadable = fault
+            return None
+
+    def not_ours(self, message: str = "it is a table that ragidx did not write") -> RagidxError:
         """The fault of a table that has no `About`, or one that does not fit."""
+        if self._unreadable is not None:
+            return self._unreadable
         hint = "name another table: TARGET#NAME, or replace it: `ragidx export --replace`"
         return SpecError(message, hint, where=self.target.shown)
 

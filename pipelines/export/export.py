@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ragidx.corpora.errors import SpecError, unknown_name
+from ragidx.corpora.errors import IndexFormatError, SpecError, unknown_name
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.engines import files
 from ragidx.pipelines.engines.about import About
@@ -95,7 +95,12 @@ def export(
 
 def _to_file(store: Store, to: str, about: About, on_progress: OnProgress, *, replace: bool) -> ExportReport:
     kind, path = target_of(to)
-    before, n_rows = kind.about(path), store.manifest.n_chunks
+    before, n_rows = None, store.manifest.n_chunks
+    try:
+        before = kind.about(path)
+    except IndexFormatError:
+        if not replace:
+            raise
     if before is None and not replace and any(one.is_file() for one in (path, *path.rglob("*"))):
         raise SpecError("it holds something else", "name another target, or give `replace=True`", where=to)
     if before is not None and not replace:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import ragidx
-from ragidx.corpora.errors import SpecError
+from ragidx.corpora.errors import IndexFormatError, SpecError
+from ragidx.pipelines.engines.about import KEY
 from ragidx.pipelines.index import Index
 
 lancedb = pytest.importorskip("lancedb")
@@ -141,3 +142,16 @@ def test_a_table_that_grows_gets_the_approximate_index(
         assert indexed == ({"text"} if number == 0 else {"text", "vector"})
         index.add([ragidx.Document(f"new{number}", "Something new.")])
     assert "bees" in answers(target, "bees")
+
+
+def test_a_table_whose_about_cannot_be_read_can_be_replaced(index: Index, folder: str, target: str) -> None:
+    index.export(target)
+    table = lancedb.connect(folder).open_table("chunks")
+    table.update_field_metadata({"path": "vector", "metadata": {KEY: "{}"}})
+    table.tags.update("ragidx", table.version)
+    with pytest.raises(IndexFormatError, match="what it says of its vectors cannot be read"):
+        answers(target)
+    with pytest.raises(IndexFormatError, match="what it says of its vectors cannot be read"):
+        index.export(target)
+    assert index.export(target, replace=True).n_written == 6
+    assert "mill" in answers(target)

@@ -146,6 +146,7 @@ def test_a_file_that_says_nothing_sound(index: Index, tmp_path: Path) -> None:
     pq.write_table(table.replace_schema_metadata({b"ragidx": b'{"format": 9}'}), path)
     with pytest.raises(IndexFormatError, match="what it says of its vectors cannot be read"):
         index.export(str(path))
+    assert index.export(str(path), replace=True).n_written == 3
     pq.write_table(table.replace_schema_metadata({}), path)
     with pytest.raises(SpecError, match="it holds something else"):
         index.export(str(path))
