@@ -188,7 +188,7 @@ class PostgresTable(Table):
             if _is_indexed(about):
                 connection.execute(written.write(statements.INDEX))
             connection.execute(written.write(statements.SWAP))
-            connection.execute(written.write(statements.STORE), [about.fingerprint, about.to_bytes()])
+            connection.execute(written.write(statements.STORE), [written.shape, about.to_bytes()])
         self._look()
 
     def _make_extension(self, connection: _Connection) -> None:
@@ -211,7 +211,7 @@ class PostgresTable(Table):
             connection.execute(written.write(statements.DELETE), [list(gone())])
             if _is_indexed(about) and not self._has_index:
                 connection.execute(written.write(statements.INDEX_GROWN))
-            connection.execute(written.write(statements.STORE), [about.fingerprint, about.to_bytes()])
+            connection.execute(written.write(statements.STORE), [written.shape, about.to_bytes()])
         self._look()
 
     def nearest(self, vector: Floats, k: int, where: Condition | None) -> Any:
@@ -283,8 +283,8 @@ class PostgresTable(Table):
         return pa.Table.from_batches([batch_of(rows, pa.schema([*schema_of(known.about), *more]))])
 
     def _check_rows(self, connection: _Connection, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Whether rows are of the model that they were asked for; their table cannot be replaced before this ends."""
-        if not rows or self._about is None or rows[0][0] != self._about.fingerprint:
+        """Whether rows have the shape that was asked for; their table cannot be replaced before this ends."""
+        if not rows or self._about is None or rows[0][0] != self._statements.shape:
             self._check_current(connection)
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ Names are `psycopg.sql.Identifier`s. Values are parameters, but those of conditi
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -50,7 +51,11 @@ SELECT (SELECT json_object_agg(attname, format_type(atttypid, atttypmod)) FROM p
 """
 CREATE = "CREATE TABLE {new} ({columns}, _words tsvector GENERATED ALWAYS AS ({made_words}) STORED)"
 COPY = "COPY {new} ({names}) FROM STDIN (FORMAT BINARY)"
-FINISH = "ALTER TABLE {new} ADD PRIMARY KEY (chunk_id); CREATE INDEX ON {new} USING gin (_words); ANALYZE {new}"
+# The index of `doc_id` is a hash, as a btree takes no long ones.
+FINISH = """
+ALTER TABLE {new} ADD PRIMARY KEY (chunk_id); CREATE INDEX ON {new} USING hash (doc_id);
+CREATE INDEX ON {new} USING gin (_words); ANALYZE {new}
+"""
 INDEX = "CREATE INDEX ON {new} USING hnsw (vector halfvec_ip_ops)"
 INDEX_GROWN = INDEX.replace("{new}", "{table}")
 SWAP = """
@@ -100,10 +105,14 @@ class Statements:
         about: what it holds.
         has_words: whether the table has the column of words, which is ten times as fast as to make them for each row
             that is ranked; the first tables did not have it.
+
+    Attributes:
+        shape: of which model the vectors are, and of which types the fields; stored as `fingerprint`.
     """
 
     def __init__(self, name: str, about: About, *, has_words: bool = True) -> None:
         self.about = about
+        self.shape = f"{about.fingerprint} {json.dumps(about.fields, sort_keys=True)}"
         self.types = {
             field.name: f"halfvec({about.dim})" if field.name == VECTOR else _TYPES[field.type]
             for field in schema_of(about)
@@ -134,7 +143,7 @@ class Statements:
     def read(
         self, template: str, where: Condition | None, columns: Sequence[str] | None = None, by: str | None = None
     ) -> sql.Composed:
-        """A statement that reads the fingerprint of the table, and columns.
+        """A statement that reads the shape of the table as it is stored, and columns.
 
         Args:
             template: of it.
@@ -185,7 +194,7 @@ def packed(vectors: Floats) -> list[bytes]:
 
 
 def batch_of(rows: Sequence[tuple[Any, ...]], schema: Any) -> Any:
-    """A record batch of rows as they were read; their first value is the fingerprint."""
+    """A record batch of rows as they were read; their first value is the shape of the table."""
     arrays = []
     for field, values in zip(schema, [*zip(*rows, strict=True)][1:] or [()] * len(schema), strict=True):
         if field.name == VECTOR:

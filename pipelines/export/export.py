@@ -132,11 +132,13 @@ class _Export:
         before = None if replace else table.about()
         n_rows = self._store.manifest.n_chunks
         if before is not None:
-            if before.is_of(about) and table.is_whole:
-                return ExportReport(to, about.generation, table.count(), 0, 0.0)
             _check_same_space(before, about, to)
         if strict:
             self._check_all(to)
+        if before is not None and before.is_of(about) and table.is_whole:
+            if (held := table.count()) < n_rows and not strict:
+                self._count_refused()
+            return ExportReport(to, about.generation, held, 0, 0.0, refused=dict(self._refused))
         gone: dict[str, int] = {}
         if before is None or (before.fields, before.stemmer) != (about.fields, about.stemmer):
             table.replace(self._rows(), about)
@@ -170,14 +172,17 @@ class _Export:
             held &= ~rows
         return batch if held.all() else batch.filter(pa.array(held))
 
+    def _count_refused(self) -> None:
+        for batch in rows_of(self._store, self._about):
+            self._held(batch)
+
     def _check_all(self, to: str) -> None:
         """Whether the table can hold all rows.
 
         Raises:
             SpecError: it cannot.
         """
-        for batch in rows_of(self._store, self._about):
-            self._held(batch)
+        self._count_refused()
         if self._refused:
             why = "; ".join(f"{count:,} {reason}" for reason, count in sorted(self._refused.items()))
             hint = "change the documents, or export without `strict=True`: these rows are then counted and not written"

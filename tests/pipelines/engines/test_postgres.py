@@ -141,6 +141,10 @@ def test_what_it_cannot_hold_is_counted(index: Index, to: str, opened: Open) -> 
         index.export(to, strict=True)
     report = index.export(to)
     assert (report.n_rows, report.refused) == (6, refused)
+    again = index.export(to)
+    assert (again.n_written, again.n_rows, again.refused) == (0, 6, refused)
+    with pytest.raises(SpecError, match="it cannot hold 3 rows"):
+        index.export(to, strict=True)
     table = opened(to)
     assert len(ids(table)) == 6
     assert list(table.select(ids=("doc_id", ["nu\0l"]))) == []
@@ -312,6 +316,14 @@ def test_words_of_any_text_are_indexed(to: str, opened: Open) -> None:
     assert table.by_words("river\0 & mill | (", 9, None).column("chunk_id").to_pylist() == ["c", "a", "b"]
     assert table.by_words("word7 https://a.b/?x=1&y=2", 9, None).column("chunk_id").to_pylist() == ["d"]
     assert table.by_words("the", 9, None).num_rows == table.by_words("", 9, None).num_rows == 0
+
+
+def test_a_field_whose_type_changes_under_a_reader(to: str, opened: Open) -> None:
+    opened(to).replace([batch(["a"], year=[1])], ABOUT)
+    reader, later = opened(to), replace(ABOUT, fields=ABOUT.fields | {"year": "string"})
+    opened(to).replace([batch(["a"], later, year=["unknown"])], later)
+    with pytest.raises(EngineError, match="its columns were replaced by others"):
+        reader.nearest(np.ones(8, np.float32), 1, None)
 
 
 def test_a_snapshot_is_one_state(index: Index, to: str, opened: Open) -> None:
