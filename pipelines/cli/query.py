@@ -275,11 +275,16 @@ def _fields(show: str | None, schema: Mapping[str, str]) -> list[str]:
 
 
 def _about_several(searcher: Searcher, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What JSON says of several indexes, empty for one; a note says why they are not ranked as one, if so."""
+    """What JSON says of several indexes or an engine, empty for one index; a note says what is fused by places."""
+    from ragidx.retriever.ranking import StoreElsewhere
     from ragidx.retriever.several import Several
 
     if not isinstance(searcher, Several):
-        return {}
+        if not isinstance(searcher.store, StoreElsewhere) or searcher.options(**asked).mode != "hybrid":
+            return {}
+        why = "an engine does not tell how its scores spread"
+        console.note(f"Hits by vectors and by words are fused by places: {why}.")
+        return {"by_places": why}
     why = searcher.by_places(**asked)
     if why:
         console.note(f"Each index answers by itself, and hits are fused by places: {why}.")

@@ -163,13 +163,15 @@ def test_targets_that_are_none(target: str, said: str) -> None:
         ragidx.connect(target)
 
 
-def test_the_command_asks_an_engine(exported: tuple[Index, str], run: Callable[..., Done]) -> None:
+def test_the_command_asks_an_engine(engine: str, exported: tuple[Index, str], run: Callable[..., Done]) -> None:
     to = exported[1]
     done = run("query", "where do bees fly?", "--at", to, "-k", "2", "--mode", "dense", "--json")
     assert done.status == 0
     found = [hit["doc_id"] for hit in json.loads(done.out)["hits"]]
     assert found == [hit.doc_id for hit in exported[0].search("where do bees fly?", 2, mode="dense")]
-    assert "bees" in run("query", "where do bees fly?", "--at", to).out
+    done = run("query", "where do bees fly?", "--at", to)
+    assert "bees" in done.out
+    assert ("by words are fused by places" in done.err) == (engine != "qdrant")  # which ranks by no words
     both = run("query", "bees", "--at", to, "--index", "x")
     assert (both.status, both.out) == (2, "")
     assert "--index and --at exclude each other" in both.err
