@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import os
+import random
 import secrets
 import tempfile
 import warnings
@@ -102,3 +103,21 @@ def exported(places: Callable[[str], str], tmp_path_factory: pytest.TempPathFact
     index = made_in(tmp_path_factory.mktemp("exported") / "index")
     index.export(places("exported"))
     return index, places("exported")
+
+
+@pytest.fixture(scope="module")
+def wide(places: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Index, str]:
+    """An index of 200 texts, half of them even, and the target that has its rows."""
+    index = Index.create(tmp_path_factory.mktemp("wide") / "index")
+    index.add(wide_documents())
+    index.export(places("wide"))
+    return index, places("wide")
+
+
+def wide_documents() -> list[ragidx.Document]:
+    """200 texts of words that are drawn."""
+    drawn, words = random.Random(3), "mill river bee tower wheat flower stone engine ship letter war treaty".split()
+    return [
+        ragidx.Document(f"d{number}", " ".join(drawn.choices(words, k=12)), {"even": number % 2 == 0})
+        for number in range(200)
+    ]

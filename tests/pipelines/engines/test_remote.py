@@ -255,3 +255,14 @@ def test_no_password_is_shown_of_a_url_in_the_place_of_a_folder(run: Callable[..
     assert done.status == 2
     assert "an index is a folder, not a URL" in done.err or "unknown engine 'postgres'" in done.err
     assert "hush" not in done.out + done.err
+
+
+@pytest.mark.parametrize("where", [None, "even == true"])
+def test_the_first_ten_of_many_are_those_of_the_index(wide: tuple[Index, str], where: str | None) -> None:
+    index, to = wide
+    with ragidx.connect(to) as remote:
+        for question in ("a mill by the river", "the treaty after the war", "bees and flowers", "a letter on a ship"):
+            expected = index.search(question, 10, mode="dense", where=where, fold=False)
+            found = remote.search(question, 10, mode="dense", where=where, fold=False)
+            assert [hit.chunk_id for hit in found] == [hit.chunk_id for hit in expected]
+            assert [hit.score for hit in found] == pytest.approx([hit.score for hit in expected], abs=1e-6)

@@ -61,6 +61,26 @@ def test_what_is_there_is_what_the_index_has(index: Index, tmp_path: Path, kind:
     assert (about.spec, about.fingerprint) == (dict(index.info().spec), index.info().fingerprint)
 
 
+@pytest.mark.parametrize("where", [None, "even == true"])
+@pytest.mark.parametrize("kind", ["parquet", "datasets"])
+def test_the_first_ten_are_those_of_the_index(tmp_path: Path, kind: str, where: str | None) -> None:
+    drawn, words = np.random.default_rng(3), "mill river bee tower wheat flower stone engine ship letter".split()
+    path = tmp_path / "out"
+    with Index.create(tmp_path / "index") as made:
+        made.add(
+            ragidx.Document(f"d{number}", " ".join(drawn.choice(words, 12)), {"even": number % 2 == 0})
+            for number in range(200)
+        )
+        made.export(f"{kind}:{path}")
+        table = pq.read_table(path if kind == "parquet" else path / "data")
+        if where is not None:
+            table = table.filter(table["even"])
+        for question in made.searcher.encode(["a mill by the river", "bees and flowers"]):
+            best = np.argsort(-(vectors_of(table).astype(np.float32) @ question), kind="stable")[:10]
+            hits = made.search(vector=question, k=10, where=where, fold=False)
+            assert table["chunk_id"].take(best).to_pylist() == [hit.chunk_id for hit in hits]
+
+
 def test_a_file_may_be_named_alone(index: Index, tmp_path: Path) -> None:
     assert index.export(str(tmp_path / "out.parquet")).n_written == 3
 
