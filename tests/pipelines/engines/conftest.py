@@ -116,7 +116,8 @@ def wide(places: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory)
 
 def wide_documents() -> list[ragidx.Document]:
     """200 texts of words that are drawn."""
-    drawn, words = random.Random(3), "mill river bee tower wheat flower stone engine ship letter war treaty".split()
+    drawn = random.Random(3)
+    words = ["mill", "river", "bee", "tower", "wheat", "flower", "stone", "engine", "ship", "letter", "war", "treaty"]
     return [
         ragidx.Document(f"d{number}", " ".join(drawn.choices(words, k=12)), {"even": number % 2 == 0})
         for number in range(200)
