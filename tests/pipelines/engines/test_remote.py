@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import ragidx
-from ragidx.corpora.errors import EngineError, QueryError, SpecError
+from ragidx.corpora.errors import EngineError, ModelError, QueryError, SpecError
 from ragidx.pipelines.index import Index
 from ragidx.retriever.hit import Hit
 
@@ -266,3 +266,19 @@ def test_the_first_ten_of_many_are_those_of_the_index(wide: tuple[Index, str], w
             found = remote.search(question, 10, mode="dense", where=where, fold=False)
             assert [hit.chunk_id for hit in found] == [hit.chunk_id for hit in expected]
             assert [hit.score for hit in found] == pytest.approx([hit.score for hit in expected], abs=1e-6)
+
+
+def test_another_model_than_that_of_the_rows_is_refused(
+    place: Callable[[str], str], tmp_path: Path, tiny_model: Any
+) -> None:
+    theirs, other = tiny_model(), tiny_model(hidden_size=64)
+    with Index.create(tmp_path / "network", model=str(theirs), method="prompteol") as made:
+        made.add([ragidx.Document("mill", "The old mill.")])
+        made.export(place("network"))
+    with ragidx.connect(place("network")) as remote:
+        assert remote.search("mill", 1, mode="dense")[0].doc_id == "mill"
+    with (
+        ragidx.connect(place("network"), model=str(other)) as remote,
+        pytest.raises(ModelError, match="is not the model this index was made with"),
+    ):
+        remote.search("mill", 1, mode="dense")
