@@ -99,6 +99,24 @@ class Once:
             act()
 
 
+@pytest.mark.parametrize(
+    ("nodes", "asked", "device", "expected"),
+    [
+        ([{"CPU": 4}, {"CPU": 2}], None, None, (6, {"num_cpus": 1})),
+        ([{"CPU": 4}], 9, None, (9, {"num_cpus": 1})),
+        ([{"CPU": 16, "GPU": 4}, {"CPU": 8, "GPU": 1}], None, None, (5, {"num_gpus": 1, "num_cpus": 4})),
+        ([{"CPU": 2, "GPU": 4}], None, "cuda", (4, {"num_gpus": 1, "num_cpus": 1})),
+        ([{"CPU": 16, "GPU": 4}], 2, None, (2, {"num_gpus": 1, "num_cpus": 4})),
+        ([{"CPU": 16, "GPU": 4}], None, "cpu", (16, {"num_cpus": 1})),
+        ([{}], None, None, (1, {"num_cpus": 1})),
+    ],
+)
+def test_an_actor_has_a_gpu_or_a_core(
+    nodes: list[dict[str, float]], asked: int | None, device: str | None, expected: tuple[int, dict[str, float]]
+) -> None:
+    assert on_ray._actors(nodes, asked, device) == expected
+
+
 @pytest.mark.usefixtures("_looks_often")
 def test_it_is_the_index_of_one_machine(cluster: Any, corpus: Path, expected: Path, tmp_path: Path) -> None:
     told = Once()
@@ -139,10 +157,16 @@ def test_an_actor_that_is_killed_is_started_again(cluster: Any, corpus: Path, ex
 def test_a_node_that_is_removed(cluster: Any, corpus: Path, expected: Path, tmp_path: Path) -> None:
     """Its actor waits for a core until the other one has nothing to do."""
     node = cluster.add_node(num_cpus=1, object_store_memory=80_000_000)
-    removed = Once(lambda: cluster.remove_node(node, allow_graceful=False))
+    removed = list[bool]()
+
+    def remove() -> None:
+        cluster.remove_node(node, allow_graceful=False)
+        removed.append(node not in cluster.list_all_nodes())
+
     report = distribute.build_on_ray(
-        corpus, tmp_path / "index", address=cluster.address, stage=tmp_path / "stage", on_progress=removed
+        corpus, tmp_path / "index", address=cluster.address, stage=tmp_path / "stage", on_progress=Once(remove)
     )
+    assert removed == [True]
     same(expected, tmp_path / "index")
     assert report.n_added == 1200
 
