@@ -299,6 +299,9 @@ def _connect_soon(request: Any) -> None:
 def _local(target: Target) -> QdrantClient:
     if target.place == _MEMORY:
         return _in_memory()
+    if re.fullmatch(r"[\w.-]+:\d+", target.place):
+        hint = f"write the URL of the server: qdrant:http://{target.place}"
+        raise SpecError("it is a host and a port, not a folder", hint, where=target.shown)
     folder = str(Path(target.place).resolve())
     with _sharing:
         if folder not in _shared:

@@ -29,6 +29,7 @@ INDEXED = 50_000
 """Rows from which a table gets the engine's approximate index; fewer are compared exactly."""
 
 _DEFAULT_NAME = "ragidx"
+_SECRET = re.compile(r"(?i)(password|token|key)\s*=\s*('(?:[^'\\]|\\.)*'?|[^&\s]+)")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
 
 
@@ -277,7 +278,7 @@ def hidden(place: str) -> str:
     """A place without user, password and query."""
     place = re.sub("//.*@", "//", place)  # whatever is in a password, and whatever is before the URL
     if "://" not in place:
-        return re.sub(r"(?i)(password|token|key)=\S+", r"\1=***", place)
+        return _SECRET.sub(r"\1=***", place)
     parts = urlsplit(place)
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path, "", ""))
@@ -285,5 +286,5 @@ def hidden(place: str) -> str:
 
 def _secrets(place: str) -> list[str]:
     parts = urlsplit(place) if "://" in place else None
-    found = re.findall(r"(?i)(?:password|token|key)=([^&\s]+)", place)
+    found = [value.strip("'") for _, value in _SECRET.findall(place)]
     return [*found, *([] if parts is None else [parts.password or "", parts.netloc.rpartition("@")[0]])]

@@ -338,6 +338,13 @@ def test_a_server_has_the_rows_of_the_index(index: Index, monkeypatch: pytest.Mo
         table.close()
 
 
+def test_a_host_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    fault = fault_of("qdrant:localhost:6333#chunks")
+    assert fault.hint == "write the URL of the server: qdrant:http://localhost:6333"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_older_server_is_not_asked_for_parts_of_texts(index: Index) -> None:
     with qdrant_server(version="1.19.2") as url:
         index.export(f"qdrant:{url}#chunks")

@@ -224,6 +224,9 @@ def test_who_asks_while_a_table_is_replaced_gets_the_old_rows_or_the_new(
         "milvus:http://me:hush@h#my-table",
         "foo:http://me:hush@h",
         "postgresql://me:a/hush@h#1",
+        "postgresql:host=h password='a hush' dbname=x#1",
+        "postgresql:host=h password = hush#1",
+        "postgresql:password='a hush#1",
     ],
 )
 def test_no_password_is_shown_of_a_target_that_is_refused(index: Index, to: str) -> None:
