@@ -104,6 +104,10 @@ class About:
             hint = "export again, with `replace=True`"
             raise IndexFormatError(f"what it says of its vectors cannot be read: {fault}", hint, where=where) from fault
 
+    def has_shape_of(self, other: Self) -> bool:
+        """Whether both have vectors of one model, and the same fields."""
+        return (self.fingerprint, self.dim, self.fields) == (other.fingerprint, other.dim, other.fields)
+
     def is_of(self, other: Self) -> bool:
         """Whether both are of one state."""
         return (self.fingerprint, self.generation, self.created) == (other.fingerprint, other.generation, other.created)

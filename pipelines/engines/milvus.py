@@ -27,7 +27,7 @@ from pymilvus import MilvusClient, MilvusException
 from pymilvus.client.connection_manager import ConnectionManager
 from pymilvus.exceptions import ConnectionConfigException, ErrorCode
 
-from ragidx.corpora.errors import EngineError, QueryError, SpecError
+from ragidx.corpora.errors import QueryError, SpecError
 from ragidx.pipelines.engines.about import About
 from ragidx.pipelines.engines.columns import SCORE, schema_of
 from ragidx.pipelines.engines.filters import nnf
@@ -41,7 +41,7 @@ from ragidx.pipelines.engines.milvus_rows import (
     schema_for,
     text_of,
 )
-from ragidx.pipelines.engines.table import INDEXED, Table, Target
+from ragidx.pipelines.engines.table import INDEXED, ReplacedError, Table, Target
 from ragidx.retriever.contents import VECTOR
 
 if TYPE_CHECKING:
@@ -97,16 +97,18 @@ class MilvusTable(Table):
 
     def _open(self) -> None:
         """Look at the state that is there now."""
-        self.rows_in, self._about = "", None
         with self._asked() as client:
             if not client.has_collection(self.target.name):
+                self.rows_in, self._about = "", None
                 return
             opened = client.describe_collection(self.target.name)["collection_name"]
             if client.has_collection(f"{opened}_about"):
                 client.load_collection(f"{opened}_about")
                 client.load_collection(opened)
-                self._about = self.read_about(self._kept(opened))
-            self.rows_in = opened
+                about = self.read_about(self._kept(opened))
+            else:
+                about = None
+            self.rows_in, self._about = opened, about
 
     @contextmanager
     def _asked(self) -> Iterator[Any]:
@@ -116,7 +118,7 @@ class MilvusTable(Table):
                 yield self._client
             except MilvusException as fault:
                 if fault.code == ErrorCode.COLLECTION_NOT_FOUND and self.rows_in:
-                    raise EngineError("its rows were replaced", "open it again", where=self.target.shown) from None
+                    raise ReplacedError(self.target) from None
                 raise OSError(fault.message) from None
 
     def about(self) -> About | None:

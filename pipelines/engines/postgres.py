@@ -64,7 +64,7 @@ class PostgresTable(Table):
         self._columns: dict[str, str] = {}
         self._has_index = False
         try:
-            self._look()
+            self._open()
         except BaseException:
             self.close()
             raise
@@ -110,7 +110,7 @@ class PostgresTable(Table):
             finally:
                 self._of_thread.snapshot = None
 
-    def _look(self) -> None:
+    def _open(self) -> None:
         """Look at the state that is there now."""
         with self._connected() as connection:
             looked = self._shape(connection)
@@ -189,7 +189,7 @@ class PostgresTable(Table):
                 connection.execute(written.write(statements.INDEX))
             connection.execute(written.write(statements.SWAP))
             connection.execute(written.write(statements.STORE), [written.shape, about.to_bytes()])
-        self._look()
+        self._open()
 
     def _make_extension(self, connection: _Connection) -> None:
         try:
@@ -212,7 +212,7 @@ class PostgresTable(Table):
             if _is_indexed(about) and not self._has_index:
                 connection.execute(written.write(statements.INDEX_GROWN))
             connection.execute(written.write(statements.STORE), [written.shape, about.to_bytes()])
-        self._look()
+        self._open()
 
     def nearest(self, vector: Floats, k: int, where: Condition | None) -> Any:
         asked = {"vector": str(vector.tolist()), "k": k}

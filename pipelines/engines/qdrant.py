@@ -36,12 +36,12 @@ from qdrant_client import QdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException
 
-from ragidx.corpora.errors import BusyError, EngineError, SpecError
+from ragidx.corpora.errors import BusyError, SpecError
 from ragidx.pipelines.engines.about import About
 from ragidx.pipelines.engines.columns import batches_of, schema_of, vectors_of
 from ragidx.pipelines.engines.filters import nnf
 from ragidx.pipelines.engines.qdrant_filters import Filters, is_one_of
-from ragidx.pipelines.engines.table import INDEXED, Table, Target
+from ragidx.pipelines.engines.table import INDEXED, ReplacedError, Table, Target
 from ragidx.retriever.contents import VECTOR
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ class QdrantTable(Table):
                 yield
             except _FAULTS as fault:
                 if "not found" in str(fault).lower() and self.rows_in in str(fault):
-                    raise EngineError("its rows were replaced", "open it again", where=self.target.shown) from None
+                    raise ReplacedError(self.target) from None
                 raise
 
     def _aliases(self) -> dict[str, str]:

@@ -13,11 +13,12 @@ import dataclasses
 import tempfile
 import weakref
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +31,7 @@ from ragidx.indexer.store.scores import cosines
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.engines.columns import FIXED, SCORE, vectors_of
-from ragidx.pipelines.engines.table import Table, Target
+from ragidx.pipelines.engines.table import ReplacedError, Table, Target
 from ragidx.retriever.contents import columns_of
 from ragidx.retriever.fusion import RRF_CONSTANT, Scored
 from ragidx.retriever.models import HERE, ModelPlace
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from ragidx.retriever.hit import Hit
     from ragidx.retriever.ranking import Queries
     from ragidx.retriever.where.conditions import Condition
+
+_Answer = TypeVar("_Answer")
 
 _MARGIN = 10  # rows more than hits: an engine may round where the scores are computed again
 _LEAST_FOUND = 100  # rows of each list that are fused
@@ -88,7 +91,9 @@ class RemoteStore(StoreElsewhere):
         return True if self.table.has_words else None
 
     def ranked(self, queries: Queries, k: int, options: SearchOptions) -> list[list[Scored]]:
-        return [self._ranked(queries.of([number]), k, options) for number in range(len(queries))]
+        return [
+            self._followed(partial(self._ranked, queries.of([number]), k, options)) for number in range(len(queries))
+        ]
 
     def rows(self, numbers: Sequence[int] | Ints) -> list[Row]:
         return [self._rows[number] for number in numbers]
@@ -98,7 +103,8 @@ class RemoteStore(StoreElsewhere):
 
     def rows_named(self, column: str, names: Sequence[str]) -> list[Row]:
         columns = [*FIXED, *self.about.own_columns().values()]
-        found = self.table.select(columns=columns, ids=(column, list(dict.fromkeys(names))))
+        by = (column, list(dict.fromkeys(names)))
+        found = self._followed(lambda: list(self.table.select(columns=columns, ids=by)))
         return [self._row(one) for batch in found for one in batch.to_pylist()]
 
     def record_batches(self, columns: Sequence[str], where: Condition | None) -> Iterator[Any]:
@@ -107,6 +113,15 @@ class RemoteStore(StoreElsewhere):
         asked = [stored.get(known.get(name, name), name) for name in columns]
         for batch in self.table.select(where, list(dict.fromkeys(asked))):
             yield pa.RecordBatch.from_arrays([batch.column(name) for name in asked], names=list(columns))
+
+    def _followed(self, ask: Callable[[], _Answer]) -> _Answer:
+        """An answer; of the rows that are there now, where those that were opened are gone."""
+        try:
+            return ask()
+        except ReplacedError:
+            self._found.clear()  # what was found is of rows that are gone
+            self.table.follow()
+            return ask()
 
     def _ranked(self, query: Queries, k: int, options: SearchOptions) -> list[Scored]:
         """The best chunks for one query."""

@@ -124,6 +124,13 @@ def is_target(text: str) -> bool:
     return text.partition(":")[0] in ENGINES
 
 
+class ReplacedError(EngineError):
+    """The rows that were opened are gone: others took their place."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__("its rows were replaced", "open it again", where=target.shown)
+
+
 class Table(ABC):
     """A table of an engine. Rows are Arrow record batches of `columns.schema_of`, by the columns of `About.columns`.
 
@@ -137,6 +144,12 @@ class Table(ABC):
     is_whole = True
     rows_in = ""
     _unreadable: IndexFormatError | None = None
+    _about: About | None = None
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Look at the state that is there now."""
+
     target: Target
 
     @abstractmethod
@@ -216,6 +229,18 @@ class Table(ABC):
     @abstractmethod
     def count(self, where: Condition | None = None) -> int:
         """How many rows fulfil a condition."""
+
+    def follow(self) -> None:
+        """Look at the rows that took the place of those that were opened.
+
+        Raises:
+            EngineError: their vectors or columns are others.
+        """
+        before = self._about
+        self._open()
+        if (now := self.about()) is None or before is None or not now.has_shape_of(before):
+            self._about = before
+            raise ReplacedError(self.target)
 
     def read_about(self, data: bytes | None) -> About | None:
         """What bytes say; of those that cannot be read `not_ours` says why, so that the table can be replaced."""

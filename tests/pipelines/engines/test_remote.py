@@ -285,3 +285,16 @@ def test_another_model_than_that_of_the_rows_is_refused(
         pytest.raises(ModelError, match="is not the model this index was made with"),
     ):
         remote.search("mill", 1, mode="dense")
+
+
+def test_who_has_a_table_open_is_answered_after_it_is_replaced(index: Index, place: Callable[[str], str]) -> None:
+    index.export(place("open"))
+    with ragidx.connect(place("open")) as remote:
+        assert remote.search("bees", 1)[0].doc_id == "bees"
+        for number in range(2):
+            index.add([ragidx.Document("paper", f"A paper mill, number {number}.")])
+            index.export(place("open"), replace=True)
+            assert {hit.doc_id for hit in remote.search("bees", 2)} & {"bees"}
+            assert remote.get(["bees"])[0].text == "Bees dance to tell where flowers are."
+        assert remote.refresh()
+        assert "number 1" in remote.search("a paper mill", 1)[0].text
