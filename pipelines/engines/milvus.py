@@ -63,6 +63,7 @@ class MilvusTable(Table):
     """A collection of Milvus."""
 
     has_words = True
+    max_rows = _MAX_ROWS
 
     def __init__(self, target: Target) -> None:
         self.target, self.rows_in = target, ""

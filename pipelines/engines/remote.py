@@ -127,13 +127,16 @@ class RemoteStore(StoreElsewhere):
         """The best chunks for one query."""
         vector = None if query.vectors is None else query.vectors[0]
         wide = max(_LEAST_FOUND, k) if options.mode == HYBRID else k
+        n_near, n_words, most = wide + _MARGIN, wide, self.table.max_rows
+        if options.k + _MARGIN <= most:  # hits of few long documents are looked for among as many rows as there may be
+            n_near, n_words = min(n_near, most), min(n_words, most)
         near, by_words = list[int](), dict[int, float]()
         with self.table.snapshot():
             if options.mode != LEXICAL:
                 assert vector is not None
-                near = self._kept(self.table.nearest(vector, wide + _MARGIN, options.where))
+                near = self._kept(self.table.nearest(vector, n_near, options.where))
             if options.mode in (LEXICAL, HYBRID):
-                found = self.table.by_words((query.texts or [""])[0], wide, options.where)
+                found = self.table.by_words((query.texts or [""])[0], n_words, options.where)
                 by_words = dict(zip(self._kept(found), found.column(SCORE).to_pylist(), strict=True))
         rows = list(dict.fromkeys([*near, *by_words]))
         dense: dict[int, float | None] = dict.fromkeys(rows)

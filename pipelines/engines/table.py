@@ -8,6 +8,7 @@ A table is what others may hold too: nothing is done to one that has no `About`,
 from __future__ import annotations
 
 import re
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -137,10 +138,12 @@ class Table(ABC):
     Attributes:
         has_words: whether the engine ranks texts by the words of a question.
         is_whole: whether the last export to it ended, as far as that can be seen.
+        max_rows: of one answer.
         rows_in: what holds the rows, where a replacement of the same state makes another and removes this one.
     """
 
     has_words: ClassVar[bool] = False
+    max_rows: ClassVar[int] = sys.maxsize
     is_whole = True
     rows_in = ""
     _unreadable: IndexFormatError | None = None

@@ -248,6 +248,18 @@ def test_files_that_cannot_be_opened(index: Index, file: Path) -> None:
     MilvusLite(str(file)).close()
 
 
+def test_one_long_document_among_few(index: Index, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index.add([ragidx.Document("long", " ".join(f"Mill {number} ground wheat." for number in range(1_000)))])
+    index.export(f"milvus:{file}")
+    monkeypatch.setattr(milvus, "_MAX_ROWS", 14)
+    monkeypatch.setattr(milvus.MilvusTable, "max_rows", 14)
+    with ragidx.connect(f"milvus:{file}") as remote:
+        found = remote.search("mill ground wheat", 4, mode="dense", per_document=1)
+        assert "long" in {hit.doc_id for hit in found}
+        with pytest.raises(QueryError, match="Milvus finds up to 14 rows, not 31"):
+            remote.search("mill ground wheat", 20, mode="dense")
+
+
 def test_a_server_is_asked_by_its_url(index: Index, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILVUS_TOKEN", "root:secret")
     server, database, port = start_server_in_thread(str(file))
