@@ -15,7 +15,7 @@ from chromadb.config import Settings
 from chromadb.errors import ChromaError, NotFoundError
 
 from ragidx.corpora.errors import SpecError
-from ragidx.pipelines.engines.columns import batches_of
+from ragidx.pipelines.engines.columns import batches_of, beside
 from ragidx.pipelines.engines.table import Target
 
 _BLOCK = 1_000
@@ -60,7 +60,7 @@ class ChromaCollection:
                 )
                 columns = (found[name] for name in ("ids", "embeddings", "documents", "metadatas"))
                 block = [
-                    {**(metadata or {}), "id": name, "vector": vector, "text": text}
+                    beside(metadata or {}, {"id": name, "vector": vector, "text": text})
                     for name, vector, text, metadata in zip(*columns, strict=True)
                 ]
                 rows += block

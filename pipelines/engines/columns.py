@@ -92,6 +92,11 @@ def rows_of(store: Store, about: About) -> Iterator[Any]:
         yield from pa.concat_tables(held).combine_chunks().to_batches(_BATCH_ROWS)
 
 
+def beside(fields: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of others: its fields, and what it is; a field of the name of one of these is `metadata.NAME`."""
+    return {f"metadata.{name}" if name in own else name: value for name, value in fields.items()} | dict(own)
+
+
 def batches_of(rows: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
     """Rows of others, with whatever values, as record batches; `vector` is an array of numbers."""
     columns = {}

@@ -38,7 +38,7 @@ from qdrant_client.http.exceptions import ApiException
 
 from ragidx.corpora.errors import BusyError, SpecError
 from ragidx.pipelines.engines.about import About
-from ragidx.pipelines.engines.columns import batches_of, schema_of, vectors_of
+from ragidx.pipelines.engines.columns import batches_of, beside, schema_of, vectors_of
 from ragidx.pipelines.engines.filters import nnf
 from ragidx.pipelines.engines.qdrant_filters import Filters, is_one_of
 from ragidx.pipelines.engines.table import INDEXED, ReplacedError, Table, Target
@@ -183,7 +183,9 @@ class QdrantTable(Table):
                 points, offset = self._client.scroll(
                     self.target.name, limit=_BLOCK, offset=offset, with_payload=True, with_vectors=True
                 )
-                rows += [{**(one.payload or {}), "id": str(one.id), VECTOR: self._dense(one.vector)} for one in points]
+                rows += [
+                    beside(one.payload or {}, {"id": str(one.id), VECTOR: self._dense(one.vector)}) for one in points
+                ]
                 if offset is None:
                     break
         yield from batches_of(rows)

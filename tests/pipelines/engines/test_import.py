@@ -171,6 +171,22 @@ def test_a_postgresql_table_of_others_is_read(server: str, tmp_path: Path) -> No
     assert back.count('at > "2024"') == 3
 
 
+def test_a_field_of_others_that_is_called_id_stays(tmp_path: Path) -> None:
+    qdrant, chromadb = pytest.importorskip("qdrant_client"), pytest.importorskip("chromadb")
+    client = qdrant.QdrantClient(path=str(tmp_path / "qdrant"))
+    client.create_collection("theirs", qdrant.models.VectorParams(size=3, distance=qdrant.models.Distance.DOT))
+    client.upsert("theirs", [qdrant.models.PointStruct(id=7, vector=VECTORS[0].tolist(), payload={"id": "mine"})])
+    client.close()
+    settings = chromadb.config.Settings(anonymized_telemetry=False)
+    made = chromadb.PersistentClient(str(tmp_path / "chroma"), settings)
+    made.create_collection("theirs", embedding_function=None).add("7", VECTORS[0].tolist(), {"id": "mine"})
+    for engine in ("qdrant", "chroma"):
+        target = f"{engine}:{tmp_path / engine}#theirs"
+        with ragidx.build(index=tmp_path / f"from-{engine}", vectors=target) as back:
+            [hit] = back.search(vector=VECTORS[0], k=1)
+        assert (hit.chunk_id, hit.metadata["metadata.id"]) == ("7", "mine")
+
+
 def test_points_of_qdrant_without_one_dense_vector_are_refused(tmp_path: Path) -> None:
     models = pytest.importorskip("qdrant_client").models
     several = models.MultiVectorConfig(comparator=models.MultiVectorComparator.MAX_SIM)
