@@ -64,18 +64,27 @@ class QdrantTable(Table):
     """A collection of Qdrant, behind its alias."""
 
     def __init__(self, target: Target) -> None:
-        self.target, self._is_closed = target, False
+        self.target, self._is_closed = target, True
         self._is_local = "://" not in target.place
-        with target.faults(*_FAULTS):
-            self._client = _local(target) if self._is_local else _server(target)
         self.rows_in = ""  # the one that has the rows
         self._about: About | None = None
         self._n_points = 0
+        if self._is_local and re.fullmatch(r"[\w.-]+:\d+", target.place):
+            hint = f"write the URL of the server: qdrant:http://{target.place}"
+            raise SpecError("it is a host and a port, not a folder", hint, where=target.shown)
+        if self._is_local and target.place != _MEMORY and not Path(target.place).exists():
+            return  # a client would make the folder
+        self._connect()
         try:
             self._open()
         except BaseException:
             self.close()
             raise
+
+    def _connect(self) -> None:
+        with self.target.faults(*_FAULTS):
+            self._client = _local(self.target) if self._is_local else _server(self.target)
+        self._is_closed = False
 
     def _open(self) -> None:
         """Look at what is there now."""
@@ -104,6 +113,8 @@ class QdrantTable(Table):
             raise SpecError(message, "build the index with fewer: `dim`", where=self.target.shown)
 
     def replace(self, rows: Iterable[Any], about: About) -> None:
+        if self._is_closed:
+            self._connect()
         client, name, made = self._client, self.target.name, f"{self.target.name}_{secrets.token_hex(4)}"
         with self.target.faults(*_FAULTS):
             self._drop_unused()
@@ -301,9 +312,6 @@ def _connect_soon(request: Any) -> None:
 def _local(target: Target) -> QdrantClient:
     if target.place == _MEMORY:
         return _in_memory()
-    if re.fullmatch(r"[\w.-]+:\d+", target.place):
-        hint = f"write the URL of the server: qdrant:http://{target.place}"
-        raise SpecError("it is a host and a port, not a folder", hint, where=target.shown)
     folder = str(Path(target.place).resolve())
     with _sharing:
         if folder not in _shared:

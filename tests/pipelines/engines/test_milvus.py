@@ -248,7 +248,8 @@ def test_files_that_cannot_be_opened(index: Index, file: Path) -> None:
     MilvusLite(str(file)).close()
 
 
-def test_one_long_document_among_few(index: Index, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_long_document_among_few(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = made_in(tmp_path / "index")
     index.add([ragidx.Document("long", " ".join(f"Mill {number} ground wheat." for number in range(1_000)))])
     index.export(f"milvus:{file}")
     monkeypatch.setattr(milvus, "_MAX_ROWS", 14)

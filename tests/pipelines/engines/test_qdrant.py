@@ -342,6 +342,8 @@ def test_a_host_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(tmp_path)
     fault = fault_of("qdrant:localhost:6333#chunks")
     assert fault.hint == "write the URL of the server: qdrant:http://localhost:6333"
+    with pytest.raises(SpecError, match="there is no such table"):
+        ragidx.connect("qdrant:nothing#chunks")
     assert list(tmp_path.iterdir()) == []
 
 
