@@ -166,7 +166,8 @@ class StoreWriter:
         self._check_running()
         found, journal = self._committed.get(hashes), self._open_journal(make=False)
         for other in self._others:
-            found |= other.get([key for key in hashes if key not in found])
+            if missing := [key for key in hashes if key not in found]:
+                found |= other.get(missing)
         return found if journal is None else found | journal.get([key for key in hashes if key not in found])
 
     def remember(self, hashes: Sequence[bytes], vectors: NDArray[np.float32], *, again: bool = False) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,6 +47,7 @@ SEED, PARTS, SHARDS = "seed", "parts", "shards"
 KNOWN, PASSED, FITTED_KEYS, FITTED = "known.npy", "passed.npy", "fitted.keys.npy", "fitted.npy"
 
 _FORMAT = 1
+_LENT_ROWS = 10_000_000  # of which the hashes take 440 MB
 _ID = re.compile(r"[0-9a-f]{16}")
 
 
@@ -260,20 +262,22 @@ class Division:
         return []
 
     def earlier(self, number: int) -> list[Store]:
-        """Shards of earlier divisions in this stage, of the same vectors, that overlap with a shard and its neighbours.
+        """Shards of earlier divisions in this stage, of the same vectors: those that are nearest in the corpus first.
 
-        Files are added and removed between two divisions, and shards move a little. What is damaged lends nothing.
+        What was there may have moved, so all are taken, up to a number of rows: the hashes of these are held in memory.
+        What is damaged lends nothing.
         """
-        low, high = (number - 1) / self.n, (number + 2) / self.n
-        fingerprint, found = self.seed().manifest.fingerprint, []
+        fingerprint, found = self.seed().manifest.fingerprint, list[tuple[float, Store]]()
         others = [folder for folder in _folders(self.stage) if folder != self.folder]
         for path in sorted(path for folder in others for path in (folder / SHARDS).glob("*.json")):
             with contextlib.suppress(IndexFormatError, OSError, ValueError, TypeError, KeyError):
                 store = Store.open(path.parent / _descriptor(path).folder)
                 start, end = notes_of(store)["place"]
-                if store.manifest.fingerprint == fingerprint and start < high and end > low:
-                    found.append(store)
-        return found
+                if store.manifest.fingerprint == fingerprint:
+                    found.append((abs((start + end) / 2 - (number + 0.5) / self.n), store))
+        stores = [store for _, store in sorted(found, key=lambda one: one[0])]
+        n_before = itertools.accumulate((store.manifest.n_chunks for store in stores), initial=0)
+        return [store for store, held in zip(stores, n_before, strict=False) if held < _LENT_ROWS]
 
 
 def _descriptor(path: Path) -> Descriptor:
