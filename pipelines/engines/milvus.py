@@ -119,7 +119,7 @@ class MilvusTable(Table):
                 yield self._client
             except MilvusException as fault:
                 if fault.code == ErrorCode.COLLECTION_NOT_FOUND and self.rows_in:
-                    raise ReplacedError(self.target) from None
+                    raise ReplacedError.of(self.target) from None
                 raise OSError(fault.message) from None
 
     def about(self) -> About | None:

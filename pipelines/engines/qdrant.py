@@ -231,7 +231,7 @@ class QdrantTable(Table):
                 yield
             except _FAULTS as fault:
                 if "not found" in str(fault).lower() and self.rows_in in str(fault):
-                    raise ReplacedError(self.target) from None
+                    raise ReplacedError.of(self.target) from None
                 raise
 
     def _aliases(self) -> dict[str, str]:

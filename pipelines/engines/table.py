@@ -31,6 +31,7 @@ INDEXED = 50_000
 
 _DEFAULT_NAME = "ragidx"
 _SECRET = re.compile(r"(?i)(password|token|key)\s*=\s*('(?:[^'\\]|\\.)*'?|[^&\s]+)")
+_OBJECT_STORES = ("s3://", "gs://", "az://")  # of which a path may have an @, and no URL has a password
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
 
 
@@ -128,8 +129,10 @@ def is_target(text: str) -> bool:
 class ReplacedError(EngineError):
     """The rows that were opened are gone: others took their place."""
 
-    def __init__(self, target: Target) -> None:
-        super().__init__("its rows were replaced", "open it again", where=target.shown)
+    @classmethod
+    def of(cls, target: Target) -> Self:
+        """The fault of a target."""
+        return cls("its rows were replaced", "open it again", where=target.shown)
 
 
 class Table(ABC):
@@ -148,12 +151,11 @@ class Table(ABC):
     rows_in = ""
     _unreadable: IndexFormatError | None = None
     _about: About | None = None
+    target: Target
 
     @abstractmethod
     def _open(self) -> None:
         """Look at the state that is there now."""
-
-    target: Target
 
     @abstractmethod
     def about(self) -> About | None:
@@ -243,7 +245,7 @@ class Table(ABC):
         self._open()
         if (now := self.about()) is None or before is None or not now.has_shape_of(before):
             self._about = before
-            raise ReplacedError(self.target)
+            raise ReplacedError.of(self.target)
 
     def read_about(self, data: bytes | None) -> About | None:
         """What bytes say; of those that cannot be read `not_ours` says why, so that the table can be replaced."""
@@ -304,7 +306,8 @@ class Table(ABC):
 
 def hidden(place: str) -> str:
     """A place without user, password and query."""
-    place = re.sub("//.*@", "//", place)  # whatever is in a password, and whatever is before the URL
+    if not any(store in place for store in _OBJECT_STORES):
+        place = re.sub("//.*@", "//", place)  # whatever is in a password, and whatever is before the URL
     if "://" not in place:
         return _SECRET.sub(r"\1=***", place)
     parts = urlsplit(place)

@@ -172,7 +172,8 @@ def test_a_postgresql_table_of_others_is_read(server: str, tmp_path: Path) -> No
 
 
 def test_a_field_of_others_that_is_called_id_stays(tmp_path: Path) -> None:
-    qdrant, chromadb = pytest.importorskip("qdrant_client"), pytest.importorskip("chromadb")
+    qdrant = pytest.importorskip("qdrant_client", reason="needs qdrant-client, of the extra 'test'")
+    chromadb = pytest.importorskip("chromadb", reason="needs chromadb, of the extra 'test'")
     client = qdrant.QdrantClient(path=str(tmp_path / "qdrant"))
     client.create_collection("theirs", qdrant.models.VectorParams(size=3, distance=qdrant.models.Distance.DOT))
     client.upsert("theirs", [qdrant.models.PointStruct(id=7, vector=VECTORS[0].tolist(), payload={"id": "mine"})])
@@ -188,10 +189,11 @@ def test_a_field_of_others_that_is_called_id_stays(tmp_path: Path) -> None:
 
 
 def test_points_of_qdrant_without_one_dense_vector_are_refused(tmp_path: Path) -> None:
-    models = pytest.importorskip("qdrant_client").models
+    qdrant = pytest.importorskip("qdrant_client", reason="needs qdrant-client, of the extra 'test'")
+    models = qdrant.models
     several = models.MultiVectorConfig(comparator=models.MultiVectorComparator.MAX_SIM)
     dense = models.VectorParams(size=2, distance=models.Distance.DOT, multivector_config=several)
-    client = pytest.importorskip("qdrant_client").QdrantClient(path=str(tmp_path / "qdrant"))
+    client = qdrant.QdrantClient(path=str(tmp_path / "qdrant"))
     client.create_collection("multi", dense)
     client.upsert("multi", [models.PointStruct(id=1, vector=[[1, 2], [3, 4]])])
     client.create_collection("sparse", {}, sparse_vectors_config={"words": models.SparseVectorParams()})

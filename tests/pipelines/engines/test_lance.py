@@ -13,7 +13,7 @@ from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.pipelines.engines.about import KEY
 from ragidx.pipelines.index import Index
 
-lancedb = pytest.importorskip("lancedb")
+lancedb = pytest.importorskip("lancedb", reason="needs lancedb, of the extra 'test'")
 lance = pytest.importorskip("ragidx.pipelines.engines.lance")
 
 OTHER = [ragidx.Document(f"new{number}", f"The new mill, part {number}.") for number in range(3)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import EngineError, ModelError, QueryError, SpecError
+from ragidx.pipelines.engines.table import ReplacedError, Target
 from ragidx.pipelines.index import Index
 from ragidx.retriever.hit import Hit
 
@@ -298,3 +300,12 @@ def test_who_has_a_table_open_is_answered_after_it_is_replaced(index: Index, pla
             assert remote.get(["bees"])[0].text == "Bees dance to tell where flowers are."
         assert remote.refresh()
         assert "number 1" in remote.search("a paper mill", 1)[0].text
+
+
+def test_an_at_sign_in_a_path_is_shown() -> None:
+    assert Target.parse("lancedb:s3://bucket/a@b#chunks").shown == "lancedb:s3://bucket/a@b#chunks"
+
+
+def test_rows_that_are_gone_pickle() -> None:
+    fault = pickle.loads(pickle.dumps(ReplacedError.of(Target.parse("milvus:a.db#chunks"))))
+    assert (type(fault), fault.message, fault.where) == (ReplacedError, "its rows were replaced", "milvus:a.db#chunks")
