@@ -253,6 +253,10 @@ def test_numbers_that_json_lacks_are_refused(index: Index, to: str) -> None:
     index.add([ragidx.Document("nan", "Not a number.", {"x": float("nan")})])
     index.add([ragidx.Document("inf", "Infinite.", {"x": float("-inf")})])
 
+    with pytest.raises(SpecError, match="it cannot hold 2 rows: 2 with a number that is NaN or infinite"):
+        index.export(to, strict=True)
+    assert opened(to).about() is None
+
     report = index.export(to)
 
     assert report.refused == {"with a number that is NaN or infinite": 2}
