@@ -180,16 +180,6 @@ def test_two_divisions_in_one_folder(division: Division, corpus: Path, tmp_path:
         Division.open(tmp_path / "stage")
 
 
-def test_shards_of_a_corpus_that_moved_lend_their_vectors(corpus: Path, tmp_path: Path) -> None:
-    """Files that come first move all others to the last shards."""
-    division = distribute.divide(corpus, 8, tmp_path / "stage", tmp_path / "index")
-    for number in range(8):
-        distribute.build_shard(division, number)
-    write(corpus, {f"0 new {n}.txt": f"Something new, number {n}." for n in range(40)})
-    report = build_divided(corpus, 8, tmp_path / "stage", tmp_path / "index")
-    assert report.n_chunks - report.n_encoded == len(FILES)
-
-
 def test_a_stage_of_another_index(division: Division, corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=f"it has a division of the index {tmp_path / 'index'}"):
         distribute.divide(corpus, 2, tmp_path / "stage", tmp_path / "other")

@@ -259,6 +259,18 @@ def test_vectors_of_the_index_are_taken(tmp_path: Path) -> None:
     assert (report.n_added, report.n_removed, report.n_encoded) == (8, 8, 0)
 
 
+def test_shards_of_a_corpus_that_moved_lend_their_vectors(tmp_path: Path) -> None:
+    """Files that come first move all others to the last shards."""
+    old = {f"{n}.txt": f"The {WORDS[n]} number {n}." for n in range(8)}
+    corpus = write(tmp_path / "corpus", old)
+    division = distribute.divide(corpus, 8, tmp_path / "stage", tmp_path / "index")
+    for number in range(8):
+        distribute.build_shard(division, number)
+    write(corpus, {f"0 new {n}.txt": f"Something new, number {n}." for n in range(40)})
+    report = build_divided(corpus, 8, tmp_path / "stage", tmp_path / "index")
+    assert report.n_chunks - report.n_encoded == len(old)
+
+
 def test_memory_is_shared_by_what_shards_read(tmp_path: Path) -> None:
     corpus = write(tmp_path / "corpus", {"a.csv": "text\n" + "a mill\n" * 90, "b.txt": "A tower.", "c.txt": "Bees."})
     division = distribute.divide(corpus, 3, tmp_path / "stage", tmp_path / "index", max_memory=9_000_000)
