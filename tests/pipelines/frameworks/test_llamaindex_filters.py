@@ -88,33 +88,36 @@ def nodes() -> list[TextNode]:
     return made
 
 
+EVERY = frozenset(f"n{number}" for number in range(N))
+
+
 class Pair:
     """The same nodes in both stores."""
 
     def __init__(self, folder: Path) -> None:
         self.ours, self.theirs = RagidxVectorStore(index=folder), SimpleVectorStore()
-        self.answers: dict[str, frozenset[str] | None] = {}
+        self.answers: dict[tuple[str, frozenset[str]], frozenset[str] | None] = {}
         self.ours.add(nodes())
         self.theirs.add(nodes())
 
-    def answer(self, one: MetadataFilter) -> frozenset[str] | None:
-        """The nodes that they find by one filter; None: Python cannot compare that."""
-        if (key := repr(one)) not in self.answers:
+    def answer(self, one: MetadataFilter, among: frozenset[str]) -> frozenset[str] | None:
+        """The nodes among some that they find by one filter; None: Python cannot compare that."""
+        if (key := (repr(one), among)) not in self.answers:
             filters = MetadataFilters(filters=[one])
-            query = VectorStoreQuery(query_embedding=QUERY, similarity_top_k=N, filters=filters)
+            query = VectorStoreQuery(query_embedding=QUERY, similarity_top_k=N, filters=filters, node_ids=sorted(among))
             try:
                 self.answers[key] = frozenset(self.theirs.query(query).ids or ())
             except TypeError:
                 self.answers[key] = None
         return self.answers[key]
 
-    def expected(self, filters: MetadataFilters) -> frozenset[str] | None:
-        """The nodes that their answers to the parts say."""
-        every = frozenset(f"n{number}" for number in range(N))
+    def expected(self, filters: MetadataFilters, among: frozenset[str] = EVERY) -> frozenset[str] | None:
+        """The nodes among some that their answers to the parts say."""
         if not filters.filters:
-            return every
+            return among
         found = [
-            self.expected(part) if isinstance(part, MetadataFilters) else self.answer(part) for part in filters.filters
+            self.expected(part, among) if isinstance(part, MetadataFilters) else self.answer(part, among)
+            for part in filters.filters
         ]
         known = [part for part in found if part is not None]
         if len(known) < len(found):
@@ -122,7 +125,7 @@ class Pair:
         if filters.condition == FilterCondition.OR:
             return frozenset.union(*known)
         if filters.condition == FilterCondition.NOT:
-            return every - frozenset.union(*known)
+            return among - frozenset.union(*known)
         return frozenset.intersection(*known)
 
 
@@ -186,11 +189,12 @@ def test_a_query_finds_the_same_nodes_in_the_same_order_with_the_same_similariti
     threshold: float,
 ) -> None:
     filters = MetadataFilters(filters=[tree], condition=condition)
-    allowed = pair.expected(filters)
-    if doc_ids and allowed is not None:  # which SimpleVectorStore ignores
-        allowed &= {node.node_id for node in nodes() if node.ref_doc_id in doc_ids}
-    if node_ids and allowed is not None:  # an empty list is no limit, as VectorStoreIndex gives one; to theirs it is
-        allowed &= set(node_ids)
+    among = EVERY
+    if doc_ids:  # which SimpleVectorStore ignores
+        among &= {node.node_id for node in nodes() if node.ref_doc_id in doc_ids}
+    if node_ids:  # an empty list is no limit, as VectorStoreIndex gives one; to theirs it is
+        among &= set(node_ids)
+    allowed = pair.expected(filters, among)
     options = {"mmr_threshold": threshold} if mode == VectorStoreQueryMode.MMR else {}
     query = VectorStoreQuery(
         query_embedding=QUERY, similarity_top_k=k, mode=mode, filters=filters, node_ids=node_ids, doc_ids=doc_ids
@@ -198,9 +202,11 @@ def test_a_query_finds_the_same_nodes_in_the_same_order_with_the_same_similariti
 
     found = found_or_refused(lambda: pair.ours.query(query, **options))
 
-    if allowed is None:
-        # a comparison that is not made, as no node is left, is not refused
-        assert found is None or not found.ids
+    if found is None:  # by the types of all nodes, where they look at the values of those that are left
+        assert pair.expected(filters) is None
+        return
+    if allowed is None:  # a comparison that is not reached is not refused: of each node alone they find the same
+        assert all(pair.expected(filters, frozenset([one])) == {one} for one in found.ids)
         return
     reference = VectorStoreQuery(query_embedding=QUERY, similarity_top_k=k, mode=mode, node_ids=list(allowed))
     expected = pair.theirs.query(reference, **options)
