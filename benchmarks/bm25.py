@@ -39,7 +39,7 @@ class _Ragidx:
         self.analyzer = Analyzer(stemmer("english"))
         write_postings(folder / "lexical.arrow", blocks(((text, "") for text in texts), self.analyzer))
         segments = [Postings(folder / "lexical.arrow", len(texts))]
-        self.bm25 = Bm25(segments, None)
+        self.bm25 = Bm25(segments)
 
     def search(self, question, k):
         found = self.bm25.scores(self.analyzer(question))

@@ -142,7 +142,7 @@ def batches(store: Store, columns: Sequence[str] | None = None, where: str | Non
 
 
 def _rows_named(store: Store, column: str, names: Sequence[str]) -> list[Row]:
-    """The live rows that have one of these names in a column, in the order of the index."""
+    """The rows that have one of these names in a column, in the order of the index."""
     if isinstance(names, str):
         raise TypeError("expected a list of ids, got one string")
     if isinstance(store, StoreElsewhere):
@@ -180,7 +180,7 @@ def _vectors(vectors: Floats) -> Any:
 
 
 def _rows(store: Store) -> Iterator[Row]:
-    """All live rows, in the order of the index, but those of a document together: two segments may share one."""
+    """All rows, in the order of the index, but those of a document together: two segments may share one."""
     if isinstance(store, StoreElsewhere):
         every = list(dict.fromkeys(_ids(store, None)))
         for first in range(0, len(every), _BLOCK):
@@ -188,7 +188,7 @@ def _rows(store: Store) -> Iterator[Row]:
         return
     ids = pa.chunked_array([batch.column(0) for _, batch in store.batches(["doc_id"])], pa.large_string())
     places = ids.combine_chunks().dictionary_encode().indices.to_numpy()
-    numbers = store.live[np.argsort(places, kind="stable")]
+    numbers = np.argsort(places, kind="stable")
     for start in range(0, len(numbers), _BLOCK):
         yield from store.rows(numbers[start : start + _BLOCK])
 

@@ -193,7 +193,7 @@ def _hit(store: Store, place: int, candidate: _Candidate, context: int) -> Hit:
 
 
 def _context(store: Store, row: int, n: int) -> str:
-    """The text of a row with `n` live ones of its document on each side, where they lie beside it.
+    """The text of a row with `n` others of its document on each side, where they lie beside it.
 
     Chunks of one text that overlap are joined without repeating what they share.
     """
@@ -202,8 +202,7 @@ def _context(store: Store, row: int, n: int) -> str:
         of_document = sorted(store.rows_named("doc_id", [hit.doc_id]), key=lambda one: one.start)
         at = [one.chunk_id for one in of_document].index(hit.chunk_id)
         return _joined(of_document[max(0, at - n) : at + n + 1])
-    first, last = np.searchsorted(store.live, [row - n, row + n + 1])
-    rows = store.live[first:last].tolist()
+    rows = range(max(0, row - n), min(store.n_rows, row + n + 1))
     around = store.rows(rows)
     doc_id = around[rows.index(row)].doc_id
     return _joined(sorted((one for one in around if one.doc_id == doc_id), key=lambda one: one.start))

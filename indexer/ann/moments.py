@@ -5,7 +5,8 @@ the sum of squared distances from it q'Sq. S is centred: the vectors of many dec
 by 0.005, and the difference of two sums of squares would lose those digits. All sums are float64. Chan, Golub and
 LeVeque 1979 for the merging of two parts.
 
-    moments-<generation>.bin    float64, little-endian: m (d), then the rows of S from the diagonal on, d (d + 1) / 2
+    moments-<generation>.bin    float64, little-endian: m (d), then the rows of S from the diagonal on, d (d + 1) / 2;
+                                int32: the rows that were dead when it was written, whose vectors are not counted
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ragidx.indexer.ann import index_types
-from ragidx.indexer.arrays import Doubles, Floats
+from ragidx.indexer.arrays import Doubles, Floats, Ints
 
 _ROUNDING = 1e-7  # of float32 scores, relative: a deviation below it is none
 _CANCELLED = 1e-14  # of float64 sums, relative: a difference below it is what rounding left
@@ -77,6 +78,15 @@ class Moments:
         scatter = self.scatter + other.scatter + np.outer(apart, apart * (self.n * other.n / n))
         return Moments(n, self.mean + apart * (other.n / n), scatter)
 
+    def __sub__(self, other: Moments) -> Moments:
+        """Those without the vectors of `other`, which are some of these."""
+        n = self.n - other.n
+        if n <= 0:
+            return Moments(0, np.zeros_like(self.mean), np.zeros_like(self.scatter))
+        mean = self.mean + (self.mean - other.mean) * (other.n / n)
+        apart = other.mean - mean
+        return Moments(n, mean, self.scatter - other.scatter - np.outer(apart, apart * (n * other.n / self.n)))
+
     def spread(self, queries: Floats) -> Spread:
         """Of the products of the vectors with queries (q, d)."""
         asked = queries.astype(np.float64)
@@ -114,6 +124,23 @@ class Moments:
 def wants_moments(rows: int, dim: int) -> bool:
     """Whether a segment keeps its moments: below, a scan takes a few ms, and they would take many bytes."""
     return rows >= max(index_types.MIN_ROWS, _ROWS_A_NUMBER * dim)
+
+
+def most_beside(dim: int) -> int:
+    """Dead rows that moments may count: each question subtracts their cosines, in a part of the time of the moments."""
+    return max(16, dim // 4)
+
+
+def left_out_of(data: bytes, rows: int) -> Ints:
+    """The rows behind the moments of a segment of so many, (n,), which these are without.
+
+    Raises:
+        ValueError: they cannot be that.
+    """
+    found = np.frombuffer(data, "<i4").astype(np.int64)
+    if len(found) and (found[0] < 0 or found[-1] >= rows or (np.diff(found) <= 0).any()):
+        raise ValueError("it leaves out rows that are not there")
+    return found
 
 
 def moments_of(blocks: Iterable[Floats], dim: int) -> Moments:

@@ -19,9 +19,10 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,9 @@ from ragidx.corpora.errors import IndexFormatError, MachineError, RagidxError, c
 from ragidx.indexer import atomic
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES, Halves, codes_of, exact_index, map_vectors, vectors_header
 from ragidx.indexer.ann.index_types import padded
-from ragidx.indexer.ann.moments import Moments, moments_of, wants_moments
+from ragidx.indexer.ann.moments import Moments, Spread, moments_of, wants_moments
+from ragidx.indexer.ann.search import filled, search_exact
+from ragidx.indexer.arrays import Bools, Floats, Ints
 from ragidx.indexer.normalize import l2_normalize
 
 _BLOCK_ROWS = 16_384
@@ -45,14 +48,57 @@ def shortened(vectors: NDArray[np.float32], width: int) -> NDArray[np.float32]:
     return l2_normalize(vectors[:, :width]).vectors
 
 
-class Prefix(NamedTuple):
-    """The exact index of narrower vectors, and their moments; None where there are few rows."""
+@dataclass(frozen=True, slots=True)
+class Prefixes:
+    """The rows of a segment by the first numbers of their vectors, of unit length; always searched exactly.
 
+    Args:
+        dim: how many numbers.
+        index: FAISS's exact index of them.
+        moments: None where there are few rows.
+    """
+
+    dim: int
     index: Any
     moments: Moments | None
 
+    @property
+    def n_rows(self) -> int:
+        """How many there are."""
+        return int(self.index.ntotal)
 
-def open_prefixes(folder: Path, vectors: Any, width: int, checksum: str) -> Prefix:
+    def search(self, queries: Floats, k: int, allowed: Bools | None) -> tuple[Floats, Ints]:
+        """As of a segment, for queries (q, dim)."""
+        return search_exact(self.index, filled(queries, self.dim), k, allowed)
+
+    def scan(self, queries: Floats, k: int, allowed: Bools | None) -> Floats:
+        """As of a segment."""
+        return self.search(queries, k, allowed)[0]
+
+    def is_exact(self) -> bool:
+        """Every row is compared."""
+        return True
+
+    def spread(self, queries: Floats) -> Spread | None:
+        """As of a segment."""
+        return None if self.moments is None else self.moments.spread(queries)
+
+    def moments_of_live(self, dead: Bools) -> tuple[Moments, Ints] | None:
+        """As of a segment."""
+        return None if self.moments is None else (self.moments, np.flatnonzero(dead))
+
+    def halves(self, numbers: Ints) -> Halves:
+        """As of a segment."""
+        found: Halves = self.index.reconstruct_batch(numbers).astype("<f2")
+        return found
+
+    def vectors(self, numbers: Sequence[int] | Ints) -> Floats:
+        """As of a segment, (n, dim)."""
+        found: Floats = self.index.reconstruct_batch(np.asarray(numbers, np.int64))
+        return found[:, : self.dim]
+
+
+def open_prefixes(folder: Path, vectors: Any, width: int, checksum: str) -> Prefixes:
     """The first `width` numbers of a segment's vectors, as an index, made if it is not there yet.
 
     Args:
@@ -79,10 +125,10 @@ def open_prefixes(folder: Path, vectors: Any, width: int, checksum: str) -> Pref
         return _opened(path, width, rows)
     except RagidxError:  # read-only, full, or removed by a writer
         made = _moments(vectors, width) if wants_moments(rows, width) else None
-        return Prefix(exact_index(padded(width), _blocks(vectors, width)), made)
+        return Prefixes(width, exact_index(padded(width), _blocks(vectors, width)), made)
 
 
-def _opened(path: Path, width: int, rows: int) -> Prefix:
+def _opened(path: Path, width: int, rows: int) -> Prefixes:
     """A file, with the moments at its end where it has many rows.
 
     Raises:
@@ -91,10 +137,10 @@ def _opened(path: Path, width: int, rows: int) -> Prefix:
     tail = Moments.n_bytes(width) if wants_moments(rows, width) else 0
     index = map_vectors(path, padded(width), rows, tail)
     if not tail:
-        return Prefix(index, None)
+        return Prefixes(width, index, None)
     with path.open("rb") as file:
         file.seek(-tail, os.SEEK_END)
-        return Prefix(index, Moments.from_bytes(file.read(), rows, width))
+        return Prefixes(width, index, Moments.from_bytes(file.read(), rows, width))
 
 
 def _moments(vectors: Any, width: int) -> Moments:

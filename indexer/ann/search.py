@@ -19,7 +19,7 @@ import numpy as np
 
 from ragidx.corpora.errors import QueryError
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES, empty, faiss, inner
-from ragidx.indexer.ann.index_types import TUNED_K, Effort, Recipe, train_rows
+from ragidx.indexer.ann.index_types import TUNED_K, Effort, Recipe, padded, train_rows
 from ragidx.indexer.arrays import Bools, Floats, Ints
 
 OnRows: TypeAlias = Callable[[int], None]
@@ -169,6 +169,12 @@ def checked_queries(queries: Floats, dim: int) -> Floats:
     if not np.isfinite(queries).all():
         raise QueryError("the query vector holds a number that is not finite", "encode the query in float32")
     return np.ascontiguousarray(queries, np.float32)
+
+
+def filled(queries: Floats, dim: int) -> Floats:
+    """Queries (q, dim), checked, with zeros up to the stored width."""
+    checked, width = checked_queries(queries, dim), padded(dim)
+    return checked if width == dim else np.pad(checked, ((0, 0), (0, width - dim)))
 
 
 def _new_graph(links: int, dim: int, rows: int) -> Any:

@@ -1,12 +1,13 @@
-"""BM25 over all rows of an index: k1 1.2, b 0.75, and statistics of all live rows.
+"""BM25 over all rows of an index: k1 1.2, b 0.75, and statistics of all of them.
 
 score(row) = sum over the terms t of the question
              n_t * idf_t * (tf / (tf + k1 * (1 - b + b * length / mean length)) + 0.2 if t is in the row's name)
 idf_t = ln(1 + (N - df_t + 0.5) / (df_t + 0.5)), never negative
 
 The name, that of the file, counts half as much as one occurrence in a text of mean length. df counts rows with t in the
-text or in the name. N, mean length and df count live rows of all segments, so a row's score does not depend on how rows
-are spread over segments, nor on rows that were deleted. Robertson and Zaragoza 2009; the idf is Lucene's.
+text or in the name. N, mean length and df count the rows of all segments, so a row's score does not depend on how rows
+are spread over segments. Rows are those that the postings give: the live ones, in a store. Robertson and Zaragoza 2009;
+the idf is Lucene's.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import functools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from ragidx.indexer.arrays import Bools, Floats, Ints
+from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.byte_cache import ByteCache
-from ragidx.indexer.lexical.postings import NAME, Postings
+from ragidx.indexer.lexical.postings import NAME, TermPostings, Uints
 
 K1, B = 1.2, 0.75
 IN_NAME = np.float32(0.2)
@@ -29,9 +31,20 @@ _KEPT_BYTES = 64 << 20  # of terms
 _DENSE = 4  # a term in more than a fourth of the rows is kept as an array over all of them
 
 
+class Words(Protocol):
+    """The postings of some rows."""
+
+    @property
+    def lengths(self) -> Uints:
+        """(rows,) how many terms each row has."""
+
+    def find(self, term: str) -> TermPostings | None:
+        """The rows of a term, None if no row has it."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """A term in an index: in how many live rows, the rows with it (None: nearly all) and tf / (tf + norm) of each."""
+    """A term in an index: in how many rows, the rows with it (None: nearly all) and tf / (tf + norm) of each."""
 
     df: int
     rows: Ints | None
@@ -43,37 +56,35 @@ class _Term:
 
 
 class Bm25:
-    """The scores of the live rows of some segments, numbered through all of them. Safe to use from several threads.
+    """The scores of the rows of some segments, numbered through all of them. Safe to use from several threads.
 
     What a term adds to each row, but for its idf, is kept for the terms that were asked for last: the words that most
     questions have are in most rows, and reading them takes longest.
 
     Args:
         segments: of the index, in its order; at least one.
-        dead: (rows,) of all rows, which are dead; None: none.
 
     Attributes:
-        n_rows: how many rows are alive.
+        n_rows: how many rows there are.
         n_terms: the sum of their lengths.
     """
 
-    def __init__(self, segments: Sequence[Postings], dead: Bools | None) -> None:
-        self._segments, self._dead = segments, dead
+    def __init__(self, segments: Sequence[Words]) -> None:
+        self._segments = segments
         self._terms: ByteCache[_Term] = ByteCache(_KEPT_BYTES)
         lengths = np.concatenate([segment.lengths for segment in segments])
-        live = lengths if dead is None else lengths[~dead]
-        self.n_rows, self.n_terms = len(live), int(live.sum(dtype=np.int64))
+        self.n_rows, self.n_terms = len(lengths), int(lengths.sum(dtype=np.int64))
         scale = np.float32(K1 * B * self.n_rows / max(1, self.n_terms))
         self._norms = np.float32(K1 * (1 - B)) + scale * lengths.astype(np.float32)  # added to a count in the divisor
 
     def scores(self, terms: Sequence[str]) -> Floats | None:
-        """(rows,) of all rows; 0 where a row has no term of the question, and for dead rows.
+        """(rows,) of all rows; 0 where a row has no term of the question.
 
         Args:
             terms: of the question, repeated as often as they occur.
 
         Returns:
-            None if no live row has any of the terms.
+            None if no row has any of the terms.
         """
         total = np.zeros(len(self._norms), np.float32)
         known = False
@@ -87,8 +98,6 @@ class Bm25:
                 np.add(total, weight * entry.shares, out=total)
             else:
                 total[entry.rows] += weight * entry.shares
-        if self._dead is not None:
-            total[self._dead] = 0
         return total if known else None
 
     def _read(self, term: str) -> _Term:
@@ -100,15 +109,14 @@ class Bm25:
             parts.append((rows + first, shares))
             first = last
         rows, shares = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        df = len(rows) if self._dead is None else int(np.count_nonzero(~self._dead[rows]))
         if len(rows) * _DENSE < first:
-            return _Term(df, rows, shares)
+            return _Term(len(rows), rows, shares)
         whole = np.zeros(first, np.float32)  # an array over all rows is smaller, and ten times as fast to add
         whole[rows] = shares
-        return _Term(df, None, whole)
+        return _Term(len(rows), None, whole)
 
 
-def _shares(segment: Postings, term: str, norms: Floats) -> tuple[Ints, Floats]:
+def _shares(segment: Words, term: str, norms: Floats) -> tuple[Ints, Floats]:
     """The rows with a term in their text or name, and what it adds to each but for its idf."""
     rows, shares = np.zeros(0, np.int64), np.zeros(0, np.float32)
     if (found := segment.find(term)) is not None:

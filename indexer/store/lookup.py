@@ -36,7 +36,7 @@ _FLAGS = np.dtype([("kept", "?"), ("dead", "?")])
 
 
 class Documents:
-    """Runs of rows by document. `get(doc_id)` is the hash of the document as it was added.
+    """Runs of stored rows, dead ones included, by document. `get(doc_id)` is the hash of the document as it was added.
 
     Runs are numbered: first those of the segments, then those that were added. What is read of a segment stays with it,
     so a second table of the same open segments is made of what the first one has read.
@@ -223,7 +223,7 @@ def text_rows(segment: Segment) -> tuple[Digests, NDArray[np.int32]]:
 def _placed(store: Store | None) -> Iterator[tuple[int, Segment]]:
     """The segments of a state, each with its first row."""
     if store is not None:
-        yield from zip(store.starts.tolist(), store.segments, strict=False)
+        yield from zip(store.stored_starts.tolist(), store.segments, strict=False)
 
 
 class CommittedVectors:
@@ -248,7 +248,8 @@ class CommittedVectors:
         here = np.flatnonzero(rows >= 0)
         if self._store is None or not len(here):
             return {}
-        return dict(zip([hashes[place] for place in here.tolist()], self._store.vectors(rows[here]), strict=True))
+        vectors = self._store.stored_vectors(rows[here])
+        return dict(zip([hashes[place] for place in here.tolist()], vectors, strict=True))
 
     @functools.cached_property
     def _table(self) -> DigestTable:
@@ -268,7 +269,7 @@ class CommittedVectors:
 
 
 def document_rows(store: Store, names: Sequence[str]) -> dict[str, tuple[Ints, int]]:
-    """The rows of documents, in their order, and their owners; of those of the names that the index has."""
+    """The stored rows of documents, in their order, and their owners; of those of the names that the index has."""
     known, found = Documents(store), {}
     for name in names:
         rows = np.sort(known.rows(name))

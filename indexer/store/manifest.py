@@ -90,6 +90,11 @@ class Manifest:
     format: int = FORMAT
     ragidx: str = ragidx.__version__
 
+    @property
+    def n_dead(self) -> int:
+        """Rows of deleted chunks that the segments still store."""
+        return sum(segment.rows for segment in self.segments) - self.n_chunks
+
     def to_json(self) -> dict[str, Any]:
         """All fields but the checksum."""
         data = {column.name: getattr(self, column.name) for column in fields(self)}

@@ -1,8 +1,8 @@
 """Scores of single rows, and how the scores of all rows spread: what a fusion of cosines and BM25 needs.
 
 cosines(vectors, query)                (n,) the real cosine of each row, whichever way it was found
-spread_of_cosines(parts, queries)      mean and squares over all live rows, by moments or by a scan
-LexicalPart(spec, postings, dead)      terms of a question, and BM25 of every live row
+spread_of_cosines(parts, queries)      mean and squares over all rows, by moments or by a scan
+LexicalPart(spec, postings)            terms of a question, and BM25 of every row
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ragidx.indexer.ann.moments import Spread, merged_spread, spread_of
-from ragidx.indexer.arrays import Bools, Floats
+from ragidx.indexer.arrays import Floats
 from ragidx.indexer.lexical.postings import Postings
 from ragidx.indexer.lexical.spec import LexicalSpec
+from ragidx.indexer.store.live import LivePostings
 from ragidx.indexer.store.topk import Part, Searched
 
 if TYPE_CHECKING:  # a search by vectors alone does not need it
@@ -36,30 +37,15 @@ def cosines(vectors: Floats, query: Floats) -> Floats:
 
 
 def spread_of_cosines(parts: Sequence[Part], queries: Floats) -> Spread:
-    """Of the cosines of queries (q, width) with all rows that are allowed, the live ones; `parts` is not empty."""
-    return merged_spread([_spread(part.view, part.allowed, queries) for part in parts])
+    """Of the cosines of queries (q, width) with all rows; `parts` is not empty."""
+    spreads = ((part.view, part.view.spread(queries)) for part in parts)
+    return merged_spread([_scanned(view, queries) if spread is None else spread for view, spread in spreads])
 
 
-def _spread(segment: Searched, alive: Bools | None, queries: Floats) -> Spread:
-    if segment.moments is None:
-        return _scanned(segment, alive, queries)
-    found = segment.moments.spread(queries)
-    if alive is None:
-        return found
-    rows = np.flatnonzero(~alive)
-    step = max(1, _BLOCK // max(len(queries), queries.shape[1]))
-    gone = [spread_of(queries @ segment.vectors(rows[start : start + step]).T) for start in range(0, len(rows), step)]
-    return found.without(merged_spread(gone))
-
-
-def _scanned(segment: Searched, alive: Bools | None, queries: Floats) -> Spread:
-    count = segment.entry.rows if alive is None else int(alive.sum())
-    if not count:
-        return spread_of(np.zeros((len(queries), 0), np.float32))
-    step = max(1, _BLOCK // count)
-    parts = [
-        spread_of(segment.scan(queries[start : start + step], count, alive)) for start in range(0, len(queries), step)
-    ]
+def _scanned(view: Searched, queries: Floats) -> Spread:
+    count = view.n_rows
+    step = max(1, _BLOCK // max(1, count))
+    parts = [spread_of(view.scan(queries[start : start + step], count, None)) for start in range(0, len(queries), step)]
     return Spread(
         count, np.concatenate([part.mean for part in parts]), np.concatenate([part.squares for part in parts])
     )
@@ -71,13 +57,12 @@ class LexicalPart:
     Args:
         spec: of the index.
         postings: of all rows, in their order.
-        dead: (rows,) which rows are dead; None: none.
     """
 
-    def __init__(self, spec: LexicalSpec, postings: Sequence[Postings], dead: Bools | None) -> None:
+    def __init__(self, spec: LexicalSpec, postings: Sequence[Postings | LivePostings]) -> None:
         from ragidx.indexer.lexical.bm25 import Bm25  # a search by vectors needs none
 
-        self.spec, self.bm25 = spec, Bm25(postings, dead)
+        self.spec, self.bm25 = spec, Bm25(postings)
 
     @functools.cached_property
     def analyzer(self) -> Analyzer:
@@ -89,11 +74,11 @@ class LexicalPart:
         return self.spec.make_analyzer()
 
     def scores(self, question: str) -> Floats | None:
-        """BM25 (rows,) of all rows, 0 for dead ones; None if no live row has a word of the question."""
+        """BM25 (rows,) of all rows; None if no row has a word of the question."""
         return self.bm25.scores(self.analyzer(question))
 
     def spread(self, scores: Floats) -> Spread:
-        """Of the BM25 of all live rows."""
+        """Of the BM25 of all rows."""
         n = self.bm25.n_rows
         mean = np.array([scores.sum(dtype=np.float64) / max(1, n)])
         squares = np.square(scores, dtype=np.float64).sum()

@@ -15,8 +15,7 @@ import copy
 import functools
 import mmap
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,8 +27,8 @@ from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.ann import search as ann
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES, Halves, check_ann, codes_of, map_ann, map_vectors
 from ragidx.indexer.ann.index_types import padded
-from ragidx.indexer.ann.moments import Moments
-from ragidx.indexer.ann.prefixes import is_prefix_of, is_whole, open_prefixes, prefix_files
+from ragidx.indexer.ann.moments import Moments, Spread, left_out_of
+from ragidx.indexer.ann.prefixes import Prefixes, is_prefix_of, is_whole, open_prefixes, prefix_files
 from ragidx.indexer.arrays import Bools, Floats, Ints
 from ragidx.indexer.byte_cache import ByteCache
 from ragidx.indexer.damage import damaged, reading
@@ -43,9 +42,10 @@ if TYPE_CHECKING:
     from ragidx.indexer.ann.gpu import DeviceVectors
 
 BATCH_ROWS = 256
-CACHE_BYTES = 16 << 20  # of decoded batches
+CACHE_BYTES = 32 << 20  # of decoded batches, and of columns that conditions read
 T = TypeVar("T")
 
+_LEFT_OUT = "it leaves out rows that are alive"
 _NAMES, _FILLED = frozenset(COLUMNS.names), frozenset(FIXED.names)
 
 
@@ -95,7 +95,7 @@ class Segment:
             k: 1 or more.
             allowed: (rows,), the rows that may be found; None: all.
         """
-        queries = _filled(queries, self.dim, self._width)
+        queries = ann.filled(queries, self.dim)
         if self._moved is not None:
             return self._moved.search(queries, k, allowed)
         if self.entry.ann is None:
@@ -105,7 +105,26 @@ class Segment:
 
     def scan(self, queries: Floats, k: int, allowed: Bools | None) -> Floats:
         """The k best scores (q, k) as of an exact search; with k = rows those of all rows, in no useful order."""
-        return ann.search_exact(self.exact_index, _filled(queries, self.dim, self._width), k, allowed)[0]
+        return ann.search_exact(self.exact_index, ann.filled(queries, self.dim), k, allowed)[0]
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows it stores."""
+        return self.entry.rows
+
+    def spread(self, queries: Floats) -> Spread | None:
+        """How the cosines of queries (q, dim) with all rows spread, where the segment keeps their moments."""
+        if len(self.left_out):
+            raise damaged(self.folder / str(self.entry.moments), _LEFT_OUT)
+        return None if self.moments is None else self.moments.spread(queries)
+
+    def moments_of_live(self, dead: Bools) -> tuple[Moments, Ints] | None:
+        """The moments, where the segment keeps them, and which of the dead rows (rows,) they count."""
+        if self.moments is None:
+            return None
+        if not dead[self.left_out].all():
+            raise damaged(self.folder / str(self.entry.moments), _LEFT_OUT)
+        return self.moments, np.setdiff1d(np.flatnonzero(dead), self.left_out, assume_unique=True)
 
     def kept(self, read: Callable[[Segment], T]) -> T:
         """What `read` makes of the segment; read once, since its files never change."""
@@ -122,7 +141,7 @@ class Segment:
             return self
         if width not in self._narrow:
             checksum = self.entry.files[VECTORS].sha256
-            self._narrow[width] = Prefixes(self, width, *open_prefixes(self.folder, self.exact_index, width, checksum))
+            self._narrow[width] = open_prefixes(self.folder, self.exact_index, width, checksum)
         return self._narrow[width]
 
     def move(self, devices: Sequence[str], room: float) -> bool:
@@ -138,6 +157,11 @@ class Segment:
         """The stored vectors, mapped, (rows, dim) float16."""
         codes: Halves = self._mapped[:, : self.dim]
         return codes
+
+    def halves(self, numbers: Ints) -> Halves:
+        """Some rows as a search reads them, filled up with zeros."""
+        found: Halves = self._mapped[numbers]
+        return found
 
     def release_pages(self, first: int, count: int) -> None:
         """Give back the memory of rows that were read through `codes` and are not needed again soon."""
@@ -174,8 +198,16 @@ class Segment:
         Raises:
             ValueError: neither a fixed column nor a field of the index's schema.
         """
-        batches = list(self.batches(names))
-        return pa.Table.from_batches(batches, schema=batches[0].schema)
+        schema = self.arrow_schema(names)
+        return self.cached((self._token, *names), lambda: pa.Table.from_batches(self.batches(names), schema=schema))
+
+    def arrow_schema(self, names: Sequence[str]) -> Any:
+        """The types of columns as they are read."""
+        return pa.schema([(name, self._type(name)) for name in names])
+
+    def cached(self, key: Hashable, read: Callable[[], Any]) -> Any:
+        """What `read` gives, from the cache of the index."""
+        return self._cache.get(("columns", key), read)
 
     def batches(self, names: Sequence[str], chosen: range | None = None) -> Iterator[Any]:
         """The record batches of `columns`, one at a time; all, or those of some numbers."""
@@ -195,7 +227,16 @@ class Segment:
         if self._moments is None or self.entry.moments is None:
             return None
         with reading(self.folder / self.entry.moments):
-            return Moments.from_bytes(self._moments.tobytes(), self.entry.rows, self.dim)
+            rows = self.entry.rows - len(self.left_out)
+            return Moments.from_bytes(self._moments[: Moments.n_bytes(self.dim)].tobytes(), rows, self.dim)
+
+    @functools.cached_property
+    def left_out(self) -> Ints:
+        """The rows that the moments are without, in ascending order: they were dead when these were written."""
+        if self._moments is None:
+            return np.zeros(0, np.int64)
+        with reading(self.folder / str(self.entry.moments)):
+            return left_out_of(self._moments[Moments.n_bytes(self.dim) :].tobytes(), self.entry.rows)
 
     @functools.cached_property
     def _moments(self) -> NDArray[np.uint8] | None:
@@ -282,15 +323,20 @@ class Segment:
 
     def _column(self, columns: Mapping[str, Any], name: str, rows: int) -> Any:
         if name in _NAMES:
-            return columns[name] if name in columns else pa.nulls(rows, COLUMNS.field(name).type)
-        field = name.removeprefix(META)
-        if not name.startswith(META) or field not in self.schema:
-            raise ValueError(f"the index has no column {name!r}")
+            return columns[name] if name in columns else pa.nulls(rows, self._type(name))
+        kind = self._type(name)
         if name in columns:
             if not columns_of.is_readable(columns[name]):
                 raise self._damaged(f"the column {name!r} holds a time that is out of range")
-            return columns_of.convert(columns[name], self.schema[field])
-        return pa.nulls(rows, KINDS[self.schema[field]])
+            return columns_of.convert(columns[name], self.schema[name.removeprefix(META)])
+        return pa.nulls(rows, kind)
+
+    def _type(self, name: str) -> Any:
+        """The type of a column as it is read."""
+        field = name.removeprefix(META)
+        if name not in _NAMES and (not name.startswith(META) or field not in self.schema):
+            raise ValueError(f"the index has no column {name!r}")
+        return COLUMNS.field(name).type if name in _NAMES else KINDS[self.schema[field]]
 
     def _take(self, numbers: Sequence[int] | Ints, names: Sequence[str]) -> Any:
         """A table of single rows, in the order of `numbers`."""
@@ -313,41 +359,3 @@ class Segment:
 
     def _damaged(self, reason: str) -> IndexFormatError:
         return damaged(self.folder / CHUNKS, reason)
-
-
-@dataclass(frozen=True, slots=True)
-class Prefixes:
-    """The rows of a segment by the first `width` numbers of their vectors, of unit length; always exact."""
-
-    segment: Segment
-    width: int
-    index: Any  # of `open_prefixes`, as the moments
-    moments: Moments | None
-
-    @property
-    def entry(self) -> SegmentEntry:
-        """Of the segment."""
-        return self.segment.entry
-
-    def search(self, queries: Floats, k: int, allowed: Bools | None) -> tuple[Floats, Ints]:
-        """As of a segment, for queries (q, width)."""
-        return ann.search_exact(self.index, _filled(queries, self.width, padded(self.width)), k, allowed)
-
-    def scan(self, queries: Floats, k: int, allowed: Bools | None) -> Floats:
-        """As of a segment."""
-        return self.search(queries, k, allowed)[0]
-
-    def is_exact(self) -> bool:
-        """Every row is compared."""
-        return True
-
-    def vectors(self, numbers: Sequence[int] | Ints) -> Floats:
-        """As of a segment, (n, width)."""
-        found: Floats = self.index.reconstruct_batch(np.asarray(numbers, np.int64))
-        return found[:, : self.width]
-
-
-def _filled(queries: Floats, dim: int, width: int) -> Floats:
-    """Queries (q, dim), checked, with zeros up to the stored width."""
-    checked = ann.checked_queries(queries, dim)
-    return checked if width == dim else np.pad(checked, ((0, 0), (0, width - dim)))

@@ -2,10 +2,10 @@
 
     store = Store.open("index/");  found = store.search(queries, k=10);  rows = store.rows(found.rows[0])
 
-A row is a number, from 0 to `n_rows`, through the whole index; dead rows keep theirs, and are never found. A mask is
-(n_rows,) bool. Segments are known here and to `ragidx.indexer.writing` alone. queries (q, dim) float32 of unit length;
-scores are cosines with the stored vectors, which are float16. A store is one committed state: later commits, and even
-the removal of its files, do not change it. It does not encode queries.
+A row is a number, from 0 to `n_rows`, through all live rows of the index. A mask is (n_rows,) bool. Writers number the
+stored rows, dead ones included (`stored`). Segments are known here and to `ragidx.indexer.writing` alone. queries
+(q, dim) float32 of unit length; scores are cosines with the stored vectors, which are float16. A store is one committed
+state: later commits, and even the removal of its files, do not change it. It does not encode queries.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from ragidx.indexer.damage import damaged, reading
 from ragidx.indexer.store.deletions import by_segment, read_deletions
 from ragidx.indexer.store.files import blob_path
 from ragidx.indexer.store.generations import check_files, committed, segments_of, with_way_back
+from ragidx.indexer.store.live import LiveRows
 from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.rows import Row, Schema, chunk_of, places_of, union
 from ragidx.indexer.store.scores import LexicalPart, spread_of_cosines
@@ -52,15 +53,16 @@ class Store:
         self,
         path: Path,
         manifest: Manifest,
-        segments: list[Segment],
+        views: Sequence[Segment | LiveRows],
         dead: Bools | None,
         blobs: Mapping[str, mmap.mmap],
     ) -> None:
         self.path = path
         self.manifest = manifest
-        self.segments = segments
-        self.dead = dead  # (n_rows,) which rows are dead; None: none
-        self.starts = np.cumsum([0, *(segment.entry.rows for segment in segments)], dtype=np.int64)
+        self.views = views  # of the segments: of those with dead rows, the others alone
+        self.segments = [view.segment if isinstance(view, LiveRows) else view for view in views]
+        self.dead = dead  # (stored rows,) which of them are dead; None: none
+        self.starts = np.cumsum([0, *(view.n_rows for view in views)], dtype=np.int64)
         self._blobs = blobs
         self._joined: Sequence[Store] = ()
 
@@ -85,7 +87,9 @@ class Store:
                     for segment in segments:
                         segment.map()
                     blobs = {name: _mapped(folder, name, entry) for name, entry in manifest.files.items()}
-                    return cls(folder, manifest, segments, read_deletions(folder, manifest), blobs)
+                    dead = read_deletions(folder, manifest)
+                    views = _views(segments, by_segment(dead, manifest.segments), before)
+                    return cls(folder, manifest, views, dead, blobs)
             except IndexFormatError:
                 if committed(folder).generation == manifest.generation:
                     raise
@@ -95,7 +99,7 @@ class Store:
     def joined(cls, stores: Sequence[Store]) -> Store:
         """The rows of several indexes, in their order, as those of one; what belongs to the spec is that of the first.
 
-        Nothing is copied but the marks of dead rows. It has a lexical part where the texts of all become terms alike;
+        Nothing is copied. It has a lexical part where the texts of all become terms alike;
         vectors can be compared if all have the same width and are made in the same way.
         """
         manifests = [store.manifest for store in stores]
@@ -108,10 +112,8 @@ class Store:
             n_chunks=sum(each.n_chunks for each in manifests),
             n_documents=sum(each.n_documents for each in manifests),
         )
-        marks = [np.zeros(store.n_rows, np.bool_) if store.dead is None else store.dead for store in stores]
-        dead = None if all(store.dead is None for store in stores) else np.concatenate(marks)
-        segments = [segment for store in stores for segment in store.segments]
-        found = cls(stores[0].path, manifest, segments, dead, stores[0]._blobs)
+        views = [view for store in stores for view in store.views]
+        found = cls(stores[0].path, manifest, views, None, stores[0]._blobs)
         found._joined = tuple(stores)
         return found
 
@@ -133,17 +135,22 @@ class Store:
         """The same state, whose metadata are read in these kinds, at least as wide as its own."""
         if schema == self.manifest.schema:
             return self
-        manifest, segments = dataclasses.replace(self.manifest, schema=schema), self.segments
-        return Store(self.path, manifest, [one.widened(schema) for one in segments], self.dead, self._blobs)
+        manifest = dataclasses.replace(self.manifest, schema=schema)
+        return Store(self.path, manifest, [view.widened(schema) for view in self.views], self.dead, self._blobs)
 
     @property
     def n_rows(self) -> int:
-        """How many rows there are, dead ones included."""
+        """How many rows there are: the live ones."""
         return int(self.starts[-1])
 
     @functools.cached_property
-    def live(self) -> Ints:
-        """The numbers of the rows that are alive, in their order."""
+    def stored_starts(self) -> Ints:
+        """The first row of each segment among all that are stored, dead ones included, and how many these are."""
+        return np.cumsum([0, *(segment.n_rows for segment in self.segments)], dtype=np.int64)
+
+    @functools.cached_property
+    def stored(self) -> Ints:
+        """(n_rows,) the number of each row among all that are stored: by it, a writer deletes."""
         return np.arange(self.n_rows) if self.dead is None else np.flatnonzero(~self.dead)
 
     # -- search ---------------------------------------------------------------------------------------------------
@@ -157,14 +164,14 @@ class Store:
         dim: int | None = None,
         rerank_dim: int | None = None,
     ) -> TopRows:
-        """The k best chunks for each query; always k if so many are alive and allowed.
+        """The k best chunks for each query; always k if so many are allowed.
 
         Equal scores are ordered by chunk id.
 
         Args:
             queries: (q, dim), as wide as the stored vectors, even if fewer dimensions are searched.
             k: 1 or more.
-            allowed: (n_rows,) which rows may be found; None: all. Dead ones never are.
+            allowed: (n_rows,) which rows may be found; None: all.
             dim: compare only the first `dim` numbers, normalised to unit length; exact. None: all.
             rerank_dim: compare the best max(100, 4k) hits again by so many numbers.
 
@@ -194,7 +201,7 @@ class Store:
         return nearest(self._parts(allowed, dim), queries, k)
 
     def spread(self, queries: Floats, dim: int | None = None) -> Spread:
-        """How the cosines of queries (q, `dim`) with all live rows spread; there is at least one row."""
+        """How the cosines of queries (q, `dim`) with all rows spread; there is at least one row."""
         return spread_of_cosines(self._parts(None, dim), queries)
 
     def by_chunk_id(self, scores: Floats, rows: Ints) -> list[int]:
@@ -207,8 +214,7 @@ class Store:
         spec = self.manifest.lexical
         if spec is None or not self.segments:
             return None
-        postings = [segment.postings for segment in self.segments if segment.postings is not None]
-        found = LexicalPart(spec, postings, self.dead)
+        found = LexicalPart(spec, [view.postings for view in self.views if view.postings is not None])
         return found if found.bm25.n_terms else None
 
     def move(self, device: str) -> int:
@@ -234,17 +240,24 @@ class Store:
 
     def rows(self, numbers: Sequence[int] | Ints) -> list[Row]:
         """Some rows, in the order of `numbers`; decodes only the batches that hold them."""
-        return self._gathered(np.asarray(numbers, np.int64), Segment.rows)
+        return self._gathered(np.asarray(numbers, np.int64), lambda view, mine: view.rows(mine))
 
-    def vectors(self, rows: Ints, dim: int | None = None) -> Floats:
+    def vectors(self, rows: Sequence[int] | Ints, dim: int | None = None) -> Floats:
         """The stored vectors of some rows, (n, dim), in their order; of another width, as a search compares them."""
         found = np.empty((len(rows), dim or self.manifest.dim), np.float32)
-        for segment, places, mine in self._grouped(rows):
-            found[places] = (segment if dim is None else segment.narrowed(dim)).vectors(mine)
+        for view, places, mine in self._grouped(np.asarray(rows, np.int64)):
+            found[places] = (view if dim is None else view.narrowed(dim)).vectors(mine)
+        return found
+
+    def stored_vectors(self, numbers: Ints) -> Floats:
+        """As `vectors`, of rows by their numbers among all that are stored, dead ones included."""
+        found = np.empty((len(numbers), self.manifest.dim), np.float32)
+        for number, places, mine in grouped(self.stored_starts, numbers):
+            found[places] = self.segments[number].vectors(mine)
         return found
 
     def tables(self, columns: Sequence[str]) -> Iterator[Any]:
-        """Whole columns, dead rows included, as a pyarrow.Table for each block of rows, in the order of the index.
+        """Whole columns, as a pyarrow.Table for each block of rows, in the order of the index.
 
         A field that no row of a block has is all null.
 
@@ -254,13 +267,13 @@ class Store:
         Raises:
             ValueError: neither a fixed column nor a field of the index's schema.
         """
-        return (segment.columns(columns) for segment in self.segments)
+        return (view.columns(columns) for view in self.views)
 
     def batches(self, columns: Sequence[str], allowed: Bools | None = None) -> Iterator[tuple[Ints, Any]]:
-        """Columns of the rows that are alive and allowed: their numbers and a pyarrow.RecordBatch, batch by batch."""
-        for segment, part in zip(self.segments, self._parts(allowed), strict=True):
+        """Columns of the rows that are allowed: their numbers and a pyarrow.RecordBatch, batch by batch."""
+        for view, part in zip(self.views, self._parts(allowed), strict=True):
             last = part.first
-            for batch in segment.batches(columns):
+            for batch in view.batches(columns):
                 first, last = last, last + len(batch)
                 if part.allowed is None:
                     yield np.arange(first, last), batch
@@ -268,7 +281,7 @@ class Store:
                     yield first + kept, batch if len(kept) == len(batch) else batch.take(places_of(kept))
 
     def chunks(self) -> Iterator[tuple[int, Chunk]]:
-        """The rows that are alive, and their chunks, in order."""
+        """All rows, and their chunks, in order."""
         for rows, batch in self.batches(["doc_id", "start", "end", "text", "heading", "text_hash"]):
             columns = [column.to_pylist() for column in batch.columns]
             yield from zip(rows.tolist(), map(chunk_of, *columns), strict=True)
@@ -289,41 +302,32 @@ class Store:
             raise damaged(self.path / blob_path(name, entry), "its checksum differs from the manifest's")
         return data
 
-    @functools.cached_property
-    def _alive(self) -> list[Bools | None]:
-        """Of each segment, which rows are alive; None: all, since a search without a mask is faster."""
-        masks = by_segment(self.dead, self.manifest.segments)
-        return [None if dead is None else ~dead for dead in masks]
-
     def _parts(self, allowed: Bools | None, dim: int | None = None) -> list[Part]:
-        """The segments for a search, each with the rows that are alive and allowed."""
+        """The segments for a search, each with the rows that are allowed; None: all, which is searched faster."""
         if allowed is not None and allowed.shape != (self.n_rows,):
             raise ValueError(f"the mask has the shape {allowed.shape}, not ({self.n_rows},)")
         parts = []
-        for segment, alive, first in zip(self.segments, self._alive, self.starts.tolist(), strict=False):
-            mask = alive
-            if allowed is not None:
-                mine = allowed[first : first + segment.entry.rows]
-                mask = mine if alive is None else mine & alive
-                mask = None if mask.all() else mask
-            parts.append(Part(segment if dim is None else segment.narrowed(dim), first, mask))
+        for view, first in zip(self.views, self.starts.tolist(), strict=False):
+            mask = None if allowed is None else allowed[first : first + view.n_rows]
+            mask = None if mask is None or mask.all() else mask
+            parts.append(Part(view if dim is None else view.narrowed(dim), first, mask))
         return parts
 
-    def _grouped(self, rows: Ints) -> Iterator[tuple[Segment, Ints, Ints]]:
+    def _grouped(self, rows: Ints) -> Iterator[tuple[Segment | LiveRows, Ints, Ints]]:
         """Rows by their segment: which places they have in `rows`, and their numbers in the segment."""
-        return ((self.segments[number], places, mine) for number, places, mine in grouped(self.starts, rows))
+        return ((self.views[number], places, mine) for number, places, mine in grouped(self.starts, rows))
 
-    def _gathered(self, rows: Ints, read: Callable[[Segment, Ints], list[T]]) -> list[T]:
+    def _gathered(self, rows: Ints, read: Callable[[Segment | LiveRows, Ints], list[T]]) -> list[T]:
         """What `read` gives for some rows of a segment, for rows of all segments, in their order."""
         gathered = np.empty(len(rows), object)
-        for segment, places, mine in self._grouped(rows):
-            gathered[places] = read(segment, mine)
+        for view, places, mine in self._grouped(rows):
+            gathered[places] = read(view, mine)
         found: list[T] = gathered.tolist()
         return found
 
     def _ids(self, rows: Ints) -> list[str]:
         """The chunk ids of some rows, in their order."""
-        return self._gathered(rows, lambda segment, mine: segment.strings("chunk_id", mine))
+        return self._gathered(rows, lambda view, mine: view.strings("chunk_id", mine))
 
     def _rescored(self, found: TopRows, queries: Floats, k: int, width: int) -> TopRows:
         """The k best of what a search found, by the first `width` numbers of their vectors."""
@@ -337,6 +341,20 @@ class Store:
             scores[query, : len(best)] = products[best]
             rows.append(these[best].tolist())
         return TopRows(scores, rows)
+
+
+def _views(segments: Sequence[Segment], dead: Sequence[Bools | None], before: Store | None) -> list[Segment | LiveRows]:
+    """The segments, of those with dead rows (stored rows,) the others; what a state before has made of these stays."""
+    known = {} if before is None else {id(view.segment): view for view in before.views if isinstance(view, LiveRows)}
+    views: list[Segment | LiveRows] = []
+    for segment, mask in zip(segments, dead, strict=True):
+        same = known.get(id(segment))
+        if mask is None:
+            views.append(segment)
+        else:
+            kept = same is not None and np.array_equal(same.dead, mask)
+            views.append(same if same is not None and kept else LiveRows(segment, mask))
+    return views
 
 
 def _mapped(folder: Path, name: str, entry: FileEntry) -> mmap.mmap:

@@ -13,11 +13,13 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from ragidx.indexer.ann.prefixes import Prefixes
 from ragidx.indexer.arrays import Bools, Floats, Ints
-from ragidx.indexer.store.segment import Prefixes, Segment
+from ragidx.indexer.store.live import LiveRows
+from ragidx.indexer.store.segment import Segment
 from ragidx.indexer.widening import until_enough
 
-Searched: TypeAlias = Segment | Prefixes
+Searched: TypeAlias = Segment | Prefixes | LiveRows
 Ids: TypeAlias = Callable[[Ints], list[str]]
 """The chunk ids of some rows."""
 
@@ -49,7 +51,7 @@ def search_parts(parts: Sequence[Part], ids: Ids, queries: Floats, k: int) -> To
     """The k best allowed rows of all parts for each query (q, width)."""
     if k < 1:
         raise ValueError(f"k is {k}, not 1 or more")
-    wide = min(k, sum(part.view.entry.rows for part in parts))
+    wide = min(k, sum(part.view.n_rows for part in parts))
     scores = np.full((len(queries), wide), -np.inf, np.float32)
     rows: list[list[int]] = []
     step = max(1, _BLOCK // max(1, wide * len(parts)))
@@ -86,7 +88,7 @@ def limited(scores: Floats) -> Floats:
 
 
 def _search(part: Part, queries: Floats, k: int) -> tuple[Floats, Ints]:
-    scores, rows = part.view.search(queries, min(k, part.view.entry.rows), part.allowed)
+    scores, rows = part.view.search(queries, min(k, part.view.n_rows), part.allowed)
     if part.first:
         rows[rows >= 0] += part.first
     return limited(scores), rows
@@ -142,7 +144,7 @@ def _with_ties(part: Part, query: Floats, last: np.float32, scores: Floats, rows
         return [(wider[0][0], wider[1][0])]
 
     def lacks(found: tuple[Floats, Ints], _: int) -> bool:
-        return len(found[1]) < part.view.entry.rows and found[1][-1] >= 0 and bool(found[0][-1] == last)
+        return len(found[1]) < part.view.n_rows and found[1][-1] >= 0 and bool(found[0][-1] == last)
 
     if not part.view.is_exact():
         return scores, rows

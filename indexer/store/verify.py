@@ -111,7 +111,9 @@ def _are_moments(segment: Segment) -> bool:
     assert segment.moments is not None
     rows = segment.entry.rows
     asked = segment.vectors(np.unique(np.linspace(0, rows - 1, 4).astype(np.int64)))
-    found, expected = segment.moments.spread(asked), spread_of(segment.scan(asked, rows, None))
+    counted = np.ones(rows, np.bool_)
+    counted[segment.left_out] = False
+    found, expected = segment.moments.spread(asked), spread_of(segment.scan(asked, segment.moments.n, counted))
     pairs = ((found.mean, expected.mean), (found.deviation, expected.deviation))
     return all(np.allclose(one, other, atol=1e-4) for one, other in pairs)
 

@@ -19,8 +19,9 @@ import numpy as np
 from ragidx.indexer import atomic
 from ragidx.indexer.ann import search as ann
 from ragidx.indexer.ann.index_types import padded
-from ragidx.indexer.ann.moments import moments_of, wants_moments
+from ragidx.indexer.ann.moments import moments_of, most_beside, wants_moments
 from ragidx.indexer.ann.tuning import OnStage
+from ragidx.indexer.arrays import Bools, Ints
 from ragidx.indexer.lexical.analyzer import Analyzer
 from ragidx.indexer.lexical.blocks import Piece, blocks
 from ragidx.indexer.lexical.postings_writer import write_postings
@@ -38,6 +39,7 @@ WORDS = "of words"
 
 _PATH = f"{META}file.path"
 _ENDING = re.compile(r"\.\w{1,8}$")
+_BLOCK_ROWS = 16_384  # of vectors
 _SAMPLE_BATCHES, _SAMPLE_ROWS, _SAMPLE_CHARS = 64, 16, 2_000
 
 
@@ -57,6 +59,7 @@ def lexical_entry(
     on_stage: OnStage,
     *,
     keep: bool,
+    dead: Bools | None = None,
     make_pieces: MakePieces | None = None,
 ) -> SegmentEntry:
     """The entry of a segment with the files that a spec asks for, written and synced where they were missing.
@@ -67,6 +70,7 @@ def lexical_entry(
         generation: that is being made.
         on_stage: called with the number of rows, and how many are done.
         keep: whether postings that are there were made by this spec.
+        dead: (rows,) which of its rows are dead; None: none.
         make_pieces: gives the postings; None: they are made in this process.
 
     Raises:
@@ -83,8 +87,11 @@ def lexical_entry(
     if entry.lexical not in files:
         path = folder / lexical_name(generation)
         files[path.name] = _write_words(segment, path, spec, on_stage, make_pieces)
-    if entry.moments not in files and wants_moments(entry.rows, segment.dim):
-        files[moments_name(generation)] = _write_moments(segment, folder / moments_name(generation))
+    if (gone := _uncounted(segment, dead)) is not None:
+        files.pop(str(entry.moments), None)
+        files[moments_name(generation)] = _write_moments_without(segment, gone, generation)
+    if entry.moments is None and wants_moments(entry.rows, segment.dim):
+        files[moments_name(generation)] = _write_moments(segment, generation)
     return dataclasses.replace(entry, files=files)
 
 
@@ -136,11 +143,30 @@ def _names(batch: Any) -> list[str]:
     return [_ENDING.sub("", path) if path == doc_id else "" for doc_id, path in pairs]
 
 
-def _write_moments(segment: Segment, path: Path) -> atomic.FileEntry:
+def _write_moments(segment: Segment, generation: int) -> atomic.FileEntry:
     entry = segment.entry
     blocks = ann.read_blocks(segment.folder / VECTORS, padded(segment.dim), entry.rows)
     made = moments_of((block[:, : segment.dim] for block in blocks), segment.dim)
-    atomic.remove(path)
+    return _write(segment.folder / moments_name(generation), made.to_bytes())
+
+
+def _uncounted(segment: Segment, dead: Bools | None) -> Ints | None:
+    """The dead rows that the moments of a segment count, if they are so many that questions would wait for them."""
+    found = None if dead is None else segment.moments_of_live(dead)
+    return found[1] if found is not None and len(found[1]) > most_beside(segment.dim) else None
+
+
+def _write_moments_without(segment: Segment, gone: Ints, generation: int) -> atomic.FileEntry:
+    """The moments of a segment without those of more rows."""
+    assert segment.moments is not None
+    blocks = (segment.vectors(part) for part in np.array_split(gone, -(-len(gone) // _BLOCK_ROWS)))
+    made = segment.moments - moments_of(blocks, segment.dim)
+    left_out = np.union1d(segment.left_out, gone).astype("<i4")
+    return _write(segment.folder / moments_name(generation), made.to_bytes() + left_out.tobytes())
+
+
+def _write(path: Path, data: bytes) -> atomic.FileEntry:
+    atomic.remove(path)  # of a commit that was killed
     with atomic.create(path) as file:
-        file.write(made.to_bytes())
+        file.write(data)
     return file.entry

@@ -156,7 +156,7 @@ def _uncount(store: Store, rows: Ints, repeated: NDArray[np.void], ledger: Ledge
         for owner in repeated["owner"][kind_is(repeated, kind)].tolist():
             count = ledger.sources[owner]
             setattr(count, name, getattr(count, name) - 1)
-    names = sorted({row.doc_id for row in store.rows(rows)})
+    names = sorted({row.doc_id for row in store.rows(np.searchsorted(store.stored, rows))})
     unnamed = [f"a document without chunks of {store.path.name}"] * (len(repeated) - len(names))
     for name in (*names, *unnamed):
         ledger.skips.add(Skip(name, REPEATED))

@@ -98,8 +98,8 @@ class RemoteStore(StoreElsewhere):
     def rows(self, numbers: Sequence[int] | Ints) -> list[Row]:
         return [self._rows[number] for number in numbers]
 
-    def vectors(self, rows: Ints, dim: int | None = None) -> Floats:
-        return np.array([self._vectors[row] for row in rows.tolist()], np.float32).reshape(-1, self.manifest.dim)
+    def vectors(self, rows: Sequence[int] | Ints, dim: int | None = None) -> Floats:
+        return np.array([self._vectors[row] for row in rows], np.float32).reshape(-1, self.manifest.dim)
 
     def rows_named(self, column: str, names: Sequence[str]) -> list[Row]:
         columns = [*FIXED, *self.about.own_columns().values()]

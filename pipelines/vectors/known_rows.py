@@ -30,11 +30,11 @@ class KnownRows:
     """
 
     def __init__(self, store: Store | None = None) -> None:
-        self.n_committed = self._count = 0 if store is None else store.n_rows
+        self.n_committed = self._count = 0 if store is None else int(store.stored_starts[-1])
         self._rows, self._table = np.zeros(self._count, _ROW), DigestTable()
-        if store is not None and len(store.live):
-            self._rows["alive"][store.live] = True
-            self._table.extend(np.concatenate(list(self._load(store))), store.live)
+        if store is not None and store.n_rows:
+            self._rows["alive"][store.stored] = True
+            self._table.extend(np.concatenate(list(self._load(store))), store.stored)
 
     def add(self, keys: Digests, documents: Digests) -> None:
         """Note rows that are added, by the digests of their ids and of their documents' ids; they are kept."""
@@ -94,7 +94,7 @@ class KnownRows:
     def _load(self, store: Store) -> Iterator[Digests]:
         """Read what is known of the rows; the digests of their ids, in the order of the index."""
         for batch in stored_rows(store):
-            of, rows = document_numbers(batch.documents), batch.numbers
+            of, rows = document_numbers(batch.documents), store.stored[batch.numbers]
             self._rows["document"][rows], self._rows["hash"][rows] = of, batch.hashes
             yield as_digests(batch.keys)
 

@@ -1,7 +1,7 @@
 """Which rows of an index a condition allows: the condition's fields are bound to the index's own columns.
 
 A condition is text, in the language of `ragidx.retriever.where.parser`; a mask is bool (rows,), over the whole index.
-Which rows are dead is not looked at here. `file.source`, the name of a document's source, follows from the column
+`file.source`, the name of a document's source, follows from the column
 `owner`.
 
 A field of the metadata goes by its name. Where that is the name of something every chunk has, `doc_id` or `heading`,

@@ -68,10 +68,12 @@ class StoreKit:
         return (raw / np.linalg.norm(raw, axis=1, keepdims=True)).astype(np.float32)
 
     def writer(self, path: Path, **changes: object) -> StoreWriter:
-        """A writer; `index_type` is short for the options of the index."""
+        """A writer; `index_type` is short for the options of the index, `compact` is whether dead rows are dropped."""
         options = {"spec": {}, "fingerprint": self.fingerprint, "dim": self.dim}
-        index = IndexOptions(str(changes.pop("index_type", "flat")))
-        return StoreWriter(path, **(options | {"index": index} | changes))
+        index, compacts = IndexOptions(str(changes.pop("index_type", "flat"))), bool(changes.pop("compact", True))
+        writer = StoreWriter(path, **(options | {"index": index} | changes))
+        writer.compacts = compacts
+        return writer
 
     def add(self, writer: StoreWriter, rows: Sequence[Row], dim: int = dim) -> int:
         """Add rows as a build does; how many had to be encoded."""

@@ -52,13 +52,12 @@ def words_of(store: Store, questions: Sequence[str] = QUESTIONS) -> Words | None
     spec = store.manifest.lexical
     if spec is None:
         return None
-    segments = [segment.postings for segment in store.segments]
-    dead = ~np.isin(np.arange(store.n_rows), store.live)
-    bm25, analyzer = Bm25(segments, dead), spec.make_analyzer()
+    bm25, analyzer = Bm25([view.postings for view in store.views]), spec.make_analyzer()
     none = np.zeros(store.n_rows, np.float32)
     answers = [bm25.scores(analyzer(question)) for question in questions]
-    table = np.array([none if answer is None else answer for answer in answers])[:, store.live].T
-    chunks = dict(zip((row.chunk_id for row in store.rows(store.live)), map(tuple, table.tolist()), strict=True))
+    table = np.array([none if answer is None else answer for answer in answers]).T
+    names = (row.chunk_id for row in store.rows(range(store.n_rows)))
+    chunks = dict(zip(names, map(tuple, table.tolist()), strict=True))
     return Words(spec, (bm25.n_rows, bm25.n_terms), chunks)
 
 
@@ -69,7 +68,7 @@ def content_of(index: Path) -> Content:
 
 def _content(store: Store) -> Content:
     chunks: dict[str, tuple[object, ...]] = {}
-    for row, vector in zip(store.rows(store.live), store.vectors(store.live), strict=True):
+    for row, vector in zip(store.rows(range(store.n_rows)), store.vectors(range(store.n_rows)), strict=True):
         assert row.chunk_id not in chunks
         where = (row.doc_id, row.start, row.end, row.text, row.heading)
         chunks[row.chunk_id] = (*where, row.text_hash, row.doc_hash, dict(row.metadata), vector.tobytes())
@@ -84,13 +83,14 @@ def _content(store: Store) -> Content:
 def live_vectors(index: Path) -> dict[str, np.ndarray]:
     """The stored vector of every live chunk by its id."""
     store = Store.open(index)
-    return dict(zip((row.chunk_id for row in store.rows(store.live)), store.vectors(store.live), strict=True))
+    rows = range(store.n_rows)
+    return dict(zip((row.chunk_id for row in store.rows(rows)), store.vectors(rows), strict=True))
 
 
 def documents_of(store: Store) -> dict[str, list[str]]:
     """The texts of all documents that are alive in an open store, read from it now."""
     found: dict[str, list[str]] = {}
-    for row in store.rows(store.live):
+    for row in store.rows(range(store.n_rows)):
         found.setdefault(row.doc_id, []).append(row.text)
     return found
 

@@ -327,7 +327,9 @@ def test_rows_that_were_deleted_are_in_no_context(tmp_path: Path) -> None:
 
     [hits] = Index(tmp_path / "index").search_vectors(X, 1, context=2)
 
-    assert hits[0].context == "one\nthree"
+    assert hits[0].context == "one\nthree\nfour"
+    Index(tmp_path / "index").compact(everything=True)
+    assert Index(tmp_path / "index").search_vectors(X, 1, context=2)[0][0].context == hits[0].context
 
 
 @pytest.mark.slow

@@ -250,7 +250,7 @@ class IndexSource(Source):
         self.dim, self.n_documents = store.manifest.dim, store.manifest.n_documents
         kept = stored_filter(store, self.spec.filter)
         self.hidden = self.dim if kept is None else kept.hidden
-        self._searched = np.arange(len(store.live))
+        self._searched = np.arange(store.n_rows)
         if store.manifest.lexical is not None:
             self.stemmer = store.manifest.lexical.stemmer
         self.given = None if query_vectors is None else self._read(Path(query_vectors))
@@ -285,7 +285,7 @@ class IndexSource(Source):
         return unit_queries(found, self.dim, input_dim, index=self.name, file=path)
 
     def _rows(self, numbers: Ints) -> Floats:
-        return self._store.vectors(self._store.live[numbers])
+        return self._store.vectors(numbers)
 
     def _names(self, column: str) -> list[str]:
         return [name for _, batch in self._store.batches([column]) for name in batch.column(0).to_pylist()]

@@ -14,7 +14,7 @@ from ragidx.corpora.errors import RagidxError
 from ragidx.indexer import atomic
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES
 from ragidx.indexer.ann.moments import Moments
-from ragidx.indexer.ann.prefixes import Prefix, is_whole, open_prefixes
+from ragidx.indexer.ann.prefixes import Prefixes, is_whole, open_prefixes
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.store.files import VECTORS
 
@@ -22,7 +22,7 @@ ROWS, WIDTH = 300, 5
 BYTES = HEADER_BYTES + 2 * 8 * ROWS
 
 
-def opened(folder: Path, vectors: Any, width: int = WIDTH) -> Prefix:
+def opened(folder: Path, vectors: Any, width: int = WIDTH) -> Prefixes:
     return open_prefixes(folder, vectors, width, hashlib.sha256((folder / VECTORS).read_bytes()).hexdigest())
 
 
@@ -31,7 +31,7 @@ def vectors(tmp_path: Path, ann_kit: Any) -> Any:
     return ann_kit.write(tmp_path, ann_kit.clustered(ROWS, 8))
 
 
-def assert_of(made: Prefix, queries: Floats) -> None:
+def assert_of(made: Prefixes, queries: Floats) -> None:
     """The moments are those of the stored rows."""
     assert made.moments is not None
     scores = queries.astype(np.float64) @ made.index.reconstruct_n(0, ROWS)[:, :WIDTH].T.astype(np.float64)

@@ -22,7 +22,7 @@ from ragidx.corpora.errors import QueryError, RagidxError
 from ragidx.indexer import atomic
 from ragidx.indexer.ann import prefixes
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES, map_vectors
-from ragidx.indexer.ann.prefixes import Prefix, is_whole, open_prefixes, shortened
+from ragidx.indexer.ann.prefixes import Prefixes, is_whole, open_prefixes, shortened
 from ragidx.indexer.store.files import VECTORS
 from ragidx.indexer.store.store import Store, check_widths
 from ragidx.indexer.store.verify import verify, verify_committed, verify_kept
@@ -48,7 +48,7 @@ def opened(folder: Path, vectors, width: int):
     return opened_with_moments(folder, vectors, width).index
 
 
-def opened_with_moments(folder: Path, vectors, width: int) -> Prefix:
+def opened_with_moments(folder: Path, vectors, width: int) -> Prefixes:
     return open_prefixes(folder, vectors, width, hashlib.sha256((folder / VECTORS).read_bytes()).hexdigest())
 
 
@@ -240,12 +240,11 @@ def test_verify_names_a_damaged_copy_as_one_that_can_be_made_again(index, kit):
 def test_a_search_at_a_prefix_equals_numpy_over_the_live_and_allowed_rows(index, kit):
     kit.build(index, {name: texts for name, texts in DOCUMENTS.items() if name not in ("d00", "d07")})
     store, queries = Store.open(index), kit.queries(10)
-    vectors = store.segments[0].vectors(np.arange(200))
-    allowed = np.arange(200) % 3 != 0
-    for mask in (np.ones(200, np.bool_), allowed):
-        found = store.search(queries, 10, mask, dim=3)
+    vectors = store.segments[0].vectors(store.stored)
+    allowed = np.arange(store.n_rows) % 3 != 0
+    for live in (np.ones(store.n_rows, np.bool_), allowed):
+        found = store.search(queries, 10, live, dim=3)
 
-        live = mask & ~store.dead
         scores = narrow(queries, 3) @ narrow(vectors, 3).T
         scores[:, ~live] = -2
         np.testing.assert_allclose(found.scores, -np.sort(-scores, axis=1)[:, :10], atol=1e-3)

@@ -18,6 +18,7 @@ from ragidx.indexer.lexical.blocks import blocks
 from ragidx.indexer.lexical.bm25 import Bm25
 from ragidx.indexer.lexical.postings import Postings
 from ragidx.indexer.lexical.postings_writer import write_postings
+from ragidx.indexer.store.live import LivePostings
 
 PLAIN = Analyzer()
 
@@ -29,7 +30,7 @@ def make(folder: Path, texts: list[str], names: Sequence[str] = ()) -> Postings:
 
 
 def scores(segments: Sequence[Postings], terms: Sequence[str], dead: Bools | None = None) -> Floats | None:
-    return Bm25(segments, dead).scores(terms)
+    return Bm25(segments if dead is None else [LivePostings(segment, dead) for segment in segments]).scores(terms)
 
 
 def test_a_score_by_hand(tmp_path: Path) -> None:
@@ -59,7 +60,7 @@ def test_a_word_of_the_name_adds_a_fifth_and_changes_no_length(tmp_path: Path) -
     assert found == pytest.approx([idf * (of_text[0] + 0.2), idf * of_text[1], idf * 0.2, 0], rel=1e-6)
     assert river is not None
     assert [score > 0 for score in river] == [True, True, True, False]
-    assert Bm25([named], None).n_terms == Bm25([make(tmp_path, texts)], None).n_terms
+    assert Bm25([named]).n_terms == Bm25([make(tmp_path, texts)]).n_terms
     assert named.lengths.tolist() == [2, 6, 2, 0]
     named.read_all()
 

@@ -44,7 +44,7 @@ def made_anew(kit: Any, store: Store, folder: Path) -> Words:
     """The lexical part of a new index with the live rows of this one, in one segment."""
     options = IndexOptions("flat", lexical=store.manifest.lexical.stemmer)
     with kit.writer(folder, index=options) as writer:
-        rows = store.rows(store.live)
+        rows = store.rows(range(store.n_rows))
         writer.add(rows, kit.vectors(rows))
         writer.commit({}, 1)
     return words(folder)

@@ -33,7 +33,7 @@ def rows_of(index: Index) -> dict[str, tuple[Any, ...]]:
             {name: value for name, value in row.metadata.items() if value != []},
             v.tobytes(),
         )
-        for row, v in zip(store.rows(store.live), store.vectors(store.live), strict=True)
+        for row, v in zip(store.rows(range(store.n_rows)), store.vectors(range(store.n_rows)), strict=True)
     }
 
 

@@ -54,7 +54,7 @@ def test_what_is_there_is_what_the_index_has(index: Index, tmp_path: Path, kind:
     assert table.drop_columns(["vector"]).to_pylist() == expected
     assert str(table.schema.field("vector").type) == f"fixed_size_list<element: halffloat>[{index.info().dim}]"
     stored = index.searcher.store
-    assert np.array_equal(vectors_of(table).astype(np.float32), stored.vectors(stored.live))
+    assert np.array_equal(vectors_of(table).astype(np.float32), stored.vectors(range(stored.n_rows)))
     found = pq.read_schema(path if kind == "parquet" else next((path / "data").iterdir())).metadata[b"ragidx"]
     about = About.from_bytes(found, to)
     assert about == About.of(stored)

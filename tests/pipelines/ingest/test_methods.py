@@ -72,7 +72,7 @@ def test_a_stored_row_is_its_texts_vector_and_a_second_build_is_idle(case: str, 
         assert (idle.n_encoded, idle.committed) == (0, False)
     store = Store.open(Path("index"))
     rows = store.rows(range(store.manifest.n_chunks))
-    stored = store.vectors(store.live)
+    stored = store.vectors(range(store.n_rows))
     encoder = ragidx.load_encoder(model, device="cpu", dtype="float32", **encoder_options)
     for kind in (encoder.encode_document, encoder.encode_query):
         raw = kind([row.text for row in rows] if kind == encoder.encode_document else QUERIES)

@@ -34,7 +34,7 @@ Run = Callable[..., Done]
 
 def pages_of(index: Path) -> list[tuple[str, int | None]]:
     store = Store.open(index)
-    rows = store.rows(store.live)
+    rows = store.rows(range(store.n_rows))
     return [(row.text, row.page) for row in sorted(rows, key=lambda row: row.start)]
 
 
@@ -145,7 +145,7 @@ def test_the_hits_of_records_have_their_lines_and_those_of_beir_none(
     ragidx.build(beir, "other")
 
     store = Store.open("index")
-    found = [(row.doc_id, row.line) for row in store.rows(store.live)]
+    found = [(row.doc_id, row.line) for row in store.rows(range(store.n_rows))]
     assert dict(found) == {"a.csv#1": 2, "a.csv#2": 5, "b.jsonl#1": 1, "b.jsonl#2": 4, "c.json#1": None}
     assert len(found) > 5  # a record of two lines is cut, and all of it has the line on which it begins
     assert len(set(found)) == 5
@@ -160,7 +160,7 @@ def test_the_hits_of_records_have_their_lines_and_those_of_beir_none(
 def metadata_of(index: Path) -> dict[str, dict[str, object]]:
     """Metadata of each document."""
     store = Store.open(index)
-    rows = store.rows(store.live)
+    rows = store.rows(range(store.n_rows))
     return {row.doc_id: dict(row.metadata) for row in rows}
 
 

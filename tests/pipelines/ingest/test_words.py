@@ -33,7 +33,7 @@ def lines_of(index: Path = Path("index")) -> dict[str, list[int | None]]:
     """The lines of the chunks of each document, in their order."""
     store = Store.open(index)
     found: dict[str, list[tuple[int, int | None]]] = {}
-    for row in store.rows(store.live):
+    for row in store.rows(range(store.n_rows)):
         found.setdefault(row.doc_id, []).append((row.start, row.line))
     return {name: [line for _, line in sorted(rows)] for name, rows in found.items()}
 

@@ -83,7 +83,7 @@ def encoded(index: ragidx.Index) -> tuple[np.ndarray, np.ndarray]:
     store, searcher = index.searcher.store, index.searcher
     chunker = chunker_of(searcher.encoder, searcher.spec.chunk)
     texts = [chunker.encoded_text(chunk) for _, chunk in store.chunks()]
-    return store.vectors(store.live), searcher.embedder.embed_document(texts)
+    return store.vectors(range(store.n_rows)), searcher.embedder.embed_document(texts)
 
 
 def test_answers_that_get_better_are_kept_and_a_rollback_brings_the_old_ones_back(index: ragidx.Index) -> None:
@@ -141,14 +141,14 @@ def test_where_mapped_vectors_are_no_better_the_weight_alone_is_changed(
         return Filter(np.eye(dim)[:, :1] @ np.ones((1, dim)), shift=np.zeros(dim))
 
     monkeypatch.setattr("ragidx.pipelines.maintain.adapt.linear", useless)
-    vectors = hybrid.searcher.store.vectors(hybrid.searcher.store.live)
+    vectors = hybrid.searcher.store.vectors(range(hybrid.searcher.store.n_rows))
 
     report = adapted(hybrid, force=True)
 
     assert not report.is_mapped
     assert hybrid.spec.filter.adapted == ""
     assert hybrid.spec.weight == report.weight
-    assert np.array_equal(vectors, hybrid.searcher.store.vectors(hybrid.searcher.store.live))
+    assert np.array_equal(vectors, hybrid.searcher.store.vectors(range(hybrid.searcher.store.n_rows)))
     assert verify(INDEX) == []
 
 
@@ -271,7 +271,7 @@ def test_an_index_that_was_made_anew_meanwhile_is_left_alone(index: ragidx.Index
 
 def test_it_is_shrunk_and_continued_and_adapted_again(index: ragidx.Index) -> None:
     adapted(index)
-    wide = index.searcher.store.vectors(index.searcher.store.live)
+    wide = index.searcher.store.vectors(range(index.searcher.store.n_rows))
 
     index.shrink(24)
 

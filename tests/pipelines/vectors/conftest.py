@@ -49,7 +49,7 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 def content_of(index: Path) -> dict[str, tuple[str, str, dict[str, Any], list[float]]]:
     """What an index holds, by chunk id."""
     store, found = Index(index).searcher.store, {}
-    for row, vector in zip(store.rows(store.live), store.vectors(store.live), strict=True):
+    for row, vector in zip(store.rows(range(store.n_rows)), store.vectors(range(store.n_rows)), strict=True):
         assert row.chunk_id not in found
         found[row.chunk_id] = row.doc_id, row.text, dict(row.metadata), [round(float(x), 3) for x in vector]
     return found
