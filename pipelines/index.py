@@ -89,6 +89,7 @@ class BuildKeywords(CreateKeywords, ReadKeywords, total=False):
     restore: bool  # take in again what was deleted by hand
     allow_removal: bool  # continue also if most of the index is gone from the corpus or the file
     rebuild: bool  # replace the index, whatever it was made with
+    compact: bool  # False: the commit drops no dead rows of segments of which a third is dead
 
 
 class Reader:
@@ -637,6 +638,7 @@ class Index(Reader):
         where: str | None = None,
         missing: Literal["error", "skip"] = "error",
         dry_run: bool = False,
+        compact: bool = True,
         timeout: float = 60.0,
     ) -> DeleteReport:
         """Delete documents by id or by a condition, in one commit; later builds skip what was of a folder.
@@ -646,6 +648,7 @@ class Index(Reader):
             where: a condition as in a search. With ids, only what is theirs and fulfils it.
             missing: whether an id that the index does not have is an error or skipped.
             dry_run: say what would be deleted, and change nothing.
+            compact: whether the commit may drop the dead rows of segments of which a third is dead.
             timeout: seconds to wait for another writer.
 
         Raises:
@@ -657,7 +660,14 @@ class Index(Reader):
         with self._changed():
             opened = self.searcher.store
             return delete(
-                self._path, ids=ids, where=where, missing=missing, dry_run=dry_run, opened=opened, timeout=timeout
+                self._path,
+                ids=ids,
+                where=where,
+                missing=missing,
+                dry_run=dry_run,
+                compact=compact,
+                opened=opened,
+                timeout=timeout,
             )
 
     def rollback(self, generation: int) -> int:
@@ -730,13 +740,14 @@ class Index(Reader):
         create(Path(path), dim, options, exist_ok=exist_ok)
         return cls(path, endpoint=options.get("endpoint"))
 
-    def add(self, documents: Iterable[Document], *, timeout: float = 60.0) -> int:
+    def add(self, documents: Iterable[Document], *, compact: bool = True, timeout: float = 60.0) -> int:
         """Add a program's documents, or replace those of the same ids, in one commit; unchanged ones make none.
 
         They are stored whole, and read again like files when the index is rebuilt.
 
         Args:
             documents: texts with ids of your own.
+            compact: whether the commit may drop the dead rows of segments of which a third is dead.
             timeout: seconds to wait for another writer.
 
         Returns:
@@ -746,7 +757,7 @@ class Index(Reader):
             CorpusError: a document has no id or no text, or what an index cannot hold; nothing is added then.
             BusyError: another writer held the index for so long.
         """
-        with self.batch(timeout=timeout) as batch:
+        with self.batch(compact=compact, timeout=timeout) as batch:
             batch.add(documents)
             return batch.n_added + batch.n_changed
 
@@ -779,7 +790,7 @@ class Index(Reader):
             batch.add_vectors(ids, vectors, texts=texts, metadata=metadata, doc_ids=doc_ids)
 
     @contextlib.contextmanager
-    def batch(self, *, timeout: float = 60.0) -> Iterator[Batch | VectorBatch]:
+    def batch(self, *, compact: bool = True, timeout: float = 60.0) -> Iterator[Batch | VectorBatch]:
         """Many changes of documents, or of precomputed vectors, in one commit; none if an exception leaves the block.
 
             with index.batch() as batch:
@@ -789,6 +800,7 @@ class Index(Reader):
         The index is locked for other writers until the end of the block. Of two changes of one document the later wins.
 
         Args:
+            compact: as of `add`.
             timeout: seconds to wait for another writer.
 
         Raises:
@@ -799,7 +811,11 @@ class Index(Reader):
         with self._changed():
             is_given = self.spec.precomputed is not None
             state, thread = self.searcher, get_ident()
-            batch = VectorBatch(state.store, timeout) if is_given else Batch(state, timeout)
+            batch = (
+                VectorBatch(state.store, timeout, compact=compact)
+                if is_given
+                else Batch(state, timeout, compact=compact)
+            )
             self._in_batch.add(thread)
             try:
                 with batch:

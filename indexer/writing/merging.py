@@ -1,13 +1,13 @@
 """The segments of a commit: those that stay, those that are new, and small ones of similar size merged into one.
 
-A part is a segment with its dead rows. `merged` copies the live rows of many small parts into new segments: columns in
-batches, vectors in blocks. `derived` makes the indexes of new segments, and postings where they are missing. The caller
-chooses the parts.
+A part is a segment with its dead rows. `merged` copies the live rows of many small parts, and of those with many dead
+rows, into new segments: columns in batches, vectors in blocks. `derived` makes the indexes of new segments, and their
+postings where these are missing. The caller chooses the parts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -32,6 +32,10 @@ from ragidx.indexer.writing.segment_writer import MAX_VECTOR_BYTES, NewSegments
 
 SMALL_BYTES = 64 << 20  # of vectors: a segment below this is merged with others
 MAX_SMALL = 16  # small segments in a commit, at most
+
+FOLDED_SHARE = 1 / 3  # of the rows, dead: a segment with more is copied without them by a commit that may do so much
+FOLDED_BYTES = 16 << 20  # of vectors that a commit copies for it in any case: a few seconds, with the index of these
+FOLDED_ROWS = 4  # for each row that the commit adds or deletes
 
 COPYING = "copying rows"
 
@@ -73,18 +77,25 @@ def is_full(entry: SegmentEntry, dim: int) -> bool:
 
 
 def merged(
-    folder: Path, parts: Sequence[SegmentState], new: NewSegments, dim: int, schema: Schema, on_stage: OnStage
+    folder: Path,
+    parts: Sequence[SegmentState],
+    new: NewSegments,
+    dim: int,
+    schema: Schema,
+    on_stage: OnStage,
+    folded: Collection[str] = (),
 ) -> list[SegmentState]:
-    """The parts; if more than `MAX_SMALL` of them are small, the smallest of these are merged.
+    """The parts; if more than `MAX_SMALL` of them are small, the smallest of these are merged, and those `folded`.
 
     So a row of 100,000 that came one by one is copied some six times, and a commit of one row does not copy a segment
     of many: that waits until those below it have as many rows.
     """
-    small = [part for part in parts if is_small(part.entry, dim)]
-    if len(small) <= MAX_SMALL:
+    small = sorted((part for part in parts if is_small(part.entry, dim)), key=lambda part: part.n_live)
+    chosen = set(folded)
+    if len(small) > MAX_SMALL:
+        chosen |= {part.entry.id for part in small[: similar([part.n_live for part in small])]}
+    if not chosen:
         return list(parts)
-    ordered = sorted(small, key=lambda part: part.n_live)
-    chosen = {part.entry.id for part in ordered[: similar([part.n_live for part in ordered])]}
     sources = [part for part in parts if part.entry.id in chosen]
     opened = [(Segment(folder / SEGMENTS / part.entry.id, part.entry, dim, schema), part.dead) for part in sources]
     made = copied(opened, new, schema, dim, on_stage)
@@ -92,6 +103,26 @@ def merged(
         if part.fresh:
             atomic.remove(folder / SEGMENTS / part.entry.id)
     return [part for part in parts if part.entry.id not in chosen] + [SegmentState(entry, None, True) for entry in made]
+
+
+def foldable(parts: Sequence[SegmentState], dim: int, n_changed: int) -> list[str]:
+    """The ids of segments with many dead rows that a commit copies without them, those with the most dead first.
+
+    What it copies is bounded by what it changes. A segment that is too large for one commit stays: questions cost no
+    more there, and `compact` rewrites it.
+
+    Args:
+        parts: the segments of the commit.
+        dim: width of the vectors.
+        n_changed: rows that the commit adds or deletes.
+    """
+    left = FOLDED_BYTES // (2 * dim) + FOLDED_ROWS * n_changed
+    found = []
+    for part in sorted(parts, key=lambda part: part.n_live / part.entry.rows):
+        if part.entry.rows - part.n_live > FOLDED_SHARE * part.entry.rows and part.n_live <= left:
+            left -= part.n_live
+            found.append(part.entry.id)
+    return found
 
 
 def similar(rows: Sequence[int]) -> int:
@@ -131,7 +162,9 @@ def derived(
     keep = spec == draft.lexical
     made = []
     for part, segment in zip(parts, segments, strict=True):
-        entry = lexical_entry(segment, spec, draft.generation, on_stage, keep=keep, make_pieces=make_pieces)
+        entry = lexical_entry(
+            segment, spec, draft.generation, on_stage, keep=keep, dead=part.dead, make_pieces=make_pieces
+        )
         made.append(part._replace(entry=entry))
     changed = [part for part, before in zip(made, parts, strict=True) if before.fresh or part.entry != before.entry]
     for part in changed:

@@ -48,7 +48,7 @@ from ragidx.indexer.writing.field_bounds import FieldBounds
 from ragidx.indexer.writing.history import ROLLED_BACK
 from ragidx.indexer.writing.journal import Journal
 from ragidx.indexer.writing.lexical_files import MakePieces, sample_texts
-from ragidx.indexer.writing.merging import SegmentState, merged
+from ragidx.indexer.writing.merging import SegmentState, foldable, merged
 from ragidx.indexer.writing.segment_writer import NewSegments
 from ragidx.indexer.writing.vacuum import check_folder, vacuum
 
@@ -77,6 +77,7 @@ class StoreWriter:
     Attributes:
         base: the manifest of the committed state; None: there is none that can be read.
         store: the committed state, open; None: there is none, or it is replaced.
+        compacts: whether the commit copies segments with many dead rows without them.
 
     Raises:
         BusyError: another writer holds the index.
@@ -107,7 +108,7 @@ class StoreWriter:
         self._spec, self._fingerprint, self._dim, self._index = dict(spec), fingerprint, dim, index
         self._keeps_journal, self._on_stage, self._replace = journal, on_stage, replace
         self._make_pieces = make_pieces
-        self.blobs = dict(blobs or {})
+        self.blobs, self.compacts = dict(blobs or {}), True
         self._check_arguments()
         faiss()  # a missing faiss is reported before anything is encoded
         check_folder(self.path)
@@ -122,7 +123,7 @@ class StoreWriter:
             self._lock.release()
             raise
         self._old = None if self.store is None else self.store.manifest  # of which the segments stay
-        self._n_rows = 0 if self.store is None else self.store.n_rows
+        self._n_rows = 0 if self.store is None else int(self.store.stored_starts[-1])
         self.fields = FieldBounds({} if self._old is None else self._old.schema)
         self._committed = CommittedVectors(self.store)
         self._others = [CommittedVectors(other) for other in others]
@@ -237,13 +238,13 @@ class StoreWriter:
                 same = is_first or self._lexical == manifest.lexical
                 self._lexical = manifest.lexical if same else None  # then the words of all are written again
             self.fields.kinds = union(self.fields.kinds, manifest.schema)
-            self._n_rows += other.n_rows
+            self._n_rows += int(other.stored_starts[-1])
             if other.dead is not None:
                 self.delete_rows(first + np.flatnonzero(other.dead))
             return first
 
     def delete_rows(self, rows: Ints) -> None:
-        """Mark rows dead, by their numbers in the committed state; those that were added follow."""
+        """Mark rows dead, by their numbers among all that are stored; those that were added follow."""
         self._check_running()
         if len(rows):
             self._deleted.append(rows)
@@ -351,7 +352,7 @@ class StoreWriter:
         ]
 
     def _publish(self, notes: Mapping[str, Json], n_documents: int) -> Manifest:
-        """Merge small segments, and commit all of them."""
+        """Merge small segments, leave dead rows behind, and commit all of them."""
         before = {} if self._old is None else dict(self._old.notes)  # a later version may have notes of its own
         before.pop(ROLLED_BACK, None)
         draft = Manifest(
@@ -371,7 +372,10 @@ class StoreWriter:
             notes={**before, **notes},
             requires=requirements(self._spec),
         )
-        parts = merged(self.path, self._parts(), self._new, self._dim, draft.schema, self._on_stage)
+        parts = self._parts()
+        n_changed = sum(entry.rows for entry in self._new.made) + sum(map(len, self._deleted))
+        folded = foldable(parts, self._dim, n_changed) if self.compacts else ()
+        parts = merged(self.path, parts, self._new, self._dim, draft.schema, self._on_stage, folded)
         return publish(self.path, draft, parts, self.blobs, self._on_stage, self._make_pieces)
 
     def _end(self) -> None:

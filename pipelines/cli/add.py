@@ -13,7 +13,7 @@ from ragidx.corpora.errors import CorpusError
 from ragidx.corpora.records import Document
 from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli.help import GroupedCommand
-from ragidx.pipelines.cli.options import index_option, json_option, quiet_option
+from ragidx.pipelines.cli.options import compact_option, index_option, json_option, quiet_option
 
 _OWN = ("id", "text", "markdown", "heading")
 
@@ -29,9 +29,10 @@ _OWN = ("id", "text", "markdown", "heading")
     metavar="S",
     help="Seconds to wait for another writer.",
 )
+@compact_option
 @quiet_option
 @json_option
-def command(file: TextIO, index: Path, timeout: float, as_json: bool) -> None:
+def command(file: TextIO, index: Path, timeout: float, compact: bool, as_json: bool) -> None:
     """Add documents from FILE, or - for standard input, to an index by their ids; one commit for all of them.
 
     \b
@@ -47,7 +48,7 @@ def command(file: TextIO, index: Path, timeout: float, as_json: bool) -> None:
     from ragidx.pipelines.index import Index
 
     with interrupts.reported(lambda: "nothing was added"), Index(index) as opened:
-        with opened.batch(timeout=timeout) as batch:
+        with opened.batch(timeout=timeout, compact=compact) as batch:
             batch.add(_documents(file))
         counts = {"added": batch.n_added, "changed": batch.n_changed, "unchanged": batch.n_unchanged}
         generation = opened.generation

@@ -15,6 +15,7 @@ from ragidx.pipelines.cli.build_report import tell_report
 from ragidx.pipelines.cli.config import configured_fields, configured_sources
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import (
+    compact_option,
     index_option,
     json_option,
     offline_option,
@@ -105,6 +106,7 @@ _OF_VECTORS = {
     help="Allow a build that removes more than half of a source, or documents of a program that it cannot read.",
 )
 @click.option("--rebuild", is_flag=True, help="Replace the index, even one made with other options.")
+@compact_option
 @offline_option
 @quiet_option
 @json_option

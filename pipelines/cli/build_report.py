@@ -22,6 +22,7 @@ def tell_report(r: BuildReport, *, as_json: bool) -> None:
             *describe.searched_field(r.index_type, r.segment_types, r.recall),
             ("words", describe.words(r.lexical, r.lexical_setting)),
             ("size", describe.size(r.index_bytes, r.n_chunks, "row" if is_of_vectors else "chunk")),
+            *describe.dead_rows(r.n_dead, r.n_chunks),
             *_endpoint(r),
             ("time", _time_of_vectors(r) if is_of_vectors else f"{r.seconds:.1f} s{_encoding(r)}"),
         ]

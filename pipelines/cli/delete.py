@@ -9,7 +9,7 @@ import click
 
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import GroupedCommand
-from ragidx.pipelines.cli.options import index_option, json_option, quiet_option
+from ragidx.pipelines.cli.options import compact_option, index_option, json_option, quiet_option
 
 if TYPE_CHECKING:
     from ragidx.pipelines.maintain.delete import DeleteReport
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 )
 @click.option("--where", metavar="EXPR", help="Delete what matches a condition on metadata, such as 'year < 1900'.")
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
+@compact_option
 @index_option
 @quiet_option
 @json_option
-def command(ids: tuple[str, ...], where: str | None, dry_run: bool, index: Path, as_json: bool) -> None:
+def command(ids: tuple[str, ...], where: str | None, dry_run: bool, compact: bool, index: Path, as_json: bool) -> None:
     """Delete documents from an index by id, by a condition on metadata, or by both, in one commit.
 
     \b
@@ -46,7 +47,7 @@ def command(ids: tuple[str, ...], where: str | None, dry_run: bool, index: Path,
     """
     from ragidx.pipelines.maintain.delete import delete
 
-    report = delete(index, ids=ids or None, where=where, dry_run=dry_run)
+    report = delete(index, ids=ids or None, where=where, dry_run=dry_run, compact=compact)
     if as_json:
         console.print_json(report.to_json())
         return

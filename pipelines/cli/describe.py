@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 _EACH_FROM = 1000  # rows
+DEAD_SHARE = 0.1  # from which `compact` rewrites a segment; `rewrite.DEAD_SHARE`, whose module no help needs
 
 
 def model(spec: IndexSpec) -> str:
@@ -99,6 +100,15 @@ def size(n_bytes: int, rows: int, noun: str) -> str:
     """Bytes of an index, and of each row where there are enough that fixed parts do not count."""
     each = f", {n_bytes / rows:,.0f} bytes a {noun}" if rows >= _EACH_FROM else ""
     return console.n_bytes(n_bytes) + each
+
+
+def dead_rows(n_dead: int, n_live: int) -> list[tuple[str, str]]:
+    """The row on rows of deleted chunks that are stored, where there are any."""
+    if not n_dead:
+        return []
+    share = n_dead / (n_dead + n_live)
+    hint = ": `ragidx compact` drops them" if share > DEAD_SHARE else ""
+    return [("dead", f"{console.plural(n_dead, 'row')} of deleted chunks, {share:.1%} of all{hint}")]
 
 
 def searched(index_type: str, made: list[str], recall: float | None) -> str:

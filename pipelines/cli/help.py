@@ -25,7 +25,7 @@ GROUPS = {
     "Filter": "tau dim filter center offset filter_offset filter_seed filter_sample filter_topk",
     "Width": "taus dims filters",
     "Chunk": "chunk_size chunk_overlap headings",
-    "Index": "index index_type index_types target_recall max_memory stemmer lexical rebuild allow_removal",
+    "Index": "index index_type index_types target_recall max_memory stemmer lexical rebuild allow_removal compact",
     "File": "vectors vector_field questions include exclude text_field id_field records language reread workers",
     "Shard": "shards shard stage ray actors commit",
     "Question": "queries qrels split drop_self without_labels query_log kind seed query_vectors vector run",

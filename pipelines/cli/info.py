@@ -45,6 +45,7 @@ def command(index: Path, as_json: bool) -> None:
                 f"{console.plural(manifest.n_documents, 'document')}, {console.plural(manifest.n_chunks, 'chunk')}"
                 f" in {console.plural(len(manifest.segments), 'segment')}",
             ),
+            *describe.dead_rows(manifest.n_dead, manifest.n_chunks),
             *_sources(manifest, index),
             (
                 "vectors",

@@ -111,6 +111,14 @@ index_option = _index_option(DEFAULT_INDEX, "The index folder.")
 indexes_option = _index_option([DEFAULT_INDEX], "The index folder; may be repeated.", multiple=True)
 """The same, for several."""
 
+compact_option = click.option(
+    "--no-compact",
+    "compact",
+    is_flag=True,
+    flag_value=False,
+    default=True,
+    help="Drop no dead rows of segments of which a third is dead; `ragidx compact` does later.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 quiet_option = click.option(
     "--quiet",

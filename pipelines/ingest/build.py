@@ -330,7 +330,7 @@ def _check_carried(live: Store, documents: Documents, ledger: Ledger) -> None:
 
 def writer_of(resolved: Resolved, index: Path, progress: Progress, others: Sequence[Store] = ()) -> StoreWriter:
     """What writes a build into a folder; vectors of `others` are taken, too."""
-    return StoreWriter(
+    writer = StoreWriter(
         index,
         spec=resolved.spec.to_json(),
         fingerprint=resolved.fingerprint(),
@@ -342,6 +342,8 @@ def writer_of(resolved: Resolved, index: Path, progress: Progress, others: Seque
         on_stage=progress.derive,
         make_pieces=functools.partial(make_pieces, resolved.options.workers),
     )
+    writer.compacts = resolved.options.compact
+    return writer
 
 
 def _notes(reading: Reading, before: Before, entries: Sequence[SourceEntry], ledger: Ledger) -> dict[str, Any]:

@@ -30,7 +30,7 @@ CORPUS_OPTIONS = ("include", "exclude", "text_field", "id_field")
 INDEX_OPTIONS = ("index_type", "target_recall", "max_memory", "stemmer", "lexical")
 """How rows are searched."""
 
-STORE_OPTIONS = (*INDEX_OPTIONS, *CORPUS_OPTIONS, "strict", "allow_removal", "rebuild", "restore")
+STORE_OPTIONS = (*INDEX_OPTIONS, *CORPUS_OPTIONS, "strict", "allow_removal", "rebuild", "restore", "compact")
 """What every build takes, of a corpus or of vectors."""
 
 ENCODING_OPTIONS = (*ENCODER_OPTIONS, *RUN_OPTIONS, "chunks", *CORPUS_OPTIONS, "records", "fields")
@@ -73,6 +73,7 @@ class BuildOptions:
     restore: bool = False
     allow_removal: bool = False
     rebuild: bool = False
+    compact: bool = True
     workers: int | None = None
 
     def __post_init__(self) -> None:

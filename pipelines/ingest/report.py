@@ -225,6 +225,7 @@ class BuildReport:
     committed: bool = False
     n_documents: int = 0
     n_chunks: int = 0
+    n_dead: int = 0  # rows of deleted chunks that are stored until `compact`, or a commit that drops them
     n_added: int = 0
     n_changed: int = 0
     n_unchanged: int = 0
@@ -312,7 +313,7 @@ class BuildReport:
         """Note how the committed index is searched, and whether that is in the memory that was allowed."""
         from ragidx.indexer.writing.merging import memory_bytes  # numpy and pyarrow, which no --help needs
 
-        self.index_type = manifest.index.index_type
+        self.index_type, self.n_dead = manifest.index.index_type, manifest.n_dead
         self.lexical, self.lexical_setting = manifest.lexical, manifest.index.lexical
         self.segment_types, self.recall = made_in(manifest)
         needed, allowed = sum(map(memory_bytes, manifest.segments)), manifest.index.max_memory

@@ -52,6 +52,7 @@ class Batch:
     Args:
         shown: a state of the index.
         timeout: seconds to wait for another writer.
+        compact: whether the commit may drop dead rows.
 
     Attributes:
         n_added, n_changed, n_unchanged, n_deleted: documents so far.
@@ -62,9 +63,10 @@ class Batch:
         SpecError: the index holds precomputed vectors.
     """
 
-    def __init__(self, shown: Searcher, timeout: float) -> None:
+    def __init__(self, shown: Searcher, timeout: float, *, compact: bool = True) -> None:
         self.n_added = self.n_changed = self.n_unchanged = self.n_deleted = 0
         store, self._writer = writer_on(shown.store, timeout, journal=True)
+        self._writer.compacts = compact
         if holds_precomputed(store.manifest.spec):
             self._writer.close()
             raise SpecError(
@@ -256,10 +258,10 @@ class VectorBatch(RowWriter):
         SpecError: the index holds encoded texts; and as `Batch`.
     """
 
-    def __init__(self, store: Store, timeout: float) -> None:
+    def __init__(self, store: Store, timeout: float, *, compact: bool = True) -> None:
         manifest = committed(store.path)
         dim = check_given(manifest, str(store.path))[1].input_dim or manifest.dim
-        super().__init__(store.path, dim, timeout=timeout, opened=store)
+        super().__init__(store.path, dim, timeout=timeout, opened=store, compact=compact)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with contextlib.closing(self):

@@ -80,6 +80,7 @@ def delete(
     where: str | None = None,
     missing: Missing = "error",
     dry_run: bool = False,
+    compact: bool = True,
     opened: Store | None = None,
     timeout: float = 0.0,
 ) -> DeleteReport:
@@ -101,6 +102,7 @@ def delete(
     if dry_run:
         return chosen(store, ids, where, missing).report
     store, writer = writer_on(store, timeout)
+    writer.compacts = compact
     with writer:
         gone, notes = chosen(store, ids, where, missing), dict[str, Json]()
         if not holds_precomputed(store.manifest.spec):
@@ -203,7 +205,7 @@ def _report(
 class Chosen(NamedTuple):
     """What ids and a condition mean in an index."""
 
-    rows: Ints  # that go
+    rows: Ints  # that go, by their numbers among all that are stored
     ids: list[str]  # of all documents that are touched, or of all rows of precomputed vectors that go: builds skip them
     owners: list[int]  # of each document that is touched
     report: DeleteReport
@@ -230,7 +232,7 @@ def chosen(
     doc_ids = _column(store, "doc_id").combine_chunks()
     goes = np.ones(len(doc_ids), np.bool_)
     if where is not None:
-        goes = matching_rows(store, parse_for(store, where))[store.live]
+        goes = matching_rows(store, parse_for(store, where))
     if ids is not None:
         goes = goes & _named(store, doc_ids, ids, missing, known, has_rows=has_rows)
     encoded = doc_ids.dictionary_encode()
@@ -247,7 +249,7 @@ def chosen(
     n_partly = int((n_gone[touched] < n_rows[touched]).sum())
     report = _report(store, names, n_chunks=int(goes.sum()), n_matched=n_matched, n_partly=n_partly)
     row_ids = _column(store, "chunk_id").filter(pa.array(goes)).to_pylist() if has_rows else names
-    return Chosen(store.live[goes], row_ids, owners[touched].tolist(), report)
+    return Chosen(store.stored[goes], row_ids, owners[touched].tolist(), report)
 
 
 def _named(

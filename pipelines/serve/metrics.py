@@ -46,16 +46,18 @@ class _Indexes(Collector):
         self._indexes = indexes
 
     def collect(self) -> Iterator[Metric]:
-        """Its generation, its chunks, whether it is stale, and reloads."""
+        """Its generation, its chunks and dead rows, whether it is stale, and reloads."""
         generation = GaugeMetricFamily("ragidx_generation", "The generation that answers.", labels=["index"])
         rows = GaugeMetricFamily("ragidx_rows", "Chunks that can be found.", labels=["index"])
+        dead = GaugeMetricFamily("ragidx_dead_rows", "Rows of deleted chunks that are stored.", labels=["index"])
         stale = GaugeMetricFamily("ragidx_stale", "1 where a newer state cannot be shown.", labels=["index"])
         reloads = GaugeMetricFamily("ragidx_reloads", "Newer states, shown or failed.", labels=["index", "result"])
         for name, served in self._indexes.items():
             if served.state is not None:
                 generation.add_metric([name], served.state.store.manifest.generation)
                 rows.add_metric([name], served.state.store.manifest.n_chunks)
+                dead.add_metric([name], served.state.store.manifest.n_dead)
             stale.add_metric([name], bool(served.problem))
             reloads.add_metric([name, "shown"], served.n_reloads)
             reloads.add_metric([name, "failed"], served.n_failures)
-        return iter([generation, rows, stale, reloads])
+        return iter([generation, rows, dead, stale, reloads])

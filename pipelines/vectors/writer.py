@@ -62,6 +62,7 @@ class RowWriter:
         restore: take in again what `ragidx delete` removed, where it is added.
         timeout: seconds to wait for another writer.
         opened: a state of the index that is open.
+        compact: whether the commit may drop dead rows.
         options: `index_type`, `target_recall`, `max_memory`, `stemmer` and `lexical` of a build.
 
     Attributes:
@@ -87,6 +88,7 @@ class RowWriter:
         restore: bool = False,
         timeout: float = 0.0,
         opened: Store | None = None,
+        compact: bool = True,
         **options: Any,
     ) -> None:
         dim = _width(dim)
@@ -114,6 +116,7 @@ class RowWriter:
             timeout=timeout,
             opened=opened,
         )
+        self._writer.compacts = compact
         self._notes = (
             {} if queries is None else queries.notes if isinstance(queries, Adopted) else endpoint_note(queries)
         )

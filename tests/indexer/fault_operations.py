@@ -73,10 +73,10 @@ class Operation:
         """Commit the past."""
         with small_indexes():
             for documents in self.past:
-                kit.build(index, documents, **self.options)
+                kit.build(index, documents, compact=False, **self.options)  # so that rows are dead
             if self.beside is not None:
-                for documents in (PAST[0], self.beside):  # so that rows of it are dead
-                    kit.build(index / BESIDE, documents, **self.options, **self.changed)
+                for documents in (PAST[0], self.beside):
+                    kit.build(index / BESIDE, documents, compact=False, **self.options, **self.changed)
 
     def run(self, kit: StoreKit, index: Path) -> None:
         """Do it once."""
@@ -118,11 +118,14 @@ def _builds_small_segments(kit: StoreKit, index: Path) -> None:
         kit.build(index, LONG, blobs=BLOBS)
 
 
-def _deletes(kit: StoreKit, index: Path) -> None:
-    with kit.writer(index, blobs=BLOBS) as writer:
+def _deletes(kit: StoreKit, index: Path, **options: Any) -> None:
+    with kit.writer(index, blobs=BLOBS, **options) as writer:
         for doc_id in ("ant", "elk"):  # a document in a segment of others, and a segment's last one
             writer.delete_document(doc_id)
         writer.commit({}, 2)
+
+
+LEFT: Documents = {name: PAST[2][name] for name in ("bee", "cow")}
 
 
 def _adopts(kit: StoreKit, index: Path) -> None:
@@ -136,7 +139,10 @@ OPERATIONS: Mapping[str, Operation] = {
     "first build in many segments": Operation((), _builds_small_segments, LONG, {"blobs": BLOBS}),
     "update": _builds(CHANGED),
     "update of a graph": _builds(CHANGED, index_type="hnsw"),
-    "delete": Operation(PAST, _deletes, {name: PAST[2][name] for name in ("bee", "cow")}, {"blobs": BLOBS}),
+    "delete": Operation(PAST, functools.partial(_deletes, compact=False), LEFT, {"blobs": BLOBS}),
+    "delete that drops dead rows": Operation(
+        PAST, functools.partial(_deletes, index_type="hnsw"), LEFT, {"blobs": BLOBS, "index_type": "hnsw"}
+    ),
     "upgrade": _remakes_words("off", "auto"),
     "another stemmer": _remakes_words("english", "german"),
     "rebuild": _builds(CHANGED, replace=True),

@@ -35,7 +35,7 @@ STATES = [
 @pytest.fixture
 def index(tmp_path: Path, kit: Any) -> Path:
     for state in STATES:
-        kit.build(tmp_path / "index", state)
+        kit.build(tmp_path / "index", state, compact=False)
     return tmp_path / "index"
 
 
