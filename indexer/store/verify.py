@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,21 +43,26 @@ def verify_kept(folder: Path) -> list[str]:
 
 
 def verify_committed(folder: Path) -> list[str]:
-    """The faults of the committed state."""
-    try:
-        manifest = read_manifest(folder)
-    except FileNotFoundError:
-        return [f"{folder}: it holds no index; name another folder with `index`"]
-    except IndexFormatError as fault:
-        return [line_of(fault)]
+    """The faults of the committed state.
+
+    A writer removes files of states that are no longer committed. So faults count only if their state still is; else
+    the newer one is checked, and of it only the segments that are new.
+    """
+    checked: Manifest | None = None
+    known: dict[Segment, list[str]] = {}
     faults: list[str] = []
-    try:
-        IndexSpec.from_json(dict(manifest.spec), where=str(folder))
-    except SpecError as fault:
-        faults.append(f"{folder}: {fault.message}; build it again with `rebuild=True`")
-    for path, entry in files_of(manifest).items():
-        faults += _faults(check_file, folder / path, entry, read=True)
-    return faults or _content_faults(folder, manifest)  # one line about a damaged file is enough
+    while True:
+        try:
+            manifest = read_manifest(folder)
+        except FileNotFoundError:
+            return [f"{folder}: it holds no index; name another folder with `index`"]
+        except IndexFormatError as fault:
+            return [line_of(fault)]
+        if manifest == checked:
+            return faults
+        checked, faults = manifest, _state_faults(folder, manifest, known)
+        if not faults:
+            return []
 
 
 def line_of(fault: IndexFormatError) -> str:
@@ -73,13 +79,30 @@ def _faults(check: Callable[..., object], *args: object, **options: object) -> l
     return []
 
 
-def _content_faults(folder: Path, manifest: Manifest) -> list[str]:
-    faults = _faults(read_deletions, folder, manifest)
-    wrong = "it does not hold the first numbers of the vectors beside it; it can be made again: delete it"
-    for segment in segments_of(folder, manifest):
-        unread = _faults(_read_all, segment)
-        faults += unread or [f"{path}: the file is damaged: {wrong}" for path in segment.wrong_prefixes()]
+def _state_faults(folder: Path, manifest: Manifest, known: dict[Segment, list[str]]) -> list[str]:
+    """The faults of a state; `known` has those of the segments that were read, and gets the others."""
+    faults: list[str] = []
+    try:
+        IndexSpec.from_json(dict(manifest.spec), where=str(folder))
+    except SpecError as fault:
+        faults.append(f"{folder}: {fault.message}; build it again with `rebuild=True`")
+    for path, entry in files_of(dataclasses.replace(manifest, segments=())).items():
+        faults += _faults(check_file, folder / path, entry, read=True)
+    faults = faults or _faults(read_deletions, folder, manifest)
+    for segment in segments_of(folder, manifest, list(known)):
+        if segment not in known:
+            known[segment] = _segment_faults(segment)
+        faults += known[segment]
     return faults
+
+
+def _segment_faults(segment: Segment) -> list[str]:
+    faults: list[str] = []
+    for name, entry in segment.entry.files.items():
+        faults += _faults(check_file, segment.folder / name, entry, read=True)
+    faults = faults or _faults(_read_all, segment)  # one line about a damaged file is enough
+    wrong = "it does not hold the first numbers of the vectors beside it; it can be made again: delete it"
+    return faults or [f"{path}: the file is damaged: {wrong}" for path in segment.wrong_prefixes()]
 
 
 def _read_all(segment: Segment) -> None:
@@ -124,7 +147,7 @@ def _damaged_prefixes(folder: Path, manifest: Manifest) -> list[str]:
         f"{path}: the file is damaged: its checksum differs from the one in its name; it can be made again: delete it"
         for segment in manifest.segments
         for path in prefix_files(folder / SEGMENTS / segment.id, segment.files[VECTORS].sha256)
-        if not is_whole(path)
+        if not is_whole(path) and path.exists()  # else a writer removed it
     ]
 
 
