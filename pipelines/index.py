@@ -379,7 +379,10 @@ class Index(Reader):
         return copy.deepcopy(history(self.searcher.store.path))
 
     def verify(self) -> list[str]:
-        """Read the whole index and check it; one line for each fault, none where it is intact."""
+        """Read all of the folder and check it; one line for each fault, none where it is intact.
+
+        That is the committed state and the kept ones before it, whichever of them is shown.
+        """
         from ragidx.indexer.store.verify import verify
 
         return verify(self.searcher.store.path)
@@ -701,17 +704,19 @@ class Index(Reader):
         max_memory: int | str | None = None,
         on_stage: OnStage | None = None,
     ) -> ReshapeReport:
-        """Make another index of the stored vectors in `target`: narrower, of another type, or both; this one stays."""
+        """Make another index of the state that is shown, in `target`: narrower, of another type, or both."""
         from ragidx.pipelines.maintain.rewrite import reindex
 
+        store = self.searcher.store
         return reindex(
-            self.searcher.store.path,
+            store.path,
             target,
             dim=dim,
             index_type=index_type,
             target_recall=target_recall,
             max_memory=max_memory,
             on_stage=on_stage or _silent,
+            opened=store,
         )
 
     @classmethod

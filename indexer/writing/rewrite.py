@@ -141,20 +141,19 @@ def replace(
 
 
 def copy(
-    folder: Path, target: Path, decide: Callable[[Store], Change], *, on_stage: OnStage = lambda stage, rows, done: None
+    store: Store, target: Path, decide: Callable[[Store], Change], *, on_stage: OnStage = lambda stage, rows, done: None
 ) -> Rewritten:
-    """As `replace`, into a folder that is empty or missing. The old index is only read, in one state.
+    """As `replace`, of a state that is open into a folder that is empty or missing. The old index is only read.
 
     If it fails, the folders that it made are removed. If it is killed, its files stay, and the next copy into
     the folder starts again.
 
     Raises:
         SpecError: there is an index in `target`, one of the folders is inside the other, or as in `replace`.
-        IndexFormatError: there is no index in `folder`, or `target` holds something else.
+        IndexFormatError: `target` holds something else.
     """
-    store = Store.open(folder)
     change = decide(store)
-    _check_apart(folder, target)
+    _check_apart(store.path, target)
     _check_vacant(target)
     with cleaned_if_refused(target):
         atomic.make_folder(target)

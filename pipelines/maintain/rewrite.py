@@ -110,6 +110,7 @@ def reindex(
     target_recall: float | None = None,
     max_memory: int | str | None = None,
     on_stage: OnStage = lambda stage, rows, done: None,
+    opened: Store | None = None,
 ) -> ReshapeReport:
     """Make another index of the vectors that are stored: narrower, under another type, or both.
 
@@ -121,6 +122,7 @@ def reindex(
         target_recall: as in a build; None: as it was.
         max_memory: as in a build; None: as it was.
         on_stage: called with what is done, how many rows there are, and how many are done.
+        opened: the state to be read; None: the committed one.
 
     Raises:
         SpecError: an option is out of range, there is an index in `target`, or it lies in `index`.
@@ -132,7 +134,7 @@ def reindex(
         wanted = store.manifest.dim if dim is None else dim
         return _change(store, wanted, index_type=index_type, target_recall=target_recall, max_memory=max_memory)
 
-    return _report(Path(target), rewrite.copy(Path(index), Path(target), decide, on_stage=on_stage))
+    return _report(Path(target), rewrite.copy(opened or Store.open(index), Path(target), decide, on_stage=on_stage))
 
 
 def _change(store: Store, dim: int, **asked: Any) -> Change:

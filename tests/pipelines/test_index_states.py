@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 import ragidx
@@ -120,6 +121,24 @@ def test_an_open_index_answers_from_its_state_however_often_it_is_rebuilt_elsewh
     with ragidx.Index(mini_index) as fresh:
         assert answers(opened) == answers(fresh) != expected
     assert not opened.refresh()
+
+
+def test_reindex_and_export_are_of_the_state_that_is_shown_also_when_its_files_are_gone(tmp_path: Path) -> None:
+    shown, other = ragidx.Index.create(tmp_path / "index", dim=4, lexical=False), ragidx.Index(tmp_path / "index")
+    shown.add_vectors(["a", "b"], np.eye(2, 4), texts=["one", "two"])
+    before = {segment.id for segment in shown.info().segments}
+    for number in range(4):
+        other.refresh()
+        other.add_vectors(["a", "b", "c"], np.eye(3, 4) + number + 1, texts=["1", "2", "3"])
+    assert before.isdisjoint(path.name for path in (tmp_path / "index" / "segments").iterdir())
+
+    shown.reindex(tmp_path / "copy")
+    shown.export(f"parquet:{tmp_path / 'rows.parquet'}")
+
+    with ragidx.Index(tmp_path / "copy") as copy:
+        assert [(one.id, one.text) for one in copy.documents()] == [("a", "one"), ("b", "two")]
+    assert pq.read_table(tmp_path / "rows.parquet")["text"].to_pylist() == ["one", "two"]
+    assert shown.verify() == []  # of the folder: the committed state and those before it
 
 
 @pytest.mark.slow

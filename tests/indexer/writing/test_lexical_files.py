@@ -151,7 +151,7 @@ def shrinks(kit: Any, index: Path) -> None:
 
 def copies(kit: Any, index: Path) -> None:
     updates(kit, index)
-    copy(index, index.parent / "copy", narrower)
+    copy(Store.open(index), index.parent / "copy", narrower)
     index.rename(index.parent / "source")
     (index.parent / "copy").rename(index)
 

@@ -102,7 +102,7 @@ def test_no_other_index_is_written_into_it(index: Path, tmp_path: Path, kit: Any
         base = store.manifest
         return Change(base.spec, base.fingerprint, base.dim, base.index, {})
 
-    assert message_of(SpecError, lambda: copy(tmp_path / "other", index, as_it_is)) == (
+    assert message_of(SpecError, lambda: copy(Store.open(tmp_path / "other"), index, as_it_is)) == (
         f"{index}: there is an index already\n  hint: name a folder for the new index; the source is `index`"
     )
     assert tree_of(index) == before

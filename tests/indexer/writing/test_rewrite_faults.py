@@ -156,7 +156,7 @@ COPYING = """
         return Change(old.spec, old.fingerprint, old.dim, old.index, {name: store.blob(name) for name in old.files})
 
     def operate():
-        copy(source, target, change)
+        copy(Store.open(source), target, change)
 
     def killed(at, lose):
         pid = os.fork()
