@@ -9,8 +9,9 @@ Who starts the shards, and starts a failed one again, is not known here, but in 
 """
 
 from ragidx.pipelines.distribute.commit import commit
+from ragidx.pipelines.distribute.descriptor import Descriptor
 from ragidx.pipelines.distribute.divide import divide
-from ragidx.pipelines.distribute.division import Descriptor, Division
+from ragidx.pipelines.distribute.division import Division
 from ragidx.pipelines.distribute.on_ray import build_on_ray
 from ragidx.pipelines.distribute.shard import build_shard
 from ragidx.pipelines.distribute.vectors import build_vector_shard, divide_vectors

@@ -12,7 +12,8 @@ from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.manifest import Manifest, files_of
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.distribute.division import Descriptor, Division, manifest_digest, notes_of
+from ragidx.pipelines.distribute.descriptor import Descriptor, manifest_digest
+from ragidx.pipelines.distribute.division import Division, notes_of
 from ragidx.pipelines.ingest.report import BuildReport
 
 DIVISION = "division"
@@ -60,7 +61,8 @@ def _shard(division: Division, descriptor: Descriptor, fingerprint: str) -> Stor
         raise IndexFormatError(f"shard {number}: {fault.message}", again + by, where=fault.where) from fault
     if notes_of(store).get("division") != division.id or store.manifest.fingerprint != fingerprint:
         raise SpecError(f"shard {number} is of another division", again, where=str(folder))
-    if manifest_digest(folder) != descriptor.manifest:
+    said = (descriptor.manifest, descriptor.n_documents, descriptor.n_chunks)
+    if (manifest_digest(folder), store.manifest.n_documents, store.manifest.n_chunks) != said:
         raise IndexFormatError(f"shard {number} is not the one that was built", again, where=str(folder))
     return store
 

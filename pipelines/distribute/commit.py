@@ -30,7 +30,8 @@ from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.vacuum import cleaned_if_refused
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.distribute.checks import DIVISION, as_it_is, check_base, shards_of
-from ragidx.pipelines.distribute.division import SHARD, Descriptor, Division, notes_of, remove_stage
+from ragidx.pipelines.distribute.descriptor import Descriptor
+from ragidx.pipelines.distribute.division import SHARD, Division, notes_of, remove_stage
 from ragidx.pipelines.distribute.shard import documents_of, kind_is
 from ragidx.pipelines.distribute.vectors import commit_vectors
 from ragidx.pipelines.ingest.build import Before, remove_others

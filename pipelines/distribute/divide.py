@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ragidx
-from ragidx.corpora.errors import SpecError
+from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.corpora.language import LANGUAGE
 from ragidx.corpora.limits import MIB
 from ragidx.corpora.sources import Source
@@ -42,6 +42,7 @@ from ragidx.pipelines.distribute.division import (
     SEED,
     Division,
     base_of,
+    part_name,
     prepared,
 )
 from ragidx.pipelines.distribute.parts import parts_of, stemmer_of
@@ -120,8 +121,9 @@ def _divided(
     n = min(n, max(1, sum(1 + source.size // MIB for source in sources))) if at_most else n
     parts = parts_of(sources, n, reading)
     digest = _digest(parts, resolved, reading, committed)
-    with contextlib.suppress(SpecError):  # there is none, or it cannot be read
+    with contextlib.suppress(SpecError, IndexFormatError):  # there is none, or it cannot be read
         if (earlier := Division.open(stage)).digest == digest:
+            earlier.check()
             progress.end()
             return earlier
     n_fitted, fitted = 0, dict[bytes, Floats]()
@@ -150,7 +152,7 @@ def _divided(
         FITTED_KEYS: as_digests(list(fitted)),
         FITTED: np.array(list(fitted.values()), np.float32).reshape(len(fitted), resolved.dim()),
     }
-    _write(stage / id_, parts, arrays)
+    sums = _write(stage / id_, parts, arrays)
     division = Division(
         stage=stage,
         id=id_,
@@ -172,6 +174,7 @@ def _divided(
         max_memory=left,
         sizes=[sum(one.n_bytes for one in part) for part in parts],
         digest=digest,
+        sums=sums,
     )
     division.write()
     progress.end()
@@ -216,10 +219,15 @@ def _files(part: Sequence[Source]) -> list[list[Any]]:
     ]
 
 
-def _write(folder: Path, parts: Sequence[Sequence[Source]], arrays: Mapping[str, NDArray[Any]]) -> None:
+def _write(folder: Path, parts: Sequence[Sequence[Source]], arrays: Mapping[str, NDArray[Any]]) -> dict[str, str]:
+    """The sha256 of each file that is written, by its name."""
     atomic.make_folder(folder / PARTS)
+    sums = {}
     for number, part in enumerate(parts):
-        atomic.write_file(folder / PARTS / f"{number:05d}.json", json.dumps(_files(part)).encode())
+        name = part_name(number)
+        sums[name] = atomic.write_file(folder / name, json.dumps(_files(part)).encode()).sha256
     for name, array in arrays.items():
         with atomic.create(folder / name) as file:
             np.save(file, array)
+        sums[name] = file.entry.sha256
+    return sums

@@ -17,7 +17,6 @@ import dataclasses
 import hashlib
 import itertools
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,12 +32,14 @@ from ragidx.indexer import atomic
 from ragidx.indexer.ann.index_types import DEFAULT_OPTIONS, IndexOptions
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.digests import DIGEST_BYTES
+from ragidx.indexer.json_checks import mapping
 from ragidx.indexer.store.files import MANIFEST
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.manifest import Manifest, NewerFormatError
 from ragidx.indexer.store.source_list import SourceEntry
 from ragidx.indexer.store.store import Store
+from ragidx.pipelines.distribute.descriptor import ID, Descriptor, manifest_digest, read_descriptor
 from ragidx.pipelines.ingest.options import BuildOptions, build_options
 
 DIVISION = "division.json"
@@ -46,29 +47,9 @@ SHARD = "shard"  # in the notes of a shard's manifest
 SEED, PARTS, SHARDS = "seed", "parts", "shards"
 KNOWN, PASSED, FITTED_KEYS, FITTED = "known.npy", "passed.npy", "fitted.keys.npy", "fitted.npy"
 
-_FORMAT = 1
+_AGAIN = "divide again: finished shards lend their vectors"
+_FORMAT = 2
 _LENT_ROWS = 10_000_000  # of which the hashes take 440 MB
-_ID = re.compile(r"[0-9a-f]{16}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Descriptor:
-    """A shard that is done.
-
-    Attributes:
-        division: the id of its division.
-        number: of the shard, from 0.
-        folder: its name in the division's folder of shards.
-        manifest: sha256 of its manifest, which has the sizes and checksums of all its files.
-        n_documents, n_chunks: that it adds.
-    """
-
-    division: str
-    number: int
-    folder: str
-    manifest: str
-    n_documents: int
-    n_chunks: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +75,7 @@ class Division:
         max_memory: bytes that the indexes of all shards may take together; None: no limit.
         sizes: bytes that each shard reads.
         digest: of all that it follows from: of one corpus with the same options it is the same.
+        sums: the sha256 of its other files, by their names in its folder.
     """
 
     stage: Path
@@ -116,21 +98,30 @@ class Division:
     max_memory: int | None = None
     sizes: Sequence[int] = ()
     digest: str = ""
+    sums: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def open(cls, stage: str | Path) -> Division:
         """The division in a stage.
 
         Raises:
-            SpecError: there is none, or it is of another version of ragidx.
+            SpecError: there is none, it is damaged, or of another version of ragidx.
         """
         path = Path(stage) / DIVISION
         try:
-            found = json.loads(path.read_bytes())
-            if found.pop("format") != _FORMAT:
+            found = mapping(json.loads(path.read_bytes()), "")
+            if found.pop("format", None) != _FORMAT:
                 raise ValueError("it has another format")
+            if found.get("ragidx") != ragidx.__version__:
+                raise SpecError(
+                    f"it was divided by ragidx {found.get('ragidx')}, and this is {ragidx.__version__}",
+                    "install the same version on all machines, or divide again",
+                    where=str(path),
+                )
+            if found.pop("checksum", None) != _checksum(found):
+                raise ValueError("its checksum does not fit the rest")
             base, options = found.pop("base"), found.pop("index_options")
-            made = cls(
+            return cls(
                 stage=Path(stage),
                 index=Path(found.pop("index")),
                 base=None if base is None else (base[0], base[1]),
@@ -142,26 +133,19 @@ class Division:
         except FileNotFoundError as fault:
             hint = "divide the corpus first: `ragidx build CORPUS --shards N --stage DIR`"
             raise SpecError("there is no division in this folder", hint, where=str(stage)) from fault
-        except (OSError, ValueError, TypeError, KeyError) as fault:
-            raise SpecError(f"the division cannot be read: {fault}", "divide again", where=str(path)) from fault
-        if made.ragidx != ragidx.__version__:
-            raise SpecError(
-                f"it was divided by ragidx {made.ragidx}, and this is {ragidx.__version__}",
-                "install the same version on all machines, or divide again",
-                where=str(path),
-            )
-        return made
+        except (OSError, ValueError, TypeError, KeyError, RecursionError) as fault:
+            raise SpecError(f"the division cannot be read: {fault}", _AGAIN, where=str(path)) from fault
 
     def write(self) -> None:
         """Make it the division of its stage; its shards come into a folder of it."""
         for name in (PARTS, SHARDS):  # by which the folder is known
             atomic.make_folder(self.folder / name)
         said = {one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.name != "stage"} | {
-            "format": _FORMAT,
             "index": str(self.index),
             "index_options": dataclasses.asdict(self.index_options),
             "entries": [entry.to_json() for entry in self.entries],
         }
+        said = json.loads(json.dumps(said)) | {"checksum": _checksum(said), "format": _FORMAT}
         atomic.write_file(self.stage / DIVISION, json.dumps(said, indent=1).encode())
 
     @property
@@ -181,21 +165,47 @@ class Division:
 
     def seed(self) -> Store:
         """The index without rows that every shard continues; there is none of precomputed vectors in a new index."""
-        return Store.open(self.folder / SEED)
+        try:
+            return Store.open(self.folder / SEED)
+        except IndexFormatError as fault:
+            raise IndexFormatError(fault.message, _AGAIN, where=fault.where) from fault
+
+    def check(self) -> None:
+        """Whether all its files are as they were written.
+
+        Raises:
+            SpecError: one is missing or damaged; so do the members that read one.
+            IndexFormatError: the index without rows is.
+        """
+        self.seed()
+        for name in self.sums:
+            self._whole(name)
+
+    def _whole(self, name: str) -> Path:
+        """One of its files, which is as it was written."""
+        path = self.folder / name
+        try:
+            with path.open("rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() == self.sums[name]:
+                    return path
+            why = "the file is damaged: it is not what the division wrote"
+        except OSError as fault:
+            why = f"the file cannot be read: {fault.strerror}"
+        raise SpecError(why, _AGAIN, where=str(path))
 
     def known(self) -> NDArray[np.void]:
         """The documents of the index that is continued, as `Documents.records` gives them."""
-        found: NDArray[np.void] = np.load(self.folder / KNOWN)
+        found: NDArray[np.void] = np.load(self._whole(KNOWN))
         return found
 
     def passed(self) -> NDArray[np.bytes_]:
         """The digests of the documents of files that did not change."""
-        found: NDArray[np.bytes_] = np.load(self.folder / PASSED)
+        found: NDArray[np.bytes_] = np.load(self._whole(PASSED))
         return found
 
     def fitted(self) -> dict[bytes, Floats]:
         """The vectors by text hash that the fit of the filter has made already."""
-        keys, vectors = (np.load(self.folder / name) for name in (FITTED_KEYS, FITTED))
+        keys, vectors = (np.load(self._whole(name)) for name in (FITTED_KEYS, FITTED))
         data = keys.tobytes()
         names = [data[start : start + DIGEST_BYTES] for start in range(0, len(data), DIGEST_BYTES)]
         return dict(zip(names, vectors, strict=True))
@@ -212,15 +222,18 @@ class Division:
         if not 0 <= number < self.n:
             last = self.n - 1
             raise SpecError(f"there is no shard {number}", f"the shards are 0 to {last}", where=str(self.stage))
-        said = json.loads((self.folder / PARTS / f"{number:05d}.json").read_bytes())
         return [
             Source(Path(path), name, size, beir=beir, owner=owner, span=None if span is None else Span(*span))
-            for path, name, size, _, beir, owner, span in said
+            for path, name, size, _, beir, owner, span in self._part(number)
         ]
 
     def times(self, number: int) -> list[int]:
         """When each file of a shard was written last, in ns."""
-        return [said[3] for said in json.loads((self.folder / PARTS / f"{number:05d}.json").read_bytes())]
+        return [said[3] for said in self._part(number)]
+
+    def _part(self, number: int) -> list[Any]:
+        found: list[Any] = json.loads(self._whole(part_name(number)).read_bytes())
+        return found
 
     def reading_options(self, **run: Any) -> BuildOptions:
         """The options of a shard; `run` are those of the machine it is built on."""
@@ -235,10 +248,10 @@ class Division:
         """
         path = self.shards / f"{number:05d}.json"
         try:
-            found = _descriptor(path)
+            found = read_descriptor(path)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError) as fault:
+        except (OSError, ValueError, RecursionError) as fault:
             hint = "remove it, and build the shard again"
             raise SpecError(f"it is no descriptor of a shard: {fault}", hint, where=str(path)) from fault
         if (found.division, found.number) != (self.id, number):
@@ -270,8 +283,8 @@ class Division:
         fingerprint, found = self.seed().manifest.fingerprint, list[tuple[float, Store]]()
         others = [folder for folder in _folders(self.stage) if folder != self.folder]
         for path in sorted(path for folder in others for path in (folder / SHARDS).glob("*.json")):
-            with contextlib.suppress(IndexFormatError, OSError, ValueError, TypeError, KeyError):
-                store = Store.open(path.parent / _descriptor(path).folder)
+            with contextlib.suppress(IndexFormatError, OSError, ValueError, TypeError, KeyError, RecursionError):
+                store = Store.open(path.parent / read_descriptor(path).folder)
                 start, end = notes_of(store)["place"]
                 if store.manifest.fingerprint == fingerprint:
                     found.append((abs((start + end) / 2 - (number + 0.5) / self.n), store))
@@ -280,12 +293,14 @@ class Division:
         return [store for store, held in zip(stores, n_before, strict=False) if held < _LENT_ROWS]
 
 
-def _descriptor(path: Path) -> Descriptor:
-    """What a file says of a shard; its folder is beside it."""
-    found = Descriptor(**json.loads(path.read_bytes()))
-    if Path(found.folder).name != found.folder:
-        raise ValueError("its folder is elsewhere")
-    return found
+def part_name(number: int) -> str:
+    """The file of what a shard reads, in the folder of its division."""
+    return f"{PARTS}/{number:05d}.json"
+
+
+def _checksum(said: Mapping[str, Any]) -> str:
+    """sha256 of what a division says."""
+    return hashlib.sha256(json.dumps(json.loads(json.dumps(said)), sort_keys=True).encode()).hexdigest()
 
 
 def same_files(division: Division, number: int) -> Iterator[Source]:
@@ -296,14 +311,13 @@ def same_files(division: Division, number: int) -> Iterator[Source]:
     """
     for source, written in zip(division.files(number), division.times(number), strict=True):
         assert source.path is not None
-        hint = "divide again: finished shards lend their vectors"
         try:
             status = source.path.stat()
         except OSError as fault:
             why = f"it cannot be read now: {fault.strerror}"
-            raise CorpusError(why, hint, where=str(source.path)) from fault
+            raise CorpusError(why, _AGAIN, where=str(source.path)) from fault
         if (status.st_size, status.st_mtime_ns) != (source.size, written):
-            raise CorpusError("it changed since the corpus was divided", hint, where=str(source.path))
+            raise CorpusError("it changed since the corpus was divided", _AGAIN, where=str(source.path))
         yield dataclasses.replace(source, status=status)
 
 
@@ -327,11 +341,6 @@ def notes_of(store: Store) -> dict[str, Any]:
     """What the manifest of a shard notes of it."""
     found: Any = store.manifest.notes.get(SHARD, {})
     return dict(found)
-
-
-def manifest_digest(folder: Path) -> str:
-    """sha256 of a shard's manifest."""
-    return hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
 
 
 def base_of(index: Path, *, replaces: bool) -> Manifest | None:
@@ -362,7 +371,7 @@ def prepared(stage: Path, index: Path, sources: Sequence[tuple[str, Path]] = ())
         hint = "name another folder with `stage`"
         if (stage / MANIFEST).exists():
             raise SpecError("it is an index", hint, where=str(stage))
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
             held = Path(json.loads((stage / DIVISION).read_bytes())["index"])
             if held.resolve() != index.resolve():
                 raise SpecError(f"it has a division of the index {held}", hint, where=str(stage))
@@ -385,4 +394,4 @@ def remove_stage(division: Division) -> None:
 
 def _folders(stage: Path) -> list[Path]:
     """Those of divisions; a stage may hold what is not ours."""
-    return sorted(path for path in stage.iterdir() if _ID.fullmatch(path.name) and (path / PARTS).is_dir())
+    return sorted(path for path in stage.iterdir() if ID.fullmatch(path.name) and (path / PARTS).is_dir())

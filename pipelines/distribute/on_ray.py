@@ -23,8 +23,9 @@ from typing import Any
 
 from ragidx.corpora.errors import BusyError, MachineError, SpecError, first_line, missing_extra
 from ragidx.pipelines.distribute.commit import commit
+from ragidx.pipelines.distribute.descriptor import Descriptor
 from ragidx.pipelines.distribute.divide import divide
-from ragidx.pipelines.distribute.division import Descriptor, Division
+from ragidx.pipelines.distribute.division import Division
 from ragidx.pipelines.distribute.shard import RUN, build_shard
 from ragidx.pipelines.ingest.ledger import ENCODED
 from ragidx.pipelines.ingest.report import BuildReport, OnProgress, Progress

@@ -26,7 +26,8 @@ from ragidx.indexer import atomic
 from ragidx.indexer.digests import DIGEST_BYTES, digest
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.distribute.division import SHARD, Descriptor, Division, same_files, write_descriptor
+from ragidx.pipelines.distribute.descriptor import Descriptor
+from ragidx.pipelines.distribute.division import SHARD, Division, same_files, write_descriptor
 from ragidx.pipelines.ingest.build import Before, add_documents, changes_of, cutter_of, writer_of
 from ragidx.pipelines.ingest.changes import Change, Kind
 from ragidx.pipelines.ingest.corpus import LAYOUTS, OnWalkSkip, Reading, Selection

@@ -33,13 +33,12 @@ from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.vacuum import check_folder, cleaned_if_refused
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.distribute.checks import DIVISION, check_base, shards_of
+from ragidx.pipelines.distribute.descriptor import Descriptor, manifest_digest
 from ragidx.pipelines.distribute.division import (
     SEED,
     SHARD,
-    Descriptor,
     Division,
     base_of,
-    manifest_digest,
     notes_of,
     prepared,
 )
