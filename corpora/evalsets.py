@@ -167,6 +167,8 @@ def load_pairs(path: str | os.PathLike[str], *, split: str = "test") -> Pairs:
         score, *sentences = (cells[place] for place in places)
         if empty := [name for name, text in zip(_COLUMNS[1:], sentences, strict=True) if not text.strip()]:
             raise LineError(f"'{empty[0]}' is empty", _A_PAIR)
+        if lone_surrogate("".join(sentences)) is not None:
+            raise LineError("a sentence is no Unicode text", "repair the text")
         pairs.scores.append(_number(score, "score", _A_PAIR))
         pairs.first.append(sentences[0])
         pairs.second.append(sentences[1])
@@ -307,14 +309,25 @@ def _json_cells(line: str) -> list[str]:
 
 def _is_number(text: str) -> bool:
     try:
-        return math.isfinite(float(text))
+        return math.isfinite(float(_plain(text)))
     except ValueError:
         return False
 
 
+def _plain(text: str) -> str:
+    """The text of a number, without what Python alone reads as one.
+
+    Raises:
+        ValueError: it has an underscore.
+    """
+    if "_" in text:  # 1_0 is 10 to Python, and to no other program
+        raise ValueError(text)
+    return text
+
+
 def _number(text: str, what: str, hint: str) -> float:
     try:
-        value = float(text)
+        value = float(_plain(text))
     except ValueError as fault:
         raise LineError(f"the {what} {text!r} is not a number", hint) from fault
     if not math.isfinite(value):
@@ -339,6 +352,8 @@ def _query(line: str) -> tuple[str, str]:
         raise LineError(f"the id {query_id!a} is not Unicode text", "give every query a string of its own as '_id'")
     if not isinstance(text, str) or not text.strip():
         raise LineError(f"the text of query '{query_id}' is {text!r}", "give every query a text")
+    if (at := lone_surrogate(text)) is not None:
+        raise LineError(f"the text of query '{query_id}' is no Unicode text at character {at}", "repair the text")
     return str(query_id), text
 
 
@@ -366,7 +381,7 @@ def _judgement(line: str) -> tuple[str, str, int]:
         )
     query_id, doc_id, grade = columns[0], columns[-2], columns[-1]
     try:
-        relevance = int(grade)
+        relevance = int(_plain(grade))
     except ValueError as fault:
         raise LineError(
             f"the relevance {grade!r} is not an integer", "grades are whole numbers, 0: not relevant"

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,26 @@ def as_text(values: list[str]) -> str:
     '["a","é"]'
     """
     return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+
+
+def json_text(data: object, indent: int | None = None) -> str:
+    """JSON in ASCII, as it is given to others: a number that is not finite, which JSON does not have, is null.
+
+    >>> json_text({"mean": float("nan"), "n": [1, 0.5]})
+    '{"mean": null, "n": [1, 0.5]}'
+    """
+    try:
+        return json.dumps(data, indent=indent, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(data), indent=indent, allow_nan=False)
+
+
+def _finite(data: object) -> object:
+    if isinstance(data, dict):
+        return {name: _finite(value) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def plain(metadata: Mapping[str, Scalar]) -> dict[str, bool | int | float | str | None]:

@@ -7,7 +7,6 @@ that reverse the direction of writing become a space, so that a document cannot 
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import sys
 import threading
@@ -17,6 +16,7 @@ from typing import IO, Any
 import click
 
 from ragidx.corpora import printing
+from ragidx.corpora.records import json_text
 
 printable, printable_lines = printing.printable, printing.printable_lines
 
@@ -57,7 +57,7 @@ def waiting(what: str) -> Iterator[None]:
 
 def print_json(data: Any) -> None:
     """One JSON document on stdout; only ASCII, so that no terminal or pipe can garble it."""
-    click.echo(json.dumps(data, ensure_ascii=True, allow_nan=False, indent=2))
+    click.echo(json_text(data, indent=2))
 
 
 def is_quiet() -> bool:

@@ -118,6 +118,17 @@ class GroupedCommand(click.Command):
 
     allow_extra_args = True  # `invoke` refuses them, with what to do
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As a command does; a number is written without underscores, which Python takes out (1_0 is 10 to it)."""
+        given = self.make_parser(ctx).parse_args(list(args))[0]
+        for param in self.params:
+            if isinstance(param.type, click.types.IntParamType | click.types.FloatParamType):
+                value = given.get(param.name or "")
+                for text in value if isinstance(value, list) else [value]:
+                    if isinstance(text, str) and "_" in text:
+                        raise click.BadParameter(f"{text!r} is not a valid {param.type.name}.", ctx, param)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command.
 

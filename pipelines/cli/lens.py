@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragidx.corpora.records import json_text
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.specs import ENCODER_OPTIONS
 from ragidx.pipelines.cli import console, lens_tables
@@ -186,7 +186,7 @@ def _write(report: SpectrumReport, out: Path) -> None:
     from ragidx.pipelines.results import write_result
 
     if out.suffix.lower() == ".json":
-        data = json.dumps(report.to_json(), indent=2).encode("ascii") + b"\n"
+        data = json_text(report.to_json(), indent=2).encode("ascii") + b"\n"
     else:
         data = draw(report, out.suffix[1:].lower())
     write_result(out, data, _ELSEWHERE)

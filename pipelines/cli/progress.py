@@ -8,7 +8,6 @@ time left is estimated from the pace since the first chunk, once enough is done.
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 import time
 from datetime import timedelta
@@ -17,6 +16,7 @@ from typing import Any, Self
 
 import click
 
+from ragidx.corpora.records import json_text
 from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.ingest.report import DERIVING, PLANNING, Progress
 
@@ -119,7 +119,7 @@ class ProgressLine:
         if console.is_quiet():
             return
         if self._as_json:
-            click.echo(json.dumps({"progress": data}), err=True)
+            click.echo(json_text({"progress": data}), err=True)
         elif self._bar is not None:
             total = None if share is None else 1.0
             self._bar.update(

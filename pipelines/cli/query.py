@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragidx.corpora.records import json_text
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.hits import PER_DOCUMENT, hits_json, show_answer, show_served, warnings_as_notes
@@ -344,7 +344,7 @@ def _answer_lines(searcher: Searcher, queries: Path, options: Mapping[str, Any])
     while block := list(itertools.islice(waiting, _BLOCK)):
         answers = searcher.search([text for _, text in block], **options)
         for (name, text), hits in zip(block, answers, strict=True):
-            click.echo(json.dumps({"id": name, "query": text, "hits": hits_json(searcher, hits, text)}))
+            click.echo(json_text({"id": name, "query": text, "hits": hits_json(searcher, hits, text)}))
 
 
 def _answer_file(searcher: Searcher, queries: Path, run: Path, options: Mapping[str, Any], *, as_json: bool) -> None:

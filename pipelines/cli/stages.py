@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import time
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragidx.corpora.records import json_text
 from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli.progress import ProgressLine, clock
 
@@ -55,7 +55,7 @@ class StageLines(contextlib.ExitStack):
         """A stage begins."""
         interrupts.check()
         if self._as_json:
-            click.echo(json.dumps({"stage": dataclasses.asdict(stage)}), err=True)
+            click.echo(json_text({"stage": dataclasses.asdict(stage)}), err=True)
             return
         self.close()
         self._bar = None

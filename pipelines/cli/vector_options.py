@@ -58,6 +58,8 @@ class NumberOr(click.ParamType[Any]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The word itself, or the number."""
         try:
+            if "_" in str(value):  # 1_0 is 10 to Python
+                raise ValueError(value)
             return value if value == self._word else int(value)
         except ValueError:
             return self.fail(f"{value!r} is neither {self._number} nor '{self._word}'", param, ctx)

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from ragidx.corpora.errors import CorpusError, RagidxError, install
 from ragidx.corpora.evalsets import run_lines
+from ragidx.corpora.records import json_text
 from ragidx.indexer import atomic
 from ragidx.pipelines.evaluate.report import Report
 from ragidx.pipelines.pictures import FORMATS
@@ -51,7 +52,7 @@ def write_out(report: Report, out: Path) -> Report:
     """
     earlier = _earlier_runs(out)
     data = {"results.csv": report.to_csv().encode(), "per_query.parquet": _by_query(report)}
-    data["results.json"] = json.dumps(report.to_json(), indent=2, allow_nan=False).encode("ascii") + b"\n"
+    data["results.json"] = json_text(report.to_json(), indent=2).encode("ascii") + b"\n"
     for place, task in enumerate(report.tasks, start=1):
         folder = _run_folder(len(report.tasks), place, task.name)
         for number, run in enumerate(task.runs, start=1):

@@ -114,6 +114,7 @@ def of_similarities(similarities: Sequence[float] | Doubles, scores: Sequence[fl
     influence function: Croux and Dehon 2010), so intervals and tests are those of any other measure.
     """
     x, y = np.asarray(similarities, np.float64), np.asarray(scores, np.float64)
+    y = np.ldexp(y, -np.frexp(np.abs(y).max())[1])  # by a power of two, which changes no digit: products overflow
     return {"spearman": _correlation(_of_ranks, ranks(x), ranks(y)), "pearson": _correlation(_products, x, y)}
 
 

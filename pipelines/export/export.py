@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ragidx.corpora.errors import IndexFormatError, SpecError, unknown_name
+from ragidx.corpora.errors import IndexFormatError, SpecError, lone_surrogate, printable, unknown_name
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.engines import files
 from ragidx.pipelines.engines.about import About
@@ -81,6 +81,8 @@ def export(
         RagidxError: it cannot be written.
     """
     started = time.perf_counter()
+    if lone_surrogate(to) is not None:
+        raise SpecError("its name is not UTF-8", "name another target", where=printable(to))
     about, n_rows = About.of(store), store.manifest.n_chunks
     if not n_rows:
         raise SpecError("the index has no rows to export", "build it first", where=str(store.path))

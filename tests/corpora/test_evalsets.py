@@ -63,6 +63,10 @@ def test_a_byte_order_mark_is_no_part_of_the_first_query(tmp_path: Path) -> None
             "the field 'text' is missing (found: 'id', 'body')\n"
             "  hint: rename the field that holds the query to 'text'",
         ),
+        (
+            r'{"_id": "q", "text": "who \ud800"}',
+            "the text of query 'q' is no Unicode text at character 4\n  hint: repair the text",
+        ),
         ("{}", "the field '_id' is missing (found: none)\n  hint: give every query '_id' and 'text'"),
         ("[1]", f"the line is not a JSON object but [1]\n  hint: {A_QUERY}"),
         (
@@ -146,6 +150,7 @@ def test_qrels_are_read_in_both_forms(tmp_path: Path) -> None:
             "q1 d1",
             "the line has 2 columns\n  hint: write query, document and relevance with tabs, or TREC's four columns",
         ),
+        ("q1\td9\t1_0", "the relevance '1_0' is not an integer\n  hint: grades are whole numbers, 0: not relevant"),
         ("q1\td9\t0.5", "the relevance '0.5' is not an integer\n  hint: grades are whole numbers, 0: not relevant"),
         (
             "q1\td9\t10001",
@@ -273,6 +278,7 @@ A_PAIR = "write a score and two sentences, with tabs between them"
     [
         ("4.5\tA girl sings.", "the line has 2 columns"),
         ("high\ta\tb", "the score 'high' is not a number"),
+        ("1_0\ta\tb", "the score '1_0' is not a number"),
         ("nan\ta\tb", "the score 'nan' is not finite"),
         ("4.5\ta\t ", "'sentence2' is empty"),
     ],
@@ -288,6 +294,8 @@ def test_a_line_that_is_no_pair_is_named(tmp_path: Path, line: str, message: str
     [
         ('{"score": 1, "sentence1": "a"}', "the field 'sentence2' is missing (found: 'score', 'sentence1')\n"
                                            f"  hint: {A_PAIR}"),
+        (r'{"score": 1, "sentence1": "a", "sentence2": "\udc00"}', "a sentence is no Unicode text\n"
+                                                                    "  hint: repair the text"),
         ("4.5", 'the line is not a JSON object but 4.5\n  hint: write one JSON object a line: {"score": 4.2,'
                 ' "sentence1": "...", "sentence2": "..."}'),
     ],

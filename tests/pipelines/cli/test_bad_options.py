@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ragidx.pipelines.cli import console
+
 from ..conftest import Done
 from .bad_input_kit import QUESTION
 
@@ -41,6 +43,32 @@ def test_more_hits_than_there_are_gives_all_of_them_and_says_so(
     assert (done.status, done.err) == (0, message)
     assert len(re.findall(r"^ \d  -?\d\.\d{3}  ", done.out, re.MULTILINE)) == n_hits
     assert (done.out == "") == (n_hits == 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("query x -k 1_0", "Invalid value for '-k': '1_0' is not a valid integer range."),
+        ("query x --min-z 1_0", "Invalid value for '--min-z': '1_0' is not a valid float."),
+        ("build x --workers 1_0", "--workers: '1_0' is no number of workers"),
+        ("sweep x --dim 8 --dim 1_6", "Invalid value for '--dim': '1_6' is not a valid integer."),
+        (
+            "build x --chunk-size 1_0",
+            "Invalid value for '--chunk-size': '1_0' is neither a number of tokens nor 'none'",
+        ),
+    ],
+)
+def test_a_number_has_no_underscores(run: Run, arguments: str, message: str) -> None:
+    done = run(*arguments.split())
+
+    assert (done.status, done.out) == (2, "")
+    assert f"Error: {message}" in done.err.splitlines()
+
+
+def test_each_json_that_a_command_prints_goes_through_one_function_that_writes_no_nan() -> None:
+    modules = Path(console.__file__).parent.glob("*.py")
+
+    assert [path.name for path in modules if "json.dump" in path.read_text()] == []
 
 
 @pytest.mark.parametrize(

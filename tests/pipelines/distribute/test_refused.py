@@ -206,6 +206,7 @@ def test_what_else_is_in_the_stage_stays(corpus: Path, tmp_path: Path) -> None:
     [
         ({"ragidx": "0.0.1"}, "it was divided by ragidx 0.0.1, and this is"),
         ({"format": 9}, "the division cannot be read"),
+        ({"index": None}, "the division cannot be read"),
         ({"options": []}, "the division cannot be read: its checksum does not fit the rest"),
         ({"ledger": {"sources": []}}, "the division cannot be read: its checksum does not fit the rest"),
     ],

@@ -166,6 +166,14 @@ def test_the_means_are_the_correlations_of_scipy(pairs: list[tuple[int, float]])
     assert found["pearson"].mean() == pytest.approx(stats.pearsonr(similarities, scores).statistic, abs=1e-9)
 
 
+def test_scores_whose_products_overflow_have_the_correlation_of_smaller_ones() -> None:
+    similarities, scores = np.array([0.9, 0.2, 0.4]), np.array([1.0, -1.0, 0.25])
+
+    found, expected = (of_similarities(similarities, scores * scale)["pearson"].mean() for scale in (2.0**1023, 1.0))
+
+    assert found == expected
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["spearman", "pearson"])
 @pytest.mark.parametrize("correlation", [0.0, 0.6, 0.9])

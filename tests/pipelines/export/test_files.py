@@ -203,4 +203,6 @@ def test_the_command(index: Index, folder: Path, run: Callable[..., Done]) -> No
     refused = run("export", "--index", "index", "--to", "csv:out")
     assert (refused.status, refused.out) == (2, "")
     assert "name one as parquet:PATH, datasets:PATH" in refused.err
+    refused = run("export", "--index", "index", "--to", "parquet:\udcff.parquet")
+    assert refused.err == "Error: parquet:?.parquet: its name is not UTF-8\n  hint: name another target\n"
     assert "Missing option '--to'" in run("export", "--index", "index").err
