@@ -96,7 +96,8 @@ def _fields(r: AdaptReport) -> list[tuple[str, str]]:
             "committed",
             f"yes{what}; `ragidx rollback {kept}` goes back while generation {kept} is kept"
             if r.committed
-            else "no: answers are not shown to be better; --force commits it all the same",
+            else f"no: answers are {'worse' if r.comparison.is_loss else 'not shown to be better'};"
+            " --force commits it all the same",
         ),
         ("time", f"{plan_tables.duration(r.seconds)}: {spent}"),
     ]

@@ -191,7 +191,8 @@ def _train_for_model(model: str, options: dict[str, Any]) -> StaticReport:
 def _of_questions(r: QuestionsReport) -> list[tuple[str, str]]:
     more = f" and {r.n_texts:,} other texts" if r.n_texts else ""
     other = "model" if r.questions == "table" else "table"
-    why = {"worse": "the table is worse", "undecided": "the table is not shown to be as good"}.get(r.verdict, r.verdict)
+    undecided = "the table is worse" if r.comparison.is_loss else "the table is not shown to be as good"
+    why = {"worse": "the table is worse", "undecided": undecided}.get(r.verdict, r.verdict)
     made = dict(describe.comparison(r.comparison))
     made["nDCG@10"] = made["nDCG@10"].replace(" before,", " by the model,").replace(" now,", " by the table,")
     return [

@@ -131,4 +131,6 @@ def verdict(part: Part, what: str) -> str:
     )
     if part.is_better:
         return f"* Better than the default {what}, {tested}. Take {part.chosen}."
+    if gain.verdict == "worse":
+        return f"* Worse than the default {what}, {tested}. Keep {part.default}."
     return f"* Not shown to be better than the default {what}, {tested}. Keep {part.default}."

@@ -106,7 +106,7 @@ def _verdict(r: UpgradeReport) -> str:
         return f"no: the new one is worse by more than {c.margin:g}"
     if not c.old and not c.new:
         return "no: neither finds anything relevant, which shows nothing; check the queries and their judgements"
-    return (
-        f"no: a loss of more than {c.margin:g} cannot be ruled out; if both are equally good, some "
-        f"{c.queries_needed:,} queries would show it"
-    )
+    loss = f"a loss of more than {c.margin:g} cannot be ruled out"
+    if c.is_loss:
+        return f"no: the new one is worse, and {loss}"
+    return f"no: {loss}; if both are equally good, some {c.queries_needed:,} queries would show it"

@@ -21,7 +21,7 @@ from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Doubles, Floats
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.adoption import adopt
-from ragidx.pipelines.evaluate.significance import K, difference, lower_bound, ndcg, queries_needed
+from ragidx.pipelines.evaluate.significance import LEVEL, K, difference, lower_bound, ndcg, queries_needed
 from ragidx.pipelines.evaluate.synthetic import synthetic, taken_out
 from ragidx.pipelines.evaluate.tasks import Judged, check_documents, check_together, task_of
 from ragidx.pipelines.ingest.corpus import chunker_of
@@ -75,6 +75,11 @@ class Comparison:
         if not self.old and not self.new:
             return UNDECIDED  # no answer has anything relevant: equal for any two indexes
         return NOT_WORSE if self.lower_bound > -self.margin else WORSE if self.high < -self.margin else UNDECIDED
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether the new one is shown to be worse at all, by the margin or less."""
+        return self.difference < 0 and self.p < LEVEL
 
 
 def questions(store: Store, queries: str | Path | None, qrels: str | Path | None) -> Judged:

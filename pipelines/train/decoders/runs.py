@@ -288,6 +288,8 @@ def carried_out(
         notes.append(
             f"By the {what} that were held out no step is better than the start: `force=True` writes the last."
         )
+    elif gain.verdict == "worse":
+        notes.append(f"By {len(after):,} {what} it is worse than the start.")
     elif gain.verdict != "better":
         notes.append(f"By {len(after):,} {what} the gain is not shown to be real.")
     if is_kept:

@@ -215,6 +215,11 @@ def test_json_has_everything_that_was_tried(corpus: Path, run: Callable[..., Don
             "0.060 would be detected. Take 2.",
         ),
         (
+            {"verdict": "worse"},
+            "* Worse than the default search, on queries that did not choose it: +0.100 [+0.050, +0.150], p = 0.01; "
+            "0.060 would be detected. Keep 1.",
+        ),
+        (
             {},
             "* Not shown to be better than the default search, on queries that did not choose it: +0.100 [+0.050, "
             "+0.150], p = 0.01; 0.060 would be detected. Keep 1.",
