@@ -16,10 +16,12 @@ import os
 import socket
 import stat
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from ragidx.corpora.errors import BusyError, QueryError, RagidxError
+from ragidx.corpora.records import Document
 from ragidx.retriever.hit import DocumentSpan, Hit
 
 _PATH_BYTES = 104  # of a socket, on every system
@@ -32,7 +34,7 @@ class Client:
     Args:
         url: of the service.
         token: that it asks for.
-        index: which of several; None: the only one.
+        index: which of several; None: the only one. `index=` of a call names another.
         timeout: seconds for an answer.
 
     Every call raises `QueryError` where the question is at fault, `BusyError` where the service says to ask again, and
@@ -71,12 +73,32 @@ class Client:
         asked = {"vectors": rows, "k": k, "where": where, **options}
         return [hits_of(answer["hits"]) for answer in self._ask("POST", "/v1/vector", asked)["answers"]]
 
-    def document(self, doc_id: str, *, start: int | None = None, end: int | None = None) -> dict[str, Any]:
-        """A document's id, text and metadata; of the text some characters only, where they are named."""
-        from urllib.parse import quote
+    def document(
+        self, doc_id: str, *, start: int | None = None, end: int | None = None, index: str | None = None
+    ) -> Document:
+        """One of those that `Index.get` gives: its id, text and metadata; times in metadata are text in ISO form.
 
-        path = f"/v1/documents/{quote(doc_id, safe='')}"
-        return self._ask("GET", path, query={"start": start, "end": end})
+        Args:
+            doc_id: of the document.
+            start: the first character of the text that is asked for; None: of all.
+            end: the character behind the last; None: to the end.
+            index: which of several, for this call, as every member takes it.
+        """
+        found = self._ask("GET", _path_of(doc_id), query={"start": start, "end": end, "index": index})
+        return Document(found["id"], found["text"], found["metadata"])
+
+    def add(self, document: Document, *, index: str | None = None) -> int:
+        """Add a document, or replace that of the same id; the generation that has it. The service is `--writable`.
+
+        Its id, text, metadata and `markdown` are sent; a heading is not. Times in metadata become text in ISO form.
+        """
+        times = {name: value.isoformat() for name, value in document.metadata.items() if isinstance(value, datetime)}
+        body = {"text": document.text, "metadata": {**document.metadata, **times}, "markdown": document.markdown}
+        return int(self._ask("PUT", _path_of(document.id), body, {"index": index})["generation"])
+
+    def delete(self, doc_id: str, *, index: str | None = None) -> int:
+        """Delete a document; the generation that no longer has it. The service is `--writable`."""
+        return int(self._ask("DELETE", _path_of(doc_id), query={"index": index})["generation"])
 
     def info(self) -> dict[str, Any]:
         """What is served."""
@@ -87,9 +109,13 @@ class Client:
         from urllib.parse import urlencode
 
         named = {} if self._index is None else {"index": self._index}
-        asked = {name: value for name, value in {**named, **(query or {})}.items() if value is not None}
-        target = self._parts.path.rstrip("/") + path + (f"?{urlencode(asked)}" if asked and query is not None else "")
-        data = None if body is None else json.dumps({**body, **named}, allow_nan=False).encode()
+        asked = {name: value for name, value in (query or {}).items() if value is not None}
+        if query is None:  # the body names the index
+            body = None if body is None else {**named, **body}
+        else:
+            asked = {**named, **asked}
+        target = self._parts.path.rstrip("/") + path + (f"?{urlencode(asked)}" if asked else "")
+        data = None if body is None else json.dumps(body, allow_nan=False).encode()
         headers = self._headers if data is None else {**self._headers, "Content-Type": "application/json"}
         secure = self._parts.scheme == "https"
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
@@ -109,6 +135,12 @@ class Client:
         of = _KINDS.get(error.get("type", ""), RagidxError)
         message = error.get("message", f"status {received.status}")
         raise of(message, error.get("hint", ""), where=error.get("where", ""))
+
+
+def _path_of(doc_id: str) -> str:
+    from urllib.parse import quote
+
+    return f"/v1/documents/{quote(doc_id, safe='')}"
 
 
 def socket_path(index: Path) -> Path | None:

@@ -40,8 +40,30 @@ def test_it_answers_as_the_index_does(served: Running, index: Path) -> None:
     assert [hit.doc_id for hit in remote.search_vectors(vectors)[0]] == [
         hit.doc_id for hit in local.search_vectors(vectors)[0]
     ]
-    assert remote.document("mill", start=4, end=7)["text"] == "old"
+    [mill] = local.get(["mill"])
+    assert remote.document("mill") == ragidx.Document("mill", mill.text, mill.metadata)
+    assert remote.document("mill", start=4, end=7).text == "old"
     assert remote.info()["indexes"][0]["name"] == "docs"
+
+
+def test_it_changes_documents_and_each_call_may_name_an_index(index: Path, tmp_path: Path) -> None:
+    shutil.copytree(index, tmp_path / "other")
+    with running({"docs": index, "other": tmp_path / "other"}, writable=True, token=TOKEN) as served:
+        remote = ragidx.Client(served.url, token=TOKEN, index="docs")
+        faq = ragidx.Document("faq/1 ü", "# A lease\n\nIt ends.", {"year": 1999, "tags": ["a", "b"]}, markdown=True)
+
+        generation = remote.add(faq, index="other")
+
+        with Index(tmp_path / "other") as other:
+            assert (other.get([faq.id]), other.generation) == ([faq], generation)
+        assert remote.document(faq.id, index="other").text == faq.text
+        assert faq.id in [hit.doc_id for hit in remote.search("a lease", index="other")]
+        assert faq.id not in [hit.doc_id for hit in remote.search("a lease")]
+        with pytest.raises(QueryError, match="no such document"):
+            remote.document(faq.id)
+        assert remote.delete(faq.id, index="other") == generation + 1
+        with pytest.raises(QueryError, match="no such document"):
+            remote.delete(faq.id, index="other")
 
 
 def test_its_errors_are_those_of_an_index(served: Running) -> None:
