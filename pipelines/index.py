@@ -126,7 +126,7 @@ class Reader:
         return self.searcher.spec
 
     def info(self) -> Manifest:
-        """Everything that the manifest of the state says."""
+        """Everything that the manifest of the state says: attributes, and `to_json()`."""
         return copy.deepcopy(self.searcher.store.manifest)  # the next commit continues this one
 
     # -- questions ------------------------------------------------------------------------------------------------
@@ -235,7 +235,9 @@ class Reader:
         return documents_by_id(self.searcher.store, ids, missing=missing)
 
     def chunks(self, ids: Sequence[str] | None = None, *, document: str | None = None) -> list[Chunk]:
-        """Chunks by their ids, in the order asked for, or those of a document, in that of its text.
+        """Chunks by their ids, in the order asked for, or those of a document, in that of its text; with neither, all.
+
+        `to_batches` gives them batch by batch.
 
         Raises:
             QueryError: the index has no such chunk or document.
@@ -745,13 +747,13 @@ class Index(Reader):
         create(Path(path), dim, options, exist_ok=exist_ok)
         return cls(path, endpoint=options.get("endpoint"))
 
-    def add(self, documents: Iterable[Document], *, compact: bool = True, timeout: float = 60.0) -> int:
+    def add(self, documents: Iterable[Document] | Document, *, compact: bool = True, timeout: float = 60.0) -> int:
         """Add a program's documents, or replace those of the same ids, in one commit; unchanged ones make none.
 
         They are stored whole, and read again like files when the index is rebuilt.
 
         Args:
-            documents: texts with ids of your own.
+            documents: texts with ids of your own; or one alone.
             compact: whether the commit may drop the dead rows of segments of which a third is dead.
             timeout: seconds to wait for another writer.
 

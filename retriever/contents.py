@@ -32,8 +32,9 @@ _BLOCK = 256  # rows that are decoded at once
 
 
 def chunks(store: Store, ids: Sequence[str] | None = None, document: str | None = None) -> list[Chunk]:
-    """The chunks of `rows`."""
-    return [row.chunk for row in rows(store, ids, document)]
+    """The chunks of `rows`; with neither ids nor a document all, those of a document together."""
+    found = _rows(store) if ids is None and document is None else rows(store, ids, document)
+    return [row.chunk for row in found]
 
 
 def rows(store: Store, ids: Sequence[str] | None = None, document: str | None = None) -> list[Row]:

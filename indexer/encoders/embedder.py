@@ -47,6 +47,8 @@ class Embedder:
         asked = self.encoder.query_instruction(instruction)
         return collect(self.batches(texts, instruction=asked), len(texts), self.dim)
 
+    encode_document, encode_query = embed_document, embed_query  # as an encoder calls what is not filtered
+
     def batches(
         self,
         texts: Sequence[str],

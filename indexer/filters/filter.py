@@ -73,6 +73,10 @@ class Filter:
         if self.then is not None and self.then.hidden != self.matrix.shape[1]:
             raise ValueError(f"a map of {self.then.hidden} numbers behind a filter that gives {self.matrix.shape[1]}")
 
+    def __repr__(self) -> str:
+        """In a line, without the matrix."""
+        return f"<{type(self).__name__} from {self.hidden} to {self.dim} dimensions>"
+
     @property
     def hidden(self) -> int:
         """Width of what goes in."""

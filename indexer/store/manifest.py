@@ -95,6 +95,11 @@ class Manifest:
         """Rows of deleted chunks that the segments still store."""
         return sum(segment.rows for segment in self.segments) - self.n_chunks
 
+    def __repr__(self) -> str:
+        """In a line: lists of files, and notes, are long."""
+        holds = f"{self.n_documents:,} documents, {self.n_chunks:,} chunks of {self.dim} dimensions"
+        return f"<Manifest of generation {self.generation}, {self.created}: {holds}>"
+
     def to_json(self) -> dict[str, Any]:
         """All fields but the checksum."""
         data = {column.name: getattr(self, column.name) for column in fields(self)}

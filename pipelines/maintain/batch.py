@@ -92,8 +92,8 @@ class Batch:
         finally:
             self.close()
 
-    def add(self, documents: Iterable[Document]) -> None:
-        """Add documents, or replace those of the same ids; one that is as before is not written.
+    def add(self, documents: Iterable[Document] | Document) -> None:
+        """Add documents, or one alone, or replace those of the same ids; one that is as before is not written.
 
         Raises:
             CorpusError: a document has no id or no text, is too long, has metadata that an index cannot hold, or the
@@ -104,7 +104,7 @@ class Batch:
         self._failed, is_whole = True, self._failed  # unless all of it is done: what a failure left is never committed
         window: dict[str, Sequence[Item]] = {}
         n_chunks = n_chars = 0
-        for document in documents:
+        for document in [documents] if isinstance(documents, Document) else documents:
             self._check(document)
             if document.id in window or n_chunks >= WINDOW_CHUNKS or n_chars >= WINDOW_CHARS:
                 self._write(list(itertools.chain(*window.values())))  # of two of one id the later wins
@@ -268,7 +268,7 @@ class VectorBatch(RowWriter):
             if kind is None:
                 self.commit()
 
-    def add(self, documents: Iterable[Document]) -> NoReturn:
+    def add(self, documents: Iterable[Document] | Document) -> NoReturn:
         """Of an index that encodes texts.
 
         Raises:

@@ -49,6 +49,23 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "docs"
 
 
+def test_one_document_alone_is_added_all_chunks_are_given_and_what_is_printed_is_a_line(index: Index) -> None:
+    text = "How do bees dance? " * 20
+    assert index.add(Document("bees", text)) == 1
+    with index.batch() as batch:
+        batch.add(Document("mill", "The mill stands by the river."))
+
+    assert index.chunks() == index.chunks(document="bees") + index.chunks(document="mill")
+    created = index.info().created
+    assert repr(index.info()) == (
+        f"<Manifest of generation 3, {created}: 2 documents, {len(index.chunks()):,} chunks of 255 dimensions>"
+    )
+    assert repr(index.searcher.embedder.filter) == "<Filter from 384 to 255 dimensions>"
+    embedder = index.searcher.embedder
+    assert (embedder.encode_document([text]) == embedder.embed_document([text])).all()
+    assert (embedder.encode_query([text], "Ask: ") == embedder.embed_query([text], "Ask: ")).all()
+
+
 def test_documents_are_found_and_given_back_whole(index: Index) -> None:
     metadata = {"n": 1, "x": 0.5, "tags": ["a", "b"], "when": datetime(2026, 5, 4, 3, tzinfo=UTC), "none": None}
     first = Document("faq-1", "  How do bees dance?\n\n\n" + "In circles, they say. " * 20, metadata)

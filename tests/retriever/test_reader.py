@@ -248,7 +248,8 @@ def test_an_id_that_the_index_does_not_have_is_an_error(reader: Index) -> None:
         f"the index has no document 'a'\n  hint: {hint}"
     )
     with pytest.raises(TypeError, match="give ids of chunks, or a document's id"):
-        reader.chunks()
+        reader.chunks(["a"], document="x")
+    assert [chunk.text for chunk in reader.chunks()] == ["one", "two", "", "four"]
     with pytest.raises(TypeError, match="got one string"):
         contents.rows(reader.searcher.store, "a")
 
