@@ -218,6 +218,15 @@ def missing_extra(what: str, packages: Sequence[str], extra: str) -> RagidxError
     return RagidxError(f"{what} {named}, which {'are' if len(packages) > 1 else 'is'} not installed", install(extra))
 
 
+def an(word: str) -> str:
+    """A word behind its article.
+
+    >>> an("int"), an("list")
+    ('an int', 'a list')
+    """
+    return f"{'an' if word[:1].lower() in 'aeio' else 'a'} {word}"
+
+
 def lone_surrogate(text: str) -> int | None:
     """The place of the first lone surrogate in a string; None if there is none.
 

@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import CorpusError, lone_surrogate
+from ragidx.corpora.errors import CorpusError, an, lone_surrogate
 from ragidx.corpora.records import Chunk, Place, Scalar, as_text, plain
 from ragidx.indexer.arrays import numbers_of
 
@@ -125,7 +125,7 @@ def kind_of(value: Scalar) -> str | None:
     kind = _PYTHON_KINDS.get(type(value)) or next((k for t, k in _PYTHON_KINDS.items() if isinstance(value, t)), None)
     if kind is not None and (kind != "list" or all(isinstance(item, str) for item in value)):  # type: ignore[union-attr]  # a list
         return kind
-    raise TypeError(f"metadata value {value!r} is a {type(value).__name__}, not a scalar")
+    raise TypeError(f"metadata value {value!r} is {an(type(value).__name__)}, not text, a number or a list of texts")
 
 
 def true_places(mask: Any) -> NDArray[np.uint64]:

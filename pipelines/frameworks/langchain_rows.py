@@ -19,6 +19,7 @@ import numpy as np
 from langchain_core.documents import Document
 
 import ragidx
+from ragidx.corpora.errors import an
 
 OWN = "langchain.metadata"
 _PLACES = ("heading", "line", "page")
@@ -57,7 +58,7 @@ def check_kinds(documents: Iterable[ragidx.Document], kinds: MutableMapping[str,
             kind, known = _kind(value), kinds.get(name)
             if known not in (None, kind) and {kind, known} != {"int", "float"}:
                 raise ragidx.CorpusError(
-                    f"the field '{name}' holds values of the type {known} in this index, and this is a {kind}",
+                    f"the field '{name}' holds values of the type {known} in this index, and this is {an(kind)}",
                     "give it the same type, or another name",
                     where=document.id,
                 )
@@ -140,10 +141,10 @@ def diverse(relevance: Sequence[float], vectors: Any, k: int, weight: float) -> 
 
 def _document(text: object, metadata: Mapping[Any, Any], name: str) -> ragidx.Document:
     if not isinstance(name, str):
-        raise ragidx.CorpusError(f"the id {name!r:.80} is a {type(name).__name__}", "give a str")
+        raise ragidx.CorpusError(f"the id {name!r:.80} is {an(type(name).__name__)}", "give a str")
     where = ascii(name)[1:-1] if _is_broken(name) else name
     if not isinstance(text, str):
-        raise ragidx.CorpusError(f"the text is a {type(text).__name__}", "give a str", where=where)
+        raise ragidx.CorpusError(f"the text is {an(type(text).__name__)}", "give a str", where=where)
     if _is_broken(name + text):
         raise ragidx.CorpusError("holds half of a surrogate pair, which no UTF-8 file can", "repair it", where=where)
     for field, value in metadata.items():
@@ -156,18 +157,18 @@ def _document(text: object, metadata: Mapping[Any, Any], name: str) -> ragidx.Do
 def _fault_of(field: object, value: object) -> str | None:
     """Why an index cannot hold a value, or give it back as it was; None: it can."""
     if not isinstance(field, str) or not field:
-        return f"has a name that is {'empty' if field == '' else f'a {type(field).__name__}'}"
+        return f"has a name that is {'empty' if field == '' else an(type(field).__name__)}"
     items = value if isinstance(value, list) else [value]
     if _is_broken(field) or any(isinstance(item, str) and _is_broken(item) for item in items):
         return "holds half of a surrogate pair"
     if isinstance(value, list):
         other = next((item for item in value if not isinstance(item, str)), None)
-        return None if other is None else f"holds a list with a {type(other).__name__} in it"
+        return None if other is None else f"holds a list with {an(type(other).__name__)} in it"
     if isinstance(value, int) and value.bit_length() > _MAX_BITS:
         return f"holds a whole number of {value.bit_length():,} bits"
     if isinstance(value, float) and not math.isfinite(value):
         return f"holds {value}"
-    return None if value is None or isinstance(value, tuple(_KINDS)) else f"holds a {type(value).__name__}"
+    return None if value is None or isinstance(value, tuple(_KINDS)) else f"holds {an(type(value).__name__)}"
 
 
 def _is_broken(text: str) -> bool:

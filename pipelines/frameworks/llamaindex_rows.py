@@ -15,6 +15,7 @@ from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQu
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
 import ragidx
+from ragidx.corpora.errors import an
 from ragidx.pipelines.frameworks.conditions import one_of
 from ragidx.pipelines.frameworks.llamaindex_filters import (
     CONTENT,
@@ -67,7 +68,7 @@ def fields_of(node: BaseNode, kinds: MutableMapping[str, str]) -> dict[str, Any]
         known = kinds.get(name, kind)
         if kind != known and {kind, known} != {"int", "float"}:
             raise ragidx.CorpusError(
-                f"the field {name!r} holds values of the type {known} in this index, and this is a {kind}",
+                f"the field {name!r} holds values of the type {known} in this index, and this is {an(kind)}",
                 "give it the same type, or another name",
                 where=where,
             )

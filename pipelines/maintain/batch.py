@@ -17,7 +17,7 @@ from typing import NoReturn, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ragidx.corpora.errors import CorpusError, QueryError, SpecError, lone_surrogate, printable
+from ragidx.corpora.errors import CorpusError, QueryError, SpecError, an, lone_surrogate, printable
 from ragidx.corpora.language import LANGUAGE
 from ragidx.corpora.limits import MIB
 from ragidx.corpora.records import Document
@@ -204,7 +204,7 @@ class Batch:
         where = printable(document.id)
         if not isinstance(document.text, str):
             raise CorpusError(
-                f"the text of the document is a {type(document.text).__name__}", "give a str", where=where
+                f"the text of the document is {an(type(document.text).__name__)}", "give a str", where=where
             )
         if len(document.text) > _MAX_CHARS:
             raise CorpusError(
@@ -225,7 +225,7 @@ class Batch:
             known = fields.kinds.get(name) or self._kinds.get(name)
             if None not in (kind, known) and kind != known and {kind, known} != {"int", "float"}:
                 raise CorpusError(
-                    f"the field '{name}' holds values of the type {known} in this index, and this is a {kind}",
+                    f"the field '{name}' holds values of the type {known} in this index, and this is {an(str(kind))}",
                     "give it the same type, or another name",
                     where=where,
                 )

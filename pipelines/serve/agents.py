@@ -259,10 +259,10 @@ async def _safely(service: Service, work: Callable[[], Awaitable[T]]) -> T:
     except RagidxError as fault:
         told = refused(fault, service)
     except ValidationError as fault:
-        wrong = fault.errors(include_url=False, include_context=False, include_input=False)[0]
-        told = RefusedError(422, wrong["msg"], where=".".join(map(str, wrong["loc"])))
+        _, message, place = bodies.first_fault(fault)
+        told = RefusedError(422, message, where=place)
     where = f"{told.where}: " if told.where else ""
-    raise ToolError(f"{where}{told.message}" + (f" Hint: {told.hint}" if told.hint else ""))
+    raise ToolError(f"{where}{told.message}" + (f". Hint: {told.hint}" if told.hint else ""))
 
 
 def _result(text: str, answer: BaseModel) -> CallToolResult:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    ValidationError,
+    WithJsonSchema,
+)
 
 MAX_K = 1_000
 MAX_TEXT = 10_000  # characters of a question
@@ -17,6 +26,15 @@ MAX_WIDTH = 65_536  # numbers of a vector
 MAX_INPUTS = 256  # texts to embed
 MAX_DOCUMENT = 4_000_000  # characters
 _HALF = re.compile("[\ud800-\udfff]")
+
+
+def first_fault(fault: ValidationError) -> tuple[str, str, str]:
+    """The type, the message and the place of the first fault of a body."""
+    first = fault.errors(include_url=False, include_context=False, include_input=False)[0]
+    message = first["msg"].replace(" after validation", "")
+    if message.startswith("Value should have "):  # a text, which is checked before its length is
+        message = re.sub(r"\bitem(s?)\b", r"character\1", message)
+    return first["type"], message, ".".join(map(str, first["loc"]))
 
 
 def _is_number(value: Any) -> Any:

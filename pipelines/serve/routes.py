@@ -225,10 +225,9 @@ async def _parsed(request: Request, model: type[Model]) -> Model:
     try:
         return model.model_validate_json(await request.body())
     except ValidationError as fault:
-        first = fault.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        status = 400 if first["type"] == "json_invalid" else 422
-        raise RefusedError(status, first["msg"], "/openapi.json describes the body", where=where) from fault
+        kind, message, where = bodies.first_fault(fault)
+        status = 400 if kind == "json_invalid" else 422
+        raise RefusedError(status, message, "/openapi.json describes the body", where=where) from fault
 
 
 def _refuse_token_ids(body: bytes) -> None:

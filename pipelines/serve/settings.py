@@ -47,12 +47,7 @@ class Settings:
         for name in self.allow_hosts:
             if not _HOST.fullmatch(name):
                 raise SpecError(f"{name!r} is no name of a host", "without http:// and port", where="`allow_host`")
-        if self.token and (len(self.token) < LEAST_TOKEN or not _TOKEN.fullmatch(self.token)):
-            raise SpecError(
-                f"the token has {len(self.token)} characters, or some that a header cannot hold",
-                f"make one of {LEAST_TOKEN} or more: python -c 'import secrets; print(secrets.token_urlsafe(32))'",
-                where="`token_file`",
-            )
+        _check_token(self.token, "`token_file`")
         if not self.token and (self.writable or self.host not in LOOPBACK):
             what, could = ("`writable`", "change") if self.writable else (f"host {self.host}", "read")
             raise SpecError(
@@ -61,14 +56,25 @@ class Settings:
             )
 
 
+def _check_token(token: str, where: str) -> None:
+    if token and (len(token) < LEAST_TOKEN or not _TOKEN.fullmatch(token)):
+        raise SpecError(
+            f"the token has {len(token)} characters, or some that a header cannot hold",
+            f"make one of {LEAST_TOKEN} or more: python -c 'import secrets; print(secrets.token_urlsafe(32))'",
+            where=where,
+        )
+
+
 def token_from(file: Path | None) -> str:
     """The token in a file, else in the environment; empty where there is none.
 
     Raises:
-        SpecError: the file cannot be read, or is empty.
+        SpecError: the file cannot be read, or is empty; or the one in the environment is too short.
     """
     if file is None:
-        return os.environ.get(TOKEN, "").strip()
+        token = os.environ.get(TOKEN, "").strip()
+        _check_token(token, TOKEN)
+        return token
     try:
         text = file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as fault:

@@ -79,8 +79,8 @@ def test_search_read_and_describe(talk: Callable[..., Any], index: Path) -> None
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("search", {"query": "bees", "where": "yaer == 1"}, "yaer"),
-    ("search", {"query": "  "}, "the query is empty Hint: write a question"),
-    ("search", {"query": "bees", "index": "other"}, "there is no such index Hint: there is docs"),
+    ("search", {"query": "  "}, "the query is empty. Hint: write a question"),
+    ("search", {"query": "bees", "index": "other"}, "there is no such index. Hint: there is docs"),
     ("read", {"doc_id": "../../etc/passwd"}, "the index has no such document"),
     ("search", {"query": "bees", "k": 51}, "less than or equal to 50"),
 ]

@@ -24,6 +24,7 @@ from ragidx.pipelines.serve.interface import ROUTES
 from ragidx.pipelines.serve.routes import Handlers
 from ragidx.pipelines.serve.settings import Settings, named, token_from
 
+from ...raising import message_of
 from .conftest import TOKEN, Running, running, until
 
 PLACES = [(route.method, route.path.replace("{id}", "mill")) for route in ROUTES]
@@ -337,8 +338,13 @@ def test_a_token_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pyt
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
     assert token_from(file) == TOKEN
-    monkeypatch.setenv("RAGIDX_TOKEN", "from-the-environment")
-    assert (token_from(None), token_from(file)) == ("from-the-environment", TOKEN)
+    monkeypatch.setenv("RAGIDX_TOKEN", 2 * "from-the-environment")
+    assert (token_from(None), token_from(file)) == (2 * "from-the-environment", TOKEN)
+    monkeypatch.setenv("RAGIDX_TOKEN", "short")
+    assert message_of(SpecError, lambda: token_from(None)) == (
+        "RAGIDX_TOKEN: the token has 5 characters, or some that a header cannot hold\n"
+        "  hint: make one of 32 or more: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+    )
     file.write_text("\n")
     with pytest.raises(SpecError, match="the file is empty"):
         token_from(file)
