@@ -120,7 +120,16 @@ class GroupedCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As a command does; a number is written without underscores, which Python takes out (1_0 is 10 to it)."""
-        given = self.make_parser(ctx).parse_args(list(args))[0]
+        try:
+            given = self.make_parser(ctx).parse_args(list(args))[0]
+        except click.NoSuchOption as fault:
+            place = next((param for param in self.params if isinstance(param, click.Argument)), None)
+            if fault.option_name == "--index" and place is not None:
+                shown = f"`{ctx.command_path} FOLDER`"
+                raise click.UsageError(
+                    f"'--index' is no option here: the index is an argument, {shown}", ctx
+                ) from fault
+            raise
         for param in self.params:
             if isinstance(param.type, click.types.IntParamType | click.types.FloatParamType):
                 value = given.get(param.name or "")

@@ -109,6 +109,12 @@ class QuestionsReport:
         return dataclasses.asdict(self)
 
 
+def _check_enough(n_chunks: int, index: Path) -> None:
+    if n_chunks < FEWEST_CHUNKS:
+        few = f"the index has {n_chunks:,} chunks with a text: nothing is learnt from fewer than {FEWEST_CHUNKS}"
+        raise CorpusError(few, "the model encodes its questions", where=str(index))
+
+
 @dataclass(frozen=True)
 class _Texts:
     """What is trained on: texts, and (n, dim) their vectors as the index stores them."""
@@ -163,6 +169,7 @@ def train_questions(
     check_models("`train questions`")
     index, tell = shown.store.path, Stages(on_progress)
     _ = shown.model_files  # that they are the index's own
+    _check_enough(shown.store.manifest.n_chunks, index)  # before the model is loaded; some may be without a text
     if shown.encoder.spec.method == ENDPOINT and shown.encoder.spec.tokenizer is None:
         raise ModelError(
             "a table is made of tokens, and the tokenizer of the endpoint's model is not known",
@@ -190,9 +197,7 @@ def train_questions(
             more = more.and_others(run.encoded(path, cache))
         folder, own = index / UPGRADES / NOTE, run.chunks(shown)
         n_chunks = len(own.texts)
-        if n_chunks < FEWEST_CHUNKS:
-            few = f"the index has {n_chunks:,} chunks with a text: nothing is learnt from fewer than {FEWEST_CHUNKS}"
-            raise CorpusError(few, "the model encodes its questions", where=str(index))
+        _check_enough(n_chunks, index)
         table, trained = run.table(own.and_others(more))
         try:
             now, apart = _now(shown), more.apart(asked, shown.store)

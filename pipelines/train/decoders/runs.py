@@ -263,6 +263,11 @@ def carried_out(
     Raises:
         MachineError: the disk or the memory is full.
     """
+    of_step = float(run.plan["step_seconds"])
+    if how.minutes is not None and of_step > 60 * how.minutes:
+        tell(
+            f"one step takes about {of_step:,.1f} s, more than {how.minutes:g} min: interrupt, and take a smaller batch"
+        )
     with precision.threads(run.plan["threads"]):
         tell.expect(run.plan["steps"])
         watch = Watch(run, network, score, how, tell)

@@ -48,6 +48,11 @@ def test_more_hits_than_there_are_gives_all_of_them_and_says_so(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (
+            "train questions --index md",
+            "'--index' is no option here: the index is an argument, `ragidx train questions FOLDER`",
+        ),
+        ("evaluate --index md", "'--index' is no option here: the index is an argument, `ragidx evaluate FOLDER`"),
         ("query x -k 1_0", "Invalid value for '-k': '1_0' is not a valid integer range."),
         ("query x --min-z 1_0", "Invalid value for '--min-z': '1_0' is not a valid float."),
         ("build x --workers 1_0", "--workers: '1_0' is no number of workers"),
@@ -58,7 +63,9 @@ def test_more_hits_than_there_are_gives_all_of_them_and_says_so(
         ),
     ],
 )
-def test_a_number_has_no_underscores(run: Run, arguments: str, message: str) -> None:
+def test_an_index_that_is_an_argument_and_a_number_with_underscores_are_named(
+    run: Run, arguments: str, message: str
+) -> None:
     done = run(*arguments.split())
 
     assert (done.status, done.out) == (2, "")

@@ -325,3 +325,17 @@ def test_an_evaluation_compares_both_on_judged_queries(trained: ragidx.Index) ->
         asked: dict[str, Any] = {"cache": None, **options}
         said = message_of(SpecError, lambda source=source, asked=asked: ragidx.evaluate(source, **asked))
         assert said == message
+
+
+def test_an_index_of_too_few_chunks_is_refused_before_its_model_is_loaded(
+    tmp_path: Path, tiny_model: Callable[..., Path]
+) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.txt").write_text("The mill stands by the river.")
+    ragidx.build(tmp_path / "docs", tmp_path / "index", model=str(tiny_model()), filter="none").close()
+    with ragidx.Index(tmp_path / "index") as index:
+        assert message_of(CorpusError, index.train_questions) == (
+            f"{tmp_path / 'index'}: the index has 1 chunks with a text: nothing is learnt from fewer than 100\n"
+            "  hint: the model encodes its questions"
+        )
+        assert "encoder" not in vars(index.searcher)

@@ -300,7 +300,13 @@ def test_a_second_gpu_is_chosen_by_the_environment(train: Callable[..., Any]) ->
 
 
 def test_minutes_bound_the_steps(train: Callable[..., Any]) -> None:
-    assert train("out", epochs=1000, minutes=1e-6, force=True).of_steps == 1
+    stages: list[str] = []
+
+    report = train("out", epochs=1000, minutes=1e-6, force=True, on_progress=lambda stage: stages.append(stage.name))
+
+    assert report.of_steps == 1
+    before = stages[: stages.index(next(name for name in stages if name.startswith("step 1 of 1")))]
+    assert before[-1].endswith("s, more than 1e-06 min: interrupt, and take a smaller batch")
 
 
 def test_as_many_texts_fit_as_half_of_the_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
