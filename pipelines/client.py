@@ -20,6 +20,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from ragidx.corpora.addresses import hidden
 from ragidx.corpora.errors import BusyError, QueryError, RagidxError
 from ragidx.corpora.records import Document
 from ragidx.retriever.hit import DocumentSpan, Hit
@@ -50,8 +51,10 @@ class Client:
         except ValueError:
             is_address = False
         if not is_address:
-            raise RagidxError("it is not the address of a service", "such as http://127.0.0.1:8411", where=url)
-        self._url, self._parts, self._index, self._timeout = url, parts, index, timeout
+            raise RagidxError("it is not the address of a service", "such as http://127.0.0.1:8411", where=hidden(url))
+        if not (token.isascii() and token.isprintable()):
+            raise RagidxError("the token has characters that a header cannot hold", "set it again", where="`token`")
+        self._url, self._parts, self._index, self._timeout = hidden(url), parts, index, timeout
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
 
     def search(self, query: str, k: int = 10, *, where: str | None = None, **options: Any) -> list[Hit]:

@@ -13,6 +13,7 @@ import os
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from ragidx.corpora.addresses import hidden
 from ragidx.corpora.errors import SpecError
 
 NAMED_IN = "RAGIDX_ENDPOINT"  # the variable of the environment
@@ -57,8 +58,9 @@ def address_of(endpoint: str) -> Address:
     except ValueError:
         host = None
     if host is None or parts.scheme not in ("http", "https") or not endpoint.isascii() or not endpoint.isprintable():
+        shown = hidden(endpoint) if set("@=") & set(endpoint) else endpoint
         raise SpecError(
-            f"{ascii(endpoint)[:80]} is no address of a server",
+            f"{ascii(shown)[:80]} is no address of a server",
             "write it as `endpoint=http://127.0.0.1:11434/v1`",
             where="`endpoint`",
         )

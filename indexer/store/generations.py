@@ -57,15 +57,15 @@ def committed(folder: Path) -> Manifest:
             UTF-8.
     """
     check_name(folder)
+    if (scheme := re.match(r"\w+:(?=/|.*[@=])", str(folder), re.DOTALL)) and not folder.exists():
+        # The rest may hold a password.
+        message, hint = "an index is a folder, not a URL", "an engine is asked by `ragidx query --at TARGET`"
+        raise IndexFormatError(message, hint, where=f"{scheme[0]}/...")
     if folder.is_file():
         raise IndexFormatError("it is a file, not a folder", "name another folder with `index`", where=str(folder))
     try:
         return read_manifest(folder)
     except FileNotFoundError as fault:
-        if not folder.exists() and (scheme := re.match(r"\w+:/", str(folder))):
-            # The rest may hold a password.
-            message, hint = "an index is a folder, not a URL", "an engine is asked by `ragidx query --at TARGET`"
-            raise IndexFormatError(message, hint, where=f"{scheme[0]}/...") from fault
         if not folder.exists():
             message = "there is no such folder"
             hint = "build the index first, or name another folder with `index`"

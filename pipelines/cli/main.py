@@ -10,11 +10,13 @@ import errno
 import importlib
 import os
 import sys
+import traceback
 from typing import Any
 
 import click
 
 from ragidx import __version__
+from ragidx.corpora.addresses import without_passwords
 from ragidx.corpora.errors import RagidxError, is_panic, machine_error
 from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli.help import error_text, nearest
@@ -116,9 +118,10 @@ def main(args: list[str] | None = None) -> None:
 
 
 def _run(args: list[str] | None) -> None:
+    args = list(sys.argv[1:] if args is None else args)
     try:
         # Not `cli.main`: it ends a closed pipe with status 1.
-        with cli.make_context("ragidx", list(sys.argv[1:] if args is None else args)) as context:
+        with cli.make_context("ragidx", args.copy()) as context:
             result = cli.invoke(context)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -126,19 +129,20 @@ def _run(args: list[str] | None) -> None:
     except click.exceptions.Exit as end:
         _leave(end.exit_code)
     except click.ClickException as fault:
+        fault.message = without_passwords(fault.message, args)
         fault.show()
         _leave(2)
     except (click.Abort, KeyboardInterrupt):
         _interrupted()
     except RagidxError as fault:
-        _debug()
+        _debug(args)
         _leave_if_interrupted()
-        console.error(f"Error: {error_text(fault)}")
+        console.error(f"Error: {without_passwords(error_text(fault), args)}")
         _leave(fault.exit_code)
     except BaseException as fault:  # the outermost place: a defect is one line too, unless RAGIDX_DEBUG=1
         if not (isinstance(fault, Exception) or is_panic(fault)):
             raise
-        _debug()
+        _debug(args)
         _leave_if_interrupted()
         if isinstance(fault, OSError) and fault.errno in _OUTPUT_LOST and fault.filename is None:
             reason = os.strerror(fault.errno)
@@ -149,7 +153,7 @@ def _run(args: list[str] | None) -> None:
             f"a bug in ragidx or in a library it uses: {type(fault).__name__}: {fault}\n"
             "  hint: run again with RAGIDX_DEBUG=1 for the traceback, and report it"
         )
-        console.error(f"Error: {machine or defect}")
+        console.error(f"Error: {without_passwords(str(machine or defect), args)}")
         _leave(2)
     else:
         _leave(result if isinstance(result, int) else 0)
@@ -166,9 +170,12 @@ def _interrupted() -> None:
     _leave(interrupts.exit_status())
 
 
-def _debug() -> None:
+def _debug(args: list[str]) -> None:
     """Inside an except clause: raise again if RAGIDX_DEBUG=1, so that the traceback shows."""
     if os.environ.get("RAGIDX_DEBUG") == "1":
+        sys.excepthook = lambda *fault: console.error(
+            without_passwords("".join(traceback.format_exception(*fault)).rstrip(), args)
+        )
         raise  # noqa: PLE0704 - re-raises what the caller is handling
 
 

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ragidx.corpora.addresses import hidden
 from ragidx.corpora.errors import BusyError, MachineError, SpecError, first_line, missing_extra
 from ragidx.pipelines.distribute.commit import commit
 from ragidx.pipelines.distribute.descriptor import Descriptor
@@ -77,7 +78,7 @@ def build_on_ray(
     address = LOCAL if address is None else address
     if address not in (LOCAL, "auto") and not _ADDRESS.fullmatch(address):
         hint = "give auto, HOST:PORT or ray://HOST:PORT, and the corpus before it"
-        raise SpecError(f"'{address}' is no address of Ray", hint, where="`address`")
+        raise SpecError(f"'{hidden(address)}' is no address of Ray", hint, where="`address`")
     if stage is None and address != LOCAL:
         raise _needs_stage()
     started, folder = time.perf_counter(), Path(index).absolute()

@@ -70,7 +70,7 @@ class MilvusTable(Table):
         self._client: Any = None
         self._about: About | None = None
         self._lite = "://" not in target.place
-        if "@" in urlsplit(target.place).netloc:
+        if not self._lite and re.search("[@?]", target.place):
             hint = f"put it into the environment variable {_TOKEN}, as USER:PASSWORD or a token"
             raise SpecError("a password does not belong into the URL of Milvus", hint, where=target.shown)
         if self._lite and not target.place.endswith(".db"):

@@ -9,6 +9,7 @@ Each call has a connection and a transaction of its own, so that threads do not 
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ import numpy as np
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
-from psycopg import errors, sql
+from psycopg import conninfo, errors, sql
 
 from ragidx.corpora.errors import EngineError, SpecError
 from ragidx.pipelines.engines import postgres_sql as statements
@@ -57,6 +58,7 @@ class PostgresTable(Table):
 
     def __init__(self, target: Target) -> None:
         self.target = target
+        _check_place(target)
         self._idle = deque[_Connection]()
         self._of_thread = threading.local()
         self._about: About | None = None
@@ -294,6 +296,24 @@ class PostgresTable(Table):
 
 
 table = PostgresTable
+
+
+def _check_place(target: Target) -> None:
+    """Whether the client can take the place apart.
+
+    Raises:
+        EngineError: it cannot; what it says of it is shown up to the first value, which may be a password.
+    """
+    said = ""
+    try:
+        conninfo.conninfo_to_dict(target.place)
+    except psycopg.ProgrammingError as fault:
+        said = re.split('[:"]', str(fault))[0].strip()
+    except UnicodeDecodeError:
+        said = "a part of it is not UTF-8"
+    if said:
+        hint = "write postgresql://USER:PASSWORD@HOST/DATABASE, in a password @ as %40, / as %2F and % as %25"
+        raise EngineError(said, hint, where=target.shown)
 
 
 def _is_indexed(about: About) -> bool:

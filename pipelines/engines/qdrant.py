@@ -295,11 +295,13 @@ table = QdrantTable
 
 def _server(target: Target) -> QdrantClient:
     parts = urlsplit(target.place)
-    if "@" in parts.netloc or parts.query:
+    if "@" in target.place or parts.query:
         hint = f"write http://HOST:PORT alone, and set the environment variable {_KEY}"
         raise SpecError("a URL of Qdrant holds no key and no password", hint, where=target.shown)
-    # as `api_key` the client would warn over HTTP
-    headers = {"api-key": os.environ[_KEY]} if os.environ.get(_KEY) else None
+    key = os.environ.get(_KEY, "")
+    if not (key.isascii() and key.isprintable()):
+        raise SpecError("the key has characters that no key has", "set it again", where=_KEY)
+    headers = {"api-key": key} if key else None  # as `api_key` the client would warn over HTTP
     hooks = {"request": [_connect_soon]}
     url = target.place
     return QdrantClient(url=url, headers=headers, timeout=_ANSWER_S, check_compatibility=False, event_hooks=hooks)

@@ -15,8 +15,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Self
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
+from ragidx.corpora.addresses import are_hosts, hidden, pairs_of
 from ragidx.corpora.errors import EngineError, IndexFormatError, RagidxError, SpecError, missing_extra, unknown_name
 from ragidx.pipelines.engines.about import About
 from ragidx.pipelines.engines.columns import DIGEST, FIXED
@@ -30,8 +31,6 @@ INDEXED = 50_000
 """Rows from which a table gets the engine's approximate index; fewer are compared exactly."""
 
 _DEFAULT_NAME = "ragidx"
-_SECRET = re.compile(r"(?i)(password|token|key)\s*=\s*('(?:[^'\\]|\\.)*'?|[^&\s]+)")
-_OBJECT_STORES = ("s3://", "gs://", "az://")  # of which a path may have an @, and no URL has a password
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
 
 
@@ -62,23 +61,21 @@ class Target:
         Raises:
             SpecError: there is no such engine, it is no URL, or a table cannot have that name.
         """
-        whole, _, name = text.partition("#")
-        engine, _, place = whole.partition(":")
-        try:
-            urlsplit(text), urlsplit(place)
-        except ValueError:
-            raise SpecError("it is no URL", f"name one as {', '.join(EXAMPLES)}", where=engine) from None
+        engine, _, place = text.partition(":")
+        place, name = _split(place, is_address=(is_address := _is_address(engine, place)))
         known = [name for name in ENGINES if to_read or name not in READ_ONLY]
         if engine not in known or not place:
-            fault = unknown_name("engine", engine, known)
+            fault = unknown_name("engine", engine if engine.isidentifier() else "", known)
             raise SpecError(fault.message, f"name one as {', '.join(EXAMPLES)}", where=hidden(text))
         if engine == "postgresql" and place.startswith("//"):
             place = f"postgresql:{place}"
-        name = name or _DEFAULT_NAME
+        if is_address:
+            _check_address(engine, place, has_name=bool(name))
+        shown = place if place.startswith("postgresql:") else f"{engine}:{place}"
+        shown, name = hidden(shown) if is_address else shown, name or _DEFAULT_NAME
         if _NAME.fullmatch(name) is None:
             hint = "name it by up to 48 letters, digits and _, a letter first"
-            raise SpecError(f"no table can have the name {name[:60]!r}", hint, where=hidden(whole))
-        shown = hidden(place) if place.startswith("postgresql:") else f"{engine}:{hidden(place)}"
+            raise SpecError(f"no table can have the name {name[:60]!r}", hint, where=shown)
         return cls(engine, place, name, f"{shown}#{name}")
 
     def open(self) -> Table:
@@ -97,15 +94,17 @@ class Target:
 
     @contextmanager
     def faults(self, *of_engine: type[Exception]) -> Iterator[None]:
-        """Turn what an engine raises into one line that shows no password."""
+        """Turn what an engine raises into one line, without what was raised: that may hold a key."""
         try:
             yield
         except of_engine as fault:
             said = " ".join(str(fault).split()) or type(fault).__name__
-            for secret in filter(None, _secrets(self.place)):
-                said = said.replace(secret, "***")
             hint = "look at the engine: whether it runs, and what this user may do there"
-            raise EngineError(said[:500], hint, where=self.shown) from None
+            error = EngineError(said[:500], hint, where=self.shown)
+            try:
+                raise error from None
+            finally:
+                error.__context__ = None
 
 
 ENGINES: Mapping[str, tuple[str, str]] = {
@@ -304,18 +303,40 @@ class Table(ABC):
         return
 
 
-def hidden(place: str) -> str:
-    """A place without user, password and query."""
-    if not any(store in place for store in _OBJECT_STORES):
-        place = re.sub("//.*@", "//", place)  # whatever is in a password, and whatever is before the URL
-    if "://" not in place:
-        return _SECRET.sub(r"\1=***", place)
-    parts = urlsplit(place)
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+def _is_address(engine: str, place: str) -> bool:
+    """Whether a place is that of a server, or looks like one: then it may hold a password."""
+    return engine == "postgresql" or re.match(r"(\w+:)?//|[^/\\]*:.*@", place, re.DOTALL) is not None
 
 
-def _secrets(place: str) -> list[str]:
-    parts = urlsplit(place) if "://" in place else None
-    found = [value.strip("'") for _, value in _SECRET.findall(place)]
-    return [*found, *([] if parts is None else [parts.password or "", parts.netloc.rpartition("@")[0]])]
+def _split(text: str, *, is_address: bool) -> tuple[str, str]:
+    """The place, and the name after the last #; in an address a # may be in a password."""
+    place, sign, name = text.rpartition("#")
+    in_password = r"[@=]" if "//" in text else r"[@=\s'\"\\]"
+    return (text, "") if not sign or (is_address and re.search(in_password, name)) else (place, name)
+
+
+def _check_address(engine: str, place: str, *, has_name: bool) -> None:
+    """Whether a password in an address can only be what it is: an engine's messages show what it takes for a host.
+
+    Raises:
+        SpecError: it is no URL; the message shows nothing of it.
+    """
+    head, sign, rest = place.partition("//")
+    is_url = bool(sign) and "=" not in head
+    if not is_url:
+        is_one = engine == "postgresql" and pairs_of(place) is not None
+    elif head.endswith(("s3:", "gs:", "az:")):
+        return
+    else:
+        user, _, rest = rest.rpartition("@")
+        is_one = not set("@/") & set(user) and are_hosts(re.split("[/?#]", rest)[0])
+        try:
+            urlsplit(place)
+        except ValueError:
+            is_one = False
+    if not is_one:
+        hint = f"name one as {', '.join(EXAMPLES)}; in a password write @ as %40, / as %2F, # as %23 and % as %25"
+        raise SpecError("it is no URL", hint, where=engine)
+    if has_name and re.search(rf"(?i)(password|token|key|secret)\s*=\s*[^'&\s{'@' * is_url}]*$", place):
+        hint = "write the password before another option, so that it does not end at the name of the table"
+        raise SpecError("a # stands right behind a password, and may belong to it", hint, where=engine)

@@ -20,12 +20,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ragidx.corpora.addresses import hidden
 from ragidx.corpora.errors import IndexFormatError, SpecError, lone_surrogate, printable, unknown_name
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.engines import files
 from ragidx.pipelines.engines.about import About
 from ragidx.pipelines.engines.columns import DIGEST, rows_of
-from ragidx.pipelines.engines.table import ENGINES, EXAMPLES, Table, Target, hidden, is_target
+from ragidx.pipelines.engines.table import ENGINES, EXAMPLES, Table, Target, is_target
 
 OnProgress = Callable[[int, int], None]
 """Called with the rows that are written, and all of them."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ragidx.corpora.addresses import hidden
 from ragidx.corpora.errors import SpecError
 
 TOKEN = "RAGIDX_TOKEN"  # in the environment
@@ -104,6 +105,8 @@ def named(indexes: Sequence[str]) -> dict[str, Path | str]:
         name = name or Path(folder).expanduser().resolve().name
         if not _NAME.fullmatch(name):
             hint = "name it: NAME=DIR, of letters, digits, '.', '_' and '-'"
+            if is_target(text) or "@" in text or is_target(folder):  # the name may be a part of a password
+                raise SpecError("a target needs a name", "give it one: NAME=TARGET", where=hidden(folder))
             raise SpecError(f"{name!r} cannot be the name of an index", hint, where=text)
         if name in found:
             raise SpecError(f"two indexes are called {name}", "name one of them: NAME=DIR", where=text)
