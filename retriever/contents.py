@@ -104,6 +104,8 @@ def values(store: Store, field: str, where: str | None = None, limit: int = 20) 
         column = batch.column(0)
         if pa.types.is_large_list(column.type):
             column = pc.list_flatten(column)
+        if pa.types.is_floating(column.type):
+            column = pc.add(column, 0.0)  # -0.0 is the same number
         for pair in pc.value_counts(pc.drop_null(column)).to_pylist():
             found[pair["values"]] += pair["counts"]
     return sorted(found.items(), key=lambda pair: (-pair[1], str(pair[0])))[:limit]

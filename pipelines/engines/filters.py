@@ -84,7 +84,8 @@ class Sql(Dialect, ABC):
         if condition.op == "is null":
             return f"({column} IS NULL)"
         if condition.op == "in":
-            texts = [text for value in condition.values if (text := self._value(value, kind)) is not None]
+            zeros = (0.0, -0.0) if kind == "float" and 0 in condition.values else ()  # Milvus Lite tells them apart
+            texts = [text for value in (*condition.values, *zeros) if (text := self._value(value, kind)) is not None]
             if not texts:
                 return self.never(column)
             return f"({column} IN {', '.join(texts).join(self.brackets)})"
@@ -104,7 +105,9 @@ class Sql(Dialect, ABC):
             value = int(value)
             if value not in _INT64:
                 return always if ((op in ("<", "<=")) == (value > 0) and op != "==") or op == "!=" else never
-        return f"({column} {self.signs.get(op, op)} {self.literal(value)})"
+        compared = f"{column} {self.signs.get(op, op)} {self.literal(value)}"
+        # Databases order NaN above all numbers; to us no comparison but != is true of it.
+        return f"({compared} AND {self.is_number(column)})" if kind == "float" and op[0] == ">" else f"({compared})"
 
     def _value(self, value: Literal, kind: str) -> str | None:
         """One of a list; None: no integer is equal to it."""
@@ -143,6 +146,10 @@ class Sql(Dialect, ABC):
     @abstractmethod
     def time(self, value: datetime) -> str:
         """A time as the engine writes it."""
+
+    def is_number(self, column: str) -> str:
+        """Whether a column of fractions is not NaN."""
+        return f"{column} <> 'NaN'"
 
     @abstractmethod
     def has_item(self, column: str, item: str) -> str:

@@ -193,6 +193,9 @@ class _LanceSql(Sql):
     def time(self, value: datetime) -> str:
         return f"TIMESTAMP '{value:%Y-%m-%d %H:%M:%S.%f}'"
 
+    def is_number(self, column: str) -> str:
+        return f"NOT isnan({column})"
+
     def has_item(self, column: str, item: str) -> str:
         return f"array_has({column}, {item})"
 

@@ -68,6 +68,9 @@ class Expression(Sql):
     def time(self, value: datetime) -> str:
         return str((value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1))
 
+    def is_number(self, column: str) -> str:
+        return self.always(column)  # no order of Milvus has NaN
+
     def has_item(self, column: str, item: str) -> str:
         return f"array_contains({column}, {item})"
 

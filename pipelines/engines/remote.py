@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import tempfile
 import weakref
 from collections import defaultdict
@@ -167,7 +168,10 @@ class RemoteStore(StoreElsewhere):
     def _row(self, found: Mapping[str, Any]) -> Row:
         metadata = {}
         for field, column in self.about.own_columns().items():
-            if field != _SOURCE and (value := found[column]) is not None:
+            value = found[column]
+            if isinstance(value, float) and not math.isfinite(value):  # JSON has no such number
+                continue
+            if field != _SOURCE and value is not None:
                 metadata[_plain(field)] = value.replace(tzinfo=UTC) if isinstance(value, datetime) else value
         fixed = {name: found[name] for name in FIXED}
         return Row(**fixed, text_hash=b"", doc_hash=b"", metadata=metadata)

@@ -109,7 +109,10 @@ def _is_one_of(column: Any, values: Sequence[Literal]) -> Any:
     """Where it is one of the values, all of one type."""
     if pa.types.is_integer(column.type):
         values = [bound for value in values if (bound := whole("==", value)[1]) in _INT64]
-    return _if_known(column, pc.is_in(column, value_set=pa.array(values, column.type)))
+    found = pa.array(values, column.type)
+    if pa.types.is_floating(column.type):  # `is_in` compares bits, and + 0.0 makes -0.0 the other zero
+        column, found = pc.add(column, 0.0), pc.add(found, 0.0)
+    return _if_known(column, pc.is_in(column, value_set=found))
 
 
 def _has_item(column: Any, item: Literal) -> Any:

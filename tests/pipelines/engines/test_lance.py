@@ -155,3 +155,19 @@ def test_a_table_whose_about_cannot_be_read_can_be_replaced(index: Index, folder
         index.export(target)
     assert index.export(target, replace=True).n_written == 6
     assert "mill" in answers(target)
+
+
+def test_numbers_that_are_not_finite_fulfil_no_comparison_and_are_not_shown(
+    index: Index, folder: str, target: str
+) -> None:
+    index.add([ragidx.Document("nan", "Not a number."), ragidx.Document("more", "One more.", {"share": 0.75})])
+    index.export(target)
+    table = lancedb.connect(folder).open_table("chunks")
+    table.update(where="doc_id = 'nan'", values_sql={"share": "cast('NaN' as double)"})
+    table.tags.update("ragidx", table.version)
+    with ragidx.connect(target) as remote:
+        assert remote.count("share > 0") == 2
+        assert remote.count("share >= 0.5") == 2
+        assert remote.count("not share > 0") == 1
+        [hit] = remote.search("what?", 1, where="doc_id == 'nan'")
+        assert "share" not in hit.metadata

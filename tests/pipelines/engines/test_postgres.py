@@ -384,3 +384,13 @@ def test_the_rows_are_bit_for_bit(index: Index, to: str, sql: Any) -> None:
     for (name, text, end, kind), row in zip(sql.execute(query), rows.sort_by("chunk_id").to_pylist(), strict=True):
         assert (name, end, kind) == (row["chunk_id"], row["end"], "halfvec")
         assert [np.float16(number) for number in text.strip("[]").split(",")] == row["vector"]
+
+
+def test_numbers_that_are_not_finite_fulfil_no_comparison_and_are_not_shown(index: Index, to: str, sql: Any) -> None:
+    index.add([ragidx.Document("nan", "Not a number."), ragidx.Document("more", "One more.", {"share": 0.75})])
+    index.export(to)
+    sql.execute(f"UPDATE {to.partition('#')[2]} SET share = 'NaN' WHERE doc_id = 'nan'")
+    with ragidx.connect(to) as remote:
+        assert (remote.count("share > 0"), remote.count("share >= 0.5"), remote.count("not share > 0")) == (2, 2, 1)
+        [hit] = remote.search("what?", 1, where="doc_id == 'nan'")
+        assert "share" not in hit.metadata

@@ -211,3 +211,25 @@ def test_fields_that_an_engine_has_for_itself(index: Index, place: Place) -> Non
     with ragidx.connect(place("user")) as remote:
         [hit] = remote.search("a note", 1, where=" and ".join(f'{name} == "x"' for name in names))
         assert {name: hit.metadata[name] for name in names} == dict.fromkeys(names, "x")
+
+
+@pytest.mark.parametrize("where", ["n == 0", "n in (0, 3)", "n in (-0.0)", "n not in (0)", "n != 0", "n < 0", "n >= 0"])
+def test_both_zeros_are_one_number(zeros: tuple[Index, str], where: str) -> None:
+    index, to = zeros
+    expected = sorted(name for batch in index.to_batches(["doc_id"], where=where) for name in batch[0].to_pylist())
+    with_zeros = where.endswith(("== 0", "3)", "0.0)", ">= 0")) and "not" not in where
+    assert ({"plus", "minus"} <= set(expected)) == with_zeros
+    table = opened(to)
+    assert [row["doc_id"] for row in rows(table, where)] == expected
+    table.close()
+
+
+@pytest.fixture(scope="module")
+def zeros(places: Place, tmp_path_factory: pytest.TempPathFactory) -> tuple[Index, str]:
+    """An index with a field that has both zeros, and the target that has its rows."""
+    index = Index.create(tmp_path_factory.mktemp("zeros") / "index")
+    numbers = {"plus": 0.0, "minus": -0.0, "more": 1.5, "less": -2.5}
+    index.add([ragidx.Document(name, f"A number: {name}.", {"n": number}) for name, number in numbers.items()])
+    index.export(places("zeros"))
+    assert index.values("n")[0] == (0.0, 2)
+    return index, places("zeros")

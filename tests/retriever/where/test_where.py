@@ -89,6 +89,12 @@ def test_a_condition_selects_the_rows_that_it_names(text: str, expected: list[in
     assert rows(text) == expected
 
 
+@pytest.mark.parametrize("text", ["price == 0", "price in (0, 7)", "price in (-0.0)", "price >= 0 and price <= -0.0"])
+def test_both_zeros_are_one_number(text: str) -> None:
+    assert rows(text, pa.table({"price": [0.0, -0.0, 1.0]})) == [0, 1]
+    assert rows(f"not ({text})", pa.table({"price": [0.0, -0.0, 1.0]})) == [2]
+
+
 @pytest.mark.parametrize("text", ["year > 5", "not year > 5", "not (year > 5 and open == true)", "year not in (5)"])
 def test_a_row_without_a_value_is_selected_by_no_comparison_and_by_no_not(text: str) -> None:
     assert 2 not in rows(text)
