@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import ClassVar, NoReturn
 
 from ragidx.corpora.errors import QueryError
-from ragidx.retriever.where.conditions import Condition, Literal
+from ragidx.retriever.where.conditions import TEXT_TESTS, Condition, Literal
 
 NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _INT64 = range(-(2**63), 2**63)
@@ -91,8 +91,13 @@ class Sql(Dialect, ABC):
             return f"({column} IN {', '.join(texts).join(self.brackets)})"
         if condition.op == "has item":
             return self.has_item(column, self.literal(condition.values[0]))
-        if condition.op in ("starts with", "contains", "matches"):
-            return self.text_test(condition.op, column, self.literal(condition.values[0]), condition.field)
+        if condition.op in TEXT_TESTS:
+            value, field = condition.values[0], condition.field
+            return (
+                self.matches(column, str(value), field)
+                if condition.op == "matches"
+                else self.text_test(condition.op, column, self.literal(value), field)
+            )
         return self._compared(column, condition.op, condition.values[0], kind)
 
     def _compared(self, column: str, op: str, value: Literal, kind: str) -> str:
@@ -157,4 +162,8 @@ class Sql(Dialect, ABC):
 
     @abstractmethod
     def text_test(self, test: str, column: str, value: str, field: str) -> str:
-        """`starts with`, `contains` or `matches`; unknown where it is null."""
+        """`starts with` or `contains`; unknown where it is null."""
+
+    def matches(self, column: str, pattern: str, field: str) -> str:
+        """A regular expression of RE2; unknown where it is null. Most engines have other ones."""
+        self.cannot("matches", field)

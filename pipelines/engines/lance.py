@@ -23,6 +23,7 @@ from lancedb.index import FTS, HnswSq
 from ragidx.pipelines.engines.about import KEY, About
 from ragidx.pipelines.engines.columns import SCORE, schema_of
 from ragidx.pipelines.engines.filters import Sql
+from ragidx.pipelines.engines.lance_patterns import UntranslatableError, rust
 from ragidx.pipelines.engines.table import INDEXED, Table, Target
 from ragidx.retriever.contents import VECTOR
 
@@ -200,8 +201,15 @@ class _LanceSql(Sql):
         return f"array_has({column}, {item})"
 
     def text_test(self, test: str, column: str, value: str, field: str) -> str:
-        function = {"starts with": "starts_with", "contains": "contains", "matches": "regexp_like"}[test]
-        return f"{function}({column}, {value})"
+        return f"{'starts_with' if test == 'starts with' else test}({column}, {value})"
+
+    def matches(self, column: str, pattern: str, field: str) -> str:
+        try:
+            found = rust(pattern)
+        except UntranslatableError as fault:
+            self.cannot(f"matches with {fault}", field)
+        # Without a third argument the expression may become a LIKE, where a backslash means something else.
+        return f"regexp_like({column}, {_text(f'(?-s:{found})')}, 's')"
 
 
 def _text(value: str) -> str:

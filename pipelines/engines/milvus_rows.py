@@ -75,8 +75,6 @@ class Expression(Sql):
         return f"array_contains({column}, {item})"
 
     def text_test(self, test: str, column: str, value: str, field: str) -> str:
-        if test == "matches":
-            self.cannot("a regular expression", field)
         if "\\\\" in value:  # Milvus Lite reads it as two
             self.cannot("a text with a backslash", field)
         pattern = re.sub("[%_]", r"\\\\\g<0>", value[1:-1])
