@@ -117,7 +117,7 @@ class _Build:
             check_width(dim, old.dim, "the file", first.file)
         width = dim if old is None else old.dim
         resolved = None if o.model is None or self.about else model_of_queries(self.index, old, o, width)
-        own = None if self.about is None else adopted(self.about, o.model, self.source.shown)
+        own = None if self.about is None else adopted(self.about, o, self.source.shown)
         with (
             cleaned_if_refused(self.index),
             RowWriter(

@@ -18,12 +18,15 @@ import pyarrow as pa
 
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.records import Scalar
+from ragidx.indexer.encoders.methods import located
+from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.rows import Row
 from ragidx.pipelines.engines.about import About
 from ragidx.pipelines.engines.columns import DIGEST, FIXED
 from ragidx.pipelines.engines.files import about_file
 from ragidx.pipelines.engines.table import Target, is_target
+from ragidx.pipelines.ingest.options import BuildOptions
 from ragidx.retriever.contents import VECTOR
 
 _OWN = {*FIXED, DIGEST, VECTOR}
@@ -79,15 +82,18 @@ def source_of(vectors: str | Path) -> Iterator[Imported]:
         yield Imported(path, about, target.shown)
 
 
-def adopted(about: About, model: str | None, where: str) -> Adopted | None:
+def adopted(about: About, options: BuildOptions, where: str) -> Adopted | None:
     """What encodes the questions; None: nothing does.
 
     Raises:
-        SpecError: a model is named too.
+        SpecError: another model is named.
     """
-    if model is not None:
-        raise SpecError("the vectors say which model made them", "remove `model`", where=where)
     spec = IndexSpec.from_json(dict(about.spec), where=where)
+    if options.model is not None:
+        made_by = "no model for questions" if spec.encoder is None else f"'{spec.encoder.model}'"
+        if spec.encoder is None or weights_fingerprint(located(options.model, options.encoder)) != spec.weights:
+            message = f"the vectors say which model made them: {made_by}, and not '{options.model}'"
+            raise SpecError(message, "remove `model`", where=where)
     return None if spec.encoder is None else Adopted(spec, about.files, about.notes)
 
 

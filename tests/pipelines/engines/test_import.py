@@ -55,8 +55,22 @@ def test_an_export_comes_back_as_it_was(exported: tuple[Index, str], tmp_path: P
         ]
         assert told[0] == told[1]
     assert back.build(vectors=to).committed is False
-    with pytest.raises(SpecError, match="the vectors say which model made them"):
-        back.build(vectors=to, model="mini")
+    assert ragidx.build(index=tmp_path / "named", vectors=to, model="mini").spec == back.spec
+
+
+def test_another_model_than_that_of_the_vectors_is_refused(
+    exported: tuple[Index, str], tmp_path: Path, tiny_model: Any
+) -> None:
+    theirs = str(tiny_model())
+    with pytest.raises(SpecError) as fault:
+        ragidx.build(index=tmp_path / "back", vectors=exported[1], model=theirs)
+    assert fault.value.message == f"the vectors say which model made them: 'mini', and not '{theirs}'"
+    assert fault.value.hint == "remove `model`"
+    given = Index.create(tmp_path / "given", dim=3)
+    given.add_vectors(["a"], np.ones((1, 3), np.float32))
+    given.export(str(tmp_path / "given.parquet"))
+    with pytest.raises(SpecError, match="which model made them: no model for questions, and not 'mini'"):
+        ragidx.build(index=tmp_path / "back", vectors=tmp_path / "given.parquet", model="mini")
 
 
 def test_a_file_of_an_export_comes_back_too(index: Index, tmp_path: Path) -> None:
