@@ -39,7 +39,8 @@ class Hit:
         heading: heading path of the chunk, empty where there is none.
         metadata: the document's; lists of str are lists, times are `datetime` in UTC.
         dense: cosine of query and chunk; None in lexical search.
-        bm25: BM25 of the chunk; None in dense search, and where no word of the question is in the index.
+        bm25: BM25 of the chunk, or what an engine ranks words by (PostgreSQL: `ts_rank`); None in dense search, where
+            no word of the question is in the index, and where an engine does not say.
         line: of `start` in the file, from 1; None where the text is not that of a file. `position` has those of others.
         page: of `start` in the file, from 1; None where it has no pages.
         context: the text with the chunks of the document around it; None unless it was asked for.

@@ -43,9 +43,9 @@ def show_answer(
         shown: keywords of `show_hits`.
     """
     if not hits:
-        _tell_nothing(searcher, text, options)
+        _tell_nothing(searcher, text, options, mode)
         return
-    show_hits(hits, text, _stem(searcher), **shown)
+    show_hits(hits, text, _stem(searcher), words=getattr(searcher.store, "words_by", "bm25"), **shown)
     _tell_about(hits, options, mode)
 
 
@@ -112,18 +112,20 @@ def _limits(options: Mapping[str, Any]) -> list[str]:
     return [option for name, option in names.items() if options.get(name) is not None]
 
 
-def _tell_nothing(searcher: Searcher, text: str, options: Mapping[str, Any]) -> None:
+def _tell_nothing(searcher: Searcher, text: str, options: Mapping[str, Any], mode: str) -> None:
     """What was nearest without the limits, and what to try; a search that encoded nothing still encodes nothing."""
     if not searcher.store.manifest.n_chunks:
         console.note("The index holds no chunk.")
         return
     limits = _limits(options)
-    console.note(f"No chunk matches {' and '.join(limits)}." if limits else "No chunk has a word of the question.")
+    needs = [f"matches {' and '.join(limits)}"] if limits else []
+    needs += ["has a word of the question"] if mode == "lexical" else []
+    console.note(f"No chunk {' and '.join(needs)}.")
     if not text:
         return
     encodes, is_near = searcher.spec.encoder is not None, "--min-score" in limits
-    mode: Any = "dense" if encodes and is_near else options.get("mode")
-    [hits] = searcher.search([text], k=1, instruction=options["instruction"], mode=mode)
+    asked: Any = "dense" if encodes and is_near else options.get("mode")
+    [hits] = searcher.search([text], k=1, instruction=options["instruction"], mode=asked)
     if not hits:
         console.note("Try --mode hybrid or other words." if encodes else "Try other words.")
         return

@@ -33,6 +33,7 @@ def show_hits(
     full: bool = False,
     fields: Sequence[str] = (),
     passages: Sequence[Passage] | None = None,
+    words: str = "bm25",
 ) -> None:
     """A table on stdout: rank, scores and source; below it the passage, and where else it is.
 
@@ -43,15 +44,16 @@ def show_hits(
         full: the whole passage, not the part that is nearest to the question; a hit's context is always whole.
         fields: metadata to show.
         passages: of the hits, where they were made by a service.
+        words: what the scores of words are.
     """
     room = console.width(sys.stdout) - _INDENT
     cosine = any(hit.dense not in (None, hit.score) for hit in hits)
     bm25 = any(hit.bm25 not in (None, hit.score) for hit in hits)
-    head = f" #  score{'  cosine' * cosine}{'   bm25' * bm25}  source"
+    head = f" #  score{'  cosine' * cosine}{f'  {words:>5}' * bm25}  source"
     click.echo(click.style(head, bold=True))
-    wanted = stems_of(query, stem)
+    wanted, form = stems_of(query, stem), "5.2f" if words == "bm25" else f"{len(words)}.4f"
     for number, hit in enumerate(hits):
-        parts = _number(hit.dense, "6.3f") * cosine + _number(hit.bm25, "5.2f") * bm25
+        parts = _number(hit.dense, "6.3f") * cosine + _number(hit.bm25, form) * bm25
         whole = hit.text if full and hit.context is None else hit.context
         if whole is not None:
             text, line, page = printable_text(whole).strip("\n"), hit.line, hit.page

@@ -55,6 +55,7 @@ class PostgresTable(Table):
     """A table of PostgreSQL."""
 
     has_words = True
+    words_by = "ts_rank"
 
     def __init__(self, target: Target) -> None:
         self.target = target

@@ -91,6 +91,11 @@ class RemoteStore(StoreElsewhere):
         """Whether there is one is asked alone."""
         return True if self.table.has_words else None
 
+    @property
+    def words_by(self) -> str:
+        """What the scores of words are, `Hit.bm25`."""
+        return self.table.words_by
+
     def ranked(self, queries: Queries, k: int, options: SearchOptions) -> list[list[Scored]]:
         return [
             self._followed(partial(self._ranked, queries.of([number]), k, options)) for number in range(len(queries))
@@ -139,6 +144,14 @@ class RemoteStore(StoreElsewhere):
             if options.mode in (LEXICAL, HYBRID):
                 found = self.table.by_words((query.texts or [""])[0], n_words, options.where)
                 by_words = dict(zip(self._kept(found), found.column(SCORE).to_pylist(), strict=True))
+            # What is not found has no word of the question, where all that has one is found, and there is any.
+            is_known = 0 < len(by_words) < n_words or (
+                options.mode == HYBRID
+                and not by_words
+                and options.where is not None
+                and len(self.table.by_words((query.texts or [""])[0], 1, None)) > 0
+            )
+        rest = 0.0 if is_known else None
         rows = list(dict.fromkeys([*near, *by_words]))
         dense: dict[int, float | None] = dict.fromkeys(rows)
         if vector is not None:
@@ -152,7 +165,7 @@ class RemoteStore(StoreElsewhere):
                     fused[row] += weight / (RRF_CONSTANT + place)
             scores = fused
         order = sorted(scores, key=lambda row: (-(scores[row] or 0.0), self._rows[row].chunk_id))
-        return [Scored(row, scores[row] or 0.0, dense[row], by_words.get(row)) for row in order[:k]]
+        return [Scored(row, scores[row] or 0.0, dense[row], by_words.get(row, rest)) for row in order[:k]]
 
     def _kept(self, found: Any) -> list[int]:
         """The numbers of rows that were found, which are remembered."""

@@ -139,12 +139,14 @@ class Table(ABC):
 
     Attributes:
         has_words: whether the engine ranks texts by the words of a question.
+        words_by: what it ranks them by.
         is_whole: whether the last export to it ended, as far as that can be seen.
         max_rows: of one answer.
         rows_in: what holds the rows, where a replacement of the same state makes another and removes this one.
     """
 
     has_words: ClassVar[bool] = False
+    words_by: ClassVar[str] = "bm25"
     max_rows: ClassVar[int] = sys.maxsize
     is_whole = True
     rows_in = ""

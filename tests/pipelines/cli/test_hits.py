@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
+import ragidx
 from ragidx.corpora.records import FILE_FIELDS
 from ragidx.indexer.lexical.stemming import stemmer
 from ragidx.pipelines.cli import passages
@@ -401,3 +402,18 @@ def test_a_run_is_ranked_as_the_options_say(run: Run) -> None:
     assert [found["doc_id"] for found in json.loads(lines[0])["hits"]] == [
         line.split()[2] for line in done.out.splitlines()
     ]
+
+
+def test_a_condition_whose_chunks_have_no_word_of_the_question_is_not_said_to_match_none(
+    run: Run, folder: Path
+) -> None:
+    with ragidx.Index.create(folder / "own") as index:
+        index.add([ragidx.Document("a", "A zebra.", {"n": 1}), ragidx.Document("b", "A mill.", {"n": 2})])
+
+    done = run("query", "zebra", "--index", "own", "--mode", "lexical", "--where", "n == 2")
+
+    assert done.err == (
+        "No chunk matches --where and has a word of the question.\n"
+        "The nearest chunk without that: a.\n"
+        "Try another condition (`ragidx info` lists the fields).\n"
+    )

@@ -96,6 +96,21 @@ def test_hybrid_search_is_by_places(exported: tuple[Index, str], remote: Any) ->
     )
 
 
+def test_a_word_of_other_rows_is_in_the_index(
+    exported: tuple[Index, str], remote: Any, run: Callable[..., Done]
+) -> None:
+    if not remote.searcher.store.table.has_words:
+        pytest.skip("this engine does not rank by words")
+    assert [hit.bm25 for hit in remote.search("bees", where="year > 0")] == [0.0, 0.0]
+    assert {hit.bm25 for hit in remote.search("nothingofthis", where="year > 0")} == {None}
+    found = {hit.doc_id: hit.bm25 for hit in remote.search("bees")}
+    assert found.pop("bees") > 0
+    assert set(found.values()) == {0.0}
+    done = run("query", "bees", "--at", exported[1], "--where", "year > 0")
+    assert "No word of the question" not in done.err
+    assert f"  {remote.searcher.store.words_by:>5}  source" in done.out
+
+
 def test_what_it_holds_is_what_the_index_holds(exported: tuple[Index, str], remote: Any) -> None:
     index = exported[0]
     assert (remote.schema, remote.generation, remote.spec) == (index.schema, index.generation, index.spec)
