@@ -29,7 +29,7 @@ from ragidx.retriever.contents import VECTOR
 
 if TYPE_CHECKING:
     from ragidx.indexer.arrays import Floats
-    from ragidx.retriever.where.conditions import Condition
+    from ragidx.retriever.where.conditions import Condition, Literal
 
 _TAG = "ragidx"
 _BLOCK = 1_000  # ids in one condition
@@ -192,7 +192,11 @@ class _LanceSql(Sql):
         return _text(value)
 
     def time(self, value: datetime) -> str:
-        return f"TIMESTAMP '{value:%Y-%m-%d %H:%M:%S.%f}'"
+        return f"TIMESTAMP '{value.replace(tzinfo=None).isoformat(' ')}'"  # `%Y` has no leading zeros
+
+    def literal(self, value: Literal) -> str:
+        least = not isinstance(value, float) and value == -(2**63)  # which it reads as the negative of a float
+        return f"({-(2**63) + 1} - 1)" if least else super().literal(value)
 
     def is_number(self, column: str) -> str:
         return f"NOT isnan({column})"
