@@ -145,7 +145,7 @@ def tools(service: Service) -> MCPServer[Any]:
 
     @server.tool(annotations=_READS)
     async def read(
-        doc_id: Annotated[str, Field(min_length=1, max_length=4_000)],
+        doc_id: Annotated[str, Field(min_length=1, max_length=bodies.MAX_ID)],
         start: Annotated[int, Field(ge=0, description="First character.")] = 0,
         end: Annotated[int | None, Field(ge=0, description="Behind the last; none: up to max_chars.")] = None,
         index: Index = None,
@@ -259,8 +259,8 @@ async def _safely(service: Service, work: Callable[[], Awaitable[T]]) -> T:
     except RagidxError as fault:
         told = refused(fault, service)
     except ValidationError as fault:
-        _, message, place = bodies.first_fault(fault)
-        told = RefusedError(422, message, where=place)
+        message, where, _ = bodies.wrong(fault)
+        told = RefusedError(422, message, where=where)
     where = f"{told.where}: " if told.where else ""
     raise ToolError(f"{where}{told.message}" + (f". Hint: {told.hint}" if told.hint else ""))
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainValidator,
     StrictBool,
     ValidationError,
     WithJsonSchema,
@@ -25,16 +25,7 @@ MAX_VECTORS = 64
 MAX_WIDTH = 65_536  # numbers of a vector
 MAX_INPUTS = 256  # texts to embed
 MAX_DOCUMENT = 4_000_000  # characters
-_HALF = re.compile("[\ud800-\udfff]")
-
-
-def first_fault(fault: ValidationError) -> tuple[str, str, str]:
-    """The type, the message and the place of the first fault of a body."""
-    first = fault.errors(include_url=False, include_context=False, include_input=False)[0]
-    message = first["msg"].replace(" after validation", "")
-    if message.startswith("Value should have "):  # a text, which is checked before its length is
-        message = re.sub(r"\bitem(s?)\b", r"character\1", message)
-    return first["type"], message, ".".join(map(str, first["loc"]))
+MAX_ID = 4_000  # characters of a document's id
 
 
 def _is_number(value: Any) -> Any:
@@ -44,17 +35,19 @@ def _is_number(value: Any) -> Any:
     return value
 
 
-def _text(value: str) -> str:
-    if "\0" in value or _HALF.search(value):
-        raise ValueError("the text has a NUL, or half of a surrogate pair")
-    return value
+def wrong(fault: ValidationError) -> tuple[str, str, str]:
+    """What is wrong with a body, where, and pydantic's name for it: of several faults the first."""
+    first = fault.errors(include_url=False, include_context=False, include_input=False)[0]
+    is_nul = first["type"] == "string_pattern_mismatch"  # the one pattern that there is
+    message = "the text has a NUL" if is_nul else first["msg"].removeprefix("Value error, ")
+    return message, ".".join(str(part) for part in first["loc"]), first["type"]
 
 
 NUMBER = BeforeValidator(_is_number)  # after the bounds, or they are not in the description
 Whole = Annotated[int, NUMBER]
 Number = Annotated[float, Field(allow_inf_nan=False), NUMBER]
 _NO_NUL = {"pattern": "^[^\\u0000]*$"}
-Text = Annotated[str, AfterValidator(_text), Field(json_schema_extra=_NO_NUL)]
+Text = Annotated[str, Field(pattern=_NO_NUL["pattern"])]
 Name = Annotated[Text, Field(min_length=1, max_length=64, description="Which index, where several are served.")]
 Where = Annotated[Text, Field(max_length=MAX_WHERE, description="A condition, such as 'year >= 1900'.")]
 
@@ -205,14 +198,30 @@ class Answers(BaseModel):
     took_ms: dict[str, float]
 
 
-Scalar = Text | int | float | bool | list[Text] | None
+def _value(value: Any) -> Any:
+    """One that metadata can have; a union would tell what is wrong with each of its members."""
+    texts = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    is_known = value is None or isinstance(value, str | int | float | list)
+    if not is_known or not all(isinstance(text, str) for text in texts):
+        raise ValueError("a text, a number, true, false, null or a list of texts is expected")
+    if any("\0" in text for text in texts):
+        raise ValueError("the text has a NUL")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("NaN and infinity are no values: leave the field out")
+    return value
+
+
+_STRING = {"type": "string", **_NO_NUL}
+_KINDS: list[dict[str, Any]] = [_STRING, {"type": "array", "items": _STRING}]
+_KINDS += [{"type": kind} for kind in ("number", "boolean", "null")]
+Value = Annotated[Any, PlainValidator(_value), WithJsonSchema({"anyOf": _KINDS})]
 
 
 class DocumentIn(Body):
     """A document to add or replace."""
 
     text: Annotated[Text, Field(min_length=1, max_length=MAX_DOCUMENT)]
-    metadata: dict[Annotated[Text, Field(min_length=1, max_length=256)], Scalar] = Field(default={}, max_length=256)
+    metadata: dict[Annotated[Text, Field(min_length=1, max_length=256)], Value] = Field(default={}, max_length=256)
     markdown: StrictBool = False
 
 

@@ -19,6 +19,7 @@ import sys
 import time
 import traceback
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote_to_bytes
 
 from starlette.responses import JSONResponse
 
@@ -127,6 +128,12 @@ class Guard:
                 self._check_token(headers)
         if _one(headers, b"content-encoding") not in ("", "identity"):
             raise RefusedError(415, "the body is compressed", "send it as it is")
+        for part in ("raw_path", "query_string"):
+            try:  # what decodes the address would make one id of all that is no text
+                unquote_to_bytes(scope[part]).decode()
+            except UnicodeDecodeError:
+                hint = "percent-encode ids and questions as UTF-8"
+                raise RefusedError(400, "the address is not UTF-8", hint, where="address") from None
 
     def _host(self, headers: list[tuple[bytes, bytes]]) -> str:
         """The Host header, which must name this service."""

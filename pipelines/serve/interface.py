@@ -15,7 +15,8 @@ from ragidx.pipelines.serve import bodies
 
 _EVERY = (400, 401, 403, 421, 500)  # statuses that each route can have
 _BODY = (408, 413, 415, 422)
-_ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+_LENGTH = {"minLength": 1, "maxLength": bodies.MAX_ID}
+_ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", **_LENGTH}}
 _INDEX = {"name": "index", "in": "query", "schema": {"type": "string"}, "description": "Which, of several."}
 _RANGE = [
     {"name": name, "in": "query", "schema": {"type": "integer", "minimum": 0, "maximum": 10**15 - 1}}

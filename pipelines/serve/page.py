@@ -271,8 +271,8 @@ def _fault(fault: Exception, service: Service) -> tuple[str, str, int]:
     if isinstance(fault, NotReadyError):
         return "The index is being opened. Ask again in a moment.", "", 503
     if isinstance(fault, ValidationError):
-        wrong = fault.errors(include_url=False, include_context=False, include_input=False)[0]
-        return f"{wrong['msg']}.", "condition" if wrong["loc"] == ("where",) else "", 422
+        message, where, _ = bodies.wrong(fault)
+        return f"{message}.", "condition" if where == "where" else "", 422
     seen = refused(fault, service) if isinstance(fault, RagidxError) else fault
     assert isinstance(seen, RefusedError)
     first, _, place = seen.message.partition("\n")

@@ -143,6 +143,8 @@ class Handlers:
         name = request.path_params["id"]
         if "\0" in name:
             raise RefusedError(422, "the id has a NUL", "give another", where="id")
+        if len(name) > bodies.MAX_ID:
+            raise RefusedError(422, f"the id has more than {bodies.MAX_ID:,} characters", "give another", where="id")
         metadata: dict[str, Any] = {key: value for key, value in asked.metadata.items() if value is not None}
         generation = await writes.add(Document(name, asked.text, metadata, markdown=asked.markdown))
         return JSONResponse({"index": writes.served.name, "generation": generation, "id": name})
@@ -225,7 +227,7 @@ async def _parsed(request: Request, model: type[Model]) -> Model:
     try:
         return model.model_validate_json(await request.body())
     except ValidationError as fault:
-        kind, message, where = bodies.first_fault(fault)
+        message, where, kind = bodies.wrong(fault)
         status = 400 if kind == "json_invalid" else 422
         raise RefusedError(status, message, "/openapi.json describes the body", where=where) from fault
 

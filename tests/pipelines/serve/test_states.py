@@ -252,7 +252,7 @@ NAMES = [
     "a?b#c",
     "a//b",
     "..",
-    "x" * 300,
+    "x" * 4_000,
 ]
 
 
@@ -275,9 +275,12 @@ def test_a_document_is_added_read_and_deleted(writable: Running, own_index: Path
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ({"text": ""}, "at least 1 "),
+        ({"text": ""}, "String should have at least 1 character"),
         ({}, "Field required"),
-        ({"text": "a", "metadata": {"x": {"y": 1}}}, "valid"),
+        ({"text": "a", "metadata": {"x": {"y": 1}}}, "a text, a number, true, false, null or a list of texts"),
+        ({"text": "a", "metadata": {"x": ["a", 1]}}, "a text, a number, true, false, null or a list of texts"),
+        ({"text": "a", "metadata": {"x": ["a", "b\0"]}}, "the text has a NUL"),
+        ({"text": "a\0"}, "the text has a NUL"),
         ({"text": "a", "metadata": {"year": "MCM"}}, "the field 'year' holds values of the type int"),
         ({"text": " \n "}, "the document has no text"),
         ({"text": "a", "source": "/etc"}, "Extra inputs"),
@@ -287,6 +290,40 @@ def test_a_document_that_is_refused(writable: Running, body: Any, message: str) 
     answer = writable.ask("PUT", "/v1/documents/comet", body)
     assert answer.status == 422
     assert message in answer.error
+
+
+def test_a_number_that_is_none_is_refused_by_its_field(writable: Running) -> None:
+    for number in (b"NaN", b"Infinity", b"-Infinity", b"1e999"):
+        body = b'{"text": "a", "metadata": {"x": %s}}' % number
+        answer = writable.ask("PUT", "/v1/documents/comet", raw=body)
+        assert (answer.status, answer.body["error"]["where"]) == (422, "metadata.x")
+        assert answer.error == "NaN and infinity are no values: leave the field out"
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "message"),
+    [
+        ("%FF", 400, "the address is not UTF-8"),
+        ("%FE", 400, "the address is not UTF-8"),
+        ("a%00", 422, "the id has a NUL"),
+        ("x" * 4_001, 422, "the id has more than 4,000 characters"),
+    ],
+)
+def test_an_id_that_is_none(writable: Running, own_index: Path, name: str, status: int, message: str) -> None:
+    answer = writable.ask("PUT", f"/v1/documents/{name}", {"text": "A comet."})
+    assert (answer.status, answer.error) == (status, message)
+    assert writable.ask("DELETE", f"/v1/documents/{name}").status == (400 if status == 400 else 404)
+    assert Index(own_index).generation == writable.service.indexes["own"].current.store.manifest.generation
+    assert {document.id for document in Index(own_index).documents()} == {*TEXTS}
+
+
+@pytest.mark.parametrize("text", [b"\xff", b"\\ud83d"])
+@pytest.mark.parametrize(
+    "body", [b'{"text": "%s"}', b'{"text": "a", "metadata": {"x": "%s"}}', b'{"text": "a", "%s": 1}']
+)
+def test_a_body_that_is_not_unicode(writable: Running, body: bytes, text: bytes) -> None:
+    answer = writable.ask("PUT", "/v1/documents/comet", raw=body % text)
+    assert (answer.status, answer.error.partition(":")[0]) == (400, "Invalid JSON")
 
 
 def test_changes_of_many_clients_are_few_commits(writable: Running, own_index: Path) -> None:
