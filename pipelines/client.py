@@ -23,7 +23,7 @@ from typing import Any
 from ragidx.corpora.addresses import hidden
 from ragidx.corpora.errors import BusyError, QueryError, RagidxError
 from ragidx.corpora.records import Document
-from ragidx.retriever.hit import DocumentSpan, Hit
+from ragidx.retriever.hit import Answer, DocumentSpan, Hit
 
 _PATH_BYTES = 104  # of a socket, on every system
 _KINDS = {"QueryError": QueryError, "BusyError": BusyError}
@@ -57,24 +57,24 @@ class Client:
         self._url, self._parts, self._index, self._timeout = hidden(url), parts, index, timeout
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
 
-    def search(self, query: str, k: int = 10, *, where: str | None = None, **options: Any) -> list[Hit]:
+    def search(self, query: str, k: int = 10, *, where: str | None = None, **options: Any) -> Answer:
         """As `Index.search`; `rerank` is true or false: the service has the model."""
-        return hits_of(self._ask("POST", "/v1/search", {"query": query, "k": k, "where": where, **options})["hits"])
+        return answer_of(self._ask("POST", "/v1/search", {"query": query, "k": k, "where": where, **options}))
 
     def search_batch(
         self, queries: Sequence[str], k: int = 10, *, where: str | None = None, **options: Any
-    ) -> list[list[Hit]]:
+    ) -> list[Answer]:
         """As `Index.search_batch`."""
         asked = {"queries": list(queries), "k": k, "where": where, **options}
-        return [hits_of(answer["hits"]) for answer in self._ask("POST", "/v1/search:batch", asked)["answers"]]
+        return [answer_of(answer) for answer in self._ask("POST", "/v1/search:batch", asked)["answers"]]
 
     def search_vectors(
         self, vectors: Sequence[Sequence[float]], k: int = 10, *, where: str | None = None, **options: Any
-    ) -> list[list[Hit]]:
+    ) -> list[Answer]:
         """As `Index.search_vectors`, for lists of numbers."""
         rows = [list(map(float, vector)) for vector in vectors]
         asked = {"vectors": rows, "k": k, "where": where, **options}
-        return [hits_of(answer["hits"]) for answer in self._ask("POST", "/v1/vector", asked)["answers"]]
+        return [answer_of(answer) for answer in self._ask("POST", "/v1/vector", asked)["answers"]]
 
     def document(
         self, doc_id: str, *, start: int | None = None, end: int | None = None, index: str | None = None
@@ -182,10 +182,11 @@ def through_socket(index: Path, body: Mapping[str, Any], timeout: float = 60.0) 
     return None
 
 
-def hits_of(found: Sequence[Mapping[str, Any]]) -> list[Hit]:
-    """Hits of an answer; times in metadata are text in ISO form."""
-    fields = [{name: value for name, value in hit.items() if name != "passage"} for hit in found]
-    return [Hit(**hit | {"also": tuple(DocumentSpan(**span) for span in hit["also"])}) for hit in fields]
+def answer_of(found: Mapping[str, Any]) -> Answer:
+    """The hits of a question, with their notes; times in metadata are text in ISO form."""
+    fields = [{name: value for name, value in hit.items() if name != "passage"} for hit in found["hits"]]
+    hits = (Hit(**hit | {"also": tuple(DocumentSpan(**span) for span in hit["also"])}) for hit in fields)
+    return Answer(hits, notes=found.get("notes", ()))
 
 
 def _over_socket(path: Path, body: Mapping[str, Any], timeout: float) -> tuple[int, dict[str, Any]]:

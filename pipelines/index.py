@@ -46,8 +46,7 @@ if TYPE_CHECKING:
     from ragidx.pipelines.maintain.upgrade import UpgradeReport
     from ragidx.pipelines.plan.plan import Plan
     from ragidx.pipelines.stages import OnStage as OnTraining
-    from ragidx.retriever.hit import Hit
-    from ragidx.retriever.several import Answer
+    from ragidx.retriever.hit import Answer
 
 
 class UpgradeKeywords(EncoderOptions, RunOptions, total=False):
@@ -141,8 +140,10 @@ class Reader:
         where: str | None = None,
         instruction: str | None = None,
         **options: Unpack[SearchKeywords],
-    ) -> list[Hit]:
+    ) -> Answer:
         """The k best chunks for a question, best first; fewer only if the index, or the options, leave no more.
+
+        The list has `notes`: what there is to say of the whole answer, such as that the index has no word of it.
 
         Args:
             query: the question; it is text, and no query language: quotes, `+`, `-` and `field:value` mean nothing.
@@ -181,7 +182,7 @@ class Reader:
         where: str | None = None,
         instruction: str | None = None,
         **options: Unpack[SearchKeywords],
-    ) -> list[list[Hit]]:
+    ) -> list[Answer]:
         """As `search`, for many questions at once: they are encoded and searched in batches."""
         _check_options("Index.search_batch", options, SearchKeywords)
         return self.searcher.search(queries, k=k, where=where, instruction=instruction, **options)
@@ -194,7 +195,7 @@ class Reader:
         *,
         where: str | None = None,
         **options: Unpack[VectorKeywords],
-    ) -> list[list[Hit]]:
+    ) -> list[Answer]:
         """As `search`, for vectors (q, dim), which are brought to unit length. A vector has no words."""
         _check_options("Index.search_vectors", options, VectorKeywords)
         return self.searcher.search(vectors=vectors, k=k, where=where, **options)
@@ -994,7 +995,7 @@ def search(
         QueryError: as for `Index.search`; or no index is named, or one twice.
         ModelError: a model is not here, or is another.
     """
-    from ragidx.retriever.several import Answer, Several
+    from ragidx.retriever.several import Several
 
     _check_options("search", options, SearchKeywords)
     if isinstance(indexes, str | Path | Index):
@@ -1003,7 +1004,7 @@ def search(
     queries = None if query is None else [query]
     vectors = None if vector is None else np.asanyarray(vector)[None]
     asked: dict[str, Any] = {"k": k, "where": where, **options}
-    answer = Answer(several.search(queries, vectors=vectors, instruction=instruction, **asked)[0])
+    [answer] = several.search(queries, vectors=vectors, instruction=instruction, **asked)
     answer.by_places = several.by_places(in_words=vector is None, **asked)
     return answer
 

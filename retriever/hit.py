@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from ragidx.corpora.records import Place, Scalar
+
+
+NO_KNOWN_WORD = "No word of the question is in the index: only the vectors count."
 
 
 class RerankWarning(UserWarning):
@@ -77,5 +81,29 @@ class Hit:
         """All fields, `index` where it has a value; stable, documented in docs/query.md. Times are text in ISO form."""
         skipped = {"turns"} if self.index is not None else {"turns", "index"}
         found = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in skipped}
-        metadata = {name: v.isoformat() if isinstance(v, datetime) else v for name, v in self.metadata.items()}
-        return found | {"metadata": metadata, "also": [span._asdict() for span in self.also]}
+        return found | {"metadata": json_values(self.metadata), "also": [span._asdict() for span in self.also]}
+
+
+class Answer(list[Hit]):
+    """The hits for a question, best first.
+
+    Attributes:
+        notes: what there is to say of the whole answer.
+        by_places: of several indexes, why each answered by itself, and the hits are fused by places; empty: they are
+            ranked as one.
+    """
+
+    def __init__(self, hits: Iterable[Hit] = (), *, notes: Sequence[str] = ()) -> None:
+        super().__init__(hits)
+        self.notes, self.by_places = list(notes), ""
+
+
+def json_values(metadata: Mapping[str, Scalar]) -> dict[str, Any]:
+    """Metadata as JSON: times are text in ISO form, NaN and infinity, which JSON has not, null."""
+
+    def value_of(value: Scalar) -> Any:
+        if isinstance(value, datetime):
+            return value.isoformat()
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return {name: value_of(value) for name, value in metadata.items()}

@@ -25,7 +25,7 @@ from ragidx.corpora.errors import QueryError, lone_surrogate
 from ragidx.indexer.specs import MODEL, TABLE, IndexSpec
 from ragidx.indexer.store.generations import committed
 from ragidx.indexer.store.store import Store
-from ragidx.retriever.hit import Hit
+from ragidx.retriever.hit import NO_KNOWN_WORD, Answer, Hit
 from ragidx.retriever.models import (
     HERE,
     ModelPlace,
@@ -37,8 +37,8 @@ from ragidx.retriever.models import (
     stored_filter,
     stored_table,
 )
-from ragidx.retriever.options import SearchOptions, search_options
-from ragidx.retriever.ranking import Queries, needs_vectors, unit_queries
+from ragidx.retriever.options import HYBRID, SearchOptions, search_options
+from ragidx.retriever.ranking import Queries, StoreElsewhere, needs_vectors, unit_queries
 from ragidx.retriever.shaping import shaped_hits
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Searcher:
         vectors: ArrayLike | None = None,
         instruction: str | None = None,
         **options: Any,
-    ) -> list[list[Hit]]:
+    ) -> list[Answer]:
         """The hits of each query; the options are those of `Index.search`, and `Index` says what they mean.
 
         Vectors are (q, dim) numbers; of an index of precomputed vectors that was shrunk, also (q, as many as they had
@@ -142,16 +142,16 @@ class Searcher:
         encoded = self.encode(queries, instruction) if needs_vectors(checked) else None
         return self.hits(Queries(encoded, queries), checked)
 
-    def hits(self, queries: Queries, options: SearchOptions) -> list[list[Hit]]:
+    def hits(self, queries: Queries, options: SearchOptions) -> list[Answer]:
         """The hits of queries that are encoded, read again by the reranker where one is asked for."""
         if options.rerank is None:
-            return shaped_hits(self.store, queries, options)
+            return self.noted(shaped_hits(self.store, queries, options), options)
         answers = shaped_hits(self.store, queries, dataclasses.replace(options, k=options.rerank.top))
         return self.reranked(queries.texts or (), answers, options)
 
     def reranked(
         self, queries: Sequence[str], answers: Sequence[Sequence[Hit]], options: SearchOptions
-    ) -> list[list[Hit]]:
+    ) -> list[Answer]:
         """The k best hits of each query by the reranker that the options name."""
         from ragidx.retriever.rerank import check_scores
 
@@ -169,7 +169,15 @@ class Searcher:
                     for rank, number in enumerate(order, start=1)
                 ]
             )
-        return reranked
+        return self.noted(reranked, options)
+
+    def noted(self, answers: Sequence[Sequence[Hit]], options: SearchOptions) -> list[Answer]:
+        """The hits of each query, with what there is to say of them; an engine does not tell which words it has."""
+        is_told = options.mode == HYBRID and not isinstance(self.store, StoreElsewhere)
+        return [
+            Answer(hits, notes=[NO_KNOWN_WORD] if is_told and hits and all(hit.bm25 is None for hit in hits) else [])
+            for hits in answers
+        ]
 
     def rank_documents(self, queries: Sequence[str] | None = None, **options: Any) -> list[list[tuple[str, float]]]:
         """The k best documents for each query as (document id, score): a document counts by its best chunk.

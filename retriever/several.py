@@ -33,7 +33,7 @@ from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.specs import TABLE
 from ragidx.indexer.store.rows import META, union
 from ragidx.indexer.store.store import Store
-from ragidx.retriever.hit import Hit
+from ragidx.retriever.hit import Answer
 from ragidx.retriever.models import FILTER_FILE, QUESTIONS_FILE
 from ragidx.retriever.options import DENSE, SearchOptions
 from ragidx.retriever.ranking import Queries, needs_vectors
@@ -44,16 +44,6 @@ from ragidx.retriever.where.parser import parse
 
 if TYPE_CHECKING:
     from ragidx.retriever.rerank import Reranker
-
-
-class Answer(list[Hit]):
-    """The hits of several indexes for a question, best first.
-
-    Attributes:
-        by_places: why each index answered by itself, and the hits are fused by places; empty: they are ranked as one.
-    """
-
-    by_places: str = ""
 
 
 class Several(Searcher):
@@ -97,7 +87,7 @@ class Several(Searcher):
         vectors: ArrayLike | None = None,
         instruction: str | None = None,
         **options: Any,
-    ) -> list[list[Hit]]:
+    ) -> list[Answer]:
         """The hits of each query, as of a searcher.
 
         Raises:
@@ -116,7 +106,7 @@ class Several(Searcher):
             answers.append([[dataclasses.replace(hit, index=str(store.path)) for hit in hits] for hits in found])
         asked = self.options(**options)
         fused = [fused_hits(of_query, _before_reranking(asked)) for of_query in zip(*answers, strict=True)]
-        return fused if asked.rerank is None else self.reranked(queries, fused, asked)
+        return self.noted(fused, asked) if asked.rerank is None else self.reranked(queries, fused, asked)
 
     def by_places(self, *, in_words: bool = True, **options: Any) -> str:
         """Why a search with these options is answered by each index by itself; empty: by all as one.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.passages import show_hits
-from ragidx.retriever.hit import Hit, RerankWarning
+from ragidx.retriever.hit import Answer, Hit, RerankWarning
 from ragidx.retriever.passages import Passage, Stem, passage, simple_stem
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def warnings_as_notes() -> Iterator[None]:
 
 
 def show_answer(
-    searcher: Searcher, text: str, options: Mapping[str, Any], hits: Sequence[Hit], mode: str, shown: Mapping[str, Any]
+    searcher: Searcher, text: str, options: Mapping[str, Any], hits: Answer, mode: str, shown: Mapping[str, Any]
 ) -> None:
     """Print the table of hits, and the notes.
 
@@ -51,7 +51,7 @@ def show_answer(
 
 def show_served(
     answer: Mapping[str, Any],
-    hits: Sequence[Hit],
+    hits: Answer,
     passages: Sequence[Passage],
     options: Mapping[str, Any],
     *,
@@ -82,9 +82,9 @@ def _stem(searcher: Searcher) -> Stem:
     return (None if lexical is None else stemmer(lexical.stemmer)) or simple_stem
 
 
-def _tell_about(hits: Sequence[Hit], options: Mapping[str, Any], mode: str) -> None:
-    if mode == "hybrid" and all(hit.bm25 is None for hit in hits):
-        console.note("No word of the question is in the index: only the vectors count.")
+def _tell_about(hits: Answer, options: Mapping[str, Any], mode: str) -> None:
+    for note in hits.notes:
+        console.note(note)
     _tell_fewer(hits, options, mode)
 
 

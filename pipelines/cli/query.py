@@ -242,7 +242,7 @@ def _answered_by_service(index: Path, text: str, options: Mapping[str, Any], *, 
     typed = typed_options()
     if not typed.keys() <= _SHOWN | _ANSWERED:
         return False
-    from ragidx.pipelines.client import hits_of, through_socket
+    from ragidx.pipelines.client import answer_of, through_socket
     from ragidx.retriever.passages import Passage
 
     asked = {name: options[name] for name in _ANSWERED & typed.keys()}
@@ -251,8 +251,8 @@ def _answered_by_service(index: Path, text: str, options: Mapping[str, Any], *, 
     if answer is None or not (answer["hits"] or as_json):
         return False
     try:
-        about = {name: answer[name] for name in ("query", "where", "k", "mode", "stemmer")}
-        hits = hits_of(answer["hits"])
+        about = {name: answer[name] for name in ("query", "where", "k", "mode", "stemmer", "notes")}
+        hits = answer_of(answer)
         passages = [Passage(**hit["passage"]) for hit in answer["hits"]]
     except (LookupError, TypeError):  # of a service of another version
         return False
@@ -308,7 +308,7 @@ def _answer(
     [hits] = searcher.search([text], **options)
     if as_json:
         about = {"query": text, "where": options["where"], "k": options["k"], "mode": mode, **several}
-        console.print_json(about | {"hits": hits_json(searcher, hits, text)})
+        console.print_json(about | {"notes": hits.notes, "hits": hits_json(searcher, hits, text)})
     else:
         show_answer(searcher, text, options, hits, mode, shown)
 
@@ -344,7 +344,8 @@ def _answer_lines(searcher: Searcher, queries: Path, options: Mapping[str, Any])
     while block := list(itertools.islice(waiting, _BLOCK)):
         answers = searcher.search([text for _, text in block], **options)
         for (name, text), hits in zip(block, answers, strict=True):
-            click.echo(json_text({"id": name, "query": text, "hits": hits_json(searcher, hits, text)}))
+            found = {"id": name, "query": text, "notes": hits.notes, "hits": hits_json(searcher, hits, text)}
+            click.echo(json_text(found))
 
 
 def _answer_file(searcher: Searcher, queries: Path, run: Path, options: Mapping[str, Any], *, as_json: bool) -> None:

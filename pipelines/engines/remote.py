@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ragidx.indexer.arrays import Floats, Ints
     from ragidx.indexer.store.manifest import Manifest
     from ragidx.pipelines.engines.about import About
-    from ragidx.retriever.hit import Hit
+    from ragidx.retriever.hit import Answer
     from ragidx.retriever.ranking import Queries
     from ragidx.retriever.where.conditions import Condition
 
@@ -234,7 +234,7 @@ class RemoteSearcher(Searcher):
         checked = super().options(in_words=in_words, **options)
         return dataclasses.replace(checked, fusion=RRF)
 
-    def hits(self, queries: Queries, options: SearchOptions) -> list[list[Hit]]:
+    def hits(self, queries: Queries, options: SearchOptions) -> list[Answer]:
         """The hits of queries that are encoded."""
         asked = copy.copy(self)
         asked.store = self.store.asked()

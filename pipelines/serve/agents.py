@@ -28,8 +28,9 @@ from ragidx.corpora.printing import printable, printable_lines
 from ragidx.pipelines.serve import bodies
 from ragidx.pipelines.serve.guard import LogLines, RefusedError
 from ragidx.pipelines.serve.served import Pools, Served
-from ragidx.pipelines.serve.service import Service, describe, json_values, refused
+from ragidx.pipelines.serve.service import Service, describe, refused
 from ragidx.pipelines.serve.settings import Settings
+from ragidx.retriever.hit import json_values
 from ragidx.retriever.models import HERE, ModelPlace
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class FoundAll(BaseModel):
     generation: int
     hits: list[Found]
     truncated: bool
+    notes: list[str] = Field(description="What there is to say of the whole answer.")
 
 
 class Part(BaseModel):
@@ -139,7 +141,11 @@ def tools(service: Service) -> MCPServer[Any]:
                 )
             is_cut = is_cut or len(found) < len(hits) or room <= 0
             answer = FoundAll(
-                index=served.name, generation=state.store.manifest.generation, hits=found, truncated=is_cut
+                index=served.name,
+                generation=state.store.manifest.generation,
+                hits=found,
+                truncated=is_cut,
+                notes=hits.notes,
             )
             return _result(_framed(answer), answer)
 
@@ -296,7 +302,7 @@ def _framed(answer: FoundAll) -> str:
     """The passages as text: half the tokens of JSON."""
     if not answer.hits:
         return f"No passage of {answer.index} was found."
-    lines, frame = [f"{len(answer.hits)} passages of {answer.index}. {_QUOTED}"], _Frame()
+    lines, frame = [f"{len(answer.hits)} passages of {answer.index}. {_QUOTED}", *answer.notes], _Frame()
     for number, hit in enumerate(answer.hits, start=1):
         heading = f"{hit.heading}\n" if hit.heading else ""
         source = f"{hit.source} (doc_id {hit.doc_id!r}, {hit.start} to {hit.end})"

@@ -174,6 +174,7 @@ class Answer(BaseModel):
     k: int
     mode: str
     stemmer: str | None
+    notes: list[str] = Field(description="What there is to say of the whole answer.")
     hits: list[HitBody]
     took_ms: dict[str, float]
 
@@ -182,6 +183,7 @@ class HitsOf(BaseModel):
     """The hits of one question of several."""
 
     query: str | None = None
+    notes: list[str]
     hits: list[HitBody]
 
 

@@ -21,9 +21,10 @@ from ragidx.corpora.records import FILE_FIELDS
 from ragidx.pipelines.serve import bodies
 from ragidx.pipelines.serve.guard import RefusedError
 from ragidx.pipelines.serve.served import NotReadyError, Served, run
-from ragidx.pipelines.serve.service import Found, Service, json_values, refused, stem_of
+from ragidx.pipelines.serve.service import Found, Service, refused, stem_of
 from ragidx.pipelines.serve.tree import Tree, el, marked, written
 from ragidx.retriever.contents import rows, values
+from ragidx.retriever.hit import json_values
 from ragidx.retriever.options import MODES
 from ragidx.retriever.passages import Stem, passage, printable_text, stems_of
 from ragidx.retriever.searcher import Searcher
@@ -146,7 +147,8 @@ class Page:
             count = f"{len(hits)} passage{'s' * (len(hits) > 1)} by {found.mode} search"
             items = (_hit(hit, asked, served.name, wanted, stem) for hit in hits)
             took = f" in {found.took_ms['total']:.0f} ms"
-            return [el("p", count + took, class_="count", role="status"), el("ol", *items, id="hits")]
+            notes = (el("p", note, class_="note") for note in hits.notes)
+            return [el("p", count + took, class_="count", role="status"), *notes, el("ol", *items, id="hits")]
 
         return await self._service.answer(served, [asked["q"]], search, shown)
 
@@ -315,7 +317,11 @@ def _short(value: object) -> str:
 
 
 def _fields(row: Row) -> Tree:
-    shown = {name: value for name, value in json_values(row.metadata).items() if name not in FILE_FIELDS}
+    shown = {
+        name: value
+        for name, value in json_values(row.metadata).items()
+        if name not in FILE_FIELDS and value is not None
+    }
     pairs = (el("div", el("dt", printable(name)), el("dd", _short(value))) for name, value in shown.items())
     return el("dl", *pairs, class_="fields")
 

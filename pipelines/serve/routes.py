@@ -22,8 +22,9 @@ from ragidx.pipelines.serve import bodies
 from ragidx.pipelines.serve.guard import RETRY, RefusedError, is_local
 from ragidx.pipelines.serve.interface import Route, description
 from ragidx.pipelines.serve.served import BATCH, NotReadyError, Served, run
-from ragidx.pipelines.serve.service import Found, Service, describe, hits_json, json_values, refused
+from ragidx.pipelines.serve.service import Found, Service, describe, hits_json, refused
 from ragidx.pipelines.serve.writes import Writes
+from ragidx.retriever.hit import json_values
 from ragidx.retriever.searcher import Searcher
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -43,8 +44,11 @@ class Handlers:
 
         def written(found: Found) -> Response:
             lexical = found.state.store.manifest.lexical
-            about = {"query": asked.query, "stemmer": None if lexical is None else lexical.stemmer}
-            return _answer(served, asked, found, about | {"hits": hits_json(found.hits[0], asked.query, found.state)})
+            about: dict[str, Any] = {"query": asked.query}
+            about |= {"stemmer": None if lexical is None else lexical.stemmer}
+            [hits] = found.hits
+            about |= {"notes": hits.notes, "hits": hits_json(hits, asked.query, found.state)}
+            return _answer(served, asked, found, about)
 
         return await self.service.answer(served, [asked.query], asked, written)
 
@@ -56,7 +60,7 @@ class Handlers:
 
         def written(found: Found) -> Response:
             answers = [
-                {"query": query, "hits": hits_json(hits, query, found.state)}
+                {"query": query, "notes": hits.notes, "hits": hits_json(hits, query, found.state)}
                 for query, hits in zip(asked.queries, found.hits, strict=True)
             ]
             return _answer(served, asked, found, {"answers": answers})
@@ -74,7 +78,9 @@ class Handlers:
         vectors = np.array(asked.vectors, np.float64)
 
         def written(found: Found) -> Response:
-            answers = [{"query": None, "hits": [hit.to_json() for hit in hits]} for hits in found.hits]
+            answers = [
+                {"query": None, "notes": hits.notes, "hits": [hit.to_json() for hit in hits]} for hits in found.hits
+            ]
             return _answer(served, asked, found, {"answers": answers})
 
         with np.errstate(over="ignore"):  # what is too large for float32 is refused as not finite

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ragidx.corpora.errors import (
@@ -35,7 +35,7 @@ from ragidx.retriever.ranking import Queries, unit_queries
 from ragidx.retriever.searcher import Searcher
 
 if TYPE_CHECKING:
-    from ragidx.retriever.hit import Hit
+    from ragidx.retriever.hit import Answer, Hit
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class Found(NamedTuple):
 
     state: Searcher
     mode: str
-    hits: list[list[Hit]]
+    hits: list[Answer]
     took_ms: dict[str, float]
 
 
@@ -141,7 +141,7 @@ class Service:
             texts = Queries(unit_queries(vectors, state.store.manifest.dim, width, index=served.name))
         instruction = getattr(asked, "instruction", None)
 
-        def found(hits: list[list[Hit]], took: dict[str, float]) -> T:
+        def found(hits: list[Answer], took: dict[str, float]) -> T:
             took["total"] = 1000 * (time.perf_counter() - begun)
             for stage, milliseconds in took.items():
                 self.metrics.stages.labels(stage).observe(milliseconds / 1000)
@@ -215,11 +215,6 @@ def hits_json(hits: Sequence[Hit], query: str, state: Searcher) -> list[dict[str
     """Hits as `ragidx query --json` has them, each with the part that is nearest to the question."""
     stem = stem_of(state)
     return [hit.to_json() | {"passage": passage(hit, query, stem)._asdict()} for hit in hits]
-
-
-def json_values(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata as JSON: times as text in ISO form."""
-    return {name: value.isoformat() if hasattr(value, "isoformat") else value for name, value in metadata.items()}
 
 
 def _documents_named(state: Searcher, name: str) -> list[Document]:

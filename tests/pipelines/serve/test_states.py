@@ -1,4 +1,4 @@
-"""An index that changes while it is served: newer states, damage, rollback; documents over HTTP; ends and kills."""
+"""An index that changes while it is served: newer states, damage, rollback; ends and kills."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ragidx.corpora.errors import ModelError
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.serve import served as serve_served
 
-from .conftest import TEXTS, TOKEN, Running, running, until
+from .conftest import TOKEN, Running, running, until
 
 
 @pytest.fixture(autouse=True)
@@ -236,139 +236,6 @@ def test_questions_that_waited_are_one_batch(own_index: Path, monkeypatch: pytes
         for name, answer in answers.items():
             expected = [hit.chunk_id for hit in Index(own_index).search(name)]
             assert [hit["chunk_id"] for hit in answer.body["hits"]] == expected
-
-
-# -- documents --------------------------------------------------------------------------------------------------------
-
-NAMES = [
-    "comet",
-    "mill\n",
-    "a\nb",
-    "a/b",
-    "a%2Fb",
-    "100%",
-    "caf\u00e9",
-    "\u30c6 \U0001f600",
-    "a?b#c",
-    "a//b",
-    "..",
-    "x" * 4_000,
-]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_document_is_added_read_and_deleted(writable: Running, own_index: Path, name: str) -> None:
-    from urllib.parse import quote
-
-    place = f"/v1/documents/{quote(name, safe='')}"
-    answer = writable.ask("PUT", place, {"text": "A comet with a tail.", "metadata": {"year": 1986, "tags": ["ice"]}})
-    assert answer.status == 200
-    assert answer.body["id"] == name
-    assert writable.search("a comet").body["generation"] == answer.body["generation"]
-    assert writable.ask("GET", place).body["metadata"] == {"year": 1986, "tags": ["ice"]}
-    assert Index(own_index).get([name])[0].text == "A comet with a tail."
-    assert writable.ask("DELETE", place).status == 200
-    assert writable.ask("DELETE", place).status == 404
-    assert writable.ask("GET", place).status == 404
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ({"text": ""}, "String should have at least 1 character"),
-        ({}, "Field required"),
-        ({"text": "a", "metadata": {"x": {"y": 1}}}, "a text, a number, true, false, null or a list of texts"),
-        ({"text": "a", "metadata": {"x": ["a", 1]}}, "a text, a number, true, false, null or a list of texts"),
-        ({"text": "a", "metadata": {"x": ["a", "b\0"]}}, "the text has a NUL"),
-        ({"text": "a\0"}, "the text has a NUL"),
-        ({"text": "a", "metadata": {"year": "MCM"}}, "the field 'year' holds values of the type int"),
-        ({"text": " \n "}, "the document has no text"),
-        ({"text": "a", "source": "/etc"}, "Extra inputs"),
-    ],
-)
-def test_a_document_that_is_refused(writable: Running, body: Any, message: str) -> None:
-    answer = writable.ask("PUT", "/v1/documents/comet", body)
-    assert answer.status == 422
-    assert message in answer.error
-
-
-def test_a_number_that_is_none_is_refused_by_its_field(writable: Running) -> None:
-    for number in (b"NaN", b"Infinity", b"-Infinity", b"1e999"):
-        body = b'{"text": "a", "metadata": {"x": %s}}' % number
-        answer = writable.ask("PUT", "/v1/documents/comet", raw=body)
-        assert (answer.status, answer.body["error"]["where"]) == (422, "metadata.x")
-        assert answer.error == "NaN and infinity are no values: leave the field out"
-
-
-@pytest.mark.parametrize(
-    ("name", "status", "message"),
-    [
-        ("%FF", 400, "the address is not UTF-8"),
-        ("%FE", 400, "the address is not UTF-8"),
-        ("a%00", 422, "the id has a NUL"),
-        ("x" * 4_001, 422, "the id has more than 4,000 characters"),
-    ],
-)
-def test_an_id_that_is_none(writable: Running, own_index: Path, name: str, status: int, message: str) -> None:
-    answer = writable.ask("PUT", f"/v1/documents/{name}", {"text": "A comet."})
-    assert (answer.status, answer.error) == (status, message)
-    assert writable.ask("DELETE", f"/v1/documents/{name}").status == (400 if status == 400 else 404)
-    assert Index(own_index).generation == writable.service.indexes["own"].current.store.manifest.generation
-    assert {document.id for document in Index(own_index).documents()} == {*TEXTS}
-
-
-@pytest.mark.parametrize("text", [b"\xff", b"\\ud83d"])
-@pytest.mark.parametrize(
-    "body", [b'{"text": "%s"}', b'{"text": "a", "metadata": {"x": "%s"}}', b'{"text": "a", "%s": 1}']
-)
-def test_a_body_that_is_not_unicode(writable: Running, body: bytes, text: bytes) -> None:
-    answer = writable.ask("PUT", "/v1/documents/comet", raw=body % text)
-    assert (answer.status, answer.error.partition(":")[0]) == (400, "Invalid JSON")
-
-
-def test_changes_of_many_clients_are_few_commits(writable: Running, own_index: Path) -> None:
-    before, statuses = Index(own_index).generation, dict[int, int]()
-
-    def put(number: int) -> None:
-        text = {"text": f"Number {number}."} if number % 8 else {"text": " "}  # some are refused, alone
-        statuses[number] = writable.ask("PUT", f"/v1/documents/n{number}", text).status
-
-    putting = [threading.Thread(target=put, args=(number,)) for number in range(24)]
-    for thread in putting:
-        thread.start()
-    for thread in putting:
-        thread.join()
-    assert statuses == {number: 200 if number % 8 else 422 for number in range(24)}
-    with Index(own_index) as opened:
-        assert {document.id for document in opened.documents()} == {*TEXTS, *(f"n{n}" for n in range(24) if n % 8)}
-        assert opened.generation - before < 24
-        assert opened.verify() == []
-
-
-def test_while_another_process_writes_changes_wait(
-    writable: Running, own_index: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writable.service.writes["own"], "_wait_s", 0.2)
-    with Index(own_index) as opened, opened.batch() as batch:
-        batch.add([ragidx.Document("a", "A text.")])
-        answer = writable.ask("PUT", "/v1/documents/comet", {"text": "A comet."})
-    assert (answer.status, answer.headers["retry-after"]) == (503, "1")
-    assert writable.ask("PUT", "/v1/documents/comet", {"text": "A comet."}).status == 200
-
-
-def test_a_document_of_a_file_is_not_replaced(small_corpus: Path, tmp_path: Path) -> None:
-    built = ragidx.build(small_corpus, tmp_path / "index")
-    name = next(built.documents()).id
-    with running({"index": tmp_path / "index"}, writable=True, token=TOKEN) as served:
-        answer = served.ask("PUT", f"/v1/documents/{name}", {"text": "Another."})
-        assert answer.status == 422
-        assert "the document is one of" in answer.error
-
-
-def test_a_service_that_only_reads(served: Running) -> None:
-    for method in ("PUT", "DELETE"):
-        answer = served.ask(method, "/v1/documents/mill", {"text": "x"} if method == "PUT" else None)
-        assert (answer.status, answer.error) == (403, "the service only reads")
 
 
 # -- the process ------------------------------------------------------------------------------------------------------
