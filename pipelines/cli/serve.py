@@ -62,6 +62,15 @@ endpoint_option = click.option("--endpoint", metavar="URL", help="Where the serv
     metavar="N",
     help="Requests that are worked on at once; those beyond get 503.",
 )
+@click.option(
+    "--keep-alive",
+    "keep_alive_s",
+    type=click.IntRange(1, 86_400),
+    default=75,
+    show_default=True,
+    metavar="S",
+    help="Seconds for which a connection stays open without a request: more than a proxy in front keeps its own.",
+)
 @click.option("--log-queries", is_flag=True, help="Write questions to the log.")
 @click.option("--model", metavar="PATH", help="Where the indexes' model is now, if it was moved.")
 @device_option

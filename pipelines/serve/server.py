@@ -163,24 +163,41 @@ class _Agents:
 
 
 class _Protocol(H11Protocol):
-    """A connection whose head of a request must come, and whose answer must be taken, within some seconds."""
+    """A connection that is idle for as long as it may be; a head that has begun, and the reader of an answer, are
+    waited for some seconds.
+    """
+
+    _head: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._wait_for_head()
+        self._wait_for_head()  # of the first request
+
+    def data_received(self, data: bytes) -> None:
+        before = self.cycle
+        if self.conn.their_state is h11.IDLE:
+            self._wait_for_head()
+        super().data_received(data)
+        if self.cycle is not before:
+            self._stop_waiting()
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._wait_for_head()
+        super().on_response_complete()  # waits until a next request begins, which can be there in part
+        if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
+            self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._stop_waiting()
 
     def _wait_for_head(self) -> None:
-        before = self.cycle
+        if self._head is None:
+            self._head = self.loop.call_later(HEADERS_S, self.transport.close)
 
-        def give_up() -> None:
-            if self.cycle is before and self.conn.their_state is h11.IDLE and not self.transport.is_closing():
-                self.transport.close()
-
-        self.loop.call_later(HEADERS_S, give_up)
+    def _stop_waiting(self) -> None:
+        if self._head is not None:
+            self._head.cancel()
+        self._head = None
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -267,10 +284,10 @@ def serve(
             on_start(f"http://{shown}:{port}", sorted(service.sockets.values()))
         logging.basicConfig(handlers=[LogLines()], level=logging.WARNING, force=True)
         with contextlib.suppress(KeyboardInterrupt):
-            server_of(app).run(sockets=sockets)
+            server_of(app, settings).run(sockets=sockets)
 
 
-def server_of(app: ASGIApp) -> uvicorn.Server:
+def server_of(app: ASGIApp, settings: Settings) -> uvicorn.Server:
     """What runs an application, with the bounds of connections."""
     config = uvicorn.Config(
         app,
@@ -282,7 +299,7 @@ def server_of(app: ASGIApp) -> uvicorn.Server:
         server_header=False,
         proxy_headers=False,
         limit_concurrency=CONNECTIONS,
-        timeout_keep_alive=5,
+        timeout_keep_alive=settings.keep_alive_s,
         timeout_graceful_shutdown=END_S,
     )
     return _Server(config)

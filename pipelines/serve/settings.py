@@ -31,6 +31,8 @@ class Settings:
         rerank: a model that reads the best passages where a request asks for it.
         deadline_s: seconds that a request may take.
         queue: requests that are worked on at once; those beyond are refused with 503.
+        keep_alive_s: seconds for which a connection stays open without a request. A proxy in front must close its own
+            first, or it sends a request into one that is being closed; most do so after 60.
         log_queries: whether questions are written to the log.
     """
 
@@ -42,6 +44,7 @@ class Settings:
     rerank: str | None = None
     deadline_s: float = 30.0
     queue: int = 128
+    keep_alive_s: int = 75
     log_queries: bool = False
 
     def __post_init__(self) -> None:

@@ -89,7 +89,7 @@ def running(indexes: Mapping[str, Path | str], *, wait: bool = True, **settings:
     options = Settings(port=0, **settings)
     app, service = serve_server.application(indexes, options)
     bound = serve_server.listening("127.0.0.1", 0)
-    server = serve_server.server_of(app)
+    server = serve_server.server_of(app, options)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
     thread.start()
     found = Running(service, bound.getsockname()[1], options.token)

@@ -119,7 +119,8 @@ def runtime(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
 @contextlib.contextmanager
 def listening(index: Path) -> Iterator[list[str]]:
     """A service with a socket, and the routes that were asked for."""
-    app, service = serve_server.application({"own": index}, serve_server.Settings(port=0))
+    settings = serve_server.Settings(port=0)
+    app, service = serve_server.application({"own": index}, settings)
     asked: list[str] = []
 
     async def counted(scope: Any, receive: Any, send: Any) -> None:
@@ -130,7 +131,7 @@ def listening(index: Path) -> Iterator[list[str]]:
     with offered(index) as own:
         assert own is not None
         service.sockets[own.getsockname()] = "own"
-        server = serve_server.server_of(counted)
+        server = serve_server.server_of(counted, settings)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [own]})
         thread.start()
         until(lambda: all(one.is_loaded for one in service.indexes.values()))

@@ -183,6 +183,30 @@ def test_a_client_that_sends_a_byte_a_second(index: Path, monkeypatch: pytest.Mo
         assert served.search("bees").status == 200
 
 
+def test_a_connection_stays_open_longer_than_a_head_is_waited_for(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer than the 60 s of most proxies, or one of them sends a request into a connection that is being closed."""
+    monkeypatch.setattr(serve_server, "HEADERS_S", 0.2)
+    request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with (
+        running({"docs": index}) as served,
+        socket.create_connection(("127.0.0.1", served.port), timeout=10) as connection,
+    ):
+        for _ in range(2):
+            connection.sendall(request)
+            assert connection.recv(65536).split()[1] == b"200"
+            time.sleep(0.5)
+        connection.sendall(request + request[:9])  # the next one has begun
+        answered = b"".join(iter(lambda: connection.recv(65536), b""))
+        assert answered.split()[1] == b"200"
+        assert Settings().keep_alive_s > 60
+
+
+def test_a_connection_without_a_request_is_closed_when_that_is_over(index: Path) -> None:
+    with running({"docs": index}, keep_alive_s=1) as served:
+        answered = raw(served.port, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert answered.split()[1] == b"200"
+
+
 @pytest.mark.slow
 def test_500_open_connections(served: Running) -> None:
     with contextlib.ExitStack() as held:
