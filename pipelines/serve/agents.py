@@ -240,13 +240,13 @@ def safe(text: str) -> str:
 
 def _safe_values(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata, names and texts as `safe`."""
+    return {safe(name): _safe_value(value) for name, value in metadata.items()}
 
-    def safe_value(value: Any) -> Any:
-        if isinstance(value, list):
-            return [safe_value(item) for item in value]
-        return safe(value) if isinstance(value, str) else value
 
-    return {safe(name): safe_value(value) for name, value in metadata.items()}
+def _safe_value(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_safe_value(item) for item in value]
+    return safe(value) if isinstance(value, str) else value
 
 
 async def _opened(service: Service, name: str | None) -> Served:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import gc
 import http.client
 import json
 import logging
@@ -205,6 +206,25 @@ def test_a_connection_without_a_request_is_closed_when_that_is_over(index: Path)
     with running({"docs": index}, keep_alive_s=1) as served:
         answered = raw(served.port, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert answered.split()[1] == b"200"
+
+
+def test_nothing_of_a_request_outlives_its_connection(served: Running) -> None:
+    """Neither a timer nor a cycle holds it: a collection of all objects may be many thousand requests away."""
+
+    def n_left() -> int:
+        held = ("_Protocol", "RequestResponseCycle", "Request", "RefusedError")
+        return sum(type(one).__name__ in held for one in gc.get_objects())
+
+    until(lambda: n_left() == 0)  # of the tests before
+    gc.disable()
+    try:
+        for place in ("/?q=mill", "/v1/documents/mill", "/v1/documents/nothing", "/nothing", "/mcp"):
+            served.ask("GET", place)
+        for body in ({"query": "mill"}, {"query": "mill", "k": 0}, {"query": "mill", "where": "yaer > 1"}):
+            served.ask("POST", "/v1/search", body)
+        until(lambda: n_left() == 0, 5)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.slow
