@@ -8,6 +8,8 @@ frame, and shows control and invisible characters as spaces.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import faulthandler
 import json
 import logging
 import re
@@ -219,6 +221,8 @@ def over_http(service: Service) -> tuple[ASGIApp, Any]:
 
 async def over_stdio(indexes: Mapping[str, Path | str], place: ModelPlace = HERE) -> None:
     """Answer on stdin and stdout until stdin ends; indexes are opened and models loaded meanwhile."""
+    with contextlib.suppress(OSError, RuntimeError):  # where there is no stderr
+        faulthandler.enable()
     logging.basicConfig(handlers=[LogLines()], level=logging.WARNING, force=True)
     pools = Pools()
     service = Service(

@@ -117,7 +117,8 @@ class Page:
         field = ""
         status, found = 200, [_message("Ask a question.", "It is text: quotes, + and field:value mean nothing.")]
         if served.state is None:
-            status, found = 503, [_message("The index is being opened.", "Ask again in a moment.", kind="loading")]
+            told = ("The index cannot be opened.", "The service's log says why.") if served.problem else _OPENING
+            status, found = 503, [_message(*told, kind="loading")]
         elif asked["q"].strip():
             try:
                 found = await self._hits(served, asked)
@@ -271,7 +272,7 @@ def _adding(asked: Asked, added: str, *children: Tree, **own: str) -> Tree:
 def _fault(fault: Exception, service: Service) -> tuple[str, str, int]:
     """What a person reads of a failure, where it is, and the status."""
     if isinstance(fault, NotReadyError):
-        return "The index is being opened. Ask again in a moment.", "", 503
+        return " ".join(_OPENING), "", 503
     if isinstance(fault, ValidationError):
         message, where, _ = bodies.wrong(fault)
         return f"{message}.", "condition" if where == "where" else "", 422
@@ -326,6 +327,7 @@ def _fields(row: Row) -> Tree:
     return el("dl", *pairs, class_="fields")
 
 
+_OPENING = ("The index is being opened.", "Ask again in a moment.")
 _BRAND = el("a", "ragidx", class_="brand", href="/")
 _BUTTON = el("button", "Search", type="submit")
 

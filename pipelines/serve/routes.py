@@ -210,9 +210,11 @@ def endpoint(handlers: Handlers, route: Route) -> Callable[[Request], Awaitable[
         work = functools.partial(getattr(handlers, route.do), request)
         try:
             response: Response = await (handlers.service.in_turn(work) if route.is_work else work())
-        except NotReadyError:
-            hint = "ask again in a second; /readyz says when it is open"
-            raise RefusedError(503, "the index is being opened", hint, kind="BusyError", **RETRY) from None
+        except NotReadyError as fault:
+            message, hint = "the index is being opened", "ask again in a second; /readyz says when it is open"
+            if str(fault):
+                message, hint = "the index cannot be opened", "the service's log says why"
+            raise RefusedError(503, message, hint, kind="BusyError", **RETRY) from None
         except RagidxError as fault:
             raise refused(fault, handlers.service) from fault
         return response

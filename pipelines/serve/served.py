@@ -3,7 +3,7 @@
 A request takes `Served.state` once and uses nothing else, so it never mixes two generations. A newer state is opened
 beside the one that answers, with its model, and put in its place by one assignment; the files of the old one stay
 readable until its last request ends. What cannot be opened changes nothing: the state before keeps answering, and
-`problem` says why.
+`problem` says why. Files that are mapped must not be written into: a state whose files are is let go, and opened anew.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ragidx.corpora.errors import IndexFormatError, RagidxError
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.specs import TABLE
 from ragidx.indexer.store.files import MANIFEST
+from ragidx.indexer.store.manifest import files_of
 from ragidx.pipelines.resources import usable_cores
 from ragidx.retriever.models import HERE, ModelPlace
 from ragidx.retriever.options import LEXICAL, Rerank, SearchOptions
@@ -33,12 +34,13 @@ WATCH_S = 1.0  # between looks at the manifest
 REMOTE_S = 10.0  # between looks at an engine
 BACK_OFF_S = 30.0  # at most, between tries to open what could not be opened
 BATCH = 32  # questions that are encoded at once
+_Stat = tuple[int, int, int]
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class NotReadyError(Exception):
-    """The index is being opened."""
+    """The index is being opened, or cannot be: its text says why."""
 
 
 class Pools:
@@ -150,7 +152,8 @@ class Served:
         self.is_loaded = False
         self.n_reloads = self.n_failures = 0
         self.questions = Questions(pools.encoding)
-        self._seen: tuple[int, int, int] | None = None
+        self._seen: _Stat | None = None
+        self._mapped: tuple[Searcher | None, dict[Path, _Stat | None]] = None, {}
 
     @property
     def current(self) -> Searcher:
@@ -167,11 +170,13 @@ class Served:
         """Open the index and load its models, then show each newer state; ends when it is cancelled."""
         wait, again = WATCH_S, 0.0
         while True:
+            self._check_mapped()
             is_due = bool(self.problem) and time.monotonic() >= again
             is_new = self._manifest() != self._seen or (self.state is None and not self.problem)
             if is_due or is_new:
                 wait = WATCH_S if await self.reload() else min(2 * wait, BACK_OFF_S)
                 again = time.monotonic() + wait
+                self._check_mapped()  # notes the files of a state that is new
             await asyncio.sleep(WATCH_S)
 
     async def reload(self) -> bool:
@@ -199,6 +204,23 @@ class Served:
         self.problem = ""
         return True
 
+    def _check_mapped(self) -> None:
+        """Let go of the state whose files were truncated or overwritten where they are: it would answer wrongly, or
+        end the process. Files that are gone, or have others in their place, stay as they are to who has mapped them.
+        """
+        if self.state is None or not isinstance(self.path, Path):
+            return
+        if self._mapped[0] is not self.state:
+            names = files_of(self.state.store.manifest)
+            self._mapped = self.state, {self.path / name: _stat(self.path / name) for name in names}
+        for file, before in self._mapped[1].items():
+            now = _stat(file)
+            if before is not None and now is not None and now != before and now[0] == before[0]:
+                self.state, self.is_loaded, self._seen = None, False, None
+                hint = "replace an index by rename (docs/serve.md)"
+                self.problem = str(IndexFormatError("a file that is read was written into", hint, where=str(file)))
+                return
+
     def show(self, opened: Searcher) -> None:
         """Show a state that was committed here."""
         if self.state is None or opened.store.manifest.generation > self.state.store.manifest.generation:
@@ -224,14 +246,11 @@ class Served:
 
         return RemoteSearcher.open(self.path, self.place, before)
 
-    def _manifest(self) -> tuple[int, int, int] | None:
+    def _manifest(self) -> _Stat | None:
         """What tells one manifest from the next; None where there is none."""
         if isinstance(self.path, str):  # an engine is asked now and then
-            return int(time.monotonic() / REMOTE_S), 0, 0
-        with contextlib.suppress(OSError):
-            found = (self.path / MANIFEST).stat()
-            return found.st_mtime_ns, found.st_ino, found.st_size
-        return None
+            return 0, int(time.monotonic() / REMOTE_S), 0
+        return _stat(self.path / MANIFEST)
 
     async def search(
         self,
@@ -254,6 +273,14 @@ class Served:
             return shaped(hits, {"encode": 1000 * (encoded - started), "search": 1000 * (ended - encoded)})
 
         return await run(self.pools.searching if options.rerank is None else self.pools.encoding, work)
+
+
+def _stat(file: Path) -> _Stat | None:
+    """What tells one state of a file from the next; None where there is none."""
+    with contextlib.suppress(OSError):
+        found = file.stat()
+        return found.st_ino, found.st_mtime_ns, found.st_size
+    return None
 
 
 def checked(searcher: Searcher, queries: Sequence[str] | None, options: dict[str, Any]) -> SearchOptions:

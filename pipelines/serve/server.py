@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import logging
 import re
 import signal
@@ -268,6 +269,8 @@ def serve(
     Raises:
         SpecError: the port cannot be had.
     """
+    with contextlib.suppress(OSError, RuntimeError):  # where there is no stderr
+        faulthandler.enable()  # a file of an index that is truncated ends the process by a signal
     bound = listening(settings.host, settings.port)
     app, service = application(indexes, settings, place)
     with contextlib.ExitStack() as held:
