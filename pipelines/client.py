@@ -15,7 +15,7 @@ import json
 import os
 import socket
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from ragidx.corpora.records import Document
 from ragidx.retriever.hit import Answer, DocumentSpan, Hit
 
 _PATH_BYTES = 104  # of a socket, on every system
+PATIENCE_S, WAIT_S = 1.0, 5.0  # for a service that hangs: then something is said, then it is not waited for
 _KINDS = {"QueryError": QueryError, "BusyError": BusyError}
 
 
@@ -167,15 +168,17 @@ def is_own(path: Path) -> bool:
     return own and stat.S_ISDIR(folder.st_mode) and not folder.st_mode & 0o077 and stat.S_ISSOCK(found.st_mode)
 
 
-def through_socket(index: Path, body: Mapping[str, Any], timeout: float = 60.0) -> dict[str, Any] | None:
+def through_socket(
+    index: Path, body: Mapping[str, Any], on_wait: Callable[[], None] = lambda: None
+) -> dict[str, Any] | None:
     """What the service of an index answers to a search; None where there is none, it is of another user, is behind the
-    committed state, or refuses.
+    committed state, refuses, or does not answer for `WAIT_S`. After the first second `on_wait` is called.
     """
     path = socket_path(index)
     if path is None or not is_own(path):
         return None
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-        status, answer = _over_socket(path, body, timeout)
+        status, answer = _over_socket(path, body, on_wait)
         committed = json.loads((index / "manifest.json").read_bytes())
         if status == 200 and all(answer[name] == committed[name] for name in ("generation", "created")):
             return answer
@@ -189,14 +192,20 @@ def answer_of(found: Mapping[str, Any]) -> Answer:
     return Answer(hits, notes=found.get("notes", ()))
 
 
-def _over_socket(path: Path, body: Mapping[str, Any], timeout: float) -> tuple[int, dict[str, Any]]:
+def _over_socket(path: Path, body: Mapping[str, Any], on_wait: Callable[[], None]) -> tuple[int, dict[str, Any]]:
     """The status and the answer of one search; by hand, since `http.client` takes longer to import than this takes."""
     data = json.dumps(body, allow_nan=False).encode()
     head = "POST /v1/search HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(timeout)
+        connection.settimeout(PATIENCE_S)
         connection.connect(str(path))  # refused at once where no more can wait
         connection.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
-        received = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+        try:
+            received = connection.recv(1 << 16)
+        except TimeoutError:
+            on_wait()
+            connection.settimeout(WAIT_S - PATIENCE_S)
+            received = connection.recv(1 << 16)
+        received += b"".join(iter(lambda: connection.recv(1 << 16), b""))
     first, _, rest = received.partition(b"\r\n\r\n")
     return int(first.split(b" ", 2)[1]), json.loads(rest)

@@ -247,7 +247,7 @@ def _answered_by_service(index: Path, text: str, options: Mapping[str, Any], *, 
 
     asked = {name: options[name] for name in _ANSWERED & typed.keys()}
     shown = PER_DOCUMENT if not as_json and options["per_document"] is None else options["per_document"]
-    answer = through_socket(index, {"query": text, **asked, "per_document": shown})
+    answer = through_socket(index, {"query": text, **asked, "per_document": shown}, _say_waiting)
     if answer is None or not (answer["hits"] or as_json):
         return False
     try:
@@ -262,6 +262,12 @@ def _answered_by_service(index: Path, text: str, options: Mapping[str, Any], *, 
         return True
     show_served(answer, hits, passages, {**options, "per_document": shown}, full=full)
     return True
+
+
+def _say_waiting() -> None:
+    from ragidx.pipelines.client import WAIT_S
+
+    console.note(f"The service of this index does not answer. After {WAIT_S:g} s it is not waited for.")
 
 
 def _fields(show: str | None, schema: Mapping[str, str]) -> list[str]:

@@ -308,6 +308,20 @@ def test_a_service_that_takes_no_connection_is_not_waited_for(runtime: Path, own
         assert time.monotonic() - started < 30  # an answer is waited for longer
 
 
+def test_a_service_that_hangs_is_named_and_not_waited_for(
+    runtime: Path, own_index: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = run("query", "the mill", "-k", "2", "--json", "--index", str(own_index))
+    assert client.WAIT_S <= 10
+    monkeypatch.setattr(client, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(client, "WAIT_S", 0.2)
+    with offered(own_index) as bound:  # connections are taken, and nobody answers
+        assert bound is not None
+        done = run("query", "the mill", "-k", "2", "--json", "--index", str(own_index))
+    said = "The service of this index does not answer. After 0.2 s it is not waited for.\n"
+    assert done == alone._replace(err=said + alone.err)
+
+
 def test_a_path_that_is_too_long(own_index: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / ("x" * 100)))
     assert client.socket_path(own_index) is None
