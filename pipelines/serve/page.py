@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 import textwrap
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -19,31 +18,26 @@ from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.printing import printable
 from ragidx.corpora.records import FILE_FIELDS
 from ragidx.pipelines.serve import bodies
+from ragidx.pipelines.serve.facets import Facet, condition, facets_of
 from ragidx.pipelines.serve.guard import RefusedError
 from ragidx.pipelines.serve.served import NotReadyError, Served, run
 from ragidx.pipelines.serve.service import Found, Service, refused, stem_of
 from ragidx.pipelines.serve.tree import Tree, el, marked, written
-from ragidx.retriever.contents import rows, values
+from ragidx.retriever.contents import rows
 from ragidx.retriever.hit import json_values
 from ragidx.retriever.options import MODES
 from ragidx.retriever.passages import Stem, passage, printable_text, stems_of
-from ragidx.retriever.searcher import Searcher
 
 if TYPE_CHECKING:
     from ragidx.indexer.store.rows import Row
     from ragidx.retriever.hit import Hit
 
 Asked = Mapping[str, str]
-Facets = list[tuple[str, list[tuple[Any, int]]]]
 
 SIZES = ("10", "25", "50")
-FACETS, FACET_VALUES = 6, 12  # fields, and values of each, that are offered
-_FACET_ROWS = 200_000  # of larger indexes no values are counted
 _CHIPS, _CHIP_CHARS = 8, 60
 _AROUND = 40  # chunks of a document that a page shows, on each side of the one that was found
 _FILES = Path(__file__).parent
-_OWN = ("chunk_id", "doc_id", "text", "heading", "start", "end", "line", "page", "vector", *FILE_FIELDS)
-_RESERVED = {"and", "or", "not", "in", "is", "null", "true", "false", "starts", "with", "contains", "matches"}
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "frame-ancestors 'none'; base-uri 'none'"
@@ -55,7 +49,7 @@ class Page:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._facets: dict[str, tuple[int, Facets]] = {}  # of the generation that was last shown
+        self._facets: dict[str, tuple[int, list[Facet]]] = {}  # of the generation that was last shown
 
     def routes(self) -> dict[str, Callable[[Request], Awaitable[Response]]]:
         """What is where."""
@@ -79,6 +73,10 @@ class Page:
         """GET /: the form, and the answers where something is asked."""
         served, asked = self._asked(request)
         results, status, wrong = await self._results(served, asked)
+        facets, automatic = await self._offered(served), "automatic"
+        if served.state is not None:
+            automatic += f" ({served.state.options().mode})"
+        example = facets[0].values[0][1] if facets else ""
         names = list(self._service.indexes)
         form = el(
             "form",
@@ -86,9 +84,9 @@ class Page:
             el(
                 "div",
                 _select("index", "Index", names, served.name) if len(names) > 1 else None,
-                _select("mode", "Mode", ("", *MODES), asked["mode"]),
+                _select("mode", "Mode", ("", *MODES), asked["mode"], automatic),
                 _select("k", "Hits", SIZES, asked["k"] or SIZES[0]),
-                el("div", *_field("where", "Condition", asked, "year >= 1900", wrong), class_="where"),
+                el("div", *_field("where", "Condition", asked, example, wrong), class_="where"),
                 class_="options",
             ),
             method="get",
@@ -154,23 +152,28 @@ class Page:
         return await self._service.answer(served, [asked["q"]], search, shown)
 
     async def _narrowing(self, served: Served, asked: Asked) -> Tree | None:
-        """Fields of few values, each value a link that adds a condition."""
-        if served.state is None:
-            return None
-        generation = served.state.store.manifest.generation
-        if self._facets.get(served.name, (-1,))[0] != generation:
-            found = await run(self._service.pools.reading, facets_of, served.state)
-            self._facets[served.name] = generation, found
+        """Fields that tell passages apart, each value a link that adds a condition."""
         groups = []
-        for field, counted in self._facets[served.name][1]:
+        for field, counted in await self._offered(served):
             links = [
-                el("li", _adding(asked, condition(field, value), el("span", _short(value)), el("small", f"{count:,}")))
-                for value, count in counted
+                el("li", _adding(asked, added, el("span", _short(value)), el("small", f"{count:,}")))
+                for value, added, count in counted
             ]
             groups.append(el("section", el("h2", printable(field)), el("ul", *links)))
         if not groups:
             return None
-        return el("aside", el("details", el("summary", "Narrow down"), *groups), aria_label="Conditions")
+        what = el("p", "Passages of the index, not of the hits, that have each:", class_="of")
+        return el("aside", el("details", el("summary", "Narrow down"), what, *groups), aria_label="Conditions")
+
+    async def _offered(self, served: Served) -> list[Facet]:
+        """What an answer can be narrowed down by, counted once in a generation."""
+        if served.state is None:
+            return []
+        generation = served.state.store.manifest.generation
+        if self._facets.get(served.name, (-1,))[0] != generation:
+            found = await run(self._service.pools.reading, facets_of, served.state)
+            self._facets[served.name] = generation, found
+        return self._facets[served.name][1]
 
     async def document(self, request: Request) -> Response:
         """GET /document: a document, with the chunk that was found."""
@@ -201,33 +204,6 @@ class Page:
         title = printable(asked["id"])
         main = el("main", el("h1", title), _fields(found[0]), note, *parts, class_="document")
         return _html(title, el("body", header, main))
-
-
-def facets_of(state: Searcher) -> Facets:
-    """Fields of few values, with how many chunks have each."""
-    found: Facets = []
-    if state.store.manifest.n_chunks > _FACET_ROWS:
-        return found
-    for field, kind in state.schema.items():
-        if field.startswith("file.") or field in _OWN or kind not in ("string", "bool", "list"):
-            continue
-        counted = values(state.store, field, limit=FACET_VALUES + 1)
-        if 2 <= len(counted) <= FACET_VALUES:
-            found.append((field, [([value] if kind == "list" else value, count) for value, count in counted]))
-    return found[:FACETS]
-
-
-def condition(field: str, value: Any) -> str:
-    """That a field has a value, as `where` reads it.
-
-    >>> condition("section title", 'a "b"'), condition("tags", ["x", "y"]), condition("open", True)
-    ('`section title` == "a \\\\"b\\\\""', 'tags contains "x" and tags contains "y"', 'open == true')
-    """
-    is_word = field.replace("_", "a").replace(".", "a").replace("-", "a").isalnum() and not field[0].isdigit()
-    name = field if is_word and field not in _RESERVED else f"`{field}`"
-    if isinstance(value, list):
-        return " and ".join(f"{name} contains {json.dumps(item)}" for item in value)
-    return f"{name} == {json.dumps(value)}"
 
 
 def _hit(hit: Hit, asked: Asked, index: str, wanted: set[str], stem: Stem) -> Tree:
@@ -307,8 +283,8 @@ def _field(name: str, label: str, asked: Asked, example: str, wrong: str) -> lis
     return [el("label", label, for_=name), el("input", id=name, name=name, value=asked[name], **own)]
 
 
-def _select(name: str, label: str, known: Sequence[str], chosen: str) -> Tree:
-    options = [el("option", one or "best", value=one, selected="selected" if one == chosen else None) for one in known]
+def _select(name: str, label: str, known: Sequence[str], chosen: str, unset: str = "") -> Tree:
+    options = [el("option", one or unset, value=one, selected="selected" if one == chosen else None) for one in known]
     return el("div", el("label", label, for_=name), el("select", *options, id=name, name=name))
 
 

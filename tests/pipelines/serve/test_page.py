@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
 import ragidx
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.serve.page import _adding, condition
+from ragidx.pipelines.serve.facets import condition, facets_of
+from ragidx.pipelines.serve.page import _adding
 
 from .conftest import TEXTS, Running, running, until
 
@@ -128,6 +129,54 @@ def test_a_condition_of_any_value(tmp_path: Path, field: str, value: Any) -> Non
         assert [document.id for document in made.documents(where=condition(field, value))] == ["a"]
 
 
+@pytest.fixture(scope="module")
+def of_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index of two folders, with fields that all, some and few documents have, and values of several lines."""
+    folder, long = tmp_path_factory.mktemp("files"), "a value that is longer than the column at the side of the page "
+    for number in range(44):
+        where = folder / ("letters" if number % 2 else "talks") / ("old" if number % 4 == 1 else "")
+        where.mkdir(parents=True, exist_ok=True)
+        name = f"{number}.{'txt' if number % 8 == 7 else 'md'}"
+        about = f"kind: {long + str(number % 3)}\nday: {2001 + number % 4}-05-{1 + number % 28:02}\nn: {number}\n"
+        about += "rare: yes\n" if number == 0 else "rare: no\n" if number == 4 else ""
+        about += "half: one\n" if number % 4 == 0 else "half: two\n" if number % 4 == 2 else ""
+        (where / name).write_text(f"---\n{about}---\nThe mill of number {number}.")
+    ragidx.build({"letters": folder / "letters", "talks": folder / "talks"}, folder / "index")
+    return folder / "index"
+
+
+def test_what_an_answer_is_narrowed_down_by(of_files: Path) -> None:
+    with Index(of_files) as opened:
+        facets = facets_of(opened.searcher)
+        assert [facet.field for facet in facets] == ["file.source", "file.ext", "file.folder", "day", "kind", "half"]
+        for facet in facets:
+            for _, added, count in facet.values:
+                assert len(opened.searcher.search(["mill"], k=1000, where=added, fold=False)[0]) == count
+    of = {facet.field: [(shown, count) for shown, _, count in facet.values] for facet in facets}
+    assert of["file.source"] == [("letters", 22), ("talks", 22)]
+    assert of["file.ext"] == [(".md", 39), (".txt", 5)]
+    assert of["file.folder"] == [("talks", 22), ("(top)", 11), ("old", 11)]
+    assert of["day"] == [("2004", 6), ("2003", 11), ("2002", 11), ("2001", 11)]
+    assert of["half"] == [("one", 11), ("two", 11)]
+
+
+def test_the_page_says_what_its_words_and_counts_are(served: Running, of_files: Path, tmp_path: Path) -> None:
+    with running({"files": of_files}) as other:
+        for service in (served, other):
+            page = Page(service.ask("GET", "/?q=mill").body)
+            [example] = [own["placeholder"] or "" for _, own in page.elements if own.get("id") == "where"]
+            assert service.ask("GET", f"/?{urlencode({'q': 'mill', 'where': example})}").status == 200
+            assert "automatic (hybrid)" in page.text
+            assert "Passages of the index, not of the hits, that have each:" in page.text
+    assert example == 'file.source == "letters"'
+    with Index.create(tmp_path / "plain") as made:
+        made.add([ragidx.Document("a", "one mill")])
+    with running({"plain": tmp_path / "plain"}) as plain:
+        page = Page(plain.ask("GET", "/?q=mill").body)
+    assert [own["placeholder"] for _, own in page.elements if own.get("id") == "where"] == [""]
+    assert "Narrow down" not in page.text
+
+
 def test_more_opens_the_document_at_the_passage(served: Running) -> None:
     page = Page(served.ask("GET", "/?q=wheel+of+the+mill").body)
     [first, *_] = [link for link in page.links() if link.startswith("/document")]
@@ -219,6 +268,25 @@ def test_it_answers_while_a_person_types(tab: Any, served: Running) -> None:
     tab.locator(".chunk.found").wait_for()
     tab.get_by_text("back to the hits").click()
     tab.locator("#hits li").first.wait_for()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 360])
+def test_counts_beside_values_of_several_lines_are_one_line(tab: Any, of_files: Path, width: int) -> None:
+    tab.set_viewport_size({"width": width, "height": 800})
+    with running({"files": of_files}) as served:
+        tab.goto(f"{served.url}/?q=mill")
+        tab.locator("#hits li").first.wait_for()
+        tab.evaluate("document.querySelector('aside details').open = true")
+        lines = "one => { const all = document.createRange(); all.selectNodeContents(one); "
+        lines += "return all.getClientRects().length }"
+        counts, values = (
+            tab.evaluate(f"[...document.querySelectorAll('aside {what}')].map({lines})")
+            for what in ("small", "li span")
+        )
+        assert set(counts) == {1}
+        assert max(values) > 1
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.slow

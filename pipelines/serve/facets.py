@@ -1,0 +1,100 @@
+"""What the page offers to narrow an answer down by: fields that tell passages apart, and how many of the index have it.
+
+First come source, type, folder and time of the files, then the documents' own fields, those that most passages have
+first. Times, and dates that are text, are offered by year. A field that few passages have is not offered.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ragidx.corpora.records import FILE_FIELDS
+from ragidx.indexer.store.store import Store
+from ragidx.retriever.contents import batches, values
+from ragidx.retriever.searcher import Searcher
+
+FACETS, VALUES = 8, 12  # fields, and values of each, that are offered
+_ROWS = 200_000  # of larger indexes no values are counted
+_LEAST_SHARE = 0.05  # of the passages, that have a field which is offered
+_FIRST = ("file.source", "file.ext", "file.folder", "file.modified")  # with their commonest values, if there are more
+_OWN = {"chunk_id", "doc_id", "text", "heading", "start", "end", "line", "page", "vector", *FILE_FIELDS}
+_DATE = "^[0-9]{4}-[0-9]{2}"
+_RESERVED = {"and", "or", "not", "in", "is", "null", "true", "false", "starts", "with", "contains", "matches"}
+
+
+class Facet(NamedTuple):
+    """A field with what it can be narrowed down to: as it is shown, as a condition, and passages of the index."""
+
+    field: str
+    values: list[tuple[str, str, int]]
+
+
+def facets_of(state: Searcher) -> list[Facet]:
+    """The fields that are offered."""
+    n_chunks = state.store.manifest.n_chunks
+    if n_chunks > _ROWS:
+        return []
+    found = []
+    for field, kind in state.schema.items():
+        if field in _FIRST or field not in _OWN:
+            facet = Facet(field, _counted(state.store, field, kind))
+            n_having = sum(count for *_, count in facet.values)
+            if len(facet.values) > 1 and n_having >= _LEAST_SHARE * n_chunks:
+                found.append((field not in _FIRST, -min(n_having, n_chunks), facet))
+    order = {field: place for place, field in enumerate(_FIRST)}
+    found.sort(key=lambda one: (one[0], order.get(one[2].field, 0), one[1]))
+    return [facet for *_, facet in found[:FACETS]]
+
+
+def condition(field: str, value: Any) -> str:
+    """That a field has a value, as `where` reads it.
+
+    >>> condition("section title", 'a "b"'), condition("tags", ["x", "y"]), condition("open", True)
+    ('`section title` == "a \\\\"b\\\\""', 'tags contains "x" and tags contains "y"', 'open == true')
+    """
+    name = _name(field)
+    if isinstance(value, list):
+        return " and ".join(f"{name} contains {json.dumps(item)}" for item in value)
+    return f"{name} == {json.dumps(value)}"
+
+
+def _name(field: str) -> str:
+    is_word = field.replace("_", "a").replace(".", "a").replace("-", "a").isalnum() and not field[0].isdigit()
+    return field if is_word and field not in _RESERVED else f"`{field}`"
+
+
+def _counted(store: Store, field: str, kind: str) -> list[tuple[str, str, int]]:
+    """The values of a field, with their conditions and counts; empty where there are too many."""
+    if kind in ("string", "bool", "int", "list"):
+        counted = values(store, field, limit=VALUES + 1)
+        if len(counted) <= VALUES or field in _FIRST:
+            nothing = "(top)" if field == "file.folder" else "(none)"
+            conditions = [condition(field, [value] if kind == "list" else value) for value, _ in counted]
+            shown = [str(value) or nothing for value, _ in counted]
+            return list(zip(shown, conditions, (count for _, count in counted), strict=True))[:VALUES]
+    if kind not in ("string", "timestamp"):
+        return []
+    years, name = _years(store, field), _name(field)
+    return [
+        (year, f'{name} >= "{year}" and {name} < "{int(year) + 1:04}"', years[year])
+        for year in sorted(years, reverse=True)[:VALUES]
+    ]
+
+
+def _years(store: Store, field: str) -> Counter[str]:
+    """How many passages have a time of each year; none where a text is no date."""
+    found = Counter[str]()
+    for batch in batches(store, [field]):
+        column = pc.drop_null(batch.column(0))
+        if pa.types.is_timestamp(column.type):
+            column = pc.cast(pc.year(column.cast(pa.timestamp("us"))), pa.large_string())
+        elif not pc.all(pc.match_substring_regex(column, _DATE), min_count=0).as_py():
+            return Counter()
+        for pair in pc.value_counts(pc.utf8_slice_codeunits(column, 0, 4)).to_pylist():
+            found[pair["values"]] += pair["counts"]
+    return found
