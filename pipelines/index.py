@@ -1021,9 +1021,10 @@ def _built(
 ) -> BuildReport:
     """The report of a build, of a corpus or of precomputed vectors."""
     if questions is not None:
+        from ragidx.indexer.model_files import expanded
         from ragidx.pipelines.maintain.questions import questions_for
 
-        table = questions_for(Path(questions).expanduser(), Path(index), options if vectors is None else None)
+        table = questions_for(expanded(questions), Path(index), options if vectors is None else None)
         report = _built(sources, index, vectors, vector_field, made_by, None, on_progress, options)
         return dataclasses.replace(report, generation=table.into(Path(index)))
     if vectors is None:

@@ -25,6 +25,7 @@ from tokenizers.pre_tokenizers import Split
 from ragidx.corpora.errors import IndexFormatError, ModelError, RagidxError, SpecError, first_line, panics_of
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.encoders.protocol import Batch, Encoder, OtherModelError, Usage
+from ragidx.indexer.model_files import expanded
 from ragidx.indexer.models.address import Address
 from ragidx.indexer.models.client import Calls, Client, RefusedTextError
 from ragidx.indexer.models.locate import ModelFiles
@@ -327,7 +328,7 @@ def read_tokenizer(path: str) -> TextTokenizer:
     Raises:
         SpecError: there is no such file, or it is no tokenizer.json.
     """
-    file = Path(path).expanduser()
+    file = expanded(path)
     if not file.is_file():
         raise SpecError("there is no such file", "name the model's tokenizer.json", where=f"`tokenizer={path}`")
     try:

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ragidx.indexer.model_files import keep
+from ragidx.indexer.model_files import keep, user_cache
 from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.models.locate import ModelFiles
 
@@ -99,7 +99,10 @@ def remembered_format(model: nn.Module, files: ModelFiles, forward: Callable[[],
     """The format that was measured for this model, machine and these versions, else `fastest_format`; switched on."""
     machine = (platform.machine(), torch.backends.cpu.get_cpu_capability(), os.cpu_count(), _processor())
     known_by = (weights_fingerprint(files), *machine, torch.__version__, importlib.metadata.version("transformers"))
-    path = Path.home() / ".cache" / "ragidx" / "formats" / hashlib.sha256(repr(known_by).encode()).hexdigest()
+    kept = user_cache("formats")
+    if kept is None:
+        return fastest_format(model, forward)
+    path = kept / hashlib.sha256(repr(known_by).encode()).hexdigest()
     with contextlib.suppress(OSError, ValueError):
         if (remembered := path.read_text("ascii")) in FORMATS:
             use_format(model, remembered)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -29,6 +28,7 @@ from ragidx.indexer.filters.fitting import Sample, lowest
 from ragidx.indexer.filters.heads import Head, load_head
 from ragidx.indexer.filters.logits import average_of_log_p, delta, log_frequencies, top_tokens
 from ragidx.indexer.filters.unembedding import Spectrum, find_unembedding, spectrum_of
+from ragidx.indexer.model_files import expanded
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import HEAD, FilterSpec
@@ -230,7 +230,7 @@ def make_filter(spec: FilterSpec, source: HeadOwner, sample: Sample | None = Non
             where="`filter`",
         )
     if spec.name.startswith(HEAD):
-        return head_filter(load_head(Path(spec.name.removeprefix(HEAD)).expanduser()), spec)
+        return head_filter(load_head(expanded(spec.name.removeprefix(HEAD))), spec)
     if not spec.center:
         return None if spec.name == "none" else MAKERS[spec.name](spec, source, sample or Sample())
     assert sample is not None

@@ -20,7 +20,7 @@ from safetensors.numpy import load_file, save_file
 
 from ragidx.corpora.errors import ModelError
 from ragidx.indexer.devices import check_models
-from ragidx.indexer.model_files import keep
+from ragidx.indexer.model_files import keep, user_cache
 from ragidx.indexer.models import checkpoint
 from ragidx.indexer.models.checkpoint import StoredTensor
 from ragidx.indexer.models.fingerprint import file_digest
@@ -85,10 +85,13 @@ def spectrum_of(files: ModelFiles) -> Spectrum:
     if head.shape[1] < _CACHED_FROM:
         return decompose(_gram(head))
     content = hashlib.sha256(f"{file_digest(head.path)}\0{head.name}".encode()).hexdigest()
-    cached = Path.home() / ".cache" / "ragidx" / "spectrum" / f"{content}.safetensors"
-    spectrum = _cached(cached, head.shape[1])
-    if spectrum is None:
-        spectrum = decompose(_gram(head))
+    kept = user_cache("spectrum")
+    cached = None if kept is None else kept / f"{content}.safetensors"
+    spectrum = None if cached is None else _cached(cached, head.shape[1])
+    if spectrum is not None:
+        return spectrum
+    spectrum = decompose(_gram(head))
+    if cached is not None:
         with contextlib.suppress(SafetensorError):
             tensors = {"directions": spectrum.directions, "values": spectrum.values}
             keep(cached, lambda path: save_file(tensors, path))

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ragidx.indexer.model_files import keep
+from ragidx.indexer.model_files import keep, user_cache
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.models.lora_config import CONFIG as ADAPTER_CONFIG
 from ragidx.indexer.models.lora_config import WEIGHTS as ADAPTER_WEIGHTS
@@ -63,13 +63,13 @@ def file_digest(path: Path) -> str:
         return blob[1]
     state = path.stat()
     key = hashlib.sha256(f"{path.resolve()}\0{state.st_size}\0{state.st_mtime_ns}\0{state.st_ino}".encode()).hexdigest()
-    cached = Path.home() / ".cache" / "ragidx" / "digests" / key
-    if state.st_size >= _WORTH_KEEPING:
+    kept = user_cache("digests") if state.st_size >= _WORTH_KEEPING else None
+    if kept is not None:
         with contextlib.suppress(OSError, ValueError):  # an entry that cannot be read is written again
-            if re.fullmatch("[0-9a-f]{64}", digest := cached.read_text("ascii")):
+            if re.fullmatch("[0-9a-f]{64}", digest := (kept / key).read_text("ascii")):
                 return digest
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    if state.st_size >= _WORTH_KEEPING:
-        keep(cached, lambda temporary: temporary.write_text(digest, "ascii"))
+    if kept is not None:
+        keep(kept / key, lambda temporary: temporary.write_text(digest, "ascii"))
     return digest

@@ -18,7 +18,7 @@ from typing import Any
 
 from ragidx.corpora.errors import ModelError
 from ragidx.indexer.devices import check_models
-from ragidx.indexer.model_files import AGAIN, read_object
+from ragidx.indexer.model_files import AGAIN, expanded, read_object
 from ragidx.indexer.models.gguf import ollama
 from ragidx.indexer.models.gguf.files import SMOLLM2, named_gguf, only_gguf, read_model
 from ragidx.indexer.models.gguf.header import Gguf
@@ -174,7 +174,7 @@ def _served(model: str, *, files_needed: bool) -> ModelFiles:
 
 
 def _pooler_file(pooler: str | None) -> Path | None:
-    weights = None if pooler is None else Path(pooler).expanduser().resolve()
+    weights = None if pooler is None else expanded(pooler).resolve()
     if weights is not None and not weights.is_file():
         raise ModelError(
             "there is no such file", "name the safetensors file of the pooling", where=f"`pooler={pooler}`"
@@ -198,8 +198,8 @@ def _folder(name: str, revision: str | None, option: str) -> Path:
     if name in BUNDLED:
         return Path(str(resources.files("ragidx.indexer") / "models" / name))
     if _is_folder(name):
-        return Path(name).expanduser().resolve()
-    if name.endswith(".safetensors") and Path(name).expanduser().is_file():
+        return expanded(name).resolve()
+    if name.endswith(".safetensors") and expanded(name).is_file():
         raise ModelError(f"'{name}' is a file of weights alone", "name the folder that it is in", where=option)
     if _is_id(name):
         return _from_hub(name, revision, option)
@@ -222,7 +222,7 @@ def _folder(name: str, revision: str | None, option: str) -> Path:
 
 def _is_folder(name: str) -> bool:
     try:
-        return Path(name).expanduser().is_dir()
+        return expanded(name).is_dir()
     except (OSError, RuntimeError, ValueError):  # too long a name, no such user after ~, a null character
         return False
 

@@ -158,7 +158,7 @@ cache_option = click.option(
     "--cache",
     metavar="DIR|none",
     callback=_cache_of,
-    help="Where raw vectors are kept between runs [default: ~/.cache/ragidx/vectors].",
+    help="Where raw vectors are kept between runs [default: in the cache that `ragidx doctor` shows].",
 )
 workers_option = click.option(
     "--workers",

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ragidx.corpora.errors import RagidxError
+from ragidx.indexer.model_files import cache_of, expanded
 from ragidx.indexer.models.gguf import ollama
 from ragidx.indexer.models.gguf.files import SMOLLM2, gguf_files, smollm2_file
 from ragidx.indexer.models.locate import BUNDLED, locate
@@ -79,8 +80,11 @@ def _described(name: str, located_by: str, place: str) -> FoundModel:
 
 def _hub_models() -> Iterator[tuple[str, Path]]:
     """Ids of models in the hub's cache, and the folder of the revision that was loaded last by a name."""
-    home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
-    cache = Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub").expanduser()
+    home = os.environ.get("HF_HOME") or cache_of("huggingface")
+    named = os.environ.get("HF_HUB_CACHE") or (Path(home, "hub") if home else None)
+    cache = None if named is None else expanded(named)
+    if cache is None or not os.access(cache, os.R_OK):  # `glob` raises of a folder that may not be read
+        return
     for folder in sorted(cache.glob("models--*--*")):
         try:
             revision = (folder / "refs" / "main").read_text("ascii").strip()

@@ -16,6 +16,7 @@ from pathlib import Path
 from ragidx import __version__
 from ragidx.corpora.errors import RagidxError, install
 from ragidx.indexer.devices import missing_models
+from ragidx.indexer.model_files import named_cache, user_cache
 from ragidx.pipelines.doctor.packages import installed
 from ragidx.pipelines.doctor.report import Finding
 from ragidx.pipelines.resources import allowed_bytes, allowed_cores, usable_cores
@@ -103,12 +104,12 @@ def _memory() -> str:
 
 
 def _cache() -> Finding:
-    folder = Path.home() / ".cache" / "ragidx"
-    there = next(place for place in (folder, *folder.parents) if place.exists())  # a parent may be a file
-    if there.is_dir() and os.access(there, os.W_OK):
+    if (folder := user_cache()) is not None:
         return Finding("cache of ragidx", str(folder))
-    value = f"{folder} cannot be written: spectra and checksums are computed again each time"
-    return Finding("cache of ragidx", value, "warning", "make it writable, or set HOME to a folder that is")
+    named = named_cache()
+    why = "there is no home, or a relative path is named" if named is None else f"{named} cannot be written"
+    value = f"none, as {why}: checksums, spectra, number formats and raw vectors are made again each time"
+    return Finding("cache of ragidx", value, "warning", "name a folder that can be written in RAGIDX_CACHE")
 
 
 def _gib(count: int) -> str:

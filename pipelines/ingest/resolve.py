@@ -23,6 +23,7 @@ from ragidx.indexer.differences import Difference, differences, mismatch
 from ragidx.indexer.encoders import methods
 from ragidx.indexer.encoders.load import check_network
 from ragidx.indexer.encoders.methods import OWN_MODULES, continued_options, filter_spec, located
+from ragidx.indexer.model_files import expanded
 from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.models.locate import ModelFiles, locate
 from ragidx.indexer.prompts.templates import load_template
@@ -221,7 +222,7 @@ def resolve_against(options: BuildOptions, stored: Store | None = None) -> Resol
     )
     made = None
     if options.filter is not None and options.filter.name.startswith(HEAD):
-        spec, made = _with_head(spec, Path(options.filter.name.removeprefix(HEAD)).expanduser())
+        spec, made = _with_head(spec, expanded(options.filter.name.removeprefix(HEAD)))
     changes = [] if old is None else differences(old, spec)
     if changes:
         fields = {change.field for change in changes}

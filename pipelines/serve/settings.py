@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ragidx.corpora.addresses import hidden
 from ragidx.corpora.errors import SpecError
+from ragidx.indexer.model_files import expanded
 
 TOKEN = "RAGIDX_TOKEN"  # in the environment
 LEAST_TOKEN = 32  # characters
@@ -104,8 +105,8 @@ def named(indexes: Sequence[str]) -> dict[str, Path | str]:
         name, sign, folder = text.partition("=")
         if not sign or "/" in name:  # a folder may have a sign of equality, too
             name, folder = "", text
-        path: Path | str = folder if name and is_target(folder) else Path(folder).expanduser()
-        name = name or Path(folder).expanduser().resolve().name
+        path: Path | str = folder if name and is_target(folder) else expanded(folder)
+        name = name or expanded(folder).resolve().name
         if not _NAME.fullmatch(name):
             hint = "name it: NAME=DIR, of letters, digits, '.', '_' and '-'"
             if is_target(text) or "@" in text or is_target(folder):  # the name may be a part of a password

@@ -18,6 +18,7 @@ from typing import Any
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.indexer.encoders.methods import OWN_MODULES, filter_spec
 from ragidx.indexer.filters.heads import load_head
+from ragidx.indexer.model_files import expanded
 from ragidx.indexer.specs import HEAD, TOKEN_TABLE, FilterSpec
 from ragidx.pipelines.evaluate.axes import as_list
 from ragidx.pipelines.evaluate.grid import Searches
@@ -164,7 +165,7 @@ def _widths(name: str, hidden: int, offset: int | None) -> list[tuple[int, int |
     if name == "none":
         return [(hidden, None)]
     if name.startswith(HEAD):
-        return [(load_head(Path(name.removeprefix(HEAD)).expanduser()).matrix.shape[1], None)]
+        return [(load_head(expanded(name.removeprefix(HEAD))).matrix.shape[1], None)]
     narrow = [hidden // share for share in SHARES]
     if name != "embedfilter":
         return [(dim, None) for dim in narrow]

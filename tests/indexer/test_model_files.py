@@ -10,6 +10,7 @@ import pytest
 
 from ragidx.corpora.errors import ModelError
 from ragidx.indexer import model_files
+from ragidx.indexer.model_files import expanded, user_cache
 from ragidx.indexer.models import checkpoint
 from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.models.locate import ModelFiles, locate
@@ -60,17 +61,17 @@ def test_settings_of_a_tokenizer_that_are_nested_too_deep_are_left_to_transforme
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home folder where the digest of every file is kept."""
+def digests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the digest of every file is kept."""
     monkeypatch.setattr("ragidx.indexer.models.fingerprint._WORTH_KEEPING", 0)
-    monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
-    return tmp_path / "home"
+    monkeypatch.setenv("RAGIDX_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "digests"
 
 
 @pytest.mark.parametrize("held", [b"", b"f" * 63, b"F" * 64, b"\xff" * 64, b"f" * 65])
-def test_a_digest_in_the_cache_that_is_none_is_worked_out_again(held: bytes, home: Path) -> None:
+def test_a_digest_in_the_cache_that_is_none_is_worked_out_again(held: bytes, digests: Path) -> None:
     fresh = weights_fingerprint(locate("mini"))
-    kept = sorted((home / ".cache/ragidx/digests").iterdir())
+    kept = sorted(digests.iterdir())
     for path in kept:
         path.write_bytes(held)
 
@@ -79,12 +80,49 @@ def test_a_digest_in_the_cache_that_is_none_is_worked_out_again(held: bytes, hom
     assert sorted(kept[0].parent.iterdir()) == kept
 
 
-def test_a_digest_in_the_cache_is_believed(home: Path) -> None:
+def test_a_digest_in_the_cache_is_believed(digests: Path) -> None:
     fresh = weights_fingerprint(locate("mini"))
-    for path in (home / ".cache/ragidx/digests").iterdir():
+    for path in digests.iterdir():
         path.write_text("0" * 64)
 
     assert weights_fingerprint(locate("mini")) != fresh
+
+
+@pytest.mark.parametrize(
+    ("named", "place"),
+    [
+        ({}, "home/.cache/ragidx"),
+        ({"XDG_CACHE_HOME": "{}/xdg"}, "xdg/ragidx"),
+        ({"XDG_CACHE_HOME": "{}/xdg", "RAGIDX_CACHE": "{}/own/cache"}, "own/cache"),
+        ({"XDG_CACHE_HOME": "", "RAGIDX_CACHE": ""}, "home/.cache/ragidx"),  # as if they were not set
+        ({"HOME": ""}, None),
+        ({"XDG_CACHE_HOME": "xdg"}, None),
+        ({"XDG_CACHE_HOME": "{}/xdg", "RAGIDX_CACHE": "none"}, None),
+        ({"RAGIDX_CACHE": "{}/file"}, None),
+        ({"RAGIDX_CACHE": "{}/file/below"}, None),
+        ({"RAGIDX_CACHE": "{}/dangling"}, None),
+        ({"RAGIDX_CACHE": "/proc/sys/ragidx"}, None),  # which root cannot write to either
+    ],
+)
+def test_the_cache_is_where_the_environment_puts_it_or_nowhere(
+    named: dict[str, str], place: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "dangling").symlink_to(tmp_path / "gone")
+    for name, value in ({"HOME": "{}/home", "XDG_CACHE_HOME": "", "RAGIDX_CACHE": ""} | named).items():
+        monkeypatch.setenv(name, value.format(tmp_path)) if value else monkeypatch.delenv(name, raising=False)
+    if not named.get("HOME", "set"):  # and no entry in the table of users
+        monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+
+    assert user_cache("digests") == (place and tmp_path / place / "digests")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dangling", "file"]  # nothing is made by asking
+
+
+def test_a_home_that_is_not_known_leaves_a_path_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    assert expanded("~/model") == tmp_path / "model"
+    assert expanded("~no-such-user-here/model") == Path("~no-such-user-here/model")
 
 
 def test_what_fails_while_it_is_written_is_not_kept(tmp_path: Path) -> None:

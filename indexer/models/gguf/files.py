@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from ragidx.corpora.errors import ModelError
-from ragidx.indexer.model_files import AGAIN
+from ragidx.indexer.model_files import AGAIN, expanded
 from ragidx.indexer.models.gguf import ollama
 from ragidx.indexer.models.gguf.header import Gguf, is_gguf, read_header
 
@@ -30,7 +30,7 @@ def named_gguf(name: str) -> Path | None:
         ModelError: no such file, package, or model of Ollama's.
     """
     try:
-        path = Path(name).expanduser()
+        path = expanded(name)
         is_file, is_folder = path.is_file(), path.is_dir()
     except (OSError, RuntimeError, ValueError):  # too long a name, no such user after ~, a null character
         return None

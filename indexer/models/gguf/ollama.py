@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ragidx.corpora.errors import ModelError
-from ragidx.indexer.model_files import read_object
+from ragidx.indexer.model_files import expanded, read_object
 
 PREFIX = "ollama:"
 _HOST, _NAMESPACE, _TAG = "registry.ollama.ai", "library", "latest"
@@ -80,9 +80,9 @@ def _roots() -> list[Path]:
     """Where Ollama keeps its models: as its variable says, else the user's store and that of the service on Linux."""
     named = os.environ.get("OLLAMA_MODELS")
     if named:
-        return [Path(named).expanduser()]
+        return [expanded(named)]
     service = [Path("/usr/share/ollama/.ollama/models")] if sys.platform == "linux" else []
-    return [Path.home() / ".ollama" / "models", *service]
+    return [expanded("~/.ollama/models"), *service]
 
 
 def _pattern(name: str) -> re.Pattern[str]:

@@ -26,6 +26,7 @@ from ragidx.indexer.arrays import Floats
 from ragidx.indexer.digests import digest
 from ragidx.indexer.encoders.embedder import Embedder
 from ragidx.indexer.encoders.protocol import Encoder
+from ragidx.indexer.model_files import user_cache
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.writing.journal import Journal
 from ragidx.pipelines.ingest.encode import encode
@@ -44,10 +45,10 @@ _LAYERS_AT_ONCE = 32  # texts that a killed run loses at most
 
 
 def cache_folder(cache: str | os.PathLike[str] | None) -> Path | None:
-    """Where raw vectors are kept: a folder; "": the user's; None: nowhere."""
+    """Where raw vectors are kept: a folder; "": the user's, if there is one; None: nowhere."""
     if cache is None or cache != "":
         return None if cache is None else Path(cache)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ragidx" / "vectors"
+    return user_cache("vectors")
 
 
 class RawVectors(contextlib.ExitStack):

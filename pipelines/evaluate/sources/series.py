@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ragidx.corpora.errors import ModelError, SpecError
@@ -19,6 +18,7 @@ from ragidx.indexer.arrays import Doubles, Floats
 from ragidx.indexer.encoders.methods import OWN_MODULES, default_filter
 from ragidx.indexer.filters.filter import Filter, make_filter
 from ragidx.indexer.filters.heads import load_head
+from ragidx.indexer.model_files import expanded
 from ragidx.indexer.specs import FILTERS, HEAD, TOKEN_TABLE, FilterSpec, filter_kind
 from ragidx.pipelines.evaluate.sources.source import Source
 
@@ -226,7 +226,7 @@ def _series(
         own["offset"] = default_filter(source.files, source.encoder.spec).offset
     widest = source.hidden - (own.get("offset") or 0)
     if name.startswith(HEAD):
-        head = load_head(file := Path(name.removeprefix(HEAD)).expanduser())
+        head = load_head(file := expanded(name.removeprefix(HEAD)))
         head.check(source.spec, str(file))
         widest = head.matrix.shape[1]
     if widest < 1:

@@ -52,7 +52,7 @@ class Timed:
 @pytest.fixture
 def timed(tiny_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Timed]:
     """`timed(dtype)`: a tiny decoder, on a machine where one format is twice as fast and nothing is remembered."""
-    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RAGIDX_CACHE", str(tmp_path / ".cache/ragidx"))
 
     def make(dtype: str = "auto", fast: str = "mixed") -> Timed:
         made = Timed(load_encoder(str(tiny_model("llama")), method="classical", device="cpu", dtype=dtype), fast)

@@ -274,7 +274,7 @@ def test_embeddings_of_another_width_are_a_value_error() -> None:
 def test_the_cache_of_a_wide_spectrum_gives_the_same(
     tiny_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RAGIDX_CACHE", str(tmp_path / ".cache/ragidx"))
     monkeypatch.setattr("ragidx.indexer.filters.unembedding._CACHED_FROM", 1)
     files = locate(str(tiny_model("llama")))
 
@@ -288,7 +288,7 @@ def test_the_cache_of_a_wide_spectrum_gives_the_same(
 def test_a_cached_spectrum_that_is_not_whole_is_made_again(
     what: str, tiny_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RAGIDX_CACHE", str(tmp_path / ".cache/ragidx"))
     monkeypatch.setattr("ragidx.indexer.filters.unembedding._CACHED_FROM", 1)
     files = locate(str(tiny_model("llama")))
     made = spectrum_of(files)
@@ -306,7 +306,7 @@ def test_a_cache_that_cannot_be_written_costs_nothing_but_time(
     tiny_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / ".cache").write_text("a file where a folder should be")
-    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RAGIDX_CACHE", str(tmp_path / ".cache/ragidx"))
     monkeypatch.setattr("ragidx.indexer.filters.unembedding._CACHED_FROM", 1)
 
     assert spectrum_of(locate(str(tiny_model("llama")))).directions.shape == (32, 32)

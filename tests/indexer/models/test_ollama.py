@@ -167,7 +167,7 @@ def test_without_ollama_the_folders_that_were_searched_are_told(
 ) -> None:
     monkeypatch.delenv("OLLAMA_MODELS", raising=False)
     monkeypatch.setattr(ollama.sys, "platform", "linux")
-    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
 
     assert f"searched: {tmp_path}/.ollama/models and /usr/share/ollama/.ollama/models" in told("ollama:x")
     assert "did you mean" not in told("ollama")

@@ -54,18 +54,33 @@ def test_devices_are_named_and_what_is_in_their_way_is_told() -> None:
     ]
 
 
+def _none(why: str) -> tuple[str, str]:
+    made_again = "checksums, spectra, number formats and raw vectors are made again each time"
+    return "warning", f"none, as {why}: {made_again}"
+
+
 @pytest.mark.parametrize(
-    ("home", "status"), [("", "ok"), ("none/yet", "ok"), ("file", "warning"), ("file/x", "warning")]
+    ("home", "told"),
+    [
+        ("{}", ("ok", "{}/.cache/ragidx")),
+        ("{}/none/yet", ("ok", "{}/none/yet/.cache/ragidx")),
+        ("{}/file", _none("{}/file/.cache/ragidx cannot be written")),
+        ("{}/file/x", _none("{}/file/x/.cache/ragidx cannot be written")),
+        ("here", _none("there is no home, or a relative path is named")),
+    ],
 )
-def test_a_home_that_is_a_file_holds_no_cache(
-    home: str, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_place_of_the_cache_is_told_or_why_there_is_none(
+    home: str, told: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("HOME", str(tmp_path / home))
+    monkeypatch.delenv("RAGIDX_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", home.format(tmp_path))
 
     found = next(finding for finding in findings() if finding.name == "cache of ragidx")
 
-    assert found.status == status
+    assert (found.status, found.value) == (told[0], told[1].format(tmp_path))
+    assert found.hint == ("" if found.status == "ok" else "name a folder that can be written in RAGIDX_CACHE")
     assert not (tmp_path / "none").exists()
 
 

@@ -28,15 +28,15 @@ def corpus(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def measures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str, str], None]:
-    """`measures(name, home)`: which format is fastest from now on, for a user with this home folder."""
+    """`measures(name, cache)`: which format is fastest from now on, for a user with this cache."""
 
-    def choose(name: str, home: str) -> None:
+    def choose(name: str, cache: str) -> None:
         def fastest(model: Any, forward: Any) -> str:
             precision.use_format(model, name)
             return name
 
         monkeypatch.setattr(precision, "fastest_format", fastest)
-        monkeypatch.setenv("HOME", str(tmp_path / home))
+        monkeypatch.setenv("RAGIDX_CACHE", str(tmp_path / cache))
 
     return choose
 
