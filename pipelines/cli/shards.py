@@ -201,7 +201,11 @@ def _on_ray(
 
 def _commit(stage: Path, *, as_json: bool) -> None:
     from ragidx.pipelines.distribute import Division, commit
+    from ragidx.pipelines.distribute.commit import committed_already
 
+    if (report := committed_already(stage)) is not None:
+        console.note(f"{stage}: committed already.")
+        return _tell(report, as_json=as_json)
     line = ProgressLine(as_json=as_json)
     with interrupts.reported(lambda: interrupts.START_AGAIN), line:
         report = commit(Division.open(stage), on_progress=line.callback)

@@ -9,17 +9,20 @@ new division takes what is finished.
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import IndexFormatError
+from ragidx.corpora.errors import IndexFormatError, RagidxError
 from ragidx.corpora.language import LANGUAGE
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.records import Skip
 from ragidx.corpora.spec import Json
+from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Ints
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.generations import committed_or_none
@@ -31,7 +34,8 @@ from ragidx.indexer.writing.vacuum import cleaned_if_refused
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.distribute.checks import DIVISION, as_it_is, check_base, shards_of
 from ragidx.pipelines.distribute.descriptor import Descriptor
-from ragidx.pipelines.distribute.division import SHARD, Division, notes_of, remove_stage
+from ragidx.pipelines.distribute.division import COMMITTED, SHARD, Division, notes_of, remove_stage
+from ragidx.pipelines.distribute.division import DIVISION as DIVISION_FILE
 from ragidx.pipelines.distribute.shard import documents_of, kind_is
 from ragidx.pipelines.distribute.vectors import commit_vectors
 from ragidx.pipelines.ingest.build import Before, remove_others
@@ -66,12 +70,28 @@ def commit(
         with contextlib.suppress(IndexFormatError):  # the writer reports it, or replaces it
             now = committed_or_none(division.index)
             if now is not None and now.notes.get(DIVISION) == division.id:  # a commit was killed before it could end
-                remove_stage(division)
+                _clear(division)
                 return as_it_is(division.index, now)
         committed = _committed if division.n else commit_vectors
         report = committed(division, descriptors, Progress(on_progress=on_progress))
-        remove_stage(division)
+        _clear(division)
         return report
+
+
+def committed_already(stage: Path) -> BuildReport | None:
+    """The report of a commit that changes nothing, where the last division of a stage is committed; None where not."""
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RagidxError):
+        if not (stage / DIVISION_FILE).exists():
+            index = Path(json.loads((stage / COMMITTED).read_bytes())["index"])
+            now = committed_or_none(index)
+            return None if now is None else as_it_is(index, now)
+    return None
+
+
+def _clear(division: Division) -> None:
+    """Leave a note in the stage for who commits it again, and nothing else."""
+    atomic.write_file(division.stage / COMMITTED, json.dumps({"index": str(division.index)}).encode())
+    remove_stage(division)
 
 
 def _committed(division: Division, descriptors: Sequence[Descriptor] | None, progress: Progress) -> BuildReport:

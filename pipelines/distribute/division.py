@@ -43,6 +43,7 @@ from ragidx.pipelines.distribute.descriptor import ID, Descriptor, manifest_dige
 from ragidx.pipelines.ingest.options import BuildOptions, build_options
 
 DIVISION = "division.json"
+COMMITTED = "committed.json"  # what is left in a stage: which index has its shards
 SHARD = "shard"  # in the notes of a shard's manifest
 SEED, PARTS, SHARDS = "seed", "parts", "shards"
 KNOWN, PASSED, FITTED_KEYS, FITTED = "known.npy", "passed.npy", "fitted.keys.npy", "fitted.npy"
@@ -138,6 +139,7 @@ class Division:
 
     def write(self) -> None:
         """Make it the division of its stage; its shards come into a folder of it."""
+        atomic.remove(self.stage / COMMITTED)
         for name in (PARTS, SHARDS):  # by which the folder is known
             atomic.make_folder(self.folder / name)
         said = {one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.name != "stage"} | {

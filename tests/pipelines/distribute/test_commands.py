@@ -40,9 +40,15 @@ def test_the_three_steps(corpus: Path, folder: Path, run: Callable[..., Done]) -
     assert "index      ragidx-index (generation 1)" in committed.out
     assert "documents  12: 12 new, 0 changed, 0 unchanged" in committed.out
     same(folder / "one", folder / "ragidx-index")
-    nothing = run("build", "--commit", "stage")
-    assert (nothing.status, nothing.out) == (2, "")
-    assert "stage: there is no division in this folder" in nothing.err
+    again = run("build", "--commit", "stage")
+    assert (again.status, again.err) == (0, "stage: committed already.\n")
+    assert "index      ragidx-index (generation 1, unchanged)" in again.out
+    shutil.rmtree(folder / "ragidx-index")
+    for gone in ("ragidx-index", "stage/committed.json"):  # the second is of a stage that was never divided
+        nothing = run("build", "--commit", "stage")
+        assert (nothing.status, nothing.out) == (2, "")
+        assert "stage: there is no division in this folder" in nothing.err
+        (folder / gone).unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize(

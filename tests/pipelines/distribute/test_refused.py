@@ -160,7 +160,7 @@ def test_shards_that_are_committed_already(corpus: Path, tmp_path: Path, rebuild
     shutil.copytree(tmp_path / "kept", tmp_path / "stage")  # as if the first were killed before it could clear up
     again = distribute.commit(division)
     assert (again.committed, again.generation, again.n_documents) == (False, 1, first.n_documents)
-    assert [path.name for path in (tmp_path / "stage").iterdir()] == ["LOCK"]
+    assert sorted(path.name for path in (tmp_path / "stage").iterdir()) == ["LOCK", "committed.json"]
 
 
 def test_two_divisions_in_one_folder(division: Division, corpus: Path, tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_what_else_is_in_the_stage_stays(corpus: Path, tmp_path: Path) -> None:
     mine = write(tmp_path / "stage", {"mine/seed/a.txt": "a", "mine/parts/b.txt": "b", "0123456789abcdef/c.txt": "c"})
     before = {path for path in mine.rglob("*") if path.is_file()}
     build_divided(corpus, 2, tmp_path / "stage", tmp_path / "index")
-    assert {path for path in mine.rglob("*") if path.is_file()} == before | {mine / "LOCK"}
+    assert {path for path in mine.rglob("*") if path.is_file()} == before | {mine / "LOCK", mine / "committed.json"}
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_it_is_the_index_of_one_machine(tmp_path: Path, n: int) -> None:
         assert one.notes[name] == other.notes[name], name
     assert (report.n_documents, report.n_chunks) == (one.n_documents, one.n_chunks)
     assert expected.path == tmp_path / "one"
-    assert sorted(path.name for path in (tmp_path / "stage").iterdir()) == ["LOCK"]
+    assert sorted(path.name for path in (tmp_path / "stage").iterdir()) == ["LOCK", "committed.json"]
 
 
 def test_a_file_is_split_and_its_lines_have_their_numbers(tmp_path: Path) -> None:

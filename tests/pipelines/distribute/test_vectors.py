@@ -80,7 +80,7 @@ def test_it_is_the_index_of_one_file(tmp_path: Path) -> None:
     assert report.skipped_places == {"the id was seen before": ["shard 1: 'r8'", "shard 1: 'r9'", "shard 3: 'r3'"]}
     for name in ("n_documents", "n_chunks", "n_added", "generation", "dim", "committed"):
         assert getattr(report, name) == getattr(expected, name), name
-    assert [path.name for path in (tmp_path / "stage").iterdir()] == ["LOCK"]
+    assert sorted(path.name for path in (tmp_path / "stage").iterdir()) == ["LOCK", "committed.json"]
     index = ragidx.Index(tmp_path / "index")
     assert {hit.doc_id for hit in index.search(vector=np.ones(DIM), k=4, per_document=1)} == {"d0", "d1", "d2", "d3"}
     index.delete(["d1"])
