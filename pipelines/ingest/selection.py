@@ -73,6 +73,9 @@ def reading_of(corpus: Corpus, index: Path, options: BuildOptions, stored: Store
         raise SpecError(
             "the index was built from standard input, which cannot be read again", "give - to read it", where=str(index)
         )
+    if not paths and len(selection.entries) == 1 and not os.path.lexists(root := selection.entries[0].root(index)):
+        hint = "`ragidx build PLACE` names where it is now, which its files confirm; places are relative to the index"
+        raise CorpusError("the source is not here any more, or the index alone was moved", hint, where=str(root))
     if len(selection.entries) > 1:
         selection = _without_missing(selection, index, may_miss=options.allow_removal)
     named = ", ".join(map(str, paths)) or "the sources of the index"

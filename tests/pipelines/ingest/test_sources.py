@@ -156,6 +156,23 @@ def test_an_index_that_moves_with_its_sources_still_finds_them(two: Path) -> Non
     assert ragidx.build(index="elsewhere/index").report.n_unchanged == 3
 
 
+def test_an_index_that_was_moved_alone_names_the_build_that_finds_its_source(folder: Path) -> None:
+    write("docs/a.md", "bees")
+    ragidx.build("docs", "index", **SMALL)
+    Path("elsewhere").mkdir()
+    Path("index").rename("elsewhere/index")
+
+    with pytest.raises(CorpusError) as fault:
+        ragidx.build(index="elsewhere/index")
+
+    assert str(fault.value) == (
+        f"{folder}/elsewhere/docs: the source is not here any more, or the index alone was moved\n"
+        "  hint: `ragidx build PLACE` names where it is now, which its files confirm; places are relative to the index"
+    )
+    assert ragidx.build("docs", "elsewhere/index").report.n_unchanged == 1
+    assert ragidx.build(index="elsewhere/index").report.n_unchanged == 1
+
+
 @pytest.mark.slow
 def test_a_root_that_is_gone_stops_the_build(two: Path) -> None:
     Path("papers").rename("gone")
