@@ -22,6 +22,7 @@ _CONDITIONS = {  # ENFILE first: the system's words for EMFILE are in its own
     errno.ENOMEM: ("not enough memory", "close other programs or allow more memory, and run it again"),
 }
 _UNMAPPED = "failed to map segment"  # what the loader says of a library for which no memory is left
+_NO_TEMPORARY = "No usable temporary directory found"  # what `tempfile` says; then a list of folders
 _ASKED = re.compile(r"size (\d+) failed|allocate [\d.]+ [PE]iB|capacity too large")
 _MOST_UNPACKED = 256  # times its size on the disk, a file of 64 KiB at least
 _LIE_BYTES = 1 << 36  # nothing is read that takes as much at once: a damaged file asks for it
@@ -135,6 +136,9 @@ def machine_error(fault: BaseException, where: object = "") -> MachineError | No
     """
     link: BaseException | None = fault
     while link is not None:
+        if isinstance(link, FileNotFoundError) and _NO_TEMPORARY in str(link):
+            message = "no folder for temporary files can be written"
+            return MachineError(message, "name one that can: TMPDIR=DIR ragidx ...", where=str(where))
         code = _condition(link)
         if code is not None:
             is_lie = isinstance(where, Path) and _asks_too_much(link, where)

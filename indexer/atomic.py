@@ -25,7 +25,7 @@ from ragidx.corpora.errors import RagidxError, check_machine
 
 TEMPORARY = ".tmp"
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _CLOSED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
@@ -149,6 +149,26 @@ def write_file(path: Path, data: bytes | Callable[[NewFile], None]) -> FileEntry
     return file.entry
 
 
+@contextlib.contextmanager
+def temporary_room(
+    path: Path,
+    folder: str = "the temporary folder",
+    hint: str = "free some space, or name a folder with room: TMPDIR=DIR ragidx ...",
+) -> Iterator[None]:
+    """What cannot be written inside the block is in no index of the user's: the hint names another folder.
+
+    Raises:
+        RagidxError: in place of an OSError, or of an error about an index.
+    """
+    try:
+        with writing(path):
+            yield
+    except RagidxError as fault:
+        if type(fault) is not RagidxError or not isinstance(fault.__cause__, OSError):  # not of `writing`
+            raise
+        raise RagidxError(f"{folder}: {fault.message}", hint, where=fault.where) from fault
+
+
 def unique() -> str:
     """A part of a temporary file's name that no other process or thread uses."""
     return f"{os.getpid()}-{secrets.token_hex(4)}"
@@ -213,7 +233,7 @@ def remove_empty(folders: Iterable[Path]) -> None:
 
 
 def _hint(code: int | None, size: int) -> str:
-    if code in _FULL:
+    if code in FULL:
         wanted = f" ({size:,} bytes were to be written)" if size else ""
         return f"free some space{wanted}, or choose another folder with `index`"
     if code in _CLOSED:

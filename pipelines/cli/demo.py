@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
 
+from ragidx.indexer.atomic import temporary_room
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import offline_option, path_option
@@ -29,8 +31,11 @@ def command(keep: Path | None) -> None:
     """
     from ragidx.pipelines import demo
 
-    with tempfile.TemporaryDirectory() as temporary, ProgressLine(as_json=False) as line:
-        index, answers = demo.run(keep or Path(temporary), line.callback)
+    with ExitStack() as opened:
+        if keep is None:
+            keep = Path(opened.enter_context(tempfile.TemporaryDirectory()))
+            opened.enter_context(temporary_room(keep))
+        index, answers = demo.run(keep, opened.enter_context(ProgressLine(as_json=False)).callback)
     info = index.info()
     click.echo(
         f"Indexed {info.n_documents} documents in {info.n_chunks} chunks with the bundled model: {info.dim} "

@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from ragidx.corpora.errors import QueryError, SpecError
 from ragidx.indexer.ann.index_types import IndexOptions
+from ragidx.indexer.atomic import temporary_room
 from ragidx.indexer.lexical.spec import LexicalSpec
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.scores import cosines
@@ -243,7 +244,7 @@ class RemoteSearcher(Searcher):
 
 def _seed(about: About) -> Store:
     """An index without rows that has the spec of a table and what belongs to it; its files are gone, and stay open."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, temporary_room(Path(folder)):
         with StoreWriter(
             Path(folder) / "index",
             spec=about.spec,

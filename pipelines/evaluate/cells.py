@@ -20,6 +20,7 @@ from ragidx.indexer import atomic
 from ragidx.indexer.ann.faiss_files import faiss
 from ragidx.indexer.ann.index_types import FLAT, Effort, IndexOptions
 from ragidx.indexer.arrays import Doubles, Floats, Ints
+from ragidx.indexer.atomic import temporary_room
 from ragidx.indexer.store.files import ANN, VECTORS
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Store
@@ -27,7 +28,6 @@ from ragidx.indexer.widening import until_enough
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.evaluate.measures import ANN_RECALL, OVERLAP
 from ragidx.pipelines.evaluate.significance import K
-from ragidx.pipelines.evaluate.sources.raw_vectors import temporary_room
 from ragidx.pipelines.evaluate.sources.series import full_width
 from ragidx.pipelines.evaluate.sources.source import Source
 from ragidx.retriever.fusion import Scored

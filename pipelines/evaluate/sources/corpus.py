@@ -18,9 +18,10 @@ import numpy as np
 from ragidx.corpora.records import Chunk
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.arrays import Floats, Ints
+from ragidx.indexer.atomic import temporary_room
 from ragidx.indexer.filters.fitting import DocumentSample, Sample, lowest
 from ragidx.indexer.specs import FilterSpec
-from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, temporary_room
+from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors
 from ragidx.pipelines.evaluate.sources.source import Source
 from ragidx.pipelines.ingest.corpus import Reading, chunker_of
 from ragidx.pipelines.ingest.encode import too_long, windows, with_vector

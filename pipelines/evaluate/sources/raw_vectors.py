@@ -14,13 +14,13 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 
-from ragidx.corpora.errors import BusyError, RagidxError
+from ragidx.corpora.errors import BusyError
 from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.digests import digest
@@ -152,7 +152,7 @@ class RawVectors(contextlib.ExitStack):
     def _room(self) -> AbstractContextManager[None]:
         """What cannot be written is named with what to do: it is no index."""
         kept = ("the cache of vectors", "free some space, or name another folder with `cache`")
-        return temporary_room(self._folder, *kept) if self._is_kept else temporary_room(self._folder)
+        return atomic.temporary_room(self._folder, *kept) if self._is_kept else atomic.temporary_room(self._folder)
 
     def _opened(self, cache: Path | None) -> Path:
         """The folder of the encoder, locked; a temporary one where another process has it."""
@@ -199,23 +199,3 @@ def _make_room(cache: Path, own: Path) -> None:
         with contextlib.suppress(BusyError, OSError), Lock(folder):
             shutil.rmtree(folder)
             total -= size
-
-
-@contextlib.contextmanager
-def temporary_room(
-    path: Path,
-    folder: str = "the temporary folder",
-    hint: str = "free some space, or name a folder with room: TMPDIR=DIR ragidx ...",
-) -> Iterator[None]:
-    """What cannot be written inside the block is in no index of the user's: the hint names another folder.
-
-    Raises:
-        RagidxError: in place of an OSError, or of an error about an index.
-    """
-    try:
-        with atomic.writing(path):
-            yield
-    except RagidxError as fault:
-        if type(fault) is not RagidxError or not isinstance(fault.__cause__, OSError):  # not of `writing`
-            raise
-        raise RagidxError(f"{folder}: {fault.message}", hint, where=fault.where) from fault
