@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ragidx.corpora.errors import missing_extra, unknown_name
+from ragidx.corpora.errors import RagidxError, missing_extra, unknown_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,11 +43,27 @@ def check_plot(format: str) -> None:
 
 @contextlib.contextmanager
 def style(**more: Any) -> Iterator[None]:
-    """Draw in the style of all pictures; `more` are settings of matplotlib's `rcParams`, with `_` for the dots."""
-    from matplotlib import rc_context
+    """Draw in the style of all pictures; `more` are settings of matplotlib's `rcParams`, with `_` for the dots.
+
+    matplotlib is imported inside it, and not before.
+
+    Raises:
+        RagidxError: matplotlib finds no folder for its own files.
+    """
+    log = logging.getLogger("matplotlib")
+    level = log.level
+    log.setLevel(logging.ERROR)  # without a home that can be written it makes a temporary folder, and says so at length
+    try:
+        import matplotlib.figure
+    except OSError as fault:
+        raise RagidxError(
+            f"no picture can be drawn: {fault}", "set MPLCONFIGDIR to a folder that can be written"
+        ) from fault
+    finally:
+        log.setLevel(level)
 
     settings: dict[Any, Any] = {**_STYLE, **{name.replace("_", "."): value for name, value in more.items()}}
-    with rc_context(settings):
+    with matplotlib.rc_context(settings):
         yield
 
 

@@ -31,10 +31,10 @@ def draw(report: Report, format: str) -> bytes:
         RagidxError: matplotlib is not installed.
     """
     check_plot(format)
-    from matplotlib.figure import Figure
-
     spines = {"axes_spines_top": False, "axes_spines_right": False}
     with style(font_size=9, axes_grid=True, grid_color="#e4e4e4", grid_linewidth=0.6, **spines):
+        from matplotlib.figure import Figure
+
         drawn = []
         for task in report.tasks:
             timed = any(row.costs is not None for row in task.rows)

@@ -36,9 +36,9 @@ def draw(report: SpectrumReport, format: str) -> bytes:
         RagidxError: matplotlib is not installed.
     """
     check_plot(format)
-    from matplotlib.figure import Figure
-
     with style(font_size=8.5):
+        from matplotlib.figure import Figure
+
         figure = Figure(figsize=(7.6, 7.8), layout="constrained")
         ratios = [0.5] + [1.0] * len(report.groups)
         values, *rest = figure.subplots(len(ratios), 1, sharex=True, gridspec_kw={"height_ratios": ratios})

@@ -337,10 +337,10 @@ def draw(run: Run) -> None:
     """Write the loss and the scores by step as a picture, where matplotlib is installed."""
     if importlib.util.find_spec("matplotlib") is None:
         return
-    from matplotlib.figure import Figure
-
     rows = run.rows()
     with pictures.style():
+        from matplotlib.figure import Figure
+
         figure = Figure(figsize=(6, 3.5), layout="constrained")
         left = figure.subplots()
         right = left.twinx()
