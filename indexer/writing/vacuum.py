@@ -35,6 +35,8 @@ from ragidx.indexer.store.generations import earlier
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.manifest import Manifest, files_of, read_manifest
 
+_WORTH_TELLING = 1 << 20  # bytes of a journal on a full disk
+
 
 def vacuum(folder: Path) -> None:
     """Remove what no kept generation of the index names. The caller holds the lock."""
@@ -129,6 +131,8 @@ def _entries(folder: Path) -> list[Path]:
 def cleaned_if_refused(index: Path) -> Iterator[None]:
     """Remove the empty folders and the lock that a first build or a copy leaves when it is refused.
 
+    Where the disk is full, the hint says what the journal keeps of it.
+
     Args:
         index: the index folder. If it holds anything else before the block, or a journal, nothing is removed.
     """
@@ -138,11 +142,22 @@ def cleaned_if_refused(index: Path) -> Iterator[None]:
         is_vacant = bool(missing) or {path.name for path in index.iterdir()} <= {LOCK, *PARTS} - {JOURNAL}
     try:
         yield
-    except BaseException:
+    except BaseException as fault:
         if is_vacant:
             _clean(index)
             atomic.remove_empty(missing)
+        cause = fault.__cause__
+        if isinstance(fault, RagidxError) and isinstance(cause, OSError) and cause.errno in atomic.FULL:
+            fault.hint += _kept(index / JOURNAL)
         raise
+
+
+def _kept(journal: Path) -> str:
+    """What of a full disk is a journal's, and what to do with it; nothing of a small one."""
+    n_bytes = sum(path.stat().st_size for path in journal.glob("*"))
+    if n_bytes < _WORTH_TELLING:
+        return ""
+    return f"; {journal} keeps {n_bytes:,} bytes that are encoded: build this index again to use them, or remove it"
 
 
 def _clean(index: Path) -> None:

@@ -91,6 +91,26 @@ def test_a_disk_that_fills_up_leaves_the_index_as_it_was(run: Run, index: Path, 
     assert documents_of(run("build", "corpus", *TINY, *more)) == 7
 
 
+@pytest.mark.slow
+def test_what_the_journal_keeps_of_a_full_disk_is_named(run: Run, folder: Path) -> None:
+    rows = ({"id": n, "text": f"Document {n}."} for n in range(3000))
+    (folder / "many.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with _file_size_limit(1_500_000):
+        done = run("build", "many.jsonl")
+
+    kept = sum(path.stat().st_size for path in Path("ragidx-index/journal").iterdir())
+    assert kept > 1 << 20
+    assert (done.status, done.out) == (2, "")
+    assert re.fullmatch(
+        r"Error: ragidx-index/\S+: cannot write: File too large\n"
+        r"  hint: free some space \([\d,]+ bytes were to be written\), or choose another folder with --index; "
+        rf"ragidx-index/journal keeps {kept:,} bytes that are encoded: build this index again to use them, or remove "
+        r"it\n",
+        done.err,
+    )
+    assert documents_of(run("build", "many.jsonl")) == 3000
+
+
 @contextmanager
 def _open_files_limit(more: int) -> Iterator[None]:
     """This process may open so many files more, those that it opens and closes again not counted."""
