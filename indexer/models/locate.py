@@ -328,6 +328,7 @@ def _from_hub(model: str, revision: str | None, option: str) -> Path:
         RepositoryNotFoundError,
     )
 
+    keep = "name a folder that can be written: HF_HOME=DIR ragidx ..."
     patterns = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*/*.json", "*/*.safetensors"]
     try:
         return Path(snapshot_download(model, revision=revision, allow_patterns=patterns))
@@ -335,7 +336,14 @@ def _from_hub(model: str, revision: str | None, option: str) -> Path:
         raise ModelError(
             f"no model '{model}' on the hub", "check the spelling; private models need a token", where=option
         ) from fault
+    except RuntimeError as fault:
+        if "home directory" not in str(fault):
+            raise
+        raise ModelError(f"there is no home to keep '{model}' in", keep, where=option) from fault
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as fault:
+        if kept := getattr(fault, "filename", None):  # it is about a file, and not about the network
+            reason = getattr(fault, "strerror", None) or fault
+            raise ModelError(f"'{model}' cannot be kept at {kept}: {reason}", keep, where=option) from fault
         bundled = "; the bundled model needs none: `model=mini`" if option == "`model`" else ""
         raise ModelError(
             f"'{model}' is not on this machine, and the hub cannot be reached",
