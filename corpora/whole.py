@@ -37,7 +37,7 @@ def document_from(doc_id: str, whole: str) -> Document:
         IndexFormatError: it did not.
     """
     try:
-        found = json.loads(whole)
+        found = json.loads(whole, parse_constant=lambda _: None)  # earlier versions took NaN, which no JSON has
         metadata = values_from_json(found["metadata"])
         return Document(doc_id, found["text"], metadata, found["markdown"], heading=found["heading"])
     except (ValueError, TypeError, KeyError, AttributeError) as fault:

@@ -24,6 +24,7 @@ import contextlib
 import datetime
 import functools
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -116,10 +117,12 @@ def kind_of(value: Scalar) -> str | None:
     """The kind of one metadata value; None for a null.
 
     Raises:
-        TypeError: the value is neither a scalar nor a list of strings.
+        TypeError: the value is neither a scalar nor a list of strings, or not a finite number, which JSON has not.
     """
     if value is None:
         return None
+    if isinstance(value, float) and not math.isfinite(value):
+        raise TypeError(f"{value} is not a finite number")
     if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63:
         return "string"
     kind = _PYTHON_KINDS.get(type(value)) or next((k for t, k in _PYTHON_KINDS.items() if isinstance(value, t)), None)
@@ -177,6 +180,11 @@ def is_readable(array: Any) -> bool:
         return True
     ends = pc.min_max(array.cast(pa.int64())).as_py()
     return ends["min"] is None or (ends["min"] >= _FIRST_TIME and ends["max"] <= _LAST_TIME)
+
+
+def finite(array: Any) -> Any:
+    """A metadata column; null where it has a number that is not finite, which earlier versions took from programs."""
+    return pc.if_else(pc.is_finite(array), array, None) if array.type == KINDS["float"] else array
 
 
 def convert(array: Any, kind: str) -> Any:

@@ -328,7 +328,7 @@ class Segment:
         if name in columns:
             if not columns_of.is_readable(columns[name]):
                 raise self._damaged(f"the column {name!r} holds a time that is out of range")
-            return columns_of.convert(columns[name], self.schema[name.removeprefix(META)])
+            return columns_of.convert(columns_of.finite(columns[name]), self.schema[name.removeprefix(META)])
         return pa.nulls(rows, kind)
 
     def _type(self, name: str) -> Any:

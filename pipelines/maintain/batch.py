@@ -221,7 +221,9 @@ class Batch:
             try:
                 kind = kind_of(value)
             except TypeError as fault:
-                raise CorpusError(f"the field '{name}': {fault}", "give a text or a number", where=where) from fault
+                raise CorpusError(
+                    f"the field '{name}': {fault}", "give a text or a finite number", where=where
+                ) from fault
             known = fields.kinds.get(name) or self._kinds.get(name)
             if None not in (kind, known) and kind != known and {kind, known} != {"int", "float"}:
                 raise CorpusError(

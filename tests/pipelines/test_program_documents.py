@@ -170,7 +170,7 @@ def test_a_writer_waits_for_another_one_and_then_gives_up(index: Index) -> None:
         (Document("a", "x", {"n": "one"}), "a: the field 'n' holds values of the type int in this index, and this is a "
          "string\n  hint: give it the same type, or another name"),
         (Document("a", "x", {"m": {"deep": 1}}), "a: the field 'm': metadata value {'deep': 1} is a dict, not a "
-         "scalar\n  hint: give a text or a number"),
+         "scalar\n  hint: give a text or a finite number"),
         (Document("a", None), "a: the text of the document is a NoneType\n  hint: give a str"),  # type: ignore[arg-type]
         (Document("a", "x\ud800"), "a: holds half of a surrogate pair, which no UTF-8 file can\n"
          "  hint: repair the text"),
