@@ -71,10 +71,10 @@ class LiveRows:
             self._narrow[width] = LiveRows(self.segment, self.dead, None if isinstance(view, Segment) else view)
         return self._narrow[width]
 
-    def widened(self, schema: Schema) -> LiveRows:
+    def read_as(self, schema: Schema) -> LiveRows:
         """The same rows, whose metadata are read in these kinds."""
         found = copy.copy(self)
-        found.segment = found.view = self.segment.widened(schema)
+        found.segment = found.view = self.segment.read_as(schema)
         found._token = object()
         return found
 

@@ -11,10 +11,10 @@
     whole                              large_string: of a program's document, the document as JSON in its first row and
                                        empty in the others; null where the document comes from a source
     meta.<field>                       bool, int64, double, large_string, large_list<large_string>, timestamp[us] (UTC);
-                                       null where a document lacks the field
+                                       null where a document lacks the field; one column for each kind of its values
 
-A field whose values differ in type widens: int to double, anything else to string (true, 12, 1.5, as Arrow prints; a
-list as JSON, a time in ISO form).
+A field whose values differ in type is read in the type that holds all: int as double, anything else as string (true,
+12, 1.5, as Arrow prints; a list as JSON, a time in ISO form).
 An integer past 64 bits is a string. Ints widened to double above 2**53 lose digits, as in every table of this kind.
 """
 
@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import functools
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,6 +39,9 @@ from ragidx.indexer.arrays import numbers_of
 
 Schema: TypeAlias = Mapping[str, str]
 """Metadata field -> one of KINDS."""
+
+FieldKind: TypeAlias = tuple[str, str]
+"""A metadata field, and the kind of some of its values: one column of `chunks.arrow`."""
 
 META = "meta."
 NORM_TOLERANCE = 1e-3
@@ -163,10 +165,15 @@ def union(*schemas: Schema) -> dict[str, str]:
     return kinds
 
 
-def kinds_of(rows: Iterable[Row]) -> dict[str, str]:
-    """The fields of some rows, each in the narrowest kind that holds its values."""
-    found = ({name: kind_of(value) for name, value in row.metadata.items()} for row in rows)
-    return union(*({name: kind for name, kind in kinds.items() if kind is not None} for kinds in found))
+def schema_of(kinds: Iterable[FieldKind]) -> dict[str, str]:
+    """The fields, each in the narrowest kind that holds all of its values."""
+    return union(*({name: kind} for name, kind in kinds))
+
+
+def kinds_of(rows: Iterable[Row]) -> set[FieldKind]:
+    """The kinds of the values of some rows."""
+    values = itertools.chain.from_iterable(row.metadata.items() for row in rows)
+    return {(name, kind) for name, value in values if (kind := kind_of(value)) is not None}
 
 
 def kind_of_type(arrow_type: Any) -> str | None:
@@ -201,8 +208,8 @@ def convert(array: Any, kind: str) -> Any:
     return array.cast(KINDS[kind], safe=False)
 
 
-def arrays_of(rows: Sequence[Row]) -> tuple[list[Any], dict[str, Any]]:
-    """The columns of COLUMNS for some rows, and one for each field with a value in them, of the narrowest kind.
+def arrays_of(rows: Sequence[Row]) -> tuple[list[Any], dict[FieldKind, Any]]:
+    """The columns of COLUMNS for some rows, and one for each kind of the values that a field has in them.
 
     Raises:
         CorpusError: a string cannot be written as UTF-8.
@@ -210,10 +217,10 @@ def arrays_of(rows: Sequence[Row]) -> tuple[list[Any], dict[str, Any]]:
     names = dict.fromkeys(itertools.chain.from_iterable(row.metadata for row in rows))
     try:
         fixed = [pa.array([getattr(row, column.name) for row in rows], column.type) for column in COLUMNS]
-        arrays = {name: _metadata_array([row.metadata.get(name) for row in rows]) for name in names}
+        arrays = {name: _metadata_arrays([row.metadata.get(name) for row in rows]) for name in names}
     except UnicodeEncodeError as fault:
         raise _not_unicode(rows) from fault
-    return fixed, {name: array for name, array in arrays.items() if array is not None}
+    return fixed, {(name, kind): array for name, found in arrays.items() for kind, array in found.items()}
 
 
 def rows_of(batch: Any) -> list[Row]:
@@ -251,23 +258,19 @@ _PLAIN = {
 }
 
 
-def _metadata_array(values: Sequence[Scalar]) -> Any | None:
+def _metadata_arrays(values: Sequence[Scalar]) -> dict[str, Any]:
+    """By kind, the values of it; null at the others."""
     if (plain_kind := _PLAIN.get(frozenset(map(type, values)))) is not None:  # most columns, at a tenth of the time
         with contextlib.suppress(OverflowError):  # an integer past 64 bits
-            return pa.array(values, KINDS[plain_kind])
+            return {plain_kind: pa.array(values, KINDS[plain_kind])}
     kinds = [kind_of(value) for value in values]
-    present = {kind for kind in kinds if kind is not None}
-    if not present:
-        return None
-    if len(present) == 1:
-        kind = present.pop()
-        is_text = kind == "string"  # with integers past 64 bits
-        return pa.array([str(value) if is_text and value is not None else value for value in values], KINDS[kind])
-    wide = functools.reduce(widen, present)
-    parts = (
-        _metadata_array([v if k == kind else None for v, k in zip(values, kinds, strict=True)]) for kind in present
-    )
-    return pc.coalesce(*(convert(part, wide) for part in parts))
+    found = {}
+    for kind in sorted({kind for kind in kinds if kind is not None}):
+        own = [value if one == kind else None for value, one in zip(values, kinds, strict=True)]
+        if kind == "string":  # with integers past 64 bits
+            own = [None if value is None else str(value) for value in own]
+        found[kind] = pa.array(own, KINDS[kind])
+    return found
 
 
 def _not_unicode(rows: Iterable[Row]) -> CorpusError:

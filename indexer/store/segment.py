@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import IndexFormatError
@@ -36,7 +37,7 @@ from ragidx.indexer.lexical.postings import Postings
 from ragidx.indexer.store import rows as columns_of
 from ragidx.indexer.store.entries import SegmentEntry
 from ragidx.indexer.store.files import ANN, CHUNKS, VECTORS
-from ragidx.indexer.store.rows import COLUMNS, FIXED, KINDS, META, Row, Schema
+from ragidx.indexer.store.rows import COLUMNS, FIXED, KINDS, META, FieldKind, Row, Schema
 
 if TYPE_CHECKING:
     from ragidx.indexer.ann.gpu import DeviceVectors
@@ -56,7 +57,8 @@ class Segment:
         folder: of the segment.
         entry: of the manifest.
         dim: width of the vectors.
-        schema: the kinds of metadata in the whole index, at least as wide as here; columns are read in these.
+        schema: the kinds of metadata in the whole index, at least as wide as those of live rows here; columns are read
+            in these. What does not fit is of dead rows, and null.
         cache: of decoded batches, shared by the segments of an index; None: its own.
     """
 
@@ -81,8 +83,8 @@ class Segment:
         """
         _ = self.codes, self._index, self._chunks, self.postings, self._moments
 
-    def widened(self, schema: Schema) -> Segment:
-        """The same open files, whose metadata are read in these kinds, at least as wide as its own."""
+    def read_as(self, schema: Schema) -> Segment:
+        """The same open files, whose metadata are read in these kinds, at least as wide as those of live rows."""
         found = copy.copy(self)
         found.schema, found._token = schema, object()  # decoded batches are kept by the token
         return found
@@ -209,11 +211,19 @@ class Segment:
         """What `read` gives, from the cache of the index."""
         return self._cache.get(("columns", key), read)
 
-    def batches(self, names: Sequence[str], chosen: range | None = None) -> Iterator[Any]:
-        """The record batches of `columns`, one at a time; all, or those of some numbers."""
-        reader = self._reader(names)
-        for number in chosen or range(self._n_batches):
-            yield self._batch(reader, number, names)
+    def batches(
+        self, names: Sequence[str], chosen: Sequence[int] | None = None, kinds: Sequence[FieldKind] = ()
+    ) -> Iterator[Any]:
+        """The record batches of `columns`, one at a time; all, or those of some numbers.
+
+        Args:
+            names: as of `columns`.
+            chosen: numbers of batches; None: all.
+            kinds: columns as they are stored, which follow; all null where there is none here.
+        """
+        reader = self._reader([*names, *(META + name for name, _ in kinds)])
+        for number in range(self.n_batches) if chosen is None else chosen:
+            yield self._batch(reader, number, names, kinds)
 
     @functools.cached_property
     def postings(self) -> Postings | None:
@@ -281,23 +291,24 @@ class Segment:
                 data = file.read_buffer()
             reader = pa.ipc.open_file(pa.BufferReader(data))
             names = reader.schema.names  # one that is not UTF-8 is a ValueError
-        if reader.num_record_batches != self._n_batches:
-            raise self._damaged(f"it holds {reader.num_record_batches:,} record batches, not {self._n_batches:,}")
-        if len(set(names)) != len(names) or not all(self._fits(column) for column in reader.schema):
+        if reader.num_record_batches != self.n_batches:
+            raise self._damaged(f"it holds {reader.num_record_batches:,} record batches, not {self.n_batches:,}")
+        columns = {(column.name, str(column.type)) for column in reader.schema}
+        if len(columns) != len(names) or not all(map(_fits, reader.schema)):
             raise self._damaged("its columns are not those of the manifest")
         if not set(names) >= set(FIXED.names):
             raise self._damaged(f"it has no column {min(set(FIXED.names) - set(names))!r}")
         return data
 
-    def _fits(self, column: Any) -> bool:
-        if column.name in _NAMES:
-            return bool(column.type == COLUMNS.field(column.name).type)
-        kind, name = columns_of.kind_of_type(column.type), column.name.removeprefix(META)
-        known = column.name.startswith(META) and kind is not None and name in self.schema
-        return known and columns_of.widen(str(kind), self.schema[name]) == self.schema[name]
+    @functools.cached_property
+    def kinds(self) -> frozenset[FieldKind]:
+        """The columns of metadata: of each field the kinds that its values have here, dead rows included."""
+        schema = pa.ipc.open_file(pa.BufferReader(self._chunks)).schema
+        return frozenset(kind for column in schema if (kind := _field_kind(column)) is not None)
 
     @property
-    def _n_batches(self) -> int:
+    def n_batches(self) -> int:
+        """How many record batches there are."""
         return -(-self.entry.rows // BATCH_ROWS)
 
     def _reader(self, names: Sequence[str]) -> Any:
@@ -308,7 +319,7 @@ class Segment:
         options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)  # of 256 rows: half the time of two
         return pa.ipc.open_file(pa.BufferReader(self._chunks), options=options)
 
-    def _batch(self, reader: Any, number: int, names: Sequence[str]) -> Any:
+    def _batch(self, reader: Any, number: int, names: Sequence[str], kinds: Sequence[FieldKind] = ()) -> Any:
         """One record batch, checked, with these columns in this order."""
         expected = min(BATCH_ROWS, self.entry.rows - number * BATCH_ROWS)
         with reading(self.folder / CHUNKS, f"record batch {number} cannot be read: "):
@@ -316,20 +327,28 @@ class Segment:
             batch.validate(full=True)
         if batch.num_rows != expected:
             raise self._damaged(f"record batch {number} holds {batch.num_rows:,} rows, not {expected:,}")
-        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        if any(column.null_count for name, column in columns.items() if name in _FILLED):
-            raise self._damaged(f"record batch {number} has empty cells in a column that has none")
-        return pa.record_batch([self._column(columns, name, expected) for name in names], names=list(names))
+        columns: dict[str, dict[str, Any]] = {}  # by name, and by kind
+        for column, values in zip(batch.schema, batch.columns, strict=True):
+            if column.name in _FILLED and values.null_count:
+                raise self._damaged(f"record batch {number} has empty cells in a column that has none")
+            if not columns_of.is_readable(values):
+                raise self._damaged(f"the column {column.name!r} holds a time that is out of range")
+            columns.setdefault(column.name, {})[(_field_kind(column) or ("", ""))[1]] = columns_of.finite(values)
+        arrays = [self._column(columns.get(name, {}), name, expected) for name in names]
+        for field, kind in kinds:
+            found = columns.get(META + field, {}).get(kind)
+            arrays.append(pa.nulls(expected, KINDS[kind]) if found is None else found)
+        return pa.record_batch(arrays, names=[*names, *(META + field for field, _ in kinds)])
 
     def _column(self, columns: Mapping[str, Any], name: str, rows: int) -> Any:
+        """A column in the kind of the index, of those that are stored under its name, by their kinds."""
         if name in _NAMES:
-            return columns[name] if name in columns else pa.nulls(rows, self._type(name))
-        kind = self._type(name)
-        if name in columns:
-            if not columns_of.is_readable(columns[name]):
-                raise self._damaged(f"the column {name!r} holds a time that is out of range")
-            return columns_of.convert(columns_of.finite(columns[name]), self.schema[name.removeprefix(META)])
-        return pa.nulls(rows, kind)
+            return columns.get("", pa.nulls(rows, self._type(name)))
+        type_, kind = self._type(name), self.schema.get(name.removeprefix(META), "")
+        parts = [
+            columns_of.convert(column, kind) for own, column in columns.items() if columns_of.widen(own, kind) == kind
+        ]
+        return pc.coalesce(*parts) if len(parts) > 1 else parts[0] if parts else pa.nulls(rows, type_)
 
     def _type(self, name: str) -> Any:
         """The type of a column as it is read."""
@@ -359,3 +378,16 @@ class Segment:
 
     def _damaged(self, reason: str) -> IndexFormatError:
         return damaged(self.folder / CHUNKS, reason)
+
+
+def _fits(column: Any) -> bool:
+    """Whether a column of `chunks.arrow` is one of those that a segment may have."""
+    if column.name in _NAMES:
+        return bool(column.type == COLUMNS.field(column.name).type)
+    return _field_kind(column) is not None
+
+
+def _field_kind(column: Any) -> FieldKind | None:
+    """What a column of metadata holds; None: it is none."""
+    kind = columns_of.kind_of_type(column.type)
+    return None if kind is None or not column.name.startswith(META) else (column.name.removeprefix(META), kind)

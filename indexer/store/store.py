@@ -136,7 +136,7 @@ class Store:
         if schema == self.manifest.schema:
             return self
         manifest = dataclasses.replace(self.manifest, schema=schema)
-        return Store(self.path, manifest, [view.widened(schema) for view in self.views], self.dead, self._blobs)
+        return Store(self.path, manifest, [view.read_as(schema) for view in self.views], self.dead, self._blobs)
 
     @property
     def n_rows(self) -> int:

@@ -22,10 +22,12 @@ from ragidx.indexer.arrays import Bools
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.store.deletions import SCHEMA
 from ragidx.indexer.store.entries import SegmentEntry
-from ragidx.indexer.store.files import MANIFEST, blob_path, deletions_path, numbered_path
+from ragidx.indexer.store.files import MANIFEST, SEGMENTS, blob_path, deletions_path, numbered_path
 from ragidx.indexer.store.lock import now
-from ragidx.indexer.store.manifest import Manifest, file_entry, manifest_bytes, parse_manifest
+from ragidx.indexer.store.manifest import FIELD_KINDS, Manifest, file_entry, manifest_bytes, parse_manifest
+from ragidx.indexer.store.segment import Segment
 from ragidx.indexer.writing.lexical_files import MakePieces
+from ragidx.indexer.writing.live_kinds import is_plain
 from ragidx.indexer.writing.merging import SegmentState, derived
 
 log = logging.getLogger("ragidx.indexer")
@@ -96,8 +98,10 @@ def publish(
     """
     parts, lexical = derived(folder, parts, draft, on_stage, make_pieces)
     segments = tuple(part.entry for part in parts)
+    opened = (Segment(folder / SEGMENTS / entry.id, entry, draft.dim, draft.schema) for entry in segments)
     manifest = dataclasses.replace(
         draft,
+        requires=draft.requires if is_plain(opened, draft.schema) else (*draft.requires, FIELD_KINDS),
         created=now(),
         segments=segments,
         lexical=lexical,

@@ -1,4 +1,4 @@
-"""The fields of an index while rows come in: how many there may be, and which have values of several types.
+"""The fields of an index while rows come in: how many there may be.
 
     rows -> rows with at most MAX_FIELDS fields over the whole index; what is beyond is JSON in one field
 
@@ -32,7 +32,6 @@ class FieldBounds:
         kinds: of the values so far, of each field of the index.
         shared: names of fields that are in the shared one; not all of very many.
         n_left_out: values that had no room in it.
-        mixed: kinds of the values of a field that are text because they differ.
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -41,7 +40,6 @@ class FieldBounds:
         self._last: tuple[Mapping[str, Scalar], Mapping[str, Scalar]] | None = None
         self.shared: set[str] = set()
         self.n_left_out = 0
-        self.mixed: dict[str, set[str]] = {}
 
     def bounded(self, rows: Sequence[Row]) -> Sequence[Row]:
         """The rows with the metadata that the index keeps."""
@@ -67,8 +65,6 @@ class FieldBounds:
             self._n_counted += name not in _FREE
         elif known != kind:
             self.kinds[name] = widen(known, kind)
-            if self.kinds[name] == "string" and name != SHARED:
-                self.mixed.setdefault(name, set()).update((known, kind))
         return True
 
     def _folded(self, metadata: Mapping[str, Scalar], beyond: Iterable[str]) -> Mapping[str, Scalar]:

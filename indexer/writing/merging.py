@@ -25,9 +25,10 @@ from ragidx.indexer.lexical.spec import LexicalSpec, decided
 from ragidx.indexer.store.entries import SegmentEntry
 from ragidx.indexer.store.files import ANN, SEGMENTS, VECTORS
 from ragidx.indexer.store.manifest import Manifest
-from ragidx.indexer.store.rows import COLUMNS, META, Schema, places_of
+from ragidx.indexer.store.rows import COLUMNS, FieldKind, Schema, places_of
 from ragidx.indexer.store.segment import Segment
 from ragidx.indexer.writing.lexical_files import MakePieces, lexical_entry, sample_texts
+from ragidx.indexer.writing.live_kinds import live_kinds
 from ragidx.indexer.writing.segment_writer import MAX_VECTOR_BYTES, NewSegments
 
 SMALL_BYTES = 64 << 20  # of vectors: a segment below this is merged with others
@@ -98,7 +99,7 @@ def merged(
         return list(parts)
     sources = [part for part in parts if part.entry.id in chosen]
     opened = [(Segment(folder / SEGMENTS / part.entry.id, part.entry, dim, schema), part.dead) for part in sources]
-    made = copied(opened, new, schema, dim, on_stage)
+    made = copied(opened, new, dim, on_stage)
     for part in sources:
         if part.fresh:
             atomic.remove(folder / SEGMENTS / part.entry.id)
@@ -205,7 +206,6 @@ def shares(parts: Sequence[int], max_memory: int | None, taken: int = 0) -> list
 def copied(
     sources: Sequence[tuple[Segment, Bools | None]],
     new: NewSegments,
-    schema: Schema,
     dim: int,
     on_stage: OnStage,
     convert: Convert | None = None,
@@ -215,7 +215,6 @@ def copied(
     Args:
         sources: segments, each with its dead rows.
         new: where they are written; finished.
-        schema: kinds of metadata in all sources.
         dim: width of the new vectors; wider ones are cut and normalised to unit length.
         on_stage: called with the number of rows, and how many are copied.
         convert: gives the new vectors of some; None: they are cut.
@@ -226,8 +225,9 @@ def copied(
     """
     before, total, done = len(new.made), sum(segment.entry.rows for segment, _ in sources), 0
     try:
+        kinds = sorted(live_kinds(sources))
         for segment, dead in sources:
-            for rows in _copy(segment, dead, new, schema, dim, convert):
+            for rows in _copy(segment, dead, new, kinds, dim, convert):
                 done += rows
                 on_stage(COPYING, total, done)
         new.finish()
@@ -238,12 +238,16 @@ def copied(
 
 
 def _copy(
-    segment: Segment, dead: Bools | None, new: NewSegments, schema: Schema, dim: int, convert: Convert | None
+    segment: Segment,
+    dead: Bools | None,
+    new: NewSegments,
+    kinds: Sequence[FieldKind],
+    dim: int,
+    convert: Convert | None,
 ) -> Iterator[int]:
     """Copy the live rows of one segment; gives the number of rows that were read, block by block."""
-    names = [*COLUMNS.names, *(META + name for name in sorted(schema))]
     first = 0
-    for group in _groups(segment.batches(names)):
+    for group in _groups(segment.batches(COLUMNS.names, kinds=kinds)):
         table = pa.Table.from_batches(group)
         block = len(table)
         alive = np.arange(block) if dead is None else np.flatnonzero(~dead[first : first + block])
@@ -252,7 +256,7 @@ def _copy(
         if len(alive):
             codes = segment.codes[first + alive]
             made = _cut(codes, dim, table) if convert is None else convert(codes.astype(np.float32)).astype("<f2")
-            new.writer(schema).add_table(table, made)
+            new.writer().add_table(table, kinds, made)
             segment.release_pages(first, block)
         first += block
         yield block

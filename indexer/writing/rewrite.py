@@ -27,9 +27,11 @@ from ragidx.indexer.store.deletions import by_segment
 from ragidx.indexer.store.generations import committed
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.manifest import Manifest, files_of, read_manifest
+from ragidx.indexer.store.rows import schema_of
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.commit import publish
 from ragidx.indexer.writing.history import ROLLED_BACK
+from ragidx.indexer.writing.live_kinds import live_kinds
 from ragidx.indexer.writing.merging import Convert, SegmentState, copied, is_full, is_small
 from ragidx.indexer.writing.segment_writer import NewSegments
 from ragidx.indexer.writing.vacuum import check_folder, cleaned_if_refused, vacuum
@@ -215,8 +217,10 @@ def _rewrite(store: Store, target: Path, change: Change, on_stage: OnStage) -> R
     numbers = range(len(store.segments))
     chosen = numbers if change.chosen is None else change.chosen
     dead = by_segment(store.dead, base.segments)
+    kinds = live_kinds(list(zip(store.segments, dead, strict=True)))
     draft = dataclasses.replace(
         base,
+        schema=schema_of(kinds),
         generation=base.generation + 1 if same else 1,
         spec=change.spec,
         fingerprint=change.fingerprint,
@@ -231,7 +235,7 @@ def _rewrite(store: Store, target: Path, change: Change, on_stage: OnStage) -> R
     try:
         sources = [(store.segments[number], dead[number]) for number in chosen]
         new = NewSegments(target, draft.generation, change.dim)
-        made = copied(sources, new, base.schema, change.dim, on_stage, change.convert)
+        made = copied(sources, new, change.dim, on_stage, change.convert)
         parts = [SegmentState(base.segments[number], dead[number]) for number in sorted({*numbers} - {*chosen})]
         parts += [SegmentState(entry, None, fresh=True) for entry in made]
         manifest = publish(target, draft, parts, change.blobs, on_stage)

@@ -25,7 +25,7 @@ from ragidx.indexer.atomic import FileEntry, NewFile
 from ragidx.indexer.store import rows
 from ragidx.indexer.store.entries import SegmentEntry
 from ragidx.indexer.store.files import CHUNKS, SEGMENTS, VECTORS, segment_id
-from ragidx.indexer.store.rows import COLUMNS, KINDS, META, NORM_TOLERANCE, Row, Schema
+from ragidx.indexer.store.rows import COLUMNS, KINDS, META, NORM_TOLERANCE, FieldKind, Row
 from ragidx.indexer.store.segment import BATCH_ROWS
 
 log = logging.getLogger("ragidx.indexer")
@@ -38,28 +38,26 @@ SETTLED_BYTES = 16 << 20  # of columns, held before the kinds of metadata are se
 _CODE_BYTES = 1 << 20  # of vectors, written at once
 _ROW_BYTES = 64  # of what a row has besides its strings
 
-Block = tuple[list[Any], dict[str, Any]]  # COLUMNS, and of metadata, of up to 256 rows
+Block = tuple[list[Any], dict[FieldKind, Any]]  # COLUMNS, and of metadata, of up to 256 rows
 
 
 class SegmentWriter:
     """Rows in, a synced folder out. Call `finish` or `abort`.
 
     Memory: the columns of the first rows (16 MiB), until the kinds of metadata are settled. After that, rows with other
-    fields need another segment: `takes` says so.
+    fields, or values of other kinds, need another segment: `takes` says so.
 
     Args:
         folder: does not exist yet; its name becomes the id.
         dim: width of the vectors.
-        schema: kinds of metadata that are known already; a field is stored in this kind or a wider one.
     """
 
-    def __init__(self, folder: Path, dim: int, schema: Schema) -> None:
+    def __init__(self, folder: Path, dim: int) -> None:
         self.folder = folder
-        self.schema: dict[str, str] = {}  # of the fields that occur in this segment
+        self.kinds: set[FieldKind] = set()  # of the values in this segment
         self.n_rows = 0
         self.text_bytes = 0
         self._dim, self._width = dim, padded(dim)
-        self._known = dict(schema)
         self._codes = bytearray()
         self._waiting: list[Row] = []
         self._part: Any = None  # a table of fewer than 256 rows, of those that came as columns
@@ -73,13 +71,18 @@ class SegmentWriter:
         self._vectors = NewFile(folder / VECTORS, head=HEADER_BYTES)
 
     @property
+    def schema(self) -> dict[str, str]:
+        """The fields that occur in this segment."""
+        return rows.schema_of(self.kinds)
+
+    @property
     def vector_bytes(self) -> int:
         """Bytes of the vectors so far, as stored."""
         return 2 * self._width * self.n_rows
 
     def takes(self, new: Sequence[Row]) -> bool:
         """Whether rows fit the columns of the segment, once these are settled."""
-        return self._file is None or rows.union(self.schema, rows.kinds_of(new)) == self.schema
+        return self._file is None or rows.kinds_of(new) <= self.kinds
 
     def add(self, new: Sequence[Row], vectors: NDArray[np.float32]) -> None:
         """Append rows with their vectors (n, dim), of unit length.
@@ -101,12 +104,12 @@ class SegmentWriter:
             if len(self._waiting) == BATCH_ROWS:
                 self._pack()
 
-    def add_table(self, table: Any, codes: Halves) -> None:
-        """Append rows of other segments as they are stored: all columns in kinds of the schema, and vectors (n, dim).
+    def add_table(self, table: Any, kinds: Sequence[FieldKind], codes: Halves) -> None:
+        """Append rows of other segments as they are stored: COLUMNS, those of `kinds`, and vectors (n, dim).
 
-        The kinds given to the writer are settled; do not mix this with `add`.
+        The kinds of the first call are settled; do not mix this with `add`.
         """
-        self.schema = dict(self._known)
+        self.kinds |= set(kinds)
         self._add_codes(codes)
         self.text_bytes += table.column("text").nbytes
         self._part = table if self._part is None else pa.concat_tables([self._part, table])
@@ -159,16 +162,15 @@ class SegmentWriter:
 
     def _take(self, table: Any) -> None:
         """Whole batches of columns."""
+        n_fixed = len(COLUMNS.names)
         for batch in table.combine_chunks().to_batches(max_chunksize=BATCH_ROWS):
-            fields = {name.removeprefix(META): batch.column(name) for name in batch.schema.names[len(COLUMNS.names) :]}
-            present = {name: column for name, column in fields.items() if column.null_count < len(column)}
             self._held_bytes += batch.nbytes
-            self._hold(([batch.column(name) for name in COLUMNS.names], present))
+            own = zip(batch.schema.names[n_fixed:], batch.columns[n_fixed:], strict=True)
+            fields = {(name.removeprefix(META), rows.kind_of_type(column.type) or ""): column for name, column in own}
+            self._hold((batch.columns[:n_fixed], fields))
 
     def _hold(self, block: Block) -> None:
-        found = {name: rows.kind_of_type(array.type) or "string" for name, array in block[1].items()}
-        known = {name: self._known[name] for name in found if name in self._known}
-        self.schema = rows.union(self.schema, found, known)
+        self.kinds |= block[1].keys()
         if self._columns is not None:
             self._write(block)
             return
@@ -178,7 +180,7 @@ class SegmentWriter:
 
     def _settle(self) -> None:
         """Settle the kinds of metadata as those found so far; later columns are written as they come."""
-        fields = [*COLUMNS, *(pa.field(META + name, KINDS[kind]) for name, kind in sorted(self.schema.items()))]
+        fields = [*COLUMNS, *(pa.field(META + name, KINDS[kind]) for name, kind in sorted(self.kinds))]
         self._arrow_schema = pa.schema(fields)
         self._file = NewFile(self.folder / CHUNKS)
         options = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
@@ -190,8 +192,8 @@ class SegmentWriter:
     def _write(self, block: Block) -> None:
         fixed, metadata = block
         extra = [
-            rows.convert(metadata[name], kind) if name in metadata else pa.nulls(len(fixed[0]), KINDS[kind])
-            for name, kind in sorted(self.schema.items())
+            metadata[name, kind] if (name, kind) in metadata else pa.nulls(len(fixed[0]), KINDS[kind])
+            for name, kind in sorted(self.kinds)
         ]
         self._columns.write_batch(pa.record_batch([*fixed, *extra], schema=self._arrow_schema))
 
@@ -213,13 +215,8 @@ class NewSegments:
         self.current: SegmentWriter | None = None
         self._index, self._generation, self._dim = index, generation, dim
 
-    def writer(self, known: Schema, new: Sequence[Row] = ()) -> SegmentWriter:
-        """The segment being written, or another one where that is full or its columns cannot hold some rows.
-
-        Args:
-            known: kinds of metadata that are known already.
-            new: the rows.
-        """
+    def writer(self, new: Sequence[Row] = ()) -> SegmentWriter:
+        """The segment being written, or another one where that is full or its columns cannot hold some rows."""
         current = self.current
         if current is not None and (
             current.vector_bytes >= MAX_VECTOR_BYTES or current.text_bytes >= MAX_TEXT_BYTES or not current.takes(new)
@@ -228,7 +225,7 @@ class NewSegments:
         if self.current is None:
             folder = self._index / SEGMENTS / segment_id(self._generation, len(self.made))
             atomic.remove(folder)  # left by a writer before the index was damaged
-            self.current = SegmentWriter(folder, self._dim, known)
+            self.current = SegmentWriter(folder, self._dim)
         return self.current
 
     def finish(self) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -39,7 +39,8 @@ from ragidx.indexer.store.files import JOURNAL, SEGMENTS
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.lookup import CommittedVectors, Documents
 from ragidx.indexer.store.manifest import MAX_DIM, Manifest, file_entry
-from ragidx.indexer.store.rows import Row, union
+from ragidx.indexer.store.rows import FieldKind, Row, union
+from ragidx.indexer.store.segment import Segment
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.adoption import linked
 from ragidx.indexer.writing.base_state import read_base, retuned
@@ -48,6 +49,7 @@ from ragidx.indexer.writing.field_bounds import FieldBounds
 from ragidx.indexer.writing.history import ROLLED_BACK
 from ragidx.indexer.writing.journal import Journal
 from ragidx.indexer.writing.lexical_files import MakePieces, sample_texts
+from ragidx.indexer.writing.live_kinds import Marked, live_kinds, schema_after
 from ragidx.indexer.writing.merging import SegmentState, foldable, merged
 from ragidx.indexer.writing.segment_writer import NewSegments
 from ragidx.indexer.writing.vacuum import check_folder, vacuum
@@ -199,7 +201,7 @@ class StoreWriter:
             start = 0
             for (doc_id, doc_hash), group in itertools.groupby(rows, key=lambda row: (row.doc_id, row.doc_hash)):
                 members = self.fields.bounded(list(group))
-                self._new.writer(self.fields.kinds, members).add(members, vectors[start : start + len(members)])
+                self._new.writer(members).add(members, vectors[start : start + len(members)])
                 count, owner = len(members), members[0].owner
                 self._documents.add(doc_id, doc_hash, self._n_rows, count, kept=True, owner=owner)
                 self._n_rows += count
@@ -214,7 +216,7 @@ class StoreWriter:
         """
         with self.whole():
             rows = self.fields.bounded(rows)
-            self._new.writer(self.fields.kinds, rows).add(rows, vectors)
+            self._new.writer(rows).add(rows, vectors)
             self._n_rows += len(rows)
 
     def adopt(self, other: Store) -> int:
@@ -262,6 +264,12 @@ class StoreWriter:
             self._failed = True
             self._new.abort()
             raise
+
+    def kinds_of(self, fields: Collection[str]) -> set[FieldKind]:
+        """The kinds of the values of some fields in the rows that are alive, with all changes so far."""
+        with self.whole():
+            self._new.finish()
+            return live_kinds(self._marked(self.store), fields)
 
     def commit(self, notes: Mapping[str, Json], n_documents: int, *, changed: bool = False) -> Manifest:
         """Make everything visible at once, and end this writer; where nothing differs, the committed state is returned.
@@ -336,18 +344,23 @@ class StoreWriter:
     def _sample(self) -> Iterator[str]:
         return sample_texts([] if self.store is None else self.store.segments)
 
+    def _marked(self, before: Store | None = None) -> list[Marked]:
+        """All segments, each with its rows that died here, and with those that were dead in a state before."""
+        dead = np.zeros(self._n_rows, np.bool_)
+        if before is not None and before.dead is not None:
+            dead[: len(before.dead)] = before.dead
+        if self._deleted:
+            dead[np.concatenate(self._deleted)] = True
+        made = [Segment(self.path / SEGMENTS / entry.id, entry, self._dim, {}) for entry in self._new.made]
+        segments = [*([] if self.store is None else self.store.segments), *made]
+        return list(zip(segments, by_segment(dead, [one.entry for one in segments]), strict=True))
+
     def _parts(self) -> list[SegmentState]:
         """All segments with their dead rows; one without live rows is dropped."""
         entries = [*self._entries, *self._new.made]
-        dead = np.zeros(self._n_rows, np.bool_)
-        if self.store is not None and self.store.dead is not None:
-            dead[: len(self.store.dead)] = self.store.dead
-        if self._deleted:
-            dead[np.concatenate(self._deleted)] = True
-        masks = by_segment(dead, entries)
         return [
             SegmentState(entry, mask, number >= len(self._entries) and entry.id not in self._adopted)
-            for number, (entry, mask) in enumerate(zip(entries, masks, strict=True))
+            for number, (entry, (_, mask)) in enumerate(zip(entries, self._marked(self.store), strict=True))
             if mask is None or not mask.all()
         ]
 
@@ -362,7 +375,7 @@ class StoreWriter:
             fingerprint=self._fingerprint,
             dim=self._dim,
             index=self._index,
-            schema=dict(self.fields.kinds),
+            schema=schema_after(self.fields.kinds, self._marked(), self._marked(self.store)),
             segments=(),
             lexical=self._lexical,
             files={} if self._old is None else self._old.files,

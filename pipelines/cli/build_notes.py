@@ -76,8 +76,10 @@ def _fields(r: BuildReport) -> Iterator[str]:
         yield console.printable(f"{name}: {said}; change it with {options}")
     if len(new) > _FILES:
         yield f"and {len(new) - _FILES:,} more files by the values of their fields: --json lists all of them."
-    for name, kinds in list(r.mixed_fields.items())[:_FILES]:
-        yield f"Mixed: the field '{console.printable(name)}' has values of {', '.join(kinds)}, and is text."
+    for mixed, kinds in list(r.mixed_fields.items())[:_FILES]:
+        usual, *others = kinds
+        rest = "".join(f", and of {kind} in {', '.join(map(console.printable, kinds[kind]))}" for kind in others)
+        yield f"Mixed: the field '{console.printable(mixed)}' has values of {usual}{rest}: it is text."
     if r.n_shared_fields:
         from ragidx.indexer.writing.field_bounds import MAX_FIELDS, SHARED  # pyarrow, which no --help needs
 

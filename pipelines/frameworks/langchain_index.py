@@ -22,7 +22,6 @@ import ragidx
 from ragidx.pipelines.frameworks.conditions import one_of
 from ragidx.pipelines.frameworks.langchain_filters import where_of
 from ragidx.pipelines.frameworks.langchain_rows import (
-    check_kinds,
     chunk_document,
     diverse,
     documents_of,
@@ -164,7 +163,6 @@ class StoreBatch(contextlib.AbstractContextManager["StoreBatch"]):
         self._opened = opened
         self._stack = contextlib.ExitStack()
         self._inner: Any = None  # the batch of the index, from the first change on
-        self._kinds = dict[str, str]()
         self._has_ended = False
 
     def __exit__(
@@ -232,9 +230,9 @@ class StoreBatch(contextlib.AbstractContextManager["StoreBatch"]):
         kept, metadata, matrix = zip(*rows.values(), strict=True)
         index = self._opened.made(len(vectors[0]))
         inner = self._begun(index)
-        check_kinds(kept, kinds := self._kinds.copy())
+        for one in kept:
+            inner.types.note({name: value for name, value in one.metadata.items() if value != []}, one.id)
         inner.add_vectors(list(rows), np.asarray(matrix), [one.text for one in kept], metadata)
-        self._kinds = kinds
         return [document.id for document in documents]
 
     def _begun(self, index: ragidx.Index) -> Any:
@@ -243,7 +241,6 @@ class StoreBatch(contextlib.AbstractContextManager["StoreBatch"]):
         if self._inner is None:
             self._inner = self._stack.enter_context(index.batch(timeout=self._opened.timeout))
             index.refresh()  # what other writers have committed: no one writes any more
-            self._kinds = dict(index.info().schema)
         return self._inner
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import uuid
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,7 +24,7 @@ from ragidx.corpora.errors import an
 OWN = "langchain.metadata"
 _PLACES = ("heading", "line", "page")
 _TIME = "time"
-_KINDS = {bool: "bool", int: "int", float: "float", str: "string", datetime: "timestamp", list: "list"}
+_KINDS = (bool, int, float, str, datetime, list)
 _MAX_BITS = 10_000  # of a whole number; Python reads no longer ones from text
 
 
@@ -43,26 +43,6 @@ def documents_of(
             raise ValueError(f"{len(one_each)} {what} for {len(found)} texts; give one for each")
     rows = zip(found, metadatas or [None] * len(found), ids or [None] * len(found), strict=True)
     return [_document(text, metadata or {}, name or str(uuid.uuid4())) for text, metadata, name in rows]
-
-
-def check_kinds(documents: Iterable[ragidx.Document], kinds: MutableMapping[str, str]) -> None:
-    """Refuse a value of another type than the field has; those of new fields are put in.
-
-    Raises:
-        CorpusError: there is one. A column would become text for all documents.
-    """
-    for document in documents:
-        for name, value in document.metadata.items():
-            if value is None or value == []:
-                continue
-            kind, known = _kind(value), kinds.get(name)
-            if known not in (None, kind) and {kind, known} != {"int", "float"}:
-                raise ragidx.CorpusError(
-                    f"the field '{name}' holds values of the type {known} in this index, and this is {an(kind)}",
-                    "give it the same type, or another name",
-                    where=document.id,
-                )
-            kinds.setdefault(name, kind)
 
 
 def packed(document: ragidx.Document) -> dict[str, Any]:
@@ -168,7 +148,7 @@ def _fault_of(field: object, value: object) -> str | None:
         return f"holds a whole number of {value.bit_length():,} bits"
     if isinstance(value, float) and not math.isfinite(value):
         return f"holds {value}"
-    return None if value is None or isinstance(value, tuple(_KINDS)) else f"holds {an(type(value).__name__)}"
+    return None if value is None or isinstance(value, _KINDS) else f"holds {an(type(value).__name__)}"
 
 
 def _is_broken(text: str) -> bool:
@@ -177,9 +157,3 @@ def _is_broken(text: str) -> bool:
     except UnicodeEncodeError:
         return True
     return False
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63:
-        return "string"  # an index has no longer whole numbers
-    return next(kind for known, kind in _KINDS.items() if isinstance(value, known))

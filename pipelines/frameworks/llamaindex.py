@@ -131,14 +131,15 @@ class RagidxVectorStore(BasePydanticVectorStore):
                 raise ragidx.SpecError(
                     f"the embedding has {len(vector)} numbers, and the index {dim}", hint, where=f"node {name!r}"
                 )
+        metadata = [fields_of(node) for node in by_id.values()]
         with index.batch() as batch:
-            index.refresh()  # no one else writes any more, so this is what the types of fields are
-            kinds = dict(index.schema)
+            for name, fields in zip(by_id, metadata, strict=True):
+                batch.types.note({field: value for field, value in fields.items() if value != []}, f"node {name!r}")
             batch.add_vectors(
                 list(by_id),
                 vectors,
                 texts=[node.get_content(metadata_mode=MetadataMode.NONE) for node in by_id.values()],
-                metadata=[fields_of(node, kinds) for node in by_id.values()],
+                metadata=metadata,
                 doc_ids=[node.ref_doc_id or node.node_id for node in by_id.values()],
             )
         return [node.node_id for node in nodes]

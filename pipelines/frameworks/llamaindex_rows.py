@@ -6,7 +6,7 @@ node -> fields of a row, checked            row, hit -> node            Selectio
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from llama_index.core.indices.query.embedding_utils import get_top_k_mmr_embeddings
@@ -15,7 +15,6 @@ from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQu
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
 import ragidx
-from ragidx.corpora.errors import an
 from ragidx.pipelines.frameworks.conditions import one_of
 from ragidx.pipelines.frameworks.llamaindex_filters import (
     CONTENT,
@@ -31,18 +30,14 @@ _MODES = (VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR, VectorStoreQue
 _UNUSED = ("alpha", "sparse_top_k", "hybrid_top_k", "output_fields", "embedding_field")
 _COLUMNS = ("chunk_id", "text", CONTENT, TYPE, REF_DOC_ID)
 _WIDER = 8  # times as many hits are read where tests left too few
-_KINDS = {bool: "bool", int: "int", float: "float", str: "string", list: "list"}
+_KINDS = (bool, int, float, str, list)
 
 
-def fields_of(node: BaseNode, kinds: MutableMapping[str, str]) -> dict[str, Any]:
+def fields_of(node: BaseNode) -> dict[str, Any]:
     """The fields of a node's row: its metadata, and the node without its text as JSON.
 
-    Args:
-        node: of LlamaIndex.
-        kinds: what type each field has; the new ones of this node are added.
-
     Raises:
-        CorpusError: metadata are nothing that filters could be asked of, or of another type than the field has.
+        CorpusError: metadata are nothing that filters could be asked of.
     """
     # of a `Node`, LlamaIndex would take out where its text is from, too
     fields: dict[str, Any] = node_to_metadata_dict(node, remove_text=isinstance(node, TextNode))
@@ -55,24 +50,15 @@ def fields_of(node: BaseNode, kinds: MutableMapping[str, str]) -> dict[str, Any]
             raise ragidx.CorpusError(f"the field {name!r} is not a finite number", "remove it", where=where)
         if value is None or value == []:
             continue
-        kind = _KINDS.get(type(value))
-        if kind is None or (kind == "list" and not all(isinstance(item, str) for item in value)):
+        if type(value) not in _KINDS or (isinstance(value, list) and not all(isinstance(item, str) for item in value)):
             raise ragidx.CorpusError(
                 f"the field {name!r} holds {value!r:.80}, and filters are asked of texts, numbers, truth values and "
                 "lists of texts",
                 "make it one of these",
                 where=where,
             )
-        if kind == "int" and not -(2**63) <= value < 2**63:
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise ragidx.CorpusError(f"the field {name!r} has more than 64 bits", "make it a text", where=where)
-        known = kinds.get(name, kind)
-        if kind != known and {kind, known} != {"int", "float"}:
-            raise ragidx.CorpusError(
-                f"the field {name!r} holds values of the type {known} in this index, and this is {an(kind)}",
-                "give it the same type, or another name",
-                where=where,
-            )
-        kinds[name] = kind if kind == known else "float"
     return fields | {NODE_ID: node.node_id}
 
 

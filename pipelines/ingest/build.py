@@ -31,6 +31,7 @@ from ragidx.indexer.store.lookup import Documents
 from ragidx.indexer.store.manifest import Manifest, files_of
 from ragidx.indexer.store.source_list import PROGRAM, SOURCES, SourceEntry, sources_of
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.writing.live_kinds import mixed_fields
 from ragidx.indexer.writing.vacuum import cleaned_if_refused
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.ingest.changes import Change, Decisions, Kind
@@ -180,7 +181,8 @@ def commit(
     manifest = writer.commit(notes, n_documents, changed=changed)
     report = _report(writer.path, manifest, ledger, gone)
     report.committed = writer.base is None or manifest.generation != writer.base.generation
-    report.take_fields(reading.layouts, writer.fields, reading.options.fields.get("title", ()))
+    mixed = mixed_fields(Store.open(writer.path, writer.store))
+    report.take_fields(reading.layouts, writer.fields, mixed, reading.options.fields.get("title", ()))
     return report
 
 

@@ -257,7 +257,9 @@ class BuildReport:
     queries: QueryModelCheck | None = None  # of precomputed vectors, where a model encodes questions for them
     input_dim: int | None = None  # numbers of a vector as it was given, where only the first `dim` are kept
     fields: dict[str, dict[str, Any]] = field(default_factory=dict)  # by file: text, title, new
-    mixed_fields: dict[str, list[str]] = field(default_factory=dict)  # text, because their values have these types
+    mixed_fields: dict[str, dict[str, list[str]]] = field(
+        default_factory=dict
+    )  # text: of each type the first documents
     n_shared_fields: int = 0  # beyond the 1,000 of an index, in one field as JSON
     n_values_dropped: int = 0  # of them, that had no room there
     endpoint: Usage | None = None  # what a server was asked, where the model is one of a server
@@ -299,14 +301,20 @@ class BuildReport:
         """What of them is stored."""
         return self.spec.filter
 
-    def take_fields(self, layouts: Layouts, bounds: FieldBounds, titles: Sequence[str] = ()) -> None:
+    def take_fields(
+        self,
+        layouts: Layouts,
+        bounds: FieldBounds,
+        mixed: dict[str, dict[str, list[str]]],
+        titles: Sequence[str] = (),
+    ) -> None:
         """Note how files with records are read, and which fields are not what they seem; `titles`: settings."""
         self.fields = {
             name: one.to_json() | {"title": setting_for(titles, name) or one.title, "new": name in layouts.new}
             for name, one in sorted(layouts.used.items())
             if one.text is not None or one.id is not None
         }
-        self.mixed_fields = {name: sorted(kinds) for name, kinds in sorted(bounds.mixed.items())}
+        self.mixed_fields = mixed
         self.n_shared_fields, self.n_values_dropped = len(bounds.shared), bounds.n_left_out
 
     def take_index(self, manifest: Manifest) -> None:

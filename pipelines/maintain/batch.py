@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn, Self
 
 import numpy as np
@@ -20,14 +20,15 @@ from numpy.typing import ArrayLike
 from ragidx.corpora.errors import CorpusError, QueryError, SpecError, an, lone_surrogate, printable
 from ragidx.corpora.language import LANGUAGE
 from ragidx.corpora.limits import MIB
-from ragidx.corpora.records import Document
+from ragidx.corpora.records import Document, Scalar
 from ragidx.corpora.spec import Json
 from ragidx.indexer.digests import digest
 from ragidx.indexer.specs import holds_precomputed
 from ragidx.indexer.store.generations import committed
-from ragidx.indexer.store.rows import kind_of
+from ragidx.indexer.store.rows import kind_of, schema_of
 from ragidx.indexer.store.source_list import PROGRAM, SOURCES, SourceEntry, sources_of
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.ingest.encode import WINDOW_CHARS, WINDOW_CHUNKS, encode
 from ragidx.pipelines.ingest.removal import note_deleted
@@ -40,6 +41,52 @@ from ragidx.pipelines.vectors.writer import RowWriter
 from ragidx.retriever.searcher import Searcher
 
 _MAX_CHARS = 64 * MIB  # of a program's document: as long as a line of JSON Lines
+
+
+class Types:
+    """The types that the values of a batch have: each field of the index has one, when all changes are in.
+
+    What differs from the index is looked at in the end: the rows with the other type may be gone by then.
+    """
+
+    def __init__(self, writer: StoreWriter) -> None:
+        self._writer = writer
+        self._new: dict[str, str] = {}  # of fields that the index did not have
+        self._others: dict[str, tuple[str, str]] = {}  # of fields that had another: the type, and where it came in
+
+    def note(self, metadata: Mapping[str, Scalar], where: str) -> None:
+        """Values that are going to be added.
+
+        Raises:
+            CorpusError: one is nothing that metadata can be.
+        """
+        for name, value in metadata.items():
+            try:
+                kind = kind_of(value)
+            except TypeError as fault:
+                hint = "give a text or a finite number"
+                raise CorpusError(f"the field '{name}': {fault}", hint, where=where) from fault
+            if kind is not None:
+                known = self._writer.fields.kinds.get(name) or self._new.setdefault(name, kind)
+                if kind != known and {kind, known} != {"int", "float"}:
+                    self._others.setdefault(name, (kind, where))
+
+    def check(self) -> None:
+        """Refuse a field that has values of several types now.
+
+        Raises:
+            CorpusError: there is one; it names what brought the other type.
+        """
+        left = self._writer.kinds_of(self._others) if self._others else set()
+        for name, (kind, where) in self._others.items():
+            found = {one for field, one in left if field == name}
+            if len(found) > 1 and found != {"int", "float"}:
+                known = schema_of((name, one) for one in found - {kind})[name]
+                raise CorpusError(
+                    f"the field '{name}' holds values of the type {known} in this index, and this is a {kind}",
+                    "give it the same type, or another name",
+                    where=where,
+                )
 
 
 class Batch:
@@ -74,7 +121,7 @@ class Batch:
             )
         self._state = state = Searcher.open(store.path, shown.place, shown)
         self._open, self._failed = True, False
-        self._kinds: dict[str, str] = {}  # of fields that the index did not have
+        self.types = Types(self._writer)
         self._documents = self._writer.known_documents()
         self._cutter = Cutter(
             lambda: chunker_of(state.encoder, state.spec.chunk), language=bool(state.store.manifest.notes.get(LANGUAGE))
@@ -151,10 +198,15 @@ class Batch:
                 self.n_deleted += 1
 
     def commit(self) -> None:
-        """Make the changes visible; where nothing differs, no commit is made."""
+        """Make the changes visible; where nothing differs, no commit is made.
+
+        Raises:
+            CorpusError: a field would have values of several types.
+        """
         self._check_open()
         if self._failed:
             raise ValueError("a change of this batch failed, so none of it is committed; begin another one")
+        self.types.check()
         notes: dict[str, Json] = {SOURCES: note_deleted(self._writer.blobs, self._sources(), self._gone)}
         n_before = self._state.store.manifest.n_documents
         self._writer.commit(notes, n_before + self.n_added - self.n_deleted)
@@ -214,25 +266,9 @@ class Batch:
             )
         if lone_surrogate(f"{document.id}{document.text}") is not None:
             raise CorpusError("holds half of a surrogate pair, which no UTF-8 file can", "repair the text", where=where)
-        fields = self._writer.fields
-        for name, value in document.metadata.items():
-            if not name:
-                raise CorpusError("a field of the metadata has no name", "give it one", where=where)
-            try:
-                kind = kind_of(value)
-            except TypeError as fault:
-                raise CorpusError(
-                    f"the field '{name}': {fault}", "give a text or a finite number", where=where
-                ) from fault
-            known = fields.kinds.get(name) or self._kinds.get(name)
-            if None not in (kind, known) and kind != known and {kind, known} != {"int", "float"}:
-                raise CorpusError(
-                    f"the field '{name}' holds values of the type {known} in this index, and this is {an(str(kind))}",
-                    "give it the same type, or another name",
-                    where=where,
-                )
-            if kind is not None:
-                self._kinds.setdefault(name, kind)
+        if "" in document.metadata:
+            raise CorpusError("a field of the metadata has no name", "give it one", where=where)
+        self.types.note(document.metadata, where)
 
     def _write(self, items: Sequence[Item]) -> None:
         """Encode what has no vector yet, and give the rows to the writer."""
@@ -264,10 +300,12 @@ class VectorBatch(RowWriter):
         manifest = committed(store.path)
         dim = check_given(manifest, str(store.path))[1].input_dim or manifest.dim
         super().__init__(store.path, dim, timeout=timeout, opened=store, compact=compact)
+        self.types = Types(self._writer)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with contextlib.closing(self):
             if kind is None:
+                self.types.check()
                 self.commit()
 
     def add(self, documents: Iterable[Document] | Document) -> NoReturn:

@@ -130,7 +130,7 @@ def pack(rows: Sequence[Row], dim: int, lexical: str) -> Packed:
     vectors = np.zeros((BATCH_ROWS, dim), np.float32)
     vectors[:, 0] = 1
     with tempfile.TemporaryDirectory(prefix="ragidx-plan-") as place, temporary_room(Path(place)):
-        writer = SegmentWriter(Path(place) / "segment", dim, {})
+        writer = SegmentWriter(Path(place) / "segment", dim)
         for start in range(0, len(rows), BATCH_ROWS):
             part = rows[start : start + BATCH_ROWS]
             writer.add(part, vectors[: len(part)])

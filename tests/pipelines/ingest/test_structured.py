@@ -145,13 +145,33 @@ def test_mixed_and_shared_fields_are_reported(corpus: Path, run: Run, monkeypatc
     assert (code, err) == (
         0,
         "a.csv: text = note; id = key; change it with --text-field and --id-field\n"
-        "Mixed: the field 'a' has values of int, string, and is text.\n"
+        "Mixed: the field 'a' has values of int, and of string in d.jsonl#2: it is text.\n"
         "Fields: an index has at most 4; 2 more share 'more_fields', as JSON.\n"
         "Skipped: 1 x not matched by --include\n",
     )
     code, out, _ = run("build", "corpus", "--include", "d.jsonl", "--allow-removal", "--rebuild", "--json")
     report = json.loads(out)
-    assert (report["mixed_fields"], "n_shared_fields" in report) == ({"a": ["int", "string"]}, False)
+    assert (report["mixed_fields"], "n_shared_fields" in report) == (
+        {"a": {"int": ["d.jsonl#1"], "string": ["d.jsonl#2"]}},
+        False,
+    )
+
+
+def test_a_field_is_numbers_again_when_the_file_that_made_it_text_is_mended(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    for number in range(4):
+        year = "unknown" if number == 2 else 1990 + number
+        (tmp_path / "docs" / f"{number}.md").write_text(f"---\nyear: {year}\n---\nThe mill {number}.\n")
+    index = ragidx.build(tmp_path / "docs", tmp_path / "index")
+    mixed = {"year": {"int": ["0.md", "1.md", "3.md"], "string": ["2.md"]}}
+    assert (index.schema["year"], index.report and index.report.mixed_fields) == ("string", mixed)
+    assert index.build().mixed_fields == mixed  # as long as it is so
+
+    (tmp_path / "docs" / "2.md").write_text("---\nyear: 1992\n---\nThe mill 2.\n")
+    report = index.build()
+
+    assert (report.n_changed, report.n_encoded, report.mixed_fields) == (1, 0, {})
+    assert (index.schema["year"], index.count("year >= 1992")) == ("int", 2)
 
 
 def test_many_files_are_counted(corpus: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

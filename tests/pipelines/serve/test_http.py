@@ -277,3 +277,14 @@ def test_a_place_that_is_not_there(served: Running) -> None:
     assert (answer.status, answer.headers["allow"]) == (405, "POST")
     assert served.ask("GET", "/mcp").status == 405
     assert served.ask("DELETE", "/mcp").status == 405
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e400"])
+def test_a_number_that_is_not_finite_is_refused_by_name_and_breaks_no_answer(writable: Running, number: str) -> None:
+    body = b'{"text": "A comet.", "metadata": {"g": ' + number.encode() + b"}}"
+
+    answer = writable.ask("PUT", "/v1/documents/comet", raw=body)
+
+    assert (answer.status, answer.body["error"]["where"]) == (422, "comet")
+    assert answer.error in ("the field 'g': nan is not a finite number", "the field 'g': inf is not a finite number")
+    assert writable.search("comet").status == 200
