@@ -168,7 +168,7 @@ class RagidxDocumentStore:
 
     def __init__(
         self,
-        path: str | Path = "ragidx-index",
+        path: str | Path,
         *,
         embedding_dim: int | None = None,
         index_options: dict[str, Any] | None = None,

@@ -56,7 +56,7 @@ class RagidxVectorStore(VectorStore):
 
     def __init__(
         self,
-        index: ragidx.Index | str | Path = "ragidx-index",
+        index: ragidx.Index | str | Path,
         embedding: Embeddings | None = None,
         *,
         refresh: Literal["auto"] | None = None,
@@ -67,12 +67,13 @@ class RagidxVectorStore(VectorStore):
         self._opened = Opened(index, embedding, refresh, timeout)
 
     @classmethod
-    def from_texts(
+    def from_texts(  # type: ignore[override]  # LangChain's has no place to write to
         cls,
         texts: list[str],
         embedding: Embeddings | None = None,
         metadatas: list[dict[str, Any]] | None = None,
         *,
+        index: ragidx.Index | str | Path,
         ids: list[str] | None = None,
         batch_size: int | None = None,
         **options: Any,
@@ -83,27 +84,29 @@ class RagidxVectorStore(VectorStore):
             texts: as of `add_texts`, with metadatas, ids and batch_size.
             embedding: as of the store; None: the index's own model encodes.
             metadatas: of the texts.
+            index: as of the store.
             ids: of the texts.
             batch_size: of the texts.
-            options: of the store: `index`, `refresh`, `timeout`.
+            options: of the store: `refresh`, `timeout`.
         """
-        store = cls(embedding=embedding, **options)
+        store = cls(index, embedding, **options)
         store.add_texts(texts, metadatas, ids=ids, batch_size=batch_size)
         return store
 
     @classmethod
-    async def afrom_texts(
+    async def afrom_texts(  # type: ignore[override]  # as above
         cls,
         texts: list[str],
         embedding: Embeddings | None = None,
         metadatas: list[dict[str, Any]] | None = None,
         *,
+        index: ragidx.Index | str | Path,
         ids: list[str] | None = None,
         batch_size: int | None = None,
         **options: Any,
     ) -> Self:
         """As `from_texts`."""
-        store = await run_in_executor(None, lambda: cls(embedding=embedding, **options))
+        store = await run_in_executor(None, lambda: cls(index, embedding, **options))
         await store.aadd_texts(texts, metadatas, ids=ids, batch_size=batch_size)
         return store
 

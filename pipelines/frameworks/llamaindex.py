@@ -77,7 +77,7 @@ class RagidxVectorStore(BasePydanticVectorStore):
 
     stores_text: bool = True
     is_embedding_query: bool = True
-    index: SkipValidation[ragidx.Index | str | Path] = "ragidx-index"
+    index: SkipValidation[ragidx.Index | str | Path]
 
     _index: ragidx.Index | None = PrivateAttr(default=None)
     _creating: Any = PrivateAttr(default_factory=Lock)
