@@ -1,8 +1,10 @@
-"""Pieces of conditions that the filters of all frameworks are made of: names, texts, and long lists of values."""
+"""What the stores of all frameworks share: pieces of conditions (names, texts, long lists), widths of embeddings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
+
+import ragidx
 
 MAX_VALUES = 1_000  # of a list in a condition
 MAX_CHARS = 9_000  # of a condition, which may have 10,000: callers put more beside it
@@ -46,6 +48,31 @@ def one_of(field: str, values: Iterable[str]) -> Iterator[str]:
         held.append(value)
         size += len(value) + 2
     yield from lists(field, held)
+
+
+def width_of(index: ragidx.Index) -> int:
+    """Numbers of an embedding that the index takes; it may keep the first ones alone."""
+    return (index.spec.precomputed and index.spec.precomputed.input_dim) or index.info().dim
+
+
+def check_widths(index: ragidx.Index | None, embeddings: Sequence[tuple[str, Sized]]) -> None:
+    """Refuse an embedding of another width.
+
+    Args:
+        index: of precomputed vectors; None: one that the first embedding makes.
+        embeddings: each behind what a message names it by.
+
+    Raises:
+        SpecError: there is one.
+    """
+    width = len(embeddings[0][1]) if index is None else width_of(index)
+    for where, embedding in embeddings:
+        if len(embedding) != width:
+            raise ragidx.SpecError(
+                f"the embedding has {len(embedding)} numbers, and those of the index have {width}",
+                "embed with the model of the index, or take another folder",
+                where=where,
+            )
 
 
 def _marked(text: str, mark: str) -> str:

@@ -24,6 +24,7 @@ from haystack.errors import FilterError
 from numpy.typing import ArrayLike, NDArray
 
 import ragidx
+from ragidx.pipelines.frameworks.conditions import width_of
 from ragidx.pipelines.frameworks.haystack_filters import (
     Field,
     Fields,
@@ -126,9 +127,9 @@ class Rows:
             check(filters)
         if index is None or k == 0:
             return []
-        if asked.shape != (_width(index),) or not 0 < float(np.linalg.norm(asked)) < math.inf:
+        if asked.shape != (width_of(index),) or not 0 < float(np.linalg.norm(asked)) < math.inf:
             raise ragidx.QueryError(
-                f"the embedding of the question is not {_width(index)} finite numbers, some of them not 0",
+                f"the embedding of the question is not {width_of(index)} finite numbers, some of them not 0",
                 "embed it as the documents were embedded",
                 where="`query_embedding`",
             )
@@ -151,7 +152,7 @@ class Rows:
                 chosen[document.id] = document
                 n_written += 1
             kinds = dict(index.schema)
-            _add(batch, [packed(document, kinds, _width(index)) for document in chosen.values()])
+            _add(batch, [packed(document, kinds, width_of(index)) for document in chosen.values()])
         return n_written
 
     def update(self, filters: dict[str, Any], meta: Mapping[str, Any]) -> int:
@@ -230,9 +231,9 @@ class Rows:
                 "take another folder",
                 where=where,
             )
-        if self.dim not in (None, _width(index)):
+        if self.dim not in (None, width_of(index)):
             raise ragidx.SpecError(
-                f"embedding_dim is {self.dim}, and the index holds embeddings of {_width(index)} numbers",
+                f"embedding_dim is {self.dim}, and the index holds embeddings of {width_of(index)} numbers",
                 "remove it, or take another folder",
                 where=where,
             )
@@ -327,11 +328,6 @@ def _add(batch: Any, rows: Sequence[Row]) -> None:
     if rows:
         names, vectors, texts, metadata = zip(*rows, strict=True)
         batch.add_vectors(names, np.stack(vectors), texts=texts, metadata=metadata)
-
-
-def _width(index: ragidx.Index) -> int:
-    """Of the embeddings that the index takes; it may keep the first numbers alone."""
-    return (index.spec.precomputed and index.spec.precomputed.input_dim) or index.info().dim
 
 
 def _check_embeddings(filters: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
 import ragidx
-from ragidx.pipelines.frameworks.conditions import one_of
+from ragidx.pipelines.frameworks.conditions import check_widths, one_of
 from ragidx.pipelines.frameworks.langchain_filters import where_of
 from ragidx.pipelines.frameworks.langchain_rows import (
     chunk_document,
@@ -211,10 +211,10 @@ class StoreBatch(contextlib.AbstractContextManager["StoreBatch"]):
         """Write what is checked, and embedded if the caller does that."""
         if not documents:
             return []
-        if vectors is not None and (widths := [len(vector) for vector in vectors]) != widths[:1] * len(documents):
+        if vectors is not None and len(vectors) != len(documents):
             raise ragidx.ModelError(
-                f"the embedding makes {len(widths)} vectors of {sorted({*widths})} numbers for {len(documents)} texts",
-                "give one that makes a vector of each text, all of one length",
+                f"the embedding makes {len(vectors)} vectors for {len(documents)} texts",
+                "give one that makes a vector of each text",
             )
         if vectors is None:
             index = self._opened.made(None)
@@ -228,6 +228,7 @@ class StoreBatch(contextlib.AbstractContextManager["StoreBatch"]):
             return [document.id for document in documents]
         rows = {one.id: (one, packed(one), vector) for one, vector in zip(documents, vectors, strict=True)}
         kept, metadata, matrix = zip(*rows.values(), strict=True)
+        check_widths(self._opened.found(), [(one.id, vector) for one, _, vector in rows.values()])
         index = self._opened.made(len(vectors[0]))
         inner = self._begun(index)
         for one in kept:

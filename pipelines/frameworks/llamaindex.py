@@ -38,7 +38,7 @@ except ImportError as fault:
         "pip install '.[llamaindex]' in a checkout, or pip install 'ragidx[llamaindex]'",
     ) from fault
 
-from ragidx.pipelines.frameworks.conditions import one_of
+from ragidx.pipelines.frameworks.conditions import check_widths, one_of
 from ragidx.pipelines.frameworks.llamaindex_filters import CONTENT, NODE_ID, REF_DOC_ID, select
 from ragidx.pipelines.frameworks.llamaindex_rows import (
     best,
@@ -123,14 +123,7 @@ class RagidxVectorStore(BasePydanticVectorStore):
         vectors = [node.get_embedding() for node in by_id.values()]
         with self._creating:
             index = self._shown() or self._created(len(vectors[0]))
-        precomputed = index.spec.precomputed
-        dim = (precomputed and precomputed.input_dim) or index.info().dim  # of an index that was shrunk, as it was
-        for name, vector in zip(by_id, vectors, strict=True):
-            if len(vector) != dim:
-                hint = "embed with the model of the index, or take another folder"
-                raise ragidx.SpecError(
-                    f"the embedding has {len(vector)} numbers, and the index {dim}", hint, where=f"node {name!r}"
-                )
+        check_widths(index, [(f"node {name!r}", vector) for name, vector in zip(by_id, vectors, strict=True)])
         metadata = [fields_of(node) for node in by_id.values()]
         with index.batch() as batch:
             for name, fields in zip(by_id, metadata, strict=True):
@@ -200,8 +193,8 @@ class RagidxVectorStore(BasePydanticVectorStore):
         """The most similar nodes; similarities are cosines.
 
         Args:
-            query: in the mode DEFAULT, MMR, or TEXT_SEARCH, which ranks by BM25 of `query_str`. An empty list of ids is
-                no limit: `VectorStoreIndex` gives one.
+            query: in the mode DEFAULT, MMR, or TEXT_SEARCH, which ranks by BM25 of `query_str`. No node is of an empty
+                list of `doc_ids`; an empty one of `node_ids` is no limit: `VectorStoreIndex` gives one.
             kwargs: in the mode MMR: `mmr_threshold`, as in the query, and `mmr_prefetch_k`, the number of most similar
                 nodes that it chooses from: without it 200, or 4 times as many as are wanted.
 
@@ -214,7 +207,7 @@ class RagidxVectorStore(BasePydanticVectorStore):
             return VectorStoreQueryResult(nodes=[], similarities=[], ids=[])
         k, chosen = (
             query.similarity_top_k,
-            select(index.schema, query.filters, query.node_ids or None, query.doc_ids or None),
+            select(index.schema, query.filters, query.node_ids or None, query.doc_ids),
         )
         if query.mode != VectorStoreQueryMode.MMR:
             hits = best(index, query, k, chosen)

@@ -238,19 +238,19 @@ def test_what_holds_for_one_kind_of_index_is_refused_by_name(tmp_path: Path) -> 
 
 def test_an_embedding_that_makes_no_vectors_of_the_texts_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a" / "index"
-    for wrong, numbers in ((Wrong([[1.0, 0]]), "1 vectors of [2]"), (Wrong([[1.0], [1, 0]]), "2 vectors of [1, 2]")):
-        assert message_of(
-            ragidx.ModelError,
-            lambda wrong=wrong: RagidxVectorStore(path, wrong).add_texts(["a", "b"]),  # type: ignore[misc]
-        ) == (
-            f"the embedding makes {numbers} numbers for 2 texts\n"
-            "  hint: give one that makes a vector of each text, all of one length"
-        )
+    few, ragged = (RagidxVectorStore(path, Wrong(vectors)) for vectors in ([[1.0, 0]], [[1.0], [1.0, 0]]))
+    assert message_of(ragidx.ModelError, lambda: few.add_texts(["a", "b"])) == (
+        "the embedding makes 1 vectors for 2 texts\n  hint: give one that makes a vector of each text"
+    )
+    with pytest.raises(ragidx.SpecError, match=r"^2nd: the embedding has 2 numbers, and those of the index have 1"):
+        ragged.add_texts(["a", "b"], ids=["1st", "2nd"])
     assert not path.exists()
     stored(tmp_path / "a")
     narrow = RagidxVectorStore(path, Wrong([[1.0, 0.0]]))
-    with pytest.raises(ValueError, match=r"vectors have the shape \(1, 2\)"):
-        narrow.add_texts(["a"])
+    assert message_of(ragidx.SpecError, lambda: narrow.add_texts(["a"], ids=["odd"])) == (
+        "odd: the embedding has 2 numbers, and those of the index have 6\n"
+        "  hint: embed with the model of the index, or take another folder"
+    )
     with pytest.raises(ragidx.QueryError, match="the query's vector has 2 numbers, those of the index have 6"):
         narrow.similarity_search("a")
     with pytest.raises(ragidx.CorpusError, match="zero"):

@@ -310,7 +310,7 @@ def test_whole_numbers_and_others_go_together_in_one_call(store: RagidxVectorSto
 def test_mistakes_are_errors_that_say_what_to_do(store: RagidxVectorStore, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="embedding not set"):
         store.add([TextNode(text="x")])
-    with pytest.raises(ragidx.SpecError, match="the embedding has 3 numbers, and the index 2"):
+    with pytest.raises(ragidx.SpecError, match="the embedding has 3 numbers, and those of the index have 2"):
         store.add([node("e", vector=(1, 2, 3))])
     with pytest.raises(ragidx.CorpusError, match="zero"):
         store.add([node("e", vector=(0, 0))])

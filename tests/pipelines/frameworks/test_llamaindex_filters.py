@@ -190,7 +190,7 @@ def test_a_query_finds_the_same_nodes_in_the_same_order_with_the_same_similariti
 ) -> None:
     filters = MetadataFilters(filters=[tree], condition=condition)
     among = EVERY
-    if doc_ids:  # which SimpleVectorStore ignores
+    if doc_ids is not None:  # which SimpleVectorStore ignores
         among &= {node.node_id for node in nodes() if node.ref_doc_id in doc_ids}
     if node_ids:  # an empty list is no limit, as VectorStoreIndex gives one; to theirs it is
         among &= set(node_ids)
