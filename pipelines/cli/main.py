@@ -129,7 +129,7 @@ def _run(args: list[str] | None) -> None:
     except click.exceptions.Exit as end:
         _leave(end.exit_code)
     except click.ClickException as fault:
-        fault.message = without_passwords(fault.message, args)
+        fault.message = without_passwords(fault.message, args)  # type: ignore[misc]  # it is what `show` prints
         fault.show()
         _leave(2)
     except (click.Abort, KeyboardInterrupt):
