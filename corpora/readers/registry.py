@@ -14,12 +14,14 @@ import functools
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, TypeAlias
+from typing import Any, TypeAlias
 
 from ragidx.corpora.errors import RagidxError, check_machine, first_line
 from ragidx.corpora.limits import ReadOptions, UnreadableError
 from ragidx.corpora.readers.layouts import Layouts
+from ragidx.corpora.readers.mail_lines import HEAD_BYTES, mail_ending
 from ragidx.corpora.readers.office.converter import ENDINGS as OFFICE_ENDINGS
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import FILE_FIELDS, Document, OnSkip, Scalar, Skip
@@ -57,12 +59,18 @@ READERS: dict[str, str] = {
     **dict.fromkeys((".adoc", ".asciidoc"), "markup:read_adoc"),
     **dict.fromkeys(_TEXT_ENDINGS.split(), "text:read_text"),
 }
-"""Reader by ending, lower case, below `.gz` and the like. Any other file is read as text if it looks like text."""
+"""Reader by ending, lower case, below `.gz` and the like. Any other file is read as text if it looks like text.
+
+What is read as text is mail where its first lines are the header of a message.
+"""
+
+_UNKNOWN = "text:read_unknown"
+_MAY_BE_MAIL = frozenset({_UNKNOWN, "text:read_text"})
 
 
 _PLAIN = frozenset(
     {
-        *("text:read_text", "text:read_unknown", "text:read_markdown", "text:read_rst"),
+        *(*_MAY_BE_MAIL, "text:read_markdown", "text:read_rst"),
         *("records.jsonl:read_json_lines", "records.jsonl:read_json", "records.delimited:read_csv"),
         *("markup:read_tex", "markup:read_org", "markup:read_adoc", "packed.subtitles:read_subtitles"),
     }
@@ -104,7 +112,7 @@ def documents(
 
 
 def member_documents(
-    outer: SourceFile, name: str, stream: IO[bytes], size: int, *, record: str = ""
+    outer: SourceFile, name: str, stream: BufferedReader[Any], size: int, *, record: str = ""
 ) -> Iterator[Document]:
     """The Documents of a file inside another, `outer`. Its faults are reported, never raised.
 
@@ -131,11 +139,12 @@ def member_documents(
 def said_of_fields(source: Source, options: ReadOptions) -> str:
     """What the user says of the fields of a file, or of any file where it holds others; empty: nothing is about it."""
     file = _unread(source, options)
-    place = READERS.get(file.ending, "")
+    place = READERS.get(file.ending, _UNKNOWN)
     if place.startswith("records."):
         return str(tuple(file.fields)) if any(file.fields) else ""
     said = (options.text_field, options.id_field, options.records, *options.fields.items())
-    return str(said) if place.startswith(_PACKED) and any(said) else ""
+    may_hold = place.startswith(_PACKED) or place in _MAY_BE_MAIL  # a mail has attachments
+    return str(said) if may_hold and any(said) else ""
 
 
 def read_file(file: SourceFile, on_read: Callable[[int], None] = lambda n_bytes: None) -> Iterator[Document]:
@@ -156,8 +165,7 @@ def read_file(file: SourceFile, on_read: Callable[[int], None] = lambda n_bytes:
 def is_plain(source: Source) -> bool:
     """Whether a file is text that this package reads line by line: its parser can neither crash nor grow."""
     file = _unread(source, _DEFAULTS)
-    place = READERS.get(file.ending, "text:read_unknown")
-    return file.packing is None and (file.ending in _added_readers() or place in _PLAIN)
+    return file.packing is None and (file.ending in _added_readers() or _unread_place(file) in _PLAIN)
 
 
 def is_streamed(source: Source) -> bool:
@@ -175,7 +183,7 @@ def is_lines(source: Source, options: ReadOptions) -> bool:
 
 def is_packed(source: Source) -> bool:
     """Whether a file holds others."""
-    return READERS.get(_unread(source, _DEFAULTS).ending, "").startswith(_PACKED)
+    return _unread_place(_unread(source, _DEFAULTS)).startswith(_PACKED)
 
 
 def _unread(source: Source, options: ReadOptions) -> SourceFile:
@@ -221,14 +229,30 @@ def _with_file(document: Document, fields: Mapping[str, Scalar]) -> Document:
     return dataclasses.replace(document, metadata=metadata, file=fields)
 
 
+def _place(file: SourceFile) -> str:
+    """Which reader of this package reads a file, by its ending, or by its first lines.
+
+    Raises:
+        OSError, UnreadableError: those cannot be read.
+    """
+    place = READERS.get(file.ending, _UNKNOWN)
+    return READERS.get(mail_ending(file.head(HEAD_BYTES)), place) if place in _MAY_BE_MAIL else place
+
+
+def _unread_place(file: SourceFile) -> str:
+    """The same of a file that may be one that cannot be read: its reader says so."""
+    try:
+        return _place(file)
+    except (OSError, UnreadableError):
+        return _UNKNOWN
+
+
 def _reader(file: SourceFile) -> Reader:
     if file.source.path is None and file.member is None:
         return _function("records.jsonl:read_standard_input")
-    if file.ending in READERS:
-        return _function(READERS[file.ending])
-    added = _added_readers().get(file.ending)
+    added = None if file.ending in READERS else _added_readers().get(file.ending)
     if added is None:
-        return _function("text:read_unknown")
+        return _function(_place(file))
     try:
         reader: Reader = added.load()
     except (ImportError, AttributeError) as fault:

@@ -48,7 +48,7 @@ class SourceFile:
     source: Source
     options: ReadOptions
     on_skip: OnSkip
-    member: IO[bytes] | None = None
+    member: io.BufferedReader[Any] | None = None
     depth: int = 0
     layouts: Layouts = field(default_factory=Layouts)
     ending: str = field(init=False)  # lower case, below .gz and the like; "" if there is none
@@ -118,6 +118,19 @@ class SourceFile:
             return nullcontext(self.member)
         return nullcontext(sys.stdin.buffer) if self.source.path is None else _open_regular(self.source.path)
 
+    def head(self, size: int) -> bytes:
+        """The first bytes, which `stream` gives again; none of what is read once: standard input, a packed member.
+
+        Raises:
+            UnreadableError: as `stream`.
+        """
+        if self.member is not None:
+            return b"" if self.packing else self.member.peek(size)[:size]
+        if self.source.path is None:
+            return b""
+        with self.stream() if self.packing else _open_regular(self.source.path, buffering=0) as stream:
+            return stream.read(size)
+
     def data(self, limit: int) -> bytearray:
         """All of the file's bytes.
 
@@ -164,14 +177,14 @@ def read_all(stream: IO[bytes], limit: int, head: bytes = b"") -> bytearray:
     return data
 
 
-def _open_regular(path: Path) -> IO[bytes]:
+def _open_regular(path: Path, buffering: int = _BLOCK_BYTES) -> IO[bytes]:
     """Open, but not a link or a FIFO that replaced the file since the walk."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     descriptor = os.open(path, flags)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise UnreadableError("not a regular file")
-    return os.fdopen(descriptor, "rb", buffering=_BLOCK_BYTES)
+    return os.fdopen(descriptor, "rb", buffering=buffering)
 
 
 class _Unpacked(io.RawIOBase):

@@ -39,7 +39,7 @@ from ragidx.indexer.store.lookup import Documents
 from ragidx.indexer.store.manifest import read_regular
 
 _RECORD = np.dtype([("source", "S16"), ("document", "S16"), ("hash", "V16")])  # those of a source are together
-_FORMAT = 3  # rises where readers give other documents, so that files are opened again
+_FORMAT = 4  # rises where readers give other documents, so that files are opened again
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _SETTLED_NS = 2_000_000_000  # the coarsest clock of a file system that is in use (FAT)
 _SPARE_RECORDS = 65_536

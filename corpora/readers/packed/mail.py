@@ -195,7 +195,7 @@ def _attachments(file: SourceFile, attached: list[tuple[str, bytes]], below: str
         if name in taken:
             name = f"{number}-{name}"
         taken.add(name)
-        yield from member_documents(file, name, io.BytesIO(data), len(data), record=where)
+        yield from member_documents(file, name, io.BufferedReader(io.BytesIO(data)), len(data), record=where)
 
 
 def _metadata(message: Message) -> dict[str, Scalar]:

@@ -167,7 +167,7 @@ class Spread:
     def _layouts_of(self, source: Source) -> dict[str, Layout]:
         """Those that the reader of a file may ask for."""
         known, own = self.layouts.known, source.name
-        if is_packed(source):
+        if known and is_packed(source):
             return {name: one for name, one in known.items() if name.startswith(own)}
         return {own: known[own]} if own in known else {}
 
