@@ -186,6 +186,11 @@ def is_packed(source: Source) -> bool:
     return _unread_place(_unread(source, _DEFAULTS)).startswith(_PACKED)
 
 
+def is_named_packed(name: str) -> bool:
+    """Whether a file of this name holds others."""
+    return READERS.get(_unread(Source(None, name, 0), _DEFAULTS).ending, "").startswith(_PACKED)
+
+
 def _unread(source: Source, options: ReadOptions) -> SourceFile:
     return SourceFile(source=source, options=options, on_skip=lambda skip: None)
 

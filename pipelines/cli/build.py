@@ -103,7 +103,8 @@ _OF_VECTORS = {
 @click.option(
     "--allow-removal",
     is_flag=True,
-    help="Allow a build that removes more than half of a source, or documents of a program that it cannot read.",
+    help="Allow a build that removes more than half of a source, all of an empty or lost folder, or documents of "
+    "a program that it cannot read.",
 )
 @click.option("--rebuild", is_flag=True, help="Replace the index, even one made with other options.")
 @compact_option

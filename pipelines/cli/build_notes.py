@@ -36,6 +36,9 @@ def notes(r: BuildReport) -> Iterator[str]:
             f"Removed: {r.n_removed:,}{_names(r.removed, r.n_removed)}; `ragidx rollback {last}` brings {what} back "
             f"while generation {last} is kept."
         )
+    if r.removed_folders:
+        folders = ", ".join(f"{name} {count:,}" for name, count in r.removed_folders.items())
+        yield f"Removed of folders that are empty or gone: {folders}."
     if r.n_unreadable:
         unreadable = f"{console.plural(r.n_unreadable, 'document')}{_names(r.unreadable, r.n_unreadable)}"
         yield f"Not readable now, kept as before: {unreadable}."

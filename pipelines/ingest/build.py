@@ -46,6 +46,7 @@ from ragidx.pipelines.ingest.removal import (
     DELETED_FILE,
     SHOWN,
     Missing,
+    check_folders,
     check_none_is_stale,
     deleted_ids,
     is_unreadable,
@@ -133,7 +134,7 @@ def _run(
         seen.keep()
         gone = remove_others(reading, before, seen, writer, ledger)
         if live is not None:
-            _check_carried(live, writer.known_documents(), ledger)
+            _check_carried(live, writer.known_documents(), ledger, reading)
         check_model(resolved, writer, every=1)
         report = commit(reading, before, writer, ledger, gone, run_notes(resolved))
         seen.write()
@@ -286,7 +287,7 @@ def remove_others(reading: Reading, before: Before, seen: SeenFiles, writer: Sto
     seen.carry(elsewhere)
     if writer.store is None or not len(known.others()):
         return Missing()
-    found = missing(writer.store, known, ledger.unreadable)
+    found = missing(writer.store, known, ledger.unreadable, reading.roots())
     if guarded:
         ledger.check_removal(found, index)
     known.keep_all(as_digests([digest(name) for name in found.stale]))
@@ -313,19 +314,21 @@ def _check_readable(reading: Reading, live: Store) -> None:
     check_none_is_stale(missing(live, Documents(live), unreadable).stale)
 
 
-def _check_carried(live: Store, documents: Documents, ledger: Ledger) -> None:
+def _check_carried(live: Store, documents: Documents, ledger: Ledger, reading: Reading) -> None:
     """Whether an index may be replaced by one that has these documents.
 
     Raises:
         CorpusError: files that could not be read had some of the others.
-        SpecError: most are gone.
+        SpecError: most are gone, or all of a folder.
     """
     of_live = Documents(live)
     of_live.keep_all(documents.of([PROGRAM, *(entry.number for entry in ledger.selection.entries)]))
-    found = missing(live, of_live, ledger.unreadable)
+    found = missing(live, of_live, ledger.unreadable, reading.roots())
     check_none_is_stale(found.stale)
+    n_before = live.manifest.n_documents
     try:
-        check_removal(len(found.gone), live.manifest.n_documents, live.path)
+        check_removal(len(found.gone), n_before, live.path)
+        check_folders(found.largest_folders, n_before, live.path)
     except SpecError as fault:
         raise SpecError(fault.message, "`ragidx build` brings the index up to date first", where=fault.where) from fault
 
@@ -378,6 +381,7 @@ def _report(index: Path, manifest: Manifest, ledger: Ledger, gone: Missing) -> B
         n_deleted_before=ledger.n_deleted_before,
         removed=gone.gone[:SHOWN],
         unreadable=gone.stale[:SHOWN],
+        removed_folders={one.name: one.n_documents for one in gone.largest_folders},
         n_encoded=progress.n_encoded,
         n_chunks_reused=ledger.n_chunks_reused,
         n_chunks_unchanged=manifest.n_chunks - ledger.n_rows,

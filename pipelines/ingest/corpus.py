@@ -145,9 +145,13 @@ class Reading:
     def _had_language(self) -> bool:
         return bool(self.notes.get(LANGUAGE))
 
+    def roots(self) -> list[tuple[str | Path, SourceEntry]]:
+        """Where the sources are that are read."""
+        return self.selection.roots(self.index)
+
     def sources(self, on_skip: OnWalkSkip = lambda skip, owner: None) -> Iterator[Source]:
         """The files that are read; nothing is opened."""
-        for path, entry in self.selection.roots(self.index):
+        for path, entry in self.roots():
             yield from sources_at(path, entry, self.index, on_skip)
 
     def files(

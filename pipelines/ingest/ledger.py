@@ -18,7 +18,7 @@ from ragidx.indexer.store.lock import now
 from ragidx.indexer.store.source_list import PROGRAM, SourceEntry
 from ragidx.pipelines.ingest.changes import Change, Kind
 from ragidx.pipelines.ingest.corpus import Selection, check_removal
-from ragidx.pipelines.ingest.removal import Missing, is_unreadable
+from ragidx.pipelines.ingest.removal import Missing, check_folders, is_unreadable
 from ragidx.pipelines.ingest.report import Progress, Skips
 from ragidx.pipelines.ingest.selection import lost
 from ragidx.pipelines.ingest.workers.chunks import Item
@@ -170,12 +170,15 @@ class Ledger:
         """Whether a build may remove what is gone.
 
         Raises:
-            SpecError: as `corpus.check_removal`, of one source.
+            SpecError: as `corpus.check_removal` and `removal.check_folders`, of one source.
         """
         for entry in self.selection.selected:
             n_removed = missing.n_gone[entry.number]
             where = index if len(self.selection.entries) < 2 else f"{index}: {entry.name}"
-            check_removal(n_removed, self.sources[entry.number].n_had + n_removed, where)
+            count = self.sources[entry.number]
+            n_before = count.n_had + n_removed
+            check_removal(n_removed, n_before, where)
+            check_folders(missing.folders.get(entry.number, ()), n_before, where, n_new=count.n_new)
 
     def entries(self, before: Sequence[SourceEntry], *, changed: bool) -> list[SourceEntry]:
         """The sources as the manifest lists them; the date of one is that of the last build that changed a document.

@@ -1,7 +1,7 @@
 """What a build removes, and what it leaves although the corpus does not have it.
 
 documents of a source that a build read and did not see -> of a file that cannot be read now: kept, and stale ·
-the others: gone, if that is not most of the source
+the others: gone, if that is not most of the source, or all of a folder that is empty or gone
 
 A document that was deleted by hand stays out: its id is on a list that the index keeps (`deleted.json`). Of
 precomputed vectors the list has the ids of rows.
@@ -10,17 +10,21 @@ precomputed vectors the list has the ids of rows.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
+import os
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pyarrow.compute as pc
 
-from ragidx.corpora.errors import CorpusError, IndexFormatError, printable
-from ragidx.corpora.sources import BY_RULE
+from ragidx.corpora.errors import CorpusError, IndexFormatError, SpecError, check_machine, printable
+from ragidx.corpora.readers.registry import is_named_packed
+from ragidx.corpora.sources import BY_RULE, beir_corpus
 from ragidx.corpora.spec import Json
 from ragidx.indexer.digests import Digests, as_digests, digest
 from ragidx.indexer.store.lookup import Documents, program_documents
@@ -37,7 +41,21 @@ SHOWN = 10
 READ_WHOLE = frozenset({"empty text", "holds no document"})
 """Reasons for skipping a file that could be read: documents with its name are gone."""
 
+_GUARDED_FROM = 10  # documents of a folder: of fewer, a build may remove all
+_GUARDED_SHARE = 0.25  # of a source that a folder had which is gone: a smaller one was deleted, more likely
+
+_THERE, _EMPTY, _GONE, _UNKNOWN = "there", "empty", "gone", "unknown"  # a folder
+
 _BOUNDARY = re.compile(r"[#/]")
+
+
+@dataclass
+class Vacated:
+    """A folder of a source that had documents and has none now, as it is empty or gone itself."""
+
+    name: str  # as ids begin
+    is_gone: bool
+    n_documents: int = 0
 
 
 @dataclass
@@ -48,20 +66,94 @@ class Missing:
     gone: list[str] = field(default_factory=list)
     n_stale: Counter[int] = field(default_factory=Counter)  # by the number of the source
     n_gone: Counter[int] = field(default_factory=Counter)
+    folders: dict[int, list[Vacated]] = field(default_factory=dict)  # of those that are gone, the largest first
+
+    @property
+    def largest_folders(self) -> list[Vacated]:
+        """Ten of them, of all sources."""
+        every = itertools.chain(*self.folders.values())
+        return sorted(every, key=lambda one: -one.n_documents)[:SHOWN]
 
 
-def missing(store: Store, documents: Documents, unreadable: Mapping[int, Collection[str]]) -> Missing:
+def missing(
+    store: Store,
+    documents: Documents,
+    unreadable: Mapping[int, Collection[str]],
+    roots: Iterable[tuple[str | Path, SourceEntry]] = (),
+) -> Missing:
     """Sort the documents that a build did not see: those of `documents` that are not marked as kept.
 
-    `unreadable` are files that could not be read, by the number of their source; a folder's name ends in `/`.
+    `unreadable` are files that could not be read, by the number of their source; a folder's name ends in `/`. `roots`
+    are the places of the sources.
     """
-    unseen = Missing()
+    unseen, gone = Missing(), defaultdict[int, list[str]](list)
     for doc_id in _live_ids(store, documents.others()):
         owner = documents.owner(doc_id) or PROGRAM
         is_stale = is_of(doc_id, unreadable.get(owner, ()))
         (unseen.stale if is_stale else unseen.gone).append(doc_id)
         (unseen.n_stale if is_stale else unseen.n_gone)[owner] += 1
+        if not is_stale:
+            gone[owner].append(doc_id)
+    unseen.folders = {entry.number: _vacated(Path(root), entry, gone[entry.number]) for root, entry in roots}
     return unseen
+
+
+def _vacated(root: Path, entry: SourceEntry, gone: Iterable[str]) -> list[Vacated]:
+    """The folders of a source that had these documents, and are empty or gone; of nested ones the outermost."""
+    if not root.is_dir() or beir_corpus(root) is not None:  # where ids are no paths
+        return []
+    found: dict[str, Vacated] = {}
+    states: dict[str, str] = {}
+    for doc_id in gone:
+        folder = ""
+        for part in doc_id.removeprefix(entry.prefix).split("/")[:-1]:
+            folder += f"{part}/"
+            state = states[folder] if folder in states else states.setdefault(folder, _state(root / folder))
+            if state != _THERE:
+                if state == _EMPTY or (state == _GONE and "#" not in part and not is_named_packed(part)):
+                    name = f"{entry.prefix}{folder}"
+                    found.setdefault(name, Vacated(name, state == _GONE)).n_documents += 1
+                break
+    return sorted(found.values(), key=lambda one: (-one.n_documents, one.name))
+
+
+def _state(folder: Path) -> str:
+    try:
+        with os.scandir(folder) as entries:
+            return _THERE if any(entries) else _EMPTY
+    except FileNotFoundError:
+        return _GONE
+    except (OSError, ValueError) as fault:  # a record of a file, or a member
+        check_machine(fault, str(folder))
+        return _UNKNOWN
+
+
+def check_folders(folders: Iterable[Vacated], n_before: int, where: str | Path, *, n_new: int = 0) -> None:
+    """Whether a build may remove all documents of these folders; one that is not mounted looks the same.
+
+    Args:
+        folders: of a source, or of several.
+        n_before: documents that the index had of them.
+        where: the index, for the message.
+        n_new: documents that are new: a folder of as many that is gone was moved.
+
+    Raises:
+        SpecError: a folder of ten documents or more is empty, or one that had a quarter of all is gone.
+    """
+
+    def is_asked_about(one: Vacated) -> bool:
+        may_be_meant = one.is_gone and (one.n_documents < _GUARDED_SHARE * n_before or one.n_documents <= n_new)
+        return one.n_documents >= _GUARDED_FROM and not may_be_meant
+
+    lost = [one for one in folders if is_asked_about(one)]
+    if lost:
+        more = f", and of {len(lost) - 1:,} more" if len(lost) > 1 else ""
+        raise SpecError(
+            f"this build would remove all {lost[0].n_documents:,} documents of the folder "
+            f"{printable(lost[0].name)}, which is {'gone' if lost[0].is_gone else 'empty'}{more}",
+            "mount it or bring it back, or give `allow_removal=True` if they are really gone",
+            where=str(where),
+        )
 
 
 def _live_ids(store: Store, wanted: Digests) -> Iterator[str]:

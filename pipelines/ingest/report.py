@@ -30,7 +30,7 @@ PLANNING = "planning"
 DERIVING = "making the index"
 
 _SOMETIMES = (
-    *("queries", "input_dim", "over_memory", "endpoint"),
+    *("removed_folders", "queries", "input_dim", "over_memory", "endpoint"),
     *("fields", "mixed_fields", "n_shared_fields", "n_values_dropped"),
 )
 _EXAMPLES = 5
@@ -235,6 +235,7 @@ class BuildReport:
     n_deleted_before: int = 0  # documents that were deleted by hand
     removed: list[str] = field(default_factory=list)  # the first ten
     unreadable: list[str] = field(default_factory=list)  # the first ten
+    removed_folders: dict[str, int] = field(default_factory=dict)  # empty or gone now, and what of `n_removed` they had
     n_encoded: int = 0
     n_chunks_reused: int = 0
     n_chunks_unchanged: int = 0  # chunks of documents that are as before

@@ -290,7 +290,7 @@ class _Counts:
             return 0
         entries, names = ledger.selection.entries, ledger.selection.names
         self.documents.keep_all(self.documents.of([entry.number for entry in entries if entry.name not in names]))
-        unseen = missing(stored, self.documents, ledger.unreadable)
+        unseen = missing(stored, self.documents, ledger.unreadable, self.reading.roots())
         if not self.reading.options.allow_removal:
             ledger.check_none_is_lost(entries)
             ledger.check_removal(unseen, self.reading.index)

@@ -27,7 +27,7 @@ def _wait_for(generation: int) -> None:
 
 @pytest.mark.wheel
 @pytest.mark.slow
-def test_a_burst_of_changes_is_one_commit_and_ctrl_c_ends_it(folder: Path) -> None:
+def test_a_burst_of_changes_is_one_commit_one_that_is_refused_waits_and_ctrl_c_ends_it(folder: Path) -> None:
     pytest.importorskip("watchfiles", reason="needs the extra 'watch'")
     Path("docs").mkdir()
     Path("docs/a.md").write_text("bees")
@@ -53,6 +53,20 @@ def test_a_burst_of_changes_is_one_commit_and_ctrl_c_ends_it(folder: Path) -> No
         assert child.stderr.readline().startswith("Generation 3: 3 new, 0 changed, 0 removed; 5 documents, ")
         Path("docs/a.md").unlink()
         _wait_for(4)
+        Path("docs/z").mkdir()
+        for number in range(10):
+            Path(f"docs/z/{number}.md").write_text(f"hornets {number}")
+            Path(f"docs/{number}.md").write_text(f"mites {number}")
+        _wait_for(5)
+        Path("docs/z").rename("elsewhere")
+        Path("docs/z").mkdir()
+        while not (line := child.stderr.readline()).startswith("Error: "):
+            assert child.poll() is None
+        assert line == "Error: index: this build would remove all 10 documents of the folder z/, which is empty\n"
+        Path("docs/z").rmdir()
+        Path("elsewhere").rename("docs/z")
+        Path("docs/e.md").write_text("mites")
+        _wait_for(6)
         child.send_signal(signal.SIGINT)
         assert child.wait(60) == 130
     finally:

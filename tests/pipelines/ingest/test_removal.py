@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -144,3 +146,107 @@ def test_a_record_that_cannot_be_read_does_not_make_its_file_unreadable() -> Non
     assert not is_unreadable("a.jsonl:7", "empty text", "a.jsonl")
     assert not is_unreadable("a.jsonl", "empty text", "a.jsonl")
     assert not is_unreadable("a.txt", "ignored by .gitignore", "b.txt")
+
+
+def mills(n: int, folder: str = "z") -> None:
+    """Documents in a folder of `barn`."""
+    for number in range(n):
+        path = Path(f"barn/{folder}/{number}.md")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"The mill {folder} {number} turns.\n")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("folder")
+def test_a_folder_that_is_not_mounted_keeps_its_documents_until_that_is_allowed(run: Run) -> None:
+    corpus_of("barn", 40)
+    mills(10), mills(3, "y/deep")
+    run("build", "barn")
+    shutil.move("barn/z", "elsewhere")
+    shutil.rmtree("barn/y")
+    Path("barn/z").mkdir()
+    refused = (
+        "Error: ragidx-index: this build would remove all 10 documents of the folder z/, which is empty\n"
+        "  hint: mount it or bring it back, or give --allow-removal if they are really gone\n"
+    )
+
+    assert run("build", "barn") == run("build", "barn", "--plan") == (2, "", refused)
+    assert run("build", "barn", "--strict") == (2, "", refused)
+    assert ragidx.Index("ragidx-index").get(["z/0.md"])
+    done = run("build", "barn", "--allow-removal")
+    assert done.err == (
+        "Removed: 13 (y/deep/0.md, y/deep/1.md, y/deep/2.md, ...); `ragidx rollback 1` brings them back while "
+        "generation 1 is kept.\n"
+        "Removed of folders that are empty or gone: z/ 10, y/ 3.\n"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("others", "files", "way", "refused"),
+    [
+        (90, 10, "empty", True),
+        (90, 9, "empty", False),
+        (30, 10, "gone", True),
+        (31, 10, "gone", False),
+        (30, 10, "excluded", False),
+        (30, 10, "all but one", False),
+        (30, 10, "renamed", False),
+    ],
+)
+def test_a_folder_is_asked_about_if_it_is_empty_or_had_a_quarter_of_its_source(
+    others: int, files: int, way: str, refused: bool, folder: Path
+) -> None:
+    corpus_of("barn", others)
+    mills(files)
+    ragidx.build("barn", "index")
+    exclude = ["z/"] if way == "excluded" else []
+    if way == "renamed":
+        Path("barn/z").rename("barn/y")
+    elif way != "excluded":
+        for path in list(Path("barn/z").iterdir())[way == "all but one" :]:
+            path.unlink()
+    if way == "gone":
+        Path("barn/z").rmdir()
+
+    if refused:
+        with pytest.raises(SpecError, match=f"all 10 documents of the folder z/, which is {way}"):
+            ragidx.build("barn", "index", exclude=exclude)
+    else:
+        report = ragidx.build("barn", "index", exclude=exclude).report
+        assert report.removed_folders == ({} if way in ("excluded", "all but one") else {"z/": files})
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("folder")
+def test_records_members_and_ids_with_slashes_are_no_folders() -> None:
+    lines = [json.dumps({"id": f"http://mill.org/a/{number}", "text": f"mill {number}"}) for number in range(12)]
+    corpus_of("barn", 30)
+    Path("barn/mills.jsonl").write_text("\n".join([*lines, '{"id": "7", "text": "the last mill"}']))
+    with zipfile.ZipFile("barn/a.zip", "w") as archive:
+        for number in range(12):
+            archive.writestr(f"docs/{number}.txt", f"A heron {number}.")
+    assert len(list(ragidx.build("barn", "index").documents())) == 55
+    Path("barn/mills.jsonl").write_text('{"id": "7", "text": "the last mill"}')
+    Path("barn/a.zip").unlink()
+
+    report = ragidx.build("barn", "index").report
+
+    assert (report.n_removed, report.removed_folders) == (24, {})
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("folder")
+def test_a_folder_of_a_second_source_is_asked_about_too_also_by_an_upgrade() -> None:
+    corpus_of("barn", 30)
+    mills(12)
+    corpus_of("shed", 3)
+    index = ragidx.build(["shed", "barn"], "index")
+    for path in Path("barn/z").iterdir():
+        path.unlink()
+
+    with pytest.raises(SpecError, match=r"index: barn: .* all 12 documents of the folder barn/z/, which is empty"):
+        ragidx.build(index="index")
+    with pytest.raises(SpecError, match=r"index: .* all 12 documents of the folder barn/z/, which is empty"):
+        index.upgrade(chunks=ragidx.ChunkSpec(size=64), force=True)
+    assert ragidx.build("shed", "index").report.n_removed == 0
