@@ -9,7 +9,8 @@ their ending alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 
 from ragidx.corpora.readers.decoding import decode
 from ragidx.corpora.readers.fields import check_text
@@ -19,18 +20,47 @@ from ragidx.corpora.records import Document, Place, Scalar
 _Lines = Iterable[tuple[int, str]]  # number in the file, from 1, and text
 
 _TEX_LEVELS = ("part", "chapter", "section", "subsection", "subsubsection", "paragraph")
-_TEX_HEADING = re.compile(rf"[ \t]*\\({'|'.join(_TEX_LEVELS)})\*?(?:\[[^\]\n]{{0,500}}\])?\{{(.*)\}}[ \t]*(.*)")
+_TEX_HEADING = re.compile(rf"[ \t]*\\({'|'.join(_TEX_LEVELS)})\*?(?:\[[^\]\n]{{0,500}}\])?(?=\{{)")
+_TEX_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_TEX_HEADING_LINES, _TEX_BRACED_CHARS = 5, 2000
 _TEX_COMMENT = re.compile(r"(?<!\\)%.*")
 _TEX_CODE = re.compile(r"[ \t]*\\(begin|end)\{(?:verbatim|lstlisting|minted)\*?\}.*")
+_TEX_HIDDEN = re.compile(r"[ \t]*\\(begin|end)\{comment\}.*")
+_TEX_SHOWN = re.compile(r"[ \t]*\\end\{comment\}.*")
 _TEX_DROPPED = re.compile(
     r"[ \t]*\\(?:maketitle|tableofcontents|label\{[^{}]*\}|(?:begin|end)\{(?:document|itemize|enumerate|center|"
     r"abstract|figure|quote)\*?\}(?:\[[^\]]*\])?|(?:title|author|date)\{.*\}|bibliographystyle\{.*\}|bibliography\{.*\}|"
     r"centering|newpage|clearpage|noindent)[ \t]*"
 )
-_TEX_STYLE = re.compile(r"\\(?:textbf|textit|emph|texttt|textsc|underline|textrm|textsf)\{([^{}\\]*)\}")
+_TEX_STYLE = re.compile(
+    r"\\(?:textbf|textit|emph|texttt|textsc|textsl|underline|textrm|textsf)\{([^{}\\]*)\}|"
+    r"\{\\(?:bf|it|em|sl|tt|sc|rm|sf|bfseries|itshape|ttfamily|scshape)[ \t]+([^{}\\]*)\}"
+)
+_TEX_STYLES_DEEP = 4  # styles inside others
 _TEX_LABEL = re.compile(r"\\label\{[^{}]*\}")
+_TEX_ASIDE = re.compile(r"\\thanks\{[^{}]*\}")
 
-_ORG_HEADING = re.compile(r"(\*{1,20})[ \t]+(?:(?:TODO|DONE)[ \t]+)?(\S.*)")
+_TEX_ACCENTS = {
+    **{'"': "\u0308", "'": "\u0301", "`": "\u0300", "^": "\u0302", "~": "\u0303", "=": "\u0304", ".": "\u0307"},
+    **{"c": "\u0327", "v": "\u030c", "u": "\u0306", "H": "\u030b", "k": "\u0328", "r": "\u030a"},
+    **{"b": "\u0331", "d": "\u0323"},
+}
+_TEX_LETTERS = {
+    **{"ss": "ß", "o": "ø", "O": "Ø", "ae": "æ", "AE": "Æ", "oe": "œ", "OE": "Œ"},
+    **{"aa": "å", "AA": "Å", "l": "ł", "L": "Ł", "i": "ı", "j": "ȷ"},
+}
+_TEX_LETTER = r"(?:[A-Za-z]|\\[ij](?![A-Za-z]))"
+_TEX_SPECIAL = re.compile(  # what is in a formula stays
+    r"\\[\\$]|\$[^$]*\$|"
+    rf"\\(?:(?P<mark>[\"'`^~=.])[ \t]*|(?P<named>[cvuHkrbd])(?![A-Za-z])[ \t]*)"
+    rf"(?:\{{[ \t]*(?P<braced>{_TEX_LETTER})[ \t]*\}}|(?P<bare>{_TEX_LETTER})(?:(?<=[ij])(?<=\\.)[ \t]+)?)|"
+    rf"\\(?P<letter>{'|'.join(_TEX_LETTERS)})(?![A-Za-z])(?:\{{\}}|[ \t]+)?"
+)
+_TEX_ALONE = re.compile(r"(\\[A-Za-z]+\*?)?\{([^\W\d_\x00-\x7f])\}")  # {ö}, and not the argument of a command
+
+_ORG_HEADING = re.compile(r"(\*{1,20})[ \t]+(?:(?:TODO|DONE)[ \t]+)?(?:\[#\w\][ \t]+)?(\S.*)")
+_ORG_HIDDEN = re.compile(r"[ \t]*#\+(begin|end)_comment\b.*", re.IGNORECASE)
+_ORG_SHOWN = re.compile(r"[ \t]*#\+end_comment\b.*", re.IGNORECASE)
 _ORG_TAGS = re.compile(r":[\w@#%:]{1,200}:")
 _ORG_KEYWORD = re.compile(r"#\+(\w{1,40}):[ \t]*(.*)")
 _ORG_BLOCK = re.compile(r"[ \t]*#\+(begin|end)_(src|example)\b[ \t]*([\w+-]{0,40}).*", re.IGNORECASE)
@@ -42,14 +72,17 @@ _ADOC_ATTRIBUTE = re.compile(r":(!?[\w-]{1,100}):(?:[ \t]+(.*))?")
 _ADOC_FENCE = re.compile(r"(-{4,}|\.{4,}|`{3,})[ \t]*")
 _ADOC_SOURCE = re.compile(r"\[(?:source|listing)(?:%[\w,]*)?(?:,[ \t]*([\w+-]{1,40}))?.{0,200}\]")
 _ADOC_COMMENT = re.compile(r"//(?!/).*")
+_ADOC_HIDDEN = re.compile(r"/{4,}[ \t]*")
 
 
 def read_tex(file: SourceFile) -> Iterator[Document]:
     """The body of a LaTeX file, without preamble and comments."""
     text, metadata = _text(file), dict[str, Scalar]()
     for name in ("title", "author"):
-        if found := re.search(rf"^[ \t]*\\{name}\{{(.*?)\}}[ \t]*$", text, re.MULTILINE):
-            metadata[name] = _plain_tex(found[1].replace("\\\\", " "))
+        found = re.search(rf"^[ \t]*\\{name}(?:\[[^\]\n]{{0,500}}\])?(?=\{{)", text, re.MULTILINE)
+        if found and (end := _closing(text, found.end())):
+            inside = _TEX_ASIDE.sub("", text[found.end() + 1 : end - 1].replace("\\\\", " "))
+            metadata[name] = _plain_tex(re.sub(r"\s*\\and\b", ",", inside))
     yield _document(file, _tex(text), metadata)
 
 
@@ -92,9 +125,18 @@ def _tex(text: str) -> Iterator[tuple[int, str]]:
     first = 1 + text.count("\n", 0, begin) if begin >= 0 else 1
     body = text[max(begin, 0) : end if end >= 0 else len(text)]
     top = next((level for level, name in enumerate(_TEX_LEVELS) if re.search(rf"\\{name}\*?[\[{{]", body)), 0)
-    in_code = False
-    for number, raw in enumerate(body.split("\n"), start=first):
-        if mark := _TEX_CODE.fullmatch(raw):
+    in_code, is_hidden, used = False, False, 0
+    lines = body.split("\n")
+    last_end = _last(lines, _TEX_SHOWN)
+    for place, raw in enumerate(lines):
+        number = first + place
+        if place < used:  # it was the end of a heading
+            continue
+        if not in_code and place <= last_end and (mark := _TEX_HIDDEN.fullmatch(raw)):
+            is_hidden = mark[1] == "begin" and place < last_end
+        elif is_hidden:
+            continue
+        elif mark := _TEX_CODE.fullmatch(raw):
             in_code = mark[1] == "begin"
             yield number, "```"
         elif in_code:
@@ -102,30 +144,77 @@ def _tex(text: str) -> Iterator[tuple[int, str]]:
         else:
             line = _TEX_COMMENT.sub("", raw)
             if (line.strip() or not raw.strip()) and not _TEX_DROPPED.fullmatch(line):
+                line, used = _whole_heading(line, lines, place)
                 yield number, _tex_line(line, top)
     if in_code:
         yield first + body.count("\n") + 1, "```"
 
 
+def _whole_heading(line: str, lines: Sequence[str], place: int) -> tuple[str, int]:
+    """A line, with those that end its heading where it is longer, and the place of the line after them."""
+    if heading := _TEX_HEADING.match(line):
+        for end in range(place + 1, min(len(lines), place + _TEX_HEADING_LINES) + 1):
+            joined = " ".join([line, *(_TEX_COMMENT.sub("", more).strip() for more in lines[place + 1 : end])])
+            if _closing(joined, heading.end()):
+                return joined, end
+    return line, place + 1
+
+
+def _closing(text: str, start: int) -> int:
+    """The place after the brace that closes the one at `start`; 0 where none does."""
+    depth = 0
+    for brace in _TEX_BRACE.finditer(text, start, start + _TEX_BRACED_CHARS):
+        depth += (brace[0] == "{") - (brace[0] == "}")
+        if depth == 0:
+            return brace.end()
+    return 0
+
+
 def _tex_line(line: str, top: int) -> str:
     line = _TEX_LABEL.sub("", line)
-    if heading := _TEX_HEADING.fullmatch(line):
+    heading = _TEX_HEADING.match(line)
+    if heading and (end := _closing(line, heading.end())):
         level = _TEX_LEVELS.index(heading[1]) - top + 1
-        after = _plain_tex(heading[3])
-        return f"{'#' * min(level, 6)} {_plain_tex(heading[2])}" + (f"\n{after}" if after else "")
+        after = _plain_tex(line[end:])
+        title = _plain_tex(line[heading.end() + 1 : end - 1])
+        return f"{'#' * min(level, 6)} {title}" + (f"\n{after}" if after else "")
     if (item := line.lstrip()).startswith("\\item") and not item[5:6].isalpha():
         line = f"- {item[5:].lstrip()}"
-    return _TEX_STYLE.sub(r"\1", line)
+    return _unstyled(line)
 
 
 def _plain_tex(text: str) -> str:
-    return " ".join(_TEX_STYLE.sub(r"\1", text).replace("\\&", "&").replace("~", " ").split())
+    return " ".join(_unstyled(text).replace("\\&", "&").replace("~", " ").split())
+
+
+def _unstyled(text: str) -> str:
+    """LaTeX with letters for the commands of letters, and without those of type."""
+    text = _TEX_SPECIAL.sub(_letter, text) if "\\" in text else text
+    for _ in range(_TEX_STYLES_DEEP):
+        before, text = text, _TEX_STYLE.sub(lambda found: found[1] or found[2] or "", text)
+        if text == before:
+            break
+    return _TEX_ALONE.sub(lambda found: found[0] if found[1] else found[2], text)
+
+
+def _letter(found: re.Match[str]) -> str:
+    if letter := found["letter"]:
+        return _TEX_LETTERS[letter]
+    if mark := found["mark"] or found["named"]:
+        base = (found["braced"] or found["bare"]).lstrip("\\")
+        return unicodedata.normalize("NFC", base + _TEX_ACCENTS[mark])
+    return found[0]
 
 
 def _org(text: str, metadata: dict[str, Scalar]) -> Iterator[tuple[int, str]]:
-    in_code, in_drawer = False, False
-    for number, line in enumerate(text.split("\n"), start=1):
-        if block := _ORG_BLOCK.fullmatch(line):
+    in_code, in_drawer, is_hidden, lines = False, False, False, text.split("\n")
+    last_end = _last(lines, _ORG_SHOWN)
+    for number, line in enumerate(lines, start=1):
+        if not in_code and number <= last_end + 1 and (mark := _ORG_HIDDEN.fullmatch(line)):
+            is_hidden = mark[1].lower() == "begin" and number <= last_end
+        elif is_hidden:
+            continue
+        elif block := _ORG_BLOCK.fullmatch(line):
             in_code = block[1].lower() == "begin"
             yield number, f"```{block[3]}" if in_code else "```"
         elif in_code:
@@ -144,12 +233,17 @@ def _org(text: str, metadata: dict[str, Scalar]) -> Iterator[tuple[int, str]]:
 
 
 def _adoc(text: str, metadata: dict[str, Scalar]) -> Iterator[tuple[int, str]]:
-    fence, language, in_header = "", "", True
-    for number, line in enumerate(text.split("\n"), start=1):
+    fence, language, hidden, in_header, lines = "", "", "", True, text.split("\n")
+    last_end = _last(lines, _ADOC_HIDDEN)
+    for number, line in enumerate(lines, start=1):
         if fence:
             closes = line.rstrip() == fence
             fence = "" if closes else fence
             yield number, "```" if closes else line
+        elif hidden:
+            hidden = "" if line.rstrip() == hidden else hidden
+        elif number <= last_end and _ADOC_HIDDEN.fullmatch(line):
+            hidden = line.rstrip()
         elif mark := _ADOC_FENCE.fullmatch(line):
             fence = mark[1]
             yield number, f"```{language}"
@@ -169,6 +263,11 @@ def _adoc(text: str, metadata: dict[str, Scalar]) -> Iterator[tuple[int, str]]:
         else:
             in_header = in_header and bool(line.strip()) == ("title" in metadata)  # up to a blank line below the title
             yield number, line
+
+
+def _last(lines: Sequence[str], mark: re.Pattern[str]) -> int:
+    """The place of the last line that is this mark; -1: none is. A comment that nothing ends is text."""
+    return next((place for place in reversed(range(len(lines))) if mark.fullmatch(lines[place])), -1)
 
 
 def _without_last(text: str, pattern: re.Pattern[str]) -> str:

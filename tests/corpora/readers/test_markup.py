@@ -114,6 +114,70 @@ def test_asciidoc_headings_and_listings_become_markdown(read_bytes: ReadBytes) -
     ]
 
 
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (r"\section{Method} The {\bf lamp} is lit.", "# Method\nThe lamp is lit."),
+        (r"\section[Short]{The {\em big} \textbf{and \emph{bigger}} one} \{x\}", "# The big and bigger one\n\\{x\\}"),
+        (r"\section{Of \{sets\} and $x_{i}$}", r"# Of \{sets\} and $x_{i}$"),
+        ("\\section{A heading\n  of % two lines\n  three} It\ngoes on.", "# A heading of three\nIt\ngoes on."),
+        ("\\section{Not closed\n\nA paragraph.", "\\section{Not closed\n\nA paragraph."),
+    ],
+)
+def test_a_heading_of_latex_ends_at_its_own_brace(line: str, text: str, read_bytes: ReadBytes) -> None:
+    assert read_bytes("a.tex", line).texts == [text]
+
+
+@pytest.mark.parametrize("escaped", [False, True])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.tex", "One.\n\\begin{comment}\nTwo.\n\\section{Three}\n\\end{comment}\nFour."),
+        ("a.org", "One.\n#+BEGIN_COMMENT\nTwo.\n* Three\n#+END_COMMENT\nFour."),
+        ("a.adoc", "One.\n////\nTwo.\n== Three\n////\nFour."),
+    ],
+)
+def test_a_comment_is_dropped_where_it_ends(name: str, text: str, escaped: bool, read_bytes: ReadBytes) -> None:
+    text = "\n".join([*text.split("\n")[:-2], "Four."]) if escaped else text
+
+    (document,) = read_bytes(name, text).documents
+
+    assert ("Two" in document.text, "Four" in document.text) == (escaped, True)
+    assert lines_of(document)[-1] == (len(text.split("\n")), "Four.")
+
+
+LETTERS = {
+    r"G\"odel, G\"{o}del, G{\"o}del, G{\"{o}}del": "Gödel, Gödel, Gödel, Gödel",
+    r"\'ecole \`a la na\"{\i}ve \'\i le \^ile": "école à la naïve íle île",
+    r"Erd\H{o}s, Fran\c cois, Fran\c{c}ois, \v{S}koda, \v Skoda": "Erdős, François, François, Škoda, Škoda",
+    r"\~nandu \u{g} \=a \.z \k{a} \r{a} \b{o} \d{s}": "ñandu ğ ā ż ą å o̱ ṣ",
+    r"Stra\ss e, Stra{\ss}e, \AA ngstr\"om, \L{}\'od\'z": "Straße, Straße, Ångström, Łódź",
+    r"S\o ren \ae\oe\O": "Søren æœØ",
+    r"\emph{\"o} and \textbf{\'A}": "ö and Á",
+    r"$\d x$, \$5, \cite{o}, \beta, \ref{b}, \url{b}, \item": r"$\d x$, \$5, \cite{o}, \beta, \ref{b}, \url{b}, \item",
+    r"a \\ \"u": r"a \\ ü",
+}
+
+
+@pytest.mark.parametrize(("tex", "text"), LETTERS.items())
+def test_accents_of_latex_are_letters(tex: str, text: str, read_bytes: ReadBytes) -> None:
+    data = f"\\section{{{tex}}}\n{tex}\n\\begin{{verbatim}}\n{tex}\n\\end{{verbatim}}"
+
+    assert read_bytes("a.tex", data).texts == [f"# {text}\n{text}\n```\n{tex}\n```"]
+
+
+def test_title_and_authors_of_latex_may_have_several_lines(read_bytes: ReadBytes) -> None:
+    data = '\\title[Short]{The {\\it deep}\n  lakes}\n\\author{Kurt G\\"odel\\thanks{Wien} \\and\n Ada Byron}\n\nText.'
+
+    (document,) = read_bytes("a.tex", data).documents
+
+    assert document.metadata == {"title": "The deep lakes", "author": "Kurt Gödel, Ada Byron"}
+
+
+def test_the_priority_of_an_org_heading_is_no_part_of_it(read_bytes: ReadBytes) -> None:
+    assert read_bytes("a.org", "* TODO [#A] Deep ones :lake:\n* [#x]y").texts == ["# Deep ones\n# [#x]y"]
+
+
 OFFICE = "urn:oasis:names:tc:opendocument:xmlns"
 CONTENT = f"""<?xml version="1.0"?>
 <office:document-content xmlns:office="{OFFICE}:office:1.0" xmlns:text="{OFFICE}:text:1.0"
@@ -159,7 +223,24 @@ def test_a_broken_opendocument_file_is_skipped(read_bytes: ReadBytes, data: byte
     assert read_bytes("a.odt", data).reasons == [("a.odt", reason)]
 
 
+LONG = [
+    "* = \\section{",
+    "\\item ",
+    " ",
+    "}",
+    "* a" + " " * 50,
+    "\\label{",
+    ":",
+    "=",
+    "`",
+    "$",
+    "{\\'a",
+    "\\' ",
+    "\n////",
+]
+
+
 @pytest.mark.parametrize("name", ["a.tex", "a.org", "a.adoc"])
-@pytest.mark.parametrize("line", ["* = \\section{", "\\item ", " ", "}", "* a" + " " * 50, "\\label{", ":", "=", "`"])
+@pytest.mark.parametrize("line", LONG)
 def test_long_lines_take_linear_time(read_bytes: ReadBytes, name: str, line: str) -> None:
     assert read_bytes(name, "== x\n* " + line * 40_000 + "x").documents  # quadratic time would be minutes
