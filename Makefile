@@ -4,6 +4,7 @@
 # make docs   the command reference from --help, then the site in build/site; a dead link fails
 # make fuzz   broken files through every reader for ten minutes; what is found is kept in build/fuzz
 # make golden the cases of the authors' own code, in $RAGIDX_GOLDEN or in tests/golden
+# make release sdist, wheel, list of dependencies and checksums of the last commit in dist/, built twice and compared
 #
 # A step that was done is not done again; `make clean` forgets them all.
 
@@ -15,11 +16,11 @@ WHEEL := $(CURDIR)/build/wheel
 # One thread a worker: the models of the tests are tiny, and threads that wait for each other cost more than they give.
 TEST_ENV := TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 
-.PHONY: demo test quick docs fuzz golden lint types wheel-tests clean help
+.PHONY: demo test quick docs fuzz golden release lint types wheel-tests clean help
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '1,6s/^# //p' Makefile
+	@sed -n '1,7s/^# //p' Makefile
 
 demo: .make/demo
 	@$(BIN)/ragidx demo
@@ -55,6 +56,15 @@ wheel-tests: .make/test
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
 	@$(PIP) install --no-deps --no-compile --target $(WHEEL) dist/*.whl
 	@$(TEST_ENV) RAGIDX_TEST_WHEEL=$(WHEEL) PYTHONPATH=$(WHEEL) $(BIN)/pytest -n 2 -m wheel -q
+
+# What builds a release, in an environment of its own: nobody else needs it.
+.make/release: constraints.txt
+	@$(PYTHON) -m venv build/release-venv
+	@build/release-venv/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt build setuptools twine
+	@mkdir -p .make && touch $@
+
+release: .make/release
+	@build/release-venv/bin/python release/release.py
 
 .venv:
 	@echo "== making .venv with $(PYTHON)"

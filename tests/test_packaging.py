@@ -84,10 +84,6 @@ def test_every_dependency_has_a_pin() -> None:
     assert names <= pins
 
 
-def test_the_version_is_one() -> None:
-    assert PROJECT["project"]["version"] == ragidx.__version__
-
-
 def test_the_sample_is_as_large_as_promised() -> None:
     from ragidx.corpora.evalsets import load_qrels, load_queries
     from ragidx.corpora.readers.registry import documents
