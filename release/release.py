@@ -68,21 +68,22 @@ def build(source: Path, dist: Path, epoch: int) -> list[str]:
         epoch: the time of all files in them, in seconds since 1970.
     """
     dist.mkdir(parents=True)
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch)}
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(dist)]
-    subprocess.run(
-        [*command, "--sdist", str(source)], check=True, env=environment, stdout=subprocess.DEVNULL, umask=0o022
-    )
+    _build("sdist", source, dist, epoch)
     sdist = next(dist.glob("*.tar.gz"))
     _pack_anew(sdist, epoch)
     with tempfile.TemporaryDirectory() as scratch:
         with tarfile.open(sdist) as archive:
             archive.extractall(scratch, filter="data")
-        tree = next(Path(scratch).iterdir())
-        subprocess.run(
-            [*command, "--wheel", str(tree)], check=True, env=environment, stdout=subprocess.DEVNULL, umask=0o022
-        )
+        _build("wheel", next(Path(scratch).iterdir()), dist, epoch)
     return sorted(path.name for path in dist.iterdir())
+
+
+def _build(kind: str, tree: Path, dist: Path, epoch: int) -> None:
+    command = [sys.executable, "-m", "build", "--no-isolation", f"--{kind}", "--outdir", str(dist), str(tree)]
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, umask=0o022, check=False)
+    if done.returncode:  # else what setuptools says of folders of data is of no use
+        sys.exit(f"{done.stdout}{done.stderr}")
 
 
 def _pack_anew(sdist: Path, epoch: int) -> None:
