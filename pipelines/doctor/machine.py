@@ -19,6 +19,7 @@ from ragidx.indexer.devices import missing_models
 from ragidx.indexer.model_files import named_cache, user_cache
 from ragidx.pipelines.doctor.packages import installed
 from ragidx.pipelines.doctor.report import Finding
+from ragidx.pipelines.no_network import can_close_network
 from ragidx.pipelines.resources import allowed_bytes, allowed_cores, usable_cores
 
 
@@ -32,6 +33,7 @@ def findings() -> tuple[Finding, ...]:
         *_torch(),
         _faiss(),
         *installed(),
+        _workers(),
         _cache(),
     )
 
@@ -101,6 +103,14 @@ def _memory() -> str:
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limit = allowed_bytes()
     return _gib(total) + (f", limited to {_gib(limit)}" if limit is not None and limit < total else "")
+
+
+def _workers() -> Finding:
+    """What keeps the processes that read files off the network."""
+    if can_close_network():
+        return Finding("workers", "the kernel refuses them the network, by a filter of system calls")
+    value = "Python alone refuses them the network: what a library does by itself, it does not see"
+    return Finding("workers", value, "warning", "read the files of others on Linux, where seccomp is allowed")
 
 
 def _cache() -> Finding:

@@ -5,20 +5,52 @@ path, ending -> Converted, with slides, sheets and chapters as its places
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import html
+import importlib
 import itertools
 import re
+import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
-
-from markitdown import StreamInfo
-from markitdown.converters import DocxConverter, EpubConverter, HtmlConverter, PptxConverter, XlsxConverter
 
 from ragidx.corpora.limits import Limits
 from ragidx.corpora.readers.office.converter import Converted
 from ragidx.corpora.records import Place
+
+
+class _Magika(ModuleType):
+    """Stands for magika, which guesses types, while markitdown is imported: here the ending says the type.
+
+    magika would load onnxruntime, whose threads tell its maker of it. It is imported when it is used: by markitdown's
+    own choice of a converter, which a program may ask for, and no reader does.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+@contextlib.contextmanager
+def _without_magika() -> Iterator[None]:
+    if "magika" in sys.modules:
+        yield
+        return
+    sys.modules["magika"] = _Magika("magika")
+    try:
+        yield
+    finally:
+        del sys.modules["magika"]
+
+
+with _without_magika():
+    from markitdown import StreamInfo
+    from markitdown.converters import DocxConverter, EpubConverter, HtmlConverter, PptxConverter, XlsxConverter
 
 _KINDS = {".docx": DocxConverter, ".pptx": PptxConverter, ".xlsx": XlsxConverter, ".epub": EpubConverter}
 _SLIDE = re.compile(r"<!-- Slide number: (\d{1,9}) -->")

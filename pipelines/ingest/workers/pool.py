@@ -7,8 +7,9 @@ nobody cut, becomes a task of its own, and {"kind": "piece", "task": n} takes it
 worker has begun when its turn comes is given as it is.
 
 A worker has a few tasks ahead of it. When one dies, what it worked on is tried once more by another that has nothing
-else to do; what it had begun to say is then said again, after a message {"kind": "again"}. A second death is its last
-message, {"kind": "died", "why": ...}. The other tasks of the worker go to others.
+else to do; what it had begun to say is then said again, after a message {"kind": "again"}. A second death, or that of
+one that ran out of time, which another would, too, is its last message, {"kind": "died", "why": ...}. The other tasks
+of the worker go to others.
 """
 
 from __future__ import annotations
@@ -223,7 +224,7 @@ class Pool:
                 self._no_more(why)
             elif begun in self._cancelled:
                 self._done(begun)
-            elif begun in self._tried:
+            elif begun in self._tried or (begun is not None and worker.ran_out_of_time):
                 self.lanes.put(begun, ({"kind": "died", "why": why}, b""), self._until)
                 self._done(begun)
             elif begun is not None:

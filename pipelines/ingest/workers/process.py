@@ -33,7 +33,8 @@ _PIPE_BYTES = 1 << 20
 _ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "RAYON_NUM_THREADS"), "1"
 )
-_ENVIRONMENT = {**_ONE_THREAD, "TOKENIZERS_PARALLELISM": "false", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+_OF_WORKER = {**_ONE_THREAD, "TOKENIZERS_PARALLELISM": "false", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+_OF_ALL = {"ORT_DISABLE_TELEMETRY": "1"}  # whatever a library loads, onnxruntime is to tell nobody
 
 
 class Process:
@@ -51,6 +52,7 @@ class Process:
     Attributes:
         tasks: numbers of what a worker was sent and has not done; the first is the one that it works on.
         is_ready: whether a worker has said that it is.
+        ran_out_of_time: whether it was ended for that.
     """
 
     def __init__(
@@ -63,7 +65,7 @@ class Process:
         pass_fds: tuple[int, ...] = (),
     ) -> None:
         self.tasks: deque[int] = deque()
-        self.is_ready = False
+        self.is_ready = self.ran_out_of_time = False
         self._limits, self._on_message, self._on_end = limits, on_message, on_end
         self._why = ""
         path = [str(Path(entry).absolute()) for entry in sys.path]
@@ -74,7 +76,7 @@ class Process:
             stderr=None if limits is None else subprocess.DEVNULL,
             bufsize=0,
             pass_fds=pass_fds,
-            env=None if limits is None else os.environ | _ENVIRONMENT,
+            env=os.environ | _OF_ALL | ({} if limits is None else _OF_WORKER),
             start_new_session=True,  # Ctrl-C reaches the build alone, and that ends this process
         )
         assert self._process.stdout is not None
@@ -134,6 +136,7 @@ class Process:
 
     def _how(self, status: int) -> str:
         if self._limits is not None and status == -signal.SIGXCPU:
+            self.ran_out_of_time = True
             return f"takes more than {self._limits.worker_cpu_s:g} s"
         if self._limits is not None and status == NO_MEMORY:
             return self._too_large(self._limits)
@@ -157,6 +160,7 @@ class Process:
             elif limits is None or not self.tasks:
                 silent_from = time.monotonic()
             elif time.monotonic() - silent_from > SILENCE * limits.worker_cpu_s:
+                self.ran_out_of_time = True
                 self.kill(f"says nothing for {SILENCE * limits.worker_cpu_s:g} s")
             elif sys.platform != "linux" and self._resident() > limits.worker_memory_bytes:
                 self.kill(self._too_large(limits))

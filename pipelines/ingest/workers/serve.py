@@ -8,8 +8,9 @@
     stdout  {"kind": "piece"}, m times: a message of events in it, of documents that this worker did not cut
     stdin   a task with "is_piece", for another worker, with that message in it
 
-It has one thread, limits on memory and time, no network and no process of its own, and is gone soon after its build,
-however that ended. Neither torch nor transformers nor faiss is imported here.
+It has one thread, limits on memory and time, no network and no process of its own (refused by the kernel, where it
+can, and by Python), and is gone soon after its build, however that ended. Neither torch nor transformers nor faiss is
+imported here.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft
 from ragidx.pipelines.ingest.workers.files import drafts_of
 from ragidx.pipelines.ingest.workers.known import Known
 from ragidx.pipelines.ingest.workers.lanes import Message
+from ragidx.pipelines.no_network import close_network
 
 _FLUSH_CHARS = MIB
 _FLUSH_S = 0.2
@@ -62,6 +64,7 @@ def main() -> None:
     """Answer tasks until the build ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end_with(os.getppid())
+    close_network()
     stdin, out = frames.over_pipes()
     arrow_without_pandas()
     with contextlib.suppress(EOFError, BrokenPipeError):

@@ -37,6 +37,27 @@ def test_the_main_packages_are_listed_with_their_versions() -> None:
     assert {"memory", "extra 'docs'", "cache of ragidx"} <= found.keys()
 
 
+@pytest.mark.parametrize(
+    ("can", "said"),
+    [
+        (True, Finding("workers", "the kernel refuses them the network, by a filter of system calls")),
+        (
+            False,
+            Finding(
+                "workers",
+                "Python alone refuses them the network: what a library does by itself, it does not see",
+                "warning",
+                "read the files of others on Linux, where seccomp is allowed",
+            ),
+        ),
+    ],
+)
+def test_what_keeps_workers_off_the_network_is_told(can: bool, said: Finding, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ragidx.pipelines.doctor.machine.can_close_network", lambda: can)
+
+    assert [found for found in findings() if found.name == "workers"] == [said]
+
+
 def test_devices_are_named_and_what_is_in_their_way_is_told() -> None:
     cards = ["NVIDIA H100, 80.0 GiB", "Tesla T4, 15.0 GiB"]
     here = {"mps": False, "has_driver": False, "reason": "it is without CUDA"}

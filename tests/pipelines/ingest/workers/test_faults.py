@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from worker_corpora import WORDS, children, large, lines, linux, read, state
 
+from ragidx.corpora.limits import Limits
 from ragidx.corpora.records import Skip
 from ragidx.indexer.store.verify import verify
 from ragidx.pipelines.ingest.build import build
@@ -96,7 +97,7 @@ def test_a_worker_that_dies_once_changes_nothing(corpus: Path, arm: Any, stage: 
     ("fault", "times", "reason"),
     [
         (KILL, 2, "the reader ended by SIGKILL"),
-        (TIME, 2, "the reader takes more than 120 s"),
+        (TIME, 1, "the reader takes more than 120 s"),
         (MEMORY, 2, "the reader needs more than 2 GiB of memory"),
     ],
 )
@@ -114,6 +115,18 @@ def test_a_file_at_which_workers_end_is_one_line_and_the_others_are_read(
     assert found[:-1] == whole[: len(found) - 1]
     assert found[-1] == whole[-1]
     assert children() == []
+
+
+@pytest.mark.slow
+def test_a_file_that_runs_out_of_time_is_not_read_twice(corpus: Path, arm: Any) -> None:
+    n_met = arm("reading", "while True: pass", 2)
+
+    found, skips, *_ = read(corpus, 2, Limits(worker_cpu_s=0.2))
+
+    assert n_met() == 1
+    assert skips[0].reason in ("the reader takes more than 0.2 s", "the reader says nothing for 2 s")
+    assert [skip.where for skip in skips] == ["large.csv"]
+    assert [name for name, *_ in found] == ["a.html", "z.html"]
 
 
 @pytest.mark.slow
