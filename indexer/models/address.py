@@ -6,15 +6,14 @@ such an address only this machine is asked, and it gets no key.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import ipaddress
 import os
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from ragidx.corpora.addresses import hidden
 from ragidx.corpora.errors import SpecError
+from ragidx.indexer.offline import is_this_machine
 
 NAMED_IN = "RAGIDX_ENDPOINT"  # the variable of the environment
 KEYS = ("RAGIDX_API_KEY", "OPENAI_API_KEY")  # variables of the environment, the first that is set
@@ -36,10 +35,7 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """Whether it is this machine."""
-        host = urlsplit(self.url).hostname or ""
-        with contextlib.suppress(ValueError):
-            return ipaddress.ip_address(host).is_loopback
-        return host == "localhost"
+        return is_this_machine(urlsplit(self.url).hostname or "")
 
 
 def address_of(endpoint: str) -> Address:

@@ -14,7 +14,6 @@ import http.client
 import itertools
 import json
 import logging
-import os
 import queue
 import random
 import socket
@@ -31,8 +30,9 @@ from urllib3 import HTTPResponse, Retry
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, InvalidHeader, ProtocolError, ReadTimeoutError
 
-from ragidx.corpora.errors import ModelError, SpecError, first_line
+from ragidx.corpora.errors import ModelError, first_line
 from ragidx.indexer.models.address import KEYS, Address, api_key
+from ragidx.indexer.offline import check_allowed
 
 _BUSY = frozenset({429, 503})  # the server has too much to do: no request is sent before its time is up
 _PASSING = _BUSY | {408, 425, 500, 502, 504, 529}
@@ -106,12 +106,7 @@ class Client:
 
     def __init__(self, address: Address, patience: Patience | None = None) -> None:
         self.address, self._patience = address, PATIENCE if patience is None else patience
-        if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE") and not address.is_loopback:
-            raise SpecError(
-                f"{address.place} is another machine, and no network may be used",
-                "name a server on this machine, or allow the network",
-                where="`endpoint`",
-            )
+        check_allowed(urlsplit(address.url).hostname or "", where="`endpoint`", shown=address.place)
         self._key = api_key(address)
         self._headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "ragidx"}
         if self._key:

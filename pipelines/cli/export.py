@@ -8,7 +8,7 @@ import click
 
 from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli.help import GroupedCommand
-from ragidx.pipelines.cli.options import index_option, json_option, quiet_option
+from ragidx.pipelines.cli.options import index_option, json_option, offline_option, quiet_option
 
 
 @click.command("export", cls=GroupedCommand)
@@ -23,6 +23,7 @@ from ragidx.pipelines.cli.options import index_option, json_option, quiet_option
 @click.option("--replace", is_flag=True, help="Write all anew, whatever is there.")
 @click.option("--strict", is_flag=True, help="End before anything is written if the target cannot hold all rows.")
 @quiet_option
+@offline_option
 @json_option
 def command(index: Path, to: str, replace: bool, strict: bool, as_json: bool) -> None:
     """Write all rows of an index, with texts, metadata and vectors, to a target.

@@ -113,6 +113,7 @@ def every_command() -> dict[str, click.Command]:
 
 def main(args: list[str] | None = None) -> None:
     """Run the command line and exit."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # whichever library loads onnxruntime, it tells nobody
     with interrupts.watched():
         _run(args)
 

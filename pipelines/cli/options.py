@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from ragidx.indexer.offline import VARIABLES
 from ragidx.pipelines.cli.config import config_option
 from ragidx.pipelines.cli.console import QUIET
 
@@ -47,8 +48,7 @@ def _be_quiet(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 
 def _go_offline(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value:  # read by the hub's client when it is imported, which no command has done yet
-        os.environ["HF_HUB_OFFLINE"] = "1"
-        os.environ["TRANSFORMERS_OFFLINE"] = "1"
+        os.environ.update(dict.fromkeys(VARIABLES, "1"))
 
 
 def or_nothing(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -133,7 +133,7 @@ offline_option = click.option(
     expose_value=False,
     callback=_go_offline,
     is_eager=True,
-    help="Never use a network; of endpoints, ask this machine alone.",
+    help="Never use a network; of servers, ask this machine alone.",
 )
 dtype_option = click.option(
     "--dtype",

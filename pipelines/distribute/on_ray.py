@@ -14,6 +14,7 @@ import importlib
 import logging
 import os
 import re
+import secrets
 import shutil
 import socket
 import time
@@ -23,6 +24,7 @@ from typing import Any
 
 from ragidx.corpora.addresses import hidden
 from ragidx.corpora.errors import BusyError, MachineError, SpecError, first_line, missing_extra
+from ragidx.indexer.offline import VARIABLES, check_allowed
 from ragidx.pipelines.distribute.commit import commit
 from ragidx.pipelines.distribute.descriptor import Descriptor
 from ragidx.pipelines.distribute.divide import divide
@@ -40,7 +42,6 @@ _RESTARTS = 3
 _POLL_S, _REACH_S, _BUSY_S = 0.5, 5.0, 60.0
 _ADDRESS = re.compile(r"(?:ray://)?(?:\[[\da-fA-F:]+\]|[\w.-]+):\d{1,5}")
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # how HTTP/2 begins
-_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")  # variables of the driver that hold for actors, too
 
 
 def build_on_ray(
@@ -150,10 +151,18 @@ def _connected(address: str, actors: int | None) -> Iterator[None]:
         yield
         return
     where: dict[str, Any] = {"address": address}
+    said: dict[str, str] = {}
     if address == LOCAL:
         where |= {"num_cpus": max(usable_cores(), actors or 1), "include_dashboard": False}
+        # It tells its maker of its use, and keeps the token of its processes in the user's home, unless it is told.
+        own = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        said = {name: value for name, value in own.items() if name not in os.environ}
     elif address != "auto":
+        check_allowed(_host_of(address), where="`address`")
         _check_answers(address)
+    else:
+        check_allowed(address, where="`address`", shown="a cluster that Ray finds")
+    os.environ.update(said)
     try:
         try:
             ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
@@ -162,13 +171,19 @@ def _connected(address: str, actors: int | None) -> Iterator[None]:
         yield
     finally:  # also of what was interrupted while it was starting
         ray.shutdown()
+        for name in said:
+            del os.environ[name]
+
+
+def _host_of(address: str) -> str:
+    return address.removeprefix("ray://").rpartition(":")[0].strip("[]")
 
 
 def _check_answers(address: str) -> None:
     """Whether a server of gRPC is at an address, as Ray is: Ray itself tries for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
+    port = int(address.rpartition(":")[2])
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), _REACH_S) as connection:
+        with socket.create_connection((_host_of(address), port), _REACH_S) as connection:
             if os.environ.get("RAY_USE_TLS", "0") != "0":
                 return
             connection.sendall(_HELLO)
@@ -204,7 +219,7 @@ def _built(
 ) -> list[Descriptor]:
     """The shards of a division, as they end."""
     ray = _ray()
-    env = {name: os.environ[name] for name in _OFFLINE if name in os.environ}
+    env = {name: os.environ[name] for name in VARIABLES if name in os.environ}  # hold for actors, too
     remote = ray.remote(Builder).options(
         **needs,
         max_restarts=_RESTARTS,

@@ -5,10 +5,13 @@ chroma:DIR    chroma:http://HOST:8000
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it may load onnxruntime, which tells its maker of it
 
 import chromadb
 from chromadb.config import Settings

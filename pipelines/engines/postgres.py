@@ -51,6 +51,18 @@ _FOREIGN = {
 """What the columns of others are read as, by their types; all else is text."""
 
 
+def hosts(target: Target) -> list[str]:
+    """The servers that a URL, or what it leaves to the environment, names; a socket of this machine is none."""
+    with target.faults(psycopg.Error):
+        named = conninfo.conninfo_to_dict(target.place)
+    if service := named.get("service"):  # libpq alone reads what it is
+        return [f"the service {service}"]
+    said = {option.keyword.decode(): (option.val or b"").decode() for option in psycopg.pq.Conninfo.get_defaults()}
+    said |= {name: str(value) for name, value in named.items()}
+    found = (said.get("hostaddr") or said.get("host") or "").split(",")
+    return [host for host in found if host and not host.startswith(("/", "@"))]
+
+
 class PostgresTable(Table):
     """A table of PostgreSQL."""
 

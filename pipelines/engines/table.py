@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from ragidx.corpora.addresses import are_hosts, hidden, pairs_of
 from ragidx.corpora.errors import EngineError, IndexFormatError, RagidxError, SpecError, missing_extra, unknown_name
+from ragidx.indexer.offline import check_allowed, is_offline
 from ragidx.pipelines.engines.about import About
 from ragidx.pipelines.engines.columns import DIGEST, FIXED
 from ragidx.retriever.contents import VECTOR
@@ -82,15 +83,27 @@ class Target:
         """The table, which need not exist.
 
         Raises:
+            SpecError: it is on another machine, and no network may be used.
             EngineError: the engine does not answer, or its package is not installed.
         """
         module, package = ENGINES[self.engine]
         try:
-            return import_module(f"ragidx.pipelines.engines.{module}").table(self)  # type: ignore[no-any-return]
+            engine = import_module(f"ragidx.pipelines.engines.{module}")
+            if is_offline():
+                for host in engine.hosts(self) if self.engine == "postgresql" else self._hosts():
+                    check_allowed(host, where=self.shown)
+            return engine.table(self)  # type: ignore[no-any-return]
         except ModuleNotFoundError as fault:
             if (fault.name or "").startswith("ragidx"):
                 raise
             raise missing_extra(f"a target of {self.engine}", [package], self.engine) from fault
+
+    def _hosts(self) -> list[str]:
+        """The server that a URL names; an object store is another machine, whatever its name."""
+        scheme, mark, _ = self.place.partition("://")
+        if not mark or scheme == "file":
+            return []
+        return [f"{scheme}://" if self.engine == "lancedb" else urlsplit(self.place).hostname or ""]
 
     @contextmanager
     def faults(self, *of_engine: type[Exception]) -> Iterator[None]:
