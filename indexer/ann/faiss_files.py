@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ragidx.corpora.errors import RagidxError, check_machine, install
 from ragidx.indexer.ann.faiss_layout import HEADER, INNER_PRODUCT, check_layout, walking
 from ragidx.indexer.ann.index_types import Recipe
-from ragidx.indexer.arrays import Ints
+from ragidx.indexer.arrays import Bools, Ints
 from ragidx.indexer.damage import damaged
 
 Halves: TypeAlias = NDArray[np.float16]
@@ -125,16 +125,17 @@ def map_vectors(path: Path, dim: int, rows: int, tail: int = 0) -> Any:
     return _read(path, module.IO_FLAG_MMAP_IFC, module.IndexScalarQuantizer, (dim, rows))
 
 
-def map_ann(path: Path, recipe: Recipe, vectors: Any) -> Any:
+def map_ann(path: Path, recipe: Recipe, vectors: Any, repeats: int = 0) -> Any:
     """The index of mapped vectors, mapped; the caller keeps the vectors as long as it.
 
-    Shapes are checked here; `check_ann` must run before the first search.
+    `repeats` rows are not in it, and listed at the end of the file. Shapes are checked here;
+    `check_ann` must run before the first search.
 
     Raises:
         IndexFormatError: the file is something else, or belongs to other vectors.
     """
     module, shape = faiss(), (vectors.d, vectors.ntotal)
-    check_layout(path, recipe, *shape)
+    check_layout(path, recipe, *shape, repeats)
     if recipe.links is None:
         flags = module.IO_FLAG_MMAP_IFC | module.IO_FLAG_SKIP_PRECOMPUTE_TABLE
         return _read(path, flags, type(empty(recipe, vectors.d)), shape)
@@ -144,17 +145,28 @@ def map_ann(path: Path, recipe: Recipe, vectors: Any) -> Any:
     return graph
 
 
-def check_ann(path: Path, recipe: Recipe, index: Any, rows: int) -> None:
-    """Check that every link and row number in a mapped index leads to a row: FAISS follows them unchecked.
+def check_ann(path: Path, recipe: Recipe, index: Any, kept: Bools) -> None:
+    """Check that every link and row number in a mapped index leads to a row of it: FAISS follows them unchecked.
+
+    Args:
+        path: of the file.
+        recipe: of the index.
+        index: of `map_ann`.
+        kept: (rows,), the rows that it has.
 
     Raises:
         IndexFormatError: one does not.
     """
     if recipe.links is not None:
-        if not _links_hold(index.hnsw, rows):
+        if not _links_hold(index.hnsw, kept):
             raise damaged(path, "it is not a graph over the vectors beside it")
-    elif recipe.lists is not None and not _lists_hold(inner(index).invlists, rows):
+    elif recipe.lists is not None and not _lists_hold(inner(index).invlists, kept):
         raise damaged(path, "its lists do not hold each row once")
+
+
+def selector(rows: Bools) -> Any:
+    """What makes a search skip all rows but these, (rows,)."""
+    return faiss().IDSelectorBitmap(np.packbits(rows, bitorder="little"))
 
 
 def empty(recipe: Recipe, dim: int) -> Any:
@@ -190,9 +202,9 @@ def _read(path: Path, flags: int, kind: Any, shape: tuple[int, int]) -> Any:
     return index
 
 
-def _lists_hold(lists: Any, rows: int) -> bool:
-    """Whether the lists hold every row once."""
-    module = faiss()
+def _lists_hold(lists: Any, kept: Bools) -> bool:
+    """Whether the lists hold every row that is kept once, since they hold as many as these are."""
+    module, rows = faiss(), len(kept)
     seen = np.zeros(rows, np.bool_)
     for number in range(lists.nlist):
         size = lists.list_size(number)
@@ -202,12 +214,12 @@ def _lists_hold(lists: Any, rows: int) -> bool:
         if held.min() < 0 or held.max() >= rows:
             return False
         seen[held] = True
-    return bool(seen.all())
+    return np.array_equal(seen, kept)
 
 
-def _links_hold(hnsw: Any, rows: int) -> bool:
-    """Whether every link of the graph leads to a row that exists on its level."""
-    to_array = faiss().vector_to_array
+def _links_hold(hnsw: Any, kept: Bools) -> bool:
+    """Whether every link of the graph leads to a row that is kept, and exists on its level."""
+    to_array, rows = faiss().vector_to_array, len(kept)
     levels, starts = to_array(hnsw.levels).astype(np.int64), to_array(hnsw.offsets).astype(np.int64)
     links, widths = to_array(hnsw.neighbors), to_array(hnsw.cum_nneighbor_per_level).astype(np.int64)
     if len(levels) != rows or levels.min() < 1 or levels.max() >= len(widths) or widths[0] != 0:
@@ -217,6 +229,8 @@ def _links_hold(hnsw: Any, rows: int) -> bool:
     if starts[-1] != len(links) or links.min(initial=-1) < -1 or links.max(initial=-1) >= rows:
         return False
     if not 0 <= hnsw.entry_point < rows or hnsw.max_level != levels[hnsw.entry_point] - 1:
+        return False
+    if not kept.all() and (~kept[links] & (links >= 0)).any():
         return False
     return all(_level_holds(level, levels, starts, links, widths) for level in range(1, int(levels.max())))
 

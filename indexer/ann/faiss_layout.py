@@ -21,6 +21,7 @@ from ragidx.indexer.ann.index_types import Recipe
 from ragidx.indexer.damage import damaged, reading
 
 HEADER = struct.Struct("<4siqqqBi")  # fourcc, dim, rows, two unused, is_trained, metric
+REPEAT_BYTES = 8  # of a repeat: its first row and itself, see `repeats`
 INNER_PRODUCT = 0  # FAISS's METRIC_INNER_PRODUCT
 
 _FOURCC = {  # of codes, in lists or not; RaBitQ has one for 1 bit and one for more
@@ -78,7 +79,7 @@ class Walk:
         (found,) = self.fields(struct.Struct("<Q"))
         if count is not None and found != count:
             raise damaged(self.path, f"a list in it has {found:,} items, not {count:,}")
-        self._skip(width * found, f"the {found:,} items of a list in it")
+        self.skip(width * found, f"the {found:,} items of a list in it")
 
     def numbers(self, most: int) -> Any:
         """A list of at most `most` 64-bit numbers, decoded."""
@@ -89,11 +90,12 @@ class Walk:
 
     def end(self, bytes_before: int = 0) -> None:
         """Check that exactly `bytes_before` more bytes follow."""
-        self._skip(bytes_before, "its rows")
+        self.skip(bytes_before, "its rows")
         if self._file.tell() != self._size:
             raise damaged(self.path, f"{self._size - self._file.tell():,} bytes follow its end")
 
-    def _skip(self, count: int, what: str) -> None:
+    def skip(self, count: int, what: str) -> None:
+        """Skip so many bytes, of `what`."""
         if self._file.tell() + count > self._size:
             raise damaged(self.path, f"it ends before {what}")
         self._file.seek(count, os.SEEK_CUR)
@@ -110,8 +112,15 @@ def walking(path: Path) -> Iterator[Walk]:
         yield Walk(path, file)
 
 
-def check_layout(path: Path, recipe: Recipe, dim: int, rows: int) -> None:
+def check_layout(path: Path, recipe: Recipe, dim: int, rows: int, repeats: int) -> None:
     """Check that an ann.faiss has the layout of a recipe, from the first byte to the last.
+
+    Args:
+        path: of the file.
+        recipe: of the index.
+        dim: width of the vectors.
+        rows: how many there are.
+        repeats: how many of them it lists as repeats at its end.
 
     Raises:
         IndexFormatError: it is not; the message says where it differs.
@@ -119,6 +128,7 @@ def check_layout(path: Path, recipe: Recipe, dim: int, rows: int) -> None:
     with walking(path) as walk:
         if recipe.links is not None:
             _graph(walk, dim, rows)
+            walk.end(REPEAT_BYTES * repeats)
             return
         if recipe.rotate:
             walk.header(b"IxPT", dim, rows)
@@ -129,7 +139,8 @@ def check_layout(path: Path, recipe: Recipe, dim: int, rows: int) -> None:
         if recipe.lists is None:
             _codes(walk, recipe, dim, rows)
         else:
-            _lists(walk, recipe, recipe.lists, dim, rows)
+            _lists(walk, recipe, recipe.lists, dim, rows, rows - repeats)
+        walk.end(REPEAT_BYTES * repeats)
 
 
 def _graph(walk: Walk, dim: int, rows: int) -> None:
@@ -142,7 +153,6 @@ def _graph(walk: Walk, dim: int, rows: int) -> None:
     walk.items(4)
     walk.fields(struct.Struct("<5i"))  # entry point, highest level, three settings of searches
     walk.expect("4s", b"null")
-    walk.end()
 
 
 def _codes(walk: Walk, recipe: Recipe, dim: int, rows: int) -> None:
@@ -153,10 +163,9 @@ def _codes(walk: Walk, recipe: Recipe, dim: int, rows: int) -> None:
     if recipe.code.startswith("RaBitQ"):
         walk.items(4, dim)  # the centre
         walk.fields(struct.Struct("<B"))  # bits of a query
-    walk.end()
 
 
-def _lists(walk: Walk, recipe: Recipe, lists: int, dim: int, rows: int) -> None:
+def _lists(walk: Walk, recipe: Recipe, lists: int, dim: int, rows: int, held: int) -> None:
     size = recipe.code_bytes(dim)
     walk.header(_FOURCC[_kind(recipe)][1], dim, rows)
     walk.expect("Q", lists)
@@ -183,9 +192,9 @@ def _lists(walk: Walk, recipe: Recipe, lists: int, dim: int, rows: int) -> None:
         sizes = numbers[1::2]
     else:
         raise damaged(walk.path, f"its lists are of the kind {kind!r}")
-    if (sizes > rows).any() or int(sizes.sum()) != rows:
-        raise damaged(walk.path, f"its lists do not hold {rows:,} rows")
-    walk.end(rows * (size + 8))
+    if (sizes > held).any() or int(sizes.sum()) != held:
+        raise damaged(walk.path, f"its lists do not hold {held:,} rows")
+    walk.skip(held * (size + 8), "its rows")
 
 
 def _coder(walk: Walk, recipe: Recipe, dim: int) -> None:

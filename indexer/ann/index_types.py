@@ -15,6 +15,7 @@ of rows is approximate. Making and searching an index is in `ragidx.indexer.ann.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ _FACTORY = re.compile(
 )
 _LINKS = (4, 128)
 _TRAIN_ROWS = 39  # FAISS's own minimum of training rows for each list
+PQ_ENTRIES = 256  # of the table of a product code: FAISS trains it on at least so many rows
 _TRAIN_BYTES = 256 << 20  # of float32 rows that an index is trained on, at most
 _NODE_BYTES = 16  # of a graph: level, offset, and the share of the upper levels, beside the links of the lowest
 
@@ -170,12 +172,14 @@ class Measured:
         effort: the least that reaches the target recall.
         recall: ann_recall@10 at this effort.
         sample: how many sample queries.
+        repeats: rows that it does not have, since an earlier one has their vector.
     """
 
     recipe: Recipe
     effort: Effort
     recall: float
     sample: int
+    repeats: int = 0
 
 
 _UNITS = {"": 1, "b": 1} | {
@@ -301,14 +305,19 @@ def candidates(index_type: str, rows: int, dim: int) -> list[Recipe | None]:
         return [named[index_type]]
     recipe = Recipe.parse(index_type)
     recipe.check(dim)
-    if recipe.lists is not None and rows < recipe.lists * _TRAIN_ROWS:
-        recipe = Recipe(lists=_lists(rows), code=recipe.code, rotate=recipe.rotate)
-    return [recipe]
+    return [with_lists(recipe, rows)]
+
+
+def with_lists(recipe: Recipe, rows: int) -> Recipe:
+    """The recipe, with fewer lists where it has too many for so many rows."""
+    if recipe.lists is None or rows >= recipe.lists * _TRAIN_ROWS:
+        return recipe
+    return dataclasses.replace(recipe, lists=_lists(rows))
 
 
 def train_rows(recipe: Recipe, rows: int, dim: int) -> int:
     """How many rows an index is trained on: enough for its lists and codes, in bounded memory."""
-    wanted = max(64 * (recipe.lists or 0), 256 * 64 if recipe.code.startswith("PQ") else 8192)
+    wanted = max(64 * (recipe.lists or 0), PQ_ENTRIES * 64 if recipe.code.startswith("PQ") else 8192)
     return max(1, min(rows, wanted, _TRAIN_BYTES // (4 * dim)))
 
 

@@ -32,7 +32,7 @@ from ragidx.indexer import atomic
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES, Halves, codes_of, exact_index, map_vectors, vectors_header
 from ragidx.indexer.ann.index_types import padded
 from ragidx.indexer.ann.moments import Moments, Spread, moments_of, wants_moments
-from ragidx.indexer.ann.search import filled, search_exact
+from ragidx.indexer.ann.search import Exact, filled, search_exact
 from ragidx.indexer.arrays import Bools, Floats, Ints
 from ragidx.indexer.normalize import l2_normalize
 
@@ -67,7 +67,7 @@ class Prefixes:
         """How many there are."""
         return int(self.index.ntotal)
 
-    def search(self, queries: Floats, k: int, allowed: Bools | None) -> tuple[Floats, Ints]:
+    def search(self, queries: Floats, k: int, allowed: Bools | None, exact: Exact | None = None) -> tuple[Floats, Ints]:
         """As of a segment, for queries (q, dim)."""
         return search_exact(self.index, filled(queries, self.dim), k, allowed)
 
@@ -78,6 +78,10 @@ class Prefixes:
     def is_exact(self) -> bool:
         """Every row is compared."""
         return True
+
+    @property
+    def repeats(self) -> None:
+        """As of a segment without a faster index."""
 
     def spread(self, queries: Floats) -> Spread | None:
         """As of a segment."""

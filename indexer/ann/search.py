@@ -18,10 +18,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ragidx.corpora.errors import QueryError
-from ragidx.indexer.ann.faiss_files import HEADER_BYTES, empty, faiss, inner
-from ragidx.indexer.ann.index_types import TUNED_K, Effort, Recipe, padded, train_rows
+from ragidx.indexer.ann.faiss_files import HEADER_BYTES, empty, faiss, inner, map_vectors, selector
+from ragidx.indexer.ann.index_types import PQ_ENTRIES, TUNED_K, Effort, Recipe, padded, train_rows
+from ragidx.indexer.ann.repeats import Repeats
 from ragidx.indexer.arrays import Bools, Floats, Ints
 
+Exact: TypeAlias = Callable[[Floats, int], tuple[Floats, Ints]]
 OnRows: TypeAlias = Callable[[int], None]
 """Called with the number of rows that are done."""
 
@@ -53,7 +55,14 @@ def read_blocks(path: Path, dim: int, rows: int) -> Iterator[Floats]:
             yield np.frombuffer(file.read(2 * dim * count), "<f2").reshape(count, dim).astype(np.float32)
 
 
-def make(recipe: Recipe, path: Path, dim: int, rows: int, on_rows: OnRows = lambda _: None) -> Any:
+def make(
+    recipe: Recipe,
+    path: Path,
+    dim: int,
+    rows: int,
+    on_rows: OnRows = lambda _: None,
+    repeats: Repeats | None = None,
+) -> Any:
     """An index of all rows of a vectors.faiss, in memory.
 
     Args:
@@ -62,13 +71,25 @@ def make(recipe: Recipe, path: Path, dim: int, rows: int, on_rows: OnRows = lamb
         dim: their width.
         rows: how many there are.
         on_rows: called after each block with the number of rows added.
+        repeats: the rows that a graph does not link, and lists do not hold; None: there are none.
     """
-    index = _new_graph(recipe.links, dim, rows) if recipe.links is not None else _trained(recipe, path, dim, rows)
+    kept = np.arange(rows) if repeats is None else np.flatnonzero(repeats.kept)
+    index = _new_graph(recipe.links, dim, len(kept)) if recipe.links is not None else _trained(recipe, path, dim, kept)
     done = 0
     for block in read_blocks(path, dim, rows):
-        index.add(block)
+        mine = kept[slice(*np.searchsorted(kept, [done, done + len(block)]))]
+        if recipe.lists is not None:
+            index.add_with_ids(block[mine - done], mine)
+        elif recipe.links is not None:
+            index.add(block[mine - done])
+        else:
+            index.add(block)  # the place of a code is its number; a search skips those of repeats
         done += len(block)
         on_rows(done)
+    if repeats is not None:
+        if recipe.links is not None:
+            _spread_graph(index, kept, map_vectors(path, dim, rows))
+        index.ntotal = inner(index).ntotal = rows
     return index
 
 
@@ -88,14 +109,22 @@ def search_exact(vectors: Any, queries: Floats, k: int, allowed: Bools | None) -
     if not width or not len(queries):
         return best_first(np.zeros((len(queries), 0), np.float32), np.zeros((len(queries), 0), np.int64), k)
     module = faiss()
-    chosen = {} if allowed is None else {"sel": module.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))}
+    chosen = {} if allowed is None else {"sel": selector(allowed)}
     with _threads(vectors, queries):
         scores, rows = vectors.search(queries, width, params=module.SearchParameters(**chosen))
     return best_first(scores, rows, k)
 
 
 def search(
-    index: Any, recipe: Recipe, effort: Effort, vectors: Any, queries: Floats, k: int, allowed: Bools | None
+    index: Any,
+    recipe: Recipe,
+    effort: Effort,
+    vectors: Any,
+    queries: Floats,
+    k: int,
+    allowed: Bools | None,
+    repeats: Repeats | None = None,
+    exact: Exact | None = None,
 ) -> tuple[Floats, Ints]:
     """As `search_exact`, by an index of `map_ann` or `make`: the choice of rows is approximate, scores are exact.
 
@@ -104,29 +133,44 @@ def search(
     with more effort. All allowed rows are compared exactly as soon as the attempts would cost as much (`cost_of`). So a
     condition that few rows pass loses no recall, and no search costs more than about two exact ones. The search is also
     exact if the index finds fewer rows than there are.
+
+    With `repeats` the index has the first row of each group of equal vectors. It is found where any of its group is
+    allowed, and the allowed ones are given in its place. `exact` gives the k best of queries as `search_exact` does, in
+    less time.
     """
-    width = _width(vectors, k, allowed)
+    exact = exact or (lambda asked, wide: search_exact(vectors, asked, wide, allowed))
     count = vectors.ntotal if allowed is None else int(np.count_nonzero(allowed))
     if not len(queries) or not count:
         return search_exact(vectors, queries, k, allowed)
     if count == vectors.ntotal:
         allowed = None
-    as_tuned = allowed is None and width <= TUNED_K
-    attempts = _attempts(recipe, effort, width, count, vectors.ntotal)
+    held, passing, passes = vectors.ntotal, allowed, count  # rows in the index, and which of them may be found
+    if repeats is not None:
+        held -= len(repeats)
+        passing = None if allowed is None else repeats.leading(allowed)
+        passes = held if passing is None else int(np.count_nonzero(passing))
+        passing = None if passes == held else passing
+    width = min(k, passes)
+    attempts = _attempts(recipe, effort, width, passes, held)
     depth, tried = next(attempts)
-    spent = 0.0 if as_tuned else cost_of(recipe, tried, vectors.ntotal, vectors.d, depth)
+    as_tuned = passing is None and width <= TUNED_K
+    spent = 0.0 if as_tuned else cost_of(recipe, tried, held, vectors.d, depth)
     if spent >= count:
-        return search_exact(vectors, queries, k, allowed)
-    scores, rows = _approximate(index, recipe, tried, vectors, queries, depth, width, allowed)
+        return exact(queries, k)
+    rest = width, passing, repeats
+    scores, rows = _approximate(index, recipe, tried, vectors, queries, depth, *rest)
     left = np.flatnonzero(rows[:, -1] < 0)
     for depth, tried in attempts:
-        spent += cost_of(recipe, tried, vectors.ntotal, vectors.d, depth)
+        spent += cost_of(recipe, tried, held, vectors.d, depth)
         if not len(left) or spent >= count:
             break
-        scores[left], rows[left] = _approximate(index, recipe, tried, vectors, queries[left], depth, width, allowed)
+        scores[left], rows[left] = _approximate(index, recipe, tried, vectors, queries[left], depth, *rest)
         left = left[rows[left, -1] < 0]
+    if repeats is not None:
+        width = min(k, count)
+        scores, rows = repeats.expanded(scores, rows, width, allowed)
     if len(left):
-        scores[left], rows[left] = search_exact(vectors, queries[left], width, allowed)
+        scores[left], rows[left] = exact(queries[left], width)
     return best_first(scores, rows, k)
 
 
@@ -203,11 +247,39 @@ def untrained(recipe: Recipe, dim: int) -> Any:
     return index
 
 
-def _trained(recipe: Recipe, path: Path, dim: int, rows: int) -> Any:
-    """An index of codes, trained on rows that are spread evenly over the file."""
+def _spread_graph(graph: Any, kept: Ints, vectors: Any) -> None:
+    """Give the nodes of a graph the numbers of their rows, `kept`; the other rows become nodes without links.
+
+    It is searched over the codes of the mapped vectors from then on. FAISS refuses a node without room for links.
+    """
+    module, hnsw, rows = faiss(), graph.hnsw, vectors.ntotal
+    module.downcast_index(graph.storage).this.own(True)  # freed here: it has other numbers
+    graph.storage, graph.own_fields, graph.referenced_objects = vectors, False, [vectors]
+    to_array, to_vector = module.vector_to_array, module.copy_array_to_vector
+    levels, is_kept = np.ones(rows, np.int32), np.zeros(rows, np.bool_)
+    levels[kept], is_kept[kept] = to_array(hnsw.levels), True
+    widths = to_array(hnsw.cum_nneighbor_per_level)[levels]
+    links, numbers = to_array(hnsw.neighbors), kept.astype(np.int32)
+    linked = links >= 0
+    links[linked] = numbers[links[linked]]
+    starts = np.append(0, np.cumsum(widths, dtype=np.int64))
+    spread = np.full(starts[-1], -1, np.int32)
+    spread[np.repeat(is_kept, widths)] = links
+    hnsw.neighbors.resize(len(spread))
+    module.rev_swig_ptr(hnsw.neighbors.data(), len(spread))[:] = spread
+    to_vector(levels, hnsw.levels)
+    to_vector(starts.astype(np.uint64), hnsw.offsets)
+    hnsw.entry_point = int(kept[hnsw.entry_point])
+
+
+def _trained(recipe: Recipe, path: Path, dim: int, kept: Ints) -> Any:
+    """An index of codes, trained on some of the rows `kept`, spread evenly over the file."""
     index = untrained(recipe, dim)
-    wanted = np.linspace(0, rows - 1, train_rows(recipe, rows, dim)).astype(np.int64)
-    codes = np.memmap(path, "<f2", mode="r", offset=HEADER_BYTES, shape=(rows, dim))
+    count = train_rows(recipe, len(kept), dim)
+    if recipe.code.startswith("PQ"):
+        count = max(count, PQ_ENTRIES)  # FAISS refuses fewer than it makes; where there are not so many, they recur
+    wanted = kept[np.linspace(0, len(kept) - 1, count).astype(np.int64)]
+    codes = np.memmap(path, "<f2", mode="r", offset=HEADER_BYTES, shape=(int(kept[-1]) + 1, dim))
     index.train(codes[wanted].astype(np.float32))
     return index
 
@@ -235,18 +307,27 @@ def _attempts(recipe: Recipe, effort: Effort, k: int, count: int, rows: int) -> 
 
 
 def _approximate(
-    index: Any, recipe: Recipe, effort: Effort, vectors: Any, queries: Floats, depth: int, k: int, allowed: Bools | None
+    index: Any,
+    recipe: Recipe,
+    effort: Effort,
+    vectors: Any,
+    queries: Floats,
+    depth: int,
+    k: int,
+    allowed: Bools | None,
+    repeats: Repeats | None,
 ) -> tuple[Floats, Ints]:
     """The k best allowed of the `depth` best rows for each query, -inf and -1 where fewer of them are.
 
     Rows that are not allowed are removed afterwards. If FAISS did it, it would read the same number of lists and miss
     better rows in others, and a graph search would fill up with rows on the way to a deleted neighbourhood.
     """
-    factor = max(1.0, min(effort.factor, vectors.ntotal / depth))
+    held = vectors.ntotal - (0 if repeats is None else len(repeats))
+    factor = max(1.0, min(effort.factor, held / depth))
     if recipe.links is not None:
-        searched, params = index, _beam_of(min(vectors.ntotal, max(depth, effort.beam)))
+        searched, params = index, _beam_of(min(held, max(depth, effort.beam)))
     else:
-        searched, params = faiss().IndexRefine(index, vectors), _params_of(recipe, effort, factor)
+        searched, params = faiss().IndexRefine(index, vectors), _params_of(recipe, effort, factor, repeats)
     if allowed is None:
         with _threads(vectors, queries):
             best = searched.search(queries, depth, params=params)
@@ -283,10 +364,10 @@ def _threads(vectors: Any, queries: Floats) -> Iterator[None]:
         module.omp_set_num_threads(before)
 
 
-def _params_of(recipe: Recipe, effort: Effort, factor: float) -> Any:
+def _params_of(recipe: Recipe, effort: Effort, factor: float, repeats: Repeats | None) -> Any:
     """FAISS's parameters of a search by codes: how many are compared again, and how many lists are read."""
     module = faiss()
-    inside = module.SearchParameters()
+    inside = module.SearchParameters() if repeats is None else module.SearchParameters(sel=repeats.selector)
     if recipe.lists is not None:
         inside = module.SearchParametersIVF(nprobe=min(recipe.lists, max(1, effort.lists)))
     if recipe.rotate:

@@ -3,8 +3,9 @@
 Sample queries are made from stored rows: the part of a row that differs from the mean is rotated until its cosine with
 the original is 0.55. Real queries are about that far from the documents. Unchanged rows would find their neighbours
 with far less effort. For lists the rotation is towards directions in which the rows vary, since these lead to other
-lists; else towards any direction. A target of 0.95 gave, for 1,000 real questions to 115,000 rows of MiniLM (cosine of
-the nearest row: 0.57): graph 0.976, lists 0.955, 1-bit lists 0.954. ann_recall@10 is the share of the exact ten that a
+lists; else towards any direction, but where vectors are equal, every other one is as for lists: graphs that link equal
+vectors fail at such questions. A target of 0.95 gave, for 1,000 real questions to 115,000 rows of MiniLM (cosine of the
+nearest row: 0.57): graph 0.976, lists 0.955, 1-bit lists 0.954. ann_recall@10 is the share of the exact ten that a
 search finds; a row with the score of the tenth counts as one of them. The least effort that reaches the target is
 taken, of several the fastest, and the measured recall is stored in the manifest.
 """
@@ -37,7 +38,9 @@ from ragidx.indexer.ann.index_types import (
     Recipe,
     candidates,
     footprint_of,
+    with_lists,
 )
+from ragidx.indexer.ann.repeats import Repeats, find_repeats
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.normalize import l2_normalize
 
@@ -65,8 +68,8 @@ class Truth:
 
 def choose(
     vectors: Path, dim: int, rows: int, options: IndexOptions, max_memory: int | None, on_stage: OnStage
-) -> tuple[Any, Measured] | None:
-    """Make the index of a segment; None: exact search.
+) -> tuple[Any, Repeats | None, Measured] | None:
+    """Make the index of a segment, without its repeats; None: exact search.
 
     Args:
         vectors: the segment's vectors.faiss.
@@ -83,13 +86,15 @@ def choose(
     if possible[0] is None:
         return None
     best: Measured | None = None
-    for recipe in filter(None, possible):
-        truth = exact_answers(vectors, dim, rows, in_lists=recipe.lists is not None)
+    repeats = find_repeats(vectors, dim, rows)
+    for candidate in filter(None, possible):
+        recipe = candidate if repeats is None else with_lists(candidate, rows - len(repeats))
+        truth = exact_answers(vectors, dim, rows, in_lists=recipe.lists is not None, repeats=repeats is not None)
         release_memory()
-        index = ann.make(recipe, vectors, dim, rows, functools.partial(on_stage, str(recipe), rows))
-        measured = tune(index, recipe, truth, map_vectors(vectors, dim, rows), options.target_recall)
+        index = ann.make(recipe, vectors, dim, rows, functools.partial(on_stage, str(recipe), rows), repeats)
+        measured = tune(index, recipe, truth, map_vectors(vectors, dim, rows), options.target_recall, repeats)
         if measured.recall >= options.target_recall:
-            return index, measured
+            return index, repeats, measured
         best = measured if best is None or measured.recall > best.recall else best
     assert best is not None
     raise _too_rough(best, rows, dim, options)
@@ -110,7 +115,7 @@ def fitting(options: IndexOptions, rows: int, dim: int, max_memory: int | None) 
     return found or [None]  # exact search of a small segment is always allowed
 
 
-def exact_answers(vectors: Path, dim: int, rows: int, *, in_lists: bool = False) -> Truth:
+def exact_answers(vectors: Path, dim: int, rows: int, *, in_lists: bool = False, repeats: bool = False) -> Truth:
     """Sample queries and the score of their tenth best row, in one pass over the file.
 
     Args:
@@ -118,9 +123,12 @@ def exact_answers(vectors: Path, dim: int, rows: int, *, in_lists: bool = False)
         dim: its width.
         rows: how many it has.
         in_lists: whether the index has lists.
+        repeats: whether some vectors are equal.
     """
     count = max(1, min(rows, SAMPLE, _SAMPLE_PRODUCTS // (rows * dim)))
     queries = _questions(codes_of(vectors, dim, rows), count, in_lists=in_lists)
+    if repeats and not in_lists:
+        queries[::2] = _questions(codes_of(vectors, dim, rows), count, in_lists=True)[::2]
     k = min(TUNED_K, rows)
     best = np.full((count, k), -np.inf, np.float32)
     for block in ann.read_blocks(vectors, dim, rows):
@@ -147,22 +155,24 @@ def _questions(codes: Halves, count: int, *, in_lists: bool) -> Floats:
     return l2_normalize(centre + TURNED * sources + np.sqrt(1 - TURNED**2) * across).vectors
 
 
-def tune(index: Any, recipe: Recipe, truth: Truth, vectors: Any, target: float) -> Measured:
+def tune(
+    index: Any, recipe: Recipe, truth: Truth, vectors: Any, target: float, repeats: Repeats | None = None
+) -> Measured:
     """The least effort that reaches the target recall, the fastest of several; the best if none does."""
 
     @functools.cache
     def recall(effort: Effort) -> float:
-        return _recall(index, recipe, effort, truth, vectors)
+        return _recall(index, recipe, effort, truth, vectors, repeats)
 
     ladders, reached = list(_ladders(recipe)), list[Effort]()
     for ladder in ladders:
         first = bisect.bisect_left(ladder, True, key=lambda effort: recall(effort) >= target)
         reached += ladder[first : first + 1]
     if reached:
-        best = min(reached, key=lambda effort: _seconds(index, recipe, effort, truth, vectors))
+        best = min(reached, key=lambda effort: _seconds(index, recipe, effort, truth, vectors, repeats))
     else:
         best = max((ladder[-1] for ladder in ladders), key=recall)
-    return Measured(recipe, best, recall(best), len(truth.queries))
+    return Measured(recipe, best, recall(best), len(truth.queries), 0 if repeats is None else len(repeats))
 
 
 def _ladders(recipe: Recipe) -> Iterator[list[Effort]]:
@@ -179,18 +189,18 @@ def _ladders(recipe: Recipe) -> Iterator[list[Effort]]:
         yield [Effort(lists=lists, factor=factor) for lists in sorted(steps)]
 
 
-def _recall(index: Any, recipe: Recipe, effort: Effort, truth: Truth, vectors: Any) -> float:
-    scores, _ = ann.search(index, recipe, effort, vectors, truth.queries, TUNED_K, None)
+def _recall(index: Any, recipe: Recipe, effort: Effort, truth: Truth, vectors: Any, repeats: Repeats | None) -> float:
+    scores, _ = ann.search(index, recipe, effort, vectors, truth.queries, TUNED_K, None, repeats)
     k = min(TUNED_K, vectors.ntotal)
     return float((scores[:, :k] >= truth.tenth[:, None] - _TIE).mean())
 
 
-def _seconds(index: Any, recipe: Recipe, effort: Effort, truth: Truth, vectors: Any) -> float:
+def _seconds(index: Any, recipe: Recipe, effort: Effort, truth: Truth, vectors: Any, repeats: Repeats | None) -> float:
     """Seconds of one search with all sample queries: the least of three."""
     taken = []
     for _ in range(3):
         started = time.perf_counter()
-        ann.search(index, recipe, effort, vectors, truth.queries, TUNED_K, None)
+        ann.search(index, recipe, effort, vectors, truth.queries, TUNED_K, None, repeats)
         taken.append(time.perf_counter() - started)
     return min(taken)
 

@@ -15,7 +15,7 @@ from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES
 from ragidx.indexer.ann.index_types import Effort, Measured, Recipe, padded
 from ragidx.indexer.atomic import FileEntry
-from ragidx.indexer.json_checks import integer, optional, record, refuse, share, string, table
+from ragidx.indexer.json_checks import integer, mapping, optional, record, refuse, share, string, table
 from ragidx.indexer.store.files import ANN, CHUNKS, LEXICAL, MOMENTS, SEGMENTS, VECTORS, generation_of
 
 MAX_ROWS = 2**31 - 1
@@ -38,6 +38,7 @@ class SegmentEntry:
         data = asdict(self)
         if self.ann is not None:
             rest = {"recall": self.ann.recall, "sample": self.ann.sample}
+            rest |= {"repeats": self.ann.repeats} if self.ann.repeats else {}
             data["ann"] = {"factory": str(self.ann.recipe), **asdict(self.ann.effort), **rest}
         return data
 
@@ -57,28 +58,28 @@ class SegmentEntry:
         return next((name for name in self.files if generation_of(MOMENTS, name)), None)
 
 
-def _measured(factory: str, beam: int, lists: int, factor: int, recall: float, sample: int) -> Measured:
-    return Measured(Recipe.parse(factory), Effort(beam, lists, factor), recall, sample)
+def _measured(factory: str, beam: int, lists: int, factor: int, recall: float, sample: int, repeats: int) -> Measured:
+    return Measured(Recipe.parse(factory), Effort(beam, lists, factor), recall, sample, repeats)
 
 
 _NUMBER = integer(0, MAX_ROWS)
+_parse_ann = record(
+    _measured,
+    factory=string(lambda text: len(text) < 100),
+    beam=_NUMBER,
+    lists=_NUMBER,
+    factor=_NUMBER,
+    recall=share,
+    sample=_NUMBER,
+    repeats=_NUMBER,
+)
 parse_file = record(FileEntry, bytes=integer(0, MAX_BYTES), sha256=string(_SHA256.fullmatch))
 parse_segment = record(
     SegmentEntry,
     id=string(lambda name: generation_of(SEGMENTS, name)),
     rows=integer(1, MAX_ROWS),
     files=table(string(bool), parse_file),
-    ann=optional(
-        record(
-            _measured,
-            factory=string(lambda text: len(text) < 100),
-            beam=_NUMBER,
-            lists=_NUMBER,
-            factor=_NUMBER,
-            recall=share,
-            sample=_NUMBER,
-        )
-    ),
+    ann=optional(lambda data, where: _parse_ann({"repeats": 0, **mapping(data, where)}, where)),
 )
 
 
@@ -104,3 +105,5 @@ def check_segment(segment: SegmentEntry, dim: int, *, lexical: bool) -> None:
             segment.ann.recipe.check(padded(dim))
         except SpecError as fault:
             refuse(where, fault.message)
+        if segment.ann.repeats >= segment.rows:
+            refuse(where, f"{segment.ann.repeats:,} of {segment.rows:,} rows cannot repeat others")

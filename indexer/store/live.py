@@ -22,6 +22,7 @@ from ragidx.indexer.ann.faiss_files import Halves, exact_index
 from ragidx.indexer.ann.index_types import padded
 from ragidx.indexer.ann.moments import Moments, Spread, moments_of, most_beside, spread_of
 from ragidx.indexer.ann.prefixes import Prefixes
+from ragidx.indexer.ann.repeats import Repeats
 from ragidx.indexer.arrays import Bools, Floats, Ints
 from ragidx.indexer.lexical.postings import Postings, TermPostings, Uints
 from ragidx.indexer.store.rows import Row, Schema, places_of
@@ -82,7 +83,12 @@ class LiveRows:
         """As of the view; `allowed` (n_rows,)."""
         if self.is_exact() and self._is_copied:
             return ann.search_exact(self._copy, ann.filled(queries, self.dim), k, allowed)
-        scores, rows = self.view.search(queries, k, self._allowed(allowed))
+
+        def exact(asked: Floats, wide: int) -> tuple[Floats, Ints]:
+            scores, rows = ann.search_exact(self._copy, asked, wide, allowed)
+            return scores, np.where(rows < 0, -1, self._stored[rows])
+
+        scores, rows = self.view.search(queries, k, self._allowed(allowed), exact if self._is_copied else None)
         found = rows >= 0
         rows[found] = np.searchsorted(self._stored, rows[found])
         return scores, rows
@@ -100,6 +106,11 @@ class LiveRows:
         moments, beside = self._moments
         found = moments.spread(queries)
         return found.without(spread_of(queries @ beside.T)) if len(beside) else found
+
+    @functools.cached_property
+    def repeats(self) -> LiveRepeats | None:
+        """Which rows have the vector of another, where the faster index of the view lacks such."""
+        return None if self.view.repeats is None else LiveRepeats(self.view.repeats, self._stored)
 
     def vectors(self, numbers: Sequence[int] | Ints) -> Floats:
         """The stored vectors of some rows, (n, dim)."""
@@ -192,3 +203,28 @@ class LivePostings:
         alive = self._alive[found.rows]
         rows = self._place[found.rows[alive]].astype(np.int64)
         return TermPostings(rows, found.counts[alive]) if len(rows) else None
+
+
+class LiveRepeats:
+    """Repeats by the numbers of live rows; the members are those of `Repeats`.
+
+    Args:
+        repeats: of the stored rows.
+        stored: (n_rows,) the live ones.
+    """
+
+    def __init__(self, repeats: Repeats, stored: Ints) -> None:
+        self._repeats, self._stored = repeats, stored
+
+    def are_repeated(self, rows: Ints) -> Bools:
+        """Whether other stored rows, dead ones included, have the vectors of these; never of what is no row."""
+        there = (rows >= 0) & (rows < len(self._stored))
+        return self._repeats.are_repeated(np.where(there, self._stored[rows.clip(0, len(self._stored) - 1)], -1))
+
+    def equals(self, rows: Ints, allowed: Bools | None) -> Ints:
+        """The allowed rows with the vectors of some rows that are repeated; -1 is none."""
+        found = self._repeats.equals(np.where(rows < 0, -1, self._stored[rows]), None)
+        places = np.searchsorted(self._stored, found).clip(max=len(self._stored) - 1)
+        places = places[self._stored[places] == found]
+        chosen: Ints = places if allowed is None else places[allowed[places]]
+        return chosen

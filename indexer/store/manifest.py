@@ -44,7 +44,8 @@ FORMAT = 5
 FIELD_KINDS = (
     "types of fields"  # a segment has several columns for a field, or of types that no live row has a value of
 )
-KNOWN: tuple[str, ...] = (TRAINED_HEAD, CENTRED_FILTER, ADAPTED_FILTER, QUESTION_TABLE, FIELD_KINDS)
+REPEATS = "repeated vectors"  # the index of a segment lacks rows that repeat others
+KNOWN: tuple[str, ...] = (TRAINED_HEAD, CENTRED_FILTER, ADAPTED_FILTER, QUESTION_TABLE, FIELD_KINDS, REPEATS)
 """What this version can read that an index may require; later versions add to it."""
 
 KEPT = 3  # generations whose files are kept

@@ -30,6 +30,7 @@ from ragidx.indexer.ann.faiss_files import HEADER_BYTES, Halves, check_ann, code
 from ragidx.indexer.ann.index_types import padded
 from ragidx.indexer.ann.moments import Moments, Spread, left_out_of
 from ragidx.indexer.ann.prefixes import Prefixes, is_prefix_of, is_whole, open_prefixes, prefix_files
+from ragidx.indexer.ann.repeats import Repeats
 from ragidx.indexer.arrays import Bools, Floats, Ints
 from ragidx.indexer.byte_cache import ByteCache
 from ragidx.indexer.damage import damaged, reading
@@ -89,13 +90,16 @@ class Segment:
         found.schema, found._token = schema, object()  # decoded batches are kept by the token
         return found
 
-    def search(self, queries: Floats, k: int, allowed: Bools | None) -> tuple[Floats, Ints]:
+    def search(
+        self, queries: Floats, k: int, allowed: Bools | None, exact: ann.Exact | None = None
+    ) -> tuple[Floats, Ints]:
         """Scores and rows (q, k) of the k best for each query, -inf and -1 where there are no more.
 
         Args:
             queries: (q, dim).
             k: 1 or more.
             allowed: (rows,), the rows that may be found; None: all.
+            exact: an exact search of these that takes less time, where a faster index turns to one.
         """
         queries = ann.filled(queries, self.dim)
         if self._moved is not None:
@@ -103,7 +107,9 @@ class Segment:
         if self.entry.ann is None:
             return ann.search_exact(self.exact_index, queries, k, allowed)
         made = self.entry.ann
-        return ann.search(self.ann_index, made.recipe, made.effort, self.exact_index, queries, k, allowed)
+        return ann.search(
+            self.ann_index, made.recipe, made.effort, self.exact_index, queries, k, allowed, self.repeats, exact
+        )
 
     def scan(self, queries: Floats, k: int, allowed: Bools | None) -> Floats:
         """The k best scores (q, k) as of an exact search; with k = rows those of all rows, in no useful order."""
@@ -274,13 +280,31 @@ class Segment:
     def _index(self) -> Any | None:
         if self.entry.ann is None:
             return None
-        return map_ann(self.folder / ANN, self.entry.ann.recipe, self.exact_index)
+        return map_ann(self.folder / ANN, self.entry.ann.recipe, self.exact_index, self.entry.ann.repeats)
+
+    @functools.cached_property
+    def repeats(self) -> Repeats | None:
+        """The rows that the faster index lacks, since an earlier one has their vector; None: it lacks none.
+
+        Raises:
+            IndexFormatError: its file lists others than it can lack.
+        """
+        if self.entry.ann is None or not self.entry.ann.repeats:
+            return None
+        _ = self._index  # checks the length of the file
+        path = self.folder / ANN
+        with reading(path, "it cannot be mapped: "):
+            found = Repeats.mapped(path, self.entry.ann.repeats, self.entry.rows)
+        if not found.hold():
+            raise damaged(path, "the rows that it lists as repeats cannot be such")
+        return found
 
     @functools.cached_property
     def ann_index(self) -> Any:
         """The faster index, with every link and row number checked once: a quarter of a second for a million rows."""
         assert self.entry.ann is not None
-        check_ann(self.folder / ANN, self.entry.ann.recipe, self._index, self.entry.rows)
+        kept = np.ones(self.entry.rows, np.bool_) if self.repeats is None else self.repeats.kept
+        check_ann(self.folder / ANN, self.entry.ann.recipe, self._index, kept)
         return self._index
 
     @functools.cached_property

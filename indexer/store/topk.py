@@ -62,7 +62,7 @@ def search_parts(parts: Sequence[Part], ids: Ids, queries: Floats, k: int) -> To
         best, numbers = _merged(answers)
         scores[start : start + len(block)] = best[:, :wide]
         rows += _lists(numbers[:, :wide])
-        for query in _shared(best, wide):
+        for query in sorted({*_shared(best, wide), *_cut(parts, numbers[:, wide - 1])}):
             mine = [(part_scores[query], part_rows[query]) for part_scores, part_rows in answers]
             ranked = _best(parts, ids, block[query : query + 1], wide, mine)
             scores[start + query] = -np.inf
@@ -122,6 +122,12 @@ def _shared(scores: Floats, wide: int) -> list[int]:
     return np.flatnonzero(same[:, :wide].any(axis=1)).tolist()
 
 
+def _cut(parts: Sequence[Part], last: Ints) -> list[int]:
+    """Which queries have a last row (q,) that an approximate search found alone of a group of equal vectors."""
+    ends = [part.view.repeats.are_repeated(last - part.first) for part in parts if part.view.repeats is not None]
+    return np.flatnonzero(np.any(ends, axis=0)).tolist() if ends else []
+
+
 def _best(
     parts: Sequence[Part], ids: Ids, query: Floats, k: int, found: Sequence[tuple[Floats, Ints]]
 ) -> tuple[Floats, list[int]]:
@@ -137,7 +143,10 @@ def _best(
 
 
 def _with_ties(part: Part, query: Floats, last: np.float32, scores: Floats, rows: Ints) -> tuple[Floats, Ints]:
-    """The hits of a part; of an exact one so many that no row beyond them has the score `last` of the last place."""
+    """The hits of a part, and all rows beyond them that have the score `last` of the last place.
+
+    An approximate search knows those of equal vectors alone.
+    """
 
     def ask(_: list[int], wide: int) -> list[tuple[Floats, Ints]]:
         wider = _search(part, query, wide)
@@ -146,6 +155,10 @@ def _with_ties(part: Part, query: Floats, last: np.float32, scores: Floats, rows
     def lacks(found: tuple[Floats, Ints], _: int) -> bool:
         return len(found[1]) < part.view.n_rows and found[1][-1] >= 0 and bool(found[0][-1] == last)
 
+    if part.view.repeats is not None:
+        equal = part.view.repeats.equals(rows[scores == last] - part.first, part.allowed)
+        more = np.setdiff1d(equal + part.first, rows)
+        return np.concatenate([scores, np.full(len(more), last)]), np.concatenate([rows, more])
     if not part.view.is_exact():
         return scores, rows
     return until_enough([(scores, rows)], len(rows), ask, lacks)[0]

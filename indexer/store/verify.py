@@ -14,7 +14,7 @@ from ragidx.indexer.ann.prefixes import is_whole, prefix_files
 from ragidx.indexer.damage import damaged
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.deletions import read_deletions
-from ragidx.indexer.store.files import MANIFEST, SEGMENTS, VECTORS, numbered_path
+from ragidx.indexer.store.files import ANN, MANIFEST, SEGMENTS, VECTORS, numbered_path
 from ragidx.indexer.store.generations import UNTOUCHED, check_file, earlier, read_numbered, segments_of
 from ragidx.indexer.store.lookup import checked_document
 from ragidx.indexer.store.manifest import Manifest, files_of, read_manifest
@@ -114,6 +114,8 @@ def _read_all(segment: Segment) -> None:
     segment.map()
     if segment.entry.ann is not None:
         _ = segment.ann_index  # checks every link and row number
+        if segment.repeats is not None and not segment.repeats.same(segment.codes):
+            raise damaged(segment.folder / ANN, "a row that it lists as a repeat has another vector")
     for start in range(0, segment.entry.rows, BATCH_ROWS):
         numbers = range(start, min(start + BATCH_ROWS, segment.entry.rows))
         for row in segment.rows(numbers):

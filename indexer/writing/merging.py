@@ -182,9 +182,11 @@ def _indexed(
     made = choose(folder / VECTORS, padded(draft.dim), entry.rows, draft.index, max_memory, on_stage)
     if made is None:
         return entry
-    index, measured = made
+    index, repeats, measured = made
     with atomic.create(folder / ANN) as file:
         write(index, file.write)
+        if repeats is not None:
+            file.write(repeats.to_bytes())
     return SegmentEntry(entry.id, entry.rows, {**entry.files, ANN: file.entry}, measured)
 
 

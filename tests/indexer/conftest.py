@@ -24,6 +24,7 @@ from ragidx.corpora.records import Scalar
 from ragidx.indexer.ann import search as ann
 from ragidx.indexer.ann.faiss_files import check_ann, map_ann, map_vectors, vectors_header, write
 from ragidx.indexer.ann.index_types import IndexOptions, Recipe
+from ragidx.indexer.ann.repeats import Repeats
 from ragidx.indexer.store.files import ANN, VECTORS
 from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.rows import Row
@@ -116,11 +117,13 @@ class AnnKit:
         path.write_bytes(vectors_header(dim, rows) + vectors.astype("<f2").tobytes())
         return map_vectors(path, dim, rows)
 
-    def make(self, folder: Path, factory: str, vectors: Any) -> Path:
-        """The ann.faiss of mapped vectors, beside them."""
-        index = ann.make(Recipe.parse(factory), folder / VECTORS, vectors.d, vectors.ntotal)
+    def make(self, folder: Path, factory: str, vectors: Any, repeats: Repeats | None = None) -> Path:
+        """The ann.faiss of mapped vectors, beside them; of all of them, unless the `repeats` are given."""
+        index = ann.make(Recipe.parse(factory), folder / VECTORS, vectors.d, vectors.ntotal, repeats=repeats)
         with (folder / ANN).open("wb") as file:
             write(index, file.write)
+            if repeats is not None:
+                file.write(repeats.to_bytes())
         return folder / ANN
 
     def maker(self, folder: Path, vectors: Any) -> Callable[[str], Any]:
@@ -133,11 +136,11 @@ class AnnKit:
 
         return made
 
-    def open(self, path: Path, factory: str, vectors: Any) -> Any:
+    def open(self, path: Path, factory: str, vectors: Any, repeats: Repeats | None = None) -> Any:
         """An ann.faiss as a segment opens it before the first search."""
         recipe = Recipe.parse(factory)
-        index = map_ann(path, recipe, vectors)
-        check_ann(path, recipe, index, vectors.ntotal)
+        index = map_ann(path, recipe, vectors, 0 if repeats is None else len(repeats))
+        check_ann(path, recipe, index, np.ones(vectors.ntotal, np.bool_) if repeats is None else repeats.kept)
         return index
 
 

@@ -1,0 +1,171 @@
+"""Repeats: the rows of a segment whose vector an earlier row has, so that an index holds each vector once.
+
+A graph links equal vectors to each other alone: a search that reaches a group of them that is larger than its beam ends
+there. In lists, a group fills what is compared again. Headers and licences make such groups in most corpora. So the
+index of a segment is made of the first row of each group, and what a search finds is expanded by the rows that repeat
+it: all of these have its score. Vectors are compared as they are stored; 0 and -0 are equal.
+
+    firsts (n,), rows (n,) int32     row `rows[i]` repeats row `firsts[i]`; n rows that the index lacks
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragidx.indexer.ann.faiss_files import HEADER_BYTES, codes_of, selector
+from ragidx.indexer.ann.faiss_layout import REPEAT_BYTES
+from ragidx.indexer.arrays import Bools, Floats, Ints
+
+_BLOCK_BYTES = 8 << 20  # of vectors
+_NEGATIVE_ZERO = 0x8000  # of float16
+
+
+@dataclass(frozen=True, eq=False)
+class Repeats:
+    """Which rows of a segment repeat an earlier one, by the first row of each group and then by themselves.
+
+    Attributes:
+        firsts: (n,) int32, ascending.
+        rows: (n,) int32, above their `firsts`, and ascending below equal ones.
+        n_rows: of the segment.
+    """
+
+    firsts: NDArray[np.int32]
+    rows: NDArray[np.int32]
+    n_rows: int
+
+    def __len__(self) -> int:
+        """How many rows the index lacks."""
+        return len(self.rows)
+
+    @classmethod
+    def mapped(cls, path: Path, count: int, n_rows: int) -> Repeats:
+        """The last bytes of a file, as `to_bytes` gave them; `hold` must be asked before they are used."""
+        offset = path.stat().st_size - REPEAT_BYTES * count
+        firsts, rows = np.memmap(path, "<i4", mode="r", offset=offset, shape=(2, count))
+        return cls(firsts, rows, n_rows)
+
+    def to_bytes(self) -> bytes:
+        """All firsts, then all rows, as int32."""
+        return np.concatenate([self.firsts, self.rows]).astype("<i4").tobytes()
+
+    def hold(self) -> bool:
+        """Whether they are rows of the segment, each once, in their order, and no first is a repeat itself."""
+        firsts, rows = self.firsts.astype(np.int64), self.rows.astype(np.int64)
+        if firsts.min() < 0 or rows.max() >= self.n_rows or (rows <= firsts).any():
+            return False
+        falls = (np.diff(firsts) < 0) | ((np.diff(firsts) == 0) & (np.diff(rows) <= 0))
+        once = np.bincount(rows, minlength=self.n_rows)
+        return not falls.any() and once.max() == 1 and not once[firsts].any()
+
+    @functools.cached_property
+    def kept(self) -> Bools:
+        """(n_rows,) which rows the index has."""
+        kept = np.ones(self.n_rows, np.bool_)
+        kept[self.rows] = False
+        return kept
+
+    @functools.cached_property
+    def selector(self) -> Any:
+        """What makes FAISS skip the codes of repeats."""
+        return selector(self.kept)
+
+    def leading(self, allowed: Bools) -> Bools:
+        """(n_rows,) which rows of the index are allowed, or have a repeat that is."""
+        found = allowed & self.kept
+        found[self.firsts[allowed[self.rows]]] = True
+        return found
+
+    def are_repeated(self, rows: Ints) -> Bools:
+        """Whether other rows have the vectors of these; of any shape, and never of what is no row."""
+        return self._are_firsts(self._firsts_of(rows))
+
+    def equals(self, rows: Ints, allowed: Bools | None) -> Ints:
+        """The allowed rows with the vectors of some rows that are repeated; -1 is none."""
+        firsts = np.unique(self._firsts_of(rows))
+        groups = [self._group(row, allowed) for row in firsts[self._are_firsts(firsts)].tolist()]
+        return np.concatenate([np.zeros(0, np.int64), *groups])
+
+    def expanded(self, scores: Floats, rows: Ints, k: int, allowed: Bools | None) -> tuple[Floats, Ints]:
+        """The k best rows (q, k) of what a search of the index found, equal scores by row; -inf and -1 at the end.
+
+        Args:
+            scores: (q, n), best first.
+            rows: (q, n), of the index; -1: none.
+            k: how many.
+            allowed: (n_rows,), the rows that may be given; None: all.
+        """
+        missing = ((0, 0), (0, max(0, k - rows.shape[1])))
+        scores, found = np.pad(scores, missing, constant_values=-np.inf), np.pad(rows, missing, constant_values=-1)
+        for query in np.flatnonzero(self._are_firsts(rows).any(axis=1)):
+            mine = rows[query][rows[query] >= 0]
+            groups = [self._group(row, allowed)[:k] for row in mine.tolist()]
+            wide = np.concatenate(groups)
+            shown = np.repeat(scores[query, : len(mine)], [len(group) for group in groups])
+            order = np.lexsort((wide, -shown))[:k]
+            scores[query, : len(order)], found[query, : len(order)] = shown[order], wide[order]
+        return scores[:, :k], found[:, :k]
+
+    def same(self, codes: NDArray[np.float16]) -> bool:
+        """Whether the vectors (n_rows, dim) of all repeats are those of their firsts."""
+        return bool(_equal(codes, self.firsts, self.rows).all())
+
+    def _group(self, row: int, allowed: Bools | None) -> Ints:
+        """The allowed rows with the vector of a row of the index, ascending."""
+        start, end = np.searchsorted(self.firsts, [row, row + 1])
+        rows = np.append(row, self.rows[start:end])
+        return rows if allowed is None else rows[allowed[rows]]
+
+    def _are_firsts(self, rows: Ints) -> Bools:
+        found: Bools = self.firsts[np.searchsorted(self.firsts, rows).clip(max=len(self) - 1)] == rows
+        return found
+
+    def _firsts_of(self, rows: Ints) -> Ints:
+        """The rows of the index that have the vectors of these."""
+        places = np.searchsorted(self.rows, rows, sorter=self._ascending).clip(max=len(self) - 1)
+        places = self._ascending[places]
+        return np.where(self.rows[places] == rows, self.firsts[places], rows)
+
+    @functools.cached_property
+    def _ascending(self) -> Ints:
+        return np.argsort(self.rows)
+
+
+def find_repeats(path: Path, dim: int, rows: int) -> Repeats | None:
+    """The repeats in a vectors.faiss, read in blocks; None: no two vectors are equal.
+
+    Rows with equal hashes are compared: of two vectors with one hash, which are hardly ever there, both are kept.
+    """
+    hashes, done, width = np.empty(rows, np.int64), 0, 2 * dim
+    step = max(1, _BLOCK_BYTES // width)
+    with path.open("rb") as file:
+        file.seek(HEADER_BYTES)
+        while done < rows:
+            bits = np.frombuffer(file.read(width * min(step, rows - done)), "<u2")
+            data = np.where(bits == _NEGATIVE_ZERO, 0, bits).astype("<u2").tobytes()
+            found = [hash(data[start : start + width]) for start in range(0, len(data), width)]
+            hashes[done : done + len(found)] = found
+            done += len(found)
+    order = np.argsort(hashes, kind="stable")
+    again = np.diff(hashes[order]) == 0
+    if not again.any():
+        return None
+    starts = np.flatnonzero(np.append(True, ~again))
+    firsts, later = np.repeat(order[starts], np.diff(np.append(starts, rows)))[1:][again], order[1:][again]
+    equal = _equal(codes_of(path, dim, rows), firsts, later)
+    firsts, later = firsts[equal].astype(np.int32), later[equal].astype(np.int32)
+    order = np.lexsort((later, firsts))
+    return Repeats(firsts[order], later[order], rows) if len(order) else None
+
+
+def _equal(codes: NDArray[np.float16], firsts: NDArray[Any], rows: NDArray[Any]) -> Bools:
+    """Which pairs of rows have equal vectors."""
+    step = max(1, _BLOCK_BYTES // (2 * codes.shape[1]))
+    blocks = [slice(start, start + step) for start in range(0, len(rows), step)]
+    return np.concatenate([(codes[firsts[block]] == codes[rows[block]]).all(axis=1) for block in blocks])
