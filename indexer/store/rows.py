@@ -165,6 +165,19 @@ def union(*schemas: Schema) -> dict[str, str]:
     return kinds
 
 
+def fits(column: Any) -> bool:
+    """Whether a column of `chunks.arrow` is one of those that a segment may have."""
+    if column.name in COLUMNS.names:
+        return bool(column.type == COLUMNS.field(column.name).type)
+    return field_kind(column) is not None
+
+
+def field_kind(column: Any) -> FieldKind | None:
+    """What a column of metadata holds; None: it is none."""
+    kind = kind_of_type(column.type)
+    return None if kind is None or not column.name.startswith(META) else (column.name.removeprefix(META), kind)
+
+
 def schema_of(kinds: Iterable[FieldKind]) -> dict[str, str]:
     """The fields, each in the narrowest kind that holds all of its values."""
     return union(*({name: kind} for name, kind in kinds))

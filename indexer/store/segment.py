@@ -29,7 +29,7 @@ from ragidx.indexer.ann import search as ann
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES, Halves, check_ann, codes_of, map_ann, map_vectors
 from ragidx.indexer.ann.index_types import padded
 from ragidx.indexer.ann.moments import Moments, Spread, left_out_of
-from ragidx.indexer.ann.prefixes import Prefixes, is_prefix_of, is_whole, open_prefixes, prefix_files
+from ragidx.indexer.ann.prefixes import Prefixes, open_prefixes
 from ragidx.indexer.ann.repeats import Repeats
 from ragidx.indexer.arrays import Bools, Floats, Ints
 from ragidx.indexer.byte_cache import ByteCache
@@ -187,11 +187,6 @@ class Segment:
         """Some rows, in the order of `numbers`; decodes only the batches that hold them."""
         return columns_of.rows_of(self._take(numbers, [*COLUMNS.names, *(META + name for name in self.schema)]))
 
-    def wrong_prefixes(self) -> list[Path]:
-        """Narrower copies that a search would read but that do not match these vectors."""
-        found = prefix_files(self.folder, self.entry.files[VECTORS].sha256)
-        return [path for path in found if is_whole(path) and not is_prefix_of(path, self.exact_index)]
-
     def strings(self, name: str, numbers: Sequence[int] | Ints) -> list[str]:
         """One of the fixed columns of text, of some rows, in the order of `numbers`."""
         found: list[str] = self._take(numbers, [name]).column(0).to_pylist()
@@ -249,10 +244,9 @@ class Segment:
     @functools.cached_property
     def left_out(self) -> Ints:
         """The rows that the moments are without, in ascending order: they were dead when these were written."""
-        if self._moments is None:
-            return np.zeros(0, np.int64)
+        tail = b"" if self._moments is None else self._moments[Moments.n_bytes(self.dim) :].tobytes()
         with reading(self.folder / str(self.entry.moments)):
-            return left_out_of(self._moments[Moments.n_bytes(self.dim) :].tobytes(), self.entry.rows)
+            return left_out_of(tail, self.entry.rows)
 
     @functools.cached_property
     def _moments(self) -> NDArray[np.uint8] | None:
@@ -318,7 +312,7 @@ class Segment:
         if reader.num_record_batches != self.n_batches:
             raise self._damaged(f"it holds {reader.num_record_batches:,} record batches, not {self.n_batches:,}")
         columns = {(column.name, str(column.type)) for column in reader.schema}
-        if len(columns) != len(names) or not all(map(_fits, reader.schema)):
+        if len(columns) != len(names) or not all(map(columns_of.fits, reader.schema)):
             raise self._damaged("its columns are not those of the manifest")
         if not set(names) >= set(FIXED.names):
             raise self._damaged(f"it has no column {min(set(FIXED.names) - set(names))!r}")
@@ -328,7 +322,7 @@ class Segment:
     def kinds(self) -> frozenset[FieldKind]:
         """The columns of metadata: of each field the kinds that its values have here, dead rows included."""
         schema = pa.ipc.open_file(pa.BufferReader(self._chunks)).schema
-        return frozenset(kind for column in schema if (kind := _field_kind(column)) is not None)
+        return frozenset(kind for column in schema if (kind := columns_of.field_kind(column)) is not None)
 
     @property
     def n_batches(self) -> int:
@@ -357,7 +351,9 @@ class Segment:
                 raise self._damaged(f"record batch {number} has empty cells in a column that has none")
             if not columns_of.is_readable(values):
                 raise self._damaged(f"the column {column.name!r} holds a time that is out of range")
-            columns.setdefault(column.name, {})[(_field_kind(column) or ("", ""))[1]] = columns_of.finite(values)
+            columns.setdefault(column.name, {})[(columns_of.field_kind(column) or ("", ""))[1]] = columns_of.finite(
+                values
+            )
         arrays = [self._column(columns.get(name, {}), name, expected) for name in names]
         for field, kind in kinds:
             found = columns.get(META + field, {}).get(kind)
@@ -402,16 +398,3 @@ class Segment:
 
     def _damaged(self, reason: str) -> IndexFormatError:
         return damaged(self.folder / CHUNKS, reason)
-
-
-def _fits(column: Any) -> bool:
-    """Whether a column of `chunks.arrow` is one of those that a segment may have."""
-    if column.name in _NAMES:
-        return bool(column.type == COLUMNS.field(column.name).type)
-    return _field_kind(column) is not None
-
-
-def _field_kind(column: Any) -> FieldKind | None:
-    """What a column of metadata holds; None: it is none."""
-    kind = columns_of.kind_of_type(column.type)
-    return None if kind is None or not column.name.startswith(META) else (column.name.removeprefix(META), kind)

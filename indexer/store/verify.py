@@ -10,7 +10,7 @@ import numpy as np
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.indexer.ann.moments import spread_of
-from ragidx.indexer.ann.prefixes import is_whole, prefix_files
+from ragidx.indexer.ann.prefixes import is_prefix_of, is_whole, prefix_files
 from ragidx.indexer.damage import damaged
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.deletions import read_deletions
@@ -102,7 +102,7 @@ def _segment_faults(segment: Segment) -> list[str]:
         faults += _faults(check_file, segment.folder / name, entry, read=True)
     faults = faults or _faults(_read_all, segment)  # one line about a damaged file is enough
     wrong = "it does not hold the first numbers of the vectors beside it; it can be made again: delete it"
-    return faults or [f"{path}: the file is damaged: {wrong}" for path in segment.wrong_prefixes()]
+    return faults or [f"{path}: the file is damaged: {wrong}" for path in _wrong_prefixes(segment)]
 
 
 def _read_all(segment: Segment) -> None:
@@ -129,6 +129,12 @@ def _read_all(segment: Segment) -> None:
         segment.postings.read_all()
     if segment.moments is not None and not _are_moments(segment):
         raise damaged(segment.folder / str(segment.entry.moments), "it does not hold the moments of the vectors")
+
+
+def _wrong_prefixes(segment: Segment) -> list[Path]:
+    """Narrower copies that a search would read but that do not match the vectors."""
+    found = prefix_files(segment.folder, segment.entry.files[VECTORS].sha256)
+    return [path for path in found if is_whole(path) and not is_prefix_of(path, segment.exact_index)]
 
 
 def _are_moments(segment: Segment) -> bool:

@@ -326,9 +326,8 @@ class StoreWriter:
             raise ValueError("this writer failed, and what it wrote may be incomplete; make another one")
 
     def _open_journal(self, *, make: bool) -> Journal | None:
-        folder = self.path / JOURNAL
-        if self._journal is None and (make or Journal.path_of(folder, self._fingerprint).exists()):
-            self._journal = Journal.open(folder, self._fingerprint, self._dim)
+        if self._journal is None and (make or Journal.path_of(self.path / JOURNAL, self._fingerprint).exists()):
+            self._journal = Journal.open(self.path / JOURNAL, self._fingerprint, self._dim)
         return self._journal
 
     def _is_unchanged(self, n_documents: int) -> bool:
@@ -366,8 +365,7 @@ class StoreWriter:
 
     def _publish(self, notes: Mapping[str, Json], n_documents: int) -> Manifest:
         """Merge small segments, leave dead rows behind, and commit all of them."""
-        before = {} if self._old is None else dict(self._old.notes)  # a later version may have notes of its own
-        before.pop(ROLLED_BACK, None)
+        old = {} if self._old is None else self._old.notes  # a later version may have notes of its own
         draft = Manifest(
             generation=self._generation,
             created="",
@@ -382,11 +380,10 @@ class StoreWriter:
             deletions=None,
             n_chunks=0,
             n_documents=n_documents,
-            notes={**before, **notes},
+            notes={**{name: note for name, note in old.items() if name != ROLLED_BACK}, **notes},
             requires=requirements(self._spec),
         )
-        parts = self._parts()
-        n_changed = sum(entry.rows for entry in self._new.made) + sum(map(len, self._deleted))
+        parts, n_changed = self._parts(), sum(map(len, self._deleted)) + sum(one.rows for one in self._new.made)
         folded = foldable(parts, self._dim, n_changed) if self.compacts else ()
         parts = merged(self.path, parts, self._new, self._dim, draft.schema, self._on_stage, folded)
         return publish(self.path, draft, parts, self.blobs, self._on_stage, self._make_pieces)

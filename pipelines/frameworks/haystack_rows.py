@@ -21,7 +21,6 @@ from haystack import Document
 from numpy.typing import NDArray
 
 import ragidx
-from ragidx.corpora.errors import an
 
 _OWN = "haystack."
 BARE = f"{_OWN}bare"  # the document has no embedding
@@ -55,7 +54,7 @@ def packed(document: Document, kinds: dict[str, str], dim: int) -> Row:
     """
     name = document.id
     if not isinstance(name, str):
-        raise ragidx.CorpusError(f"the id is {an(type(name).__name__)}", "give text", where=f"{name!r:.80}")
+        raise ragidx.CorpusError(f"the id is of the type {type(name).__name__}", "give text", where=f"{name!r:.80}")
     for part in ("blob", "sparse_embedding"):
         if getattr(document, part) is not None:
             raise refused(name, f"has a {part}, which an index cannot hold", f"write it without: {part}=None")
@@ -170,7 +169,7 @@ def _tagged(value: Any) -> Any:
         return {"tuple": [_tagged(one) for one in value]}
     if isinstance(value, dict) and all(isinstance(name, str) for name in value):
         return {"dict": {name: _tagged(one) for name, one in value.items()}}
-    raise TypeError(f"it holds {an(type(value).__name__)}" + " with names that are no text" * isinstance(value, dict))
+    raise TypeError(f"it holds a {type(value).__name__}" + " with names that are no text" * isinstance(value, dict))
 
 
 def _untagged(value: Any) -> Any:

@@ -19,7 +19,6 @@ import numpy as np
 from langchain_core.documents import Document
 
 import ragidx
-from ragidx.corpora.errors import an
 
 OWN = "langchain.metadata"
 _PLACES = ("heading", "line", "page")
@@ -121,10 +120,10 @@ def diverse(relevance: Sequence[float], vectors: Any, k: int, weight: float) -> 
 
 def _document(text: object, metadata: Mapping[Any, Any], name: str) -> ragidx.Document:
     if not isinstance(name, str):
-        raise ragidx.CorpusError(f"the id {name!r:.80} is {an(type(name).__name__)}", "give a str")
+        raise ragidx.CorpusError(f"the id {name!r:.80} is of the type {type(name).__name__}", "give a str")
     where = ascii(name)[1:-1] if _is_broken(name) else name
     if not isinstance(text, str):
-        raise ragidx.CorpusError(f"the text is {an(type(text).__name__)}", "give a str", where=where)
+        raise ragidx.CorpusError(f"the text is of the type {type(text).__name__}", "give a str", where=where)
     if _is_broken(name + text):
         raise ragidx.CorpusError("holds half of a surrogate pair, which no UTF-8 file can", "repair it", where=where)
     for field, value in metadata.items():
@@ -137,18 +136,18 @@ def _document(text: object, metadata: Mapping[Any, Any], name: str) -> ragidx.Do
 def _fault_of(field: object, value: object) -> str | None:
     """Why an index cannot hold a value, or give it back as it was; None: it can."""
     if not isinstance(field, str) or not field:
-        return f"has a name that is {'empty' if field == '' else an(type(field).__name__)}"
+        return f"has a name that is {'empty' if field == '' else f'of the type {type(field).__name__}'}"
     items = value if isinstance(value, list) else [value]
     if _is_broken(field) or any(isinstance(item, str) and _is_broken(item) for item in items):
         return "holds half of a surrogate pair"
     if isinstance(value, list):
         other = next((item for item in value if not isinstance(item, str)), None)
-        return None if other is None else f"holds a list with {an(type(other).__name__)} in it"
+        return None if other is None else f"holds a list with a value of the type {type(other).__name__}"
     if isinstance(value, int) and value.bit_length() > _MAX_BITS:
         return f"holds a whole number of {value.bit_length():,} bits"
     if isinstance(value, float) and not math.isfinite(value):
         return f"holds {value}"
-    return None if value is None or isinstance(value, _KINDS) else f"holds {an(type(value).__name__)}"
+    return None if value is None or isinstance(value, _KINDS) else f"holds a {type(value).__name__}"
 
 
 def _is_broken(text: str) -> bool:

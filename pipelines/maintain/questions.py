@@ -62,8 +62,7 @@ from ragidx.pipelines.train.tables import EPOCHS, spelled, texts_of, train_rows,
 from ragidx.retriever.models import QUESTIONS_FILE, stored_filter
 from ragidx.retriever.searcher import Searcher
 
-NOTE = "questions"
-"""Of the manifest: what the table was trained on, and how it answers."""
+NOTE = "questions"  # of the manifest: what the table was trained on, and how it answers
 
 MOST_CHUNKS = 100_000
 FEWEST_CHUNKS = 100
@@ -109,9 +108,9 @@ class QuestionsReport:
         return dataclasses.asdict(self)
 
 
-def _check_enough(n_chunks: int, index: Path) -> None:
-    if n_chunks < FEWEST_CHUNKS:
-        few = f"the index has {n_chunks:,} chunks with a text: nothing is learnt from fewer than {FEWEST_CHUNKS}"
+def _check_enough(count: int, index: Path) -> None:
+    if count < FEWEST_CHUNKS:
+        few = f"the index has {count:,} chunks with a text: nothing is learnt from fewer than {FEWEST_CHUNKS}"
         raise CorpusError(few, "the model encodes its questions", where=str(index))
 
 
@@ -177,18 +176,15 @@ def train_questions(
             where=str(index),
         )
     if isinstance(shown.encoder, StaticEncoder):
-        raise SpecError(
-            f"'{shown.encoder.files.name}' is a table of tokens already: a question takes it as long",
-            "a table is for models with layers",
-            where=str(index),
-        )
+        what = f"'{shown.encoder.files.name}' is a table of tokens already: a question takes it as long"
+        raise SpecError(what, "a table is for models with layers", where=str(index))
     atomic.make_folder(index / UPGRADES)
     with Lock(index / UPGRADES):
         shown = shown.by_model()
         asked = questions(shown.store, queries, qrels)
-        if len(asked.qrels) < FEWEST_QUERIES:
-            few = f"nothing can be concluded from fewer than {FEWEST_QUERIES}"
-            raise CorpusError(f"{len(asked.qrels)} queries are judged: {few}", "judge more, or none", where=str(qrels))
+        if (n := len(asked.qrels)) < FEWEST_QUERIES:
+            few = f"{n} queries are judged: nothing can be concluded from fewer than {FEWEST_QUERIES}"
+            raise CorpusError(few, "judge more, or none", where=str(qrels))
         tell.expect(2 + len(listed(text)) + (1 + epochs) * (1 if asked.synthetic is None else 2))
         run = _Run(shown, limit, epochs, seed, tell)
         more = _Texts([], np.zeros((0, shown.store.manifest.dim), np.float32))
@@ -196,8 +192,7 @@ def train_questions(
             tell(f"encoding {path}")
             more = more.and_others(run.encoded(path, cache))
         folder, own = index / UPGRADES / NOTE, run.chunks(shown)
-        n_chunks = len(own.texts)
-        _check_enough(n_chunks, index)
+        _check_enough(n_chunks := len(own.texts), index)
         table, trained = run.table(own.and_others(more))
         try:
             now, apart = _now(shown), more.apart(asked, shown.store)

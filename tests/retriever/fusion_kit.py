@@ -38,7 +38,7 @@ class Corpus:
                 writer.add_vectors(self.ids[start:end], self.vectors[start:end], self.texts[start:end])
                 writer.commit()
         if self.dead:
-            Index(path).delete(sorted(self.dead))
+            Index(path).delete(sorted(self.dead), compact=False)
         return Store.open(path)
 
     def alive(self) -> Corpus:

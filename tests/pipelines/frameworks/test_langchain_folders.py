@@ -171,11 +171,19 @@ MISTAKES: list[tuple[Callable[[RagidxVectorStore], Any], type[Exception], str]] 
     (lambda store: store.add_texts(["a"], [{"n": float("inf")}]), ragidx.CorpusError, "the field 'n' holds inf"),
     (lambda store: store.add_texts(["a"], [{"n": 1 << 20_000}]), ragidx.CorpusError, "a whole number of 20,001 bits"),
     (lambda store: store.add_texts(["a"], [{"": 1}]), ragidx.CorpusError, "the field '' has a name that is empty"),
-    (lambda store: store.add_texts(["a"], [{1: 1}]), ragidx.CorpusError, "the field 1 has a name that is an int"),  # type: ignore[dict-item]
+    (
+        lambda store: store.add_texts(["a"], [{1: 1}]),
+        ragidx.CorpusError,
+        "the field 1 has a name that is of the type int",
+    ),  # type: ignore[dict-item]
     (lambda store: store.add_texts(["a"], [{"s": "\ud800"}]), ragidx.CorpusError, "holds half of a surrogate pair"),
     (lambda store: store.add_texts(["\ud800"]), ragidx.CorpusError, "holds half of a surrogate pair, which no UTF-8"),
-    (lambda store: store.add_texts([1]), ragidx.CorpusError, "the text is an int\n  hint: give a str"),  # type: ignore[list-item]
-    (lambda store: store.add_texts(["a"], ids=[1]), ragidx.CorpusError, "the id 1 is an int\n  hint: give a str"),  # type: ignore[list-item]
+    (lambda store: store.add_texts([1]), ragidx.CorpusError, "the text is of the type int\n  hint: give a str"),  # type: ignore[list-item]
+    (
+        lambda store: store.add_texts(["a"], ids=[1]),
+        ragidx.CorpusError,
+        "the id 1 is of the type int\n  hint: give a str",
+    ),  # type: ignore[list-item]
     (
         lambda store: store.add_texts(["a"], [{"n": "text"}], ids=["2"]),
         ragidx.CorpusError,

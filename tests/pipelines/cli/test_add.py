@@ -1,0 +1,53 @@
+"""`ragidx add`: a program's documents from a file of JSON Lines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ragidx import ChunkSpec, CorpusError, Document, Index
+from ragidx.pipelines.cli.main import cli
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Index:
+    return Index.create(tmp_path / "index", chunks=ChunkSpec(size=16))
+
+
+def test_the_command_adds_what_the_member_adds(index: Index, tmp_path: Path) -> None:
+    lines = ['{"id": "a", "text": "The mill.", "n": 1}', "", '{"id": "b", "text": "# Lake", "markdown": true}']
+    (tmp_path / "faq.jsonl").write_text("\n".join(lines))
+    other = Index.create(tmp_path / "other", chunks=ChunkSpec(size=16))
+    other.add([Document("a", "The mill.", {"n": 1}), Document("b", "# Lake", markdown=True)])
+
+    done = CliRunner().invoke(cli, ["add", str(tmp_path / "faq.jsonl"), "--index", str(index.path), "--json"])
+    again = CliRunner().invoke(cli, ["add", "-", "--index", str(index.path)], input=lines[0])
+
+    assert json.loads(done.stdout) == {
+        "index": str(index.path), "generation": 2, "n_added": 2, "n_changed": 0, "n_unchanged": 0
+    }  # fmt: skip
+    assert (again.exit_code, again.stderr) == (0, "0 added, 0 changed, 1 unchanged; generation 2\n")
+    assert index.refresh()
+    assert list(index.documents()) == list(other.documents())
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "is no JSON: "),
+        ("[]", "is no JSON object"),
+        ('{"text": "x"}', "the field 'id' is no text"),
+        ('{"id": "a", "text": 1}', "the field 'text' is no text"),
+    ],
+)
+def test_a_line_that_is_no_document_is_named(line: str, message: str, index: Index, tmp_path: Path) -> None:
+    (tmp_path / "faq.jsonl").write_text(f'{{"id": "z", "text": "The mill."}}\n{line}\n')
+
+    done = CliRunner().invoke(cli, ["add", str(tmp_path / "faq.jsonl"), "--index", str(index.path)])
+
+    assert isinstance(done.exception, CorpusError)
+    assert str(done.exception).startswith(f"{tmp_path / 'faq.jsonl'}:2: {message}")
+    assert not index.refresh()
