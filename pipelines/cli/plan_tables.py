@@ -85,7 +85,11 @@ def _print_index_types(size: Footprint) -> None:
     if size.max_memory is not None:
         head.append(f"fits into {console.n_bytes(size.max_memory)}")
         rows = [[*row, "yes" if one.fits else "no"] for row, one in zip(rows, size.index_types, strict=True)]
-    console.print_table(head, rows)
+    if all(row[1:] == rows[0][1:] for row in rows):
+        console.print_table(head, rows[:1])
+        click.echo(f"The other types take as much: they differ from {MIN_ROWS:,} chunks a segment on.")
+    else:
+        console.print_table(head, rows)
 
 
 def _fields(p: Plan) -> list[tuple[str, str]]:

@@ -149,6 +149,9 @@ def command(
     Chunks are found by their vectors and by their words (--mode). TEXT is a question, not a query language: quotes, +,
     - and field:value mean nothing; --where has conditions.
 
+    Scores order the hits of one question. What is a good one depends on the model and the corpus: a reranker's may be
+    -0.4 or 23.1, and docs/query.md says more.
+
     --queries prints a line of JSON for each query: {"id", "query", "hits"}. With --run it writes a TREC run instead, in
     which a document counts by its best chunk.
 

