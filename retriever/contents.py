@@ -97,6 +97,15 @@ def count(store: Store, where: str | None = None) -> int:
     return store.manifest.n_documents if where is None else len(set(_ids(store, where)))
 
 
+def largest_file(store: Store) -> tuple[str, int]:
+    """The file with the most chunks, and how many; there is at least one. Ids of records have their file before `#`."""
+    counts = Counter[str]()
+    ids = pa.chunked_array([batch.column(0) for _, batch in store.batches(["doc_id"])], pa.large_string())
+    for pair in pc.value_counts(ids).to_pylist():
+        counts[pair["values"].partition("#")[0]] += pair["counts"]
+    return counts.most_common(1)[0]
+
+
 def values(store: Store, field: str, where: str | None = None, limit: int = 20) -> list[tuple[Scalar, int]]:
     """The commonest values of a field, with the number of their chunks."""
     found: Counter[Scalar] = Counter()

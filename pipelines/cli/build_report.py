@@ -18,7 +18,7 @@ def tell_report(r: BuildReport, *, as_json: bool) -> None:
     console.print_fields(
         [
             ("index", f"{r.index}  (generation {r.generation}{'' if r.committed else ', unchanged'})"),
-            *(_of_vectors(r) if is_of_vectors else _of_texts(r)),
+            *(_of_vectors(r) if is_of_vectors else [*_of_texts(r), *_largest(r)]),
             *describe.searched_field(r.index_type, r.segment_types, r.recall),
             ("words", describe.words(r.lexical, r.lexical_setting)),
             ("size", describe.size(r.index_bytes, r.n_chunks, "row" if is_of_vectors else "chunk")),
@@ -29,6 +29,12 @@ def tell_report(r: BuildReport, *, as_json: bool) -> None:
     )
     for line in notes(r):
         console.note(line)
+
+
+def _largest(r: BuildReport) -> list[tuple[str, str]]:
+    from ragidx.indexer.store.store import Store
+
+    return describe.largest(Store.open(r.index)) if r.committed else []
 
 
 def _of_texts(r: BuildReport) -> list[tuple[str, str]]:

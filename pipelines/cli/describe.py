@@ -14,11 +14,13 @@ from ragidx.pipelines.cli import console
 
 if TYPE_CHECKING:
     from ragidx.indexer.lexical.spec import LexicalSpec
+    from ragidx.indexer.store.store import Store
     from ragidx.pipelines.maintain.comparison import Comparison
 
 
 _EACH_FROM = 1000  # rows
 DEAD_SHARE = 0.1  # from which `compact` rewrites a segment; `rewrite.DEAD_SHARE`, whose module no help needs
+_MANY_CHUNKS = 1000  # of an index whose largest file is named
 
 
 def model(spec: IndexSpec) -> str:
@@ -144,3 +146,14 @@ def comparison(c: Comparison) -> list[tuple[str, str]]:
         ("nDCG@10", f"{c.old:.3f} before, {c.new:.3f} now, of {queries}"),
         ("difference", f"{c.difference:+.3f} [{c.low:+.3f}, {c.high:+.3f}], {p}; {sure}"),
     ]
+
+
+def largest(store: Store) -> list[tuple[str, str]]:
+    """The file that most chunks are of, where it is more than a tenth of an index of many, and not all of it."""
+    from ragidx.retriever.contents import largest_file
+
+    n_chunks = store.manifest.n_chunks
+    if n_chunks < _MANY_CHUNKS:
+        return []
+    name, count = largest_file(store)
+    return [("largest", f"{name}, {count:,} chunks")] if n_chunks / 10 < count < n_chunks else []

@@ -29,7 +29,8 @@ def command(index: Path, as_json: bool) -> None:
     from ragidx.indexer.store.store import Store
     from ragidx.pipelines.ingest.report import made_in
 
-    manifest = Store.open(index).manifest
+    store = Store.open(index)
+    manifest = store.manifest
     if as_json:
         console.print_json({"path": str(index), **manifest.to_json()})
         return
@@ -47,6 +48,7 @@ def command(index: Path, as_json: bool) -> None:
             ),
             *describe.dead_rows(manifest.n_dead, manifest.n_chunks),
             *_sources(manifest, index),
+            *describe.largest(store),
             (
                 "vectors",
                 f"{manifest.dim} x {spec.vectors}, {searched}",
