@@ -15,7 +15,8 @@
 
 A field whose values differ in type is read in the type that holds all: int as double, anything else as string (true,
 12, 1.5, as Arrow prints; a list as JSON, a time in ISO form).
-An integer past 64 bits is a string. Ints widened to double above 2**53 lose digits, as in every table of this kind.
+An integer past 64 bits is a string. Ints read as double above 2**53 lose digits, as in every table of this kind; hits
+of a program's documents take them from `whole`.
 """
 
 from __future__ import annotations

@@ -228,9 +228,15 @@ class _Parser:
         if kind != "float" or isinstance(value, datetime):
             return value
         try:
-            return float(value)
+            number = float(value)
         except OverflowError as fault:
             raise self._fault(token, f"{token.text} is out of range", "the field holds 64-bit numbers") from fault
+        if number != value:
+            message = (
+                f"{field!r} has fractions, and rounds whole numbers past 2**53: none of its values is {token.text}"
+            )
+            raise self._fault(token, message, f"the nearest that it can hold is {number!r}")
+        return number
 
     def _time(self, token: _Token, field: str) -> datetime:
         try:

@@ -425,3 +425,15 @@ def test_a_rebuild_of_a_damaged_index_loses_a_program_s_documents_only_if_told_t
         "\n  hint: put the file back from a copy, or give `allow_removal=True` to build without these documents"
     )
     assert (report.n_documents, report.skipped) == (2, {"a program's documents cannot be read": 1})
+
+
+def test_a_hit_has_the_whole_number_that_its_field_with_fractions_rounds(tmp_path: Path) -> None:
+    with Index.create(tmp_path / "index") as index:
+        numbers = {"a": 2**53 + 1, "b": 1.5, "c": -(2**63), "d": 1e300, "e": 3}
+        index.add([Document(name, f"A number, {name}.", {"n": number}) for name, number in numbers.items()])
+
+        found = {hit.doc_id: hit.metadata["n"] for hit in index.search("a number", 9, fold=False)}
+
+    assert found == numbers
+    assert isinstance(found["a"], int)
+    assert isinstance(found["d"], float)

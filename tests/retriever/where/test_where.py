@@ -95,6 +95,20 @@ def test_both_zeros_are_one_number(text: str) -> None:
     assert rows(f"not ({text})", pa.table({"price": [0.0, -0.0, 1.0]})) == [2]
 
 
+@pytest.mark.parametrize("text", ["price == 9007199254740993", "price in (1, 9007199254740993)"])
+def test_a_whole_number_that_a_field_with_fractions_rounds_is_refused(text: str) -> None:
+    message = told(text)
+    said = "'price' has fractions, and rounds whole numbers past 2**53: none of its values is 9007199254740993"
+    assert said in message
+    assert message.endswith("hint: the nearest that it can hold is 9007199254740992.0")
+
+
+def test_a_fraction_of_any_size_is_compared() -> None:
+    table = pa.table({"price": [9007199254740992.0, 1e300]})
+    assert rows("price >= 9007199254740992", table) == [0, 1]
+    assert rows("price == 9007199254740992.0 or price > 1e299", table) == [0, 1]
+
+
 @pytest.mark.parametrize("text", ["year > 5", "not year > 5", "not (year > 5 and open == true)", "year not in (5)"])
 def test_a_row_without_a_value_is_selected_by_no_comparison_and_by_no_not(text: str) -> None:
     assert 2 not in rows(text)
