@@ -280,7 +280,8 @@ async def _safely(service: Service, work: Callable[[], Awaitable[T]]) -> T:
         message, where, _ = bodies.wrong(fault)
         told = RefusedError(422, message, where=where)
     where = f"{told.where}: " if told.where else ""
-    text = f"{where}{told.message}" + (f". Hint: {told.hint}" if told.hint else "")
+    end = "\n" if "\n" in told.message else ". "  # of a condition, the lines behind show the place
+    text = f"{where}{told.message}" + (f"{end}Hint: {told.hint}" if told.hint else "")
     if where.startswith("condition"):  # it names fields of the corpus
         text = f"The condition is wrong. {_QUOTED}\n{_Frame()(safe(text))}"
     raise ToolError(text)

@@ -110,6 +110,7 @@ def without_defects(served: Running) -> dict[str, int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", KEPT, ids=lambda change: change.__name__)
 def test_what_is_mapped_answers_where_the_folder_is_empty_or_gone(
     own_index: Path, tmp_path: Path, change: Change
@@ -128,6 +129,7 @@ def test_what_is_mapped_answers_where_the_folder_is_empty_or_gone(
         assert served.search("the mill", where="year < 1900").body["hits"] == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", LOST, ids=lambda change: change.__name__)
 def test_a_state_whose_files_are_written_into_is_let_go(own_index: Path, tmp_path: Path, change: Change) -> None:
     with running({"own": own_index}, writable=True, token=TOKEN) as served:
@@ -143,6 +145,7 @@ def test_a_state_whose_files_are_written_into_is_let_go(own_index: Path, tmp_pat
         assert served.search("the mill").body["hits"][0]["text"] == TEXTS["mill"][0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", NEW, ids=lambda change: change.__name__)
 def test_another_index_in_its_place_is_shown(own_index: Path, tmp_path: Path, change: Change) -> None:
     with running({"own": own_index}) as served:
