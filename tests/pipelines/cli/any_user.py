@@ -13,7 +13,6 @@ import importlib
 import json
 import os
 import re
-import resource
 import signal
 import sys
 import threading
@@ -124,8 +123,6 @@ def run(commands: dict[str, list[str]]) -> dict[str, tuple[int, str, str]]:
     found = {}
     for name, arguments in commands.items():
         found[name] = how.get(name, Child.done)(Child([*name.split(), *arguments]))
-        if os.environ.get("SHOW_CPU"):
-            os.write(2, f"{name} {resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime}\n".encode())
     return found
 
 

@@ -46,7 +46,7 @@ COMMANDS = {  # in an order in which each has something to do
     "history": [],
     "doctor": [],
     "export": ["--to", "parquet:out.parquet"],
-    "delete": ["--id", "new"],
+    "delete": ["--id", "lease.txt"],
     "compact": [],
     "reindex": ["flat", "--index-type", "flat"],
     "upgrade": ["--dim", "128", "--force"],
@@ -269,20 +269,25 @@ def test_without_a_home_and_an_entry_every_command_runs(run_all: Situation, plac
 
 
 @pytest.mark.slow
-def test_a_home_that_cannot_be_written_and_the_locale_c_change_nothing(run_all: Situation, place: Path) -> None:
+def test_a_home_that_cannot_be_written_and_a_locale_of_ascii_change_nothing(run_all: Situation, place: Path) -> None:
     (place / "home").mkdir(mode=0o555)
+    as_ascii = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
-    found = run_all(COMMANDS, HOME=str(place / "home"), LANG="C", LC_ALL="C")
+    found = run_all(COMMANDS, HOME=str(place / "home"), **as_ascii)
 
     _check(found, refused=set())
     assert f"none, as {place}/home/.cache/ragidx cannot be written" in found["doctor"].out
 
 
 @pytest.mark.slow
-def test_names_are_read_and_shown_where_python_is_not_to_use_utf_8(run_all: Situation) -> None:
-    found = run_all(COMMANDS, HOME="/nonexistent", LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+def test_the_folder_that_one_is_in_does_not_matter(run_all: Situation, place: Path) -> None:
+    index = ["--index", str(place / "work" / "ragidx-index")]
+    asked = {name: [*COMMANDS[name], *index] for name in ("query", "serve", "info", "sources", "verify", "delete")}
+
+    found = run_all({"build": index} | asked | {"doctor": []}, within=".", LC_ALL="C", HOME="/nonexistent")
 
     _check(found, refused=set())
+    assert f"{place}/work/corpus" in found["sources"].out
 
 
 @pytest.mark.slow
