@@ -9,7 +9,7 @@ from typing import TextIO
 
 import click
 
-from ragidx.corpora.errors import CorpusError
+from ragidx.corpora.errors import CorpusError, printable
 from ragidx.corpora.records import Document
 from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli.help import GroupedCommand
@@ -47,9 +47,16 @@ def command(file: TextIO, index: Path, timeout: float, compact: bool, as_json: b
     """
     from ragidx.pipelines.index import Index
 
+    lines: dict[str, int] = {}  # of documents, by their ids in messages
     with interrupts.reported(lambda: "nothing was added"), Index(index) as opened:
-        with opened.batch(timeout=timeout, compact=compact) as batch:
-            batch.add(_documents(file))
+        try:
+            with opened.batch(timeout=timeout, compact=compact) as batch:
+                batch.add(_documents(file, lines))
+        except CorpusError as fault:
+            if fault.where not in lines:
+                raise
+            where = f"{file.name}:{lines[fault.where]}: {fault.where}"
+            raise CorpusError(fault.message, fault.hint, where=where) from fault
         counts = {"added": batch.n_added, "changed": batch.n_changed, "unchanged": batch.n_unchanged}
         generation = opened.generation
     if as_json:
@@ -59,8 +66,8 @@ def command(file: TextIO, index: Path, timeout: float, compact: bool, as_json: b
     console.note(", ".join(f"{number:,} {what}" for what, number in counts.items()) + f"; generation {generation}")
 
 
-def _documents(file: TextIO) -> Iterator[Document]:
-    """The documents of JSON Lines.
+def _documents(file: TextIO, lines: dict[str, int]) -> Iterator[Document]:
+    """The documents of JSON Lines; the line of each is put into `lines`.
 
     Raises:
         CorpusError: the file is not UTF-8, or a line is no document; with its place.
@@ -68,7 +75,9 @@ def _documents(file: TextIO) -> Iterator[Document]:
     try:
         for number, line in enumerate(file, start=1):
             if line.strip():
-                yield _document(line, f"{file.name}:{number}")
+                document = _document(line, f"{file.name}:{number}")
+                lines[printable(document.id)] = number
+                yield document
     except UnicodeDecodeError as fault:
         raise CorpusError("it is not UTF-8", "name a file of JSON Lines", where=file.name) from fault
 

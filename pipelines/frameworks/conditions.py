@@ -1,8 +1,16 @@
-"""What the stores of all frameworks share: pieces of conditions (names, texts, long lists), widths of embeddings."""
+"""What the stores of all frameworks share: pieces of conditions, widths of embeddings, and embeddings of zeros.
+
+An embedding of zeros, of an empty text say, has no direction. Its row has another vector and a mark, a field of the
+store's own, and searches by vectors pass it over.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Sized
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 import ragidx
 
@@ -73,6 +81,25 @@ def check_widths(index: ragidx.Index | None, embeddings: Sequence[tuple[str, Siz
                 "embed with the model of the index, or take another folder",
                 where=where,
             )
+
+
+def placed(embedding: ArrayLike) -> tuple[NDArray[Any], bool]:
+    """The vector of a row (dim,), and whether it stands for zeros.
+
+    >>> placed([0.0, 0.0])
+    (array([1., 0.]), True)
+    """
+    vector = np.asarray(embedding)
+    if vector.any() or not vector.size:
+        return vector, False
+    return np.eye(1, vector.size)[0], True
+
+
+def with_vector(where: str | None, mark: str, index: ragidx.Index) -> str | None:
+    """A condition of a search by vectors: no row that stands for zeros is found."""
+    if mark not in index.schema:
+        return where
+    return f"{shown(mark)} is null" + (f" and ({where})" if where else "")
 
 
 def _marked(text: str, mark: str) -> str:

@@ -24,7 +24,7 @@ from haystack.errors import FilterError
 from numpy.typing import ArrayLike, NDArray
 
 import ragidx
-from ragidx.pipelines.frameworks.conditions import width_of
+from ragidx.pipelines.frameworks.conditions import width_of, with_vector
 from ragidx.pipelines.frameworks.haystack_filters import (
     Field,
     Fields,
@@ -256,16 +256,14 @@ def _nearest(
 ) -> list[Document]:
     where, is_rest = _where(index, filters)
     if is_rest:
-        found = [document for document in _read(index, filters, vectors=True) if document.embedding is not None]
+        found = [document for document in _read(index, filters, vectors=True) if any(document.embedding or ())]
         units = np.array([document.embedding for document in found], np.float32).reshape(-1, len(vector))
         units /= np.linalg.norm(units, axis=1, keepdims=True)
         scores = units @ (vector / np.linalg.norm(vector))
         best = np.argsort(-scores, kind="stable")[:k].tolist()
         kept = [dataclasses.replace(found[row], score=float(scores[row])) for row in best]
         return kept if vectors else [dataclasses.replace(document, embedding=None) for document in kept]
-    if BARE in index.schema:
-        where = f"`{BARE}` is null" + (f" and {where}" if where else "")
-    hits = index.search(vector=vector, k=k, where=where, fold=False)
+    hits = index.search(vector=vector, k=k, where=with_vector(where, BARE, index), fold=False)
     codes = _vectors(index, [hit.doc_id for hit in hits]) if vectors else {}
     return [unpacked(hit.doc_id, hit.text, hit.metadata, codes.get(hit.doc_id), hit.score) for hit in hits]
 

@@ -21,11 +21,12 @@ from haystack import Document
 from numpy.typing import NDArray
 
 import ragidx
+from ragidx.pipelines.frameworks.conditions import placed
 
 _OWN = "haystack."
-BARE = f"{_OWN}bare"  # the document has no embedding
+BARE = f"{_OWN}bare"  # the document has no embedding, or one of zeros
 META = f"{_OWN}meta."  # before the name of a field: its value as JSON text
-_LENGTH = f"{_OWN}length"  # of the embedding, where it is not 1
+_LENGTH = f"{_OWN}length"  # of the embedding, where it is not 1; 0: it is zeros
 _NULLS = f"{_OWN}nulls"  # fields of meta that are None
 _BLANK = f"{_OWN}blank"  # the content is empty text, not None
 _SCORE = f"{_OWN}score"
@@ -73,6 +74,9 @@ def packed(document: Document, kinds: dict[str, str], dim: int) -> Row:
             shape = "x".join(map(str, vector.shape))
             raise refused(name, f"has an embedding of {shape} numbers, and the store of {dim}", "embed it alike")
         length = float(np.linalg.norm(vector))
+        vector, is_bare = placed(vector)
+        if is_bare:
+            metadata[BARE] = True
         if abs(length - 1) > _UNIT and math.isfinite(length):  # else the index refuses it
             metadata[_LENGTH] = length
     return Row(name, vector, document.content or "", metadata)
@@ -102,8 +106,9 @@ def unpacked(
             meta[field] = value.isoformat() if isinstance(value, datetime) else value
     meta |= dict.fromkeys(metadata.get(_NULLS, ()))
     embedding = None
-    if vector is not None and not metadata.get(BARE):
-        embedding = (vector.astype(np.float32) * metadata.get(_LENGTH, 1.0)).tolist()
+    length = metadata.get(_LENGTH, None if metadata.get(BARE) else 1.0)
+    if vector is not None and length is not None:
+        embedding = (vector.astype(np.float32) * length).tolist()
     return Document(
         id=name,
         content=text or ("" if metadata.get(_BLANK) else None),

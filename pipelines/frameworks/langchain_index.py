@@ -19,9 +19,10 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
 import ragidx
-from ragidx.pipelines.frameworks.conditions import check_widths, one_of
+from ragidx.pipelines.frameworks.conditions import check_widths, one_of, placed, with_vector
 from ragidx.pipelines.frameworks.langchain_filters import where_of
 from ragidx.pipelines.frameworks.langchain_rows import (
+    BARE,
     chunk_document,
     diverse,
     documents_of,
@@ -77,7 +78,8 @@ class Opened:
         if index is None:
             return []
         where, wide = where_of(filter, index), k
-        asked: dict[str, Any] = {"mode": "dense", "fold": False, **options, "where": where}
+        asked: dict[str, Any] = {"mode": "dense", "fold": False, **options}
+        asked["where"] = where if asked["mode"] == "lexical" else with_vector(where, BARE, index)
         asked |= {"query": query} if vector is None else {"vector": vector}
         while True:
             hits = index.search(k=wide, **asked)
@@ -226,9 +228,10 @@ class StoreBatch(contextlib.AbstractContextManager["StoreBatch"]):
                 )
             self._begun(index).add(documents)
             return [document.id for document in documents]
-        rows = {one.id: (one, packed(one), vector) for one, vector in zip(documents, vectors, strict=True)}
-        kept, metadata, matrix = zip(*rows.values(), strict=True)
-        check_widths(self._opened.found(), [(one.id, vector) for one, _, vector in rows.values()])
+        rows = {one.id: (one, *placed(vector)) for one, vector in zip(documents, vectors, strict=True)}
+        check_widths(self._opened.found(), [(name, vector) for name, (_, vector, _) in rows.items()])
+        kept, matrix, are_bare = zip(*rows.values(), strict=True)
+        metadata = [packed(one, is_bare=is_bare) for one, is_bare in zip(kept, are_bare, strict=True)]
         index = self._opened.made(len(vectors[0]))
         inner = self._begun(index)
         for one in kept:

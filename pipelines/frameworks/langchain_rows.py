@@ -20,7 +20,7 @@ from langchain_core.documents import Document
 
 import ragidx
 
-OWN = "langchain.metadata"
+OWN, BARE = "langchain.metadata", "langchain.bare"  # fields of the store's own; BARE: the embedding is zeros
 _PLACES = ("heading", "line", "page")
 _TIME = "time"
 _KINDS = (bool, int, float, str, datetime, list)
@@ -44,16 +44,16 @@ def documents_of(
     return [_document(text, metadata or {}, name or str(uuid.uuid4())) for text, metadata, name in rows]
 
 
-def packed(document: ragidx.Document) -> dict[str, Any]:
+def packed(document: ragidx.Document, *, is_bare: bool) -> dict[str, Any]:
     """The metadata of a row of vectors.
 
     Raises:
-        CorpusError: a field has the name of the store's own.
+        CorpusError: a field has the name of one of the store's own.
     """
-    if OWN in document.metadata:
-        raise ragidx.CorpusError(f"the field '{OWN}' is the store's own", "give it another name", where=document.id)
+    for own in {OWN, BARE} & document.metadata.keys():
+        raise ragidx.CorpusError(f"the field '{own}' is the store's own", "give it another name", where=document.id)
     held = {k: {_TIME: one.isoformat()} if isinstance(one, datetime) else one for k, one in document.metadata.items()}
-    return {**document.metadata, OWN: json.dumps(held, ensure_ascii=False)}
+    return {**document.metadata, OWN: json.dumps(held, ensure_ascii=False), BARE: is_bare or None}
 
 
 def row_document(name: str, text: str, metadata: Mapping[str, Any]) -> Document:

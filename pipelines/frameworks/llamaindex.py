@@ -17,6 +17,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 
+import numpy as np
+
 import ragidx
 
 try:
@@ -38,7 +40,7 @@ except ImportError as fault:
         "pip install '.[llamaindex]' in a checkout, or pip install 'ragidx[llamaindex]'",
     ) from fault
 
-from ragidx.pipelines.frameworks.conditions import check_widths, one_of
+from ragidx.pipelines.frameworks.conditions import check_widths, one_of, placed
 from ragidx.pipelines.frameworks.llamaindex_filters import CONTENT, NODE_ID, REF_DOC_ID, select
 from ragidx.pipelines.frameworks.llamaindex_rows import (
     best,
@@ -113,8 +115,8 @@ class RagidxVectorStore(BasePydanticVectorStore):
         Raises:
             ValueError: a node has no embedding.
             SpecError: an embedding is of another width than those of the index.
-            CorpusError: an embedding is zero or not finite, or metadata are nothing that filters could be asked of; it
-                names the node, and nothing is added.
+            CorpusError: an embedding is not finite, or metadata are nothing that filters could be asked of; it names
+                the node, and nothing is added.
         """
         _check_no(kwargs, "add")
         by_id = {node.node_id: node for node in nodes}
@@ -124,13 +126,14 @@ class RagidxVectorStore(BasePydanticVectorStore):
         with self._creating:
             index = self._shown() or self._created(len(vectors[0]))
         check_widths(index, [(f"node {name!r}", vector) for name, vector in zip(by_id, vectors, strict=True)])
-        metadata = [fields_of(node) for node in by_id.values()]
+        rows_of, are_bare = zip(*map(placed, vectors), strict=True)
+        metadata = [fields_of(node, is_bare=bare) for node, bare in zip(by_id.values(), are_bare, strict=True)]
         with index.batch() as batch:
             for name, fields in zip(by_id, metadata, strict=True):
                 batch.types.note({field: value for field, value in fields.items() if value != []}, f"node {name!r}")
             batch.add_vectors(
                 list(by_id),
-                vectors,
+                np.stack(rows_of),
                 texts=[node.get_content(metadata_mode=MetadataMode.NONE) for node in by_id.values()],
                 metadata=metadata,
                 doc_ids=[node.ref_doc_id or node.node_id for node in by_id.values()],

@@ -15,7 +15,7 @@ from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQu
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
 import ragidx
-from ragidx.pipelines.frameworks.conditions import one_of
+from ragidx.pipelines.frameworks.conditions import one_of, with_vector
 from ragidx.pipelines.frameworks.llamaindex_filters import (
     CONTENT,
     NODE_ID,
@@ -29,11 +29,12 @@ from ragidx.pipelines.frameworks.llamaindex_filters import (
 _MODES = (VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR, VectorStoreQueryMode.TEXT_SEARCH)
 _UNUSED = ("alpha", "sparse_top_k", "hybrid_top_k", "output_fields", "embedding_field")
 _COLUMNS = ("chunk_id", "text", CONTENT, TYPE, REF_DOC_ID)
+BARE = "_bare"  # the embedding is zeros
 _WIDER = 8  # times as many hits are read where tests left too few
 _KINDS = (bool, int, float, str, list)
 
 
-def fields_of(node: BaseNode) -> dict[str, Any]:
+def fields_of(node: BaseNode, *, is_bare: bool) -> dict[str, Any]:
     """The fields of a node's row: its metadata, and the node without its text as JSON.
 
     Raises:
@@ -43,8 +44,8 @@ def fields_of(node: BaseNode) -> dict[str, Any]:
     fields: dict[str, Any] = node_to_metadata_dict(node, remove_text=isinstance(node, TextNode))
     fields = {name: value for name, value in fields.items() if name not in SAME_AS_REF_DOC_ID}
     where = f"node {node.node_id!r}"
-    if NODE_ID in fields:
-        raise ragidx.CorpusError(f"the field {NODE_ID!r} is the store's own", "give it another name", where=where)
+    for own in {NODE_ID, BARE} & fields.keys():
+        raise ragidx.CorpusError(f"the field {own!r} is the store's own", "give it another name", where=where)
     for name, value in fields.items():
         if isinstance(lost := node.metadata.get(name), float) and not math.isfinite(lost):  # as JSON it is nothing
             raise ragidx.CorpusError(f"the field {name!r} is not a finite number", "remove it", where=where)
@@ -59,7 +60,7 @@ def fields_of(node: BaseNode) -> dict[str, Any]:
             )
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise ragidx.CorpusError(f"the field {name!r} has more than 64 bits", "make it a text", where=where)
-    return fields | {NODE_ID: node.node_id}
+    return fields | {NODE_ID: node.node_id, BARE: is_bare or None}
 
 
 def node_of(text: str, stored: Mapping[str, Any]) -> BaseNode:
@@ -126,6 +127,7 @@ def best(index: ragidx.Index, query: VectorStoreQuery, k: int, chosen: Selection
         if query.mode == VectorStoreQueryMode.TEXT_SEARCH:
             hits = index.search(query.query_str, mode="lexical", **options)
         else:
+            options["where"] = with_vector(chosen.where, BARE, index)
             hits = index.search(vector=query.query_embedding, **options)
         found = [hit for hit in hits if chosen.has(hit.metadata)]
         if len(found) >= k or len(hits) < wide:

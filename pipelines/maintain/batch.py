@@ -280,7 +280,7 @@ class Batch:
             vectors |= zip(keys, made, strict=True)
         for item in missing:
             if item.row.text_hash not in vectors:
-                raise CorpusError("the model makes nothing of the text", "skip it", where=item.row.chunk_id)
+                raise CorpusError("the model makes nothing of the text", "skip it", where=printable(item.row.doc_id))
         rows = [item.row for item in items]
         self._writer.add(rows, np.stack([vectors[row.text_hash] for row in rows]))
 

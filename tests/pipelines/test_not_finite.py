@@ -57,6 +57,7 @@ def test_a_line_of_add_with_one_is_refused(tmp_path: Path, written: str) -> None
     done = CliRunner().invoke(cli, ["add", "-", "--index", str(tmp_path / "index")], input=lines)
 
     assert isinstance(done.exception, CorpusError)
+    assert done.exception.where == "<stdin>:2: b"
     assert "the field 'p': " in done.exception.message
     assert "is not a finite number" in done.exception.message
     assert Index(tmp_path / "index").count() == 0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # before the import, which reads it
 pytest.importorskip("langchain_core", reason="the extra `langchain` is not installed")
 pytest.importorskip("llama_index.core", reason="the extra `llamaindex` is not installed")
 pytest.importorskip("haystack", reason="the extra `haystack` is not installed")
