@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,6 +16,18 @@ if TYPE_CHECKING:
 
 
 NO_KNOWN_WORD = "No word of the question is in the index: only the vectors count."
+_NOTEBOOK = re.compile(r"\.ipynb(?:\.[a-z0-9]{2,3})?\Z", re.IGNORECASE)
+
+
+def place_in(doc_id: str, line: int | None, page: int | None) -> str:
+    """What follows a document's id for a place in it: its page, or the cell of a notebook, else the line.
+
+    >>> place_in("a.pdf", None, 4), place_in("a.ipynb", None, 4), place_in("a.md", 7, None), place_in("a", None, None)
+    ('#page=4', '#cell=4', ':7', '')
+    """
+    if page is not None:
+        return f"#{'cell' if _NOTEBOOK.search(doc_id) else 'page'}={page}"
+    return "" if line is None else f":{line}"
 
 
 class RerankWarning(UserWarning):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ragidx.pipelines.cli import console
-from ragidx.retriever.hit import Hit
+from ragidx.retriever.hit import Hit, place_in
 from ragidx.retriever.passages import WORD, Passage, Stem, passage, printable_text, simple_stem, stems_of
 
 if TYPE_CHECKING:
@@ -113,12 +113,9 @@ def highlighted(line: str, wanted: set[str], stem: Stem) -> str:
 
 def _source(hit: Hit, line: int | None, page: int | None) -> str:
     """Document and place of what is shown of it; of precomputed vectors the row's own id, too."""
-    source = console.printable(hit.doc_id)
-    if page is not None:
-        source += f"#page={page}"
-    elif line is not None:
-        source += f":{line}"
-    elif hit.start:
+    place = place_in(hit.doc_id, line, page)
+    source = console.printable(hit.doc_id) + place
+    if not place and hit.start:
         source += f"  {hit.start:,}-{hit.end:,}"
     if hit.chunk_id not in (hit.doc_id, f"{hit.doc_id}:{hit.start}-{hit.end}"):
         source += f"  row {console.printable(hit.chunk_id)}"

@@ -32,7 +32,7 @@ from ragidx.pipelines.serve.guard import LogLines, RefusedError
 from ragidx.pipelines.serve.served import Pools, Served
 from ragidx.pipelines.serve.service import Service, describe, refused
 from ragidx.pipelines.serve.settings import Settings
-from ragidx.retriever.hit import json_values
+from ragidx.retriever.hit import json_values, place_in
 from ragidx.retriever.models import HERE, ModelPlace
 
 if TYPE_CHECKING:
@@ -318,5 +318,4 @@ def _framed(answer: FoundAll) -> str:
 
 
 def _source(doc_id: str, line: int | None, page: int | None) -> str:
-    place = f"#page={page}" if page is not None else f":{line}" if line is not None else ""
-    return safe(printable(doc_id)) + place
+    return safe(printable(doc_id)) + place_in(doc_id, line, page)

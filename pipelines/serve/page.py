@@ -30,7 +30,7 @@ from ragidx.retriever.passages import Stem, passage, printable_text, stems_of
 
 if TYPE_CHECKING:
     from ragidx.indexer.store.rows import Row
-    from ragidx.retriever.hit import Hit
+    from ragidx.retriever.hit import Hit, place_in
 
 Asked = Mapping[str, str]
 
@@ -208,7 +208,7 @@ class Page:
 
 def _hit(hit: Hit, asked: Asked, index: str, wanted: set[str], stem: Stem) -> Tree:
     part = passage(hit, asked["q"], stem)
-    place = f"#page={part.page}" if part.page is not None else f":{part.line}" if part.line is not None else ""
+    place = place_in(hit.doc_id, part.line, part.page)
     link = "/document?" + urlencode({"index": index, "id": hit.doc_id, "chunk": hit.chunk_id, "q": asked["q"]})
     scores = {"score": hit.score, "cosine": hit.dense, "bm25": hit.bm25}
     shown = [f"{name} {value:.3f}" for name, value in scores.items() if value is not None]

@@ -41,7 +41,7 @@ def read_notebook(file: SourceFile) -> Iterator[Document]:
         try:
             part = _cell(_mapping(cell), language)
         except UnreadableError as fault:
-            file.skip(str(fault), f"#page={number}")
+            file.skip(str(fault), f"#cell={number}")
             continue
         if part:
             places.append(Place(offset, page=number))

@@ -74,7 +74,7 @@ def test_a_cell_that_is_none_is_skipped_and_the_others_are_read(read_bytes: Read
 
     assert found.texts == ["Deep ?."]
     assert found.documents[0].places == (Place(0, page=3),)
-    assert found.reasons == [(f"a.ipynb#page={number}", "a cell without text") for number in (1, 2, 4)]
+    assert found.reasons == [(f"a.ipynb#cell={number}", "a cell without text") for number in (1, 2, 4)]
 
 
 @pytest.mark.parametrize(

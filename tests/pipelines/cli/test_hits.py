@@ -91,10 +91,15 @@ def test_a_part_whose_value_is_not_the_score_has_a_column(
     assert capsys.readouterr().out.splitlines()[:2] == [head, line]
 
 
-def test_a_page_stands_in_the_place_of_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    passages.show_hits([hit("A mill.", doc_id="a.pdf", chunk_id="a.pdf:0-9", page=4, line=90)], "mill")
+@pytest.mark.parametrize(
+    ("name", "place"), [("a.pdf", "#page=4"), ("b.zip/a.ipynb", "#cell=4"), ("a.ipynb.gz", "#cell=4")]
+)
+def test_a_page_or_cell_stands_in_the_place_of_a_line(
+    name: str, place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    passages.show_hits([hit("A mill.", doc_id=name, chunk_id=f"{name}:0-9", page=4, line=90)], "mill")
 
-    assert capsys.readouterr().out.splitlines()[1] == " 1  1.250  a.pdf#page=4"
+    assert capsys.readouterr().out.splitlines()[1] == f" 1  1.250  {name}{place}"
 
 
 def test_a_hit_without_a_text_has_no_passage(capsys: pytest.CaptureFixture[str]) -> None:
