@@ -81,7 +81,7 @@ class SourceFile:
             return {}
         folder, _, name = source.name.rpartition("/")
         modified = _time_of(source.status.st_mtime) if source.status is not None else None
-        values = (source.name, name, Path(name).suffix.lower(), folder, source.size, modified)
+        values = (source.name, name, self.ending, folder, source.size, modified)
         return {field: value for field, value in zip(FILE_FIELDS, values, strict=True) if value is not None}
 
     def skip(self, reason: str, at: str = "") -> None:

@@ -139,3 +139,21 @@ def test_what_is_read_adds_up_to_the_files(tmp_path: Path, name: str) -> None:
     assert sum(read) == size
     assert min(read) >= 0
     assert (len(read) > 2) == (n_documents > 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "ext"),
+    [
+        ("policy.TXT.gz", ".txt"),
+        ("policy.md", ".md"),
+        ("policy", ""),
+        ("policy.gz", ""),
+        ("1700.host:2,S", ".host:2,s"),
+    ],
+)
+def test_the_field_of_the_ending_is_the_format_that_is_read(name: str, ext: str, read_bytes: ReadBytes) -> None:
+    data = gzip.compress(b"No dogs.") if name.endswith(".gz") else b"No dogs."
+
+    (document,) = read_bytes(name, data).documents
+
+    assert document.file["file.ext"] == ext
