@@ -936,7 +936,8 @@ def build(
 
     Args:
         sources: a folder, a file, a BEIR folder, or `-` for standard input; or several folders and files, the sources
-            of the index; or these by name. Of an index that exists: those of its sources that are read; None: all.
+            of the index; or these by name, also with globs of their own: `{"a": {"path": "a", "exclude": ["x/"]}}`. Of
+            an index that exists: those of its sources that are read; None: all.
         index: the index folder.
         vectors: a file of precomputed vectors, or a folder of them, in place of sources; then `model` is the one that
             encodes questions.

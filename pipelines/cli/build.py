@@ -112,7 +112,7 @@ _OF_VECTORS = {
 @quiet_option
 @json_option
 def command(
-    corpus: Sequence[str] | Mapping[str, str],
+    corpus: Sequence[str] | Mapping[str, str | Mapping[str, Any]],
     vectors: str | None,
     vector_field: str | None,
     index: Path,
@@ -201,7 +201,11 @@ def _check_usage(corpus: Sized, vectors: str | None, vector_field: str | None, i
 
 
 def _build(
-    corpus: Sequence[str] | Mapping[str, str], index: Path, options: Mapping[str, Any], *, as_json: bool
+    corpus: Sequence[str] | Mapping[str, str | Mapping[str, Any]],
+    index: Path,
+    options: Mapping[str, Any],
+    *,
+    as_json: bool,
 ) -> BuildReport:
     """One build, with its progress."""
     from ragidx.pipelines.ingest.build import build
@@ -231,7 +235,13 @@ def _what_next(line: ProgressLine) -> str:
     return interrupts.CONTINUES
 
 
-def _plan(corpus: Sequence[str] | Mapping[str, str], index: Path, options: Mapping[str, Any], *, as_json: bool) -> None:
+def _plan(
+    corpus: Sequence[str] | Mapping[str, str | Mapping[str, Any]],
+    index: Path,
+    options: Mapping[str, Any],
+    *,
+    as_json: bool,
+) -> None:
     """The estimate of a build, on stdout."""
     from ragidx.pipelines.plan.plan import plan
 

@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import click
 
@@ -24,10 +24,12 @@ from ragidx.corpora.field_settings import OTHERS
 from ragidx.corpora.limits import shown_bytes
 
 NAME = "ragidx.toml"
+_Refuse: TypeAlias = Callable[[str, str, str], SpecError]
 F = TypeVar("F", bound=Callable[..., Any])
 
 _SOURCES = "ragidx.sources"  # where a command finds the sources of the file, in click's `meta`
-_SOURCE_KEYS = ("name", "path")
+_GLOBS = ("include", "exclude")
+_SOURCE_KEYS = ("name", "path", *_GLOBS)
 _FIELD_OPTIONS = {"text": "text_field", "id": "id_field", "records": "records"}
 _FILE_KEYS = ("match", *_FIELD_OPTIONS, *OTHERS)
 _FIELDS = "fields"  # the keyword of a build that no option of the command line has
@@ -47,12 +49,12 @@ class Config:
     Attributes:
         index: the index folder, None where the file names none.
         options: of `ragidx build`, by the names of its parameters.
-        sources: name -> path.
+        sources: name -> path, or a table of `path`, `include` and `exclude`.
     """
 
     index: str | None
     options: Mapping[str, Any]
-    sources: Mapping[str, str]
+    sources: Mapping[str, str | Mapping[str, Any]]
 
 
 def config_option(function: F) -> F:
@@ -67,9 +69,9 @@ def config_option(function: F) -> F:
     )(function)
 
 
-def configured_sources() -> Mapping[str, str]:
+def configured_sources() -> Mapping[str, str | Mapping[str, Any]]:
     """The sources of the file that the running command read; empty where there is none."""
-    found: Mapping[str, str] = click.get_current_context().meta.get(_SOURCES, {})
+    found: Mapping[str, str | Mapping[str, Any]] = click.get_current_context().meta.get(_SOURCES, {})
     return found
 
 
@@ -120,17 +122,21 @@ def read_config(path: Path, options: Mapping[str, click.Parameter]) -> Config:
         if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
             raise refuse(name, f"'{name}' is no list of tables", f"write [[{name}]]")
     check(index, (_PATH, *options))
-    for key, value in index.items():
-        if not (isinstance(value, str) if key == _PATH else _has_type_of(value, options[key])):
-            raise refuse(key, f"the value of '{key}' is of another type", "see the examples of `ragidx init`")
-    sources: dict[str, str] = {}
+    if not isinstance(index.get(_PATH, ""), str):
+        raise _of_another_type(_PATH, refuse)
+    sources: dict[str, str | Mapping[str, Any]] = {}
     for table in data.get("source", []):
         check(table, _SOURCE_KEYS)
         name, place = _source(table, path.parent, refuse)
         if name in sources:
             raise refuse(name, f"two sources have the name '{name}'", "give one of them another name")
-        sources[name] = place
-    named = {options[key].name or key: _as_typed(value, options[key]) for key, value in index.items() if key != _PATH}
+        globs = {key: _globs(table[key], key, refuse) for key in _GLOBS if key in table}
+        sources[name] = {"path": place, **globs} if globs else place
+    named = {
+        options[key].name or key: _option(key, value, options[key], refuse)
+        for key, value in index.items()
+        if key != _PATH
+    }
     for table in data.get("files", []):
         check(table, _FILE_KEYS)
         if not isinstance(table.get("match"), str):
@@ -171,13 +177,37 @@ def _take(context: click.Context, _: click.Parameter, value: str | None) -> None
     context.default_map = {**(context.default_map or {}), **defaults}
 
 
-def _source(table: Mapping[str, Any], folder: Path, refuse: Callable[[str, str, str], SpecError]) -> tuple[str, str]:
+def _source(table: Mapping[str, Any], folder: Path, refuse: _Refuse) -> tuple[str, str]:
     """Name and path of a source."""
     path, name = table.get("path"), table.get("name")
     if not isinstance(path, str) or not isinstance(name, str | None):
         raise refuse("path", "a source has no path", 'write path = "docs"')
     place = os.path.relpath(folder / path)
     return Path(os.path.normpath(Path.cwd() / place)).name if name is None else name, place
+
+
+def _option(key: str, value: object, option: click.Parameter, refuse: _Refuse) -> Any:
+    """The value of an option of a build, as the command line would have it."""
+    if not _has_type_of(value, option):
+        raise _of_another_type(key, refuse)
+    said = _as_typed(value, option)
+    try:
+        option.type_cast_value(click.Context(click.Command("build")), said)
+    except click.UsageError as fault:
+        raise refuse(key, f"the value of '{key}': {fault.message}", f"as `ragidx build --{key}` takes it") from fault
+    return said
+
+
+def _of_another_type(key: str, refuse: _Refuse) -> SpecError:
+    return refuse(key, f"the value of '{key}' is of another type", "see the examples of `ragidx init`")
+
+
+def _globs(value: object, key: str, refuse: _Refuse) -> list[str]:
+    """The globs of a source."""
+    globs: list[Any] = value if isinstance(value, list) else [value]
+    if not all(isinstance(one, str) for one in globs):
+        raise _of_another_type(key, refuse)
+    return globs
 
 
 def _field_settings(files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

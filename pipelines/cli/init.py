@@ -31,6 +31,7 @@ path = "ragidx-index"
 # [[source]]
 # name = "papers"
 # path = "../papers"
+# exclude = ["drafts/"]
 
 # Fields of structured files, where those that the values say are not the right ones; the first match counts.
 # [[files]]

@@ -96,7 +96,7 @@ def is_asked(flat: Mapping[str, Any]) -> bool:
 
 def run(
     flat: Mapping[str, Any],
-    corpus: Sequence[str] | Mapping[str, str],
+    corpus: Sequence[str] | Mapping[str, str | Mapping[str, Any]],
     index: Path,
     options: Mapping[str, Any],
     *,
@@ -114,7 +114,7 @@ def run(
 
 
 def _divide(
-    corpus: Sequence[str] | Mapping[str, str],
+    corpus: Sequence[str] | Mapping[str, str | Mapping[str, Any]],
     index: Path,
     stage: Path,
     n: int,
@@ -180,7 +180,7 @@ def _shard(text: str, stage: Path, options: Mapping[str, Any], *, as_json: bool)
 
 def _on_ray(
     flat: Mapping[str, Any],
-    corpus: Sequence[str] | Mapping[str, str],
+    corpus: Sequence[str] | Mapping[str, str | Mapping[str, Any]],
     index: Path,
     options: Mapping[str, Any],
     *,

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ragidx.corpora.errors import CorpusError, SpecError, check_machine
+from ragidx.corpora.errors import CorpusError, SpecError, check_machine, unknown_name
 from ragidx.corpora.sources import beir_corpus
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.source_list import (
@@ -34,9 +35,14 @@ from ragidx.pipelines.ingest.removal import file_names
 from ragidx.pipelines.ingest.workers.files import document_hash
 from ragidx.pipelines.ingest.workers.spread import documents
 
-Corpus: TypeAlias = str | Path | Sequence[str | Path] | Mapping[str, str | Path] | None
-"""What a build is given: a path, several, several by the names of sources, or None for the sources of the index."""
+Corpus: TypeAlias = str | Path | Sequence[str | Path] | Mapping[str, str | Path | Mapping[str, Any]] | None
+"""What a build is given: a path, several, several by the names of sources, or None for the sources of the index.
 
+By name it may have globs of its own: `{"path": "papers", "include": [], "exclude": ["drafts/"]}`.
+"""
+
+_GLOB_KEYS = ("include", "exclude")
+_GLOB = re.compile(r"[*?\[]")
 _DRAWN = 64  # documents that are compared, to know a source that was moved
 _SHOWN_CHARS = 200  # of a path in a message
 
@@ -60,7 +66,7 @@ def reading_of(corpus: Corpus, index: Path, options: BuildOptions, stored: Store
         stored = Store.open(index)
     known = () if stored is None else sources_of(stored.manifest.notes, index)
     if isinstance(corpus, Mapping) and corpus:
-        selection = _named(corpus, index, known)
+        selection = _named(dict(zip(corpus, paths, strict=True)), index, known, _globs_of(corpus))
     elif not paths:
         selection = Selection(known, tuple(entry.name for entry in known))
     elif not known:
@@ -79,7 +85,7 @@ def reading_of(corpus: Corpus, index: Path, options: BuildOptions, stored: Store
     if len(selection.entries) > 1:
         selection = _without_missing(selection, index, may_miss=options.allow_removal)
     named = ", ".join(map(str, paths)) or "the sources of the index"
-    return Reading(named, index, options, _with_globs(selection, options), notes)
+    return Reading(named, index, options, _with_globs(selection, options, _globs_of(corpus)), notes)
 
 
 def lost(name: str, what: str) -> SpecError:
@@ -91,15 +97,41 @@ def lost(name: str, what: str) -> SpecError:
     )
 
 
-def _with_globs(selection: Selection, options: BuildOptions) -> Selection:
-    """The selection, in which globs that are named replace those of the sources that are read."""
-    globs: dict[str, Any] = {
-        name: tuple(value) for name, value in (("include", options.include), ("exclude", options.exclude)) if value
-    }
-    entries = [
-        dataclasses.replace(entry, **globs) if entry.name in selection.names else entry for entry in selection.entries
-    ]
+def _with_globs(
+    selection: Selection, options: BuildOptions, own: Mapping[str, Mapping[str, Any]] | None = None
+) -> Selection:
+    """The selection; globs that are named replace those of the sources that are read; `own`: those of single ones."""
+    named: dict[str, Sequence[str]] = {"include": options.include, "exclude": options.exclude}
+    entries = []
+    for entry in selection.entries:
+        said = {**named, **(own or {}).get(entry.name, {})} if entry.name in selection.names else {}
+        globs: dict[str, Any] = {name: tuple(value) for name, value in said.items() if value}
+        entries.append(dataclasses.replace(entry, **globs))
     return dataclasses.replace(selection, entries=tuple(entries))
+
+
+def _globs_of(corpus: Corpus) -> dict[str, Mapping[str, Any]]:
+    """The globs that sources have of their own, by name."""
+    if not isinstance(corpus, Mapping):
+        return {}
+    tables = {unicodedata.normalize("NFC", name): one for name, one in corpus.items() if isinstance(one, Mapping)}
+    return {
+        name: {key: (one[key],) if isinstance(one[key], str) else tuple(one[key]) for key in _GLOB_KEYS if key in one}
+        for name, one in tables.items()
+    }
+
+
+def _path_of(one: str | Path | Mapping[str, Any]) -> str | Path:
+    """The path of a source that is given by name."""
+    if not isinstance(one, Mapping):
+        return one
+    for key in one:
+        if key not in ("path", *_GLOB_KEYS):
+            raise unknown_name("key", key, ("path", *_GLOB_KEYS))
+    if "path" not in one:
+        raise SpecError("a source has no path", 'give {"path": "docs", "exclude": ["drafts/"]}')
+    path: str | Path = one["path"]
+    return path
 
 
 def as_paths(corpus: Corpus) -> list[str | Path]:
@@ -111,12 +143,13 @@ def as_paths(corpus: Corpus) -> list[str | Path]:
     if corpus is None:
         return []
     if isinstance(corpus, Mapping):
-        paths = list(corpus.values())
+        paths = [_path_of(one) for one in corpus.values()]
     else:
         paths = [corpus] if isinstance(corpus, str | Path) else list(corpus)
     for path in paths:
         try:
-            Path(path).resolve().is_file()
+            if not Path(path).resolve().exists() and _GLOB.search(str(path)):
+                raise _glob(str(path))
         except (OSError, RuntimeError, ValueError) as fault:
             check_machine(fault, str(path))
             why = "a link to itself" if isinstance(fault, RuntimeError) else getattr(fault, "strerror", None) or fault
@@ -124,6 +157,17 @@ def as_paths(corpus: Corpus) -> list[str | Path]:
                 f"cannot be opened: {str(why).lower()}", "name a folder or a file", where=str(path)[:_SHOWN_CHARS]
             ) from fault
     return paths
+
+
+def _glob(path: str) -> CorpusError:
+    """The refusal of a glob that nobody has expanded."""
+    start = path.rfind("/", 0, _GLOB.search(path).start()) + 1  # type: ignore[union-attr]  # it has one
+    folder = path[:start].rstrip("/") or ("/" if start else ".")
+    return CorpusError(
+        "there is no such file or folder, and a glob is no path",
+        f"name the folder, and choose of it: `ragidx build {folder} --include '{path[start:]}'`",
+        where=path[:_SHOWN_CHARS],
+    )
 
 
 def added(
@@ -167,7 +211,12 @@ def _beside(
     return Selection(tuple(entries), names, dict(zip(names, paths, strict=True)))
 
 
-def _named(paths: Mapping[str, str | Path], index: Path, known: Sequence[SourceEntry]) -> Selection:
+def _named(
+    paths: Mapping[str, str | Path],
+    index: Path,
+    known: Sequence[SourceEntry],
+    globs: Mapping[str, Mapping[str, Any]],
+) -> Selection:
     """The sources of these names at their present places; the others are put beside."""
     entries = {entry.name: entry for entry in known}
     named = {unicodedata.normalize("NFC", name): path for name, path in paths.items()}
@@ -175,8 +224,22 @@ def _named(paths: Mapping[str, str | Path], index: Path, known: Sequence[SourceE
         if name in entries:
             entries[name] = dataclasses.replace(entries[name], path=stored_path(path, index))
         else:
-            entries[name] = _beside([path], index, tuple(entries.values()), name).entries[-1]
+            _check_renamed(name, path, index, [one for one in known if one.name not in named])
+            all_files = not globs.get(name, {}).get("exclude")
+            entries[name] = _beside([path], index, tuple(entries.values()), name, all_files=all_files).entries[-1]
+        entries[name] = dataclasses.replace(entries[name], **globs.get(name, {}))
     return Selection(tuple(entries.values()), tuple(named), named)
+
+
+def _check_renamed(name: str, path: str | Path, index: Path, others: Iterable[SourceEntry]) -> None:
+    """Whether a new name is not that of a source that the index has under another."""
+    was = next((one.name for one in others if one.root(index) == Path(path).resolve()), None)
+    if was is not None:
+        raise SpecError(
+            f"it is the source '{was}' of the index, and '{name}' is another name",
+            f"call it '{was}', as ids begin with it, or `ragidx remove-source {was}` and build: ids will be new",
+            where=str(path),
+        )
 
 
 def _check_place(path: str | Path, index: Path, entries: Iterable[SourceEntry], *, all_files: bool) -> None:

@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 
 import ragidx
+from ragidx.corpora.errors import SpecError
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.cli.build import command as build
 from ragidx.pipelines.cli.config import found_config, options_of_file, read_config
+
+from ...raising import message_of
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -92,9 +95,52 @@ def test_a_source_under_another_name_is_refused(two: Path, run: Run) -> None:
     assert run("build") == (
         2,
         "",
-        "Error: papers: it is a source of the index already: 'articles'\n"
-        "  hint: `ragidx build papers` brings it up to date\n",
+        "Error: papers: it is the source 'articles' of the index, and 'texts' is another name\n"
+        "  hint: call it 'articles', as ids begin with it, or `ragidx remove-source articles` and build: ids will be "
+        "new\n",
     )
+
+
+@pytest.mark.slow
+def test_a_source_of_the_file_has_globs_of_its_own(two: Path, run: Run) -> None:
+    for name in ("papers/a.txt", "papers/b.log", "docs/b.log"):
+        Path(name).write_text(name)
+    Path("ragidx.toml").write_text(TWO + "include = '*.txt'\nexclude = ['b.*']\n")
+
+    assert run("build")[0] == 0
+    assert sorted(one.id for one in ragidx.Index("made").documents()) == ["a.md", "articles/a.txt", "b.log"]
+    assert [(list(one.include), list(one.exclude)) for one in ragidx.Index("made").sources()] == [
+        ([], ["*.txt"]),
+        (["*.txt"], ["b.*"]),
+    ]
+    assert json.loads(run("build", "--json")[1])["committed"] is False
+
+
+@pytest.mark.slow
+def test_sources_of_python_have_globs_too_and_part_a_folder(two: Path) -> None:
+    Path("docs/papers").mkdir()
+    Path("docs/papers/c.md").write_text("wasps")
+    sources = {"docs": {"path": "docs", "exclude": "papers/"}, "papers": {"path": "docs/papers"}}
+
+    index = ragidx.build(sources, "index")
+
+    assert sorted(one.id for one in index.documents()) == ["a.md", "papers/c.md", "x.txt"]
+    assert message_of(SpecError, lambda: ragidx.build({"docs": {"path": "docs", "exlude": "x"}}, "other")) == (
+        "unknown key 'exlude'; did you mean 'exclude'?\n  hint: known: exclude, include, path"
+    )
+    assert message_of(SpecError, lambda: ragidx.build({"docs": {"exclude": "x"}}, "other")) == (
+        'a source has no path\n  hint: give {"path": "docs", "exclude": ["drafts/"]}'
+    )
+
+
+def test_a_glob_that_nobody_has_expanded_is_answered_with_include(two: Path, run: Run) -> None:
+    assert run("build", "docs/*.md", "--index", "other") == (
+        2,
+        "",
+        "Error: docs/*.md: there is no such file or folder, and a glob is no path\n"
+        "  hint: name the folder, and choose of it: `ragidx build docs --include '*.md'`\n",
+    )
+    assert "`ragidx build . --include '**/*.md'`" in run("build", "**/*.md", "--index", "other", "--plan")[2]
 
 
 def test_another_file_is_named_by_an_option(two: Path, run: Run) -> None:
@@ -126,6 +172,9 @@ def test_another_file_is_named_by_an_option(two: Path, run: Run) -> None:
         ("[[files]]\nmatch = 'a'\n\ntitel = 'a'\n", "ragidx.toml:4: unknown key 'titel'; did you mean 'title'?"),
         ("[index]\nexclude = [[1]]\n", "ragidx.toml:2: the value of 'exclude' is of another type"),
         ("[index]\ntau = true\n", "ragidx.toml:2: the value of 'tau' is of another type"),
+        ("[index]\ntau = 2\nchunk-size = 'large'\n", "ragidx.toml:3: the value of 'chunk-size': "),
+        ("[index]\n\nchunk-overlap = 'x'\n", "ragidx.toml:3: the value of 'chunk-overlap': 'x' is not a valid integer"),
+        ("[[source]]\npath = 'a'\nexclude = 7\n", "ragidx.toml:3: the value of 'exclude' is of another type"),
         ("[index]\nlexical = 1\n", "ragidx.toml:2: the value of 'lexical' is of another type"),
         (f"a{'.a' * 40_000} = 1\n", "ragidx.toml: is no TOML: a key has more than 100 dots"),
         (f"x = {{'a'{' . b' * 101} = 1}}\n", "ragidx.toml: is no TOML: a key has more than 100 dots"),
@@ -204,11 +253,15 @@ def test_a_source_that_is_added_is_read_by_the_same_settings(folder: Path, run: 
     assert Store.open("ragidx-index").manifest.generation == generation
 
 
-def test_a_value_that_no_option_takes_is_refused_as_on_the_command_line(folder: Path, run: Run) -> None:
+def test_a_value_that_no_option_takes_is_refused_with_its_line(folder: Path, run: Run) -> None:
     Path("ragidx.toml").write_text("[index]\ntau = 'many'\n")
-    status, _, err = run("build", "docs")
-    assert status == 2
-    assert "Invalid value for '--tau'" in err
+
+    assert run("build", "docs") == (
+        2,
+        "",
+        f"Error: {folder}/ragidx.toml:2: the value of 'tau': 'many' is not a valid float.\n"
+        "  hint: as `ragidx build --tau` takes it\n",
+    )
 
 
 def test_options_for_one_build_are_no_settings() -> None:
