@@ -33,7 +33,8 @@ for attempt in (
 ):
     with contextlib.suppress(OSError):
         attempt()
-subprocess.run([sys.executable, "-c", "import socket; socket.socket().connect_ex(('192.0.2.6', 22))"], check=True)
+child = "import socket; socket.socket().connect_ex(('192.0.2.6', 22))"
+subprocess.run([sys.executable, "-I", "-S", "-c", child], check=True)
 """
 
 
@@ -41,7 +42,7 @@ def test_attempts_are_seen_and_refused(tmp_path: Path) -> None:
     (tmp_path / "here").write_text("x")
     watch = Watch(lambda seen: seen.what == "/dev/null")
 
-    done = watch.run([sys.executable, "-B", "-c", ATTEMPTS, str(tmp_path / "here")], cwd=tmp_path)
+    done = watch.run([sys.executable, "-I", "-S", "-c", ATTEMPTS, str(tmp_path / "here")], cwd=tmp_path)
 
     assert (done.returncode, done.stderr) == (0, "")
     connects = [*(f"192.0.2.{n}:{port}" for n, port in ((1, 443), (2, 443), (3, 53), (4, 53))), "[2001:db8::5]:80"]
@@ -62,5 +63,5 @@ def test_a_server_of_its_own_is_told_from_another_on_this_machine(tmp_path: Path
     )
     watch = Watch(lambda seen: seen.kind == "connect" and seen.is_to_itself)
 
-    assert watch.run([sys.executable, "-B", "-c", code]).returncode == 7
+    assert watch.run([sys.executable, "-I", "-S", "-c", code]).returncode == 7
     assert [seen.what for seen in watch.seen] == ["127.0.0.1:9"]
