@@ -5,28 +5,36 @@ there. In lists, a group fills what is compared again. Headers and licences make
 index of a segment is made of the first row of each group, and what a search finds is expanded by the rows that repeat
 it: all of these have its score. Vectors are compared as they are stored; 0 and -0 are equal.
 
+One entry that is missed would cost all hits of its group, and a graph may have no link to a vector that is far from all
+others. So the first rows of the largest groups, the *leaders*, are compared with every question.
+
     firsts (n,), rows (n,) int32     row `rows[i]` repeats row `firsts[i]`; n rows that the index lacks
 """
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ragidx.indexer.ann.faiss_files import HEADER_BYTES, codes_of, selector
+from ragidx.indexer.ann.faiss_files import HEADER_BYTES, codes_of, exact_index, selector
 from ragidx.indexer.ann.faiss_layout import REPEAT_BYTES
 from ragidx.indexer.arrays import Bools, Floats, Ints
+
+Found: TypeAlias = tuple[Floats, Ints]
+"""Scores and rows (q, n), best first; -inf and -1 where there are no more."""
+
+MAX_LEADERS = 256  # to compare them takes 8 us a question
 
 _BLOCK_BYTES = 8 << 20  # of vectors
 _NEGATIVE_ZERO = 0x8000  # of float16
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Repeats:
     """Which rows of a segment repeat an earlier one, by the first row of each group and then by themselves.
 
@@ -39,6 +47,7 @@ class Repeats:
     firsts: NDArray[np.int32]
     rows: NDArray[np.int32]
     n_rows: int
+    _leaders: tuple[Ints, Any] | None = field(default=None, init=False, repr=False)
 
     def __len__(self) -> int:
         """How many rows the index lacks."""
@@ -92,25 +101,39 @@ class Repeats:
         groups = [self._group(row, allowed) for row in firsts[self._are_firsts(firsts)].tolist()]
         return np.concatenate([np.zeros(0, np.int64), *groups])
 
-    def expanded(self, scores: Floats, rows: Ints, k: int, allowed: Bools | None) -> tuple[Floats, Ints]:
-        """The k best rows (q, k) of what a search of the index found, equal scores by row; -inf and -1 at the end.
+    def leaders(self, vectors: Any) -> tuple[Ints, Any]:
+        """The first rows of the largest groups, and an exact index of their vectors."""
+        if self._leaders is None:
+            firsts, sizes = np.unique(self.firsts, return_counts=True)
+            rows = firsts[np.argsort(-sizes, kind="stable")[:MAX_LEADERS]].astype(np.int64)
+            self._leaders = rows, exact_index(vectors.d, [vectors.reconstruct_batch(rows).astype(np.float16)])
+        return self._leaders
+
+    def expanded(self, found: Found, led: Found, k: int, allowed: Bools | None) -> Found:
+        """The k best rows (q, k) of what a search found, equal scores by row; -inf and -1 at the end.
 
         Args:
-            scores: (q, n), best first.
-            rows: (q, n), of the index; -1: none.
+            found: rows of the index, (q, n).
+            led: leaders, (q, m).
             k: how many.
             allowed: (n_rows,), the rows that may be given; None: all.
         """
-        missing = ((0, 0), (0, max(0, k - rows.shape[1])))
-        scores, found = np.pad(scores, missing, constant_values=-np.inf), np.pad(rows, missing, constant_values=-1)
-        for query in np.flatnonzero(self._are_firsts(rows).any(axis=1)):
-            mine = rows[query][rows[query] >= 0]
-            groups = [self._group(row, allowed)[:k] for row in mine.tolist()]
-            wide = np.concatenate(groups)
-            shown = np.repeat(scores[query, : len(mine)], [len(group) for group in groups])
+        shape, n = (len(found[1]), k), min(k, found[1].shape[1])
+        scores, rows = np.full(shape, -np.inf, np.float32), np.full(shape, -1, np.int64)
+        scores[:, :n], rows[:, :n] = found[0][:, :n], found[1][:, :n]
+        better = (led[0] >= found[0][:, -1:]) & (led[1] >= 0)
+        for query in np.flatnonzero(self._are_firsts(found[1]).any(axis=1) | better.any(axis=1)):
+            entries, places = np.unique(np.append(found[1][query], led[1][query][better[query]]), return_index=True)
+            shown = np.append(found[0][query], led[0][query][better[query]])[places]
+            starts, ends = (np.searchsorted(self.firsts, entries, side) for side in ("left", "right"))
+            ends = ends if allowed is not None else np.minimum(ends, starts + k)
+            parts = [self.rows[start:end] for start, end in zip(starts, ends, strict=True) if start < end]
+            wide, shown = np.concatenate([entries, *parts]), np.append(shown, np.repeat(shown, ends - starts))
+            chosen = wide >= 0 if allowed is None else (wide >= 0) & allowed[wide]
+            wide, shown = wide[chosen], shown[chosen]
             order = np.lexsort((wide, -shown))[:k]
-            scores[query, : len(order)], found[query, : len(order)] = shown[order], wide[order]
-        return scores[:, :k], found[:, :k]
+            scores[query, : len(order)], rows[query, : len(order)] = shown[order], wide[order]
+        return scores, rows
 
     def same(self, codes: NDArray[np.float16]) -> bool:
         """Whether the vectors (n_rows, dim) of all repeats are those of their firsts."""

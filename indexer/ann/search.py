@@ -168,7 +168,10 @@ def search(
         left = left[rows[left, -1] < 0]
     if repeats is not None:
         width = min(k, count)
-        scores, rows = repeats.expanded(scores, rows, width, allowed)
+        leaders, led = repeats.leaders(vectors)
+        shown, places = search_exact(led, queries, width, None if passing is None else passing[leaders])
+        near = shown, np.where(places < 0, -1, leaders[places])
+        scores, rows = repeats.expanded((scores, rows), near, width, allowed)
     if len(left):
         scores[left], rows[left] = exact(queries[left], width)
     return best_first(scores, rows, k)

@@ -175,3 +175,24 @@ def test_every_other_question_to_a_graph_of_repeats_lies_where_the_rows_vary(tmp
 def test_rows_that_cannot_repeat_others_do_not_hold(firsts, rows):
     assert not Repeats(np.array(firsts, "<i4"), np.array(rows, "<i4"), 8).hold()
     assert Repeats(np.array([0, 0, 2], "<i4"), np.array([1, 7, 3], "<i4"), 8).hold()
+
+
+def test_a_group_that_no_link_leads_to_is_found(tmp_path, ann_kit):
+    """Far from rows that are all alike: it is linked to them, and none of them to it, as others are nearer."""
+    rng = np.random.default_rng(0)
+    rows = np.eye(1, DIM) + 0.05 * rng.standard_normal((2000, DIM))
+    far = np.repeat(-np.eye(1, DIM, 1) + 0.3 * np.eye(1, DIM), 500, axis=0)
+    vectors = rng.permutation(np.concatenate([rows, far]))
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    mapped = ann_kit.write(tmp_path, vectors)
+    repeats = find_repeats(tmp_path / VECTORS, DIM, 2500)
+    first = int(repeats.firsts[0])
+    path = ann_kit.make(tmp_path, "HNSW16", mapped, repeats)
+    graph = ann_kit.open(path, "HNSW16", mapped, repeats)
+
+    scores, found = ann.search(
+        graph, Recipe(links=16), Effort(beam=10), mapped, vectors[first : first + 1], 10, None, repeats
+    )
+
+    assert found[0].tolist() == [first, *repeats.rows[:9].tolist()]
+    np.testing.assert_allclose(scores, 1, atol=1e-3)
