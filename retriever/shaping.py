@@ -194,7 +194,7 @@ def _hit(store: Store, place: int, candidate: _Candidate, context: int) -> Hit:
     )
 
 
-def _metadata(store: Store, row: Row) -> Mapping[str, Scalar]:
+def _metadata(store: Store, row: Row | Hit) -> Mapping[str, Scalar]:
     """The metadata of a row; a whole number that its column has rounded is that of the document, where that is kept."""
     rounded = {name for name, value in row.metadata.items() if isinstance(value, float) and abs(value) >= 2**53}
     if not rounded or isinstance(store, StoreElsewhere):
