@@ -44,7 +44,7 @@ def expected(documents: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     steps=st.lists(st.tuples(DOCUMENTS, st.sets(st.sampled_from("abcdef")), st.booleans()), min_size=1, max_size=8),
     small=st.integers(1, 16),
