@@ -84,6 +84,6 @@ def test_a_server_on_this_machine_may_be_asked(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.delenv("PGHOST", raising=False)
 
-    for place in ("///x", "///x?host=/run/postgresql", "///x?host=@socket"):
+    for place in ("///x", "///x?host=/run/postgresql", "///x?host=%40socket"):
         assert hosts(Target.parse(f"postgresql:{place}")) == []
     assert hosts(Target.parse("postgresql://127.0.0.1,[::1]/x")) == ["127.0.0.1", "::1"]
