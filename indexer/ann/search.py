@@ -23,9 +23,8 @@ from ragidx.indexer.ann.index_types import PQ_ENTRIES, TUNED_K, Effort, Recipe, 
 from ragidx.indexer.ann.repeats import Repeats
 from ragidx.indexer.arrays import Bools, Floats, Ints
 
-Exact: TypeAlias = Callable[[Floats, int], tuple[Floats, Ints]]
-OnRows: TypeAlias = Callable[[int], None]
-"""Called with the number of rows that are done."""
+Exact: TypeAlias = Callable[[Floats, int], tuple[Floats, Ints]]  # as `search_exact`, of the rows that are allowed
+OnRows: TypeAlias = Callable[[int], None]  # called with the number of rows that are done
 
 BUILD_BEAM = 200  # of a graph (efConstruction): half of it takes half as long, and a search then reads a tenth more
 
