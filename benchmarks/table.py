@@ -130,6 +130,8 @@ def engine(found):
     parts += [stages(row) for row in found if row["figure"] == "stages of the build's own process"]
     parts += [small_builds(row) for row in found if row["figure"] == "small builds"]
     parts += [adds(row) for row in found if row["figure"] == "adds"]
+    beside = [row for row in found if row["figure"] == "dead rows"]
+    parts += [dead_rows(beside)] if beside else []
     foreseen = [row for row in found if row["figure"] == "plan against build"]
     swept = [row for row in found if row["figure"] == "sweep"]
     return parts + ([plans(foreseen)] if foreseen else []) + ([sweeps(swept)] if swept else [])
@@ -276,6 +278,21 @@ def adds(row):
         )
     where = "in memory (/dev/shm)" if row["setting"]["folder"] else "on a disk shared with other work"
     return "\n".join(lines) + f"\n\nThese are {where}: one file of 4 KiB took {synced:.1f} ms to write and sync."
+
+
+def dead_rows(found):
+    """A line an index and share of dead rows: a question's CPU time over that in the compacted index."""
+    kinds = list(found[0]["values"]["14% dead"])
+    lines = [
+        "| questions of a warm index, CPU time over that after `compact` (ms) | " + " | ".join(kinds) + " |",
+        "| --- |" + " --- |" * len(kinds),
+    ]
+    for row in found:
+        s = row["setting"]
+        for share, values in row["values"].items():
+            cells = [f"{values[kind]['ratio']:.2f} ({values[kind]['ms']:.1f})" for kind in kinds]
+            lines.append(f"| {s['index_type']}, {share}{s.get('tree', '')} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def sweeps(found):
