@@ -16,7 +16,8 @@ _HEAD = re.compile(r"(?:[\w+.-]+:){0,2}//|[\w+.-]+:|")  # an engine and a scheme
 _OBJECT_STORES = ("s3://", "gs://", "az://")  # of which a path may have an @
 _HOST = re.compile(r"(?:\[[^\[\]]*\]|[^\s:@\[\]]*)(?::\d*)?")
 _PAIR = re.compile(r"\s*(\w+)\s*=\s*('(?:[^'\\]|\\.)*'|(?!')(?:[^\s\\]|\\.)*)(?=\s|$)", re.DOTALL)
-_PLAIN = {"host", "hostaddr", "port", "dbname", "user", "sslmode", "connect_timeout"}
+PLAIN = {"host", "hostaddr", "port", "dbname", "user", "sslmode", "connect_timeout"}
+"""Options that hold no secret."""
 _SECRETS = re.compile(
     r"//([^:@]*:.*)@|(?i:password|token|key)\s*=\s*('(?:[^'\\]|\\.)*'?|[^&\s]+)", re.DOTALL
 )  # a URL's user and password, or the value of an option
@@ -60,7 +61,7 @@ def _hidden_pairs(text: str) -> str:
     pairs = pairs_of(text)
     if pairs is None:
         return "***"
-    return " ".join(f"{key}={value if key in _PLAIN and '@' not in value else '***'}" for key, value in pairs)
+    return " ".join(f"{key}={value if key in PLAIN and '@' not in value else '***'}" for key, value in pairs)
 
 
 def without_passwords(message: str, arguments: Sequence[str]) -> str:

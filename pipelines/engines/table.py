@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import urlsplit
 
-from ragidx.corpora.addresses import are_hosts, hidden, pairs_of
+from ragidx.corpora.addresses import PLAIN, are_hosts, hidden, pairs_of
 from ragidx.corpora.errors import EngineError, IndexFormatError, RagidxError, SpecError, missing_extra, unknown_name
 from ragidx.indexer.offline import check_allowed, is_offline
 from ragidx.pipelines.engines.about import About
@@ -338,8 +338,9 @@ def _check_address(engine: str, place: str, *, has_name: bool) -> None:
     """
     head, sign, rest = place.partition("//")
     is_url = bool(sign) and "=" not in head
+    pairs = pairs_of(place) or []
     if not is_url:
-        is_one = engine == "postgresql" and pairs_of(place) is not None
+        is_one = engine == "postgresql" and bool(pairs)
     elif head.endswith(("s3:", "gs:", "az:")):
         return
     else:
@@ -352,6 +353,12 @@ def _check_address(engine: str, place: str, *, has_name: bool) -> None:
     if not is_one:
         hint = f"name one as {', '.join(EXAMPLES)}; in a password write @ as %40, / as %2F, # as %23 and % as %25"
         raise SpecError("it is no URL", hint, where=engine)
-    if has_name and re.search(rf"(?i)(password|token|key|secret)\s*=\s*[^'&\s{'@' * is_url}]*$", place):
+    if is_url:
+        key, _, value = rest.rpartition("&")[2].partition("=")
+        is_end = key in PLAIN and bool(value)
+    else:
+        key, value = pairs[-1]
+        is_end = key in PLAIN or value.startswith("'")
+    if has_name and not is_end and re.search(r"(?i)(password|token|key|secret)\s*=", rest if is_url else place):
         hint = "write the password before another option, so that it does not end at the name of the table"
         raise SpecError("a # stands right behind a password, and may belong to it", hint, where=engine)

@@ -78,6 +78,10 @@ def shown_of(way: Callable[[str], Any], to: str) -> str:
 @example(password="ZJZ@JZJ")
 @example(password="Z%8ZJ/J#J?Z")
 @example(password="88/ZJZ")
+@example(password="'#JZJ")
+@example(password="J #ZJZ")
+@example(password="&#JZJ")
+@example(password="J\\ '#ZJZ")
 @given(password=PASSWORDS)
 def test_no_part_of_a_password_is_shown(place: str, password: str) -> None:
     pytest.importorskip("psycopg"), pytest.importorskip("qdrant_client"), pytest.importorskip("pymilvus")
