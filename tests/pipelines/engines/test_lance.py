@@ -69,7 +69,7 @@ def test_an_export_after_a_replacement_that_broke_off(
 ) -> None:
     index.export(target)
     begun_replacement(lancedb.connect(folder), other, tmp_path)
-    index.delete(["bees"])
+    index.delete(["dead"])
     index.add(OTHER[:1])
     report = index.export(target)
     assert (report.n_written, report.n_deleted) == (1, 1)
@@ -86,7 +86,7 @@ def test_an_update_that_broke_off_is_not_seen_and_then_repaired(index: Index, fo
     table.add(stray.set_column(1, "doc_id", [["stray"]]))
     table.delete("doc_id = 'mill'")
     assert answers(target) == before
-    index.delete(["bees"])
+    index.delete(["dead"])
     report = index.export(target)
     assert (report.n_written, report.n_deleted) == (1, 2)
     with ragidx.connect(target) as remote:
