@@ -751,7 +751,8 @@ class Index(Reader):
     def add(self, documents: Iterable[Document] | Document, *, compact: bool = True, timeout: float = 60.0) -> int:
         """Add a program's documents, or replace those of the same ids, in one commit; unchanged ones make none.
 
-        They are stored whole, and read again like files when the index is rebuilt.
+        They are stored whole, and read again like files when the index is rebuilt. One without a text is skipped, as an
+        empty file is by a build; `batch()` says which.
 
         Args:
             documents: texts with ids of your own; or one alone.
@@ -762,7 +763,7 @@ class Index(Reader):
             How many were new or changed.
 
         Raises:
-            CorpusError: a document has no id or no text, or what an index cannot hold; nothing is added then.
+            CorpusError: a document has no id, or what an index cannot hold; nothing is added then.
             BusyError: another writer held the index for so long.
         """
         with self.batch(compact=compact, timeout=timeout) as batch:

@@ -39,8 +39,8 @@ def command(file: TextIO, index: Path, timeout: float, compact: bool, as_json: b
         ragidx add faq.jsonl
 
     A line of FILE is a JSON object: "id" and "text", optional "markdown" (true or false) and "heading"; all other
-    fields are metadata. A document whose id the index has is replaced, if it differs. Documents are stored whole: no
-    file is needed to rebuild the index. `ragidx add-source` adds folders.
+    fields are metadata. A document whose id the index has is replaced, if it differs; one without a text is skipped and
+    counted. Documents are stored whole: no file is needed to rebuild the index. `ragidx add-source` adds folders.
 
     \b
         echo '{"id": "faq-1", "text": "The lease ends in May.", "lang": "en"}' | ragidx add -
@@ -58,11 +58,15 @@ def command(file: TextIO, index: Path, timeout: float, compact: bool, as_json: b
             where = f"{file.name}:{lines[fault.where]}: {fault.where}"
             raise CorpusError(fault.message, fault.hint, where=where) from fault
         counts = {"added": batch.n_added, "changed": batch.n_changed, "unchanged": batch.n_unchanged}
+        blank = [f"{file.name}:{lines[printable(name)]}" for name in batch.blank]
         generation = opened.generation
     if as_json:
         named = {f"n_{what}": number for what, number in counts.items()}
-        console.print_json({"index": str(index), "generation": generation, **named})
+        console.print_json({"index": str(index), "generation": generation, **named, "blank": blank})
         return
+    if blank:
+        without = console.plural(len(blank), "document")
+        console.note(f"Skipped: {without} without a text: {', '.join(blank[:3])}{' ...' if len(blank) > 3 else ''}")
     console.note(", ".join(f"{number:,} {what}" for what, number in counts.items()) + f"; generation {generation}")
 
 

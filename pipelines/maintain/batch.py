@@ -103,6 +103,7 @@ class Batch:
 
     Attributes:
         n_added, n_changed, n_unchanged, n_deleted: documents so far.
+        blank: the ids of documents that were not added, since they have no text that the model knows.
 
     Raises:
         BusyError: another writer held the index for so long.
@@ -112,6 +113,7 @@ class Batch:
 
     def __init__(self, shown: Searcher, timeout: float, *, compact: bool = True) -> None:
         self.n_added = self.n_changed = self.n_unchanged = self.n_deleted = 0
+        self.blank: list[str] = []
         store, self._writer = writer_on(shown.store, timeout, journal=True)
         self._writer.compacts = compact
         if holds_precomputed(store.manifest.spec):
@@ -128,6 +130,7 @@ class Batch:
         )
         self._gone: list[tuple[str, int]] = []  # documents that were deleted, and their owners
         self._changed: set[str] = set()  # documents of this batch: a condition does not see them
+        self._new: set[str] = set()  # those that the index did not have
 
     def __enter__(self) -> Self:
         return self
@@ -142,10 +145,12 @@ class Batch:
     def add(self, documents: Iterable[Document] | Document) -> None:
         """Add documents, or one alone, or replace those of the same ids; one that is as before is not written.
 
+        One without a text is noted in `blank`, as a build counts an empty file; what the index had under its id goes.
+
         Raises:
-            CorpusError: a document has no id or no text, is too long, has metadata that an index cannot hold, or the
-                id of a document of a source.
-            ModelError: the model is not here, or makes nothing of a text.
+            CorpusError: a document has no id, is too long, has metadata that an index cannot hold, or the id of a
+                document of a source.
+            ModelError: the model is not here.
         """
         self._check_open()
         self._failed, is_whole = True, self._failed  # unless all of it is done: what a failure left is never committed
@@ -235,12 +240,16 @@ class Batch:
             self.n_unchanged += 1
             return []
         items = self._cutter.cut(draft)
-        if not items:
-            raise CorpusError("the document has no text", "skip it", where=printable(document.id))
         if had is not None:
             self._writer.delete_document(document.id)
+        if not items:
+            self.n_deleted += had is not None
+            self.blank.append(document.id)
+            return []
         self.n_changed += had is not None
         self.n_added += had is None
+        if had is None:
+            self._new.add(document.id)
         self._changed.add(document.id)
         return items
 
@@ -278,11 +287,15 @@ class Batch:
         missing = [item for item in items if item.row.text_hash not in vectors]
         for keys, made in encode(missing, self._state.embedder, Progress()) if missing else ():
             vectors |= zip(keys, made, strict=True)
-        for item in missing:
-            if item.row.text_hash not in vectors:
-                raise CorpusError("the model makes nothing of the text", "skip it", where=printable(item.row.doc_id))
-        rows = [item.row for item in items]
-        self._writer.add(rows, np.stack([vectors[row.text_hash] for row in rows]))
+        for name, group in itertools.groupby((item.row for item in items), key=lambda row: row.doc_id):
+            rows = [row for row in group if row.text_hash in vectors]
+            if rows:
+                self._writer.add(rows, np.stack([vectors[row.text_hash] for row in rows]))
+                continue
+            is_new = name in self._new
+            self.n_added, self.n_changed = self.n_added - is_new, self.n_changed - (not is_new)
+            self.n_deleted += not is_new
+            self.blank.append(name)
 
 
 class VectorBatch(RowWriter):
@@ -300,7 +313,7 @@ class VectorBatch(RowWriter):
         manifest = committed(store.path)
         dim = check_given(manifest, str(store.path))[1].input_dim or manifest.dim
         super().__init__(store.path, dim, timeout=timeout, opened=store, compact=compact)
-        self.types = Types(self._writer)
+        self.types, self.blank = Types(self._writer), list[str]()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with contextlib.closing(self):

@@ -11,7 +11,7 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ragidx.corpora.errors import BusyError, RagidxError
+from ragidx.corpora.errors import BusyError, CorpusError, RagidxError, printable
 from ragidx.corpora.records import Document
 from ragidx.pipelines.maintain.batch import Batch
 from ragidx.pipelines.serve.served import Served, run
@@ -101,6 +101,8 @@ def _committed(state: Searcher, group: Sequence[Change], wait_s: float) -> tuple
             changes = list(alike)
             if not is_deleted:
                 batch.add([change.document for change in changes if change.document is not None])
+                if batch.blank:
+                    raise CorpusError("the document has no text", "write one", where=printable(batch.blank[0]))
                 found += [True] * len(changes)
             for change in changes if is_deleted else ():
                 before = batch.n_deleted

@@ -27,7 +27,7 @@ def test_the_command_adds_what_the_member_adds(index: Index, tmp_path: Path) -> 
     again = CliRunner().invoke(cli, ["add", "-", "--index", str(index.path)], input=lines[0])
 
     assert json.loads(done.stdout) == {
-        "index": str(index.path), "generation": 2, "n_added": 2, "n_changed": 0, "n_unchanged": 0
+        "index": str(index.path), "generation": 2, "n_added": 2, "n_changed": 0, "n_unchanged": 0, "blank": []
     }  # fmt: skip
     assert (again.exit_code, again.stderr) == (0, "0 added, 0 changed, 1 unchanged; generation 2\n")
     assert index.refresh()
@@ -51,3 +51,15 @@ def test_a_line_that_is_no_document_is_named(line: str, message: str, index: Ind
     assert isinstance(done.exception, CorpusError)
     assert str(done.exception).startswith(f"{tmp_path / 'faq.jsonl'}:2: {message}")
     assert not index.refresh()
+
+
+def test_lines_without_a_text_are_named_and_the_others_added(index: Index, tmp_path: Path) -> None:
+    (tmp_path / "faq.jsonl").write_text('{"id": "a", "text": "The mill."}\n\n{"id": "b", "text": " "}\n')
+    arguments = ["add", str(tmp_path / "faq.jsonl"), "--index", str(index.path)]
+
+    done = CliRunner().invoke(cli, arguments)
+    again = CliRunner().invoke(cli, [*arguments, "--json"])
+
+    skipped = f"Skipped: 1 document without a text: {tmp_path / 'faq.jsonl'}:3\n"
+    assert (done.exit_code, done.stderr) == (0, skipped + "1 added, 0 changed, 0 unchanged; generation 2\n")
+    assert json.loads(again.stdout)["blank"] == [f"{tmp_path / 'faq.jsonl'}:3"]

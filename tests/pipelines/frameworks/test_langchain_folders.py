@@ -228,7 +228,7 @@ def test_what_holds_for_one_kind_of_index_is_refused_by_name(tmp_path: Path) -> 
         f"{tmp_path / 'a' / 'index'}: the index holds precomputed vectors, and the store has nothing that makes them\n"
         "  hint: give the store the `embedding` that made them"
     )
-    assert "the document has no text" in message_of(ragidx.CorpusError, lambda: texts.add_texts(["  "]))
+    assert texts.get_by_ids(texts.add_texts(["  "])) == []
     assert vectors.get_by_ids(vectors.add_texts(["  "]))[0].page_content == "  "
     assert message_of(
         ragidx.QueryError, lambda: texts.similarity_search_with_relevance_scores("one", mode="lexical")
