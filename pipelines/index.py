@@ -88,7 +88,7 @@ class BuildKeywords(CreateKeywords, ReadKeywords, total=False):
     restore: bool  # take in again what was deleted by hand
     allow_removal: bool  # continue also if most of the index, or all of a folder, is gone from the corpus or the file
     rebuild: bool  # replace the index, whatever it was made with
-    compact: bool  # False: the commit drops no dead rows of segments of which a third is dead
+    compact: bool | None  # False: the commit drops no dead rows of segments of which a third is dead
 
 
 class Reader:

@@ -21,7 +21,6 @@ from ragidx.corpora.records import Scalar
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.widening import until_enough
-from ragidx.retriever.contents import documents_by_id
 from ragidx.retriever.fusion import RRF_CONSTANT, Scored
 from ragidx.retriever.hit import DocumentSpan, Hit
 from ragidx.retriever.options import SearchOptions
@@ -199,6 +198,8 @@ def _metadata(store: Store, row: Row | Hit) -> Mapping[str, Scalar]:
     rounded = {name for name, value in row.metadata.items() if isinstance(value, float) and abs(value) >= 2**53}
     if not rounded or isinstance(store, StoreElsewhere):
         return row.metadata
+    from ragidx.retriever.contents import documents_by_id  # hardly ever needed
+
     [document] = documents_by_id(store, [row.doc_id])
     kept = {name: value for name, value in document.metadata.items() if name in rounded and isinstance(value, int)}
     return {**row.metadata, **kept}

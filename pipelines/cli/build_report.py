@@ -7,6 +7,7 @@ from ragidx.pipelines.cli.build_notes import notes, with_options
 from ragidx.pipelines.ingest.report import BuildReport, QueryModelCheck
 
 _TIMED_ROWS = 10_000  # fewer give no useful rate
+_MANY_DEAD = 100  # dead rows: fewer are nobody's concern after a build, and `info` has them
 
 
 def tell_report(r: BuildReport, *, as_json: bool) -> None:
@@ -22,7 +23,7 @@ def tell_report(r: BuildReport, *, as_json: bool) -> None:
             *describe.searched_field(r.index_type, r.segment_types, r.recall),
             ("words", describe.words(r.lexical, r.lexical_setting)),
             ("size", describe.size(r.index_bytes, r.n_chunks, "row" if is_of_vectors else "chunk")),
-            *describe.dead_rows(r.n_dead, r.n_chunks),
+            *describe.dead_rows(r.n_dead, r.n_chunks, _MANY_DEAD),
             *_endpoint(r),
             ("time", _time_of_vectors(r) if is_of_vectors else f"{r.seconds:.1f} s{_encoding(r)}"),
         ]

@@ -104,9 +104,9 @@ def size(n_bytes: int, rows: int, noun: str) -> str:
     return console.n_bytes(n_bytes) + each
 
 
-def dead_rows(n_dead: int, n_live: int) -> list[tuple[str, str]]:
-    """The row on rows of deleted chunks that are stored, where there are any."""
-    if not n_dead:
+def dead_rows(n_dead: int, n_live: int, least: int = 1) -> list[tuple[str, str]]:
+    """The row on rows of deleted chunks that are stored, where there are so many at least."""
+    if n_dead < least:
         return []
     share = n_dead / (n_dead + n_live)
     hint = ": `ragidx compact` drops them" if share > DEAD_SHARE else ""

@@ -22,7 +22,7 @@ import sqlite3
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -31,7 +31,6 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from qdrant_client import QdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException
@@ -45,7 +44,7 @@ from ragidx.pipelines.engines.table import INDEXED, ReplacedError, Table, Target
 from ragidx.retriever.contents import VECTOR
 
 if TYPE_CHECKING:
-    from ragidx.indexer.arrays import Bools, Floats
+    from ragidx.indexer.arrays import Floats
     from ragidx.retriever.where.conditions import Condition
 
 _MEMORY = ":memory:"
@@ -99,13 +98,6 @@ class QdrantTable(Table):
         if self.rows_in and self._about is None:
             raise self.not_ours()
         return self._about
-
-    def refused(self, rows: Any) -> Mapping[str, Bools]:
-        lost = np.zeros(len(rows), np.bool_)
-        for column in rows.columns:
-            if pa.types.is_float64(column.type):
-                lost |= ~pc.fill_null(pc.is_finite(column), True).to_numpy(zero_copy_only=False)
-        return {"with a number that is NaN or infinite": lost}
 
     def check(self, about: About) -> None:
         if about.dim > _MAX_DIM:

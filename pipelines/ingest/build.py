@@ -347,7 +347,7 @@ def writer_of(resolved: Resolved, index: Path, progress: Progress, others: Seque
         on_stage=progress.derive,
         make_pieces=functools.partial(make_pieces, resolved.options.workers),
     )
-    writer.compacts = resolved.options.compact
+    writer.compacts = resolved.options.compact is not False
     return writer
 
 

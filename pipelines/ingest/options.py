@@ -73,7 +73,7 @@ class BuildOptions:
     restore: bool = False
     allow_removal: bool = False
     rebuild: bool = False
-    compact: bool = True
+    compact: bool | None = None
     workers: int | None = None
 
     def __post_init__(self) -> None:

@@ -24,13 +24,13 @@ from ragidx.pipelines.serve.served import NotReadyError, Served, run
 from ragidx.pipelines.serve.service import Found, Service, refused, stem_of
 from ragidx.pipelines.serve.tree import Tree, el, marked, written
 from ragidx.retriever.contents import rows
-from ragidx.retriever.hit import json_values
+from ragidx.retriever.hit import json_values, place_in
 from ragidx.retriever.options import MODES
 from ragidx.retriever.passages import Stem, passage, printable_text, stems_of
 
 if TYPE_CHECKING:
     from ragidx.indexer.store.rows import Row
-    from ragidx.retriever.hit import Hit, place_in
+    from ragidx.retriever.hit import Hit
 
 Asked = Mapping[str, str]
 

@@ -128,7 +128,7 @@ class _Build:
                 place=None if self.about is None else placed,
                 replace=o.rebuild,
                 restore=o.restore,
-                compact=o.compact,
+                compact=o.compact is not False,
                 **{name: getattr(o, name) for name in INDEX_OPTIONS},
             ) as writer,
         ):

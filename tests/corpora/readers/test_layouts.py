@@ -259,7 +259,8 @@ def test_the_layouts_of_files_that_are_not_read_now_are_kept(read: Callable[...,
     [
         ("a.csv", "('title', None, None, None, None, None, None)"),
         ("b.jsonl.gz", "('body', None, None, None, None, None, None)"),
-        ("a.txt", ""),
+        ("a.md", ""),
+        ("a.txt", "(('a.csv=title', 'body'), None, None)"),  # it may be a mail, with attachments
         ("a.zip", "(('a.csv=title', 'body'), None, None)"),
     ],
 )

@@ -58,6 +58,7 @@ def test_a_build_for_machines_has_one_json_object_on_stdout_and_its_progress_on_
         "committed": True,
         "n_documents": 6,
         "n_chunks": 6,
+        "n_dead": 0,
         "n_added": 6,
         "n_changed": 0,
         "n_unchanged": 0,

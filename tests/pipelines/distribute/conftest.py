@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import ragidx
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines import distribute
@@ -43,7 +41,7 @@ def build_divided(corpus: Path | list[Path], n: int, stage: Path, index: Path, *
 def content(index: Path) -> list[tuple[Any, ...]]:
     """All that is alive in an index, in the order of chunk ids: rows, and their vectors bit for bit."""
     store = Store.open(index)
-    alive = np.arange(store.n_rows) if store.dead is None else np.flatnonzero(~store.dead)
+    alive = range(store.n_rows)
     found = [
         (row.chunk_id, row.doc_id, row.doc_hash, row.owner, row.text, row.heading, row.line, dict(row.metadata), vector)
         for row, vector in zip(store.rows(alive), (one.tobytes() for one in store.vectors(alive)), strict=True)

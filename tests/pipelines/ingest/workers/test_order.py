@@ -46,6 +46,7 @@ class Fake:
     def __init__(self, machine: Machine, heard: Callable[..., bool], ended: Callable[..., None]) -> None:
         self.machine, self.heard, self.ended = machine, heard, ended
         self.tasks, self.is_ready, self.is_dead, self.number = deque[int](), False, False, -1
+        self.ran_out_of_time = False
         self.inbox, self.script = deque[Message](), deque[Message]([({"kind": "ready"}, b"")])
         self.wanted = Counter[int]()
 
