@@ -88,7 +88,7 @@ class BatchEncoder(Encoder):
         shift = None if project is None or project.shift is None else torch.from_numpy(project.shift).to(self.device)
 
         def forward(ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
-            with precision.threads(self._threads_for(ids)):
+            with precision.threads(self._threads_for(ids, documents=instruction is None)):
                 vectors = self.forward(ids, attention, pooled, instruction)
                 return vectors if matrix is None else apply(vectors, matrix, shift)
 
@@ -146,10 +146,12 @@ class BatchEncoder(Encoder):
         batch = batching.collate(taken, self.tokenizer.pad, torch.device(self.device))
         return lambda: self.forward(*batch, None), sum(row.n_tokens for row in taken)
 
-    def _threads_for(self, ids: Tensor) -> int | None:
-        """One for a small batch on a CPU, else what was measured."""
+    def _threads_for(self, ids: Tensor, *, documents: bool = False) -> int | None:
+        """Of a batch on a CPU: what was measured for documents; where nothing was, and for questions, one if small."""
         if self.device != "cpu":
             return None
+        if documents and self._tuned:
+            return self.threads
         return precision.threads_for(ids.numel(), self._n_weights) or self.threads
 
     @functools.cached_property
