@@ -57,9 +57,9 @@ def main():
         best, _ = exact.search(queries, K)
         for name in arguments.types.split(","):
             started = time.perf_counter()
-            index, told = tuning.choose(path, dim, rows, IndexOptions(name), None, lambda stage, count, done: None)
+            index, repeats, told = tuning.choose(path, dim, rows, IndexOptions(name), None, lambda *_: None)
             seconds = time.perf_counter() - started
-            scores, _ = ann.search(index, told.recipe, told.effort, exact, queries, K, None)
+            scores, _ = ann.search(index, told.recipe, told.effort, exact, queries, K, None, repeats)
             record(
                 "recall told and real",
                 {

@@ -42,7 +42,7 @@ def ours(vectors, folder):
 
     def search(queries, effort):
         tried = type(made.effort)(beam=effort, lists=made.effort.lists, factor=made.effort.factor)
-        return ann.search(index, made.recipe, tried, segment.exact_index, queries, K, None)[1]
+        return ann.search(index, made.recipe, tried, segment.exact_index, queries, K, None, segment.repeats)[1]
 
     return search, str(made.recipe)
 

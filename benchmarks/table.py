@@ -36,7 +36,7 @@ def rows(path=FIGURES):
         named = {name: row["setting"].get(name) for name in SETTINGS}
         size = row["values"].get("chunks") if row["figure"] == "build at scale" else None
         if row["figure"] in ENCODING:  # it depends on the processor: the latest of each kind
-            size = "amx" in row["machine"]
+            size = ["amx" in row["machine"], row["setting"]["dtype"] == "float32"]
         key = json.dumps([row["figure"], named, size])
         found[key] = row
     return list(found.values())
@@ -74,6 +74,7 @@ def markdown(found):
     for row in of(ENCODING, found):
         ratio = row["values"]["ratio"]
         chip = f"a processor {'with' if 'amx' in row['machine'] else 'without'} AMX"
+        chip += ", in float32" if row["setting"]["dtype"] == "float32" else ", with bfloat16"
         first = ", the first call of a new encoder," if "first call" in row["figure"] else ""
         parts.append(
             f"Encoding{first} on {chip}: {row['setting']['texts']} SciFact documents with"
@@ -125,6 +126,8 @@ def engine(found):
     parts += [rivals(row) for row in found if row["figure"] == "auto against hnswlib and usearch"]
     asked = [row for row in found if row["figure"] == "recall told and real"]
     parts += [recalls(asked)] if asked else []
+    repeated = [row for row in found if row["figure"] == "equal vectors"]
+    parts += [equal_vectors(repeated)] if repeated else []
     parts += [incremental(row) for row in found if row["figure"] == "incremental build"]
     parts += [workers(row) for row in found if row["figure"] == "workers"]
     parts += [stages(row) for row in found if row["figure"] == "stages of the build's own process"]
@@ -194,6 +197,22 @@ def recalls(found):
     for row in found:
         v = row["values"]
         lines.append(f"| {row['setting']['index']} | {v['made']} | {v['told']:.3f} | {v['real']:.3f} |")
+    return "\n".join(lines)
+
+
+def equal_vectors(found):
+    """Many equal vectors in an index, each of them or once, a line a type."""
+    setting, repeats = found[0]["setting"], found[0]["values"]["repeats"]
+    lines = [
+        f"| {setting['rows']:,} vectors, {repeats:,} of which repeat another; each indexed, and once | effort |"
+        " recall by the build | by 600 questions | questions without one of the ten best | MB |",
+        "| --- |" + " --- |" * 5,
+    ]
+    for row in found:
+        pairs = zip(row["values"]["each"].items(), row["values"]["once"].values(), strict=True)
+        shown = {name: f"{one} → {other}" for (name, one), other in pairs}
+        cells = [shown[name] for name in ("effort", "told", "real", "without one", "MB")]
+        lines.append(f"| {row['setting']['index']} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

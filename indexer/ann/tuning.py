@@ -41,7 +41,7 @@ from ragidx.indexer.ann.index_types import (
     with_lists,
 )
 from ragidx.indexer.ann.repeats import Repeats, find_repeats
-from ragidx.indexer.arrays import Floats
+from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.normalize import l2_normalize
 
 OnStage: TypeAlias = Callable[[str, int, int], None]
@@ -89,7 +89,7 @@ def choose(
     repeats = find_repeats(vectors, dim, rows)
     for candidate in filter(None, possible):
         recipe = candidate if repeats is None else with_lists(candidate, rows - len(repeats))
-        truth = exact_answers(vectors, dim, rows, in_lists=recipe.lists is not None, repeats=repeats is not None)
+        truth = exact_answers(vectors, dim, rows, in_lists=recipe.lists is not None, repeats=repeats)
         release_memory()
         index = ann.make(recipe, vectors, dim, rows, functools.partial(on_stage, str(recipe), rows), repeats)
         measured = tune(index, recipe, truth, map_vectors(vectors, dim, rows), options.target_recall, repeats)
@@ -115,7 +115,9 @@ def fitting(options: IndexOptions, rows: int, dim: int, max_memory: int | None) 
     return found or [None]  # exact search of a small segment is always allowed
 
 
-def exact_answers(vectors: Path, dim: int, rows: int, *, in_lists: bool = False, repeats: bool = False) -> Truth:
+def exact_answers(
+    vectors: Path, dim: int, rows: int, *, in_lists: bool = False, repeats: Repeats | None = None
+) -> Truth:
     """Sample queries and the score of their tenth best row, in one pass over the file.
 
     Args:
@@ -123,12 +125,14 @@ def exact_answers(vectors: Path, dim: int, rows: int, *, in_lists: bool = False,
         dim: its width.
         rows: how many it has.
         in_lists: whether the index has lists.
-        repeats: whether some vectors are equal.
+        repeats: rows that no query is made of, since an earlier one has their vector; None: there are none.
     """
-    count = max(1, min(rows, SAMPLE, _SAMPLE_PRODUCTS // (rows * dim)))
-    queries = _questions(codes_of(vectors, dim, rows), count, in_lists=in_lists)
-    if repeats and not in_lists:
-        queries[::2] = _questions(codes_of(vectors, dim, rows), count, in_lists=True)[::2]
+    codes = codes_of(vectors, dim, rows)
+    kept = np.arange(rows) if repeats is None else np.flatnonzero(repeats.kept)
+    count = max(1, min(len(kept), SAMPLE, _SAMPLE_PRODUCTS // (rows * dim)))
+    queries = _questions(codes, kept, count, in_lists=in_lists)
+    if repeats is not None and not in_lists:
+        queries[::2] = _questions(codes, kept, count, in_lists=True)[::2]
     k = min(TUNED_K, rows)
     best = np.full((count, k), -np.inf, np.float32)
     for block in ann.read_blocks(vectors, dim, rows):
@@ -136,11 +140,11 @@ def exact_answers(vectors: Path, dim: int, rows: int, *, in_lists: bool = False,
     return Truth(queries, best.min(axis=1))
 
 
-def _questions(codes: Halves, count: int, *, in_lists: bool) -> Floats:
-    """Sample queries, (count, dim): rotated rows; see the module."""
+def _questions(codes: Halves, kept: Ints, count: int, *, in_lists: bool) -> Floats:
+    """Sample queries, (count, dim): rotated rows, of those `kept`; see the module."""
     rng = np.random.default_rng(_SEED)
     sources, pool = (
-        codes[np.sort(rng.choice(len(codes), min(len(codes), number), replace=False))].astype(np.float32)
+        codes[np.sort(rng.choice(kept, min(len(kept), number), replace=False))].astype(np.float32)
         for number in (count, _POOL)
     )
     centre = pool.mean(axis=0)

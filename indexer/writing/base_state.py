@@ -109,7 +109,7 @@ def _tuned(folder: Path, segment: Segment, options: IndexOptions) -> SegmentEntr
         raise _too_rough(f"a recall of 1 compares every vector, and {recipe} was made of them", folder, options)
     in_lists = recipe.lists is not None
     path, repeats = segment.folder / VECTORS, segment.repeats
-    truth = exact_answers(path, padded(segment.dim), entry.rows, in_lists=in_lists, repeats=repeats is not None)
+    truth = exact_answers(path, padded(segment.dim), entry.rows, in_lists=in_lists, repeats=repeats)
     found = tune(segment.ann_index, recipe, truth, segment.exact_index, target, repeats)
     if found.recall < target:
         reached = f"the index {recipe} reaches a recall of {found.recall:.3f}, not the {target:g} asked for"

@@ -149,11 +149,18 @@ def test_rows_that_are_all_equal_are_all_found(tmp_path, ann_kit, monkeypatch, f
 
 
 def test_every_other_question_to_a_graph_of_repeats_lies_where_the_rows_vary(tmp_path, ann_kit):
-    ann_kit.write(tmp_path, np.concatenate([ann_kit.clustered(1000), np.repeat(ann_kit.clustered(1), 500, axis=0)]))
-    plain, towards, both = (
-        tuning.exact_answers(tmp_path / VECTORS, DIM, 1500, **options).queries
-        for options in ({}, {"in_lists": True}, {"repeats": True})
+    """And none is made of a repeat: a group that is larger than the sample would be all that it asks for."""
+    different = ann_kit.clustered(1000)
+    ann_kit.write(tmp_path, np.concatenate([different, np.repeat(different[:1], 500, axis=0)]))
+    (tmp_path / "once").mkdir()
+    ann_kit.write(tmp_path / "once", different)
+    repeats = find_repeats(tmp_path / VECTORS, DIM, 1500)
+    plain, towards = (
+        tuning.exact_answers(tmp_path / "once" / VECTORS, DIM, 1000, in_lists=in_lists).queries
+        for in_lists in (False, True)
     )
+
+    both = tuning.exact_answers(tmp_path / VECTORS, DIM, 1500, repeats=repeats).queries
 
     np.testing.assert_array_equal(both[1::2], plain[1::2])
     np.testing.assert_array_equal(both[::2], towards[::2])

@@ -176,7 +176,7 @@ def test_a_type_by_name_is_made_and_reaches_the_target(stored, name):
     made = chosen(stored[1], IndexOptions(name, target_recall=0.9))
 
     assert made is not None
-    index, found = made
+    index, _, found = made
     assert (index.ntotal, found.sample > 100, found.recall >= 0.9) == (ROWS, True, True)
 
 
@@ -197,7 +197,7 @@ def test_a_recall_of_one_with_auto_is_exact_search_however_large(stored, monkeyp
     assert chosen(stored[1], IndexOptions("auto", target_recall=1.0)) is None
     made = chosen(stored[1], IndexOptions("auto", target_recall=0.9))
     assert made is not None
-    assert str(made[1].recipe) == "HNSW16"
+    assert str(made[2].recipe) == "HNSW16"
 
 
 @pytest.mark.usefixtures("any_size")
@@ -209,7 +209,7 @@ def test_auto_takes_the_first_that_fits_into_the_memory(stored, monkeypatch):
         memory = footprint_of(Recipe.parse(name), ROWS, DIM).memory_bytes
         made = chosen(stored[1], IndexOptions("auto", 0.9), memory)
         assert made is not None
-        assert str(made[1].recipe) == name
+        assert str(made[2].recipe) == name
 
 
 @pytest.mark.usefixtures("any_size")
