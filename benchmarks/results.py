@@ -368,6 +368,11 @@ def better(answers):
     return {line["of"] for line in answers if line["verdict"] == "better" and line["question"] in asked}
 
 
+def command(*options):
+    """A line with the command that measures a table."""
+    return f"    python benchmarks/results.py {' '.join(('--evalsets DIR', *options))}"
+
+
 def tables(rows, answers):
     """A table a set: methods by filter and search."""
     parts, real = [], better(answers)
@@ -384,7 +389,7 @@ def tables(rows, answers):
         if words is not None:
             table.append(f"| BM25: {spanned(words)} |" + " |" * (head.count("|") - 2))
         table += [line_of(own, real) for (which, *_), own in systems(rows) if which == name]
-        parts.append("\n".join(table))
+        parts += [command(f"--sets {name}"), "\n".join(table)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -424,7 +429,7 @@ def baselines(rows):
         cells = [f"{of[one]['mean']:.3f}" if one in of else "-" for one in head]
         cells = [f"**{cell}**" if best["filter"] == one else cell for cell, one in zip(cells, head, strict=True)]
         lines.append(f"| {NAMES[name]}, {model}, {label(own[0])} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    return command("--grids widths,baselines") + "\n\n" + "\n".join(lines) + "\n"
 
 
 def verdicts(rows, answers):
@@ -488,7 +493,7 @@ def grid(rows):
                 row["bytes"] for row in own if row["mode"] != "hybrid"
             )  # in a small index it has a share of more
             lines.append(f"| `{options}` | {size:,.0f} | {' | '.join(cells)} |")
-        parts += ["\n".join(lines)] if by_options else []
+        parts += [command(f"--models {model}"), "\n".join(lines)] if by_options else []
     return "\n\n".join(parts) + "\n"
 
 
