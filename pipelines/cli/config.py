@@ -3,7 +3,7 @@
 file -> defaults of a command's options, and the sources of `ragidx build`
 
 The file is found in the working folder or above it, or named by `--config`. What is typed on the command line, and
-$RAGIDX_INDEX, win over it. Paths in it are relative to it.
+$RAGIDX_INDEX, win over it. The paths of the index and of sources are relative to it.
 """
 
 from __future__ import annotations

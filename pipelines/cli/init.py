@@ -13,11 +13,11 @@ from ragidx.pipelines.cli.help import GroupedCommand
 
 _EXAMPLE = """\
 # Settings of ragidx for this folder and those below it. The command line wins over this file.
-# Paths are relative to this file.
+# The paths of the index and of sources are relative to this file.
 
 [index]
 path = "ragidx-index"
-# Any option of `ragidx build`, without the dashes in front:
+# Options of `ragidx build`, without the dashes in front:
 # model = "mini"
 # method = "echo"
 # tau = 2

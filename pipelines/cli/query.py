@@ -152,8 +152,8 @@ def command(
     Scores order the hits of one question. What is a good one depends on the model and the corpus: a reranker's may be
     -0.4 or 23.1, and docs/query.md says more.
 
-    --queries prints a line of JSON for each query: {"id", "query", "hits"}. With --run it writes a TREC run instead, in
-    which a document counts by its best chunk.
+    --queries prints a line of JSON for each query: {"id", "query", "notes", "hits"}. With --run it writes a TREC run
+    instead, in which a document counts by its best chunk.
 
     --device encodes the question; auto takes a GPU if there is one. The search runs on the CPU, except with --device
     cuda or cuda:N: then on the GPU, for as many segments as fit its memory. --dim compares on the CPU.
