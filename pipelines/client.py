@@ -119,7 +119,10 @@ class Client:
         else:
             asked = {**named, **asked}
         target = self._parts.path.rstrip("/") + path + (f"?{urlencode(asked)}" if asked else "")
-        data = None if body is None else json.dumps(body, allow_nan=False).encode()
+        try:
+            data = None if body is None else json.dumps(body, allow_nan=False).encode()
+        except ValueError as fault:
+            raise QueryError("a number is not finite", "leave it out: JSON has none", where=path) from fault
         headers = self._headers if data is None else {**self._headers, "Content-Type": "application/json"}
         secure = self._parts.scheme == "https"
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection

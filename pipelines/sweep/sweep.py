@@ -178,7 +178,7 @@ def _queries(
     if texts is None or judged is None:
         vectors = source.hold_out() if given is None else given
         count = len(vectors)
-        note = f"There are no queries: {count:,} x chunk was held out to ask." if given is None else ""
+        note = f"There are no queries: {count:,} held-out chunks were asked." if given is None else ""
         return Judged({str(number): "" for number in range(1, count + 1)}, {}, (note,) if note else ()), vectors
     if given is not None and len(given) != len(texts):
         raise CorpusError(

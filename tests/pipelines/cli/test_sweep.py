@@ -47,7 +47,7 @@ def test_the_table_has_a_line_for_each_width(run: Run) -> None:
     done = run("sweep", "own", "--filter", "truncation", "--tau", "1", "--tau", "2")
 
     lines = done.out.splitlines()
-    assert (done.status, done.err) == (0, "There are no queries: 4 x chunk was held out to ask.\n")
+    assert (done.status, done.err) == (0, "There are no queries: 4 held-out chunks were asked.\n")
     assert lines[:2] == ["own: 40 documents, 36 chunks, 4 queries", ""]
     assert lines[2].split() == ["bytes", "disk", "made", "ms", "q/s", "overlap@10", "ann_recall@10"]
     assert re.fullmatch(r"none dim=8 exact +1\.000 \[1\.000, 1\.000\] +1\.000", lines[3])
@@ -216,4 +216,4 @@ def test_at_a_terminal_each_stage_takes_the_place_of_the_one_before(
         "stage 3 of 4: the exact answers at full width",
         "stage 4 of 4: none, 8 dimensions, flat",
     ]
-    assert note == "There are no queries: 4 x chunk was held out to ask.\n"
+    assert note == "There are no queries: 4 held-out chunks were asked.\n"

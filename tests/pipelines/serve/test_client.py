@@ -66,6 +66,17 @@ def test_it_changes_documents_and_each_call_may_name_an_index(index: Path, tmp_p
             remote.delete(faq.id, index="other")
 
 
+def test_a_number_that_json_lacks_is_refused_before_it_is_sent(served: Running) -> None:
+    asked = ragidx.Client(served.url)
+
+    for ask in (
+        lambda: asked.add(ragidx.Document("a", "A text.", {"x": float("nan")})),
+        lambda: asked.search_vectors([[float("inf")]]),
+    ):
+        with pytest.raises(QueryError, match="a number is not finite"):
+            ask()
+
+
 def test_its_errors_are_those_of_an_index(served: Running) -> None:
     remote = ragidx.Client(served.url)
     with pytest.raises(QueryError, match="the query is empty") as caught:

@@ -42,7 +42,7 @@ def test_flat_is_exact_at_every_width_and_full_width_overlaps_wholly(given_index
     assert widths_of(report, "truncation") == [8, 4, 2, 1]
     assert widths_of(report, "pca") == [16, 8, 4, 2, 1]
     assert (report.tasks[0].n_chunks, len(report.tasks[0].query_ids)) == (54, 6)
-    assert report.tasks[0].notes[0] == "There are no queries: 6 x chunk was held out to ask."
+    assert report.tasks[0].notes[0] == "There are no queries: 6 held-out chunks were asked."
 
 
 def test_bytes_are_exact(given_index: Callable[..., Path]) -> None:
