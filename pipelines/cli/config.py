@@ -39,7 +39,7 @@ _ONCE = frozenset({"rebuild", "restore", "allow_removal", "reread"})  # options 
 _MOST_BYTES, _MOST_DOTS = 256 << 10, 100
 _KEY = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
 _DOTTED = re.compile(rf"(?<![\w-]){_KEY}(?:[ \t]*+\.[ \t]*+{_KEY}){{{_MOST_DOTS + 1}}}")
-_UNSET = _ONCE | {"index", "as_json", "plan", "watch", "vectors", "vector_field", "endpoint"}
+_UNSET = _ONCE | {"index", "as_json", "plan", "watch", "vectors", "vector_field", "endpoint", "ray"}
 
 
 @dataclass(frozen=True)

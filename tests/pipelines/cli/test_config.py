@@ -157,6 +157,7 @@ def test_another_file_is_named_by_an_option(two: Path, run: Run) -> None:
     ("text", "message"),
     [
         ("[index]\nchunk-sizes = 1\n", "ragidx.toml:2: unknown key 'chunk-sizes'; did you mean 'chunk-size'?"),
+        ("[index]\nray = 'ray://host:1'\n", "ragidx.toml:2: unknown key 'ray'"),
         ("\n[indexes]\n", "ragidx.toml:2: unknown key 'indexes'; did you mean 'index'?"),
         ("[[source]]\npath = 'a'\nnames = 'b'\n", "ragidx.toml:3: unknown key 'names'; did you mean 'name'?"),
         ("[[source]]\nname = 'b'\n", "ragidx.toml:1: a source has no path"),
