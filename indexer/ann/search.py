@@ -366,7 +366,7 @@ def _threads(vectors: Any, queries: Floats) -> Iterator[None]:
         module.omp_set_num_threads(before)
 
 
-def _params_of(recipe: Recipe, effort: Effort, factor: float, repeats: Repeats | None) -> Any:
+def _params_of(recipe: Recipe, effort: Effort, factor: float, repeats: Repeats | None = None) -> Any:
     """FAISS's parameters of a search by codes: how many are compared again, and how many lists are read."""
     module = faiss()
     inside = module.SearchParameters() if repeats is None else module.SearchParameters(sel=repeats.selector)

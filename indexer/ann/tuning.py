@@ -193,7 +193,9 @@ def _ladders(recipe: Recipe) -> Iterator[list[Effort]]:
         yield [Effort(lists=lists, factor=factor) for lists in sorted(steps)]
 
 
-def _recall(index: Any, recipe: Recipe, effort: Effort, truth: Truth, vectors: Any, repeats: Repeats | None) -> float:
+def _recall(
+    index: Any, recipe: Recipe, effort: Effort, truth: Truth, vectors: Any, repeats: Repeats | None = None
+) -> float:
     scores, _ = ann.search(index, recipe, effort, vectors, truth.queries, TUNED_K, None, repeats)
     k = min(TUNED_K, vectors.ntotal)
     return float((scores[:, :k] >= truth.tenth[:, None] - _TIE).mean())
