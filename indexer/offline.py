@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import os
+import socket
 
 from ragidx.corpora.errors import SpecError
 
@@ -20,12 +21,22 @@ def is_offline() -> bool:
 def is_this_machine(host: str) -> bool:
     """Whether a name or an address is this machine's own, whatever the network is.
 
+    An address is its own if a socket of it can be bound here, which asks nobody.
+
     >>> is_this_machine("localhost"), is_this_machine("127.0.0.1"), is_this_machine("api.example")
     (True, True, False)
     """
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    with (
+        contextlib.suppress(OSError),
+        socket.socket(socket.AF_INET6 if address.version == 6 else socket.AF_INET) as own,
+    ):
+        own.bind((host, 0))
+        return not address.is_unspecified
+    return address.is_loopback
 
 
 def check_allowed(host: str, *, where: str, shown: str = "") -> None:

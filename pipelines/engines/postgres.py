@@ -53,8 +53,8 @@ _FOREIGN = {
 
 def hosts(target: Target) -> list[str]:
     """The servers that a URL, or what it leaves to the environment, names; a socket of this machine is none."""
-    with target.faults(psycopg.Error):
-        named = conninfo.conninfo_to_dict(target.place)
+    _check_place(target)
+    named = conninfo.conninfo_to_dict(target.place)
     if service := named.get("service"):  # libpq alone reads what it is
         return [f"the service {service}"]
     said = {option.keyword.decode(): (option.val or b"").decode() for option in psycopg.pq.Conninfo.get_defaults()}

@@ -160,7 +160,6 @@ class Process:
             elif limits is None or not self.tasks:
                 silent_from = time.monotonic()
             elif time.monotonic() - silent_from > SILENCE * limits.worker_cpu_s:
-                self.ran_out_of_time = True
                 self.kill(f"says nothing for {SILENCE * limits.worker_cpu_s:g} s")
             elif sys.platform != "linux" and self._resident() > limits.worker_memory_bytes:
                 self.kill(self._too_large(limits))

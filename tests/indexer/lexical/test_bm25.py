@@ -30,7 +30,10 @@ def make(folder: Path, texts: list[str], names: Sequence[str] = ()) -> Postings:
 
 
 def scores(segments: Sequence[Postings], terms: Sequence[str], dead: Bools | None = None) -> Floats | None:
-    return Bm25(segments if dead is None else [LivePostings(segment, dead) for segment in segments]).scores(terms)
+    if dead is None:
+        return Bm25(segments).scores(terms)
+    parts = np.split(dead, np.cumsum([len(segment.lengths) for segment in segments])[:-1])
+    return Bm25([LivePostings(segment, part) for segment, part in zip(segments, parts, strict=True)]).scores(terms)
 
 
 def test_a_score_by_hand(tmp_path: Path) -> None:
@@ -105,4 +108,4 @@ def test_scores_depend_on_live_rows_alone(
     else:
         assert found is not None
         by_row = dict(zip(((row[0], row[3]) for row in live), expected.tolist(), strict=True))
-        assert found.tolist() == [0 if row[1] else by_row[row[0], row[3]] for row in spread]
+        assert found.tolist() == [by_row[row[0], row[3]] for row in spread if not row[1]]

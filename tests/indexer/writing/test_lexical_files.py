@@ -111,7 +111,7 @@ def test_a_segment_of_few_rows_keeps_none(index: Path) -> None:
 
 
 def updates(kit: Any, index: Path) -> None:
-    with kit.writer(index, index=ENGLISH) as writer:
+    with kit.writer(index, index=ENGLISH, compact=False) as writer:
         writer.delete_document("none")
         writer.delete_document("river")
         kit.add(writer, kit.rows("river", ["another river", "the mills of a river"]))
@@ -211,7 +211,8 @@ def test_any_history_leaves_the_postings_of_a_new_index(kit: Any, steps: list[An
 
 
 def rebuilt(kit: Any, index: Path, lexical: str, documents: Documents = MILLS) -> Manifest:
-    manifest: Manifest = kit.build(index, documents, index=IndexOptions("flat", lexical=lexical))[0]
+    options = IndexOptions("flat", lexical=lexical)
+    manifest: Manifest = kit.build(index, documents, index=options, compact=False)[0]
     return manifest
 
 

@@ -44,7 +44,7 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "a.csv").write_text(rows(8))
     events = [{"title": f"E{n}", "meta": {"team": "core"}, "tags": ["tls"], "summary": sentence(n)} for n in range(8)]
     (folder / "b.jsonl").write_text("".join(json.dumps(one) + "\n" for one in events))
-    (folder / "c.txt").write_text("Cats sleep.")
+    (folder / "c.md").write_text("Cats sleep.")
     return folder
 
 
