@@ -326,7 +326,7 @@ def test_a_write_that_fails_leaves_the_index_as_it_was(connected: Any, tmp_path:
     with pytest.raises(CorpusError, match="no task has written a vector"):
         connected.from_items([]).write_datasink(Datasink(tmp_path / "index"))
     assert content(tmp_path / "index") == before
-    assert sorted(path.name for path in (tmp_path / "stage").iterdir()) == ["LOCK", "committed.json"]
+    assert sorted(path.name for path in (tmp_path / "stage").iterdir()) == ["LOCK"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["index", "stage"]
 
 
