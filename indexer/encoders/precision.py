@@ -13,6 +13,7 @@ import hashlib
 import importlib.metadata
 import os
 import platform
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -164,15 +165,19 @@ def best_threads(forward: Callable[[], Tensor]) -> int:
     """How many threads `forward` is fastest with: all, half, or one.
 
     Where other work holds a core, or a container's share is below its count of cores, threads that wait for each
-    other make a small batch many times slower than one thread; only a measurement shows it.
+    other make a small batch many times slower than one thread; only a measurement shows it. It is the median of three
+    in turns, unless one takes long: a single run that other work met would decide the whole build.
     """
     every = torch.get_num_threads()
-    taken: dict[int, float] = {}
+    taken: dict[int, list[float]] = {count: [] for count in sorted({every, max(1, every // 2), 1}, reverse=True)}
     forward()  # the first run of a shape is slow
-    for count in sorted({every, max(1, every // 2), 1}, reverse=True):
-        with threads(count):
-            taken[count] = seconds(forward, 1)
-    return min(taken, key=lambda count: (taken[count], -count))
+    for _ in range(3):
+        for count, times in taken.items():
+            with threads(count):
+                times.append(_seconds(forward))
+        if max(map(min, taken.values())) > LONG_S:
+            break
+    return min(taken, key=lambda count: (statistics.median(taken[count]), -count))
 
 
 def n_weights(model: nn.Module) -> int:
