@@ -154,7 +154,7 @@ def _connected(address: str, actors: int | None) -> Iterator[None]:
     said: dict[str, str] = {}
     if address == LOCAL:
         where |= {"num_cpus": max(usable_cores(), actors or 1), "include_dashboard": False}
-        # It tells its maker of its use, and keeps the token of its processes in the user's home, unless it is told.
+        # Ray reports its use to its maker, and keeps a token in the user's home, unless these are set.
         own = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         said = {name: value for name, value in own.items() if name not in os.environ}
     elif address != "auto":

@@ -1,4 +1,4 @@
-"""Promise 1: ragidx connects to nothing, and writes nothing but what it is told and its cache, whoever of it tries.
+"""Promise 1: ragidx connects to nothing, and writes nothing but its cache and what the user named.
 
 Every format is read, every command run, a service and an agent asked, each module of frameworks and engines imported,
 in a process tree that the kernel stops at each attempt (`watching.py`).
