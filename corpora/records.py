@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
+from ragidx.corpora.left import Left
+
 Scalar: TypeAlias = bool | int | float | str | list[str] | datetime | None
 """A metadata value. A time without a zone is in UTC; dates without a time are ISO strings, other lists JSON text."""
 
@@ -154,4 +156,5 @@ class Skip:
     reason: str  # short; equal reasons have equal words, so that they can be counted
 
 
-OnSkip: TypeAlias = Callable[[Skip], None]
+OnSkip: TypeAlias = Callable[[Skip | Left], None]
+"""Called with what is skipped, and with what is left out of documents."""

@@ -15,7 +15,7 @@ import os
 import re
 import stat
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -24,7 +24,7 @@ from ragidx.corpora.errors import CorpusError, check_machine, lone_surrogate
 from ragidx.corpora.evalset_files import ENDINGS, is_file
 from ragidx.corpora.ignore import Rules, is_rule, rules_of
 from ragidx.corpora.limits import MIB, shown_bytes
-from ragidx.corpora.records import OnSkip, Skip
+from ragidx.corpora.records import Skip
 
 AN_INDEX = "a ragidx index"
 """The reason for skipping an index inside the corpus."""
@@ -111,7 +111,7 @@ def sources(
     exclude: Sequence[str] = (),
     indexes: Sequence[str] = (),
     beir: bool = False,
-    on_skip: OnSkip,
+    on_skip: Callable[[Skip], None],
 ) -> Iterator[Source]:
     """The files of a corpus: a folder's, a single file, or standard input for `-`.
 
@@ -186,7 +186,7 @@ class _Walk:
     include: Rules | None
     exclude: Rules | None
     indexes: frozenset[str]  # as folders are shown: "a/b/"
-    on_skip: OnSkip
+    on_skip: Callable[[Skip], None]
 
     def files(self) -> Iterator[Source]:
         stack = [self._entries(_Folder(str(self.root), "", ()))]

@@ -77,7 +77,8 @@ class ReadKeywords(RunOptions, total=False):
     records: str | Sequence[str] | None  # where the records of JSON files are: `GLOB=PATH`
     fields: Mapping[str, str | Sequence[str]] | None  # by title, speaker, context or metadata
     workers: int | str | None  # processes that read and cut files: a number, or auto
-    strict: bool  # end at the first thing skipped or cut
+    strict: bool  # end at the first thing skipped, lost or cut
+    accept: Sequence[str]  # kinds that may be lost
 
 
 class BuildKeywords(CreateKeywords, ReadKeywords, total=False):

@@ -2,8 +2,9 @@
 
     corpus path -> sources -> Documents, one at a time; skips go to `on_skip`
 
-A reader is a function from a SourceFile to its Documents; it raises `UnreadableError` for a file and calls `file.skip`
-for a part of one. Other packages add readers by an entry point of the group `ragidx.readers`, named after the ending.
+A reader is a function from a SourceFile to its Documents; it raises `UnreadableError` for a file, calls `file.skip` for
+a part of one and `file.leave` for what it leaves out of a document. Other packages add readers by an entry point of the
+group `ragidx.readers`, named after the ending.
 Chunks, models and vectors are not known here.
 """
 
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ragidx.corpora.errors import RagidxError, check_machine, first_line
+from ragidx.corpora.left import Left
 from ragidx.corpora.limits import ReadOptions, UnreadableError
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.readers.mail_lines import HEAD_BYTES, mail_ending
@@ -198,10 +200,10 @@ def _unread(source: Source, options: ReadOptions) -> SourceFile:
 def _read(file: SourceFile) -> Iterator[Document]:
     source, on_skip, reported, fields = file.source, file.on_skip, False, file.file_fields()
 
-    def report(skip: Skip) -> None:
+    def report(found: Skip | Left) -> None:
         nonlocal reported
         reported = True
-        on_skip(skip)
+        on_skip(found)
 
     file.on_skip = report
     if source.path is not None and not source.size:
@@ -224,6 +226,9 @@ def _read(file: SourceFile) -> Iterator[Document]:
         file.skip(f"a defect in its reader: {type(fault).__name__}: {first_line(fault)}")
     if not reported and source.span is None:
         file.skip("holds no document")
+    if not file.left and reported and file.ending in _added_readers() and file.ending not in READERS:
+        file.leave("files read by other packages")
+    file.report_left()
 
 
 def _with_file(document: Document, fields: Mapping[str, Scalar]) -> Document:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ragidx.corpora.field_settings import FieldSettings, settings_of
+from ragidx.corpora.left import Left, Tally
 from ragidx.corpora.limits import MIB, Limits, ReadOptions, UnreadableError, check_growth, shown_bytes
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.records import FILE_FIELDS, OnSkip, Scalar, Skip
@@ -39,7 +40,7 @@ class SourceFile:
     Args:
         source: the file.
         options: which fields to take, and bounds.
-        on_skip: called for each skip.
+        on_skip: called for each skip, and at the end for each kind of what was left out.
         member: the bytes of a file inside another, an archive or a mail; they can be read once.
         depth: how many files it is inside of.
         layouts: how the records of the corpus's files become documents.
@@ -54,6 +55,7 @@ class SourceFile:
     ending: str = field(init=False)  # lower case, below .gz and the like; "" if there is none
     packing: str | None = field(init=False)
     fields: FieldSettings = field(init=False)  # what the user says of them
+    left: Tally = field(init=False, default_factory=Tally)  # out of its documents
     _open: IO[bytes] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -88,6 +90,15 @@ class SourceFile:
         """Report that the file is skipped, or what is `at` (`:line` or `#record`) in it."""
         short = reason if len(reason) <= _REASON_CHARS else f"{reason[:_REASON_CHARS]}..."
         self.on_skip(Skip(f"{self.source.name}{at}", short.encode("utf-8", "replace").decode()))  # names of fields
+
+    def leave(self, kind: str, count: int = 1, at: str = "") -> None:
+        """Count what is left out of a document, of one of `left.KINDS`; `at`: its place, `:line` or `#page=3`."""
+        self.left.leave(kind, count, at)
+
+    def report_left(self) -> None:
+        """Report what was left out, once a kind."""
+        for kind, (count, at) in self.left.items():
+            self.on_skip(Left(f"{self.source.name}{at}", kind, count))
 
     @contextmanager
     def stream(self) -> Iterator[IO[bytes]]:

@@ -78,6 +78,7 @@ def read_office(file: SourceFile) -> Iterator[Document]:
         found = convert(path, file.ending, file.limits)
     for where, reason in found.skips:
         file.skip(reason, where)
+    file.left.take(found.left)
     check_text(found.text)
     title = first_heading(found.text) if file.ending == ".docx" else ""
     title = title or found.title or (first_heading(found.text) if file.ending == ".epub" else "")

@@ -21,6 +21,7 @@ from ragidx.pipelines.cli.options import (
     offline_option,
     quiet_option,
     records_option,
+    strict_options,
     typed_options,
     workers_option,
 )
@@ -90,7 +91,7 @@ _OF_VECTORS = {
     metavar="FILE",
     help="A table that encodes questions in place of the model, from `ragidx train questions MODEL`.",
 )
-@click.option("--strict", is_flag=True, help="Stop with exit status 1 when anything is skipped or cut.")
+@strict_options
 @click.option("--plan", is_flag=True, help="Estimate time, disk and memory, and build nothing.")
 @click.option("--watch", is_flag=True, help="Then build again after each burst of changes, until Ctrl-C.")
 @click.option(

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ragidx.corpora.left import GUESS, LOST, RULE, UNKNOWN
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.ann.index_types import MIN_ROWS
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import as_options, reasons
 from ragidx.pipelines.ingest.report import BuildReport
 
+_WORDS = {LOST: "Lost", GUESS: "Read by a guess", UNKNOWN: "Not known"}
 _NAMES = 3
 _FILES = 5
 _REASONS = 12  # shown on a terminal; a broken export can have as many as it has records
@@ -52,6 +54,7 @@ def notes(r: BuildReport) -> Iterator[str]:
             f"exactly{remedy}."
         )
     yield from _skips(r)
+    yield from _left(r)
 
 
 def with_options(data: dict[str, Any]) -> dict[str, Any]:
@@ -102,3 +105,14 @@ def _skips(r: BuildReport) -> Iterator[str]:
             yield f"    and {count - 3:,} more"
     if len(r.skipped) > _REASONS:
         yield f"Skipped for {len(r.skipped) - _REASONS:,} more reasons: --json lists all of them."
+
+
+def _left(r: BuildReport) -> Iterator[str]:
+    """What is not in the texts of documents: a line a kind, and one for all that rules leave out."""
+    for kind, one in r.left.items():
+        if one["class"] != RULE:
+            of = f"in {console.plural(one['files'], 'file')}; first: {console.printable(one['first'])}"
+            yield f"{_WORDS[one['class']]}: {one['count']:,} {kind} {of}"
+    by_rule = [f"{one['count']:,} {kind}" for kind, one in r.left.items() if one["class"] == RULE]
+    if by_rule:
+        yield f"Left out by rule: {', '.join(by_rule)}."

@@ -250,6 +250,7 @@ def _options() -> dict[str, str]:
     return {name: f"--{name.replace('_', '-')}" for names in groups().values() for name in names} | {
         "k": "-k",
         "strict": "--strict",
+        "accept": "--accept",
         "yes": "--yes",
         "out": "--out",
         "cache": "--cache",

@@ -62,6 +62,7 @@ def command(index: Path, as_json: bool) -> None:
             *([] if not spec.questions else [("questions", f"by the {spec.questions}; the index has a table of them")]),
             ("chunks", describe.chunks(spec.chunk) if spec.precomputed is None else "one per row"),
             *_notes(manifest),
+            *_left(manifest),
             ("metadata", fields),
             ("fingerprint", manifest.fingerprint),
         ]
@@ -76,6 +77,16 @@ def _sources(manifest: Manifest, index: Path) -> list[tuple[str, str]]:
         ("source", f"{one.name}: {console.plural(one.n_documents, 'document')} of {one.root(index)}, {one.built}")
         for one in sources_of(manifest.notes, index)
     ]
+
+
+def _left(manifest: Manifest) -> list[tuple[str, str]]:
+    """What is not in the texts of documents, by class."""
+    from ragidx.pipelines.ingest.ledger import left_in
+
+    kinds: dict[str, list[str]] = {}
+    for kind, one in left_in(manifest).items():
+        kinds.setdefault(one["class"], []).append(f"{one['count']:,} {kind}")
+    return [(name, ", ".join(counts)) for name, counts in kinds.items()]
 
 
 def _notes(manifest: Manifest) -> list[tuple[str, str]]:

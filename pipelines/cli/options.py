@@ -151,6 +151,16 @@ endpoint_option = click.option(
 records_option = several(
     "--records", "records", str, "GLOB=PATH", "Where the records of JSON files are, such as 'policies.json=policies[]'"
 )
+strict_options = together(
+    click.option("--strict", is_flag=True, help="Stop with exit status 1 when anything is skipped, lost or cut."),
+    click.option(
+        "--accept",
+        multiple=True,
+        metavar="KIND",
+        callback=or_nothing,
+        help="With --strict: a kind of docs/formats.md that may be lost, such as 'scanned pages'; may be repeated.",
+    ),
+)
 split_option = click.option(
     "--split", default="test", show_default=True, metavar="S", help="Which judgements, or pairs, of a folder."
 )

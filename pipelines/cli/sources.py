@@ -17,6 +17,7 @@ from ragidx.pipelines.cli.options import (
     offline_option,
     quiet_option,
     records_option,
+    strict_options,
     workers_option,
 )
 from ragidx.pipelines.cli.progress import ProgressLine
@@ -50,7 +51,7 @@ def command(index: Path, as_json: bool) -> None:
 @corpus_options
 @records_option
 @workers_option
-@click.option("--strict", is_flag=True, help="Stop with exit status 1 when anything is skipped or cut.")
+@strict_options
 @offline_option
 @quiet_option
 @json_option

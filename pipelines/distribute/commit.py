@@ -100,7 +100,7 @@ def _committed(division: Division, descriptors: Sequence[Descriptor] | None, pro
     shards = shards_of(division, descriptors, seed.manifest.fingerprint)
     selection = Selection(division.entries, division.names)
     reading = Reading(division.corpus, division.index, division.reading_options(), selection, seed.manifest.notes)
-    ledger = Ledger(selection, progress, Skips(reading.options.strict))
+    ledger = Ledger(selection, progress, Skips(reading.options.strict, reading.options.accept))
     ledger.take(division.ledger)
     with (
         cleaned_if_refused(division.index),

@@ -85,7 +85,7 @@ def build_shard(division: Division, number: int, *, on_progress: OnProgress | No
         number=number,
     )
     progress = Progress(on_progress=on_progress)
-    ledger = Ledger(reading.selection, progress, Skips(reading.options.strict))
+    ledger = Ledger(reading.selection, progress, Skips(reading.options.strict, reading.options.accept))
     cutter = cutter_of(resolved, reading, progress)
     before = Before(
         None if division.base is None or division.replaces else seed.manifest,

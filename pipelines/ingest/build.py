@@ -23,6 +23,7 @@ from typing import Any, Self
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.language import LANGUAGE, check_language
+from ragidx.corpora.left import Left, left_json, sum_left
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import BY_RULE
 from ragidx.corpora.spec import Json
@@ -40,7 +41,7 @@ from ragidx.pipelines.ingest.encode import Vectors, windows
 from ragidx.pipelines.ingest.endpoint import check_model, forget_sample, good_journal, run_notes
 from ragidx.pipelines.ingest.file_cache import SeenFiles
 from ragidx.pipelines.ingest.fit_filter import fit_on_corpus
-from ragidx.pipelines.ingest.ledger import Ledger, rules
+from ragidx.pipelines.ingest.ledger import LEFT, Ledger, rules
 from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.removal import (
     DELETED_FILE,
@@ -119,7 +120,7 @@ def _run(
     With `folder`, it is written to, and what it holds is to take the place of `live`, the index that is read.
     """
     progress, index, options = Progress(on_progress=on_progress), folder or reading.index, reading.options
-    ledger = Ledger(reading.selection, progress, Skips(options.strict))
+    ledger = Ledger(reading.selection, progress, Skips(options.strict, options.accept))
     cutter = cutter_of(resolved, reading, progress)
     n_fitted, fitted = fit_on_corpus(resolved, reading, cutter, ledger, index) if resolved.wants_a_sample else (0, {})
     with cleaned_if_refused(index), writer_of(resolved, index, progress) as writer, good_journal(resolved, writer):
@@ -218,9 +219,9 @@ def changes_of(
 ) -> Iterator[Change]:
     """What is decided about each document, those of a program first; a file that did not change is not opened."""
 
-    def skip(skip: Skip) -> None:
+    def skip(skip: Skip | Left) -> None:
         ledger.skip(skip)
-        if skip.reason not in BY_RULE:  # a hidden member of an archive is counted when it is read
+        if isinstance(skip, Left) or skip.reason not in BY_RULE:  # hidden members of archives count when they are read
             seen.skipped(skip)
 
     deleted = deleted_ids(writer.blobs.get(DELETED_FILE))
@@ -357,6 +358,7 @@ def _notes(reading: Reading, before: Before, entries: Sequence[SourceEntry], led
         "corpus": str(reading.corpus),
         SOURCES: [entry.to_json() for entry in entries],
         "skipped": dict(ledger.skips.counts),
+        LEFT: ledger.left_notes(before.base),
         LAYOUTS: reading.layouts.to_json(),
         LANGUAGE: reading.language,
         # of the index, at most: some of those before may be gone, unless each was looked at again
@@ -390,6 +392,7 @@ def _report(index: Path, manifest: Manifest, ledger: Ledger, gone: Missing) -> B
         n_empty=ledger.n_empty,
         skipped=dict(ledger.skips.counts),
         skipped_places=ledger.skips.places,
+        left=left_json(sum_left(ledger.left.values())),
         encode_seconds=progress.seconds,
         index_bytes=sum(entry.bytes for entry in files_of(manifest).values()),
     )

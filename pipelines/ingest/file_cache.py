@@ -23,11 +23,13 @@ import time
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import ragidx
 from ragidx.corpora.errors import RagidxError
+from ragidx.corpora.left import Left
 from ragidx.corpora.limits import Limits, ReadOptions
 from ragidx.corpora.readers.registry import added_endings, said_of_fields
 from ragidx.corpora.records import OnSkip, Skip
@@ -39,7 +41,7 @@ from ragidx.indexer.store.lookup import Documents
 from ragidx.indexer.store.manifest import read_regular
 
 _RECORD = np.dtype([("source", "S16"), ("document", "S16"), ("hash", "V16")])  # those of a source are together
-_FORMAT = 4  # rises where readers give other documents, so that files are opened again
+_FORMAT = 5  # rises where readers give other documents, so that files are opened again
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _SETTLED_NS = 2_000_000_000  # the coarsest clock of a file system that is in use (FAT)
 _SPARE_RECORDS = 65_536
@@ -67,12 +69,12 @@ class SeenFiles:
         self._same = documents.match(self._records["document"], self._records["hash"]) & (not reread)
         self._passed = np.zeros(len(self._records), np.bool_)
         self._next = 0  # the walk has an order: after a file's records come those of the next file
-        self._new, self._new_skips = bytearray(), dict[str, list[list[str]]]()  # by the source's digest, in hex
+        self._new, self._new_skips = bytearray(), dict[str, list[list[Any]]]()  # by the source's digest, in hex
         self._added = added_endings()
         self._source: Source | None = None  # that is being read; None: it is not to be noted
         self._begun = 0
         self._read_here: list[bytes] = []
-        self._skipped_here: list[list[str]] = []  # after the file's name, reason
+        self._skipped_here: list[list[Any]] = []  # after the file's name, reason or kind, count of what is left out
         self._n_skips = 0
 
     def passes(self, source: Source, on_skip: OnSkip) -> int:
@@ -90,8 +92,9 @@ class SeenFiles:
         self._passed[start:end] = True
         self._new += self._old[start * _RECORD.itemsize : end * _RECORD.itemsize]
         self._keep_skips([key])
-        for at, reason in self._old_skips.get(key.hex(), []):
-            on_skip(Skip(f"{source.name}{at}", reason))
+        for at, reason, count in self._old_skips.get(key.hex(), []):
+            where = f"{source.name}{at}"
+            on_skip(Left(where, reason, count) if count else Skip(where, reason))
         return end - start
 
     def is_known(self, source: Source) -> bool:
@@ -110,13 +113,14 @@ class SeenFiles:
         self._read_here.append(key + doc_hash)
         return True
 
-    def skipped(self, skip: Skip) -> None:
-        """Note what was skipped of the file that is being read."""
+    def skipped(self, skip: Skip | Left) -> None:
+        """Note what was skipped of the file that is being read, or left out."""
         self._n_skips += 1
-        if skip.reason.startswith(_PASSING) or self._n_skips > _MOST_SKIPS:
+        reason, count = (skip.kind, skip.count) if isinstance(skip, Left) else (skip.reason, 0)
+        if reason.startswith(_PASSING) or self._n_skips > _MOST_SKIPS:
             self._source = None
         if self._source is not None:
-            self._skipped_here.append([skip.where.removeprefix(self._source.name), skip.reason])
+            self._skipped_here.append([skip.where.removeprefix(self._source.name), reason, count])
 
     def read_again(self) -> None:
         """Read this file the next time, too: what is skipped of it depends on more than its bytes."""
@@ -210,7 +214,7 @@ class SeenFiles:
         table.extend(self._records[field], np.arange(len(self._records)))
         return table
 
-    def _read(self, path: Path, most: int) -> tuple[bytes, dict[str, list[list[str]]]]:
+    def _read(self, path: Path, most: int) -> tuple[bytes, dict[str, list[list[Any]]]]:
         """The records and the skips; empty where the file is missing, damaged, of other rules, or no such file."""
         try:
             data = read_regular(path, DIGEST_BYTES + 8 + most * _RECORD.itemsize + _SKIP_BYTES)

@@ -75,7 +75,7 @@ def fit_on_corpus(
         RagidxError: as `check_fit`; the sample is too small for the filter, or there is no document.
     """
     check_fit(resolved, reading.corpus, index)
-    progress, skips = ledger.progress, Skips(reading.options.strict)
+    progress, skips = ledger.progress, Skips(reading.options.strict, reading.options.accept)
     progress.total_bytes = reading.total_bytes()
     progress.stage = "fitting " + resolved.spec.filter.fitted.replace("'", "")
     progress.tell(at_once=True)

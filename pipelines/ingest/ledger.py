@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ragidx.corpora.left import Left, LeftCounts, add_left, left_json, left_of, sum_left
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import Source
+from ragidx.corpora.spec import Json
 from ragidx.indexer.store.lock import now
+from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.source_list import PROGRAM, SourceEntry
 from ragidx.pipelines.ingest.changes import Change, Kind
 from ragidx.pipelines.ingest.corpus import Selection, check_removal
@@ -25,6 +28,8 @@ from ragidx.pipelines.ingest.workers.chunks import Item
 
 REPEATED = "its id is another document's"
 """Why a document is skipped whose id another one had before it in the same build."""
+LEFT = "left"
+"""In the notes of a manifest: what is left out of documents, by source and kind."""
 OF_PROGRAM = "a program's document has its id"
 
 _COUNTS = ("n_files_unopened", "n_deleted_before", "n_empty", "n_truncated", "n_rows", "n_chunks_reused")
@@ -61,6 +66,7 @@ class Ledger:
         progress: how far it is; it counts bytes, documents and chunks.
         skips: what was skipped.
         sources: documents, by the number of the source; 0: those of a program.
+        left: what was left out of documents, by the number of the source.
         unreadable: files and folders that could not be read this time, by the number of the source.
         n_files_unopened: files that did not change.
         n_deleted_before: documents that were deleted by hand.
@@ -72,6 +78,7 @@ class Ledger:
     progress: Progress
     skips: Skips
     sources: defaultdict[int, Count] = field(default_factory=lambda: defaultdict(Count))
+    left: defaultdict[int, LeftCounts] = field(default_factory=lambda: defaultdict(dict))
     unreadable: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     n_files_unopened: int = 0
     n_deleted_before: int = 0
@@ -94,6 +101,7 @@ class Ledger:
         return {
             "sources": {owner: dataclasses.asdict(count) for owner, count in self.sources.items()},
             "unreadable": {owner: sorted(names) for owner, names in self.unreadable.items()},
+            "left": {owner: left_json(counts) for owner, counts in self.left.items()},
             "skipped": dict(self.skips.counts),
             "places": self.skips.places,
             "counts": {name: getattr(self, name) for name in _COUNTS},
@@ -105,6 +113,8 @@ class Ledger:
         for owner, counts in part["sources"].items():
             for name, count in counts.items():
                 setattr(self.sources[int(owner)], name, getattr(self.sources[int(owner)], name) + count)
+        for owner, left in part["left"].items():
+            self.left[int(owner)] = sum_left([self.left[int(owner)], left_of(left)])
         for owner, names in part["unreadable"].items():
             self.unreadable[int(owner)].update(names)
         for reason, count in part["skipped"].items():
@@ -118,10 +128,12 @@ class Ledger:
         """Note which file is read now."""
         self._file, self._owner = source.name, source.owner
 
-    def skip(self, skip: Skip, owner: int | None = None) -> None:
-        """Note what was skipped in the file that is read, or in the walk over a source."""
+    def skip(self, skip: Skip | Left, owner: int | None = None) -> None:
+        """Note what was skipped or left out in the file that is read, or skipped in the walk over a source."""
         self.skips.add(skip)
-        if is_unreadable(skip.where, skip.reason, self._file):
+        if isinstance(skip, Left):
+            add_left(self.left[self._owner], skip.kind, skip.count, 1, skip.where)
+        elif is_unreadable(skip.where, skip.reason, self._file):
             self.unreadable[self._owner if owner is None else owner].add(skip.where)
 
     def pass_over(self, source: Source, n_documents: int) -> None:
@@ -180,6 +192,14 @@ class Ledger:
             check_removal(n_removed, n_before, where)
             check_folders(missing.folders.get(entry.number, ()), n_before, where, n_new=count.n_new)
 
+    def left_notes(self, base: Manifest | None) -> dict[str, Json]:
+        """What is left out of the documents of each source, for the manifest; of one that was not read, as before."""
+        noted = {} if base is None else base.notes.get(LEFT)
+        before = noted if isinstance(noted, dict) else {}
+        read = {str(entry.number): left_json(self.left.get(entry.number, {})) for entry in self.selection.selected}
+        numbers = (str(entry.number) for entry in self.selection.entries)
+        return {number: read.get(number, before.get(number, {})) for number in numbers}
+
     def entries(self, before: Sequence[SourceEntry], *, changed: bool) -> list[SourceEntry]:
         """The sources as the manifest lists them; the date of one is that of the last build that changed a document.
 
@@ -205,3 +225,10 @@ class Ledger:
 def rules(entries: Sequence[SourceEntry]) -> list[tuple[str, str, list[str], list[str]]]:
     """What of sources is a difference even where no document is: names, places and globs."""
     return [(one.name, one.path, list(one.include), list(one.exclude)) for one in entries]
+
+
+def left_in(manifest: Manifest) -> dict[str, dict[str, Any]]:
+    """What is left out of the documents of an index: class, count, files and first place by kind."""
+    noted = manifest.notes.get(LEFT)
+    each = noted.values() if isinstance(noted, dict) else ()
+    return left_json(sum_left(left_of(counts) for counts in each if isinstance(counts, dict)))

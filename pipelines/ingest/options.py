@@ -14,6 +14,7 @@ from typing import Any
 
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.corpora.field_settings import check_fields, check_settings
+from ragidx.corpora.left import check_kind
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.ann.index_types import IndexOptions, check_index_type, memory_size
 from ragidx.indexer.devices import check_devices, check_dtype, check_implementation
@@ -30,7 +31,7 @@ CORPUS_OPTIONS = ("include", "exclude", "text_field", "id_field")
 INDEX_OPTIONS = ("index_type", "target_recall", "max_memory", "stemmer", "lexical")
 """How rows are searched."""
 
-STORE_OPTIONS = (*INDEX_OPTIONS, *CORPUS_OPTIONS, "strict", "allow_removal", "rebuild", "restore", "compact")
+STORE_OPTIONS = (*INDEX_OPTIONS, *CORPUS_OPTIONS, "strict", "accept", "allow_removal", "rebuild", "restore", "compact")
 """What every build takes, of a corpus or of vectors."""
 
 ENCODING_OPTIONS = (*ENCODER_OPTIONS, *RUN_OPTIONS, "chunks", *CORPUS_OPTIONS, "records", "fields")
@@ -69,6 +70,7 @@ class BuildOptions:
     language: bool | None = None
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     strict: bool = False
+    accept: Sequence[str] = ()
     reread: bool = False
     restore: bool = False
     allow_removal: bool = False
@@ -103,9 +105,11 @@ def build_options(door: str = "build", /, **given: Any) -> BuildOptions:
             raise SpecError(
                 f"{members[name]!r} is no {kind.__name__}", f"give ragidx.{kind.__name__}(...)", where=f"`{name}`"
             )
-    for name in ("include", "exclude"):
+    for name in ("include", "exclude", "accept"):
         if isinstance(members.get(name), str):
             members[name] = (members[name],)
+    for kind in members.get("accept") or ():
+        check_kind(kind)
     for name in ("text_field", "id_field", "records"):
         if name in members:
             members[name] = check_settings(members[name], name, glob=name == "records")

@@ -7,12 +7,13 @@ import dataclasses
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.field_settings import setting_for
+from ragidx.corpora.left import LOST, Left, class_of
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.ann.index_types import FLAT
@@ -173,18 +174,29 @@ class StrictError(RagidxError):
 
 @dataclass
 class Skips:
-    """What was skipped, counted by reason, with the first places of each; with `strict`, a fault is raised."""
+    """What was skipped, counted by reason, with the first places of each, and what was left out.
+
+    Attributes:
+        strict: whether what is skipped by a fault, or lost of a document, ends the build.
+        accepted: kinds that may be lost.
+        counts: of skips, by reason.
+        places: the first of each.
+    """
 
     strict: bool = False
+    accepted: Collection[str] = ()
     counts: Counter[str] = field(default_factory=Counter)
     places: dict[str, list[str]] = field(default_factory=dict)
 
-    def add(self, skip: Skip) -> None:
+    def add(self, skip: Skip | Left) -> None:
         """Count one; the part of a reason after a colon is its detail and does not make another reason.
 
         Raises:
-            StrictError: it is a fault, not the user's choice, and `strict` holds.
+            StrictError: it is a fault or lost, not the user's choice, and `strict` holds.
         """
+        if isinstance(skip, Left):
+            self._leave(skip)
+            return
         if self.strict and skip.reason not in BY_RULE:
             raise StrictError(
                 f"skipped: {skip.reason}", "repair or exclude it, or build without `strict=True`", where=skip.where
@@ -195,6 +207,14 @@ class Skips:
         if len(shown) < _EXAMPLES:
             detail = skip.reason[len(reason) :].lstrip(": ")
             shown.append(f"{skip.where}: {detail}" if detail else skip.where)
+
+    def _leave(self, left: Left) -> None:
+        if self.strict and class_of(left.kind) == LOST and left.kind not in self.accepted:
+            raise StrictError(
+                f"lost: {left.count:,} {left.kind}",
+                f"exclude the file, accept={left.kind!r}, or build without `strict=True`",
+                where=left.where,
+            )
 
     def take(self, reason: str, count: int, places: Sequence[str]) -> None:
         """Count what another build skipped for a reason."""
@@ -245,6 +265,7 @@ class BuildReport:
     n_empty: int = 0  # documents without a chunk
     skipped: dict[str, int] = field(default_factory=dict)
     skipped_places: dict[str, list[str]] = field(default_factory=dict)
+    left: dict[str, dict[str, Any]] = field(default_factory=dict)  # by kind of what is not in a text: class, count, ...
     seconds: float = 0.0
     encode_seconds: float = 0.0
     index_bytes: int = 0

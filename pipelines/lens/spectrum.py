@@ -9,7 +9,6 @@ Source: the EmbedFilter paper, section 3.2 and figure 2. Only the head and the t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ragidx.corpora.errors import CorpusError, SpecError
-from ragidx.corpora.records import Skip
+from ragidx.corpora.records import OnSkip
 from ragidx.corpora.sources import sources
 from ragidx.indexer.arrays import Doubles
 from ragidx.indexer.encoders.methods import filter_spec, resolve
@@ -137,7 +136,7 @@ def spectrum(
     centred: bool = False,
     seed: int = 0,
     revision: str | None = None,
-    on_skip: Callable[[Skip], None] | None = None,
+    on_skip: OnSkip | None = None,
 ) -> SpectrumReport:
     """Δ of every direction for frequent, rare and random tokens, counted in a corpus or in the chunks of an index.
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
+from ragidx.corpora.left import Left
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import sources
 from ragidx.indexer.arrays import Floats, Ints
@@ -108,7 +109,7 @@ def vectors_of(
     return np.concatenate(made)
 
 
-def _pass(skip: Skip) -> None:
+def _pass(skip: Skip | Left) -> None:
     """What is skipped teaches nothing."""
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ragidx.corpora.left import Left
 from ragidx.corpora.limits import ReadOptions
 from ragidx.corpora.readers.registry import documents
 from ragidx.corpora.records import Document, Skip
@@ -24,6 +25,7 @@ class Reading:
 
     documents: list[Document] = field(default_factory=list)
     skips: list[Skip] = field(default_factory=list)
+    left: list[Left] = field(default_factory=list)
 
     @property
     def ids(self) -> list[str]:
@@ -37,11 +39,20 @@ class Reading:
     def reasons(self) -> list[tuple[str, str]]:
         return [(skip.where, skip.reason) for skip in self.skips]
 
+    @property
+    def kinds(self) -> dict[str, int]:
+        """What was left out, by kind."""
+        return {one.kind: sum(other.count for other in self.left if other.kind == one.kind) for one in self.left}
+
 
 def reading(corpus: Path | str, options: ReadOptions = DEFAULTS, **globs: list[str]) -> Reading:
-    """All documents of a corpus, and all skips."""
+    """All documents of a corpus, all skips, and what was left out."""
     found = Reading()
-    found.documents += documents(corpus, options, on_skip=found.skips.append, **globs)
+
+    def note(one: Skip | Left) -> None:
+        (found.left if isinstance(one, Left) else found.skips).append(one)
+
+    found.documents += documents(corpus, options, on_skip=note, **globs)
     return found
 
 

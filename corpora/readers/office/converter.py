@@ -10,10 +10,11 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ragidx.corpora.errors import check_machine, first_line, install
+from ragidx.corpora.left import Tally
 from ragidx.corpora.limits import Limits, UnreadableError, shown_bytes
 from ragidx.corpora.records import Place
 
@@ -32,7 +33,7 @@ ENDINGS = tuple(_MODULES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Converted:
-    """What a file became: its text, as Markdown or plain, with its places, and what of it was skipped, and why."""
+    """What a file became: its text, as Markdown or plain, with its places; what of it was skipped or left out."""
 
     text: str
     markdown: bool = True
@@ -40,6 +41,7 @@ class Converted:
     author: str = ""
     places: tuple[Place, ...] = ()
     skips: tuple[tuple[str, str], ...] = ()  # (after the file's name, reason)
+    left: Tally = field(default_factory=Tally)
 
 
 def convert(path: Path, ending: str, limits: Limits) -> Converted:

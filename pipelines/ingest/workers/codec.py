@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from ragidx.corpora.chunking import ID_DTYPE
 from ragidx.corpora.errors import SpecError
+from ragidx.corpora.left import Left
 from ragidx.corpora.readers.layouts import Layout
 from ragidx.corpora.records import Document, Place, Skip
 from ragidx.corpora.vectors.batch import VectorBatch
@@ -50,7 +51,7 @@ class Decided(NamedTuple):
     layout: Layout
 
 
-Event: TypeAlias = Skip | NRead | Decided | Draft | VectorBatch
+Event: TypeAlias = Skip | Left | NRead | Decided | Draft | VectorBatch
 
 
 def encoded(events: Sequence[Event]) -> Message:
@@ -60,6 +61,8 @@ def encoded(events: Sequence[Event]) -> Message:
         match event:
             case Skip(where, reason):
                 said.append(["skip", where, reason])
+            case Left(where, kind, count):
+                said.append(["left", where, kind, count])
             case NRead(n_bytes):
                 said.append(["read", n_bytes])
             case Decided(name, layout):
@@ -119,6 +122,8 @@ def _events(said: Any, owner: int) -> Iterator[Event]:
     for kind, *values in said:
         if kind == "skip":
             yield Skip(*map(_text, values))
+        elif kind == "left":
+            yield Left(_text(values[0]), _text(values[1]), _int(values[2]))
         elif kind == "read":
             yield NRead(_int(values[0]))
         elif kind == "layout":

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ragidx.corpora.left import Left
 from ragidx.corpora.limits import MIB, ReadOptions
 from ragidx.corpora.readers.layouts import Layout, Layouts
 from ragidx.corpora.readers.registry import is_packed, is_plain, is_streamed
@@ -128,9 +129,9 @@ class Spread:
         """The drafts of a file from what workers say of it."""
         n_read = 0
         for event in events(source, pool, task):
-            if isinstance(event, Skip):
+            if isinstance(event, Skip | Left):
                 self.on_skip(event)
-                if is_death(event, source):
+                if isinstance(event, Skip) and is_death(event, source):
                     break
             elif isinstance(event, codec.Decided):
                 self.layouts.decided(event.name, event.layout)

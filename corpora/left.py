@@ -1,0 +1,157 @@
+"""What a reader leaves out of a document that it read: so many of a kind, in one closed table.
+
+    SourceFile.leave("deleted words", 12, at="#page=3") -> Left(where, kind, count)
+
+A skip says that a file or a record is not read. What is left out is counted in the report of a build: what is lost or
+guessed by kind, what rules leave out in one line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from ragidx.corpora.errors import unknown_name
+
+LOST: Final = "lost"
+"""Words that a person sees, and the reader does not take: `strict` ends at them, unless the kind is accepted."""
+GUESS: Final = "guess"
+"""What was read, by a guess that may be wrong."""
+RULE: Final = "by rule"
+"""What no reader is meant to take."""
+UNKNOWN: Final = "not known"
+"""Readers of other packages may have left something out, and have not said so."""
+
+KINDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        (
+            "attachments of unknown kinds",
+            "damaged parts",
+            "embedded objects",
+            "pages without Unicode",
+            "scanned pages",
+            "texts cut at a bound",
+            "words of unknown parts",
+        ),
+        LOST,
+    ),
+    **dict.fromkeys(
+        (
+            "formulas without a value",
+            "guessed encodings",
+            "guessed separators",
+            "hidden sheets",
+            "hidden slides",
+            "lines above a table",
+        ),
+        GUESS,
+    ),
+    **dict.fromkeys(
+        (
+            "addresses of links",
+            "authors of comments",
+            "choices of forms",
+            "deleted words",
+            "field codes",
+            "hidden words",
+            "numbers of charts",
+            "page numbers",
+            "pictures",
+            "repeated lines",
+            "ruby readings",
+            "runs of encoded data",
+            "scripts",
+            "words of alternative texts",
+            "words of master pages",
+            "words of navigation",
+            "words of notices",
+        ),
+        RULE,
+    ),
+    "files read by other packages": UNKNOWN,
+}
+"""The class of each kind. A kind that a reader of another package makes up is lost."""
+
+CLASSES: Final = (LOST, GUESS, UNKNOWN, RULE)
+"""In the order in which a report lists them."""
+
+
+def class_of(kind: str) -> str:
+    """The class of a kind."""
+    return KINDS.get(kind, LOST)
+
+
+def check_kind(kind: str) -> None:
+    """Whether a kind may be accepted.
+
+    Raises:
+        SpecError: it is unknown, or nothing of the kind is lost.
+    """
+    lost = [name for name, of in KINDS.items() if of == LOST]
+    if kind not in lost:
+        raise unknown_name("kind of what is lost", kind, lost)
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What of one kind was left out of a file."""
+
+    where: str  # the file's path below the corpus root, with the first place in it where there is one
+    kind: str
+    count: int  # words where the kind is words, else things
+
+
+class Tally(dict[str, tuple[int, str]]):
+    """Counts by kind, each with its first place."""
+
+    def leave(self, kind: str, count: int = 1, at: str = "") -> None:
+        """Count what is left out; `at` is a place in the file, such as `#page=3`. None is not counted."""
+        if count:
+            n_before, first = self.get(kind, (0, at))
+            self[kind] = (n_before + count, first)
+
+    def take(self, other: Mapping[str, tuple[int, str]]) -> None:
+        """Count what another tally has, too."""
+        for kind, (count, at) in other.items():
+            self.leave(kind, count, at)
+
+
+@dataclass
+class LeftCount:
+    """What was left out of one kind: how much, of how many files, and the first place."""
+
+    count: int = 0
+    files: int = 0
+    first: str = ""
+
+
+LeftCounts: TypeAlias = dict[str, LeftCount]
+"""By kind."""
+
+
+def add_left(counts: LeftCounts, kind: str, count: int, files: int, first: str) -> None:
+    """Add to the counts of a kind."""
+    one = counts.setdefault(kind, LeftCount(first=first))
+    one.count, one.files = one.count + count, one.files + files
+
+
+def sum_left(each: Iterable[LeftCounts]) -> LeftCounts:
+    """The sum of several sources' counts."""
+    total: LeftCounts = {}
+    for counts in each:
+        for kind, one in counts.items():
+            add_left(total, kind, one.count, one.files, one.first)
+    return total
+
+
+def left_json(counts: LeftCounts) -> dict[str, Any]:
+    """Counts as the report and the manifest have them, each with its class."""
+    order = sorted(counts, key=lambda kind: (CLASSES.index(class_of(kind)), kind))
+    return {kind: {"class": class_of(kind), **dataclasses.asdict(counts[kind])} for kind in order}
+
+
+def left_of(data: Mapping[str, Any]) -> LeftCounts:
+    """The inverse of `left_json`."""
+    return {kind: LeftCount(one["count"], one["files"], one["first"]) for kind, one in data.items()}
