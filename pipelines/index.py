@@ -86,6 +86,7 @@ class BuildKeywords(CreateKeywords, ReadKeywords, total=False):
 
     language: bool | None  # name the language of each document in its metadata
     reread: bool  # open every file again
+    retry: bool  # try files again whose reading took too long
     restore: bool  # take in again what was deleted by hand
     allow_removal: bool  # continue also if most of the index, or all of a folder, is gone from the corpus or the file
     rebuild: bool  # replace the index, whatever it was made with

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ragidx.corpora import ignore, sources
+from ragidx.corpora.left import KINDS
 from ragidx.corpora.limits import GIB, MIB, RATIO_FROM_BYTES, Limits
 from ragidx.corpora.readers import fields
 from ragidx.corpora.readers.packed import archive, mail
@@ -126,3 +127,17 @@ def test_no_page_denies_a_command_that_is_there() -> None:
             if denied.search(sentence):
                 named = {name for name in COMMANDS if re.search(rf"\b{name}s?\b", sentence, re.IGNORECASE)}
                 assert named == set(), f"{page.name}: {sentence}"
+
+
+def test_the_kinds_of_what_is_left_out_are_those_of_the_page_each_in_its_class() -> None:
+    table = (DOCS / "formats.md").read_text().split("## What is left out")[1].split("## ")[0]
+    rows = re.findall(r"^\| (lost|guess|by rule|not known)\b[^|]*\| (.+) \|$", table, re.MULTILINE)
+
+    assert {kind: of for of, kinds in rows for kind in re.findall(r"`([^`]+)`", kinds)} == KINDS
+
+
+def test_readers_count_kinds_of_the_table_and_each_kind_is_counted_by_one() -> None:
+    code = "".join(path.read_text() for path in (DOCS.parent / "corpora").rglob("*.py") if path.name != "left.py")
+
+    assert set(re.findall(r"\.leave\(\s*\"([^\"]+)\"", code)) <= KINDS.keys()
+    assert [kind for kind in KINDS if f'"{kind}"' not in code] == []

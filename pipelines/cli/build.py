@@ -100,6 +100,7 @@ _OF_VECTORS = {
     help="Open every file again, even if its size and times are unchanged: a write through an open memory mapping may "
     "not change them.",
 )
+@click.option("--retry", is_flag=True, help="Read files again that an earlier build gave up as they took too long.")
 @click.option("--restore", is_flag=True, help="Take in again what `ragidx delete` removed.")
 @click.option(
     "--allow-removal",

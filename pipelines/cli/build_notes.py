@@ -10,7 +10,7 @@ from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.ann.index_types import MIN_ROWS
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import as_options, reasons
-from ragidx.pipelines.ingest.report import BuildReport
+from ragidx.pipelines.ingest.report import SPENT, BuildReport
 
 _WORDS = {LOST: "Lost", GUESS: "Read by a guess", UNKNOWN: "Not known"}
 _NAMES = 3
@@ -103,6 +103,8 @@ def _skips(r: BuildReport) -> Iterator[str]:
         yield from (f"    {place}" for place in r.skipped_places[reason][:3])
         if count > 3:
             yield f"    and {count - 3:,} more"
+        if reason.startswith(SPENT):
+            yield "    not read again while unchanged; --retry tries them once more"
     if len(r.skipped) > _REASONS:
         yield f"Skipped for {len(r.skipped) - _REASONS:,} more reasons: --json lists all of them."
 

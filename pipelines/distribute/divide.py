@@ -59,7 +59,18 @@ from ragidx.pipelines.ingest.selection import Corpus, reading_of
 
 MAX_SHARDS = 99_999
 
-_READING = ("text_field", "id_field", "records", "fields", "strict", "reread", "allow_removal", "dtype", "attn")
+_READING = (
+    "text_field",
+    "id_field",
+    "records",
+    "fields",
+    "strict",
+    "accept",
+    "reread",
+    "allow_removal",
+    "dtype",
+    "attn",
+)
 
 
 def divide(
@@ -114,7 +125,7 @@ def _divided(
     cutter = cutter_of(resolved, reading, progress)
     known = Documents(resolved.stored)
     reread = asked.reread or before.looks_again or before.relabels
-    seen = SeenFiles(reading.index, reading.read_options, known, reread=reread)
+    seen = SeenFiles(reading.index, reading.read_options, known, reread=reread, retry=asked.retry)
     sources = list(_changed(reading, seen, ledger))
     seen.keep()
     id_ = secrets.token_hex(8)
@@ -185,7 +196,7 @@ def _changed(reading: Reading, seen: SeenFiles, ledger: Ledger) -> Iterator[Sour
     """The files that are read; the others are counted."""
     for source in reading.sources(ledger.skip):
         ledger.begin(source)
-        if n_documents := seen.passes(source, ledger.skip):
+        if (n_documents := seen.passes(source, ledger.skip)) is not None:
             reading.layouts.pass_over(source.name)
             ledger.pass_over(source, n_documents)
         else:

@@ -128,7 +128,7 @@ def _run(
             take_deletions(live, writer)
         before = Before.of(reading, writer.base)
         reread = options.reread or before.looks_again or before.relabels
-        seen = SeenFiles(index, reading.read_options, writer.known_documents(), reread=reread)
+        seen = SeenFiles(index, reading.read_options, writer.known_documents(), reread=reread, retry=options.retry)
         changes = changes_of(reading, cutter, before, seen, writer, ledger)
         with Vectors(resolved, writer, fitted, ledger) as vectors:
             add_documents(changes, cutter, before, writer, vectors, ledger)
@@ -238,7 +238,7 @@ def changes_of(
     files = reading.files(cutter, skip, ledger.progress.add_bytes, known)
     for source, drafts in files.drafts(reading.sources(ledger.skip), seen.is_known):
         ledger.begin(source)
-        if n_documents := seen.passes(source, ledger.skip):
+        if (n_documents := seen.passes(source, ledger.skip)) is not None:
             reading.layouts.pass_over(source.name)
             ledger.pass_over(source, n_documents)
             continue

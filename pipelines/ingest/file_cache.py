@@ -7,8 +7,9 @@ all its documents with the same hashes, so a cache that is lost, old or damaged 
 makes a file another one is what git looks at: size, time of the last write, time of the last change of the inode (which
 no program can set), inode and device. A file that was touched in the last two seconds before it was read is not
 noted: a later write could have the same time; nor is one of which something was skipped that the next reading may
-take, such as a member whose conversion took too long. One write goes unseen, here as in git: through a memory mapping
-that was written through before and not flushed since, which sets no time again; `reread` finds it.
+take, such as a member that could not be opened. A file that took too long is noted, and not tried again. One write goes
+unseen, here as in git: through a memory mapping that was written through before and not flushed since, which sets no
+time again; `reread` finds it.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from ragidx.indexer.digests import DIGEST_BYTES, Digests, DigestTable, digest
 from ragidx.indexer.store.files import FILE_CACHE
 from ragidx.indexer.store.lookup import Documents
 from ragidx.indexer.store.manifest import read_regular
+from ragidx.pipelines.ingest.report import SPENT
 
 _RECORD = np.dtype([("source", "S16"), ("document", "S16"), ("hash", "V16")])  # those of a source are together
 _FORMAT = 5  # rises where readers give other documents, so that files are opened again
@@ -56,10 +58,19 @@ _PASSING = (  # reasons that are not of the bytes of a file
 class SeenFiles:
     """The files of one build, beside those of the one before.
 
-    `documents` are those of the committed state. With other limits or readers, and with `reread`, every file is read.
+    `documents` are those of the committed state. With other limits or readers, and with `reread`, every file is read;
+    with `retry`, those that took too long.
     """
 
-    def __init__(self, index: Path, options: ReadOptions, documents: Documents, *, reread: bool = False) -> None:
+    def __init__(
+        self,
+        index: Path,
+        options: ReadOptions,
+        documents: Documents,
+        *,
+        reread: bool = False,
+        retry: bool = False,
+    ) -> None:
         self._path = index / FILE_CACHE
         self._documents = documents
         self._options = options
@@ -67,6 +78,7 @@ class SeenFiles:
         self._old, self._old_skips = self._read(self._path, 2 * len(documents) + _SPARE_RECORDS)
         self._records = np.frombuffer(self._old, _RECORD)
         self._same = documents.match(self._records["document"], self._records["hash"]) & (not reread)
+        self._retries = retry or reread
         self._passed = np.zeros(len(self._records), np.bool_)
         self._next = 0  # the walk has an order: after a file's records come those of the next file
         self._new, self._new_skips = bytearray(), dict[str, list[list[Any]]]()  # by the source's digest, in hex
@@ -77,18 +89,18 @@ class SeenFiles:
         self._skipped_here: list[list[Any]] = []  # after the file's name, reason or kind, count of what is left out
         self._n_skips = 0
 
-    def passes(self, source: Source, on_skip: OnSkip) -> int:
-        """How many documents of the index a file still is, whose skips are repeated; 0: it has to be read.
+    def passes(self, source: Source, on_skip: OnSkip) -> int | None:
+        """How many documents of the index a file still is, whose skips are repeated; None: it has to be read.
 
         Files come one after another.
         """
         self._settle()
         key = self._key(source)
-        if not (places := self._known(key)):
+        if not (places := self._known(key)) and not self._was_given_up(key):
             self._source, self._begun = source, time.time_ns()
-            return 0
+            return None
         start, end = places.start, places.stop
-        self._next = end
+        self._next = end or self._next
         self._passed[start:end] = True
         self._new += self._old[start * _RECORD.itemsize : end * _RECORD.itemsize]
         self._keep_skips([key])
@@ -99,7 +111,8 @@ class SeenFiles:
 
     def is_known(self, source: Source) -> bool:
         """Whether `passes` will pass over a file, unless a document read before its turn has one of its ids."""
-        return bool(self._known(self._key(source)))
+        key = self._key(source)
+        return bool(self._known(key)) or self._was_given_up(key)
 
     def takes(self, key: bytes, doc_hash: bytes) -> bool:
         """Note a document of the file that is being read, by its digest; False: a file passed over has its id.
@@ -117,7 +130,8 @@ class SeenFiles:
         """Note what was skipped of the file that is being read, or left out."""
         self._n_skips += 1
         reason, count = (skip.kind, skip.count) if isinstance(skip, Left) else (skip.reason, 0)
-        if reason.startswith(_PASSING) or self._n_skips > _MOST_SKIPS:
+        may_pass = reason.startswith(_PASSING) and not reason.startswith(SPENT)
+        if may_pass or self._n_skips > _MOST_SKIPS:
             self._source = None
         if self._source is not None:
             self._skipped_here.append([skip.where.removeprefix(self._source.name), reason, count])
@@ -164,7 +178,7 @@ class SeenFiles:
             return
         if max(source.status.st_mtime_ns, source.status.st_ctime_ns) < self._begun - _SETTLED_NS:
             self._new += b"".join(key + record for record in found)
-            if found and skips:
+            if skips and (found or skips[-1][1].startswith(SPENT)):
                 self._new_skips[key.hex()] = skips
 
     def _keep_skips(self, keys: Iterable[bytes]) -> None:
@@ -187,6 +201,11 @@ class SeenFiles:
         while start >= 0 and self._key_at(end) == key:
             end += 1
         return range(start, end) if start < end and self._same[start:end].all() else range(0)
+
+    def _was_given_up(self, key: bytes) -> bool:
+        """Whether a file without a document took too long, and is not tried again."""
+        skips = () if self._retries or not key else self._old_skips.get(key.hex(), ())
+        return any(reason.startswith(SPENT) for _, reason, _ in skips) and self._place(key) < 0
 
     def _place(self, key: bytes) -> int:
         """The first record of a source, -1 where it has none."""

@@ -72,6 +72,7 @@ class BuildOptions:
     strict: bool = False
     accept: Sequence[str] = ()
     reread: bool = False
+    retry: bool = False
     restore: bool = False
     allow_removal: bool = False
     rebuild: bool = False

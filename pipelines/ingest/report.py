@@ -30,6 +30,9 @@ INDEXING = "indexing"
 PLANNING = "planning"
 DERIVING = "making the index"
 
+SPENT = "the reader takes more than"
+"""How the reason of a file begins that was given up for its time; unchanged, it is not read again."""
+
 _SOMETIMES = (
     *("removed_folders", "queries", "input_dim", "over_memory", "endpoint"),
     *("fields", "mixed_fields", "n_shared_fields", "n_values_dropped"),
@@ -212,7 +215,7 @@ class Skips:
         if self.strict and class_of(left.kind) == LOST and left.kind not in self.accepted:
             raise StrictError(
                 f"lost: {left.count:,} {left.kind}",
-                f"exclude the file, accept={left.kind!r}, or build without `strict=True`",
+                f"exclude the file, `accept={left.kind!r}`, or build without `strict=True`",
                 where=left.where,
             )
 

@@ -9,6 +9,7 @@ from types import ModuleType
 
 import pytest
 
+from ragidx.corpora.left import Left
 from ragidx.corpora.readers import registry
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document
@@ -47,6 +48,19 @@ def test_a_third_party_adds_a_reader(read_bytes: ReadBytes, added: Callable[...,
     found = read_bytes("a.shout", "hello")
 
     assert (found.ids, found.texts, found.reasons) == (["a.shout"], ["HELLO"], [])
+    assert found.kinds == {"files read by other packages": 1}
+
+
+def test_a_reader_of_another_package_may_say_what_it_leaves_out(
+    read_bytes: ReadBytes, added: Callable[..., None]
+) -> None:
+    def read(file: SourceFile) -> Iterator[Document]:
+        yield Document(file.doc_id(), file.data(1000).decode())
+        file.leave("whispers", 2, "#line=3")
+
+    added("shouting:read", read)
+
+    assert read_bytes("a.shout", "hello").left == [Left("a.shout#line=3", "whispers", 2)]
 
 
 def test_a_reader_that_cannot_be_loaded_is_reported(read_bytes: ReadBytes, added: Callable[..., None]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import ragidx
+from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers import registry as readers
 from ragidx.corpora.readers import source_file
 from ragidx.pipelines.ingest import file_cache
@@ -103,12 +104,11 @@ def test_a_source_that_is_not_built_keeps_what_was_skipped_of_it(corpus: Path, i
     assert (report.n_files_unopened, report.skipped) == (3, {"binary file": 1, "not valid JSON": 1})
 
 
-@pytest.mark.parametrize("reason", ["cannot be read: No such device", "the reader takes more than 120 s"])
 def test_a_file_of_which_the_next_reading_may_take_more_is_read_again(
-    reason: str, corpus: Path, index: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: Path, index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def read(file: source_file.SourceFile) -> Any:
-        file.skip(reason, "#2")
+        file.skip("cannot be read: No such device", "#2")
         yield readers.Document("b.jsonl#1", "Ants march.")
 
     with monkeypatch.context() as other:
@@ -119,6 +119,27 @@ def test_a_file_of_which_the_next_reading_may_take_more_is_read_again(
 
     report = ragidx.build(corpus, index).report
     assert (report.n_files_unopened, report.n_changed) == (1, 1)
+
+
+def test_a_file_that_took_too_long_is_tried_again_where_that_is_asked_for(
+    corpus: Path, index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(file: source_file.SourceFile) -> Any:
+        raise UnreadableError("the reader takes more than 120 s")
+        yield
+
+    with monkeypatch.context() as other:
+        other.setattr(readers, "_reader", lambda file: read)
+        (corpus / "b.jsonl").write_text('{"id": "1", "text": "Ants march."}')
+        time.sleep(0.05)
+        ragidx.build(corpus, index)
+
+    again = ragidx.build(corpus, index).report  # though its reader would be quick now
+    assert (again.n_files_unopened, again.skipped) == (2, {"binary file": 1, "the reader takes more than 120 s": 1})
+    assert again.unreadable == ["b.jsonl#1"]  # kept as it was before
+
+    report = ragidx.build(corpus, index, retry=True).report
+    assert (report.n_changed, report.skipped) == (1, {"binary file": 1})
 
 
 def test_more_skips_than_are_noted_are_reported_by_reading(
