@@ -1,4 +1,4 @@
-"""What readers leave out of documents is counted: in the report, the terminal, the manifest; `strict` ends at a loss."""
+"""What readers leave out of documents is counted: in the report, the terminal, the manifest; `strict` ends at it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_strict_ends_at_what_is_lost_unless_the_kind_is_accepted(corpus: Path, t
         "  hint: exclude the file, `accept='scanned pages'`, or build without `strict=True`"
     )
     assert (report.committed, report.left) == (True, LEFT)
-    assert "`--accept 'scanned pages'`" in as_options(refused.value.hint)
+    assert "--accept 'scanned pages'" in as_options(refused.value.hint)
     typed = ["build", str(corpus), "--index", str(tmp_path / "i"), "--strict"]
     assert CliRunner().invoke(cli, typed).exit_code == 1  # files that are not opened, too
     assert CliRunner().invoke(cli, [*typed, "--accept", "scanned pages"]).exit_code == 0
