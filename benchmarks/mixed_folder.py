@@ -61,21 +61,24 @@ def make(folder: Path) -> None:
 
 def read(folder: Path) -> None:
     """Read the folder, and record what came of it."""
+    from ragidx.corpora.left import Left
     from ragidx.corpora.limits import ReadOptions
     from ragidx.corpora.readers.registry import read_file
     from ragidx.corpora.readers.source_file import SourceFile
     from ragidx.corpora.sources import sources
 
-    skips, sizes, taken = [], {}, Counter()
+    found, sizes, taken = [], {}, Counter()
     started = time.perf_counter()
     n_chars = 0
-    for source in sources(folder, on_skip=skips.append):
+    for source in sources(folder, on_skip=found.append):
         sizes[source.name] = source.size
-        for document in read_file(SourceFile(source=source, options=ReadOptions(), on_skip=skips.append)):
+        for document in read_file(SourceFile(source=source, options=ReadOptions(), on_skip=found.append)):
             taken[source.name] += 1
             n_chars += len(document.text)
     seconds = time.perf_counter() - started
     lost = Counter(Path(name).suffix for name in sizes if name not in taken)
+    skips = [one.reason for one in found if not isinstance(one, Left)]
+    left = sum((Counter({one.kind: one.count}) for one in found if isinstance(one, Left)), Counter())
     record(
         "mixed folder read",
         {
@@ -88,7 +91,8 @@ def read(folder: Path) -> None:
             "seconds": round(seconds, 1),
         },
         left_out=dict(lost.most_common()),
-        skips=dict(Counter(re.split("[(:]", skip.reason)[0].strip() for skip in skips).most_common()),
+        skips=dict(Counter(re.split("[(:]", reason)[0].strip() for reason in skips).most_common()),
+        left=dict(left.most_common()),
     )
 
 
