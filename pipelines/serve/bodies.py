@@ -210,6 +210,8 @@ def _value(value: Any) -> Any:
         raise ValueError("the text has a NUL")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("NaN and infinity are no values: leave the field out")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:  # as a first value it would make the field text
+        raise ValueError("a whole number of more than 64 bits: write it as a text")
     return value
 
 

@@ -73,6 +73,18 @@ def test_a_number_that_is_none_is_refused_by_its_field(writable: Running) -> Non
         assert answer.error == "NaN and infinity are no values: leave the field out"
 
 
+def test_a_whole_number_of_more_than_64_bits_is_refused_by_its_field(writable: Running, own_index: Path) -> None:
+    for number in (b"9223372036854775808", b"-9223372036854775809", b"1" + b"0" * 4_000):
+        body = b'{"text": "a", "metadata": {"x": %s}}' % number
+        answer = writable.ask("PUT", "/v1/documents/comet", raw=body)
+        assert (answer.status, answer.body["error"]["where"]) == (422, "metadata.x")
+        assert answer.error == "a whole number of more than 64 bits: write it as a text"
+
+    most = {"x": 2**63 - 1, "y": -(2**63), "z": 1e30}
+    assert writable.ask("PUT", "/v1/documents/comet", {"text": "a", "metadata": most}).status == 200
+    assert Index(own_index).get(["comet"])[0].metadata == most
+
+
 @pytest.mark.parametrize(
     ("name", "status", "message"),
     [
