@@ -145,13 +145,14 @@ class Searcher:
     def hits(self, queries: Queries, options: SearchOptions) -> list[Answer]:
         """The hits of queries that are encoded, read again by the reranker where one is asked for."""
         if options.rerank is None:
-            return self.noted(shaped_hits(self.store, queries, options), options)
+            return self.noted(shaped_hits(self.store, queries, options), options, queries.texts)
         answers = shaped_hits(self.store, queries, dataclasses.replace(options, k=options.rerank.top))
-        return self.reranked(queries.texts or (), answers, options)
+        texts = queries.texts or ()
+        return self.noted(self.reranked(texts, answers, options), options, texts)
 
     def reranked(
         self, queries: Sequence[str], answers: Sequence[Sequence[Hit]], options: SearchOptions
-    ) -> list[Answer]:
+    ) -> list[list[Hit]]:
         """The k best hits of each query by the reranker that the options name."""
         from ragidx.retriever.rerank import check_scores
 
@@ -169,14 +170,25 @@ class Searcher:
                     for rank, number in enumerate(order, start=1)
                 ]
             )
-        return self.noted(reranked, options)
+        return reranked
 
-    def noted(self, answers: Sequence[Sequence[Hit]], options: SearchOptions) -> list[Answer]:
-        """The hits of each query, with what there is to say of them; an engine does not tell which words it has."""
-        is_told = options.mode == HYBRID and not isinstance(self.store, StoreElsewhere)
+    def noted(
+        self, answers: Sequence[Sequence[Hit]], options: SearchOptions, texts: Sequence[str] | None = None
+    ) -> list[Answer]:
+        """The hits of each query, with what there is to say of them; an engine does not tell which words it has.
+
+        Where there are no hits, the `texts` of the queries tell whether the index has a word of them.
+        """
+        if options.mode != HYBRID or isinstance(self.store, StoreElsewhere):
+            return list(map(Answer, answers))
+
+        def is_unknown(place: int, hits: Sequence[Hit]) -> bool:
+            if hits or texts is None or not self.store.n_rows:
+                return bool(hits) and all(hit.bm25 is None for hit in hits)
+            return self.store.lexical is None or self.store.lexical.scores(texts[place]) is None
+
         return [
-            Answer(hits, notes=[NO_KNOWN_WORD] if is_told and hits and all(hit.bm25 is None for hit in hits) else [])
-            for hits in answers
+            Answer(hits, notes=[NO_KNOWN_WORD] if is_unknown(place, hits) else []) for place, hits in enumerate(answers)
         ]
 
     def rank_documents(self, queries: Sequence[str] | None = None, **options: Any) -> list[list[tuple[str, float]]]:

@@ -106,7 +106,7 @@ class Several(Searcher):
             answers.append([[dataclasses.replace(hit, index=str(store.path)) for hit in hits] for hits in found])
         asked = self.options(**options)
         fused = [fused_hits(of_query, _before_reranking(asked)) for of_query in zip(*answers, strict=True)]
-        return self.noted(fused, asked) if asked.rerank is None else self.reranked(queries, fused, asked)
+        return self.noted(fused if asked.rerank is None else self.reranked(queries, fused, asked), asked)
 
     def by_places(self, *, in_words: bool = True, **options: Any) -> str:
         """Why a search with these options is answered by each index by itself; empty: by all as one.

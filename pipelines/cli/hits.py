@@ -43,6 +43,8 @@ def show_answer(
         shown: keywords of `show_hits`.
     """
     if not hits:
+        for note in hits.notes:
+            console.note(note)
         _tell_nothing(searcher, text, options, mode)
         return
     show_hits(hits, text, _stem(searcher), words=getattr(searcher.store, "words_by", "bm25"), **shown)

@@ -100,9 +100,7 @@ Most = Annotated[int, Field(ge=200, le=MOST, description="Characters of the answ
 
 def tools(service: Service) -> MCPServer[Any]:
     """The tools of a service."""
-    server: MCPServer[Any] = MCPServer(
-        "ragidx", version=ragidx.__version__, log_level="WARNING", instructions=INSTRUCTIONS
-    )
+    server = _Server("ragidx", version=ragidx.__version__, log_level="WARNING", instructions=INSTRUCTIONS)
 
     @server.tool(annotations=_READS)
     async def search(
@@ -268,6 +266,19 @@ async def _settled(served: Served) -> None:
         await asyncio.sleep(0.05)
 
 
+class _Server(MCPServer[Any]):
+    """A server that says of wrong arguments what HTTP says: the first fault and where, without pydantic's report."""
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as fault:
+            if not isinstance(fault.__cause__, ValidationError):
+                raise
+            message, where, _ = bodies.wrong(fault.__cause__)
+            raise ToolError(f"Error executing tool {name}: {where}: {message}") from fault.__cause__
+
+
 async def _safely(service: Service, work: Callable[[], Awaitable[T]]) -> T:
     """Do a piece of work in its turn; a failure says what to do, and names no places."""
     try:
@@ -306,7 +317,7 @@ def _result(text: str, answer: BaseModel) -> CallToolResult:
 def _framed(answer: FoundAll) -> str:
     """The passages as text: half the tokens of JSON."""
     if not answer.hits:
-        return f"No passage of {answer.index} was found."
+        return "\n".join([f"No passage of {answer.index} was found.", *answer.notes])
     lines, frame = [f"{len(answer.hits)} passages of {answer.index}. {_QUOTED}", *answer.notes], _Frame()
     for number, hit in enumerate(answer.hits, start=1):
         heading = f"{hit.heading}\n" if hit.heading else ""

@@ -138,15 +138,15 @@ class Page:
 
         def shown(found: Found) -> list[Tree]:
             [hits] = found.hits
+            notes = (el("p", note, class_="note") for note in hits.notes)
             if not hits:
                 other = "another condition, or " * bool(asked["where"])
-                return [_message("No passage was found.", f"Try {other}other words.")]
+                return [_message("No passage was found.", f"Try {other}other words."), *notes]
             stem = stem_of(found.state)
             wanted = stems_of(asked["q"], stem)
             count = f"{len(hits)} passage{'s' * (len(hits) > 1)} by {found.mode} search"
             items = (_hit(hit, asked, served.name, wanted, stem) for hit in hits)
             took = f" in {found.took_ms['total']:.0f} ms"
-            notes = (el("p", note, class_="note") for note in hits.notes)
             return [el("p", count + took, class_="count", role="status"), *notes, el("ol", *items, id="hits")]
 
         return await self._service.answer(served, [asked["q"]], search, shown)

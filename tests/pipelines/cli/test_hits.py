@@ -24,6 +24,7 @@ Run = Callable[..., Done]
 
 CODE = "def mill(river):\n    if river:\n        return 1\n\n    return {\n        'a': 2,\n    }"
 TABLE = "| name  | year |\n|-------|------|\n| mill  | 1790 |\n| tower | 1958 |"
+UNKNOWN = "No word of the question is in the index: only the vectors count.\n"
 
 
 def hit(text: str, **more: object) -> Hit:
@@ -281,16 +282,18 @@ def test_a_line_longer_than_the_terminal_is_wrapped_and_others_are_not() -> None
         ),
         (
             ("--min-score", "0.99"),
-            "No chunk matches --min-score.\nThe nearest chunk without that: {nearest}.\nTry a lower --min-score.\n",
+            f"{UNKNOWN}No chunk matches --min-score.\nThe nearest chunk without that: {{nearest}}.\n"
+            "Try a lower --min-score.\n",
         ),
         (
             ("--min-z", "90"),
-            "No chunk matches --min-z.\nThe nearest chunk without that: {nearest}, score {score}.\n"
+            f"{UNKNOWN}No chunk matches --min-z.\nThe nearest chunk without that: {{nearest}}, score {{score}}.\n"
             "Try a lower --min-z.\n",
         ),
         (
             ("--min-z", "90", "--where", "year < 0"),
-            "No chunk matches --where and --min-z.\nThe nearest chunk without that: {nearest}, score {score}.\n"
+            f"{UNKNOWN}No chunk matches --where and --min-z.\n"
+            "The nearest chunk without that: {nearest}, score {score}.\n"
             "Try another condition (`ragidx info` lists the fields) or a lower --min-z.\n",
         ),
     ],
@@ -322,7 +325,7 @@ def test_the_nearest_chunk_is_that_of_the_greatest_cosine_where_cosines_were_too
 def test_a_question_without_a_known_word_is_answered_by_the_vectors_alone(run: Run) -> None:
     done = run("query", "zebra", "-k", "2")
 
-    assert (done.status, done.err) == (0, "No word of the question is in the index: only the vectors count.\n")
+    assert (done.status, done.err) == (0, UNKNOWN)
     assert done.out.startswith(" #  score  cosine  source\n")
 
 

@@ -87,6 +87,12 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("read", {"doc_id": "../../etc/passwd"}, "the index has no such document"),
     ("search", {"query": "bees", "k": 51}, "less than or equal to 50"),
 ]
+ARGUMENTS: list[tuple[str, dict[str, Any], str]] = [
+    ("search", {"query": "bees", "k": 51}, "k: Input should be less than or equal to 50"),
+    ("search", {"query": "bees", "k": 0, "max_chars": 1}, "k: Input should be greater than or equal to 1"),
+    ("search", {}, "query: Field required"),
+    ("read", {"doc_id": "a", "start": -1}, "start: Input should be greater than or equal to 0"),
+]
 
 
 @pytest.mark.slow
@@ -97,6 +103,16 @@ def test_what_is_wrong_is_told(talk: Callable[..., Any]) -> None:
     for result, (_, _, message) in zip(talk(work), WRONG, strict=True):
         assert result.is_error
         assert message in result.content[0].text
+
+
+def test_an_argument_that_is_wrong_is_told_in_one_line_with_its_bound(served: Running) -> None:
+    async def work() -> Any:
+        async with Client(agents.tools(served.service)) as client:
+            return [await client.call_tool(tool, given) for tool, given, _ in ARGUMENTS]
+
+    for result, (tool, _, message) in zip(asyncio.run(work()), ARGUMENTS, strict=True):
+        assert result.is_error
+        assert result.content[0].text == f"Error executing tool {tool}: {message}"
 
 
 def test_a_passage_cannot_close_its_frame(tmp_path: Path) -> None:

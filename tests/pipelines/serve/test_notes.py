@@ -67,6 +67,28 @@ def test_a_question_without_a_known_word_has_a_note_wherever_it_is_asked(
     assert NOTE in found.content[0].text
 
 
+def test_the_note_is_there_without_hits_too(served: Running, index: Path, run: Any) -> None:
+    where = "year > 3000"
+    asked = ("query", UNKNOWN, "--where", where, "--index", str(index))
+    done: Done = run(*asked, "--json")
+    assert (strict(done.out)["notes"], strict(done.out)["hits"]) == ([NOTE], [])
+    assert run(*asked).err.splitlines()[:2] == [NOTE, "No chunk matches --where."]
+    assert run(*asked, "--mode", "dense").err.splitlines()[0] == "No chunk matches --where."
+    assert served.search(UNKNOWN, where=where).body["notes"] == [NOTE]
+    assert served.search("mill", where=where).body["notes"] == []
+    with Index(index) as opened:
+        assert opened.search(UNKNOWN, min_score=1.0).notes == [NOTE]
+        assert ragidx.search([opened], UNKNOWN, where=where).notes == [NOTE]
+    assert NOTE in served.ask("GET", "/?q=zzz+qqq&where=year+%3E+3000").body
+    found = by_agent(served, "search", query=UNKNOWN, where=where)
+    assert found.structured_content["notes"] == [NOTE]
+    assert found.content[0].text == f"No passage of docs was found.\n{NOTE}"
+
+
+def test_an_empty_index_has_no_note(tmp_path: Path) -> None:
+    assert Index.create(tmp_path / "index").search(UNKNOWN).notes == []
+
+
 def test_an_answer_that_needs_no_note_has_none(served: Running, index: Path, run: Any) -> None:
     for options in ({}, {"mode": "lexical"}, {"mode": "dense"}, {"fusion": "rrf"}):
         assert served.search("the mill", **options).body["notes"] == []
