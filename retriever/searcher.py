@@ -106,6 +106,11 @@ class Searcher:
 
         return schema_of(self.store)
 
+    @property
+    def words_by(self) -> str:
+        """What `Hit.bm25` is: BM25, or what an engine ranks words by."""
+        return getattr(self.store, "words_by", "bm25")
+
     def search(
         self,
         queries: Sequence[str] | None = None,

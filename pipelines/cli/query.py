@@ -289,11 +289,14 @@ def _about_several(searcher: Searcher, asked: Mapping[str, Any]) -> dict[str, An
     from ragidx.retriever.several import Several
 
     if not isinstance(searcher, Several):
-        if not isinstance(searcher.store, StoreElsewhere) or searcher.options(**asked).mode != "hybrid":
+        if not isinstance(searcher.store, StoreElsewhere):
             return {}
+        about = {"words_by": searcher.words_by}
+        if searcher.options(**asked).mode != "hybrid":
+            return about
         why = "an engine does not tell how its scores spread"
         console.note(f"Hits by vectors and by words are fused by places: {why}.")
-        return {"by_places": why}
+        return about | {"by_places": why}
     why = searcher.by_places(**asked)
     if why:
         console.note(f"Each index answers by itself, and hits are fused by places: {why}.")

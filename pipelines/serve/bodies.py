@@ -163,6 +163,9 @@ class HitBody(BaseModel):
     passage: Passage | None = None
 
 
+WordsBy = Annotated[str, Field(description="What `bm25` of a hit is: bm25, or ts_rank of PostgreSQL.")]
+
+
 class Answer(BaseModel):
     """The hits of a question; `took_ms` is by stage."""
 
@@ -173,6 +176,7 @@ class Answer(BaseModel):
     where: str | None
     k: int
     mode: str
+    words_by: WordsBy
     stemmer: str | None
     notes: list[str] = Field(description="What there is to say of the whole answer.")
     hits: list[HitBody]
@@ -196,6 +200,7 @@ class Answers(BaseModel):
     where: str | None
     k: int
     mode: str
+    words_by: WordsBy
     answers: list[HitsOf]
     took_ms: dict[str, float]
 

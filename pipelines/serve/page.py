@@ -145,7 +145,7 @@ class Page:
             stem = stem_of(found.state)
             wanted = stems_of(asked["q"], stem)
             count = f"{len(hits)} passage{'s' * (len(hits) > 1)} by {found.mode} search"
-            items = (_hit(hit, asked, served.name, wanted, stem) for hit in hits)
+            items = (_hit(hit, asked, served.name, wanted, stem, found.state.words_by) for hit in hits)
             took = f" in {found.took_ms['total']:.0f} ms"
             return [el("p", count + took, class_="count", role="status"), *notes, el("ol", *items, id="hits")]
 
@@ -206,11 +206,11 @@ class Page:
         return _html(title, el("body", header, main))
 
 
-def _hit(hit: Hit, asked: Asked, index: str, wanted: set[str], stem: Stem) -> Tree:
+def _hit(hit: Hit, asked: Asked, index: str, wanted: set[str], stem: Stem, words: str) -> Tree:
     part = passage(hit, asked["q"], stem)
     place = place_in(hit.doc_id, part.line, part.page)
     link = "/document?" + urlencode({"index": index, "id": hit.doc_id, "chunk": hit.chunk_id, "q": asked["q"]})
-    scores = {"score": hit.score, "cosine": hit.dense, "bm25": hit.bm25}
+    scores = {"score": hit.score, "cosine": hit.dense, words: hit.bm25}
     shown = [f"{name} {value:.3f}" for name, value in scores.items() if value is not None]
     others = list(dict.fromkeys(printable(span.doc_id) for span in hit.also if span.doc_id != hit.doc_id))
     also = f"also in {', '.join(others[:3])}{' …' * (len(others) > 3)}"

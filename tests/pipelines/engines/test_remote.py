@@ -111,6 +111,26 @@ def test_a_word_of_other_rows_is_in_the_index(
     assert f"  {remote.searcher.store.words_by:>5}  source" in done.out
 
 
+def test_the_score_of_words_has_the_name_of_what_it_is(
+    exported: tuple[Index, str], remote: Any, run: Callable[..., Done]
+) -> None:
+    if not remote.searcher.store.table.has_words:
+        pytest.skip("this engine does not rank by words")
+    from ..serve.conftest import running
+
+    words = "ts_rank" if exported[1].startswith("postgres") else "bm25"
+    for more in ((), ("--mode", "dense")):
+        assert json.loads(run("query", "bees", "--at", exported[1], "--json", *more).out)["words_by"] == words
+    with running({"docs": exported[1], "own": exported[0].path}) as served:
+        assert served.search("bees", index="docs").body["words_by"] == words
+        assert served.search("bees", index="own").body["words_by"] == "bm25"
+        asked = {"queries": ["bees"], "index": "docs"}
+        assert served.ask("POST", "/v1/search:batch", asked).body["words_by"] == words
+        shown = served.ask("GET", "/?q=bees&index=docs").body
+        assert f"  {words} " in shown
+        assert ("  bm25 " in shown) == (words == "bm25")
+
+
 def test_what_it_holds_is_what_the_index_holds(exported: tuple[Index, str], remote: Any) -> None:
     index = exported[0]
     assert (remote.schema, remote.generation, remote.spec) == (index.schema, index.generation, index.spec)
