@@ -12,12 +12,14 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.corpora.field_settings import OTHERS
@@ -28,6 +30,7 @@ _Refuse: TypeAlias = Callable[[str, str, str], SpecError]
 F = TypeVar("F", bound=Callable[..., Any])
 
 _SOURCES = "ragidx.sources"  # where a command finds the sources of the file, in click's `meta`
+_VALUES = "ragidx.values"  # the values of the file that became options
 _GLOBS = ("include", "exclude")
 _SOURCE_KEYS = ("name", "path", *_GLOBS)
 _FIELD_OPTIONS = {"text": "text_field", "id": "id_field", "records": "records"}
@@ -42,6 +45,15 @@ _DOTTED = re.compile(rf"(?<![\w-]){_KEY}(?:[ \t]*+\.[ \t]*+{_KEY}){{{_MOST_DOTS 
 _UNSET = _ONCE | {"index", "as_json", "plan", "watch", "vectors", "vector_field", "endpoint", "ray"}
 
 
+class _Value(NamedTuple):
+    """A value of an option: the option's parameter, its name in messages, and what finds `ragidx.toml:LINE`."""
+
+    parameter: str
+    option: str
+    value: str
+    place: Callable[[], str]
+
+
 @dataclass(frozen=True)
 class Config:
     """What a file says.
@@ -50,11 +62,13 @@ class Config:
         index: the index folder, None where the file names none.
         options: of `ragidx build`, by the names of its parameters.
         sources: name -> path, or a table of `path`, `include` and `exclude`.
+        values: what each of the options is set to, with its line.
     """
 
     index: str | None
     options: Mapping[str, Any]
     sources: Mapping[str, str | Mapping[str, Any]]
+    values: Sequence[_Value] = ()
 
 
 def config_option(function: F) -> F:
@@ -81,6 +95,25 @@ def configured_fields() -> Mapping[str, Any]:
     return found
 
 
+def place_of(context: click.Context, option: str, message: str) -> str:
+    """Where in the file the value is that a failure is about; empty: it was typed, or is no value of the file.
+
+    Args:
+        context: of the command that failed.
+        option: that the failure names as its place; empty: the value that its message quotes counts.
+        message: of the failure.
+    """
+    named = [
+        one
+        for one in context.meta.get(_VALUES, ())
+        if option in ("", one.option)
+        and (one.parameter == _FIELDS or context.get_parameter_source(one.parameter) == ParameterSource.DEFAULT_MAP)
+    ]
+    quoted = [one for one in named if f"'{one.value}'" in message]
+    found = quoted or (named if option else [])
+    return found[0].place() if found else ""
+
+
 def found_config(folder: Path) -> Path | None:
     """The file of a folder, else that of the nearest folder above."""
     return next((one / NAME for one in (folder, *folder.parents) if (one / NAME).is_file()), None)
@@ -96,54 +129,59 @@ def read_config(path: Path, options: Mapping[str, click.Parameter]) -> Config:
     Raises:
         SpecError: it cannot be read, is no TOML, or has a key that is unknown or of another type; with its line.
     """
-    try:
-        text = _text_of(path)
-        data = tomllib.loads(text)
-    except OSError as fault:
-        raise SpecError(f"cannot be read: {fault.strerror}", "name another file", where=str(path)) from fault
-    except (ValueError, RecursionError) as fault:
-        raise SpecError(f"is no TOML: {fault}", "`ragidx init` writes an example", where=str(path)) from fault
+    text, data = _loaded(path)
 
-    def refuse(key: str, message: str, hint: str) -> SpecError:
-        return SpecError(message, hint, where=f"{path}:{_line(text, key)}")
+    def line(key: str, table: str = "", number: int = 0) -> str:
+        return f"{path}:{_line(text, key, table, number)}"
 
-    def check(table: Iterable[str], known: tuple[str, ...]) -> None:
-        for key in table:
-            if key not in known:
-                fault = unknown_name("key", key, known)
-                raise refuse(key, fault.message, fault.hint)
+    def refusing(table: str = "", number: int = 0) -> _Refuse:
+        """Failures of a table, the one of this number of those with its name."""
+        return lambda key, message, hint: SpecError(message, hint, where=line(key, table, number))
 
-    check(data, _TABLES)
-    index = data.get("index", {})
+    _check(data, _TABLES, refusing())
+    index, in_index = data.get("index", {}), refusing("index")
     if not isinstance(index, dict):
-        raise refuse("index", "'index' is no table", "write [index]")
+        raise in_index("index", "'index' is no table", "write [index]")
     for name in ("source", "files"):
         tables = data.get(name, [])
         if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-            raise refuse(name, f"'{name}' is no list of tables", f"write [[{name}]]")
-    check(index, (_PATH, *options))
+            raise refusing()(name, f"'{name}' is no list of tables", f"write [[{name}]]")
+    _check(index, (_PATH, *options), in_index)
     if not isinstance(index.get(_PATH, ""), str):
-        raise _of_another_type(_PATH, refuse)
+        raise _of_another_type(_PATH, in_index)
     sources: dict[str, str | Mapping[str, Any]] = {}
-    for table in data.get("source", []):
-        check(table, _SOURCE_KEYS)
+    for number, table in enumerate(data.get("source", [])):
+        refuse = refusing("source", number)
+        _check(table, _SOURCE_KEYS, refuse)
         name, place = _source(table, path.parent, refuse)
         if name in sources:
-            raise refuse(name, f"two sources have the name '{name}'", "give one of them another name")
-        globs = {key: _globs(table[key], key, refuse) for key in _GLOBS if key in table}
+            raise refuse("source", f"two sources have the name '{name}'", "give one of them another name")
+        globs = {key: _texts(table[key], key, refuse) for key in _GLOBS if key in table}
         sources[name] = {"path": place, **globs} if globs else place
     named = {
-        options[key].name or key: _option(key, value, options[key], refuse)
+        options[key].name or key: _option(key, value, options[key], in_index)
         for key, value in index.items()
         if key != _PATH
     }
-    for table in data.get("files", []):
-        check(table, _FILE_KEYS)
-        if not isinstance(table.get("match"), str):
-            raise refuse("files", "an entry of 'files' has no match", 'write match = "data/*.csv"')
-    for option, said in _field_settings(data.get("files", [])).items():
-        named[option] = said if option == _FIELDS else [*said, *named.get(option, [])]
-    return Config(os.path.relpath(path.parent / index[_PATH]) if _PATH in index else None, named, sources)
+    values = [
+        _Value(options[key].name or key, f"--{key}", str(one), partial(line, key, "index"))
+        for key in index.keys() - {_PATH}
+        for one in _several(index[key])
+    ]
+    of_files = []
+    for number, table in enumerate(data.get("files", [])):
+        for key, said in _field_settings(table, refusing("files", number)):
+            option = f"--{_FIELD_OPTIONS[key].replace('_', '-')}" if key in _FIELD_OPTIONS else f"`{key}`"
+            of_files.append(_Value(_FIELD_OPTIONS.get(key, _FIELDS), option, said, partial(line, key, "files", number)))
+    for parameter in _FIELD_OPTIONS.values():
+        if found := [one.value for one in of_files if one.parameter == parameter]:
+            named[parameter] = [*found, *named.get(parameter, [])]
+    if fields := {
+        key: found for key in OTHERS if (found := [one.value for one in of_files if one.option == f"`{key}`"])
+    }:
+        named[_FIELDS] = fields
+    folder = os.path.relpath(path.parent / index[_PATH]) if _PATH in index else None
+    return Config(folder, named, sources, [*values, *of_files])
 
 
 def options_of_file(command: click.Command) -> dict[str, click.Parameter]:
@@ -174,14 +212,26 @@ def _take(context: click.Context, _: click.Parameter, value: str | None) -> None
     if context.command.name == "build":
         defaults |= config.options
         context.meta[_SOURCES] = config.sources
+    context.meta[_VALUES] = config.values
     context.default_map = {**(context.default_map or {}), **defaults}
+
+
+def _check(table: Iterable[str], known: tuple[str, ...], refuse: _Refuse) -> None:
+    """Refuse a key that is not known."""
+    for key in table:
+        if key not in known:
+            fault = unknown_name("key", key, known)
+            raise refuse(key, fault.message, fault.hint)
 
 
 def _source(table: Mapping[str, Any], folder: Path, refuse: _Refuse) -> tuple[str, str]:
     """Name and path of a source."""
     path, name = table.get("path"), table.get("name")
-    if not isinstance(path, str) or not isinstance(name, str | None):
-        raise refuse("path", "a source has no path", 'write path = "docs"')
+    if path is None:
+        raise refuse("source", "a source has no path", 'write path = "docs"')
+    for key in ("path", "name"):
+        if not isinstance(table.get(key), str | None):
+            raise _of_another_type(key, refuse)
     place = os.path.relpath(folder / path)
     return Path(os.path.normpath(Path.cwd() / place)).name if name is None else name, place
 
@@ -202,24 +252,37 @@ def _of_another_type(key: str, refuse: _Refuse) -> SpecError:
     return refuse(key, f"the value of '{key}' is of another type", "see the examples of `ragidx init`")
 
 
-def _globs(value: object, key: str, refuse: _Refuse) -> list[str]:
-    """The globs of a source."""
-    globs: list[Any] = value if isinstance(value, list) else [value]
-    if not all(isinstance(one, str) for one in globs):
+def _texts(value: object, key: str, refuse: _Refuse) -> list[str]:
+    """A text or a list of texts, as a list."""
+    texts = _several(value)
+    if not all(isinstance(one, str) for one in texts):
         raise _of_another_type(key, refuse)
-    return globs
+    return texts
 
 
-def _field_settings(files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The settings `GLOB=FIELD` that the tables `[[files]]` are, in their order, by option; others below `fields`."""
-    settings: dict[str, Any] = {}
-    for table in files:
-        for key, value in table.items():
-            if key != "match":
-                said = "+".join(map(str, value)) if isinstance(value, list) else str(value)
-                place = settings if key in _FIELD_OPTIONS else settings.setdefault(_FIELDS, {})
-                place.setdefault(_FIELD_OPTIONS.get(key, key), []).append(f"{table['match']}={said}")
-    return settings
+def _several(value: object) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _field_settings(table: Mapping[str, Any], refuse: _Refuse) -> Iterator[tuple[str, str]]:
+    """The keys of a table `[[files]]`, each with the setting `GLOB=FIELD` that it is."""
+    _check(table, _FILE_KEYS, refuse)
+    if not isinstance(table.get("match"), str):
+        raise refuse("files", "an entry of 'files' has no match", 'write match = "data/*.csv"')
+    for key, value in table.items():
+        if key != "match":
+            yield key, f"{table['match']}={'+'.join(_texts(value, key, refuse))}"
+
+
+def _loaded(path: Path) -> tuple[str, dict[str, Any]]:
+    """The text of a file, and what it is as TOML."""
+    try:
+        text = _text_of(path)
+        return text, tomllib.loads(text)
+    except OSError as fault:
+        raise SpecError(f"cannot be read: {fault.strerror}", "name another file", where=str(path)) from fault
+    except (ValueError, RecursionError) as fault:
+        raise SpecError(f"is no TOML: {fault}", "`ragidx init` writes an example", where=str(path)) from fault
 
 
 def _text_of(path: Path) -> str:
@@ -245,7 +308,7 @@ def _has_type_of(value: object, option: click.Parameter) -> bool:
     """Whether a value of TOML can be one of an option: true and false are no numbers and no texts."""
     if isinstance(option, click.Option) and option.is_flag:
         return isinstance(value, bool)
-    values = value if isinstance(value, list) else [value]
+    values = _several(value) if option.multiple else [value]
     return all(isinstance(one, str | int | float) and not isinstance(one, bool) for one in values)
 
 
@@ -258,7 +321,13 @@ def _as_typed(value: Any, option: click.Parameter) -> Any:
     return value if isinstance(value, bool) else str(value)
 
 
-def _line(text: str, key: str) -> int:
-    """The line of a key; 1 where it is not found."""
+def _line(text: str, key: str, table: str, number: int) -> int:
+    """The line of a key in a table, the one of this number of those with its name; else the first of the table."""
+    lines = text.splitlines()
+    heads = [place for place, line in enumerate(lines) if re.match(r"\s*\[+[^\],]+\]+\s*(#|$)", line)]
+    own = [place for place in heads if re.match(rf"\s*\[+\s*{table}\s*\]", lines[place])]
+    first = own[number] if number < len(own) else 0
+    end = next((place for place in heads if place > first), len(lines))
     pattern = re.compile(rf"""^\s*\[*\s*(?:\w+\.)*["']?{re.escape(key)}["']?\s*(=|\]|\.)""")
-    return next((number for number, line in enumerate(text.splitlines(), 1) if pattern.match(line)), 1)
+    places = [*range(first, end if own else len(lines)), *range(len(lines))]
+    return next((place for place in places if pattern.match(lines[place])), first) + 1

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from ragidx.corpora.errors import RagidxError
+from ragidx.pipelines.cli.config import place_of
 
 GROUPED_FROM = 12  # options; shorter lists are read whole
 
@@ -139,14 +140,20 @@ class GroupedCommand(click.Command):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command.
+        """Run the command; a failure that is about a value of `ragidx.toml` names its line.
 
         Raises:
             UsageError: an argument is left over.
         """
         if ctx.args:
             raise click.UsageError(f"unexpected argument '{ctx.args[0]}'{_MEANT.get(self.name or '', '')}", ctx)
-        return super().invoke(ctx)
+        try:
+            return super().invoke(ctx)
+        except RagidxError as fault:
+            option = as_options(fault.where)
+            if place := place_of(ctx, option, fault.message):
+                fault.where = f"{place}: {option}" if option else place
+            raise
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The parameters, `--help` and `--help-all`."""

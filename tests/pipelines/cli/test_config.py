@@ -161,12 +161,21 @@ def test_another_file_is_named_by_an_option(two: Path, run: Run) -> None:
         ("\n[indexes]\n", "ragidx.toml:2: unknown key 'indexes'; did you mean 'index'?"),
         ("[[source]]\npath = 'a'\nnames = 'b'\n", "ragidx.toml:3: unknown key 'names'; did you mean 'name'?"),
         ("[[source]]\nname = 'b'\n", "ragidx.toml:1: a source has no path"),
-        ("[[source]]\npath = 7\n", "ragidx.toml:2: a source has no path"),
+        ("[[source]]\npath = 7\n", "ragidx.toml:2: the value of 'path' is of another type"),
+        ("[[source]]\npath = 'a'\n[[source]]\nname = 'b'\n", "ragidx.toml:3: a source has no path"),
+        ("[[source]]\nname = 5\npath = 'a'\n", "ragidx.toml:2: the value of 'name' is of another type"),
+        ("[[files]]\nmatch = 'a'\ntext = 5\n", "ragidx.toml:3: the value of 'text' is of another type"),
+        ("[[files]]\nmatch = 'a'\ntext = ['x', true]\n", "ragidx.toml:3: the value of 'text' is of another type"),
+        (
+            "[[files]]\nmatch = 'a'\ntitle = 'x'\n[[files]]\nmatch = 'b'\ntitle = 5\n",
+            "ragidx.toml:6: the value of 'title' is of another type",
+        ),
+        ("[index]\ntau = [2, 3]\n", "ragidx.toml:2: the value of 'tau' is of another type"),
         ("[index]\n[index.tau]\n", "ragidx.toml:2: the value of 'tau' is of another type"),
         ("[index]\npath = 7\n", "ragidx.toml:2: the value of 'path' is of another type"),
         ("index = 7\n", "ragidx.toml:1: 'index' is no table"),
         ("source = 7\n", "ragidx.toml:1: 'source' is no list of tables"),
-        ("[[source]]\npath='a'\n[[source]]\npath='b/a'\n", "ragidx.toml:1: two sources have the name 'a'"),
+        ("[[source]]\npath='a'\n[[source]]\npath='b/a'\n", "ragidx.toml:3: two sources have the name 'a'"),
         ("files = 7\n", "ragidx.toml:1: 'files' is no list of tables"),
         ("[[files]]\ntext = 'a'\n", "ragidx.toml:1: an entry of 'files' has no match"),
         ("[[files]]\nmatch = 'a'\ntexts = 'a'\n", "ragidx.toml:3: unknown key 'texts'; did you mean 'text'?"),
@@ -263,6 +272,43 @@ def test_a_value_that_no_option_takes_is_refused_with_its_line(folder: Path, run
         f"Error: {folder}/ragidx.toml:2: the value of 'tau': 'many' is not a valid float.\n"
         "  hint: as `ragidx build --tau` takes it\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[index]\n\nchunk-overlap = -1\n", "3: --chunk-overlap: an overlap of -1 tokens does not fit chunks of 256"),
+        ("[index]\ntau = 0\n", "2: --tau: tau=0 would widen the vectors"),
+        ("[index]\ndtype = 'float8'\n", "2: unknown dtype 'float8'; did you mean 'float32'?"),
+        ("[index]\nlayer = 0\nmethod = 'ecco'\n", "3: unknown method 'ecco'; did you mean 'echo'?"),
+        ("[index]\nmax-memory = 'lots'\n", "2: --max-memory: 'lots' is not a size"),
+        (
+            "[[files]]\nmatch = 'a'\ntext = 'x'\n[[files]]\nmatch = 'b'\ntext = ''\n",
+            "6: --text-field: 'b=' is not [GLOB=]FIELD",
+        ),
+        ("[[files]]\nmatch = 'a'\n\ntitle = ''\n", "4: `title`: 'a=' is not [GLOB=]FIELD"),
+    ],
+)
+def test_a_value_that_is_out_of_range_is_named_with_its_line(text: str, message: str, folder: Path, run: Run) -> None:
+    (folder / "a.md").write_text("bees")
+    Path("ragidx.toml").write_text(text)
+
+    status, _, err = run("build", "a.md")
+
+    assert (status, err.partition("\n")[0]) == (2, f"Error: {folder}/ragidx.toml:{message}")
+
+
+def test_a_key_is_looked_for_in_its_own_table(folder: Path, run: Run) -> None:
+    Path("ragidx.toml").write_text("[[source]]\npath = 'a'\nexclude = 'x'\n\n[index]  # its own\nexclude = [[5]]\n")
+
+    assert run("info")[2].startswith(f"Error: {folder}/ragidx.toml:6: the value of 'exclude' is of another type")
+
+
+def test_a_value_that_was_typed_is_not_one_of_the_file(folder: Path, run: Run) -> None:
+    (folder / "a.md").write_text("bees")
+    Path("ragidx.toml").write_text("[index]\nchunk-overlap = 0\n")
+
+    assert run("build", "a.md", "--chunk-overlap", "-1")[2].startswith("Error: --chunk-overlap: an overlap of -1")
 
 
 def test_options_for_one_build_are_no_settings() -> None:
