@@ -3,7 +3,8 @@
 file -> defaults of a command's options, and the sources of `ragidx build`
 
 The file is found in the working folder or above it, or named by `--config`. What is typed on the command line, and
-$RAGIDX_INDEX, win over it. The paths of the index and of sources are relative to it.
+$RAGIDX_INDEX, win over it. Paths are relative to it: those of the index and of sources always, those of other options
+where something is there.
 """
 
 from __future__ import annotations
@@ -38,6 +39,16 @@ _FILE_KEYS = ("match", *_FIELD_OPTIONS, *OTHERS)
 _FIELDS = "fields"  # the keyword of a build that no option of the command line has
 _TABLES = ("index", "source", "files")
 _PATH = "path"
+_FILES = (
+    "model",
+    "adapter",
+    "pooler",
+    "tokenizer",
+    "filter",
+    "questions",
+    "stage",
+    "commit",
+)  # options that name files
 _ONCE = frozenset({"rebuild", "restore", "allow_removal", "reread"})  # options for one build, not for a file
 _MOST_BYTES, _MOST_DOTS = 256 << 10, 100
 _KEY = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
@@ -159,7 +170,7 @@ def read_config(path: Path, options: Mapping[str, click.Parameter]) -> Config:
         globs = {key: _texts(table[key], key, refuse) for key in _GLOBS if key in table}
         sources[name] = {"path": place, **globs} if globs else place
     named = {
-        options[key].name or key: _option(key, value, options[key], in_index)
+        options[key].name or key: _beside(path.parent, key, _option(key, value, options[key], in_index))
         for key, value in index.items()
         if key != _PATH
     }
@@ -246,6 +257,22 @@ def _option(key: str, value: object, option: click.Parameter, refuse: _Refuse) -
     except click.UsageError as fault:
         raise refuse(key, f"the value of '{key}': {fault.message}", f"as `ragidx build --{key}` takes it") from fault
     return said
+
+
+def _beside(folder: Path, key: str, said: Any) -> Any:
+    """A value of an option; a file or folder that is there, relative to the `folder` of the settings, is that one."""
+    place = os.path.relpath(folder)
+    if key not in _FILES or place == os.curdir:
+        return said
+    if isinstance(said, list):
+        return [_beside(folder, key, one) for one in said]
+    front = "head:" if key == "filter" else ""  # other filters are names
+    name = said.removeprefix(front)
+    if not said.startswith(front) or not name or not os.path.exists(folder / name):  # noqa: PTH110 - of any text
+        return said
+    from ragidx.indexer.models.locate import BUNDLED
+
+    return said if key == "model" and name in BUNDLED else front + os.path.join(place, name)  # noqa: PTH118
 
 
 def _of_another_type(key: str, refuse: _Refuse) -> SpecError:

@@ -13,7 +13,7 @@ from ragidx.pipelines.cli.help import GroupedCommand
 
 _EXAMPLE = """\
 # Settings of ragidx for this folder and those below it. The command line wins over this file.
-# The paths of the index and of sources are relative to this file.
+# Paths are relative to this file.
 
 [index]
 path = "ragidx-index"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,45 @@ def test_the_file_is_found_from_a_folder_below_and_its_paths_are_relative_to_it(
     assert json.loads(run("build", "--json")[1])["n_unchanged"] == 2
     assert json.loads(run("info", "--json")[1])["n_documents"] == 2
     assert json.loads(run("query", "bees", "--json")[1])["hits"]
+
+
+@pytest.mark.slow
+def test_a_model_beside_the_file_is_found_from_a_folder_below(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(Path(str(resources.files("ragidx.indexer"))) / "models" / "mini", "models/own")
+    Path("docs").mkdir()
+    Path("docs/a.md").write_text("bees")
+    Path("ragidx.toml").write_text("[index]\npath = 'made'\nmodel = 'models/own'\n[[source]]\npath = 'docs'\n")
+    monkeypatch.chdir("docs")
+
+    assert run("build")[0] == 0
+    assert Store.open("../made").manifest.spec["encoder"]["model"] == "../models/own"
+
+
+def test_what_is_there_beside_the_file_is_meant_and_any_other_text_is_as_it_is(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("own", "mini", "truncation", "lora"):
+        Path(name).mkdir()
+    Path("head.safetensors").touch()
+    below = folder / "below"
+    below.mkdir()
+
+    def options(text: str) -> object:
+        (folder / "ragidx.toml").write_text(f"[index]\n{text}\n")
+        return read_config(folder / "ragidx.toml", options_of_file(build)).options
+
+    assert options("model = 'own'\nfilter = 'head:head.safetensors'") == {
+        "model": "own", "filter": "head:head.safetensors"
+    }  # fmt: skip
+    monkeypatch.chdir(below)
+    assert options("model = 'own'\nfilter = 'head:head.safetensors'\nadapter = ['lora', 'org/lora']") == {
+        "model": "../own", "filter": "head:../head.safetensors", "adapters": ["../lora", "org/lora"]
+    }  # fmt: skip
+    for text in ("mini", "Qwen/Qwen3-0.6B", "ollama:x", "", "x" * 5000, "a\u0000b", f"{folder}/own"):
+        assert options(f"model = {json.dumps(text)}") == {"model": text}
+    assert options("filter = 'truncation'\nmethod = 'own'") == {"filter": "truncation", "method": "own"}
 
 
 @pytest.mark.slow
