@@ -95,9 +95,14 @@ def config_option(function: F) -> F:
 
 
 def configured_sources() -> Mapping[str, str | Mapping[str, Any]]:
-    """The sources of the file that the running command read; empty where there is none."""
-    found: Mapping[str, str | Mapping[str, Any]] = click.get_current_context().meta.get(_SOURCES, {})
-    return found
+    """The sources of the file that the running command read, without globs for which others were typed."""
+    context = click.get_current_context()
+    found: Mapping[str, str | Mapping[str, Any]] = context.meta.get(_SOURCES, {})
+    typed = [key for key in _GLOBS if context.get_parameter_source(key) == ParameterSource.COMMANDLINE]
+    return {
+        name: one if isinstance(one, str) else {key: value for key, value in one.items() if key not in typed}
+        for name, one in found.items()
+    }
 
 
 def configured_fields() -> Mapping[str, Any]:

@@ -158,6 +158,25 @@ def test_a_source_of_the_file_has_globs_of_its_own(two: Path, run: Run) -> None:
 
 
 @pytest.mark.slow
+def test_globs_that_are_typed_win_over_those_of_a_source(two: Path, run: Run) -> None:
+    for name in ("papers/a.txt", "papers/b.log"):
+        Path(name).write_text(name)
+    Path("ragidx.toml").write_text(TWO + "include = ['*.txt', '*.md']\nexclude = ['b.*']\n")
+
+    def globs(*typed: str) -> list[tuple[list[str], list[str]]]:
+        assert run("build", "--allow-removal", *typed)[0] == 0
+        return [(list(one.include), list(one.exclude)) for one in ragidx.Index("made").sources()]
+
+    own = (["*.txt", "*.md"], ["b.*"])
+    assert globs("--exclude", "*.log") == [([], ["*.log"]), (["*.txt", "*.md"], ["*.log"])]
+    assert sorted(one.id for one in ragidx.Index("made").documents()) == [
+        "a.md", "articles/a.txt", "articles/b.md", "x.txt"
+    ]  # fmt: skip
+    assert globs("--include", "*.md", "--exclude", "!*") == [(["*.md"], ["!*"])] * 2
+    assert globs() == [(["*.md"], ["*.txt"]), own]  # what was typed is kept where the file says nothing
+
+
+@pytest.mark.slow
 def test_sources_of_python_have_globs_too_and_part_a_folder(two: Path) -> None:
     Path("docs/papers").mkdir()
     Path("docs/papers/c.md").write_text("wasps")
