@@ -207,8 +207,8 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> SpecError:
 
 
 def install(extra: str) -> str:
-    """What to type for an extra, in a checkout and with a released package."""
-    return f"pip install '.[{extra}]' in a checkout, or pip install 'ragidx[{extra}]'"
+    """What to type for an extra."""
+    return f"pip install '.[{extra}]' in a checkout of ragidx"
 
 
 def missing_extra(what: str, packages: Sequence[str], extra: str) -> RagidxError:
@@ -216,7 +216,7 @@ def missing_extra(what: str, packages: Sequence[str], extra: str) -> RagidxError
 
     >>> print(missing_extra("`method=echo` needs", ["torch", "transformers"], "models"))
     `method=echo` needs torch and transformers, which are not installed
-      hint: pip install '.[models]' in a checkout, or pip install 'ragidx[models]'
+      hint: pip install '.[models]' in a checkout of ragidx
     """
     named = " and ".join(filter(None, (", ".join(packages[:-1]), packages[-1])))
     return RagidxError(f"{what} {named}, which {'are' if len(packages) > 1 else 'is'} not installed", install(extra))

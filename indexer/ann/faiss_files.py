@@ -55,8 +55,7 @@ def load_faiss() -> Any:
     except ModuleNotFoundError as fault:
         if fault.name != "faiss":
             raise RagidxError(f"faiss cannot be loaded: {fault}", "install it again") from fault
-        hint = f"{install('cpu')}; gpu in place of cpu on a machine with an NVIDIA GPU"
-        raise RagidxError("faiss is not installed", hint) from fault
+        raise RagidxError("faiss is not installed", install("cpu")) from fault
     except ImportError as fault:
         check_machine(fault)
         raise RagidxError(f"faiss cannot be loaded: {fault}", "install it again") from fault

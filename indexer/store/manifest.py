@@ -56,7 +56,7 @@ _FINGERPRINT = re.compile(r"[A-Za-z0-9]{16,128}")
 _CREATED = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _LANGUAGE = re.compile(r"[a-z][a-z_]{0,39}")
 _KINDS = ("bool", "int", "float", "string", "list", "timestamp")
-_UPGRADE = "upgrade: pip install --upgrade ragidx"
+_UPGRADE = "install a newer version of ragidx"
 _GO_BACK = f"copy the newest manifest.<number>.json beside it over {MANIFEST}, or build again with `rebuild=True`"
 
 

@@ -23,7 +23,7 @@ try:
 except ImportError as fault:
     raise ragidx.RagidxError(
         "the Haystack adapter needs haystack-ai, which is not installed",
-        "pip install '.[haystack]' in a checkout, or pip install 'ragidx[haystack]'",
+        "pip install '.[haystack]' in a checkout of ragidx",
     ) from fault
 
 from ragidx.pipelines.frameworks.haystack_filters import at_one_state, condition, fields_of_texts, own_field

@@ -24,7 +24,7 @@ try:
 except ImportError as fault:
     raise ragidx.RagidxError(
         "the LangChain adapter needs langchain-core, which is not installed",
-        "pip install '.[langchain]' in a checkout, or pip install 'ragidx[langchain]'",
+        "pip install '.[langchain]' in a checkout of ragidx",
     ) from fault
 
 from ragidx.pipelines.frameworks.langchain_rows import hit_document

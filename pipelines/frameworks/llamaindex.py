@@ -37,7 +37,7 @@ try:
 except ImportError as fault:
     raise ragidx.RagidxError(
         "the LlamaIndex adapter needs llama-index-core, which is not installed",
-        "pip install '.[llamaindex]' in a checkout, or pip install 'ragidx[llamaindex]'",
+        "pip install '.[llamaindex]' in a checkout of ragidx",
     ) from fault
 
 from ragidx.pipelines.frameworks.conditions import check_widths, one_of, placed

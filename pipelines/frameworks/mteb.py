@@ -22,7 +22,7 @@ try:
 except ImportError as fault:
     raise ragidx.RagidxError(
         "the mteb adapter needs mteb, which is not installed",
-        "pip install '.[mteb]' in a checkout, or pip install 'ragidx[mteb]'",
+        "pip install '.[mteb]' in a checkout of ragidx",
     ) from fault
 
 _KINDS = {"dense": "dense", "lexical": "sparse"}  # what mteb calls the modes of a search; others are hybrid

@@ -117,9 +117,7 @@ def test_without_the_extra_every_file_names_it(read_bytes: ReadBytes, monkeypatc
 
     found = read_bytes("a.pdf", pdf([["Baikal"]]))
 
-    assert found.reasons == [
-        ("a.pdf", "needs the extra 'docs': pip install '.[docs]' in a checkout, or pip install 'ragidx[docs]'")
-    ]
+    assert found.reasons == [("a.pdf", "needs the extra 'docs': pip install '.[docs]' in a checkout of ragidx")]
 
 
 def test_rtf_gives_its_words_title_and_author(read_bytes: ReadBytes) -> None:

@@ -325,8 +325,7 @@ def test_faiss_that_is_not_installed_is_named_with_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
 
     assert message_of(RagidxError, load_faiss) == (
-        "faiss is not installed\n  hint: pip install '.[cpu]' in a checkout, or pip install 'ragidx[cpu]'; "
-        "gpu in place of cpu on a machine with an NVIDIA GPU"
+        "faiss is not installed\n  hint: pip install '.[cpu]' in a checkout of ragidx"
     )
 
 

@@ -89,7 +89,7 @@ def test_a_newer_format_names_both_versions_and_is_never_replaced(index, kit):
     expected = (
         f"{index / 'manifest.json'}: the index has the format 6 (written by ragidx '9.1.0'); "
         f"ragidx {__version__} reads format 5\n"
-        "  hint: upgrade: pip install --upgrade ragidx"
+        "  hint: install a newer version of ragidx"
     )
 
     assert refused(index) == expected
@@ -104,7 +104,7 @@ def test_what_a_later_version_requires_is_refused_by_its_name(index, required, s
 
     assert refused(index).endswith(
         f"the index needs a reader that knows {shown} (written by ragidx '{__version__}')\n"
-        "  hint: upgrade: pip install --upgrade ragidx"
+        "  hint: install a newer version of ragidx"
     )
 
 

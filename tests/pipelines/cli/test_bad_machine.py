@@ -54,9 +54,7 @@ def test_without_faiss_the_message_names_what_to_install_before_anything_is_enco
     assert done == (
         2,
         "",
-        "Error: faiss is not installed\n"
-        "  hint: pip install '.[cpu]' in a checkout, or pip install 'ragidx[cpu]'; "
-        "gpu in place of cpu on a machine with an NVIDIA GPU\n",
+        "Error: faiss is not installed\n  hint: pip install '.[cpu]' in a checkout of ragidx\n",
     )
     assert not (folder / "new" / "journal").exists()
 

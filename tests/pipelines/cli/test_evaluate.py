@@ -160,7 +160,7 @@ def test_without_ir_measures_nothing_is_encoded(
         2,
         "",
         "Error: measures of rankings need ir-measures, which is not installed\n"
-        "  hint: pip install '.[eval]' in a checkout, or pip install 'ragidx[eval]'\n",
+        "  hint: pip install '.[eval]' in a checkout of ragidx\n",
     )
 
 

@@ -22,7 +22,7 @@ Run = Callable[..., Done]
 
 NETWORKS = ("torch", "transformers", "sentence_transformers")
 MISSING = "needs torch and transformers, which are not installed"
-INSTALL = "pip install '.[models]' in a checkout, or pip install 'ragidx[models]'"
+INSTALL = "pip install '.[models]' in a checkout of ragidx"
 # Each line of standard input is the arguments of a command; the status of each stands in what is printed last.
 SEVERAL = f"""
 import json, sys

@@ -137,7 +137,7 @@ def test_without_matplotlib_the_rest_is_written_and_the_extra_named(
     done = run("sweep", "own", "--filter", "truncation", "--dim", "8", "--out", "report")
 
     assert done.err.splitlines()[1] == (
-        "No picture: matplotlib is not installed (pip install '.[plot]' in a checkout, or pip install 'ragidx[plot]')."
+        "No picture: matplotlib is not installed (pip install '.[plot]' in a checkout of ragidx)."
     )
     assert not list((folder / "report").glob("*.png"))
 

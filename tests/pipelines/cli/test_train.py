@@ -170,5 +170,5 @@ def test_a_missing_extra_is_named(stage: str, run: Run, monkeypatch: pytest.Monk
     assert done.status == 2
     assert done.err == (
         f"Error: `train.{stage}` needs {packages} not installed\n"
-        f"  hint: pip install '.[{extra}]' in a checkout, or pip install 'ragidx[{extra}]'\n"
+        f"  hint: pip install '.[{extra}]' in a checkout of ragidx\n"
     )

@@ -88,5 +88,5 @@ def test_without_watchfiles_the_extra_is_named_before_anything_is_built(
         2,
         "",
         "Error: `--watch` needs watchfiles, which is not installed\n"
-        "  hint: pip install '.[watch]' in a checkout, or pip install 'ragidx[watch]'\n",
+        "  hint: pip install '.[watch]' in a checkout of ragidx\n",
     )

@@ -145,7 +145,7 @@ def test_a_missing_ir_measures_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
     assert message_of(RagidxError, lambda: of_rankings({}, {})) == (
         "measures of rankings need ir-measures, which is not installed\n"
-        "  hint: pip install '.[eval]' in a checkout, or pip install 'ragidx[eval]'"
+        "  hint: pip install '.[eval]' in a checkout of ragidx"
     )
 
 

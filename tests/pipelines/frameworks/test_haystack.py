@@ -211,5 +211,5 @@ def test_without_haystack_the_message_names_the_extra(without: Callable[..., dic
 
     assert done.stderr.endswith(
         "RagidxError: the Haystack adapter needs haystack-ai, which is not installed\n"
-        "  hint: pip install '.[haystack]' in a checkout, or pip install 'ragidx[haystack]'\n"
+        "  hint: pip install '.[haystack]' in a checkout of ragidx\n"
     )

@@ -162,7 +162,7 @@ def test_without_langchain_the_message_names_the_extra(without: Callable[..., di
 
     assert done.stderr.endswith(
         "RagidxError: the LangChain adapter needs langchain-core, which is not installed\n"
-        "  hint: pip install '.[langchain]' in a checkout, or pip install 'ragidx[langchain]'\n"
+        "  hint: pip install '.[langchain]' in a checkout of ragidx\n"
     )
 
 

@@ -443,5 +443,5 @@ def test_without_llamaindex_the_message_names_the_extra(without: Callable[..., d
 
     assert done.stderr.endswith(
         "RagidxError: the LlamaIndex adapter needs llama-index-core, which is not installed\n"
-        "  hint: pip install '.[llamaindex]' in a checkout, or pip install 'ragidx[llamaindex]'\n"
+        "  hint: pip install '.[llamaindex]' in a checkout of ragidx\n"
     )

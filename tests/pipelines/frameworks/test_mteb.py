@@ -199,5 +199,5 @@ def test_without_mteb_the_message_names_the_extra(without: Callable[..., dict[st
 
     assert done.stderr.endswith(
         "RagidxError: the mteb adapter needs mteb, which is not installed\n"
-        "  hint: pip install '.[mteb]' in a checkout, or pip install 'ragidx[mteb]'\n"
+        "  hint: pip install '.[mteb]' in a checkout of ragidx\n"
     )

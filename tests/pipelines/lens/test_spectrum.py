@@ -313,8 +313,7 @@ def test_without_matplotlib_a_picture_names_the_extra(report: SpectrumReport, mo
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else real(name))
 
     assert message_of(RagidxError, lambda: draw(report, "png")) == (
-        "pictures need matplotlib, which is not installed\n"
-        "  hint: pip install '.[plot]' in a checkout, or pip install 'ragidx[plot]'"
+        "pictures need matplotlib, which is not installed\n  hint: pip install '.[plot]' in a checkout of ragidx"
     )
 
 

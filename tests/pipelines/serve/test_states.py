@@ -337,7 +337,7 @@ def test_without_the_extra(run: Callable[..., Any], monkeypatch: pytest.MonkeyPa
         done = run(command)
         assert done.status == 2
         assert f"`ragidx {command}` needs uvicorn, which is not installed" in done.err
-        assert "ragidx[serve]" in done.err
+        assert "pip install '.[serve]' in a checkout of ragidx" in done.err
 
 
 def test_errors_of_a_model_are_not_shown(served: Running, monkeypatch: pytest.MonkeyPatch) -> None:
