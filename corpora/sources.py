@@ -29,11 +29,17 @@ from ragidx.corpora.records import Skip
 AN_INDEX = "a ragidx index"
 """The reason for skipping an index inside the corpus."""
 
+SETTINGS = "ragidx.toml"
+"""The file of settings (`ragidx.pipelines.cli.config`), which is no document."""
+
+_ITS_SETTINGS = "settings of ragidx"
+
 EMPTY = "empty file"
 
 BY_RULE = frozenset(
     {
         AN_INDEX,
+        _ITS_SETTINGS,
         EMPTY,
         "hidden",
         "folder of a version control system",
@@ -46,7 +52,11 @@ BY_RULE = frozenset(
 )
 """Reasons that are the user's choice, not a fault, or that there is nothing: no text that should be read is lost."""
 
-_VCS_FOLDERS = frozenset({"CVS", "_darcs"})  # the others are hidden
+_BY_NAME = {  # by a name, and whether it is a folder's; other folders of version control are hidden
+    (SETTINGS, False): _ITS_SETTINGS,
+    ("CVS", True): "folder of a version control system",
+    ("_darcs", True): "folder of a version control system",
+}
 _BEIR = ("corpus.jsonl", "docs.jsonl", "docs.tsv")
 _BESIDE = ("queries.jsonl", "queries.tsv", "qrels.tsv", "qrels.txt")
 _IGNORE_FILE = ".gitignore"
@@ -248,10 +258,9 @@ class _Walk:
 
     def _rule_against(self, base: str, shown: str, is_folder: bool, rules: _Rules) -> str:
         """The rule that excludes this; empty if none does."""
-        if base.startswith("."):
-            return "hidden"
-        if is_folder and base in _VCS_FOLDERS:
-            return "folder of a version control system"
+        by_name = "hidden" if base.startswith(".") else _BY_NAME.get((base, is_folder), "")
+        if by_name:
+            return by_name
         if _is_ignored(shown, rules):
             return "ignored by .gitignore"
         if self.exclude is not None and self.exclude.check(shown):

@@ -41,6 +41,11 @@ def read_query_vectors(path: str | Path) -> NDArray[Any]:
         array = _npy(data) if data.startswith(_NPY_MARK) else _json(data)
     except OSError as fault:
         check_machine(fault, where)
+        if where.startswith("["):
+            message = "a file is expected, not the numbers themselves"
+            raise QueryError(
+                message, "write them to a file, or to standard input, which is -", where=where[:40]
+            ) from fault
         raise QueryError(f"cannot be opened: {fault.strerror or fault}", _FORMS, where=where) from fault
     except _FAULTS as fault:
         raise QueryError(f"holds no vectors: {first_line(fault)}", _FORMS, where=where) from fault

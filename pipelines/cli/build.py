@@ -153,8 +153,13 @@ def command(
         shards.run(of_shards, corpus, index, options, as_json=as_json)
         return
     _check_usage(corpus, vectors, vector_field, index)
-    if plan and (console.is_quiet() or questions is not None):
-        raise click.UsageError(f"--plan and {'--quiet' if console.is_quiet() else '--questions'} exclude each other")
+    for other, is_typed in (
+        ("--quiet", console.is_quiet()),
+        ("--questions", questions is not None),
+        ("--watch", watch),
+    ):
+        if plan and is_typed:
+            raise click.UsageError(f"--plan and {other} exclude each other")
     if watch:
         watching.check_watch(list(corpus))
     if plan:

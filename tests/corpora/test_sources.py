@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.records import Skip
-from ragidx.corpora.sources import BY_RULE, Source, sources
+from ragidx.corpora.sources import BY_RULE, SETTINGS, Source, sources
 from ragidx.indexer.store.files import JOURNAL, LOCK, MANIFEST, SEGMENTS, segment_id
 from ragidx.indexer.writing.journal import Journal
+from ragidx.pipelines.cli.config import NAME
 
 from ..raising import message_of
 from .conftest import plant, walk
@@ -75,6 +76,18 @@ def test_a_name_that_is_not_utf8_is_reported(tmp_path: Path) -> None:
     (tmp_path / os.fsdecode(b"a\xff.txt")).write_text("x")
 
     assert walk(tmp_path) == ([], {"a\ufffd.txt": "its name is not UTF-8"})
+
+
+def test_the_settings_are_no_document_unless_they_are_named(tmp_path: Path) -> None:
+    assert SETTINGS == NAME
+    plant(tmp_path, "a.toml", "ragidx.toml", "sub/ragidx.toml", "folder/ragidx.toml/a.txt")
+
+    names, skips = walk(tmp_path)
+
+    assert names == ["a.toml", "folder/ragidx.toml/a.txt"]
+    assert skips == {"ragidx.toml": "settings of ragidx", "sub/ragidx.toml": "settings of ragidx"}
+    assert set(skips.values()) <= BY_RULE
+    assert walk(tmp_path / "ragidx.toml")[0] == ["ragidx.toml"]
 
 
 def test_hidden_and_version_control_folders_are_left_out(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ import pytest
 from ragidx.corpora.errors import QueryError
 from ragidx.retriever.query_vectors import read_query_vectors
 
+from ..raising import message_of
+
 
 @pytest.mark.parametrize(
     ("data", "expected"),
@@ -81,3 +83,13 @@ def test_what_holds_no_vectors_is_an_error(data: bytes, message: str, tmp_path: 
 def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(QueryError, match="cannot be opened: No such file or directory"):
         read_query_vectors(tmp_path / "none.npy")
+
+
+@pytest.mark.parametrize("count", [2, 300])
+def test_numbers_in_place_of_a_file_are_told_so(count: int) -> None:
+    typed = f"[{', '.join(['0.1'] * count)}]"
+
+    assert message_of(QueryError, lambda: read_query_vectors(typed)) == (
+        f"{typed[:40]}: a file is expected, not the numbers themselves\n"
+        "  hint: write them to a file, or to standard input, which is -"
+    )

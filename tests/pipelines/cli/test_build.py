@@ -200,3 +200,8 @@ def test_quiet_keeps_errors_and_refuses_a_plan(run: Run) -> None:
     assert run("verify", "--quiet", "--index", "none") == run("verify", "--index", "none")
     assert run("verify", "--quiet", "--index", "none").err.startswith("Error: none: ")
     assert run("build", "corpus", "--plan", "--quiet").err.endswith("Error: --plan and --quiet exclude each other\n")
+
+
+def test_a_plan_cannot_be_watched(run: Run) -> None:
+    done = run("build", "corpus", "--plan", "--watch")
+    assert (done.status, done.err.endswith("Error: --plan and --watch exclude each other\n")) == (2, True)

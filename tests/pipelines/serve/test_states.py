@@ -326,6 +326,19 @@ def test_an_index_that_is_not_there_is_an_error_at_once(run: Callable[..., Any])
     assert "nowhere: there is no such folder" in done.err
 
 
+def test_a_writable_service_without_a_token_is_refused_in_words_of_the_command_line(
+    run: Callable[..., Any], index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAGIDX_TOKEN", raising=False)
+    assert run("serve", "--writable", "--index", str(index)).err == (
+        "Error: --writable needs a token: whoever reaches the port could change the index\n"
+        "  hint: put one of 32 characters or more in a file, and name it with --token-file; or set RAGIDX_TOKEN\n"
+    )
+    assert run("serve", "--allow-host", "a:1", "--index", str(index)).err == (
+        "Error: --allow-host: 'a:1' is no name of a host\n  hint: without http:// and port\n"
+    )
+
+
 def test_without_the_extra(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib.util
 
