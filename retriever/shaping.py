@@ -12,12 +12,11 @@ import itertools
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ragidx.corpora.records import Scalar
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.widening import until_enough
@@ -181,7 +180,7 @@ def _hit(store: Store, place: int, candidate: _Candidate, context: int) -> Hit:
         start=row.start,
         end=row.end,
         heading=row.heading,
-        metadata=_metadata(part, row),
+        metadata=row.metadata,
         dense=scored.dense,
         bm25=scored.bm25,
         line=row.line,
@@ -191,18 +190,6 @@ def _hit(store: Store, place: int, candidate: _Candidate, context: int) -> Hit:
         also=tuple(candidate.also),
         index=None if part is store else str(part.path),
     )
-
-
-def _metadata(store: Store, row: Row | Hit) -> Mapping[str, Scalar]:
-    """The metadata of a row; a whole number that its column has rounded is that of the document, where that is kept."""
-    rounded = {name for name, value in row.metadata.items() if isinstance(value, float) and abs(value) >= 2**53}
-    if not rounded or isinstance(store, StoreElsewhere):
-        return row.metadata
-    from ragidx.retriever.contents import documents_by_id  # hardly ever needed
-
-    [document] = documents_by_id(store, [row.doc_id])
-    kept = {name: value for name, value in document.metadata.items() if name in rounded and isinstance(value, int)}
-    return {**row.metadata, **kept}
 
 
 def _context(store: Store, row: int, n: int) -> str:

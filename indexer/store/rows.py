@@ -15,8 +15,7 @@
 
 A field whose values differ in type is read in the type that holds all: int as double, anything else as string (true,
 12, 1.5, as Arrow prints; a list as JSON, a time in ISO form).
-An integer past 64 bits is a string. Ints read as double above 2**53 lose digits, as in every table of this kind; hits
-of a program's documents take them from `whole`.
+An integer past 64 bits is a string. Columns of ints that are read as double lose digits past 2**53; rows do not.
 """
 
 from __future__ import annotations
@@ -46,6 +45,7 @@ FieldKind: TypeAlias = tuple[str, str]
 
 META = "meta."
 NORM_TOLERANCE = 1e-3
+_EXACT = 2**53  # up to here a double is every whole number
 _PYTHON_KINDS = {bool: "bool", int: "int", float: "float", str: "string", datetime.datetime: "timestamp", list: "list"}
 
 _FIRST_TIME, _LAST_TIME = -62_135_596_800_000_000, 253_402_300_799_999_999  # microseconds, of the years 1 and 9999
@@ -237,15 +237,24 @@ def arrays_of(rows: Sequence[Row]) -> tuple[list[Any], dict[FieldKind, Any]]:
     return fixed, {(name, kind): array for name, found in arrays.items() for kind, array in found.items()}
 
 
-def rows_of(batch: Any) -> list[Row]:
-    """The rows of a record batch or table with all columns of COLUMNS."""
+def rows_of(batch: Any, whole: Any | None = None) -> list[Row]:
+    """The rows of a record batch or table with all columns of COLUMNS.
+
+    Args:
+        batch: the rows.
+        whole: columns of int of the same rows, for fields that `batch` has as double: a number that is rounded there
+            is taken from here.
+    """
     names = [name for name in batch.schema.names if name.startswith(META)]
+    records = batch.to_pylist()
+    for record, numbers in zip(records, () if whole is None else whole.to_pylist(), strict=False):
+        record |= {name: value for name, value in numbers.items() if value is not None and abs(value) > _EXACT}
     return [
         Row(
             **{column: record[column] for column in COLUMNS.names} | {"turns": turns_of(record["turns"])},
             metadata={name.removeprefix(META): _value(record[name]) for name in names if record[name] is not None},
         )
-        for record in batch.to_pylist()
+        for record in records
     ]
 
 

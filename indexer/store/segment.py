@@ -185,7 +185,9 @@ class Segment:
 
     def rows(self, numbers: Sequence[int] | Ints) -> list[Row]:
         """Some rows, in the order of `numbers`; decodes only the batches that hold them."""
-        return columns_of.rows_of(self._take(numbers, [*COLUMNS.names, *(META + name for name in self.schema)]))
+        found = self._take(numbers, [*COLUMNS.names, *(META + name for name in self.schema)])
+        whole = [(name, "int") for name, kind in self.schema.items() if kind == "float" and (name, "int") in self.kinds]
+        return columns_of.rows_of(found, self._take(numbers, [], whole) if whole else None)
 
     def strings(self, name: str, numbers: Sequence[int] | Ints) -> list[str]:
         """One of the fixed columns of text, of some rows, in the order of `numbers`."""
@@ -337,7 +339,7 @@ class Segment:
         options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)  # of 256 rows: half the time of two
         return pa.ipc.open_file(pa.BufferReader(self._chunks), options=options)
 
-    def _batch(self, reader: Any, number: int, names: Sequence[str], kinds: Sequence[FieldKind] = ()) -> Any:
+    def _batch(self, reader: Any, number: int, names: Sequence[str], kinds: Sequence[FieldKind]) -> Any:
         """One record batch, checked, with these columns in this order."""
         expected = min(BATCH_ROWS, self.entry.rows - number * BATCH_ROWS)
         with reading(self.folder / CHUNKS, f"record batch {number} cannot be read: "):
@@ -351,9 +353,8 @@ class Segment:
                 raise self._damaged(f"record batch {number} has empty cells in a column that has none")
             if not columns_of.is_readable(values):
                 raise self._damaged(f"the column {column.name!r} holds a time that is out of range")
-            columns.setdefault(column.name, {})[(columns_of.field_kind(column) or ("", ""))[1]] = columns_of.finite(
-                values
-            )
+            kind = (columns_of.field_kind(column) or ("", ""))[1]
+            columns.setdefault(column.name, {})[kind] = columns_of.finite(values)
         arrays = [self._column(columns.get(name, {}), name, expected) for name in names]
         for field, kind in kinds:
             found = columns.get(META + field, {}).get(kind)
@@ -365,9 +366,7 @@ class Segment:
         if name in _NAMES:
             return columns.get("", pa.nulls(rows, self._type(name)))
         type_, kind = self._type(name), self.schema.get(name.removeprefix(META), "")
-        parts = [
-            columns_of.convert(column, kind) for own, column in columns.items() if columns_of.widen(own, kind) == kind
-        ]
+        parts = [columns_of.convert(one, kind) for own, one in columns.items() if columns_of.widen(own, kind) == kind]
         return pc.coalesce(*parts) if len(parts) > 1 else parts[0] if parts else pa.nulls(rows, type_)
 
     def _type(self, name: str) -> Any:
@@ -377,24 +376,24 @@ class Segment:
             raise ValueError(f"the index has no column {name!r}")
         return COLUMNS.field(name).type if name in _NAMES else KINDS[self.schema[field]]
 
-    def _take(self, numbers: Sequence[int] | Ints, names: Sequence[str]) -> Any:
+    def _take(self, numbers: Sequence[int] | Ints, names: Sequence[str], kinds: Sequence[FieldKind] = ()) -> Any:
         """A table of single rows, in the order of `numbers`."""
         wanted = np.asarray(numbers, np.int64)
         if not len(wanted):
-            return self._cached(0, names).slice(0, 0)
+            return self._cached(0, names, kinds).slice(0, 0)
         places, back = np.unique(wanted, return_inverse=True)
         parts = [
-            self._cached(int(number), names).take(
+            self._cached(int(number), names, kinds).take(
                 columns_of.places_of(places[places // BATCH_ROWS == number] % BATCH_ROWS)
             )
             for number in np.unique(places // BATCH_ROWS)
         ]
         return pa.Table.from_batches(parts).take(columns_of.places_of(back))
 
-    def _cached(self, number: int, names: Sequence[str]) -> Any:
+    def _cached(self, number: int, names: Sequence[str], kinds: Sequence[FieldKind]) -> Any:
         """One record batch, as `_batch` reads it."""
-        key = (self._token, number, *names)
-        return self._cache.get(key, lambda: self._batch(self._reader(names), number, names))
+        key = (self._token, number, *names, *kinds)
+        return self._cache.get(key, lambda: next(self.batches(names, [number], kinds)))
 
     def _damaged(self, reason: str) -> IndexFormatError:
         return damaged(self.folder / CHUNKS, reason)

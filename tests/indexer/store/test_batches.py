@@ -30,9 +30,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     done: list[int] = []
     read = Segment._batch
 
-    def counted(self, reader, number, names):
+    def counted(self, reader, number, *which):
         done.append(number)
-        return read(self, reader, number, names)
+        return read(self, reader, number, *which)
 
     monkeypatch.setattr(Segment, "_batch", counted)
     return done
