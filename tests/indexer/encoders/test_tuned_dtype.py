@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch import Tensor
 
 from ragidx import load_encoder
@@ -174,3 +175,36 @@ with gate.alone():
 @pytest.mark.slow
 def test_a_child_that_is_forked_beside_a_forward_pass_or_a_measurement_waits_for_neither(tmp_path: Path) -> None:
     assert run_forking(FORKED, tmp_path).split() == ["same", "same"]
+
+
+@pytest.mark.parametrize(
+    ("takes", "best", "rounds"),  # milliseconds on eight threads, on four and on one, round by round
+    [
+        ([(10, 20, 40)] * 3, 8, 3),
+        ([(40, 30, 20)] * 3, 1, 3),
+        ([(90, 20, 40), (10, 20, 40), (10, 20, 40)], 8, 3),  # other work met one run of the fastest
+        ([(10, 20, 40), (90, 20, 40), (10, 20, 40)], 8, 3),
+        ([(90, 20, 40), (90, 20, 40), (1, 20, 40)], 4, 3),  # the fastest run does not decide, either
+        ([(10, 10, 10)] * 3, 8, 3),  # of equals, most
+        ([(30, 10, 500)], 4, 1),  # a long run is not repeated
+        ([(500, 20, 10)], 1, 1),
+    ],
+)
+def test_the_threads_are_those_of_the_best_median_of_three_rounds(
+    takes: list[tuple[int, int, int]], best: int, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def seconds(forward: Callable[[], Tensor]) -> float:
+        count = torch.get_num_threads()
+        asked.append(count)
+        return takes[(len(asked) - 1) // 3][(8, 4, 1).index(count)] / 1000
+
+    monkeypatch.setattr(precision, "_seconds", seconds)
+
+    with precision.threads(8):
+        found = precision.best_threads(lambda: torch.zeros(1))
+        left = torch.get_num_threads()
+
+    assert (found, left) == (best, 8)
+    assert asked == [8, 4, 1] * rounds  # in turns: what other work takes meets each of them
