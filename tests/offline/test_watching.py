@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from .watching import MISSING, Watch
+from .watching import Watch, missing, run_alone
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"needs {MISSING}")]
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def _watched() -> None:
+    if missing():
+        pytest.skip(f"needs {missing()}")
+
 
 ATTEMPTS = r"""
 import contextlib, ctypes, os, socket, subprocess, sys, threading
@@ -38,6 +47,7 @@ subprocess.run([sys.executable, "-I", "-S", "-c", child], check=True)
 """
 
 
+@pytest.mark.usefixtures("_watched")
 def test_attempts_are_seen_and_refused(tmp_path: Path) -> None:
     (tmp_path / "here").write_text("x")
     watch = Watch(lambda seen: seen.what == "/dev/null")
@@ -53,6 +63,7 @@ def test_attempts_are_seen_and_refused(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["here"]
 
 
+@pytest.mark.usefixtures("_watched")
 def test_a_server_of_its_own_is_told_from_another_on_this_machine(tmp_path: Path) -> None:
     code = (
         "import socket, sys\n"
@@ -65,3 +76,23 @@ def test_a_server_of_its_own_is_told_from_another_on_this_machine(tmp_path: Path
 
     assert watch.run([sys.executable, "-I", "-S", "-c", code]).returncode == 7
     assert [seen.what for seen in watch.seen] == ["127.0.0.1:9"]
+
+
+def test_a_process_alone_has_loopback_and_nothing_else(tmp_path: Path) -> None:
+    code = (
+        "import os, pathlib, socket\n"
+        "own = socket.create_server(('127.0.0.1', 0))\n"
+        "socket.create_connection(own.getsockname())\n"
+        "pathlib.Path('written').touch()\n"
+        "print(os.getuid(), [name for _, name in socket.if_nameindex()])\n"
+        "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('192.0.2.3', 53))"
+    )
+    try:
+        done = run_alone([sys.executable, "-I", "-S", "-c", code], cwd=tmp_path)
+    except (AttributeError, subprocess.SubprocessError):
+        pytest.skip("needs namespaces of users and networks")
+
+    assert done.stdout.split()[0] == str(os.getuid())
+    assert "'lo'" in done.stdout
+    assert done.stderr.endswith("OSError: [Errno 101] Network is unreachable\n")
+    assert (tmp_path / "written").stat().st_uid == os.getuid()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .watching import Seen, Watch
+from .watching import Seen, Watch, missing, run_alone
 
 HERE = Path(__file__).parent
 NAMES = "/var/run/nscd/socket"  # the C library asks there for the names of users, before it reads a file
@@ -24,12 +24,12 @@ class Tree:
 
     Attributes:
         done: of each what it was, its status, and what it said on stderr.
-        seen: what it tried and may not.
+        seen: what it tried and may not; None: it was not watched, but had no network.
         work: the folders: `home` and `cwd` of the user, `tmp`, and `out`, where it was told to write.
     """
 
     done: Sequence[tuple[str, Any, str]]
-    seen: Sequence[Seen]
+    seen: Sequence[Seen] | None
     work: Path
 
     @classmethod
@@ -79,10 +79,11 @@ class Tree:
             **{"PORT": str(port), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"},
             "HAYSTACK_TELEMETRY_ENABLED": "False",  # docs/haystack.md: it writes a file when it is imported
         }
-        ended = watch.run([sys.executable, str(HERE / "driver.py"), str(work)], env=kept | own, cwd=work / "cwd")
+        run = run_alone if missing() else watch.run
+        ended = run([sys.executable, str(HERE / "driver.py"), str(work)], env=kept | own, cwd=work / "cwd")
         assert ended.returncode == 0, ended.stderr
         done = [tuple(step) for step in json.loads(ended.stdout.splitlines()[-1])]
-        return cls(done, watch.seen, work)
+        return cls(done, None if missing() else watch.seen, work)
 
 
 def _may_write(seen: Seen, places: Sequence[Path], cache: Path) -> bool:
