@@ -105,8 +105,10 @@ def batches_of(rows: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
         kinds = {type(value) for value in values if value is not None}
         if name == VECTOR:
             columns[name] = pa.array(values, pa.list_(pa.float32()))
-        elif kinds <= {int, float} or (len(kinds) == 1 and kinds <= {bool, str}):
-            columns[name] = pa.array(values, pa.float64() if kinds == {int, float} else None)
+        elif kinds == {int, float}:  # Arrow would refuse a whole number past 2**53
+            columns[name] = pa.array([value if value is None else float(value) for value in values])
+        elif len(kinds) <= 1 and kinds <= {int, float, bool, str}:
+            columns[name] = pa.array(values)
         elif kinds == {list} and all(isinstance(item, str) for value in values for item in value or ()):
             columns[name] = pa.array(values, pa.list_(pa.string()))
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -233,3 +234,20 @@ def test_the_command(exported: tuple[Index, str], run: Callable[..., Done]) -> N
     done = run("build", "--vectors", exported[1], "--quiet")
     assert (done.status, done.err) == (0, "")
     assert "bees" in run("query", "where do bees fly?").out
+
+
+@pytest.mark.parametrize("numbers", [(2**53 + 1, 0.5, None), (2**53 + 1, 2, 3), (None, None, None), (0.5, True, None)])
+def test_numbers_of_others_are_read_whatever_they_are(numbers: tuple[float | None, ...], tmp_path: Path) -> None:
+    qdrant = pytest.importorskip("qdrant_client", reason="needs qdrant-client, of the extra 'test'")
+    client = qdrant.QdrantClient(path=str(tmp_path / "qdrant"))
+    client.create_collection("theirs", qdrant.models.VectorParams(size=3, distance=qdrant.models.Distance.DOT))
+    point = qdrant.models.PointStruct
+    client.upsert("theirs", [point(id=n, vector=VECTORS[n].tolist(), payload={"n": numbers[n]}) for n in range(3)])
+    client.close()
+
+    with ragidx.build(index=tmp_path / "back", vectors=f"qdrant:{tmp_path}/qdrant#theirs") as back:
+        found = [back.search(vector=vector, k=1)[0].metadata.get("n") for vector in VECTORS]
+
+    kinds = {type(number) for number in numbers if number is not None}
+    as_read = {frozenset({int, float}): float, frozenset({float, bool}): json.dumps}.get(frozenset(kinds), lambda n: n)
+    assert found == [None if number is None else as_read(number) for number in numbers]
