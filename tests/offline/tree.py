@@ -36,12 +36,13 @@ class Tree:
     def run(
         cls,
         work: Path,
-        places: Mapping[str, Path],
+        places: Mapping[str, Path | str],
         commands: str,
         modules: Sequence[str],
         *,
         served: str = "mini",
         writes: Sequence[Path] = (),
+        asks: str = "",
     ) -> Tree:
         """Run the commands, each a line, then serve the index of this name and import the modules.
 
@@ -52,6 +53,7 @@ class Tree:
             modules: to import.
             served: an index in `out`.
             writes: folders that a command was told of, which its library writes to.
+            asks: how the address begins of a server that a command was told of.
         """
         for name in ("home", "cwd", "tmp", "out"):
             (work / name).mkdir()
@@ -66,7 +68,9 @@ class Tree:
         may_write = [work / "out", work / "tmp", cache / "ragidx", *writes]
 
         def may(seen: Seen) -> bool:
-            return _may_write(seen, may_write, cache) if seen.kind == "write" else _may_ask(seen, work, port)
+            if seen.kind == "write":
+                return _may_write(seen, may_write, cache)
+            return _may_ask(seen, work, port) or (asks != "" and seen.what.startswith(asks))
 
         watch = Watch(may)
         kept = {name: value for name, value in os.environ.items() if name in ("PATH", "PYTHONPATH", "LANG")}
