@@ -12,7 +12,7 @@ import click
 from ragidx.pipelines.cli import console, interrupts, plan_tables, shards
 from ragidx.pipelines.cli.build_notes import with_options
 from ragidx.pipelines.cli.build_report import tell_report
-from ragidx.pipelines.cli.config import configured_fields, configured_sources
+from ragidx.pipelines.cli.config import configured_sources, taken_fields
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import (
     compact_option,
@@ -20,7 +20,7 @@ from ragidx.pipelines.cli.options import (
     json_option,
     offline_option,
     quiet_option,
-    records_option,
+    reading_options,
     strict_options,
     typed_options,
     workers_option,
@@ -77,7 +77,7 @@ _OF_VECTORS = {
 @ann_options
 @lexical_options
 @corpus_options
-@records_option
+@reading_options
 @workers_option
 @shards.shard_options
 @click.option(
@@ -148,7 +148,7 @@ def command(
     in_shards = shards.is_asked(of_shards)
     if not corpus and vectors is None:
         corpus = configured_sources()
-    options = with_values({**flat, "fields": configured_fields()})
+    options = with_values({"fields": taken_fields(flat), **flat})
     if in_shards:
         shards.run(of_shards, corpus, index, options, as_json=as_json)
         return
@@ -174,7 +174,7 @@ def command(
         report = dataclasses.replace(report, generation=table.into(index))
     tell_report(report, as_json=as_json)
     if watch:
-        again = {**options, "rebuild": False, "restore": False}
+        again = {**options, "rebuild": False, "restore": False, "retry": False}
         watching.follow(index, lambda: _build(corpus, index, again, as_json=as_json))
 
 

@@ -27,6 +27,8 @@ from ragidx.corpora.field_settings import OTHERS
 from ragidx.corpora.limits import shown_bytes
 
 NAME = "ragidx.toml"
+READING = ("encoding", "html")
+"""Options of the command line that are settings of fields to Python."""
 _Refuse: TypeAlias = Callable[[str, str, str], SpecError]
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -49,7 +51,7 @@ _FILES = (
     "stage",
     "commit",
 )  # options that name files
-_ONCE = frozenset({"rebuild", "restore", "allow_removal", "reread"})  # options for one build, not for a file
+_ONCE = frozenset({"rebuild", "restore", "allow_removal", "reread", "retry"})  # options for one build, not for a file
 _MOST_BYTES, _MOST_DOTS = 256 << 10, 100
 _KEY = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
 _DOTTED = re.compile(rf"(?<![\w-]){_KEY}(?:[ \t]*+\.[ \t]*+{_KEY}){{{_MOST_DOTS + 1}}}")
@@ -105,9 +107,16 @@ def configured_sources() -> Mapping[str, str | Mapping[str, Any]]:
     }
 
 
-def configured_fields() -> Mapping[str, Any]:
-    """The settings of fields in the file that have no option: the keyword `fields` of a build."""
-    found: Mapping[str, Any] = (click.get_current_context().default_map or {}).get(_FIELDS, {})
+def taken_fields(options: dict[str, Any]) -> dict[str, Any]:
+    """The keyword `fields` of a build: what the options of `reading_options` say, which are taken out, then the file.
+
+    Other settings of fields have no option.
+    """
+    of_file: Mapping[str, Any] = (click.get_current_context().default_map or {}).get(_FIELDS, {})
+    found = {name: list(said) for name, said in of_file.items()}
+    for name in READING:
+        if said := options.pop(name, None):
+            found[name] = [*said, *found.get(name, ())]
     return found
 
 

@@ -27,7 +27,8 @@ GROUPS = {
     "Width": "taus dims filters",
     "Chunk": "chunk_size chunk_overlap headings",
     "Index": "index index_type index_types target_recall max_memory stemmer lexical rebuild allow_removal compact",
-    "File": "vectors vector_field questions include exclude text_field id_field records language reread workers",
+    "File": "vectors vector_field questions include exclude text_field id_field records encoding html language "
+    "reread retry workers",
     "Shard": "shards shard stage ray actors commit",
     "Question": "queries qrels split drop_self without_labels query_log kind seed query_vectors vector run",
     "Ranking": "mode weight fusion rerank_dim where min_score min_z",
@@ -46,6 +47,8 @@ RUN = "Run"
 SHOWN = {
     "build": "model endpoint device method tau dim chunk_size index index_type rebuild vectors include exclude "
     "text_field plan restore quiet as_json",
+    "add-source": "name index device endpoint include exclude text_field id_field records encoding workers strict accept "
+    "offline quiet as_json",
     "query": "model device index queries run vector where mode dim min_z rerank rerank_top k per_document context "
     "full show as_json",
     "doctor": "model adapters endpoint device dtype method instruction layer attention pooling offline as_json",

@@ -151,6 +151,17 @@ endpoint_option = click.option(
 records_option = several(
     "--records", "records", str, "GLOB=PATH", "Where the records of JSON files are, such as 'policies.json=policies[]'"
 )
+reading_options = together(
+    records_option,
+    several(
+        "--encoding",
+        "encoding",
+        str,
+        "[GLOB=]NAME",
+        "Encoding of files of text that are not UTF-8, such as 'notes/*.txt=cp1250' [default: guessed, and reported]",
+    ),
+    several("--html", "html", str, "[GLOB=]P", "What of HTML is read, main or whole [default: main]"),
+)
 strict_options = together(
     click.option("--strict", is_flag=True, help="Stop with exit status 1 when anything is skipped, lost or cut."),
     click.option(

@@ -9,14 +9,14 @@ import click
 
 from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli.build_report import tell_report
-from ragidx.pipelines.cli.config import configured_fields
+from ragidx.pipelines.cli.config import taken_fields
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import (
     index_option,
     json_option,
     offline_option,
     quiet_option,
-    records_option,
+    reading_options,
     strict_options,
     workers_option,
 )
@@ -49,7 +49,7 @@ def command(index: Path, as_json: bool) -> None:
 @index_option
 @encoding_options
 @corpus_options
-@records_option
+@reading_options
 @workers_option
 @strict_options
 @offline_option
@@ -69,7 +69,7 @@ def add_source(paths: tuple[str, ...], name: str | None, index: Path, as_json: b
     """
     from ragidx.pipelines.ingest.build import add
 
-    options["fields"] = configured_fields()
+    options["fields"] = taken_fields(options)
     line = ProgressLine(as_json=as_json)
     with interrupts.reported(lambda: interrupts.CONTINUES), line:
         report = add(paths, index, name=name, on_progress=line.callback, **options)

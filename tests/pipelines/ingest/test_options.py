@@ -16,6 +16,7 @@ from ragidx import Index
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.specs import EncoderOptions, EncoderSpec, FilterSpec
+from ragidx.pipelines.cli.config import READING
 from ragidx.pipelines.cli.vector_options import CHUNK_OPTIONS, FILTER_OPTIONS, with_values
 from ragidx.pipelines.ingest.options import OPTIONS, STORE_OPTIONS, BuildOptions, build_options
 from ragidx.pipelines.ingest.resolve import resolve_against
@@ -58,7 +59,7 @@ def test_a_command_has_the_options_of_its_member() -> None:
     def flat(command: click.Command) -> set[str]:
         names = {one.name or "" for one in command.params if isinstance(one, click.Option) and one.expose_value}
         values = {"filter" if name in FILTER_OPTIONS else "chunks" if name in CHUNK_OPTIONS else name for name in names}
-        return values - {"index", "plan", "watch", "as_json"}
+        return values - {"index", "plan", "watch", "as_json", *READING}
 
     # `shards` and its like are functions of `ragidx.distribute`; `fields` is of `ragidx.toml` alone, `made_by` a remark
     # of a program
