@@ -47,8 +47,8 @@ RUN = "Run"
 SHOWN = {
     "build": "model endpoint device method tau dim chunk_size index index_type rebuild vectors include exclude "
     "text_field plan restore quiet as_json",
-    "add-source": "name index device endpoint include exclude text_field id_field records encoding workers strict accept "
-    "offline quiet as_json",
+    "add-source": "name index device endpoint include exclude text_field id_field records encoding workers strict "
+    "accept offline quiet as_json",
     "query": "model device index queries run vector where mode dim min_z rerank rerank_top k per_document context "
     "full show as_json",
     "doctor": "model adapters endpoint device dtype method instruction layer attention pooling offline as_json",
