@@ -222,8 +222,8 @@ _HELP_ALL = click.Option(
 def as_options(text: str) -> str:
     """A message of the library, which names fields, as the command line names them; what it quotes stays as it is.
 
-    >>> as_options("give one of `tau` and `dim`, or `filter=none`; or `layer_norm=False`, `rebuild=True`, `text`")
-    'give one of --tau and --dim, or --filter none; or --no-layer-norm, --rebuild, `text`'
+    >>> as_options("give one of `tau` and `dim`, or `filter=none`; or `layer_norm=False`, `rebuild=True`, `heading`")
+    'give one of --tau and --dim, or --filter none; or --no-layer-norm, --rebuild, `heading`'
     >>> as_options("the model's `dim`: no folder '/tmp/`dim`'")
     "the model's --dim: no folder '/tmp/`dim`'"
     """
@@ -267,6 +267,7 @@ def _options() -> dict[str, str]:
         "ids": "--id",
         "address": "--ray",
         "allow_host": "--allow-host",
+        "text": "--text",
         "token_file": "--token-file",
         "writable": "--writable",
         "adapters": "--adapter",

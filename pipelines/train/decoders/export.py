@@ -145,8 +145,10 @@ def _modules(embedder: Embedder, room: Path) -> tuple[list[nn.Module], dict[str,
         return list(own), {name: said for name, said in own.prompts.items() if said}
     if isinstance(encoder, StaticEncoder) and encoder.table is not None:
         return [_static(encoder.table)], {}
+    if isinstance(encoder, StaticEncoder):
+        raise _unsaid("layer 0, the input embeddings", "`layer`", "take a method of the last layer: `method=prompteol`")
     if not isinstance(encoder, DecoderEncoder):
-        raise _unsaid(f"a model of the kind '{spec.method}'", "`model`")
+        raise _unsaid("a model that a server has", "`model`")
     for wrong, what, where in (
         (spec.method == "echo" and spec.pooling != "last", "the second copy of a text, which echo pools", "method"),
         (spec.method in ("echo", "reba"), "copies of a text that are tokenised apart", "method"),
@@ -278,5 +280,5 @@ def _checked(embedder: Embedder, folder: Path) -> float:
     return largest
 
 
-def _unsaid(what: str, where: str) -> SpecError:
-    return SpecError(f"sentence-transformers cannot say this: {what}", _HINT, where=where)
+def _unsaid(what: str, where: str, hint: str = _HINT) -> SpecError:
+    return SpecError(f"sentence-transformers cannot say this: {what}", hint, where=where)

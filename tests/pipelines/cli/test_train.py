@@ -156,6 +156,15 @@ def test_what_a_decoder_is_trained_on_has_to_be_there(run: Run, folder: Path) ->
     assert "nothing" in done.err
 
 
+@pytest.mark.slow
+def test_texts_of_a_decoder_that_are_too_few_are_those_of_an_option(run: Run, folder: Path) -> None:
+    (folder / "few.jsonl").write_text('{"id": "a", "text": "The mill."}\n')
+
+    assert run("train", "simcse", "mini-decoder", "--text", "few.jsonl", "--out", "made").err == (
+        "Error: --text: 1 texts teach nothing\n  hint: give 40 or more\n"
+    )
+
+
 @pytest.mark.parametrize("stage", ["contrastive", "simcse", "mntp", "export"])
 def test_a_missing_extra_is_named(stage: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec

@@ -169,6 +169,14 @@ def test_pairs_of_tokens_are_refused(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
+def test_the_input_embeddings_are_refused_and_what_can_be_said_is_named(tmp_path: Path) -> None:
+    assert message_of(SpecError, lambda: ragidx.train.export("mini-decoder", tmp_path / "out")) == (
+        "`layer`: sentence-transformers cannot say this: layer 0, the input embeddings\n"
+        "  hint: take a method of the last layer: `method=prompteol`"
+    )
+
+
 def test_a_folder_that_would_give_other_vectors_is_not_kept(
     tiny_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
