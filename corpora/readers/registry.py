@@ -198,7 +198,7 @@ def _unread(source: Source, options: ReadOptions) -> SourceFile:
 
 
 def _read(file: SourceFile) -> Iterator[Document]:
-    source, on_skip, reported, fields = file.source, file.on_skip, False, file.file_fields()
+    source, on_skip, reported = file.source, file.on_skip, False
 
     def report(found: Skip | Left) -> None:
         nonlocal reported
@@ -210,7 +210,9 @@ def _read(file: SourceFile) -> Iterator[Document]:
         file.skip(EMPTY)
         return
     try:
-        for document in _reader(file)(file):
+        read = _reader(file)
+        fields = file.file_fields()  # now that it is known what it is
+        for document in read(file):
             reported = True
             yield document if document.file else _with_file(document, fields)
     except UnreadableError as fault:
@@ -246,7 +248,12 @@ def _place(file: SourceFile) -> str:
         OSError, UnreadableError: those cannot be read.
     """
     place = READERS.get(file.ending, _UNKNOWN)
-    return READERS.get(mail_ending(file.head(HEAD_BYTES)), place) if place in _MAY_BE_MAIL else place
+    if place in _MAY_BE_MAIL and (ending := mail_ending(file.head(HEAD_BYTES))):
+        file.ending, place = (
+            ending,
+            READERS[ending],
+        )  # what is behind the last dot of `1700000000.M1P1.host` is no ending
+    return place
 
 
 def _unread_place(file: SourceFile) -> str:

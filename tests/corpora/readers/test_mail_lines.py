@@ -38,6 +38,7 @@ def test_a_message_of_any_name_is_read_as_an_eml_is(name: str, read_bytes: ReadB
     assert found.texts == as_eml.texts == ["Lakes\n\nThe heron stands.", "Tahoe"]
     assert found.ids == [name, f"{name}/rows.csv#7"]
     assert found.documents[0].metadata == as_eml.documents[0].metadata
+    assert [one.file["file.ext"] for one in found.documents] == [".eml", ".csv"]
     assert found.reasons == [(f"{name}/heron.png", "binary file of unknown format '.png'")]
 
 
@@ -51,7 +52,10 @@ def test_a_message_is_known_in_an_archive_and_below_gz(read_bytes: ReadBytes) ->
 def test_a_mailbox_without_its_ending_gives_a_document_a_message(read_bytes: ReadBytes) -> None:
     box = POSTMARK + bytes(message("One.\n")) + b"\n" + POSTMARK + bytes(message("Two.\n", message_id="<two@x>"))
 
-    assert read_bytes("Inbox", box).ids == ["Inbox#one@example.org", "Inbox#two@x"]
+    found = read_bytes("Inbox.2026", box)
+
+    assert found.ids == ["Inbox.2026#one@example.org", "Inbox.2026#two@x"]
+    assert [one.file["file.ext"] for one in found.documents] == [".mbox"] * 2
 
 
 def test_the_messages_of_a_test_suite_are_read_as_if_they_were_named_eml(read_bytes: ReadBytes) -> None:
