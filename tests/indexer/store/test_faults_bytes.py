@@ -59,7 +59,7 @@ def check_named(index: Path, path: Path, place: int = -1) -> None:
 
 @pytest.mark.parametrize("name", READ)
 def test_a_flipped_byte_is_named(index, name):
-    flip_each(index, name, 300, lambda path, place: check_named(index, path, place))
+    flip_each(index, name, 100, lambda path, place: check_named(index, path, place))
 
     assert verify(index) == []
 
