@@ -17,7 +17,7 @@ WHEEL := $(CURDIR)/build/wheel
 # One thread a worker: the models of the tests are tiny, and threads that wait for each other cost more than they give.
 TEST_ENV := TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 
-.PHONY: demo test quick docs fuzz offline golden release lint types wheel-tests clean help
+.PHONY: demo test quick docs fuzz offline golden release types source-tests wheel-tests clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -30,14 +30,18 @@ test: .make/test
 	@echo "== lint"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@echo "== types"
-	@$(BIN)/mypy
-	@echo "== tests of the source"
-	@$(TEST_ENV) $(BIN)/pytest -n 2 --dist worksteal
+	@echo "== types, beside the tests of the source"
+	@$(MAKE) --no-print-directory -j 2 types source-tests
 	@echo "== docs"
 	@$(MAKE) --no-print-directory docs
 	@echo "== tests of the built wheel"
 	@$(MAKE) --no-print-directory wheel-tests
+
+types: .make/test
+	@$(BIN)/mypy
+
+source-tests: .make/test
+	@$(TEST_ENV) $(BIN)/pytest -n 2 --dist worksteal
 
 quick: .make/test
 	@$(TEST_ENV) $(BIN)/pytest -n 2 --dist worksteal -m "not slow"
