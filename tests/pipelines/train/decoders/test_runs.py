@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -11,7 +12,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,35 +49,66 @@ def train(pairs: Path, tiny_model: Callable[..., Path], tmp_path: Path) -> Calla
     return run
 
 
+@dataclass(frozen=True)
+class Whole:
+    """`train(name, force=True)` that nothing interrupts: what it wrote, reported, and said of its stages."""
+
+    folder: Path
+    report: Any
+    stages: list[str]
+
+    @property
+    def weights(self) -> bytes:
+        return _weights(self.folder)
+
+
 @pytest.fixture(scope="module")
-def whole(tiny_model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The weights of `train(name, force=True)` that nothing interrupts."""
-    place = tmp_path_factory.mktemp("whole")
-    ragidx.train.contrastive(
-        tiny_model(), pairs=write_pairs(place / "pairs"), out=place / "model", force=True, **OPTIONS
+def whole(tiny_model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    place, stages = tmp_path_factory.mktemp("whole"), list[str]()
+    pairs, said = write_pairs(place / "pairs"), lambda stage: stages.append(stage.name)
+    report = ragidx.train.contrastive(
+        tiny_model(), pairs=pairs, out=place / "model", force=True, on_progress=said, **OPTIONS
     )
-    return _weights(place / "model")
+    return Whole(place / "model", report, stages)
+
+
+@pytest.fixture(scope="module")
+def stopped(tiny_model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of `train(name, force=True)` that was killed at step 7."""
+    place = tmp_path_factory.mktemp("stopped")
+    with _killed_at(7):
+        ragidx.train.contrastive(
+            tiny_model(), pairs=write_pairs(place / "pairs"), out=place / "model", force=True, **OPTIONS
+        )
+    return place / "model"
 
 
 class _Killed(Exception):
     pass
 
 
-@pytest.fixture
-def killed(monkeypatch: pytest.MonkeyPatch, train: Callable[..., Any]) -> Callable[..., None]:
-    """`killed(name, step, **options)`: as `train`, but the run ends when this step begins."""
+@contextlib.contextmanager
+def _killed_at(step: int) -> Iterator[None]:
     begin = Watch.on_step_begin
 
-    def run(name: str, step: int, **options: Any) -> None:
-        def end(self: Watch, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            begin(self, args, state, control, **kwargs)
-            if state.global_step == step:
-                raise _Killed
+    def end(self: Watch, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        begin(self, args, state, control, **kwargs)
+        if state.global_step == step:
+            raise _Killed
 
-        monkeypatch.setattr(Watch, "on_step_begin", end)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Watch, "on_step_begin", end)
         with pytest.raises(_Killed):
+            yield
+
+
+@pytest.fixture
+def killed(train: Callable[..., Any]) -> Callable[..., None]:
+    """`killed(name, step, **options)`: as `train`, but the run ends when this step begins."""
+
+    def run(name: str, step: int, **options: Any) -> None:
+        with _killed_at(step):
             train(name, **options)
-        monkeypatch.setattr(Watch, "on_step_begin", begin)
 
     return run
 
@@ -105,9 +138,9 @@ def test_a_run_that_goes_on_ends_with_the_same_weights_losses_and_scores(
 
 @pytest.mark.parametrize("damage", ["empty", "optimizer.pt", "trainer_state.json", "weights.safetensors"])
 def test_a_checkpoint_that_is_not_whole_is_left_for_the_one_before(
-    damage: str, train: Callable[..., Any], killed: Callable[..., None], whole: bytes, tmp_path: Path
+    damage: str, train: Callable[..., Any], stopped: Path, whole: Whole, tmp_path: Path
 ) -> None:
-    killed("parts", 7, force=True)
+    shutil.copytree(stopped, tmp_path / "parts")
     newest = tmp_path / "parts" / "training" / "checkpoint-6"
     if damage == "empty":
         shutil.rmtree(newest)
@@ -120,11 +153,11 @@ def test_a_checkpoint_that_is_not_whole_is_left_for_the_one_before(
 
     train("parts", force=True)
 
-    assert _weights(tmp_path / "parts") == whole
+    assert _weights(tmp_path / "parts") == whole.weights
 
 
 def test_a_disk_that_is_full_at_a_checkpoint_ends_in_one_error_and_the_run_goes_on_when_there_is_room(
-    train: Callable[..., Any], killed: Callable[..., None], whole: bytes, tmp_path: Path
+    train: Callable[..., Any], killed: Callable[..., None], whole: Whole, tmp_path: Path
 ) -> None:
     killed("parts", 3, force=True)
     kept = tmp_path / "parts" / "training"
@@ -142,7 +175,7 @@ def test_a_disk_that_is_full_at_a_checkpoint_ends_in_one_error_and_the_run_goes_
 
     train("parts", force=True)
 
-    assert _weights(tmp_path / "parts") == whole
+    assert _weights(tmp_path / "parts") == whole.weights
 
 
 def test_a_run_of_other_options_does_not_go_on(
@@ -209,10 +242,9 @@ def test_a_model_that_is_no_better_is_written_only_where_asked(train: Callable[.
     assert train("out", force=True, **worse).folder == str(tmp_path / "out")
 
 
-def test_the_score_before_the_first_step_is_the_first_row_of_the_log(train: Callable[..., Any], tmp_path: Path) -> None:
-    report = train("out", force=True)
-
-    rows = [json.loads(line) for line in (tmp_path / "out" / LOSSES).read_text().splitlines()]
+def test_the_score_before_the_first_step_is_the_first_row_of_the_log(whole: Whole) -> None:
+    report = whole.report
+    rows = [json.loads(line) for line in (whole.folder / LOSSES).read_text().splitlines()]
     assert rows[0] == {"step": 0, "score": report.before}
     assert [row["step"] for row in rows if "loss" in row] == list(range(1, report.of_steps + 1))
     assert [row["step"] for row in rows if "score" in row][1] == 2
@@ -222,12 +254,9 @@ def test_the_score_before_the_first_step_is_the_first_row_of_the_log(train: Call
     assert min(rates) > 0
 
 
-def test_progress_says_loss_and_speed(train: Callable[..., Any]) -> None:
-    said: list[str] = []
-
-    report = train("out", force=True, on_progress=lambda stage: said.append(stage.name))
-
-    steps = [name for name in said if name.startswith("step ")]
+def test_progress_says_loss_and_speed(whole: Whole) -> None:
+    report = whole.report
+    steps = [name for name in whole.stages if name.startswith("step ")]
     assert steps[0] == f"step 1 of {report.of_steps}"
     shape = rf"step \d+ of {report.of_steps}, loss \d+\.\d{{3}}, [\d,]+ tokens/s"
     assert all(re.fullmatch(shape, name) for name in steps[1:])
@@ -249,13 +278,6 @@ def test_vectors_that_are_all_alike_score_nothing() -> None:
     assert reciprocal_ranks(np.eye(4), np.eye(4), list("abcd")).tolist() == [1.0] * 4
 
 
-def test_patience_ends_a_run_that_gains_nothing(train: Callable[..., Any]) -> None:
-    report = train("out", rate=1e-9, epochs=4, patience=2)
-
-    assert report.steps == 4
-    assert report.of_steps > 8
-
-
 def test_pairs_in_other_files_are_other_data(
     train: Callable[..., Any], killed: Callable[..., None], pairs: Path, tmp_path: Path
 ) -> None:
@@ -268,9 +290,11 @@ def test_pairs_in_other_files_are_other_data(
     assert said.startswith(f"{tmp_path / 'out'}: the folder holds a run that differs in: data\n")
 
 
-def test_a_run_that_ran_out_of_patience_makes_no_more_steps(train: Callable[..., Any]) -> None:
+def test_patience_ends_a_run_that_gains_nothing_which_makes_no_more_steps_later(train: Callable[..., Any]) -> None:
     impatient = {"rate": 1e-9, "epochs": 4, "patience": 2}
     first = train("out", **impatient)
+    assert first.steps == 4
+    assert first.of_steps > 8
 
     again = train("out", force=True, **impatient)
 
