@@ -202,6 +202,8 @@ def test_auto_counts_cores_and_memory_that_the_limits_leave(
 @pytest.mark.parametrize("kind", ["large files", "many files"])
 def test_auto_starts_workers_where_much_comes_late(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resources, "usable_cores", lambda: 2)
+    monkeypatch.setattr(spread, "PAYS_FILES", 200)
+    monkeypatch.setattr(spread, "_AHEAD_FILES", 200)
     for number in range(spread.PAYS_FILES + 100):
         (tmp_path / f"known-{number}.txt").write_text("a mill")
     if kind == "large files":
