@@ -8,9 +8,11 @@ to a depth that Python's recursion reads.
 
 from __future__ import annotations
 
+import functools
 import posixpath
 import re
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,12 +24,24 @@ from ragidx.corpora.limits import MIB, Limits, UnreadableError, shown_bytes
 _DEPTH = 200
 _BLOCK_BYTES = MIB
 _DULL = re.compile(  # parts without words that a person sees in the document, by the end of their name
-    r"(?:^|/)(?:theme|fontTable|settings|webSettings|styles|stylesWithEffects|presProps|viewProps|tableStyles|app"
-    r"|calcChain|\[Content_Types\]|manifest|layout|colors|quickStyle|drawing|style|metadata|printerSettings)\d*\.xml$"
-    r"|\.rels$|(?:^|/)(?:slideLayouts|Configurations2|META-INF|Thumbnails|customXml)/|(?:^|/)mimetype$",
+    r"(?:^|/)(?:theme|themeOverride|fontTable|settings|webSettings|styles|stylesWithEffects|presProps|viewProps|app"
+    r"|tableStyles|calcChain|\[Content_Types\]|manifest|metadata|printerSettings)\d*\.xml$"
+    r"|(?:^|/)charts/(?:style|colors)\d*\.xml$|(?:^|/)diagrams/(?:layout|colors|quickStyle|drawing)\d*\.xml$"
+    r"|\.rels$|(?:^|/)(?:slideLayouts|Configurations2|META-INF|Thumbnails|customXml|ink)/|(?:^|/)mimetype$"
+    r"|^docProps/thumbnail",
     re.IGNORECASE,
 )
-_EMBEDDED = re.compile(r"(?:embeddings|media|Pictures)/[^/]*\.(?:bin|docx|xlsx|pptx|ole|mp[34]|wav|m4a|mov|avi)$", re.I)
+_EMBEDDED = re.compile(
+    r"(?:embeddings|media|Pictures|activeX)/[^/]*\.(?:bin|docx|xlsx|pptx|ole|mp[34]|wav|m4a|mov|avi)$"
+    r"|\.(?:html?|mht|rtf|txt|docx|xlsx|pptx)$",
+    re.IGNORECASE,
+)
+_MACROS = re.compile(r"(?:^|/)vbaProject\.bin$", re.IGNORECASE)
+_DAMAGE = (ParseError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError, LookupError)
+_COMPOUND = b"\xd0\xcf\x11\xe0"  # of the files of Office 97, and of the envelope of encrypted ones
+_DETAILS = ("subject", "keywords", "description", "category")
+_MOST_DETAILS, _DETAIL_CHARS = 64, 1000
+_OF_PROGRAMS = re.compile(r"_|MSIP_|ContentType", re.IGNORECASE)  # custom properties that nobody writes by hand
 _PICTURE = re.compile(r"\.(?:png|jpe?g|gif|tiff?|bmp|emf|wmf|svg|webp|svm)$", re.IGNORECASE)
 
 
@@ -36,6 +50,14 @@ class Relation(NamedTuple):
 
     kind: str
     target: str
+
+
+class About(NamedTuple):
+    """What a document says of itself."""
+
+    title: str
+    author: str
+    fields: Mapping[str, str]
 
 
 class Package:
@@ -48,10 +70,13 @@ class Package:
 
     Raises:
         UnreadableError: it is encrypted; while reading: more than the limits.
-        zipfile.BadZipFile: it is damaged.
+        zipfile.BadZipFile: it is damaged. A damaged part is read up to the damage, and counted.
     """
 
     def __init__(self, path: Path, limits: Limits, left: Tally) -> None:
+        with path.open("rb") as stream:
+            if stream.read(len(_COMPOUND)) == _COMPOUND:
+                raise UnreadableError("encrypted, or a file of Office 97")
         self._zip, self._limits, self.left = zipfile.ZipFile(path), limits, left
         members = self._zip.infolist()
         if any(member.flag_bits & 1 for member in members):
@@ -59,8 +84,15 @@ class Package:
         if len(members) > limits.archive_members:
             raise UnreadableError(f"has more than {limits.archive_members:,} parts")
         self._members = {member.filename.casefold(): member for member in reversed(members)}  # of two, the first
+        left.leave("damaged parts", len(members) - len(self._members))
         self._n_bytes = 0
         self._opened: set[str] = set()
+
+    def __enter__(self) -> Package:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._zip.close()
 
     def __contains__(self, name: str) -> bool:
         return name.casefold() in self._members
@@ -91,17 +123,25 @@ class Package:
         return b"".join(self.blocks(name))
 
     def tree(self, name: str) -> Element:
-        """A part as a tree; an element without anything where there is none, or it is damaged, which is counted."""
-        parser = XMLParser(target=_Bounded())
-        try:
-            for block in self.blocks(name):
-                parser.feed(block)
-            root: Element = parser.close()
-            return root
-        except ParseError:
-            if name in self:
-                self.left.leave("damaged parts", 1)
-            return Element("none")
+        """A part as a tree; an element without anything where there is none."""
+        *_, root = self.elements(name, "")
+        return root
+
+    def elements(self, name: str, parent: str) -> Iterator[Element]:
+        """The elements in one named `parent`, as they end and without what follows; last the rest of the part."""
+        target = _Bounded(parent)
+        parser = XMLParser(target=target)
+        if name in self:
+            try:
+                data = self.data(name)  # all of it first: what is too large is refused before it is parsed
+                for start in range(0, len(data), _BLOCK_BYTES):
+                    parser.feed(data[start : start + _BLOCK_BYTES])
+                    yield from target.taken()
+                parser.close()
+            except _DAMAGE:
+                self.left.leave("damaged parts", 1, f"#{name}")
+            yield from target.taken()
+        yield target.root
 
     def relations(self, name: str) -> dict[str, Relation]:
         """What a part refers to, by id."""
@@ -112,37 +152,92 @@ class Package:
             found[each.get("Id", "")] = Relation(each.get("Type", "").rpartition("/")[2], target)
         return found
 
+    def main(self, default: str) -> str:
+        """The part that the package is about.
+
+        Raises:
+            ValueError: there is none.
+        """
+        targets = self.relations("").values()
+        name = next((each.target for each in targets if each.kind == "officeDocument"), default)
+        if name not in self:
+            raise ValueError(f"there is no {default} in it")
+        return name
+
+    def bounded(self, blocks: Iterable[str]) -> Iterator[str]:
+        """Blocks of text, as long as they are no more than the limit.
+
+        Raises:
+            UnreadableError: they are more.
+        """
+        n_chars = 0
+        for block in blocks:
+            n_chars += len(block)
+            if n_chars > self._limits.office_text_bytes:
+                raise UnreadableError(f"converts to more than {shown_bytes(self._limits.office_text_bytes)} of text")
+            yield block
+
+    def pass_over(self, name: str, kind: str) -> None:
+        """Count a part under a kind of its own, once, instead of opening it."""
+        if name in self and name.casefold() not in self._opened:
+            self._opened.add(name.casefold())
+            self.left.leave(kind)
+
     def count_unopened(self) -> None:
-        """Count what nobody asked for: words of parts that are XML, embedded objects, pictures."""
+        """Count what nobody asked for: words of parts that are XML, embedded objects, pictures, macros."""
         for key, member in self._members.items():
             if key in self._opened or member.is_dir() or _DULL.search(member.filename):
                 continue
             if key.endswith(".xml"):
-                self.left.leave("words of unknown parts", words_of(self.tree(member.filename)), f"#{member.filename}")
+                self.left.leave("words of unknown parts", self.n_words(member.filename), f"#{member.filename}")
             elif _EMBEDDED.search(member.filename):
-                self.left.leave("embedded objects")
+                self.left.leave("embedded objects", 1, f"#{member.filename}")
             elif _PICTURE.search(member.filename):
                 self.left.leave("pictures")
+            elif _MACROS.search(member.filename):
+                self.left.leave("scripts")
+
+    def n_words(self, name: str) -> int:
+        """How many words are in a part that is not read; one that is refused is damaged, and counted as such."""
+        try:
+            return words_of(self.tree(name))
+        except UnreadableError:
+            self.left.leave("damaged parts", 1, f"#{name}")
+            return 0
 
 
 class _Bounded(TreeBuilder):
-    """A tree without a document type, and of bounded depth."""
+    """A tree without a document type, and of bounded depth. What ends in an element named `parent` is taken out."""
 
-    def __init__(self) -> None:
+    def __init__(self, parent: str) -> None:
         super().__init__()
-        self._depth = 0
+        self.root = Element("none")
+        self._open: list[Element] = []
+        self._parent, self._taken_out = parent, list[Element]()
 
     def start(self, tag: Any, attrs: dict[Any, Any], /) -> Element:
         """Called where an element begins."""
-        self._depth += 1
-        if self._depth > _DEPTH:
+        element = super().start(tag, attrs)
+        if len(self._open) == _DEPTH:
             raise UnreadableError(f"nested deeper than {_DEPTH} elements")
-        return super().start(tag, attrs)
+        if not self._open:
+            self.root = element
+        self._open.append(element)
+        return element
 
     def end(self, tag: str, /) -> Element:
         """Called where an element ends."""
-        self._depth -= 1
-        return super().end(tag)
+        self._open.pop()
+        element = super().end(tag)
+        if self._parent and self._open and local(above := self._open[-1]) == self._parent:
+            del above[-1]
+            self._taken_out.append(element)
+        return element
+
+    def taken(self) -> Iterator[Element]:
+        """What was taken out since the last call."""
+        found, self._taken_out = self._taken_out, []
+        return iter(found)
 
     def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
         """Called where a document type is declared."""
@@ -160,7 +255,12 @@ def words_of(node: Element) -> int:
 
 def local(node: Element) -> str:
     """The name of an element without its namespace; empty for a comment."""
-    return node.tag.rpartition("}")[2] if isinstance(node.tag, str) else ""
+    return _without_namespace(node.tag)
+
+
+@functools.lru_cache(maxsize=4096)
+def _without_namespace(tag: object) -> str:
+    return tag.rpartition("}")[2] if isinstance(tag, str) else ""
 
 
 def attribute(node: Element, name: str) -> str:
@@ -182,11 +282,27 @@ def relation_id(node: Element, name: str = "id") -> str:
 def properties(package: Package, *names: str) -> Mapping[str, str]:
     """The properties in some parts: the words of each element by its name, the first of several."""
     found: dict[str, str] = {}
-    for node in _leaves(package.tree(name) for name in names):
-        if words := " ".join((node.text or "").split()):
+    for node in _named(package.tree(name) for name in names):
+        if words := " ".join("".join(node.itertext()).split()):
             found.setdefault(attribute(node, "name") or local(node), words)
     return found
 
 
-def _leaves(roots: Iterable[Element]) -> Iterator[Element]:
-    return (node for root in roots for node in root.iter() if not len(node))
+def _named(nodes: Iterable[Element]) -> Iterator[Element]:
+    """Elements that have a name as an attribute, and those without others in them."""
+    for node in nodes:
+        if len(node) and not attribute(node, "name"):
+            yield from _named(node)
+        else:
+            yield node
+
+
+def about(package: Package) -> About:
+    """The properties of a document, a workbook or a presentation of Office."""
+    targets = {relation.kind: relation.target for relation in package.relations("").values()}
+    core = properties(package, targets.get("core-properties", "docProps/core.xml"))
+    custom = properties(package, targets.get("custom-properties", "docProps/custom.xml"))
+    fields = {name: text for name, text in custom.items() if not _OF_PROGRAMS.match(name)}
+    fields = dict(list(fields.items())[:_MOST_DETAILS]) | {name: core[name] for name in _DETAILS if name in core}
+    fields = {name[:_DETAIL_CHARS]: text[:_DETAIL_CHARS] for name, text in fields.items()}
+    return About(core.get("title", ""), core.get("creator", ""), fields)
