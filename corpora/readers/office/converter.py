@@ -1,4 +1,4 @@
-"""PDF by pypdfium2, RTF by striprtf, other office files by markitdown: which library reads which ending.
+"""PDF by pypdfium2, RTF by striprtf, others by markitdown or by walks of their XML: which module reads which ending.
 
     path, ending -> Converted
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.util
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,7 +25,9 @@ _MODULES = {
     ".pdf": ("pdf", "pypdfium2"),
     ".rtf": ("rtf", "striprtf"),
     ".odt": ("odf", "zipfile"),
-    **dict.fromkeys((".docx", ".pptx", ".xlsx", ".epub"), ("markitdown_files", "markitdown")),
+    ".docx": ("docx", "zipfile"),
+    ".pptx": ("pptx", "zipfile"),
+    **dict.fromkeys((".xlsx", ".epub"), ("markitdown_files", "markitdown")),
 }
 """The module here by ending, and what it needs; imported when a file has the ending."""
 
@@ -39,6 +42,7 @@ class Converted:
     markdown: bool = True
     title: str = ""
     author: str = ""
+    fields: Mapping[str, str] = field(default_factory=dict)  # what else it says of itself
     places: tuple[Place, ...] = ()
     skips: tuple[tuple[str, str], ...] = ()  # (after the file's name, reason)
     left: Tally = field(default_factory=Tally)

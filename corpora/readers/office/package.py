@@ -83,6 +83,8 @@ class Package:
             raise UnreadableError("encrypted")
         if len(members) > limits.archive_members:
             raise UnreadableError(f"has more than {limits.archive_members:,} parts")
+        for member in members:
+            member.filename = member.filename.replace("\\", "/")  # as some programs write them
         self._members = {member.filename.casefold(): member for member in reversed(members)}  # of two, the first
         left.leave("damaged parts", len(members) - len(self._members))
         self._n_bytes = 0

@@ -40,7 +40,7 @@ def test_pdf_and_office_files_become_text(tmp_path: Path) -> None:
     assert [(document.id, document.text.strip(), document.metadata) for document in found.documents] == [
         ("a.pdf", "Baikal is deep.", {}),
         ("b.docx", "# Lake Baikal\n\nIt is deep.", {"title": "Lake Baikal"}),
-        ("c.pptx", "<!-- Slide number: 1 -->\n# The deepest lakes", {}),
+        ("c.pptx", "# The deepest lakes", {}),
         ("d.xlsx", "## Lakes\n| name | depth |\n| --- | --- |\n| Baikal | 1642 |", {}),
         ("e.epub", "**Title:** Lakes of the world\n\n# Baikal\n\nIt is deep.", {"title": "Lakes of the world"}),
         ("f.pdf.gz", "Packed.", {}),
