@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from seeds import STEPS, mutated, office_seeds, seeds
 
 from ragidx.corpora.errors import CorpusError
+from ragidx.corpora.left import KINDS, Left
 from ragidx.corpora.limits import GIB, MIB, Limits, ReadOptions
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.records import Skip
@@ -52,7 +53,15 @@ class Answer(NamedTuple):
 def answers(folder: Path, files: Iterable[tuple[str, bytes]]) -> Iterator[Answer]:
     """What comes of each file (ending, bytes); one that may hold vectors is read as such, too."""
     skips = list[Skip]()
-    spread = Spread(ReadOptions(limits=LIMITS), Layouts(), skips.append, workers=2)
+
+    def note(one: Skip | Left) -> None:
+        if isinstance(one, Skip):
+            skips.append(one)
+        else:
+            assert one.kind in KINDS
+            assert len(one.where.encode()) < 1000
+
+    spread = Spread(ReadOptions(limits=LIMITS), Layouts(), note, workers=2)
     with vector_reader([MIB], ReadOptions()) as read:
         for source, drafts in spread.drafts(_written(folder, files)):
             assert source.path is not None
