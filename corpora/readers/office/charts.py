@@ -17,7 +17,9 @@ from ragidx.corpora.readers.office.package import attribute, local, words_of
 
 _MOST_NUMBERS = 2_000  # of a chart that is written as a table; a cloud of points says nothing to a search
 _NUMBER_CHARS = 40
-_DULL = frozenset({"f", "formatCode", "separator", "sqref", "spPr", "externalData", "printSettings", "pivotSource"})
+_DULL = frozenset(
+    {"f", "formatCode", "separator", "sqref", "spPr", "externalData", "printSettings", "pivotSource", "binary"}
+)
 
 
 @dataclass

@@ -23,11 +23,12 @@ from ragidx.corpora.limits import MIB, Limits, UnreadableError, shown_bytes
 
 _DEPTH = 200
 _BLOCK_BYTES = MIB
+_NAME_CHARS = 200  # of a part in a report; a zip holds names of 64 KiB
 _DULL = re.compile(  # parts without words that a person sees in the document, by the end of their name
     r"(?:^|/)(?:theme|themeOverride|fontTable|settings|webSettings|styles|stylesWithEffects|presProps|viewProps|app"
     r"|tableStyles|calcChain|\[Content_Types\]|manifest|metadata|printerSettings)\d*\.xml$"
     r"|(?:^|/)charts/(?:style|colors)\d*\.xml$|(?:^|/)diagrams/(?:layout|colors|quickStyle|drawing)\d*\.xml$"
-    r"|\.rels$|(?:^|/)(?:slideLayouts|Configurations2|META-INF|Thumbnails|customXml|ink)/|(?:^|/)mimetype$"
+    r"|\.rels$|(?:^|/)(?:slideLayouts|Configurations2|META-INF|_xmlsignatures|Thumbnails|customXml|ink)/|(?:^|/)mimetype$"
     r"|^docProps/thumbnail",
     re.IGNORECASE,
 )
@@ -141,7 +142,7 @@ class Package:
                     yield from target.taken()
                 parser.close()
             except _DAMAGE:
-                self.left.leave("damaged parts", 1, f"#{name}")
+                self.left.leave("damaged parts", 1, _place(name))
             yield from target.taken()
         yield target.root
 
@@ -191,9 +192,9 @@ class Package:
             if key in self._opened or member.is_dir() or _DULL.search(member.filename):
                 continue
             if key.endswith(".xml"):
-                self.left.leave("words of unknown parts", self.n_words(member.filename), f"#{member.filename}")
+                self.left.leave("words of unknown parts", self.n_words(member.filename), _place(member.filename))
             elif _EMBEDDED.search(member.filename):
-                self.left.leave("embedded objects", 1, f"#{member.filename}")
+                self.left.leave("embedded objects", 1, _place(member.filename))
             elif _PICTURE.search(member.filename):
                 self.left.leave("pictures")
             elif _MACROS.search(member.filename):
@@ -204,7 +205,7 @@ class Package:
         try:
             return words_of(self.tree(name))
         except UnreadableError:
-            self.left.leave("damaged parts", 1, f"#{name}")
+            self.left.leave("damaged parts", 1, _place(name))
             return 0
 
 
@@ -244,6 +245,10 @@ class _Bounded(TreeBuilder):
     def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
         """Called where a document type is declared."""
         raise UnreadableError("a document type is declared")
+
+
+def _place(name: str) -> str:
+    return f"#{name[:_NAME_CHARS]}"
 
 
 def _inside(folder: str, target: str) -> str:
