@@ -1,4 +1,4 @@
-"""What a user says of the fields of structured files: `[GLOB=]FIELD[+FIELD]`, the first whose glob fits a file.
+"""What a user says of files, mostly of fields of structured ones: `[GLOB=]FIELD[+FIELD]`, the first that fits a file.
 
     "data/*.csv=description+resolution", "title"  ->  of a file: "description+resolution", "title", or None
 
@@ -7,8 +7,10 @@ Globs are those of `include`. Fields are not known here.
 
 from __future__ import annotations
 
+import codecs
 import functools
 from collections.abc import Mapping, Sequence
+from encodings.aliases import aliases
 from typing import TYPE_CHECKING, NamedTuple
 
 from ragidx.corpora.errors import SpecError, unknown_name
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class FieldSettings(NamedTuple):
-    """Of one file; None: nothing was said. Each is a path, or several with `+` between them."""
+    """Of one file; None: nothing was said. Each but `encoding` is a path, or several with `+` between them."""
 
     text: str | None = None
     id: str | None = None  # one path
@@ -28,10 +30,14 @@ class FieldSettings(NamedTuple):
     speaker: str | None = None  # one path: who says a turn of a conversation
     context: str | None = None  # a line in front of the text
     metadata: str | None = None  # the only fields that become metadata
+    encoding: str | None = None  # of any file of text: a codec's name
 
 
 OTHERS = FieldSettings._fields[3:]
-"""Those that have no option of the command line: the names of `ReadOptions.fields`."""
+"""The names of `ReadOptions.fields`."""
+
+PATHS = OTHERS[:4]
+"""Those that are paths of fields."""
 
 _MOST = 1_000  # settings of one kind
 
@@ -89,7 +95,7 @@ def check_fields(given: Mapping[str, str | Sequence[str]] | None) -> dict[str, t
     """`ReadOptions.fields`, without those of which nothing is said.
 
     Raises:
-        SpecError: as `check_settings`, or a name is not one of `OTHERS`.
+        SpecError: as `check_settings`, a name is not one of `OTHERS`, or there is no such encoding.
     """
     found = {}
     for name, settings in (given or {}).items():
@@ -97,9 +103,33 @@ def check_fields(given: Mapping[str, str | Sequence[str]] | None) -> dict[str, t
             fault = unknown_name("setting", name, OTHERS)
             raise SpecError(fault.message, fault.hint, where="`fields`")
         if checked := check_settings(settings, name):
-            found[name] = checked
+            found[name] = tuple(map(_with_codec, checked)) if name == "encoding" else checked
     return found
 
+
+def _with_codec(setting: str) -> str:
+    """A setting of an encoding, by the name of its codec.
+
+    Raises:
+        SpecError: there is no such codec, or it is not one of text.
+    """
+    *glob, name = setting.split("=", 1)
+    try:
+        codec = codecs.lookup(name).name
+        "".encode(codec)  # refused by what codecs.lookup also knows: hex, zlib
+    except (LookupError, ValueError) as fault:
+        known = {one.replace("_", "-") for one in (*aliases, *aliases.values()) if one not in _NO_TEXT}
+        raise SpecError(
+            unknown_name("encoding", name, known).message,
+            "name one that Python knows, such as cp1252 or utf-16",
+            where="`encoding`",
+        ) from fault
+    return "=".join([*glob, codec])
+
+
+_NO_TEXT = frozenset(
+    {"base64_codec", "bz2_codec", "hex", "hex_codec", "quopri_codec", "rot_13", "uu_codec", "zlib_codec"}
+)
 
 _EXAMPLES = {
     "text_field": "description, or 'data/*.csv=description+resolution'",
@@ -109,6 +139,7 @@ _EXAMPLES = {
     "speaker": "messages[].role, or 'chat.jsonl=messages[].role'",
     "context": "product+city, or 'data/*.csv=product+city'",
     "metadata": "opened+city, or 'data/*.csv=opened+city'",
+    "encoding": "cp1250, or 'notes/*.txt=cp1250'",
 }
 
 

@@ -44,7 +44,8 @@ class ReadOptions:
         id_field: the field that is the id; None: the first of `readers.fields.ID_FIELDS`, else the record's number.
         limits: bounds on files.
         records: where the records of a JSON file are, as a path.
-        fields: further settings by name: title, speaker, context and metadata, as `field_settings.FieldSettings`.
+        fields: further settings by name: title, speaker, context, metadata and encoding, as
+            `field_settings.FieldSettings`.
     """
 
     text_field: str | tuple[str, ...] | None = None

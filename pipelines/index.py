@@ -75,7 +75,7 @@ class ReadKeywords(RunOptions, total=False):
     text_field: str | Sequence[str] | None
     id_field: str | Sequence[str] | None
     records: str | Sequence[str] | None  # where the records of JSON files are: `GLOB=PATH`
-    fields: Mapping[str, str | Sequence[str]] | None  # by title, speaker, context or metadata
+    fields: Mapping[str, str | Sequence[str]] | None  # by title, speaker, context, metadata or encoding
     workers: int | str | None  # processes that read and cut files: a number, or auto
     strict: bool  # end at the first thing skipped, lost or cut
     accept: Sequence[str]  # kinds that may be lost

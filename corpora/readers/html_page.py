@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
 from ragidx.corpora.limits import UnreadableError
-from ragidx.corpora.readers.decoding import decode
 from ragidx.corpora.readers.fields import check_text, from_text
 from ragidx.corpora.readers.html_rules import readable, walk
 from ragidx.corpora.readers.source_file import SourceFile
@@ -43,7 +42,7 @@ def read_html(file: SourceFile) -> Iterator[Document]:
     """The text of the page."""
     data = file.data(file.limits.document_bytes)
     declared = _CHARSET.search(data, 0, 4096)
-    html = decode(data, declared=declared[1].decode() if declared else "")
+    html = file.decoded(data, declared[1].decode() if declared else "")
     tree = parsed(html)
     text = page_text(tree)
     check_text(text)

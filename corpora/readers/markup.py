@@ -12,7 +12,6 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 
-from ragidx.corpora.readers.decoding import decode
 from ragidx.corpora.readers.fields import check_text
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document, Place, Scalar
@@ -99,7 +98,7 @@ def read_adoc(file: SourceFile) -> Iterator[Document]:
 
 
 def _text(file: SourceFile) -> str:
-    return decode(file.data(file.limits.document_bytes))
+    return file.decoded(file.data(file.limits.document_bytes))
 
 
 def _document(file: SourceFile, lines: _Lines, metadata: dict[str, Scalar]) -> Document:

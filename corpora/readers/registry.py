@@ -139,14 +139,14 @@ def member_documents(
 
 
 def said_of_fields(source: Source, options: ReadOptions) -> str:
-    """What the user says of the fields of a file, or of any file where it holds others; empty: nothing is about it."""
+    """What the user says of how a file is read, or of any file where it holds others; empty: nothing is about it."""
     file = _unread(source, options)
     place = READERS.get(file.ending, _UNKNOWN)
     if place.startswith("records."):
         return str(tuple(file.fields)) if any(file.fields) else ""
     said = (options.text_field, options.id_field, options.records, *options.fields.items())
     may_hold = place.startswith(_PACKED) or place in _MAY_BE_MAIL  # a mail has attachments
-    return str(said) if may_hold and any(said) else ""
+    return str(said) if may_hold and any(said) else file.fields.encoding or ""
 
 
 def read_file(file: SourceFile, on_read: Callable[[int], None] = lambda n_bytes: None) -> Iterator[Document]:

@@ -23,6 +23,7 @@ from typing import IO, Any
 from ragidx.corpora.field_settings import FieldSettings, settings_of
 from ragidx.corpora.left import Left, Tally
 from ragidx.corpora.limits import MIB, Limits, ReadOptions, UnreadableError, check_growth, shown_bytes
+from ragidx.corpora.readers.decoding import decode, sample_encoding
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.records import FILE_FIELDS, OnSkip, Scalar, Skip
 from ragidx.corpora.sources import Source
@@ -30,6 +31,7 @@ from ragidx.corpora.sources import Source
 _PACKINGS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz"}
 _SHORT = {".tgz": ".tar.gz", ".tbz2": ".tar.bz2", ".tbz": ".tar.bz2", ".txz": ".tar.xz", ".tzst": ".tar.zst"}
 _BLOCK_BYTES = MIB
+_GUESSED = "guessed encodings"
 _REASON_CHARS = 300  # a name that a file gives may have any length
 
 
@@ -94,6 +96,27 @@ class SourceFile:
     def leave(self, kind: str, count: int = 1, at: str = "") -> None:
         """Count what is left out of a document, of one of `left.KINDS`; `at`: its place, `:line` or `#page=3`."""
         self.left.leave(kind, count, at)
+
+    def decoded(self, data: bytes | bytearray, declared: str = "") -> str:
+        """Its text, or that of a part of it, in the encoding that the user says, else as `decoding.decode`.
+
+        Raises:
+            UnreadableError: as `decode`.
+        """
+        return decode(data, declared=declared, said=self.fields.encoding or "", on_guess=self.guessed)
+
+    def encoding_of(self, sample: bytes) -> str:
+        """The encoding of a file that streams, by its first bytes.
+
+        Raises:
+            UnreadableError: as `sample_encoding`.
+        """
+        return sample_encoding(sample, said=self.fields.encoding or "", on_guess=self.guessed)
+
+    def guessed(self, encoding: str) -> None:
+        """Report, once a file, that its encoding is a guess."""
+        if _GUESSED not in self.left:
+            self.leave(_GUESSED, at=f" ({encoding})")
 
     def report_left(self) -> None:
         """Report what was left out, once a kind."""

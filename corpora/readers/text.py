@@ -17,7 +17,7 @@ import yaml
 
 from ragidx.corpora.headings import first_heading
 from ragidx.corpora.limits import UnreadableError
-from ragidx.corpora.readers.decoding import decode, is_binary, marked_encoding
+from ragidx.corpora.readers.decoding import is_text
 from ragidx.corpora.readers.fields import check_text, from_text, from_value, metadata_of
 from ragidx.corpora.readers.office.converter import convert
 from ragidx.corpora.readers.source_file import SourceFile, read_all
@@ -38,7 +38,7 @@ _RST_UNDERLINED = re.compile(rf"(?!{_MARKS}\1{{2,}}[ \t]*\n)(?P<title>\S.*)\n{_M
 
 def read_text(file: SourceFile) -> Iterator[Document]:
     """The file's text."""
-    text = decode(file.data(file.limits.document_bytes))
+    text = file.decoded(file.data(file.limits.document_bytes))
     yield _document(file, text, {}, text)
 
 
@@ -46,15 +46,15 @@ def read_unknown(file: SourceFile) -> Iterator[Document]:
     """A file with an unknown ending: its text if its first bytes look like text."""
     with file.stream() as stream:  # once: a member of an archive cannot be read twice
         sample = stream.read(_SNIFFED_BYTES)
-        if marked_encoding(sample) is None and is_binary(sample):
+        if not file.fields.encoding and not is_text(sample):
             raise UnreadableError(f"binary file of unknown format '{file.ending}'" if file.ending else "binary file")
-        text = decode(read_all(stream, file.limits.document_bytes, sample))
+        text = file.decoded(read_all(stream, file.limits.document_bytes, sample))
     yield _document(file, text, {}, text)
 
 
 def read_markdown(file: SourceFile) -> Iterator[Document]:
     """The text below the front matter."""
-    text = decode(file.data(file.limits.document_bytes))
+    text = file.decoded(file.data(file.limits.document_bytes))
     fields, body = front_matter(text)
     metadata = metadata_of(fields, lambda _, value: from_value(value), file.skip)
     if "title" not in metadata and (title := first_heading(body)):
@@ -64,7 +64,7 @@ def read_markdown(file: SourceFile) -> Iterator[Document]:
 
 def read_rst(file: SourceFile) -> Iterator[Document]:
     """The text without its field list."""
-    text = decode(file.data(file.limits.document_bytes))
+    text = file.decoded(file.data(file.limits.document_bytes))
     title, fields, body = docinfo(text)
     metadata = {name: value for name, raw in fields.items() if (value := from_text(raw)) is not None}
     if title:

@@ -166,7 +166,9 @@ def _parts(file: SourceFile, message: Message, at: str) -> _Parts:
 def _add_body(file: SourceFile, found: _Parts, part: Message, data: bytes, at: str) -> None:
     charset = part.get_content_charset("")
     try:
-        text = decode(data, declared=charset if isinstance(charset, str) else "")
+        declared = charset if isinstance(charset, str) else ""
+        said = file.fields.encoding if file.fields.encoding and not declared else ""
+        text = decode(data, declared=declared, said=said, on_guess=file.guessed)
         if part.get_content_type() == "text/plain":
             found.plain.append(text)
         else:

@@ -11,7 +11,6 @@ import html
 import re
 from collections.abc import Iterator
 
-from ragidx.corpora.readers.decoding import decode
 from ragidx.corpora.readers.fields import check_text
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document, Place
@@ -28,7 +27,7 @@ def read_subtitles(file: SourceFile) -> Iterator[Document]:
     parts: list[str] = []
     places: list[Place] = []
     offset, before, ended, speaker = 0, "", 0.0, ""
-    for number, line, start, end in _lines(decode(file.data(file.limits.document_bytes))):
+    for number, line, start, end in _lines(file.decoded(file.data(file.limits.document_bytes))):
         named = _SPEAKER.search(line)
         words = " ".join(html.unescape(_MARKUP.sub("", line)).replace("\0", "").split())
         if not words or words == before:

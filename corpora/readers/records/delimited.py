@@ -16,7 +16,6 @@ from typing import IO, Any
 
 from ragidx.corpora.errors import lone_surrogate
 from ragidx.corpora.limits import UnreadableError, shown_bytes
-from ragidx.corpora.readers.decoding import sample_encoding
 from ragidx.corpora.readers.fields import ID_FIELDS, from_text
 from ragidx.corpora.readers.records.documents import Record, check_chosen, record_documents
 from ragidx.corpora.readers.source_file import SourceFile
@@ -29,7 +28,7 @@ _MOST_COLUMNS = 10_000
 def read_csv(file: SourceFile) -> Iterator[Document]:
     """One Document a row below the header; `.tsv` is cut at tabs."""
     with file.stream() as stream:
-        encoding = _encoding(stream)
+        encoding = _encoding(file, stream)
         # Invalid bytes become surrogates, so that one broken row does not end the file.
         lines = io.TextIOWrapper(stream, encoding, errors="surrogateescape", newline="")
         try:
@@ -38,9 +37,9 @@ def read_csv(file: SourceFile) -> Iterator[Document]:
             lines.detach()  # the caller closes the stream
 
 
-def _encoding(stream: IO[bytes]) -> str:
+def _encoding(file: SourceFile, stream: IO[bytes]) -> str:
     peek = getattr(stream, "peek", None)
-    return sample_encoding(peek(_SAMPLE_BYTES) if peek else b"")
+    return file.encoding_of(peek(_SAMPLE_BYTES) if peek else b"")
 
 
 def _documents(file: SourceFile, lines: io.TextIOWrapper, encoding: str) -> Iterator[Document]:

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ragidx.corpora.errors import lone_surrogate
-from ragidx.corpora.field_settings import OTHERS
+from ragidx.corpora.field_settings import PATHS
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers.fields import ID_FIELDS, TEXT_FIELDS, ToScalar, check_text, metadata_of, zoned_time
 from ragidx.corpora.readers.layouts import Layout
@@ -57,7 +57,7 @@ class Record:
 def record_documents(file: SourceFile, records: Iterable[Record], to_scalar: ToScalar) -> Iterator[Document]:
     """One Document a record; a broken record is skipped."""
     layout, records = decided(file, iter(records))
-    reader, is_said = _Reader(file, to_scalar, layout), any(file.fields[3:])
+    reader, is_said = _Reader(file, to_scalar, layout), any(getattr(file.fields, name) for name in PATHS)
     for record in records:
         if is_said:
             reader.note(record)
@@ -142,7 +142,7 @@ class _Reader:
         """See which fields that the user names a record has."""
         if self._first is None:
             self._first = record.fields
-            said = {name: getattr(self._file.fields, name) for name in OTHERS}
+            said = {name: getattr(self._file.fields, name) for name in PATHS}
             self._unseen = {path: name for name in said for path in _paths(record.fields, said[name])}
         if self._unseen:
             unseen = (path for path in self._unseen if next(at(record.fields, path), None) is None)

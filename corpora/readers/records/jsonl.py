@@ -19,7 +19,7 @@ from typing import IO, Any, NamedTuple, TypeAlias
 
 from ragidx.corpora.errors import printable
 from ragidx.corpora.limits import ReadOptions, UnreadableError, shown_bytes
-from ragidx.corpora.readers.decoding import decode, is_binary
+from ragidx.corpora.readers.decoding import is_binary
 from ragidx.corpora.readers.fields import TEXT_FIELDS, check_text, from_value
 from ragidx.corpora.readers.records.documents import Record, record_documents
 from ragidx.corpora.readers.records.paths import at
@@ -34,6 +34,7 @@ _TURNS = ({"role", "content"}, {"speaker", "text"}, {"from", "value"})  # keys o
 _MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _BLANK = re.compile(rb"^[ \t\r\x0b\x0c]*(?:\n|\Z)", re.MULTILINE)
 _DISCARD_BYTES = 1 << 20
+_SAMPLE_BYTES = 1 << 20
 _BLANK_BYTES = 1 << 20  # blank lines at the top that are skipped, to see what a file is
 
 
@@ -46,10 +47,6 @@ def read_json_lines(file: SourceFile) -> Iterator[Document]:
             taken, n_before = [(span.n_lines + 1, lines.readline(limit + 1))], span.n_records
         else:
             head, n_before = _head(lines, limit), 0
-            if head.data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                raise UnreadableError("JSON Lines in UTF-16: convert the file to UTF-8")
-            if is_binary(head.line):
-                raise UnreadableError("binary file")
             taken = [(head.number, head.line)]
         yield from record_documents(file, _line_records(file, lines, taken, n_before), from_value)
 
@@ -107,7 +104,7 @@ def read_json(file: SourceFile) -> Iterator[Document]:
             taken = [(head.number, head.line), second]
             yield from record_documents(file, _line_records(file, stream, taken), from_value)
             return
-        text = decode(read_all(stream, file.limits.json_bytes, head.data))
+        text = file.decoded(read_all(stream, file.limits.json_bytes, head.data))
     yield from record_documents(file, _value_records(file, text), from_value)
 
 
@@ -118,7 +115,7 @@ def read_standard_input(file: SourceFile) -> Iterator[Document]:
         if _is_object(head.line):
             yield from record_documents(file, _line_records(file, stream, [(head.number, head.line)]), from_value)
             return
-        text = decode(read_all(stream, file.limits.document_bytes, head.data))
+        text = file.decoded(read_all(stream, file.limits.document_bytes, head.data))
     check_text(text)
     yield Document(file.doc_id(), text)
 
@@ -157,7 +154,7 @@ def _is_object(line: bytes) -> bool:
     if not line.lstrip().startswith(b"{") or not line.rstrip().endswith(b"}"):
         return False
     try:
-        _parsed(line, lambda reason: None)
+        _parsed(line, lambda reason: None, "latin-1")  # as good as any for what is ASCII
     except UnreadableError:
         return False
     return True
@@ -167,7 +164,7 @@ def _line_records(
     file: SourceFile, stream: IO[bytes] | _Lines, taken: list[tuple[int, bytes]], count: int = 0
 ) -> Iterator[Record]:
     """The records of the lines already taken from the stream, and of the rest of it; `count`: of those before them."""
-    limit = file.limits.line_bytes
+    limit, encoding = file.limits.line_bytes, _encoding(file, taken[0][1])
     rest = enumerate(iter(lambda: stream.readline(limit + 1), b""), start=taken[-1][0] + 1)
     for number, line in itertools.chain(taken, rest):
         if not line or line.isspace():
@@ -179,7 +176,7 @@ def _line_records(
             file.skip(f"a line of more than {shown_bytes(limit)}", place)
             continue
         try:
-            value = _parsed(line, functools.partial(file.skip, at=place))
+            value = _parsed(line, functools.partial(file.skip, at=place), encoding)
             items = [value] if file.fields.records is None else _items_at(value, file.fields.records)
         except UnreadableError as fault:
             count += 1
@@ -191,6 +188,19 @@ def _line_records(
                 yield Record(count, item, number)
             else:
                 file.skip("not a JSON object", place)
+
+
+def _encoding(file: SourceFile, line: bytes) -> str:
+    """The encoding of all lines, by the beginning of the file, or by its first line where it is read once.
+
+    Raises:
+        UnreadableError: it is binary, or its lines do not end at a newline of one byte.
+    """
+    encoding = file.encoding_of(file.head(_SAMPLE_BYTES) or line).removesuffix("-sig")
+    if "\n".encode(encoding) != b"\n":
+        name = "UTF-16" if encoding.startswith(("utf-16", "utf_16")) else encoding
+        raise UnreadableError(f"JSON Lines in {name}: convert the file to UTF-8")
+    return encoding
 
 
 def _discard_line(stream: IO[bytes] | _Lines) -> int:
@@ -252,11 +262,12 @@ def _items_at(value: Any, path: str) -> list[Any]:
     return found
 
 
-def _parsed(line: bytes, on_repeat: OnRepeat) -> Any:
+def _parsed(line: bytes, on_repeat: OnRepeat, encoding: str = "utf-8") -> Any:
     try:
-        text = line.removesuffix(b"\n").removesuffix(b"\r").decode()
+        text = line.removesuffix(b"\n").removesuffix(b"\r").decode(encoding)
     except UnicodeDecodeError as fault:
-        raise UnreadableError(f"broken UTF-8: byte {fault.start}") from fault
+        at = f"byte {fault.start}"
+        raise UnreadableError(f"broken UTF-8: {at}" if encoding == "utf-8" else f"not {encoding}: {at}") from fault
     return loaded(text, on_repeat)
 
 

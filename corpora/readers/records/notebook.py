@@ -14,7 +14,6 @@ from typing import Any
 
 from ragidx.corpora.headings import first_heading
 from ragidx.corpora.limits import UnreadableError
-from ragidx.corpora.readers.decoding import decode
 from ragidx.corpora.readers.fields import check_text
 from ragidx.corpora.readers.records.jsonl import loaded
 from ragidx.corpora.readers.source_file import SourceFile
@@ -31,7 +30,7 @@ _LANGUAGE = re.compile(r"[\w+#-]{1,20}")
 
 def read_notebook(file: SourceFile) -> Iterator[Document]:
     """The cells of a notebook."""
-    notebook = _mapping(loaded(decode(file.data(file.limits.json_bytes)), file.skip))
+    notebook = _mapping(loaded(file.decoded(file.data(file.limits.json_bytes)), file.skip))
     metadata = _mapping(notebook.get("metadata"))
     language = _language(metadata)
     parts: list[str] = []

@@ -86,7 +86,7 @@ def test_a_cell_that_is_none_is_skipped_and_the_others_are_read(read_bytes: Read
         ('{"cells": [', "not valid JSON: Expecting value, column 12"),
         ('{"cells": ' + "[" * 200_000, "not valid JSON: nested too deep"),
         ("9" * 5000, "not valid JSON: a number of too many digits"),
-        (notebook(markdown("x"))[:60].encode("utf-16-le"), "binary file"),
+        (notebook(markdown("x"))[:60] + "\0\1", "binary file"),
     ],
     ids=["list", "object", "empty", "truncated", "deep", "digits", "binary"],
 )  # fmt: skip

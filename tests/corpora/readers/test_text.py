@@ -90,7 +90,6 @@ def test_the_guess_is_made_where_the_text_stops_being_ascii(read_bytes: ReadByte
         ("program", b"\x7fELF\x02\x01\x01\0", "binary file"),
         ("a.txt", "schön über ".encode() + b"\xff", "broken UTF-8: byte 13"),
         ("a.txt", b"\xff\xfea\0b", "cannot be decoded as utf-16: byte 4"),
-        ("a.txt", b"\x81\x8d\x8f\x90\x9d\xff" * 4, "not UTF-8, and no other encoding fits: byte 0"),
     ],
 )
 def test_what_is_no_text_is_left_out_with_its_reason(
