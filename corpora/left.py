@@ -40,6 +40,7 @@ KINDS: Final[Mapping[str, str]] = {
     ),
     **dict.fromkeys(
         (
+            "columns of numbers and text",
             "formulas without a value",
             "guessed encodings",
             "guessed separators",
@@ -47,6 +48,7 @@ KINDS: Final[Mapping[str, str]] = {
             "hidden slides",
             "labels of unknown forms",
             "lines above a table",
+            "ragged rows",
         ),
         GUESS,
     ),

@@ -35,32 +35,43 @@ def check_text(text: str) -> None:
         raise UnreadableError("lone surrogate in the text")
 
 
-ToScalar: TypeAlias = Callable[[object], Scalar]
+ToScalar: TypeAlias = Callable[[str, object], Scalar]
+"""Of the name of a field and its value."""
 
-_INT = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
-_FLOAT = re.compile(r"-?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]{1,3})?")
-_BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_INT = re.compile(r"-?[1-9][0-9]{0,18}|0")
+_FLOAT = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:e[-+][0-9]{2,3})?")
+BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _INT64 = 1 << 63
 _NESTED_CHARS = 10_000  # of a list or an object that becomes metadata, as JSON text
 
 
 def from_text(value: object) -> Scalar:
-    """The typed value of a cell or a `content` attribute.
+    """The typed value of a `content` attribute or a field of a list: typed only where its text comes back from it.
 
-    >>> [from_text(text) for text in ("1861", "-0.5", "1e3", "true", "007", "", "1,5")]
-    [1861, -0.5, 1000.0, True, '007', None, '1,5']
+    >>> [from_text(text) for text in ("1861", "-0.5", "3.10", "1e3", "true", "True", "007", "", "1,5")]
+    [1861, -0.5, '3.10', '1e3', True, 'True', '007', None, '1,5']
     """
     text = str(value)
     bare = text.strip()
     if not bare:
         return None
-    if bare in _BOOLS:
-        return _BOOLS[bare]
-    if _INT.fullmatch(bare) and -_INT64 <= int(bare) < _INT64:
-        return int(bare)
-    if _FLOAT.fullmatch(bare) and math.isfinite(float(bare)) and not re.match("-?0[0-9]", bare):
-        return float(bare)
-    return text
+    if bare in ("true", "false"):
+        return BOOLS[bare]
+    number = exact_number(bare)
+    return text if number is None else number
+
+
+def exact_number(text: str) -> int | float | None:
+    """The number that Python writes so; None: there is none.
+
+    >>> [exact_number(text) for text in ("12", "1.5", "1e+16", "1.50", "012", "-0", "5E10")]
+    [12, 1.5, 1e+16, None, None, None, None]
+    """
+    if _INT.fullmatch(text):
+        return whole if -_INT64 <= (whole := int(text)) < _INT64 else None
+    if _FLOAT.fullmatch(text) and repr(number := float(text)) == text and math.isfinite(number):
+        return number
+    return None
 
 
 _ZONED_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:[Zz]|[+-]\d\d(?::?\d\d)?)")
@@ -106,7 +117,7 @@ def from_value(value: object) -> Scalar:
 
 
 def metadata_of(
-    fields: Mapping[str, object], to_scalar: Callable[[str, object], Scalar], on_fault: Callable[[str], None]
+    fields: Mapping[str, object], to_scalar: ToScalar, on_fault: Callable[[str], None]
 ) -> dict[str, Scalar]:
     """The fields that have a value, typed.
 

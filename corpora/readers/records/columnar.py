@@ -23,7 +23,6 @@ from pyarrow import types
 
 from ragidx.corpora.errors import first_line
 from ragidx.corpora.limits import MIB, UnreadableError, check_growth
-from ragidx.corpora.readers.fields import from_value
 from ragidx.corpora.readers.records.documents import Record, check_chosen, record_documents
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document
@@ -41,7 +40,7 @@ def read_columns(file: SourceFile) -> Iterator[Document]:
         names = kept_columns(file, schema)
         check_chosen(names, file.fields.text)
         n_chars = 0
-        for document in record_documents(file, _records(file, read(names), names), from_value):
+        for document in record_documents(file, _records(file, read(names), names)):
             n_chars += len(document.text)
             check_growth(n_chars, n_bytes, file.limits)
             yield document

@@ -21,7 +21,15 @@ from dataclasses import dataclass
 from ragidx.corpora.errors import lone_surrogate
 from ragidx.corpora.field_settings import PATHS
 from ragidx.corpora.limits import UnreadableError
-from ragidx.corpora.readers.fields import ID_FIELDS, TEXT_FIELDS, ToScalar, check_text, metadata_of, zoned_time
+from ragidx.corpora.readers.fields import (
+    ID_FIELDS,
+    TEXT_FIELDS,
+    ToScalar,
+    check_text,
+    from_value,
+    metadata_of,
+    zoned_time,
+)
 from ragidx.corpora.readers.layouts import Layout
 from ragidx.corpora.readers.records.field_rule import Judge
 from ragidx.corpora.readers.records.paths import at, flattened, picked
@@ -54,7 +62,9 @@ class Record:
         return f"#{self.number}" if self.line is None else f":{self.line}"
 
 
-def record_documents(file: SourceFile, records: Iterable[Record], to_scalar: ToScalar) -> Iterator[Document]:
+def record_documents(
+    file: SourceFile, records: Iterable[Record], to_scalar: ToScalar = lambda _, value: from_value(value)
+) -> Iterator[Document]:
     """One Document a record; a broken record is skipped."""
     layout, records = decided(file, iter(records))
     reader, is_said = _Reader(file, to_scalar, layout), any(getattr(file.fields, name) for name in PATHS)
@@ -127,7 +137,7 @@ class _Reader:
 
     Args:
         file: for the user's settings, and its reports.
-        to_scalar: of a value.
+        to_scalar: of a field and its value.
         layout: of `decided`.
     """
 
@@ -224,7 +234,7 @@ class _Reader:
 
     def _scalar(self, name: str, value: object) -> Scalar:
         if name not in self._layout.times:
-            return self._to_scalar(value)
+            return self._to_scalar(name, value)
         if (time := zoned_time(value)) is None and value != "":
             raise ValueError("not a time with a zone, as the values before")
         return time

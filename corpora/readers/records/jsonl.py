@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple, TypeAlias
 from ragidx.corpora.errors import printable
 from ragidx.corpora.limits import ReadOptions, UnreadableError, shown_bytes
 from ragidx.corpora.readers.decoding import is_binary
-from ragidx.corpora.readers.fields import TEXT_FIELDS, check_text, from_value
+from ragidx.corpora.readers.fields import TEXT_FIELDS, check_text
 from ragidx.corpora.readers.records.documents import Record, record_documents
 from ragidx.corpora.readers.records.paths import at
 from ragidx.corpora.readers.source_file import SourceFile, read_all
@@ -48,7 +48,7 @@ def read_json_lines(file: SourceFile) -> Iterator[Document]:
         else:
             head, n_before = _head(lines, limit), 0
             taken = [(head.number, head.line)]
-        yield from record_documents(file, _line_records(file, lines, taken, n_before), from_value)
+        yield from record_documents(file, _line_records(file, lines, taken, n_before))
 
 
 def spans(source: Source, starts: Sequence[int], options: ReadOptions) -> list[Span]:
@@ -102,10 +102,10 @@ def read_json(file: SourceFile) -> Iterator[Document]:
         second = _next_filled(stream, limit, head.number + 1) if _is_object(head.line) else None
         if second:
             taken = [(head.number, head.line), second]
-            yield from record_documents(file, _line_records(file, stream, taken), from_value)
+            yield from record_documents(file, _line_records(file, stream, taken))
             return
         text = file.decoded(read_all(stream, file.limits.json_bytes, head.data))
-    yield from record_documents(file, _value_records(file, text), from_value)
+    yield from record_documents(file, _value_records(file, text))
 
 
 def read_standard_input(file: SourceFile) -> Iterator[Document]:
@@ -113,7 +113,7 @@ def read_standard_input(file: SourceFile) -> Iterator[Document]:
     with file.stream() as stream:
         head = _head(stream, file.limits.line_bytes)
         if _is_object(head.line):
-            yield from record_documents(file, _line_records(file, stream, [(head.number, head.line)]), from_value)
+            yield from record_documents(file, _line_records(file, stream, [(head.number, head.line)]))
             return
         text = file.decoded(read_all(stream, file.limits.document_bytes, head.data))
     check_text(text)

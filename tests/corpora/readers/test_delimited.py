@@ -53,11 +53,12 @@ def test_a_broken_row_is_told_with_its_line_and_the_rest_is_read(read_bytes: Rea
 
     found = read_bytes("a.csv", b"\n" + data)
 
-    assert found.ids == ["a.csv#1", "a.csv#4", "a.csv#7"]
+    assert found.ids == ["a.csv#1", "a.csv#3", "a.csv#4", "a.csv#7"]
+    assert found.texts[1] == "c,d"
+    assert [(one.where, one.kind, one.count) for one in found.left] == [("a.csv:5", "ragged rows", 2)]
     assert found.reasons == [
-        ("a.csv:5", "1 cells where the header has 2"),
-        ("a.csv:6", "3 cells where the header has 2"),
         ("a.csv:8", "cannot be decoded as utf-8"),
+        ("a.csv:5", "empty text"),
         ("a.csv:9", "empty text"),
         ("a.csv:11", "its id was seen before in this file: '7'"),
     ]
@@ -126,16 +127,20 @@ def test_a_quote_that_never_ends_costs_no_more_than_the_limit(read_bytes: ReadBy
         ("9223372036854775808", "9223372036854775808"),
         ("007", "007"),
         ("+5", "+5"),
-        ("1.50", 1.5),
-        (".5", 0.5),
-        ("-1e-3", -0.001),
+        ("1.5", 1.5),
+        ("1.50", "1.50"),
+        (".5", ".5"),
+        ("-1e-3", "-1e-3"),
+        ("1e-05", 1e-05),
+        ("5E10", "5E10"),
+        ("-0", "-0"),
         ("1e999", "1e999"),
         ("01.5", "01.5"),
         ("1,5", "1,5"),
         ("1_000", "1_000"),
         ("٣", "٣"),
         ("true", True),
-        ("False", False),
+        ("False", "False"),
         ("yes", "yes"),
         ("nan", "nan"),
         (" 5 ", 5),
@@ -143,7 +148,7 @@ def test_a_quote_that_never_ends_costs_no_more_than_the_limit(read_bytes: ReadBy
         (" a ", " a "),
     ],
 )
-def test_cells_are_typed_by_their_looks(text: str, value: object) -> None:
+def test_a_value_is_typed_where_its_text_comes_back(text: str, value: object) -> None:
     found = from_text(text)
 
     assert (found, type(found)) == (value, type(value))

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ragidx.corpora.field_settings import FieldSettings
 from ragidx.corpora.limits import ReadOptions
 from ragidx.corpora.readers.layouts import Layout, Layouts
 from ragidx.corpora.readers.registry import documents, said_of_fields
@@ -257,8 +258,8 @@ def test_the_layouts_of_files_that_are_not_read_now_are_kept(read: Callable[...,
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("a.csv", "('title', None, None, None, None, None, None)"),
-        ("b.jsonl.gz", "('body', None, None, None, None, None, None)"),
+        ("a.csv", str(tuple(FieldSettings("title")))),
+        ("b.jsonl.gz", str(tuple(FieldSettings("body")))),
         ("a.md", ""),
         ("a.txt", "(('a.csv=title', 'body'), None, None)"),  # it may be a mail, with attachments
         ("a.zip", "(('a.csv=title', 'body'), None, None)"),
