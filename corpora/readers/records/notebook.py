@@ -2,12 +2,14 @@
 
     JSON -> Markdown; a cell is a page, counted from 1
 
-Pictures are skipped. What a cell printed is cut at 2,000 characters; of an error its name and message stay. A cell
-that is no cell is skipped and reported, and the others are read. Versions 3 and 4 of the format.
+Of a result the plain text is taken, or, where that names an object only, its Markdown, page, LaTeX or JSON. Pictures,
+scripts and values of widgets are counted. What a cell printed is cut at 2,000 characters; of an error its name and
+message stay. A cell that is no cell is skipped and reported, and the others are read. Versions 3 and 4 of the format.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -24,6 +26,8 @@ _DATA_URI = re.compile(r"\(data:[\w.+-]{1,40}/[^()\s]*\)")
 _ANSI = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _PICTURE = re.compile(r"<[\w.]*Figure size [^<>\n]*>")
+_OBJECT = re.compile(r"\s*<[^<>]*(?: at 0x[0-9a-fA-F]+| object)>\s*")
+_SCRIPTS = ("application/javascript", "text/javascript")
 _TICKS = re.compile("`{3,}")
 _LANGUAGE = re.compile(r"[\w+#-]{1,20}")
 
@@ -38,7 +42,7 @@ def read_notebook(file: SourceFile) -> Iterator[Document]:
     offset = 0
     for number, cell in enumerate(_cells(notebook), start=1):
         try:
-            part = _cell(_mapping(cell), language)
+            part = _cell(file, _mapping(cell), language, f"#cell={number}")
         except UnreadableError as fault:
             file.skip(str(fault), f"#cell={number}")
             continue
@@ -46,6 +50,8 @@ def read_notebook(file: SourceFile) -> Iterator[Document]:
             places.append(Place(offset, page=number))
             parts.append(part)
             offset += len(part) + 2
+    widgets = _mapping(metadata.get("widgets")).values()
+    file.leave("values of widgets", sum(len(_mapping(_mapping(each).get("state"))) for each in widgets))
     text = "\n\n".join(parts)
     check_text(text)
     title = _clean(str(metadata.get("title") or "")) or first_heading(text)
@@ -82,36 +88,59 @@ def _author(metadata: Mapping[str, Any]) -> str:
     return _clean(", ".join(name for name in names if isinstance(name, str)))
 
 
-def _cell(cell: Mapping[str, Any], language: str) -> str:
+def _cell(file: SourceFile, cell: Mapping[str, Any], language: str, at: str) -> str:
     """A cell as Markdown; empty where there is nothing in it."""
     source = _text(cell.get("source", cell.get("input")))
     if source is None:
         raise UnreadableError("a cell without text")
-    kind = cell.get("cell_type")
+    kind, tags = cell.get("cell_type"), _mapping(cell.get("metadata")).get("tags")
+    file.leave("tags of cells", len(tags) if isinstance(tags, list) else 0, at)
     if kind == "code":
         shown = [_fenced(source, language)] if source.strip() else []
         outputs = cell.get("outputs")
-        results = "\n".join(filter(None, map(_output, outputs if isinstance(outputs, list) else [])))
+        each = [_output(file, output, at) for output in (outputs if isinstance(outputs, list) else [])]
+        results = "\n".join(filter(None, each))
         if results.strip():
             cut = "..." if len(results) > _OUTPUT_CHARS else ""
+            file.leave("words of long results", len(results[_OUTPUT_CHARS:].split()), at)
             shown.append(_fenced(results[:_OUTPUT_CHARS].rstrip() + cut, ""))
         return "\n\n".join(shown)
     if kind == "heading":  # of version 3
         level = cell.get("level")
         return f"{'#' * level if isinstance(level, int) and 1 <= level <= 6 else '#'} {' '.join(source.split())}"
-    return _DATA_URI.sub("()", source).strip()
+    source, n_pictures = _DATA_URI.subn("()", source)
+    file.leave("pictures", n_pictures, at)
+    return source.strip()
 
 
-def _output(output: object) -> str:
+def _output(file: SourceFile, output: object, at: str) -> str:
     """What a cell printed or gave, as text."""
     fields = _mapping(output)
     if "ename" in fields or "evalue" in fields:
+        file.leave("tracebacks", bool(fields.get("traceback")), at)
         return _clean(f"{_text(fields.get('ename')) or ''}: {_text(fields.get('evalue')) or ''}")
     data = _mapping(fields.get("data"))
-    for value in (fields.get("text"), data.get("text/plain"), data.get("text/markdown")):
-        if text := _text(value):
-            return _PICTURE.sub("", text).rstrip()
-    return ""
+    file.leave("pictures", any(kind.startswith("image/") for kind in data), at)
+    file.leave("scripts", any(kind in data for kind in _SCRIPTS), at)
+    text = _text(fields.get("text")) or _text(data.get("text/plain")) or ""
+    if not text or _OBJECT.fullmatch(text):
+        text = _rich(data) or text
+    return _PICTURE.sub("", text).rstrip()
+
+
+def _rich(data: Mapping[str, Any]) -> str:
+    """The text of a result that has no plain text of its own; empty where there is none."""
+    if text := _text(data.get("text/markdown")):
+        return text
+    if html := _text(data.get("text/html")):
+        from ragidx.corpora.readers.html_page import page_text, parsed  # few notebooks have such results
+
+        if text := page_text(parsed(html)).strip():
+            return text
+    if text := _text(data.get("text/latex")):
+        return text
+    value = data.get("application/json")
+    return "" if value is None else _clean(json.dumps(value, ensure_ascii=False))
 
 
 def _text(value: object) -> str | None:

@@ -11,6 +11,9 @@ from ragidx.corpora.records import Place
 
 from ..conftest import ReadBytes
 
+OBJECT = "<pandas.io.formats.style.Styler at 0x7f0>"
+MARKDOWN = "<IPython.core.display.Markdown object>"
+
 
 def notebook(*cells: Any, **metadata: Any) -> str:
     return json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": metadata, "cells": list(cells)})
@@ -92,3 +95,47 @@ def test_a_cell_that_is_none_is_skipped_and_the_others_are_read(read_bytes: Read
 )  # fmt: skip
 def test_what_is_no_notebook_is_skipped(read_bytes: ReadBytes, data: str, reason: str) -> None:
     assert read_bytes("a.ipynb", data).reasons == [("a.ipynb", reason)]
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ({"text/html": ["<table><tr><td>Orlov</td><td>417</td></tr></table>"], "text/plain": OBJECT}, "Orlov | 417"),
+        ({"text/html": "<p>Alone.</p>"}, "Alone."),
+        ({"text/markdown": "**Teff** wins", "text/html": "<b>x</b>", "text/plain": MARKDOWN}, "**Teff** wins"),
+        ({"text/latex": "$a^2$", "text/plain": "<IPython.core.display.Latex object>"}, "$a^2$"),
+        ({"application/json": {"köln": [1]}, "text/plain": "<IPython.core.display.JSON object>"}, '{"köln": [1]}'),
+        ({"text/html": "<b>1642</b>", "text/plain": "1642"}, "1642"),
+        ({"text/html": "<script>x</script>", "text/plain": OBJECT}, OBJECT),
+        ({"text/plain": "<div>words</div>", "text/html": "<div>words</div>"}, "<div>words</div>"),
+    ],
+)
+def test_a_result_without_a_text_of_its_own_is_its_richer_form(
+    read_bytes: ReadBytes, data: dict[str, Any], text: str
+) -> None:
+    found = read_bytes("a.ipynb", notebook(code("x", {"output_type": "execute_result", "data": data})))
+
+    assert found.texts == [f"```python\nx\n```\n\n```\n{text}\n```"]
+
+
+def test_what_is_no_text_of_a_notebook_is_counted(read_bytes: ReadBytes) -> None:
+    cell = code(
+        "x",
+        {"output_type": "display_data", "data": {"image/svg+xml": "<svg/>", "application/javascript": "a"}},
+        {"output_type": "error", "ename": "KeyError", "evalue": "x", "traceback": ["a", "b"]},
+        {"output_type": "stream", "text": "x" * 1990 + " one two"},
+    )
+    cell["metadata"] = {"tags": ["a", "b"]}
+    widgets = {"application/vnd.jupyter.widget-state+json": {"state": {"m1": {}, "m2": {}}}}
+
+    found = read_bytes("a.ipynb", notebook(markdown("A ![](data:image/png;base64,AB)"), cell, widgets=widgets))
+
+    assert found.kinds == {
+        "pictures": 2,
+        "tags of cells": 2,
+        "scripts": 1,
+        "tracebacks": 1,
+        "words of long results": 3,  # the end of the one that is cut, too
+        "values of widgets": 2,
+    }
+    assert {one.where for one in found.left} == {"a.ipynb", "a.ipynb#cell=1", "a.ipynb#cell=2"}
