@@ -42,6 +42,7 @@ KINDS: Final[Mapping[str, str]] = {
         (
             "columns of numbers and text",
             "formulas without a value",
+            "front matter that is no YAML",
             "guessed encodings",
             "guessed separators",
             "hidden sheets",

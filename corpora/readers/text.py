@@ -2,31 +2,27 @@
 
     text -> Document(name, text, metadata)
 
-Markdown: YAML front matter becomes metadata and leaves the text; the title is its `title`, else the first heading.
+Markdown: front matter becomes metadata and leaves the text; the title is its `title`, else the first heading.
 reStructuredText: the field list at the top or right below the title becomes metadata; the title is the first section's.
-The rest of the text is unchanged but for newlines. YAML is data: no tags, no aliases, bounded size.
+The rest of the text is unchanged but for newlines.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
-
-import yaml
 
 from ragidx.corpora.headings import first_heading
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers.decoding import is_text
 from ragidx.corpora.readers.fields import check_text, from_text, from_value, metadata_of
+from ragidx.corpora.readers.front_matter import front_matter
 from ragidx.corpora.readers.office.converter import convert
 from ragidx.corpora.readers.source_file import SourceFile, read_all
 from ragidx.corpora.records import Document, Scalar
 
-_TOP_CHARS = 1 << 16  # front matter and field lists are looked for here
+_TOP_CHARS = 1 << 16  # field lists are looked for here
 _SNIFFED_BYTES = 1 << 13
-
-_FRONT = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 
 _MARKS = r"([!-/:-@\[-`{-~])"
 _RST_BLANK = re.compile(r"(?:\.\.(?:[ \t].*)?\n(?:[ \t].*\n)*|[ \t]*\n)*")  # comments, labels and directives, too
@@ -55,7 +51,8 @@ def read_unknown(file: SourceFile) -> Iterator[Document]:
 def read_markdown(file: SourceFile) -> Iterator[Document]:
     """The text below the front matter."""
     text = file.decoded(file.data(file.limits.document_bytes))
-    fields, body = front_matter(text)
+    fields, body, is_guess = front_matter(text)
+    file.leave("front matter that is no YAML", is_guess)
     metadata = metadata_of(fields, lambda _, value: from_value(value), file.skip)
     if "title" not in metadata and (title := first_heading(body)):
         metadata["title"] = title
@@ -96,19 +93,6 @@ def _document(
     return Document(file.doc_id(), text, metadata, markdown, line)
 
 
-def front_matter(text: str) -> tuple[dict[str, object], str]:
-    r"""The fields above a Markdown text, and the text below them. YAML that is not a mapping is text.
-
-    >>> front_matter("---\nyear: 1967\n---\n\n# Pulsars\n")
-    ({'year': 1967}, '# Pulsars\n')
-    """
-    found = _FRONT.match(text, 0, _TOP_CHARS) if text.startswith("---") else None
-    fields = _yaml(found[1]) if found else None
-    if found is None or fields is None:
-        return {}, text
-    return fields, text[found.end() :].lstrip("\n")
-
-
 def docinfo(text: str) -> tuple[str, dict[str, str], str]:
     r"""Title, field list and the text without that list, of a reStructuredText document.
 
@@ -133,21 +117,3 @@ def docinfo(text: str) -> tuple[str, dict[str, str], str]:
 def _behind_blank(text: str, at: int) -> int:
     found = _RST_BLANK.match(text, at, _TOP_CHARS)
     return found.end() if found else at
-
-
-class _YamlLoader(yaml.SafeLoader):  # type: ignore[misc]  # no stubs
-    """Plain data without aliases: a few of them expand to gigabytes."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("aliases are not read")
-        return super().compose_node(parent, index)
-
-
-def _yaml(text: str) -> dict[str, object] | None:
-    """The fields of a mapping; None if it is no such thing."""
-    try:
-        value: object = yaml.load(text, Loader=_YamlLoader)  # a SafeLoader
-        return {str(name): field for name, field in value.items()} if isinstance(value, dict) else None
-    except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
-        return None  # the constructors of dates, numbers and booleans raise what int() and friends do

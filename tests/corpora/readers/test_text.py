@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 import ragidx.corpora
 from ragidx.corpora.limits import ReadOptions
 from ragidx.corpora.readers.decoding import decode
+from ragidx.corpora.readers.front_matter import front_matter
 from ragidx.corpora.readers.html_page import page_text, parsed
 from ragidx.corpora.readers.registry import read_file
 from ragidx.corpora.readers.source_file import SourceFile
-from ragidx.corpora.readers.text import docinfo, front_matter
+from ragidx.corpora.readers.text import docinfo
 from ragidx.corpora.sources import sources
 
 from ..conftest import ReadBytes, Reading, reading
@@ -169,21 +170,82 @@ def test_front_matter_becomes_metadata_and_leaves_the_text(read_bytes: ReadBytes
 @pytest.mark.parametrize(
     "text",
     [
-        "---\nnot: [valid\n---\ntext\n",
         "---\njust a rule above\n---\ntext\n",
-        "---\na: &x [1, 1]\nb: *x\n---\ntext\n",
-        "---\na: !!python/object/apply:os.system [ls]\n---\ntext\n",
-        "---\ndate: 2020-13-45\n---\ntext\n",
-        "---\nx: !!int ''\n---\ntext\n",
-        "---\nx: !!bool maybe\n---\ntext\n",
+        "---\nNote: the mill: old\nis here.\n---\ntext\n",
+        "+++\njust a rule above\n+++\ntext\n",
         "---\n" + "[" * 5000 + "\n---\ntext\n",
-        f"---\n? 0x{'f' * 6000}\n: 1\n---\n\n# Pulsars\n",
+        f"---\n? !!int 0x{'f' * 6000}\n: 1\n---\n\n# Pulsars\n",
         "---\nno end\n",
         "--- \n",
     ],
 )
 def test_front_matter_that_is_none_stays_text(text: str) -> None:
-    assert front_matter(text) == ({}, text)
+    assert front_matter(text) == ({}, text, False)
+
+
+@pytest.mark.parametrize(
+    ("front", "fields"),
+    [
+        ("title: Notes: a colon\nauthor: Ann", {"title": "Notes: a colon", "author": "Ann"}),
+        ("title:\tTabbed\nyear: 1967", {"title": "Tabbed", "year": 1967}),
+        ("not: [valid\nversion: 3.10", {"not": "[valid", "version": "3.10"}),
+        ("a: &x [1, 1]\nb: *x", {"a": "&x [1, 1]", "b": "*x"}),
+        ("a: !!python/object/apply:os.system [ls]", {"a": "!!python/object/apply:os.system [ls]"}),
+        ("date: 2020-13-45", {"date": "2020-13-45"}),
+        ("x: !!int ''", {"x": "!!int ''"}),
+        (
+            "t: Re: a\n# comment\ntags:\n  - one\n- 'two'\nlong: b\n  more",
+            {"t": "Re: a", "tags": ["one", "two"], "long": "b more"},
+        ),
+    ],
+)
+def test_front_matter_that_is_no_yaml_is_read_by_its_lines(
+    front: str, fields: dict[str, object], read_bytes: ReadBytes
+) -> None:
+    found = read_bytes("a.md", f"---\n{front}\n---\n\nText.\n")
+
+    assert (found.texts, found.documents[0].metadata) == (["Text.\n"], fields)
+    assert found.kinds == {"front matter that is no YAML": 1}
+    assert found.documents[0].line == front.count("\n") + 5
+
+
+@pytest.mark.parametrize(
+    ("front", "fields"),
+    [
+        ("time: 12:30\nyes: no\non: off", {"time": "12:30", "yes": "no", "on": "off"}),
+        ("version: 3.10\nzip: 007\nsku: 5E10", {"version": "3.10", "zip": "007", "sku": "5E10"}),
+        ("a: 0x1f\nb: 1_000\nc: 190:20:30\nd: +5", {"a": "0x1f", "b": "1_000", "c": "190:20:30", "d": "+5"}),
+        ("a: -5\nb: 2.5\nc: true\nd: ~", {"a": -5, "b": 2.5, "c": True}),
+        ("m: {v: 3.10, n: 2}", {"m": '{"v":"3.10","n":2}'}),
+    ],
+)
+def test_values_of_yaml_are_those_of_version_1_2_and_as_they_are_written(
+    front: str, fields: dict[str, object], read_bytes: ReadBytes
+) -> None:
+    found = read_bytes("a.md", f"---\n{front}\n---\n\nText.\n")
+
+    assert (found.documents[0].metadata, found.left) == (fields, [])
+
+
+def test_front_matter_of_toml_is_read(read_bytes: ReadBytes) -> None:
+    front = (
+        'title = "Re: pulsars"\nversion = 3.10\nweight = 1.5\ndate = 1967-11-28\ntags = ["a", "b"]\n'
+        '[params]\nauthor = "Ann"'
+    )
+
+    found = read_bytes("a.md", f"+++\n{front}\n+++\n\nText.\n")
+    broken = read_bytes("b.md", "+++\ntitle = pulsars\n+++\n\nText.\n")
+
+    assert only(found) == "Text.\n"
+    assert found.documents[0].metadata == {
+        "title": "Re: pulsars",
+        "version": "3.10",
+        "weight": 1.5,
+        "date": "1967-11-28",
+        "tags": ["a", "b"],
+        "params": '{"author":"Ann"}',
+    }
+    assert (broken.documents[0].metadata, broken.kinds) == ({"title": "pulsars"}, {"front matter that is no YAML": 1})
 
 
 @pytest.mark.parametrize(
@@ -191,8 +253,8 @@ def test_front_matter_that_is_none_stays_text(text: str) -> None:
     [
         (r'"\uD800x": 1', "the field '?x': lone surrogate"),
         (r'k: "\uD800"', "the field 'k': lone surrogate"),
-        (f"k: 0x{'f' * 6000}", "the field 'k': a number of too many digits"),
-        (f"k: [0x{'f' * 6000}]", "the field 'k': a number of too many digits"),
+        (f"k: !!int 0x{'f' * 6000}", "the field 'k': a number of too many digits"),
+        (f"k: [!!int 0x{'f' * 6000}]", "the field 'k': a number of too many digits"),
         ("k: .nan", "the field 'k': not a finite number"),
         ("k: !!binary aGk=", "the field 'k': a value of type bytes"),
     ],
@@ -209,7 +271,7 @@ def test_a_field_of_front_matter_that_no_file_can_hold_is_reported(
 @pytest.mark.slow
 @given(st.text(st.sampled_from("-\n:a# [&*!'\"=`"), max_size=60))
 def test_no_front_matter_breaks_the_reader(text: str) -> None:
-    fields, body = front_matter("---\n" + text)
+    fields, body, _ = front_matter("---\n" + text)
 
     assert body == "---\n" + text if not fields else text.endswith(body)
 
