@@ -1,4 +1,4 @@
-"""PDF by pypdfium2, RTF by striprtf, others by markitdown or by walks of their XML: which module reads which ending.
+"""PDF by pypdfium2, RTF and .odt by readers here, other office files by markitdown: which library reads which ending.
 
     path, ending -> Converted
 
@@ -23,7 +23,7 @@ _MISSING = f"needs the extra 'docs': {install('docs')}"
 
 _MODULES = {
     ".pdf": ("pdf", "pypdfium2"),
-    ".rtf": ("rtf", "striprtf"),
+    ".rtf": ("rtf", "codecs"),
     ".odt": ("odf", "zipfile"),
     ".docx": ("docx", "zipfile"),
     ".pptx": ("pptx", "zipfile"),

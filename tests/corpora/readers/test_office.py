@@ -18,12 +18,6 @@ pytest.importorskip("markitdown", reason="needs the extra 'docs'")
 
 pytestmark = pytest.mark.slow
 
-RTF = (
-    rb"{\rtf1\ansi\ansicpg1252\deff0{\fonttbl{\f0 Arial;}}{\info{\title Lakes}{\author Ada Byron}}"
-    rb"\pard\b Baikal\b0  is 1642\'a0m deep \u8212? \u-10179?\u-8704?{\*\generator x}.\par {\pict\bin4 }}}}}"
-    rb"Tanganyika\line is {\i long}\'e4h \{x\}{\footnote  now}.\par}"
-)
-
 
 @pytest.mark.wheel
 def test_pdf_and_office_files_become_text(tmp_path: Path) -> None:
@@ -118,22 +112,3 @@ def test_without_the_extra_every_file_names_it(read_bytes: ReadBytes, monkeypatc
     found = read_bytes("a.pdf", pdf([["Baikal"]]))
 
     assert found.reasons == [("a.pdf", "needs the extra 'docs': pip install '.[docs]' in a checkout of ragidx")]
-
-
-def test_rtf_gives_its_words_title_and_author(read_bytes: ReadBytes) -> None:
-    (document,) = read_bytes("a.rtf", RTF).documents
-
-    assert document.text == "Baikal is 1642\u00a0m deep \u2014 \U0001f600.\n\nTanganyika\nis longäh {x} now."
-    assert document.metadata == {"title": "Lakes", "author": "Ada Byron"}
-
-
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"plain", "not an RTF file"),
-        (b"{\\rtf1 " + b"{" * 20_000, "empty text"),
-        (rb"{\rtf1\u1114112?}", "cannot be converted: ValueError: chr() arg not in range(0x110000)"),
-    ],
-)
-def test_a_broken_rtf_is_skipped(read_bytes: ReadBytes, data: bytes, reason: str) -> None:
-    assert read_bytes("a.rtf", data).reasons == [("a.rtf", reason)]
