@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ragidx.corpora.readers.fields import check_text
 from ragidx.corpora.readers.source_file import SourceFile
@@ -22,6 +22,10 @@ _TEX_LEVELS = ("part", "chapter", "section", "subsection", "subsubsection", "par
 _TEX_HEADING = re.compile(rf"[ \t]*\\({'|'.join(_TEX_LEVELS)})\*?(?:\[[^\]\n]{{0,500}}\])?(?=\{{)")
 _TEX_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _TEX_HEADING_LINES, _TEX_BRACED_CHARS = 5, 2000
+_TEX_MACRO = re.compile(
+    r"\\(?:(?:re)?newcommand\*?\{?(\\[A-Za-z]{1,40})\}?|def(\\[A-Za-z]{1,40}))\{([^\\{}#\n]{1,200})\}"
+)
+_TEX_COMMAND = re.compile(r"(?<!\\)(\\[A-Za-z]{1,40})(?![A-Za-z])(?:\{\})?")
 _TEX_COMMENT = re.compile(r"(?<!\\)%.*")
 _TEX_CODE = re.compile(r"[ \t]*\\(begin|end)\{(?:verbatim|lstlisting|minted)\*?\}.*")
 _TEX_HIDDEN = re.compile(r"[ \t]*\\(begin|end)\{comment\}.*")
@@ -62,6 +66,7 @@ _ORG_HIDDEN = re.compile(r"[ \t]*#\+(begin|end)_comment\b.*", re.IGNORECASE)
 _ORG_SHOWN = re.compile(r"[ \t]*#\+end_comment\b.*", re.IGNORECASE)
 _ORG_TAGS = re.compile(r":[\w@#%:]{1,200}:")
 _ORG_KEYWORD = re.compile(r"#\+(\w{1,40}):[ \t]*(.*)")
+_ORG_FIELDS = {"title": "title", "author": "author", "date": "date", "language": "language", "filetags": "tags"}
 _ORG_BLOCK = re.compile(r"[ \t]*#\+(begin|end)_(src|example)\b[ \t]*([\w+-]{0,40}).*", re.IGNORECASE)
 _ORG_DRAWER = re.compile(r"[ \t]*:(PROPERTIES|LOGBOOK|END):[ \t]*", re.IGNORECASE)
 
@@ -77,12 +82,13 @@ _ADOC_HIDDEN = re.compile(r"/{4,}[ \t]*")
 def read_tex(file: SourceFile) -> Iterator[Document]:
     """The body of a LaTeX file, without preamble and comments."""
     text, metadata = _text(file), dict[str, Scalar]()
+    shown = _TEX_COMMENT.sub("", text)
     for name in ("title", "author"):
-        found = re.search(rf"^[ \t]*\\{name}(?:\[[^\]\n]{{0,500}}\])?(?=\{{)", text, re.MULTILINE)
-        if found and (end := _closing(text, found.end())):
-            inside = _TEX_ASIDE.sub("", text[found.end() + 1 : end - 1].replace("\\\\", " "))
+        found = re.search(rf"(?<!\\)\\{name}(?:\[[^\]\n]{{0,500}}\])?(?=\{{)", shown)
+        if found and (end := _closing(shown, found.end())):
+            inside = _TEX_ASIDE.sub("", shown[found.end() + 1 : end - 1].replace("\\\\", " "))
             metadata[name] = _plain_tex(re.sub(r"\s*\\and\b", ",", inside))
-    yield _document(file, _tex(text), metadata)
+    yield _document(file, _tex(text, _macros(shown)), metadata)
 
 
 def read_org(file: SourceFile) -> Iterator[Document]:
@@ -119,7 +125,13 @@ def _document(file: SourceFile, lines: _Lines, metadata: dict[str, Scalar]) -> D
     return Document(file.doc_id(), text, {k: v for k, v in metadata.items() if v}, True, places=inside)
 
 
-def _tex(text: str) -> Iterator[tuple[int, str]]:
+def _macros(text: str) -> dict[str, str]:
+    """The words of commands that the file defines as words alone, by `\\name`."""
+    end = text.find("\\begin{document}")
+    return {found[1] or found[2]: found[3] for found in _TEX_MACRO.finditer(text, 0, end if end >= 0 else len(text))}
+
+
+def _tex(text: str, macros: Mapping[str, str]) -> Iterator[tuple[int, str]]:
     begin, end = text.find("\\begin{document}"), text.find("\\end{document}")
     first = 1 + text.count("\n", 0, begin) if begin >= 0 else 1
     body = text[max(begin, 0) : end if end >= 0 else len(text)]
@@ -142,6 +154,8 @@ def _tex(text: str) -> Iterator[tuple[int, str]]:
             yield number, raw
         else:
             line = _TEX_COMMENT.sub("", raw)
+            if macros and "\\" in line:
+                line = _TEX_COMMAND.sub(lambda used: used[0] if used[1] not in macros else macros[used[1]], line)
             if (line.strip() or not raw.strip()) and not _TEX_DROPPED.fullmatch(line):
                 line, used = _whole_heading(line, lines, place)
                 yield number, _tex_line(line, top)
@@ -223,8 +237,11 @@ def _org(text: str, metadata: dict[str, Scalar]) -> Iterator[tuple[int, str]]:
         elif in_drawer or line.startswith("# "):
             continue
         elif keyword := _ORG_KEYWORD.fullmatch(line):
-            if keyword[1].lower() in ("title", "author", "date", "language"):
-                metadata.setdefault(keyword[1].lower(), keyword[2].strip())
+            if (name := keyword[1].lower()) == "caption":
+                yield number, keyword[2]
+            elif name in _ORG_FIELDS:
+                value = keyword[2].replace(":", " ") if name == "filetags" else keyword[2]
+                metadata.setdefault(_ORG_FIELDS[name], " ".join(value.split()))
         elif heading := _ORG_HEADING.fullmatch(line):
             yield number, f"{'#' * min(len(heading[1]), 6)} {_without_last(heading[2], _ORG_TAGS)}"
         else:

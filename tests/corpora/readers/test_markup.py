@@ -244,3 +244,25 @@ LONG = [
 @pytest.mark.parametrize("line", LONG)
 def test_long_lines_take_linear_time(read_bytes: ReadBytes, name: str, line: str) -> None:
     assert read_bytes(name, "== x\n* " + line * 40_000 + "x").documents  # quadratic time would be minutes
+
+
+def test_commands_that_a_latex_file_defines_as_words_are_words(read_bytes: ReadBytes) -> None:
+    text = (
+        "\\newcommand{\\ferry}{Night Heron}\\def\\pier{Pier 4}\\renewcommand\\two[2]{#1}% \\newcommand{\\no}{x}\n"
+        "\\title{The ferry}\\author{Ada}\n\\begin{document}\nThe \\ferry{} and \\pier, \\ferryman{} \\no\n"
+        "\\begin{verbatim}\n\\ferry\n\\end{verbatim}\n\\end{document}\n"
+    )
+
+    (document,) = read_bytes("a.tex", text).documents
+
+    assert document.text == "The Night Heron and Pier 4, \\ferryman{} \\no\n```\n\\ferry\n```"
+    assert document.metadata == {"title": "The ferry", "author": "Ada"}
+
+
+def test_captions_and_tags_of_an_org_file_are_kept(read_bytes: ReadBytes) -> None:
+    (document,) = read_bytes(
+        "a.org", "#+TITLE: Ferries\n#+FILETAGS: :night:day:\n#+CAPTION: Two ferries\n| a | b |\n"
+    ).documents
+
+    assert document.text == "Two ferries\n| a | b |"
+    assert document.metadata == {"title": "Ferries", "tags": "night day"}
