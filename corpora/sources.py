@@ -48,6 +48,10 @@ BY_RULE = frozenset(
         "matched by `exclude`",
         "link to a file of the same corpus",
         "link to a folder of the same corpus",
+        "lock file of a package manager",
+        "minified code",
+        "generated code",
+        "encoded data alone",
     }
 )
 """Reasons that are the user's choice, not a fault, or that there is nothing: no text that should be read is lost."""
@@ -57,6 +61,13 @@ _BY_NAME = {  # by a name, and whether it is a folder's; other folders of versio
     ("CVS", True): "folder of a version control system",
     ("_darcs", True): "folder of a version control system",
 }
+_LOCK_NAMES = """
+    package-lock.json npm-shrinkwrap.json yarn.lock pnpm-lock.yaml bun.lock deno.lock poetry.lock Pipfile.lock uv.lock
+    pdm.lock pixi.lock conda-lock.yml Cargo.lock go.sum composer.lock Gemfile.lock Podfile.lock mix.lock pubspec.lock
+    flake.lock gradle.lockfile packages.lock.json Package.resolved Cartfile.resolved .terraform.lock.hcl
+"""
+_LOCK_FILES = frozenset(_LOCK_NAMES.split())
+_MINIFIED = (".min.js", ".min.mjs", ".min.css", ".js.map", ".mjs.map", ".css.map")
 _BEIR = ("corpus.jsonl", "docs.jsonl", "docs.tsv")
 _BESIDE = ("queries.jsonl", "queries.tsv", "qrels.tsv", "qrels.txt")
 _IGNORE_FILE = ".gitignore"
@@ -267,7 +278,7 @@ class _Walk:
             return "matched by `exclude`"
         if not is_folder and self.include is not None and not self.include.check(shown):
             return "not matched by `include`"
-        return ""
+        return "" if is_folder or self.include is not None else _not_written(base)
 
     def _fault_of(self, entry: os.DirEntry[str], status: os.stat_result) -> str:
         """Why this cannot be read; empty if it can."""
@@ -351,6 +362,13 @@ def _is_ignored(shown: str, rules: _Rules) -> bool:
 
 def _nfc_bytes(name: str) -> bytes:
     return unicodedata.normalize("NFC", name).encode("utf-8", "surrogateescape")
+
+
+def _not_written(base: str) -> str:
+    """Why a file of this name is nothing that a person wrote; empty: it may be. `include` can name one."""
+    if base in _LOCK_FILES:
+        return "lock file of a package manager"
+    return "minified code" if base.lower().endswith(_MINIFIED) else ""
 
 
 def _printable(name: str) -> str:

@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 from ragidx.corpora.errors import RagidxError, check_machine, first_line
 from ragidx.corpora.left import Left
 from ragidx.corpora.limits import ReadOptions, UnreadableError
+from ragidx.corpora.readers.encoded import without_runs
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.readers.mail_lines import HEAD_BYTES, mail_ending
 from ragidx.corpora.readers.office.converter import ENDINGS as OFFICE_ENDINGS
@@ -212,8 +213,13 @@ def _read(file: SourceFile) -> Iterator[Document]:
     try:
         read = _reader(file)
         fields = file.file_fields()  # now that it is known what it is
-        for document in read(file):
+        for given in read(file):
             reported = True
+            document, n_runs = (given, 0) if source.beir else without_runs(given)  # a collection's texts stay as they are
+            file.leave("runs of encoded data", n_runs)
+            if n_runs and not document.text.strip():
+                file.skip("encoded data alone", document.id.removeprefix(source.name))
+                continue
             yield document if document.file else _with_file(document, fields)
     except UnreadableError as fault:
         check_machine(fault, source.name)  # the documents of a skipped file leave the index

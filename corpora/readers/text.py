@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from ragidx.corpora.headings import first_heading
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers.decoding import is_text
+from ragidx.corpora.readers.encoded import is_not_written
 from ragidx.corpora.readers.fields import check_text, from_text, from_value, metadata_of
 from ragidx.corpora.readers.front_matter import front_matter
 from ragidx.corpora.readers.office.converter import convert
@@ -33,8 +34,10 @@ _RST_UNDERLINED = re.compile(rf"(?!{_MARKS}\1{{2,}}[ \t]*\n)(?P<title>\S.*)\n{_M
 
 
 def read_text(file: SourceFile) -> Iterator[Document]:
-    """The file's text."""
+    """The file's text, unless it is code that no person wrote."""
     text = file.decoded(file.data(file.limits.document_bytes))
+    if reason := is_not_written(text, file.ending):
+        raise UnreadableError(reason)
     yield _document(file, text, {}, text)
 
 

@@ -1,0 +1,82 @@
+"""Runs of encoded data in a text, which no person reads: base64 and hexadecimal digits; and code that no person wrote.
+
+    Document -> Document without the runs, and how many there were
+
+A run is long, and looks like nothing else: base64 has 200 characters or more of all three kinds (capitals, small
+letters, digits) without a space, or five equal lines of 60 to 76 and what follows; hexadecimal 160 digits or more. A
+URL, a hash, a sequence of bases, an identifier and words of scripts without spaces are no runs. Newlines stay, so that
+lines keep their numbers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from ragidx.corpora.records import Document
+
+_HEX = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{160,}+(?![0-9A-Za-z])|(?<![0-9A-Za-z])[0-9A-F]{160,}+(?![0-9A-Za-z])")
+_BASE64 = re.compile(r"(?<![A-Za-z0-9+/=_.:%&?#-])[A-Za-z0-9+/]{200,}+={0,2}(?![A-Za-z0-9+/=_.:%&?#-])")
+_DATA_URI = re.compile(r"(?<=;base64,)[A-Za-z0-9+/]{60,}+={0,2}")
+_LINE = "[A-Za-z0-9+/]{60,76}\n"
+_BLOCK = re.compile(rf"^{_LINE}(?:{_LINE}){{4,}}+(?:[A-Za-z0-9+/]{{1,76}}={{0,2}}$)?", re.MULTILINE)
+_HEX_BLOCK = re.compile(r"^(?:[0-9a-fA-F]{60,80}\n){5,}+(?:[0-9a-fA-F]{1,80}$)?", re.MULTILINE)
+_RUNS = (_DATA_URI, _BASE64, _BLOCK, _HEX, _HEX_BLOCK)
+_LONG = re.compile(r"[A-Za-z0-9+/]{60}")
+_WORD = re.compile(r"[a-z]{12}|[A-Z]{12}")  # words, or one letter again and again
+
+_COMMENT = r"^[ \t]*(?://|#|/?\*|--|;|<!--|\"\"\")[^\n]{0,200}"
+_SAYS = r"\bgenerated\b[^\n]{0,200}\bdo not edit\b|@generated\b"
+_GENERATED = re.compile(f"{_COMMENT}(?:{_SAYS})", re.IGNORECASE | re.MULTILINE)
+_HEAD_CHARS = 2_000
+_MINIFIED = frozenset({".js", ".mjs", ".css"})
+_MINIFIED_CHARS, _MINIFIED_LINE = 5_000, 500
+_PROSE = frozenset({".txt", ".text", ".log", ".bib", ".xml", ".yaml", ".yml", ".toml", ".ini", ".cfg", ""})
+
+
+def without_runs(document: Document) -> tuple[Document, int]:
+    """The document without runs of encoded data, and how many there were."""
+    text = document.text
+    if not _LONG.search(text):
+        return document, 0
+    spans: list[tuple[int, int]] = []
+    for pattern in _RUNS:
+        spans += [found.span() for found in pattern.finditer(text) if _is_encoded(found[0])]
+    if not spans:
+        return document, 0
+    kept, cuts, end = list[str](), list[tuple[int, int]](), 0
+    n_runs = 0
+    for start, stop in sorted(spans):
+        if start < end:  # a part of the run before
+            continue
+        newlines = "\n" * text.count("\n", start, stop)
+        kept += [text[end:start], newlines]
+        cuts.append((stop, stop - start - len(newlines)))
+        end, n_runs = stop, n_runs + 1
+    places = tuple(
+        place._replace(offset=max(0, place.offset - sum(size for stop, size in cuts if stop <= place.offset)))
+        for place in document.places
+    )
+    return dataclasses.replace(document, text="".join([*kept, text[end:]]), places=places), n_runs
+
+
+def _is_encoded(run: str) -> bool:
+    """Whether a run has what words, sequences and rules of one sign have not."""
+    digits = sum(map(str.isdigit, run))
+    if set(run) <= set("0123456789abcdefABCDEF\n"):
+        if {len(line) for line in run.split("\n") if line} == {64}:
+            return False  # a list of checksums
+        return len(run) // 10 < digits < len(run) and len(set(run)) > 8  # numbers alone are numbers
+    mixed = re.search("[a-z]", run) and re.search("[A-Z]", run) and digits > len(run) // 50
+    return bool(mixed) and len(_WORD.findall(run)) <= len(run) // 200 and run.count("/") < len(run) // 12
+
+
+def is_not_written(text: str, ending: str) -> str:
+    """Why code is nothing that a person wrote; empty: it may be, or it is no code."""
+    if ending in _PROSE:
+        return ""
+    if _GENERATED.search(text, 0, _HEAD_CHARS):
+        return "generated code"
+    if ending in _MINIFIED and len(text) > _MINIFIED_CHARS and len(text) > _MINIFIED_LINE * (1 + text.count("\n")):
+        return "minified code"
+    return ""
