@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
+import unicodedata
 import warnings
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -38,7 +39,7 @@ class Rules:
     """
 
     def __init__(self, lines: Sequence[str]) -> None:
-        self._lines = lines
+        self._lines = lines = [unicodedata.normalize("NFC", line) for line in lines]  # as paths are
         self._always: list[int] = []
         self._by_name: dict[str, list[int]] = {}
         self._specs: dict[tuple[int, ...], GitIgnoreSpec] = {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -146,6 +147,16 @@ class Chunk:
     def id(self) -> str:
         """`doc_id:start-end`, unique within a corpus."""
         return f"{self.doc_id}:{self.start}-{self.end}"
+
+
+def with_nfc(names: Iterable[str]) -> list[str]:
+    """Names, and their Unicode form NFC where it is another: files have their ids in it, whatever a system gives."""
+    return list(dict.fromkeys(form for name in names for form in (name, unicodedata.normalize("NFC", name))))
+
+
+def known_form(name: str, is_known: Callable[[str], bool]) -> str:
+    """A name as it is known: as it is, else in NFC; as it is where neither is."""
+    return next(filter(is_known, with_nfc([name])), name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ragidx.corpora.errors import QueryError, unknown_name
-from ragidx.corpora.records import FILE_FIELDS, Chunk, Document, Scalar
+from ragidx.corpora.records import FILE_FIELDS, Chunk, Document, Scalar, known_form, with_nfc
 from ragidx.corpora.whole import document_from
 from ragidx.indexer.arrays import Bools, Floats
 from ragidx.indexer.store.rows import Row, true_places
@@ -46,12 +46,16 @@ def rows(store: Store, ids: Sequence[str] | None = None, document: str | None = 
     if (ids is None) == (document is None):
         raise TypeError("give ids of chunks, or a document's id")
     if document is not None:
-        of_document = _rows_named(store, "doc_id", [document])
-        _check_known("document", [document], {row.doc_id for row in of_document})
+        of_document = _rows_named(store, "doc_id", with_nfc([document]))
+        known = {row.doc_id for row in of_document}
+        name = known_form(document, known.__contains__)
+        _check_known("document", [name], known)
+        of_document = [row for row in of_document if row.doc_id == name]
         return sorted(of_document, key=lambda row: (row.start, row.end))
-    by_id = {row.chunk_id: row for row in _rows_named(store, "chunk_id", ids or ())}
-    _check_known("chunk", ids or (), by_id)
-    return [by_id[name] for name in ids or ()]
+    by_id = {row.chunk_id: row for row in _rows_named(store, "chunk_id", with_nfc(ids or ()))}
+    ids = [known_form(name, by_id.__contains__) for name in ids or ()]
+    _check_known("chunk", ids, by_id)
+    return [by_id[name] for name in ids]
 
 
 def document_of(rows: Sequence[Row]) -> Document:
@@ -85,8 +89,9 @@ def documents_by_id(store: Store, ids: Sequence[str], *, missing: str = "error")
     if missing not in ("error", "skip"):
         raise QueryError(f"missing={missing!r} is neither error nor skip", "give one of them", where="`missing`")
     by_id: dict[str, list[Row]] = {}
-    for row in _rows_named(store, "doc_id", ids):
+    for row in _rows_named(store, "doc_id", with_nfc(ids)):
         by_id.setdefault(row.doc_id, []).append(row)
+    ids = [known_form(name, by_id.__contains__) for name in ids]
     if missing == "error":
         _check_known("document", ids, by_id)
     return [document_of(by_id[name]) for name in ids if name in by_id]

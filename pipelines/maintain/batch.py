@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from ragidx.corpora.errors import CorpusError, QueryError, SpecError, an, lone_surrogate, printable
 from ragidx.corpora.language import LANGUAGE
 from ragidx.corpora.limits import MIB
-from ragidx.corpora.records import Document, Scalar
+from ragidx.corpora.records import Document, Scalar, known_form
 from ragidx.corpora.spec import Json
 from ragidx.indexer.digests import digest
 from ragidx.indexer.specs import holds_precomputed
@@ -189,6 +189,7 @@ class Batch:
         self._check_open()
         if isinstance(ids, str):
             raise TypeError("expected a list of ids, got one string")
+        ids = None if ids is None else [known_form(name, self._documents.__contains__) for name in ids]
         unknown = [name for name in ids or () if name not in self._documents]
         if unknown and missing == "error":
             name, hint = printable(unknown[0]), "ids are those that queries show"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import difflib
+import unicodedata
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ragidx.corpora.errors import QueryError, lone_surrogate, printable
+from ragidx.corpora.records import known_form, with_nfc
 from ragidx.corpora.spec import Json
 from ragidx.indexer.arrays import Bools, Ints, numbers_of
 from ragidx.indexer.specs import holds_precomputed
@@ -223,9 +225,10 @@ def chosen(
         raise QueryError("nothing says what to delete", "give `ids` or `where`")
     has_rows = holds_precomputed(store.manifest.spec)  # that can be deleted one by one
     if where is None and not has_rows:
-        of_documents = document_rows(store, list(ids or ()))
-        if len(of_documents) == len(set(ids or ())):  # then not all ids of the index are read
-            names = sorted(of_documents, key=lambda name: int(of_documents[name][0][0]))
+        of_documents = document_rows(store, with_nfc(ids or ()))
+        wanted = {known_form(name, of_documents.__contains__) for name in ids or ()}
+        if wanted <= of_documents.keys():  # then not all ids of the index are read
+            names = sorted(wanted, key=lambda name: int(of_documents[name][0][0]))
             rows = np.concatenate([np.zeros(0, np.int64), *(of_documents[name][0] for name in names)])
             report = _report(store, names, n_chunks=len(rows), n_matched=len(rows))
             return Chosen(rows, names, [of_documents[name][1] for name in names], report)
@@ -256,6 +259,9 @@ def _named(
     store: Store, doc_ids: Any, ids: Collection[str], missing: Missing, known: Collection[str], *, has_rows: bool
 ) -> Bools:
     """(rows,) which live rows have one of the ids: their document's, else their own."""
+    if not all(unicodedata.is_normalized("NFC", name) for name in ids):
+        present = set(pc.unique(doc_ids).to_pylist())
+        ids = [known_form(name, present.__contains__) for name in ids]
     named = _is_in(doc_ids, ids)
     others = sorted(set(ids) - set(pc.unique(doc_ids.filter(pa.array(named))).to_pylist()))
     if not others:

@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ragidx.corpora.errors import QueryError, lone_surrogate
+from ragidx.corpora.records import with_nfc
 from ragidx.retriever.where.conditions import COMPARISONS, Condition, Literal
 
 MAX_CHARS = 10_000
@@ -139,7 +140,7 @@ class _Parser:
             inner = self._either(depth + 1)
             self._expect(")", "close the bracket")
             return inner
-        return self._comparison()
+        return _in_both_forms(self._comparison())
 
     def _comparison(self) -> Condition:
         token = self._take()
@@ -271,6 +272,23 @@ class _Parser:
 
 def _not(inner: Condition) -> Condition:
     return Condition("not", parts=(inner,))
+
+
+def _in_both_forms(one: Condition) -> Condition:
+    """A comparison with a name of a file that is true of its Unicode form NFC as well: files have theirs in it."""
+    if one.op == "not":
+        return _not(_in_both_forms(one.parts[0]))
+    is_name = one.field is not None and (one.field == "doc_id" or one.field.startswith("file."))
+    values = with_nfc(value for value in one.values if is_name and isinstance(value, str))
+    if all(value in one.values for value in values):
+        return one
+    if one.op == "!=":
+        return _not(Condition("in", one.field, tuple(values)))
+    if one.op in ("==", "in"):
+        return Condition("in", one.field, tuple(values))
+    if one.op in ("starts with", "contains"):
+        return Condition("or", parts=tuple(Condition(one.op, one.field, (value,)) for value in values))
+    return one
 
 
 def _whole_date(text: str) -> str:
