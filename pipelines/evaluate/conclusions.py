@@ -14,7 +14,15 @@ from ragidx.corpora.evalsets import Qrels
 from ragidx.indexer.arrays import Doubles
 from ragidx.pipelines.evaluate.choice import MARGIN, Choice, cheapest
 from ragidx.pipelines.evaluate.grid import Measured
-from ragidx.pipelines.evaluate.measures import AGREEMENT, CORRELATIONS, MEASURES, NEARNESS, agreement, of_rankings
+from ragidx.pipelines.evaluate.measures import (
+    AGREEMENT,
+    CORRELATIONS,
+    MEASURES,
+    NEARNESS,
+    agreement,
+    of_rankings,
+    own_first,
+)
 from ragidx.pipelines.evaluate.report import Configuration, Overall, Row, TaskReport, names_of
 from ragidx.pipelines.evaluate.significance import (
     FEWEST_DATA_SETS,
@@ -84,6 +92,8 @@ def rows_of_runs(runs: Sequence[Task], qrels: Qrels, *, drop_self: bool = False)
         run = task.run or {}
         if drop_self:
             run = {name: {doc_id: hits[doc_id] for doc_id in hits if doc_id != name} for name, hits in run.items()}
+        elif own := own_first(run, qrels):
+            notes.append(own)
         rows.append(Measured(Configuration(run=task.name), of_rankings(run, qrels)))
     return rows, notes
 

@@ -35,7 +35,7 @@ from ragidx.pipelines.evaluate.cells import (
     words_of,
 )
 from ragidx.pipelines.evaluate.chance import PROJECTIONS, Chance, random_projection
-from ragidx.pipelines.evaluate.measures import DEPTH, NEARNESS, of_rankings, of_similarities
+from ragidx.pipelines.evaluate.measures import DEPTH, NEARNESS, of_rankings, of_similarities, own_first
 from ragidx.pipelines.evaluate.report import Configuration
 from ragidx.pipelines.evaluate.sources.series import Series, full_width
 from ragidx.pipelines.evaluate.sources.source import NOTHING_TO_SEARCH, Source
@@ -137,6 +137,7 @@ class Rankings:
         self._measure, self._drop_self, self._keep_runs = measure, drop_self, keep_runs
         self._with_costs, self._vectors = costs, vectors
         self._words: dict[bytes, Words] = {}
+        self._has_own = False
         self.notes: list[str] = []
 
     def measure(self, source: Source, series: Sequence[Series]) -> Iterator[Measured]:
@@ -292,6 +293,9 @@ class Rankings:
                 run = {name: {} if nothing else run[name] for name, nothing in zip(self._ids, empty, strict=True)}
             if self._drop_self:
                 run = {name: {doc_id: hits[doc_id] for doc_id in hits if doc_id != name} for name, hits in run.items()}
+            elif self._qrels and not self._has_own and (own := own_first(run, self._qrels)):
+                self._has_own = True  # once, of the first configuration
+                self._note(own)
         values = {**(of_rankings(run, self._qrels) if self._qrels else {}), **more}
         return Measured(configuration, values, bytes, chance, run if self._keep_runs else {}, costs)
 

@@ -20,6 +20,7 @@ from ragidx.corpora.evalsets import Qrels, Run
 from ragidx.indexer.arrays import Doubles
 from ragidx.pipelines.evaluate.significance import ranks
 
+_FEW_OWN = 0.05
 MEASURES = {
     "ndcg@10": "nDCG@10",
     "recall@10": "R@10",
@@ -37,6 +38,18 @@ AGREEMENT = ("overlap@10", "rbo")
 """How alike the answers of two configurations are: no quality either."""
 DEPTH = 100
 """Documents that are searched for each query."""
+
+
+def own_first(run: Run, qrels: Qrels) -> str:
+    """A note on queries that find, first of all, a document of their own id that is not relevant; empty: hardly any."""
+    first = {name: max(hits, key=lambda doc_id: hits[doc_id]) for name, hits in run.items() if hits}
+    own = [name for name, doc_id in first.items() if name == doc_id and qrels.get(name, {}).get(doc_id, 0) <= 0]
+    if not own or len(own) < _FEW_OWN * len(first):  # where both are numbers, a few may be equal by chance
+        return ""
+    return (
+        f"{len(own):,} of {len(first):,} queries find the document of their own id first, which is not relevant: "
+        "`drop_self=True` leaves it out."
+    )
 
 
 def of_rankings(run: Run, qrels: Qrels, names: Iterable[str] = MEASURES) -> dict[str, Doubles]:

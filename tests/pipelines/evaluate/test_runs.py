@@ -67,6 +67,30 @@ def test_of_a_run_too_the_document_with_the_id_of_the_query_is_dropped(tmp_path:
     assert [report.tasks[0].rows[0].means["recall@10"] for report in reports] == [1, 0.5]
 
 
+OWN = "24 of 24 queries find the document of their own id first, which is not relevant: `drop_self=True` leaves it out."
+
+
+@pytest.mark.parametrize(("relevant", "drop_self", "notes"), [("e", False, (OWN,)), ("e", True, ()), ("d", False, ())])
+def test_queries_that_find_themselves_are_noted_with_the_option(
+    relevant: str, drop_self: bool, notes: tuple[str, ...], tmp_path: Path
+) -> None:
+    judged = write_qrels(tmp_path / "qrels.tsv", {f"d{n}": {f"{relevant}{n}": 1} for n in range(24)})
+    run = write_run(tmp_path / "a.run", {f"d{n}": [f"d{n}", f"e{n}"] for n in range(24)})
+
+    (task,) = ragidx.evaluate(run, qrels=judged, drop_self=drop_self).tasks
+
+    assert tuple(note for note in task.notes if "own id" in note) == notes
+
+
+def test_a_few_equal_ids_are_not_noted(tmp_path: Path) -> None:
+    judged = write_qrels(tmp_path / "qrels.tsv", {f"d{n}": {f"e{n}": 1} for n in range(24)})
+    run = write_run(tmp_path / "a.run", {f"d{n}": [f"d{n}" if n == 7 else f"e{n}", "x"] for n in range(24)})
+
+    (task,) = ragidx.evaluate(run, qrels=judged).tasks
+
+    assert not any("own id" in note for note in task.notes)
+
+
 def test_a_run_of_another_set_is_refused_by_its_file(judged: Path, tmp_path: Path) -> None:
     ours, other = write_run(tmp_path / "ours.run", right(3)), write_run(tmp_path / "other.run", {"x1": ["d1"]})
 

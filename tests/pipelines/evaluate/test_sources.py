@@ -205,6 +205,7 @@ def test_the_document_with_the_id_of_the_query_is_dropped_where_that_is_wanted(b
     with_self, without = evaluate(beir), evaluate(beir, drop_self=True)
 
     assert with_self.tasks[0].rows[0].means["mrr@10"] == 1
+    assert not any("own id" in note for note in with_self.tasks[0].notes)  # it is judged relevant
     assert without.tasks[0].rows[0].means["recall@10"] < 0.5  # half of what is relevant is gone
 
     (task,) = evaluate(
@@ -213,6 +214,17 @@ def test_the_document_with_the_id_of_the_query_is_dropped_where_that_is_wanted(b
 
     low, high = task.rows[1].chance  # of rotations, which change no cosine
     assert low == pytest.approx(task.rows[0].means["recall@10"], abs=1e-6) == high
+
+
+def test_queries_that_are_documents_are_noted_once(beir: Path) -> None:
+    lines = (beir / "queries.jsonl").read_text().replace('"_id": "q', '"_id": "d')
+    (beir / "queries.jsonl").write_text(lines)
+    write_qrels(beir / "qrels" / "test.tsv", {f"d{n}": {f"d{n + 1}": 1} for n in range(23)})
+
+    (task,) = evaluate(beir, tau=[1, 2]).tasks
+
+    assert len(task.rows) > 1
+    assert sum("own id first, which is not relevant: `drop_self=True`" in note for note in task.notes) == 1
 
 
 def test_what_is_relevant_and_not_here_is_never_found(beir: Path) -> None:
