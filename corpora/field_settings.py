@@ -31,6 +31,7 @@ class FieldSettings(NamedTuple):
     context: str | None = None  # a line in front of the text
     metadata: str | None = None  # the only fields that become metadata
     encoding: str | None = None  # of any file of text: a codec's name
+    html: str | None = None  # what of pages is read: "main" or "whole"
 
 
 OTHERS = FieldSettings._fields[3:]
@@ -38,6 +39,8 @@ OTHERS = FieldSettings._fields[3:]
 
 PATHS = OTHERS[:4]
 """Those that are paths of fields."""
+
+_HTML = ("main", "whole")
 
 _MOST = 1_000  # settings of one kind
 
@@ -95,7 +98,7 @@ def check_fields(given: Mapping[str, str | Sequence[str]] | None) -> dict[str, t
     """`ReadOptions.fields`, without those of which nothing is said.
 
     Raises:
-        SpecError: as `check_settings`, a name is not one of `OTHERS`, or there is no such encoding.
+        SpecError: as `check_settings`, a name is not one of `OTHERS`, or there is no such encoding or part of a page.
     """
     found = {}
     for name, settings in (given or {}).items():
@@ -104,6 +107,10 @@ def check_fields(given: Mapping[str, str | Sequence[str]] | None) -> dict[str, t
             raise SpecError(fault.message, fault.hint, where="`fields`")
         if checked := check_settings(settings, name):
             found[name] = tuple(map(_with_codec, checked)) if name == "encoding" else checked
+        for setting in checked or () if name == "html" else ():
+            if (value := setting.rpartition("=")[2]) not in _HTML:
+                fault = unknown_name("part of a page", value, _HTML)
+                raise SpecError(fault.message, fault.hint, where="`html`")
     return found
 
 
@@ -140,6 +147,7 @@ _EXAMPLES = {
     "context": "product+city, or 'data/*.csv=product+city'",
     "metadata": "opened+city, or 'data/*.csv=opened+city'",
     "encoding": "cp1250, or 'notes/*.txt=cp1250'",
+    "html": "whole, or 'intranet/*.html=whole'",
 }
 
 

@@ -1,7 +1,8 @@
-"""What of an HTML page is its text: navigation, notices and everything around the main part are dropped.
+"""What of an HTML page is its text: the main part, without navigation, notices and what no browser shows.
 
-    body of a parsed page -> the element to read, and the elements in it to pass over
+    parsed page -> Rules: the main part, the elements to pass over, each with a kind of `left.KINDS`
 
+A class names navigation or a notice by a whole known name, never by a word inside another: `share-price` is text.
 Elements are known by `mem_id`: comparing two nodes with `==` would write both out as HTML. How text is written is not
 known here.
 """
@@ -9,96 +10,117 @@ known here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from selectolax.lexbor import LexborNode
+from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-_DROPPED = """
-    script style nav aside noscript template head svg math iframe object canvas audio video button select input textarea
-    [hidden] [aria-hidden="true"]
+from ragidx.corpora.left import Tally
+
+NAVIGATION, NOTICES, AROUND = "words of navigation", "words of notices", "words around the main part"
+_HIDDEN = "hidden words"
+
+_ALWAYS = {
+    "ruby readings": "rt, rp, rtc",
+    "words of alternative texts": "svg desc, svg metadata",
+    "words of tooltips": "svg title",
+    "words of fallbacks": "noscript, canvas, video, audio, object, iframe, noembed, noframes",
+    "formulas in other notations": "annotation, annotation-xml",
+}
+"""What goes of any page; scripts and templates do, too."""
+
+_NAVIGATION_CSS = "nav, " + ", ".join(
+    f'[role="{role}"]' for role in ("navigation", "menu", "menubar", "toolbar", "search")
+)
+_NAVIGATION_NAMES = """
+    breadcrumb breadcrumbs headerlink anchor-link anchorjs-link main-menu nav nav-menu navbar navigation pager
+    page-numbers pagination site-nav skip-link skip-links skip-nav skip-to-content skiplink sphinxsidebar toc table-of-contents
+    tableofcontents
 """
-_ROLES = "navigation banner contentinfo search complementary dialog menu toolbar"
-_DROPPED_CSS = ", ".join([*_DROPPED.split(), *(f'[role="{role}"]' for role in _ROLES.split())])
-_FRAMES = ("header", "footer")  # of the page; one of an article is text
-_FRAMES_CSS = ", ".join(_FRAMES)
-_KEPT_FRAMES_CSS = ", ".join(f"{outer} {frame}" for outer in ("main", "article", "section") for frame in _FRAMES)
-_WORDS = """
-    cookie consent gdpr newsletter share social breadcrumb sidebar related pagination skip[-_]?link headerlink toc menu
-    nav navbar footer comment ad promo modal help[-_]popup help[-_]container sr[-_]only copybtn
+_NOTICE_NAMES = """
+    ad ads adsbygoogle advert advertisement cc-banner cc-window consent-banner consent-popup cookie-banner cookie-bar
+    cookie-consent cookie-law-info-bar cookie-message cookie-notice cookie-popup cookiebanner cookies copybtn
+    copy-button gdpr gdpr-banner newsletter newsletter-form newsletter-popup newsletter-signup promo related-articles related-links
+    related-posts share share-bar share-buttons share-icons share-links sharedaddy sharing sidebar social
+    social-icons social-links social-media social-share
 """
-_NOTICE = re.compile(rf"(?:^|[\s_-])(?:{'|'.join(_WORDS.split())})s?(?:$|[\s_-])", re.IGNORECASE)
-_CODE = ("pre", "code")  # in it a comment is one of the programmer
-_NEVER = frozenset({"main", "article", "h1", "h2", "h3", "h4", "h5", "h6", *_CODE, "dt", "td", "th"})
-_BY_ID = frozenset({"div", "ul", "form"})  # an id elsewhere is the place of a heading, made of its words
+_HIDDEN_NAMES = "screen-reader-text sr-only visually-hidden visuallyhidden"
+_BY_ID = ("div:not(.section)", "ul", "form")  # an id elsewhere is the place of a heading, made of its words
+_NEVER = frozenset({"main", "article", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "code", "dt", "td", "th", "body"})
+_INSIDE = "main, article, [role=main]"
 _MOST_SHARE, _FEW_WORDS = 0.3, 40
-_LEAST_MAIN = 0.25
-_MAIN, _ROLE_MAIN, _ARTICLE = "main", "role", "article"  # in this order
+_NOT_SHOWN = re.compile(r"display\s*:\s*none", re.IGNORECASE)
+_MAINS = ("main", '[role="main"]', "article")  # in this order
+
+_ATTRIBUTES = {
+    "words of alternative texts": ("alt", "img, area, input"),
+    "words of tooltips": ("title", "*"),
+    "words of form fields": ("placeholder", "input, textarea"),
+}
+_FILLED = 'input[value]:not([type="hidden"]):not([type="checkbox"]):not([type="radio"])'
 
 
-def readable(body: LexborNode) -> tuple[LexborNode, Set[int]]:
-    """The part of a page that is its text: an element, and what in it is none.
+def _by_names(names: str) -> str:
+    each = names.split()
+    return ", ".join([*(f".{name}" for name in each), *(f"{tag}#{name}" for tag in _BY_ID for name in each)])
 
-    An element whose class names a notice or navigation goes if it has few words, or at most 30 % of the page's. What is
-    around the only main part goes if that has 25 % of the words.
+
+_NAVIGATION_NAMES_CSS, _NOTICE_CSS, _HIDDEN_CSS = map(_by_names, (_NAVIGATION_NAMES, _NOTICE_NAMES, _HIDDEN_NAMES))
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Of one page, by `mem_id`."""
+
+    dropped: Mapping[int, str]  # what goes, with its kind
+    named: Mapping[int, str]  # what goes if it has few words
+    few: float
+    main: int  # what may be the main part; 0: nothing may
+
+
+def rules_of(tree: LexborHTMLParser, body: LexborNode, left: Tally, *, whole: bool) -> Rules:
+    """What of a page is not its text. Scripts are cut out of it.
+
+    An element whose class names a notice or navigation goes if it has few words, or at most 30 % of the page's.
+
+    Args:
+        tree: the page.
+        body: of it.
+        left: takes what is no element, or has no words.
+        whole: navigation, notices and what is around the main part stay.
     """
-    dropped = _selected(body, _DROPPED_CSS)
-    mains: dict[str, list[tuple[LexborNode, int]]] = {_MAIN: [], _ROLE_MAIN: [], _ARTICLE: []}
-    notices: list[tuple[int, int]] = []
-    before: list[tuple[int, int]] = []  # of each open element: words and main parts that came before it
-    n_words = n_mains = n_code = 0
-    for node, begins in walk(body, dropped):
-        if node.is_text_node:
-            n_words += len((node.text_content or "").split()) if begins else 0
-        elif begins:
-            before.append((n_words, n_mains))
-            n_mains += bool(_kind_of_main(node))
-            n_code += node.tag in _CODE
-        else:
-            words_before, mains_before = before.pop()
-            n_code -= node.tag in _CODE
-            if kind := _kind_of_main(node):
-                mains[kind].append((node, n_words - words_before))
-            elif n_mains == mains_before and not n_code and _is_notice(node):
-                notices.append((node.mem_id, n_words - words_before))
-    few = max(_FEW_WORDS - 1, _MOST_SHARE * n_words)
-    dropped |= {mem_id for mem_id, count in notices if count <= few}
-    dropped |= _selected(body, _FRAMES_CSS) - _selected(body, _KEPT_FRAMES_CSS)
-    found = next((elements for elements in mains.values() if elements), [])
-    is_main = len(found) == 1 and found[0][1] >= _LEAST_MAIN * n_words
-    return found[0][0] if is_main else body, dropped
+    left.leave("scripts", len(tree.css("script, style")))
+    tree.strip_tags(["script", "style"])
+    left.leave("templates", len(body.css("template")))
+    left.leave("embedded objects", len(body.css("iframe[srcdoc]")))
+    _count_attributes(body, left)
+    dropped = {node.mem_id: kind for kind, css in _ALWAYS.items() for node in body.css(css)}
+    hidden = (node for node in body.css("[style]") if _NOT_SHOWN.search(node.attributes.get("style") or ""))
+    dropped |= {node.mem_id: _HIDDEN for node in hidden}
+    if whole:
+        return Rules(dropped, {}, 0, 0)
+    kinds = ((NAVIGATION, _NAVIGATION_NAMES_CSS), (NOTICES, _NOTICE_CSS), (_HIDDEN, _HIDDEN_CSS))
+    named = {node.mem_id: kind for kind, css in kinds for node in body.css(css) if node.tag not in _NEVER}
+    few = max(_FEW_WORDS - 1, _MOST_SHARE * n_words(body)) if named else 0
+    dropped |= {node.mem_id: NAVIGATION for node in body.css(_NAVIGATION_CSS) if node.tag not in _NEVER}
+    mains = next((found for css in _MAINS if (found := body.css(css))), [])
+    return Rules(dropped, named, few, mains[0].mem_id if len(mains) == 1 else 0)
 
 
-def walk(root: LexborNode, dropped: Set[int]) -> Iterator[tuple[LexborNode, bool]]:
-    """Each node in an element where it begins, with True, and where it ends, with False."""
-    node = root.first_child
-    while node is not None:
-        if node.mem_id not in dropped:
-            yield node, True
-            if node.first_child is not None:
-                node = node.first_child
-                continue
-            yield node, False
-        while node.next is None:
-            node = node.parent
-            if node is None or node.mem_id == root.mem_id:
-                return
-            yield node, False
-        node = node.next
+def is_notice(node: LexborNode, few: float) -> bool:
+    """Whether an element that is named so is a notice or navigation: it has few words, and no main part."""
+    return n_words(node) <= few and node.css_first(_INSIDE) is None
 
 
-def _selected(body: LexborNode, css: str) -> set[int]:
-    return {node.mem_id for node in body.css(css)}
+def n_words(node: LexborNode) -> int:
+    """How many words are in the text nodes of an element."""
+    return len(node.text(separator=" ").split())
 
 
-def _kind_of_main(node: LexborNode) -> str:
-    if node.tag in (_MAIN, _ARTICLE):
-        return str(node.tag)
-    return _ROLE_MAIN if node.attributes.get("role") == "main" else ""
-
-
-def _is_notice(node: LexborNode) -> bool:
-    attributes = node.attributes
-    names = attributes.get("class") or ""
-    if node.tag in _BY_ID and "section" not in names.split():
-        names = f"{names} {attributes.get('id') or ''}"
-    return node.tag not in _NEVER and _NOTICE.search(names) is not None
+def _count_attributes(body: LexborNode, left: Tally) -> None:
+    """Count the words in attributes that a page shows beside its text."""
+    for kind, (name, tags) in _ATTRIBUTES.items():
+        nodes = body.css(", ".join(f"{tag}[{name}]" for tag in tags.split(", ")))
+        left.leave(kind, sum(len((node.attributes.get(name) or "").split()) for node in nodes))
+    values = (node.attributes.get("value") or "" for node in body.css(_FILLED))
+    left.leave("words of form fields", sum(len(value.split()) for value in values))

@@ -333,14 +333,14 @@ def test_a_page_becomes_markdown_without_its_frame(read_bytes: ReadBytes) -> Non
         <pre>
  x
    # y
-</pre><p hidden>no</p><aside>no</aside><script>no()</script><!-- no -->
+</pre><p style="display: none">no</p><aside>Mind the gap.</aside><script>no()</script><!-- no -->
         <section><h2>Part</h2>text <i>in</i>line</section></main>
         <footer>no</footer></body></html>""",
     )
 
     assert only(found) == (
         "# A title\n\nOne & two, café.\nNext line.\n\n- first\n- second\n\na | b\n1 | 2\n\n"
-        "```\n x\n   # y\n```\n\n## Part\n\ntext inline\n"
+        "```\n x\n   # y\n```\n\nMind the gap.\n\n## Part\n\ntext inline\n"
     )
     assert found.documents[0].markdown
     assert found.documents[0].metadata == {"title": "The page"}
