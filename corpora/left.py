@@ -30,6 +30,7 @@ KINDS: Final[Mapping[str, str]] = {
             "attachments of unknown kinds",
             "damaged parts",
             "embedded objects",
+            "encrypted parts",
             "pages without Unicode",
             "scanned pages",
             "texts cut at a bound",
@@ -57,9 +58,11 @@ KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         (
             "addresses of links",
+            "alternatives of mails",
             "authors of comments",
             "choices of forms",
             "deleted words",
+            "delivery reports",
             "field codes",
             "formulas in other notations",
             "hidden words",
@@ -80,6 +83,7 @@ KINDS: Final[Mapping[str, str]] = {
             "words of navigation",
             "words of notices",
             "workbooks of charts",
+            "signatures",
             "templates",
             "words around the main part",
             "words of alternative texts",

@@ -34,14 +34,14 @@ _NAVIGATION_CSS = "nav, " + ", ".join(
 )
 _NAVIGATION_NAMES = """
     breadcrumb breadcrumbs headerlink anchor-link anchorjs-link main-menu nav nav-menu navbar navigation pager
-    page-numbers pagination site-nav skip-link skip-links skip-nav skip-to-content skiplink sphinxsidebar toc table-of-contents
-    tableofcontents
+    page-numbers pagination site-nav skip-link skip-links skip-nav skip-to-content skiplink sphinxsidebar toc
+    table-of-contents tableofcontents
 """
 _NOTICE_NAMES = """
     ad ads adsbygoogle advert advertisement cc-banner cc-window consent-banner consent-popup cookie-banner cookie-bar
     cookie-consent cookie-law-info-bar cookie-message cookie-notice cookie-popup cookiebanner cookies copybtn
-    copy-button gdpr gdpr-banner newsletter newsletter-form newsletter-popup newsletter-signup promo related-articles related-links
-    related-posts share share-bar share-buttons share-icons share-links sharedaddy sharing sidebar social
+    copy-button gdpr gdpr-banner newsletter newsletter-form newsletter-popup newsletter-signup promo related-articles
+    related-links related-posts share share-bar share-buttons share-icons share-links sharedaddy sharing sidebar social
     social-icons social-links social-media social-share
 """
 _HIDDEN_NAMES = "screen-reader-text sr-only visually-hidden visuallyhidden"

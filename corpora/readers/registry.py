@@ -145,6 +145,8 @@ def said_of_fields(source: Source, options: ReadOptions) -> str:
     place = READERS.get(file.ending, _UNKNOWN)
     if place.startswith("records."):
         return str(tuple(file.fields)) if any(file.fields) else ""
+    if place == "html_page:read_html" or file.ending == ".epub":
+        return file.fields.html or ""
     said = (options.text_field, options.id_field, options.records, *options.fields.items())
     may_hold = place.startswith(_PACKED) or place in _MAY_BE_MAIL  # a mail has attachments
     return str(said) if may_hold and any(said) else file.fields.encoding or ""
@@ -194,6 +196,12 @@ def is_named_packed(name: str) -> bool:
     return READERS.get(_unread(Source(None, name, 0), _DEFAULTS).ending, "").startswith(_PACKED)
 
 
+def is_known(name: str) -> bool:
+    """Whether files of this name have a reader."""
+    ending = _unread(Source(None, name, 0), _DEFAULTS).ending
+    return ending in READERS or ending in _added_readers()
+
+
 def _unread(source: Source, options: ReadOptions) -> SourceFile:
     return SourceFile(source=source, options=options, on_skip=lambda skip: None)
 
@@ -215,7 +223,9 @@ def _read(file: SourceFile) -> Iterator[Document]:
         fields = file.file_fields()  # now that it is known what it is
         for given in read(file):
             reported = True
-            document, n_runs = (given, 0) if source.beir else without_runs(given)  # a collection's texts stay as they are
+            document, n_runs = (
+                (given, 0) if source.beir else without_runs(given)
+            )  # a collection's texts stay as they are
             file.leave("runs of encoded data", n_runs)
             if n_runs and not document.text.strip():
                 file.skip("encoded data alone", document.id.removeprefix(source.name))

@@ -2,45 +2,37 @@
 
     message -> subject, blank line, text; from, to, date, message_id, title and author as metadata
 
-The plain text is taken where there is one, else the HTML part. An attachment is named `a.eml/report.pdf`, below the
-message, and a message inside a message is one; what is inside another file is not opened further. Long
-headers are refused before the parser, whose time grows with their square.
+`mail_parts` says which parts are the text. An attachment is named `a.eml/report.pdf`, below the message, and a message
+inside a message is one; what is inside another file is not opened further. Long headers are refused before the parser,
+whose time grows with their square, and so are parts that nest deep.
 """
 
 from __future__ import annotations
 
 import datetime
 import email
-import email.errors
-import email.header
 import email.utils
 import hashlib
 import io
-import mimetypes
 import re
-import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from email import policy
 from email.message import Message
-from typing import IO, Any
+from typing import IO
 
 from ragidx.corpora.limits import UnreadableError, shown_bytes
-from ragidx.corpora.readers.decoding import decode
+from ragidx.corpora.readers.decoding import is_binary, marked_encoding
 from ragidx.corpora.readers.fields import check_text
-from ragidx.corpora.readers.html_page import page_text, parsed
 from ragidx.corpora.readers.packed.archive import member_name
-from ragidx.corpora.readers.registry import member_documents
+from ragidx.corpora.readers.packed.mail_parts import FAULTS, HEADER_CHARS, header_text, parts_of
+from ragidx.corpora.readers.registry import is_known, member_documents
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document, Place, Scalar
 
-_HEADER_CHARS = 10_000
 _PART_HEADER = re.compile(rb"^content-[a-z-]{1,40}:[^\n]*(?:\n[ \t][^\n]*)*", re.IGNORECASE | re.MULTILINE)
-_FAULTS = (
-    *(ValueError, LookupError, TypeError, AttributeError, AssertionError, RecursionError, ArithmeticError),
-    email.errors.MessageError,
-)
-"""What the email package raises on malformed input."""
+_BOUNDARY = re.compile(rb"multipart/[^\n]*\n?[^\n]*boundary\s*=", re.IGNORECASE)
+_MOST_BOUNDARIES, _MOST_LINES = 50, 5_000_000  # the parser compares each line with each boundary that is open
+_SNIFFED_BYTES = 1 << 13
 
 
 def read_eml(file: SourceFile) -> Iterator[Document]:
@@ -93,15 +85,6 @@ def _record(data: bytes, number: int, taken: set[bytes]) -> str:
     return name
 
 
-@dataclass(slots=True)
-class _Parts:
-    """The leaves of a message."""
-
-    plain: list[str] = field(default_factory=list)
-    pages: list[str] = field(default_factory=list)
-    attached: list[tuple[str, bytes]] = field(default_factory=list)  # name and bytes
-
-
 def _documents(file: SourceFile, raw: bytes, record: str = "", begins: tuple[Place, ...] = ()) -> Iterator[Document]:
     """The message, then its attachments.
 
@@ -115,74 +98,42 @@ def _documents(file: SourceFile, raw: bytes, record: str = "", begins: tuple[Pla
         UnreadableError: it is no message, or beyond a bound.
     """
     data = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    if any(len(found[0]) > _HEADER_CHARS for found in _PART_HEADER.finditer(data)):
-        raise UnreadableError(f"a mail with a header of more than {_HEADER_CHARS:,} characters")
+    n_boundaries = 0
+    for found in _PART_HEADER.finditer(data):
+        if len(found[0]) > HEADER_CHARS:
+            raise UnreadableError(f"a mail with a header of more than {HEADER_CHARS:,} characters")
+        n_boundaries += _BOUNDARY.search(found[0]) is not None
+    if n_boundaries > _MOST_BOUNDARIES and n_boundaries * data.count(b"\n") > _MOST_LINES:
+        raise UnreadableError(f"a mail of {n_boundaries:,} groups of parts")
     doc_id = file.doc_id(record)
     try:
         message = email.message_from_bytes(data, policy=policy.compat32)
-        parts = _parts(file, message, f"#{record}" if record else "")
+        at = f"#{record}" if record else ""
+        parts = parts_of(message, file, at)
         metadata = _metadata(message)
         if message.get("date") and "date" not in metadata:
-            file.skip("the field 'date': not a date", f"#{record}" if record else "")
-    except _FAULTS as fault:
+            file.skip("the field 'date': not a date", at)
+    except RecursionError as fault:
+        raise UnreadableError("a mail nested too deep") from fault
+    except FAULTS as fault:
         raise UnreadableError(f"not a mail: {type(fault).__name__}") from fault
     if not metadata and not parts.attached:
         raise UnreadableError("not a mail: it has no header")
-    body = "\n\n".join(part for part in (parts.plain or parts.pages) if part.strip())
+    for kind, (count, _) in parts.left.items():
+        file.leave(kind, count, at)
+    body = "\n\n".join(part.text for part in parts.texts if part.text.strip())
     text = f"{metadata.get('title', '')}\n\n{body}".strip()
     try:
         check_text(text)
     except UnreadableError as fault:
-        file.skip(str(fault), f"#{record}" if record else "")
+        file.skip(str(fault), at)
     else:
         yield Document(doc_id, text, metadata, parts=begins)
     below = doc_id.removeprefix(file.source.name)
-    yield from _attachments(file, parts.attached, below)
+    yield from attachments(file, parts.attached, below)
 
 
-def _parts(file: SourceFile, message: Message, at: str) -> _Parts:
-    """The leaves of a message, in their order."""
-    found = _Parts()
-    waiting: list[Any] = [message]
-    while waiting:
-        part = waiting.pop()
-        kind = part.get_content_type()
-        payload = part.get_payload()
-        if kind == "message/rfc822" and isinstance(payload, list):
-            found.attached += [(_file_name(part, "message.eml"), inner.as_bytes()) for inner in payload]
-        elif isinstance(payload, list):
-            waiting += reversed(payload)
-        else:
-            data = part.get_payload(decode=True) or b""
-            is_body = part.get_content_disposition() != "attachment" and not part.get_filename()
-            if kind in ("text/plain", "text/html") and is_body:
-                _add_body(file, found, part, data, at)
-            else:
-                ending = mimetypes.guess_extension(kind) or ""
-                found.attached.append((_file_name(part, f"part-{len(found.attached) + 1}{ending}"), data))
-    return found
-
-
-def _add_body(file: SourceFile, found: _Parts, part: Message, data: bytes, at: str) -> None:
-    charset = part.get_content_charset("")
-    try:
-        declared = charset if isinstance(charset, str) else ""
-        said = file.fields.encoding if file.fields.encoding and not declared else ""
-        text = decode(data, declared=declared, said=said, on_guess=file.guessed)
-        if part.get_content_type() == "text/plain":
-            found.plain.append(text)
-        else:
-            found.pages.append(page_text(parsed(text)))
-    except UnreadableError as fault:
-        file.skip(str(fault), at)
-
-
-def _file_name(part: Message, default: str) -> str:
-    name = _header(part.get_filename() or "")
-    return name.replace("\\", "/").rpartition("/")[2] or default
-
-
-def _attachments(file: SourceFile, attached: list[tuple[str, bytes]], below: str) -> Iterator[Document]:
+def attachments(file: SourceFile, attached: list[tuple[str, bytes]], below: str) -> Iterator[Document]:
     """The documents of attachments; `below`: the record of the message, after the file's name."""
     taken: set[str] = set()
     for number, (raw, data) in enumerate(attached, start=1):
@@ -197,19 +148,24 @@ def _attachments(file: SourceFile, attached: list[tuple[str, bytes]], below: str
         if name in taken:
             name = f"{number}-{name}"
         taken.add(name)
+        if not is_known(name) and marked_encoding(data) is None and is_binary(data[:_SNIFFED_BYTES]):
+            file.leave("attachments of unknown kinds", 1, f"{where}/{name}")
+            continue
         yield from member_documents(file, name, io.BufferedReader(io.BytesIO(data)), len(data), record=where)
 
 
 def _metadata(message: Message) -> dict[str, Scalar]:
     """What the headers say."""
-    sender, to = _header(message.get("from", "")), _header(message.get("to", ""))
+    sender, to = header_text(message.get("from", "")), header_text(message.get("to", ""))
     found = {
-        "title": _header(message.get("subject", "")),
+        "title": header_text(message.get("subject", "")),
         "author": _author(sender),
         "from": sender,
         "to": to,
+        "cc": header_text(message.get("cc", "")),
+        "keywords": header_text(message.get("keywords", "")),
         "date": _date(str(message.get("date", ""))),
-        "message_id": _header(message.get("message-id", "")).strip("<> "),
+        "message_id": header_text(message.get("message-id", "")).strip("<> "),
     }
     return {key: value for key, value in found.items() if value}
 
@@ -217,7 +173,7 @@ def _metadata(message: Message) -> dict[str, Scalar]:
 def _author(sender: str) -> str:
     try:
         name, address = email.utils.parseaddr(sender)
-    except _FAULTS:  # thousands of brackets
+    except FAULTS:  # thousands of brackets
         return ""
     return name or address
 
@@ -227,18 +183,5 @@ def _date(text: str) -> datetime.datetime | None:
     try:
         found = email.utils.parsedate_to_datetime(text[:100])
         return found.replace(tzinfo=datetime.UTC) if found.tzinfo is None else found.astimezone(datetime.UTC)
-    except _FAULTS:
+    except FAULTS:
         return None
-
-
-def _header(raw: object) -> str:
-    """A header as text, of at most 10,000 characters."""
-    text = str(raw)[:_HEADER_CHARS]
-    try:
-        parts = email.header.decode_header(text)
-        text = str(email.header.make_header(parts))
-    except _FAULTS:
-        pass
-    plain = text.encode("utf-8", "replace").decode()
-    words = "".join(c if c.isprintable() else " " for c in unicodedata.normalize("NFC", plain))
-    return " ".join(words.split())
