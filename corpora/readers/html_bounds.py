@@ -16,7 +16,8 @@ _VOID = """
     area base basefont bgsound br col embed frame hr img input keygen link meta param source track wbr html head body
 """
 _IMPLIED = "p li dd dt option optgroup colgroup rt rp rb rtc"  # one ends where the next of its kind begins
-_UNCOUNTED = frozenset([*_VOID.split(), *_IMPLIED.split()])
+VOID_TAGS = frozenset(_VOID.split())  # and those that a page has once
+_UNCOUNTED = VOID_TAGS | frozenset(_IMPLIED.split())
 _TABLE_PARTS = frozenset({"td", "th", "tr", "tbody", "thead", "tfoot", "caption"})
 _WALLS = frozenset(
     {"table", "td", "th", "caption", "applet", "marquee", "object", "template"}

@@ -17,8 +17,9 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
 from ragidx.corpora.left import Tally
 from ragidx.corpora.limits import UnreadableError
+from ragidx.corpora.readers.decoding import OnGuess, decode
 from ragidx.corpora.readers.fields import check_text, from_text
-from ragidx.corpora.readers.html_bounds import flattened
+from ragidx.corpora.readers.html_bounds import VOID_TAGS, flattened
 from ragidx.corpora.readers.html_rules import AROUND, Rules, is_notice, n_words, rules_of
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document, Scalar
@@ -44,7 +45,10 @@ _LEAST_MAIN = 0.25
 _MOST_LARGE = 100  # elements named as notices that are none: those in one another are counted again and again
 _NOT_WRITTEN = re.compile("[\u00ad\u200b]")  # where a line may be broken: words are found without
 
-_CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
+_CHARSET = re.compile(
+    rb"<(?:meta[^>]{0,200}?charset|\?xml[^>]{0,200}?encoding)\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE
+)
+_SELF_CLOSED = re.compile(r"<([A-Za-z][\w:-]*+)([^<>]*?)/>")
 _META_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,63}")
 _NOT_METADATA = re.compile(
     r"viewport|generator|robots|\w*bot|theme-color|color-scheme|format-detection|referrer|application-name|handheldfriendly"
@@ -57,14 +61,30 @@ _SPACES = re.compile(r"[ \t\n\r\f]+")
 
 def read_html(file: SourceFile) -> Iterator[Document]:
     """The text of the page."""
-    data = file.data(file.limits.document_bytes)
-    declared = _CHARSET.search(data, 0, 4096)
-    html = file.decoded(data, declared[1].decode() if declared else "")
+    data, said = file.data(file.limits.document_bytes), file.fields.encoding or ""
+    html = page_html(data, is_xml=file.ending == ".xhtml", said=said, on_guess=file.guessed)
     tree = parsed(html, file.left)
     metadata = page_metadata(tree)
     text = page_text(tree, file.left, whole=file.fields.html == "whole")
     check_text(text)
     yield Document(file.doc_id(), text, metadata, markdown=True)
+
+
+def page_html(data: bytes | bytearray, *, is_xml: bool, said: str = "", on_guess: OnGuess = lambda name: None) -> str:
+    """The markup of a page. In XML any element may end where it begins (`<title/>`), in HTML few do.
+
+    `said` and `on_guess` are those of `decode`.
+
+    Raises:
+        UnreadableError: as `decode`.
+    """
+    declared = _CHARSET.search(data, 0, 4096)
+    html = decode(data, declared=declared[1].decode() if declared else "", said=said, on_guess=on_guess)
+    return _SELF_CLOSED.sub(_closed, html) if is_xml and "/>" in html else html
+
+
+def _closed(found: re.Match[str]) -> str:
+    return found[0] if found[1].lower() in VOID_TAGS else f"<{found[1]}{found[2]}></{found[1]}>"
 
 
 def parsed(html: str, left: Tally | None = None) -> LexborHTMLParser:

@@ -145,7 +145,7 @@ def said_of_fields(source: Source, options: ReadOptions) -> str:
     place = READERS.get(file.ending, _UNKNOWN)
     if place.startswith("records."):
         return str(tuple(file.fields)) if any(file.fields) else ""
-    if place == "html_page:read_html" or file.ending == ".epub":
+    if place == "html_page:read_html":
         return file.fields.html or ""
     said = (options.text_field, options.id_field, options.records, *options.fields.items())
     may_hold = place.startswith(_PACKED) or place in _MAY_BE_MAIL  # a mail has attachments

@@ -1,4 +1,4 @@
-"""PDF by pypdfium2, RTF and .odt by readers here, other office files by markitdown: which library reads which ending.
+"""PDF by pypdfium2, others by walks of their own: which module reads which ending.
 
     path, ending -> Converted
 
@@ -27,7 +27,8 @@ _MODULES = {
     ".odt": ("odf", "zipfile"),
     ".docx": ("docx", "zipfile"),
     ".pptx": ("pptx", "zipfile"),
-    **dict.fromkeys((".xlsx", ".epub"), ("markitdown_files", "markitdown")),
+    ".epub": ("epub", "selectolax"),
+    ".xlsx": ("markitdown_files", "markitdown"),
 }
 """The module here by ending, and what it needs; imported when a file has the ending."""
 

@@ -186,6 +186,10 @@ class Package:
             self._opened.add(name.casefold())
             self.left.leave(kind)
 
+    def unopened(self) -> list[str]:
+        """The names of the parts that nobody asked for."""
+        return [member.filename for key, member in self._members.items() if key not in self._opened]
+
     def count_unopened(self) -> None:
         """Count what nobody asked for: words of parts that are XML, embedded objects, pictures, macros."""
         for key, member in self._members.items():

@@ -44,12 +44,12 @@ def test_a_message_is_its_subject_and_text_with_its_headers_as_metadata(read_byt
 
 
 def test_plain_text_comes_before_html_and_html_is_read_where_it_is_alone(read_bytes: ReadBytes) -> None:
-    both = message("Plain.\n")
-    both.add_alternative("<p>Page.</p>", subtype="html")
+    both = message("Plain words.\n")
+    both.add_alternative("<p>Words, <b>plain</b>.</p>", subtype="html")
     alone = message()
     alone.set_content("<h1>Deep</h1><p>Page.</p>", subtype="html")
 
-    assert read_bytes("a.eml", bytes(both)).texts == ["Lakes\n\nPlain."]
+    assert read_bytes("a.eml", bytes(both)).texts == ["Lakes\n\nPlain words."]
     assert read_bytes("b.eml", bytes(alone)).texts == ["Lakes\n\n# Deep\n\nPage."]
 
 

@@ -1,0 +1,126 @@
+"""Books (.epub): the pages of the reading order by the page reader, each with its place.
+
+    path -> Converted, with the files of the reading order as its pages
+
+What the package says of the book (authors, subjects, description ...) is above the first page. Files that the order
+leaves out are counted, and so is the list of contents, which repeats the headings.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree.ElementTree import Element
+
+from ragidx.corpora.left import Tally
+from ragidx.corpora.limits import Limits, UnreadableError
+from ragidx.corpora.readers.html_page import page_html, page_text, parsed
+from ragidx.corpora.readers.html_rules import NAVIGATION, n_words
+from ragidx.corpora.readers.office.converter import Converted
+from ragidx.corpora.readers.office.package import Package, attribute, local
+from ragidx.corpora.records import Place
+
+_CONTAINER = "META-INF/container.xml"
+_ABOUT = ("creator", "contributor", "subject", "description", "publisher", "date", "rights")
+_ELEMENT = re.compile(r"<[^<>]*>")
+_PAGES = re.compile(r"\.(?:x?html?|svg)$", re.IGNORECASE)
+
+
+def convert(path: Path, ending: str, limits: Limits) -> Converted:
+    """The text of a book and its places."""
+    left = Tally()
+    package = Package(path, limits, left)
+    root = package.tree(_CONTAINER)
+    files = [attribute(node, "full-path") for node in root.iter() if local(node) == "rootfile"]
+    if not files:
+        raise UnreadableError("not a book: its container names no package")
+    book = package.tree(files[0])
+    about = _about(book)
+    parts: list[str] = []
+    places: list[Place] = []
+    if lines := [f"{name}: {value}" for name in _ABOUT for value in about.get(name, ())]:
+        parts.append("\n".join(lines))
+    at = len(parts[0]) + 2 if parts else 0
+    for number, name in enumerate(_order(package, book, files[0]), start=1):
+        text = _page(package, name, number)
+        if text:
+            places.append(Place(at if places else 0, page=number))
+            parts.append(text)
+            at += len(text) + 2
+        if at > limits.office_text_bytes:
+            break  # who called refuses it
+    _count_rest(package, book)
+    return Converted(
+        text="\n\n".join(parts),
+        title=next(iter(about.get("title", ())), ""),
+        author="; ".join(about.get("creator", ())),
+        places=tuple(places),
+        left=left,
+    )
+
+
+def _about(book: Element) -> dict[str, list[str]]:
+    """What the package says of the book, by name."""
+    found: dict[str, list[str]] = {}
+    for node in book.iter():
+        if "purl.org/dc/" in str(node.tag) and (words := _ELEMENT.sub(" ", "".join(node.itertext())).split()):
+            found.setdefault(local(node), []).append(" ".join(words))
+    return found
+
+
+def _order(package: Package, book: Element, name: str) -> Iterator[str]:
+    """The parts of the reading order, each once."""
+    folder = posixpath.dirname(name)
+    items = {node.get("id", ""): node for node in book.iter() if local(node) == "item"}
+    seen: set[str] = set()
+    for node in book.iter():
+        item = items.get(node.get("idref", "")) if local(node) == "itemref" else None
+        if item is None:
+            continue
+        target = item.get("href", "").partition("#")[0]
+        part = next((each for each in _names(folder, target) if each in package), "")
+        if not part:
+            package.left.leave("damaged parts", 1)
+        elif part not in seen:
+            seen.add(part)
+            yield part
+
+
+def _names(folder: str, target: str) -> Iterator[str]:
+    """How a part may be named: addresses are quoted, and some makers quote the names in the zip, too."""
+    for name in (urllib.parse.unquote(target), target):
+        yield posixpath.normpath(posixpath.join("/", folder, name)).lstrip("/")
+
+
+def _page(package: Package, name: str, number: int) -> str:
+    """The text of a part; empty where it cannot be read, which is counted."""
+    left, at = Tally(), f"#page={number}"
+    try:
+        text = page_text(parsed(page_html(package.data(name), is_xml=True), left), left)
+    except UnreadableError:
+        package.left.leave("damaged parts", 1, at)
+        return ""
+    for kind, (count, _) in left.items():
+        package.left.leave(kind, count, at)
+    return text.strip()
+
+
+def _count_rest(package: Package, book: Element) -> None:
+    """Count the words of pages that the order leaves out, and what else is in the zip."""
+    contents = {item.get("href", "") for item in book.iter() if "nav" in (item.get("properties") or "").split()}
+    for name in package.unopened():
+        if not (is_contents := name.lower().endswith(".ncx")) and not _PAGES.search(name):
+            continue
+        try:
+            tree = parsed(page_html(package.data(name), is_xml=True))
+        except UnreadableError:
+            package.left.leave("damaged parts", 1, f"#{name}")
+            continue
+        tree.strip_tags(["script", "style", "head"])
+        is_contents = is_contents or any(name.endswith(href) for href in contents if href)
+        count = n_words(tree.body) if tree.body is not None else 0
+        package.left.leave(NAVIGATION if is_contents else "words of unknown parts", count, f"#{name}")
+    package.count_unopened()
