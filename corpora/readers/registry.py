@@ -54,6 +54,7 @@ READERS: dict[str, str] = {
     ".ipynb": "records.notebook:read_notebook",
     ".eml": "packed.mail:read_eml",
     ".mbox": "packed.mail:read_mbox",
+    ".msg": "packed.outlook:read_msg",
     **dict.fromkeys((".srt", ".vtt"), "packed.subtitles:read_subtitles"),
     ".zip": "packed.archive:read_zip",
     ".tar": "packed.archive:read_tar",
@@ -79,7 +80,7 @@ _PLAIN = frozenset(
     }
 )
 
-_PACKED = ("packed.archive:", "packed.mail:")
+_PACKED = ("packed.archive:", "packed.mail:", "packed.outlook:")
 
 
 def documents(

@@ -14,6 +14,7 @@ import email
 import email.utils
 import hashlib
 import io
+import mimetypes
 import re
 from collections.abc import Iterator
 from email import policy
@@ -134,7 +135,10 @@ def _documents(file: SourceFile, raw: bytes, record: str = "", begins: tuple[Pla
 
 
 def attachments(file: SourceFile, attached: list[tuple[str, bytes]], below: str) -> Iterator[Document]:
-    """The documents of attachments; `below`: the record of the message, after the file's name."""
+    """The documents of attachments; `below`: the record of the message, after the file's name.
+
+    Pictures, signatures and files without a reader are counted.
+    """
     taken: set[str] = set()
     for number, (raw, data) in enumerate(attached, start=1):
         where = below.lstrip("/")
@@ -149,9 +153,16 @@ def attachments(file: SourceFile, attached: list[tuple[str, bytes]], below: str)
             name = f"{number}-{name}"
         taken.add(name)
         if not is_known(name) and marked_encoding(data) is None and is_binary(data[:_SNIFFED_BYTES]):
-            file.leave("attachments of unknown kinds", 1, f"{where}/{name}")
+            file.leave(_kind_of(name), 1, f"{where}/{name}")
             continue
         yield from member_documents(file, name, io.BufferedReader(io.BytesIO(data)), len(data), record=where)
+
+
+def _kind_of(name: str) -> str:
+    """The kind of `left.KINDS` of an attachment that no reader reads."""
+    if (mimetypes.guess_type(name)[0] or "").startswith("image/"):
+        return "pictures"
+    return "signatures" if name.lower().endswith((".p7s", ".sig")) else "attachments of unknown kinds"
 
 
 def _metadata(message: Message) -> dict[str, Scalar]:
@@ -159,7 +170,7 @@ def _metadata(message: Message) -> dict[str, Scalar]:
     sender, to = header_text(message.get("from", "")), header_text(message.get("to", ""))
     found = {
         "title": header_text(message.get("subject", "")),
-        "author": _author(sender),
+        "author": author_of(sender),
         "from": sender,
         "to": to,
         "cc": header_text(message.get("cc", "")),
@@ -170,7 +181,8 @@ def _metadata(message: Message) -> dict[str, Scalar]:
     return {key: value for key, value in found.items() if value}
 
 
-def _author(sender: str) -> str:
+def author_of(sender: str) -> str:
+    """The name of a sender, else the address."""
     try:
         name, address = email.utils.parseaddr(sender)
     except FAULTS:  # thousands of brackets

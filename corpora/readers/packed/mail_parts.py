@@ -103,7 +103,9 @@ class _Reader:
         if isinstance(payload, list):
             parts = [each for each in payload if isinstance(each, Message)]
             inner = [(each.get_content_type(), self.texts(each, depth + 1)) for each in parts]
-            return self._one(inner) if kind == "multipart/alternative" else [text for _, each in inner for text in each]
+            if kind == "multipart/alternative":
+                return one_of(inner, self.found.left)
+            return [text for _, texts in inner for text in texts]
         return self._leaf(part, kind)
 
     def _leaf(self, part: Message, kind: str) -> list[Text]:
@@ -141,22 +143,23 @@ class _Reader:
             return []
         return [Text(kind, text, left)]
 
-    def _one(self, inner: list[tuple[str, list[Text]]]) -> list[Text]:
-        """The one of several alternatives that is read, and calendars."""
-        beside = [text for kind, texts in inner if kind == "text/calendar" for text in texts]
-        others = [(kind, texts) for kind, texts in inner if kind != "text/calendar" and texts]
-        if not others:
-            return beside
-        words = [words_of(text.text for text in texts) for _, texts in others]
-        plain = next((at for at, (kind, _) in enumerate(others) if kind == "text/plain"), -1)
-        richest = max(range(len(others)), key=lambda at: (at != plain, len(words[at])))
-        is_enough = 2 * len(words[plain] & words[richest]) >= len(words[richest])
-        taken = plain if plain >= 0 and (is_enough or len(words[plain]) > 2 * len(words[richest])) else richest
-        self.found.left.leave("alternatives of mails", len(others) - 1)
-        return others[taken][1] + beside
+
+def one_of(inner: list[tuple[str, list[Text]]], left: Tally) -> list[Text]:
+    """The one of several alternatives, (kind, texts), that is read, and calendars; `left` takes the others."""
+    beside = [text for kind, texts in inner if kind == "text/calendar" for text in texts]
+    others = [(kind, texts) for kind, texts in inner if kind != "text/calendar" and texts]
+    if not others:
+        return beside
+    words = [_words_of(text.text for text in texts) for _, texts in others]
+    plain = next((at for at, (kind, _) in enumerate(others) if kind == "text/plain"), -1)
+    richest = max(range(len(others)), key=lambda at: (at != plain, len(words[at])))
+    is_enough = 2 * len(words[plain] & words[richest]) >= len(words[richest])
+    taken = plain if plain >= 0 and (is_enough or len(words[plain]) > 2 * len(words[richest])) else richest
+    left.leave("alternatives of mails", len(others) - 1)
+    return others[taken][1] + beside
 
 
-def words_of(texts: Iterable[str]) -> set[str]:
+def _words_of(texts: Iterable[str]) -> set[str]:
     """The distinct words of texts."""
     return {word for text in texts for word in _WORD.findall(text.lower())}
 
