@@ -25,14 +25,16 @@ from ragidx.corpora.limits import UnreadableError, shown_bytes
 from ragidx.corpora.readers.decoding import is_binary, marked_encoding
 from ragidx.corpora.readers.fields import check_text
 from ragidx.corpora.readers.packed.archive import member_name
-from ragidx.corpora.readers.packed.mail_parts import FAULTS, HEADER_CHARS, header_text, parts_of
+from ragidx.corpora.readers.packed.mail_parts import DEPTH, FAULTS, HEADER_CHARS, header_text, parts_of
 from ragidx.corpora.readers.registry import is_known, member_documents
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document, Place, Scalar
 
 _PART_HEADER = re.compile(rb"^content-[a-z-]{1,40}:[^\n]*(?:\n[ \t][^\n]*)*", re.IGNORECASE | re.MULTILINE)
-_BOUNDARY = re.compile(rb"multipart/[^\n]*\n?[^\n]*boundary\s*=", re.IGNORECASE)
-_MOST_BOUNDARIES, _MOST_LINES = 50, 5_000_000  # the parser compares each line with each boundary that is open
+_BOUNDARY = re.compile(
+    rb"^(?:content-type:[^\n]*(?:\n[ \t][^\n]*)*?boundary\s*=\s*\"?([^\"\n;]+)|--([^\n]+))",
+    re.IGNORECASE | re.MULTILINE,
+)
 _SNIFFED_BYTES = 1 << 13
 
 
@@ -99,13 +101,9 @@ def _documents(file: SourceFile, raw: bytes, record: str = "", begins: tuple[Pla
         UnreadableError: it is no message, or beyond a bound.
     """
     data = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    n_boundaries = 0
-    for found in _PART_HEADER.finditer(data):
-        if len(found[0]) > HEADER_CHARS:
-            raise UnreadableError(f"a mail with a header of more than {HEADER_CHARS:,} characters")
-        n_boundaries += _BOUNDARY.search(found[0]) is not None
-    if n_boundaries > _MOST_BOUNDARIES and n_boundaries * data.count(b"\n") > _MOST_LINES:
-        raise UnreadableError(f"a mail of {n_boundaries:,} groups of parts")
+    if any(len(found[0]) > HEADER_CHARS for found in _PART_HEADER.finditer(data)):
+        raise UnreadableError(f"a mail with a header of more than {HEADER_CHARS:,} characters")
+    _check_depth(data)
     doc_id = file.doc_id(record)
     try:
         message = email.message_from_bytes(data, policy=policy.compat32)
@@ -132,6 +130,26 @@ def _documents(file: SourceFile, raw: bytes, record: str = "", begins: tuple[Pla
         yield Document(doc_id, text, metadata, parts=begins)
     below = doc_id.removeprefix(file.source.name)
     yield from attachments(file, parts.attached, below)
+
+
+def _check_depth(data: bytes) -> None:
+    """Refuse parts that nest deep: the parser compares each line with each boundary that is open.
+
+    Raises:
+        UnreadableError: they do.
+    """
+    opened: list[bytes] = []
+    for found in _BOUNDARY.finditer(data):
+        if found[1] is not None:
+            opened.append(found[1].rstrip())
+            if len(opened) > DEPTH:
+                raise UnreadableError(f"a mail nested deeper than {DEPTH} parts")
+            continue
+        line = found[2].rstrip()
+        for at in range(len(opened) - 1, -1, -1):
+            if line in (opened[at], opened[at] + b"--"):
+                del opened[at + (line == opened[at]) :]
+                break
 
 
 def attachments(file: SourceFile, attached: list[tuple[str, bytes]], below: str) -> Iterator[Document]:

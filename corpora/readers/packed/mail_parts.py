@@ -30,7 +30,7 @@ FAULTS = (
 )
 """What the email package raises on malformed input."""
 
-_DEPTH = 50
+DEPTH = 50
 _REPORTS = frozenset({"message/delivery-status", "message/disposition-notification", "text/rfc822-headers"})
 _BODIES = frozenset({"text/plain", "text/html", "text/enriched", "text/calendar"})
 _DECLARED_FIRST = ("iso-2022", "utf-16", "utf-32", "hz-")  # bytes of these are valid UTF-8, or full of NUL
@@ -88,8 +88,8 @@ class _Reader:
 
     def texts(self, part: Message, depth: int) -> list[Text]:
         """The texts of a part and of what is in it; files go to `found`."""
-        if depth > _DEPTH:
-            raise UnreadableError(f"a mail nested deeper than {_DEPTH} parts")
+        if depth > DEPTH:
+            raise UnreadableError(f"a mail nested deeper than {DEPTH} parts")
         kind, payload = part.get_content_type(), part.get_payload()
         if kind in _REPORTS:
             self.found.left.leave("delivery reports")
@@ -204,21 +204,20 @@ def _bytes(message: object) -> bytes:
 
 def _joined(text: str, deletes_space: bool) -> str:
     """The paragraphs of `format=flowed`: a line that ends with a space goes on in the next of the same depth."""
-    lines: list[str] = []
+    lines: list[list[str]] = []  # each of pieces
     open_depth = -1  # of the line that goes on
     for line in text.split("\n"):
         words = line.lstrip(">")
         depth = len(line) - len(words)
         words = words.removeprefix(" ")
-        is_signature = words == "-- "
-        if open_depth == depth and not is_signature:
-            lines[-1] += words
+        goes_on = words.endswith(" ") and words != "-- "
+        piece = words[:-1] if goes_on and deletes_space else words
+        if open_depth == depth and words != "-- ":
+            lines[-1].append(piece)
         else:
-            lines.append(f"{'>' * depth} {words}" if depth else words)
-        open_depth = depth if words.endswith(" ") and not is_signature else -1
-        if open_depth >= 0 and deletes_space:
-            lines[-1] = lines[-1][:-1]
-    return "\n".join(line.rstrip(" ") for line in lines)
+            lines.append([f"{'>' * depth} " if depth else "", piece])
+        open_depth = depth if goes_on else -1
+    return "\n".join("".join(pieces).rstrip(" ") for pieces in lines)
 
 
 def _calendar(text: str) -> str:
