@@ -11,9 +11,13 @@ from __future__ import annotations
 import posixpath
 import re
 import urllib.parse
+import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from xml.etree.ElementTree import Element
+
+from selectolax.lexbor import LexborHTMLParser
 
 from ragidx.corpora.left import Tally
 from ragidx.corpora.limits import Limits, UnreadableError
@@ -26,6 +30,7 @@ from ragidx.corpora.records import Place
 _CONTAINER = "META-INF/container.xml"
 _ABOUT = ("creator", "contributor", "subject", "description", "publisher", "date", "rights")
 _ELEMENT = re.compile(r"<[^<>]*>")
+_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)  # what is raised of one part
 _PAGES = re.compile(r"\.(?:x?html?|svg)$", re.IGNORECASE)
 
 
@@ -54,7 +59,7 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
             break  # who called refuses it
     _count_rest(package, book)
     return Converted(
-        text="\n\n".join(parts),
+        text="\n\n".join(parts) if places else "",
         title=next(iter(about.get("title", ())), ""),
         author="; ".join(about.get("creator", ())),
         places=tuple(places),
@@ -98,14 +103,29 @@ def _names(folder: str, target: str) -> Iterator[str]:
 def _page(package: Package, name: str, number: int) -> str:
     """The text of a part; empty where it cannot be read, which is counted."""
     left, at = Tally(), f"#page={number}"
-    try:
-        text = page_text(parsed(page_html(package.data(name), is_xml=True), left), left)
-    except UnreadableError:
-        package.left.leave("damaged parts", 1, at)
-        return ""
+    tree = _tree(package, name, left, at)
+    text = page_text(tree, left) if tree is not None else ""
     for kind, (count, _) in left.items():
         package.left.leave(kind, count, at)
     return text.strip()
+
+
+def _tree(package: Package, name: str, left: Tally, at: str) -> LexborHTMLParser | None:
+    """A part as a page; None where it cannot be read, which is counted.
+
+    Raises:
+        UnreadableError: it is more than the bounds allow.
+    """
+    try:
+        data = package.data(name)
+    except _DAMAGED:
+        package.left.leave("damaged parts", 1, at)
+        return None
+    try:
+        return parsed(page_html(data, is_xml=True), left)
+    except UnreadableError:
+        package.left.leave("damaged parts", 1, at)
+        return None
 
 
 def _count_rest(package: Package, book: Element) -> None:
@@ -114,10 +134,7 @@ def _count_rest(package: Package, book: Element) -> None:
     for name in package.unopened():
         if not (is_contents := name.lower().endswith(".ncx")) and not _PAGES.search(name):
             continue
-        try:
-            tree = parsed(page_html(package.data(name), is_xml=True))
-        except UnreadableError:
-            package.left.leave("damaged parts", 1, f"#{name}")
+        if (tree := _tree(package, name, Tally(), f"#{name}")) is None:
             continue
         tree.strip_tags(["script", "style", "head"])
         is_contents = is_contents or any(name.endswith(href) for href in contents if href)

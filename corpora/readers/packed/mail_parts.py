@@ -35,7 +35,7 @@ _REPORTS = frozenset({"message/delivery-status", "message/disposition-notificati
 _BODIES = frozenset({"text/plain", "text/html", "text/enriched", "text/calendar"})
 _DECLARED_FIRST = ("iso-2022", "utf-16", "utf-32", "hz-")  # bytes of these are valid UTF-8, or full of NUL
 _WORD = re.compile(r"\w{2,}")
-_ENRICHED = re.compile(r"<param>.*?(?:</param>|\Z)|</?[a-z][\w-]{0,60}>", re.IGNORECASE | re.DOTALL)
+_ENRICHED = re.compile(r"<<|<param>.*?(?:</param>|\Z)|</?[a-z][\w-]{0,60}>", re.IGNORECASE | re.DOTALL)
 _FOLDED = re.compile(r"\n[ \t]")
 _ESCAPED = re.compile(r"\\([nN,;\\])")
 _EVENTS = frozenset({"VEVENT", "VTODO", "VJOURNAL"})
@@ -135,7 +135,7 @@ class _Reader:
             elif kind == "text/calendar":
                 text = _calendar(text)
             elif kind == "text/enriched":
-                text = _ENRICHED.sub("", text).replace("<<", "<")
+                text = _ENRICHED.sub(lambda found: "<" if found[0] == "<<" else "", text)
             elif str(part.get_param("format") or "").lower() == "flowed":
                 text = _joined(text, str(part.get_param("delsp") or "").lower() == "yes")
         except UnreadableError as fault:
