@@ -11,7 +11,7 @@ import pytest
 from ragidx.corpora import ignore, sources
 from ragidx.corpora.left import KINDS
 from ragidx.corpora.limits import GIB, MIB, RATIO_FROM_BYTES, Limits
-from ragidx.corpora.readers import fields
+from ragidx.corpora.readers import fields, html_bounds
 from ragidx.corpora.readers.office import package
 from ragidx.corpora.readers.packed import archive, mail
 from ragidx.corpora.readers.records import field_rule, notebook, paths
@@ -51,7 +51,12 @@ BOUNDS = {
         f" {size(RATIO_FROM_BYTES)} on"
     ),
     "a name in an archive": f"{archive._MOST_NAME:,} characters",
-    "a message; a header of a part of it": f"{size(L.mail_bytes)}; {mail._HEADER_CHARS:,} bytes",
+    "a message; a header of a part of it; parts inside one another": (
+        f"{size(L.mail_bytes)}; {mail.HEADER_CHARS:,} bytes; {mail.DEPTH}"
+    ),
+    "attributes of a tag of a page; its open elements, counted at each tag": (
+        f"{html_bounds._MOST_ATTRIBUTES:,}; {html_bounds._LEAST_WORK:,}, and {html_bounds._WORK_OF_TAG} a tag more"
+    ),
     "what a cell of a notebook printed": f"{notebook._OUTPUT_CHARS:,} characters; the rest is cut",
     "elements inside one another in an `.odt`": f"fewer than {sys.getrecursionlimit():,}",
     "elements inside one another in a part of an office file": f"{package._DEPTH}",

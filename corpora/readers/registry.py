@@ -55,6 +55,7 @@ READERS: dict[str, str] = {
     ".eml": "packed.mail:read_eml",
     ".mbox": "packed.mail:read_mbox",
     ".msg": "packed.outlook:read_msg",
+    ".epub": "packed.epub:read_epub",
     **dict.fromkeys((".srt", ".vtt"), "packed.subtitles:read_subtitles"),
     ".zip": "packed.archive:read_zip",
     ".tar": "packed.archive:read_tar",
@@ -146,7 +147,7 @@ def said_of_fields(source: Source, options: ReadOptions) -> str:
     place = READERS.get(file.ending, _UNKNOWN)
     if place.startswith("records."):
         return str(tuple(file.fields)) if any(file.fields) else ""
-    if place == "html_page:read_html":
+    if place in ("html_page:read_html", "packed.epub:read_epub"):
         return file.fields.html or ""
     said = (options.text_field, options.id_field, options.records, *options.fields.items())
     may_hold = place.startswith(_PACKED) or place in _MAY_BE_MAIL  # a mail has attachments

@@ -81,8 +81,7 @@ def read_office(file: SourceFile) -> Iterator[Document]:
     file.left.take(found.left)
     check_text(found.text)
     title = first_heading(found.text) if file.ending == ".docx" else ""
-    title = title or found.title or (first_heading(found.text) if file.ending == ".epub" else "")
-    fields = {**found.fields, "title": title, "author": found.author}
+    fields = {**found.fields, "title": title or found.title, "author": found.author}
     metadata = metadata_of(fields, lambda _, value: from_value(value or None), file.skip)
     yield Document(file.doc_id(), found.text, metadata, found.markdown, places=found.places)
 

@@ -131,9 +131,9 @@ def command(
 
     Without CORPUS, every source of the index is brought up to date.
 
-    Reads txt, md, rst, html, tex, ipynb, json, jsonl, csv, tsv, parquet, arrow, eml, mbox, docx, pptx, odt, srt, vtt,
-    source code, zip and tar, and with the extra `docs` pdf, xlsx, epub and rtf; packed as .gz, .zst, .bz2 or .xz, too.
-    Run it again after the corpus changes: only what changed is encoded.
+    Reads txt, md, rst, html, tex, ipynb, json, jsonl, csv, tsv, parquet, arrow, eml, mbox, docx, xlsx, pptx, odt, ods,
+    odp, epub, rtf, srt, vtt, source code, zip and tar, and with the extra `docs` pdf and msg; packed as .gz, .zst, .bz2
+    or .xz, too. Run it again after the corpus changes: only what changed is encoded.
 
     \b
         ragidx build docs/ papers/ notes.md

@@ -27,7 +27,6 @@ _MODULES = {
     ".odt": ("odf", "zipfile"),
     ".docx": ("docx", "zipfile"),
     ".pptx": ("pptx", "zipfile"),
-    ".epub": ("epub", "selectolax"),
     ".xlsx": ("markitdown_files", "markitdown"),
 }
 """The module here by ending, and what it needs; imported when a file has the ending."""

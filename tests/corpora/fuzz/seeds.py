@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
+from msg_files import msg
 from office_files import docx, epub, pdf, pptx, tarred, xlsx, zipped
 
 from ragidx.corpora.readers.office.converter import ENDINGS
@@ -139,6 +140,8 @@ _BY_ENDING: dict[str, list[bytes]] = {
     ".eml": [MAIL.encode()],
     ".mbox": [f"From a@b.c Tue Oct  1 10:00:00 2024\n{MAIL}\nFrom d@e.f\n{MAIL}".encode()],
     ".ipynb": [json.dumps({"cells": CELLS, "metadata": {"title": "Pulsars"}, "nbformat": 4}).encode()],
+    ".msg": [msg({0x37: "Pulsars", 0x1000: "A star.", 0x1013: b"<p>A star.</p>"}, ("a.csv", CSV.encode()))],
+    ".epub": [epub("<p>A star.</p>")],
     ".zip": [zipped(MEMBERS)],
     ".tar": [tarred(MEMBERS)],
     ".srt": [SRT.encode()],
@@ -170,7 +173,7 @@ def office_seeds() -> list[tuple[str, bytes]]:
     """The same of the endings that the converter reads, each by a process of its own."""
     odt = zipped({"mimetype": b"application/vnd.oasis.opendocument.text", "content.xml": ODT.encode()})
     made = {".pdf": pdf([["A star."]]), ".docx": docx("Pulsars", "A star."), ".pptx": pptx(), ".xlsx": xlsx()}
-    made |= {".epub": epub(), ".odt": odt, ".rtf": RTF.encode()}
+    made |= {".odt": odt, ".rtf": RTF.encode()}
     return [(ending, made[ending]) for ending in ENDINGS]
 
 

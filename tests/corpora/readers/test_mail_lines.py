@@ -39,7 +39,8 @@ def test_a_message_of_any_name_is_read_as_an_eml_is(name: str, read_bytes: ReadB
     assert found.ids == [name, f"{name}/rows.csv#7"]
     assert found.documents[0].metadata == as_eml.documents[0].metadata
     assert [one.file["file.ext"] for one in found.documents] == [".eml", ".csv"]
-    assert found.reasons == [(f"{name}/heron.png", "binary file of unknown format '.png'")]
+    assert found.reasons == []
+    assert found.kinds == as_eml.kinds == {"pictures": 1}
 
 
 def test_a_message_is_known_in_an_archive_and_below_gz(read_bytes: ReadBytes) -> None:

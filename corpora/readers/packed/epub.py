@@ -1,6 +1,6 @@
 """Books (.epub): the pages of the reading order by the page reader, each with its place.
 
-    path -> Converted, with the files of the reading order as its pages
+    bytes -> Document, with the files of the reading order as its pages
 
 What the package says of the book (authors, subjects, description ...) is above the first page. Files that the order
 leaves out are counted, and so is the list of contents, which repeats the headings.
@@ -14,18 +14,20 @@ import urllib.parse
 import zipfile
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 from xml.etree.ElementTree import Element
 
 from selectolax.lexbor import LexborHTMLParser
 
+from ragidx.corpora.errors import check_machine, first_line
+from ragidx.corpora.headings import first_heading
 from ragidx.corpora.left import Tally
-from ragidx.corpora.limits import Limits, UnreadableError
+from ragidx.corpora.limits import UnreadableError, shown_bytes
+from ragidx.corpora.readers.fields import check_text
 from ragidx.corpora.readers.html_page import page_html, page_text, parsed
 from ragidx.corpora.readers.html_rules import NAVIGATION, n_words
-from ragidx.corpora.readers.office.converter import Converted
 from ragidx.corpora.readers.office.package import Package, attribute, local
-from ragidx.corpora.records import Place
+from ragidx.corpora.readers.source_file import SourceFile
+from ragidx.corpora.records import Document, Place
 
 _CONTAINER = "META-INF/container.xml"
 _ABOUT = ("creator", "contributor", "subject", "description", "publisher", "date", "rights")
@@ -34,15 +36,24 @@ _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)  # wh
 _PAGES = re.compile(r"\.(?:x?html?|svg)$", re.IGNORECASE)
 
 
-def convert(path: Path, ending: str, limits: Limits) -> Converted:
-    """The text of a book and its places."""
-    left = Tally()
-    package = Package(path, limits, left)
+def read_epub(file: SourceFile) -> Iterator[Document]:
+    """A book."""
+    with file.path() as path:
+        try:
+            found = _document(Package(path, file.limits, file.left), file)
+        except (*_DAMAGED, OSError, ValueError) as fault:
+            check_machine(fault, file.source.name)
+            raise UnreadableError(f"cannot be converted: {type(fault).__name__}: {first_line(fault)}") from fault
+    check_text(found.text)
+    yield found
+
+
+def _document(package: Package, file: SourceFile) -> Document:
     root = package.tree(_CONTAINER)
     files = [attribute(node, "full-path") for node in root.iter() if local(node) == "rootfile"]
     if not files:
         raise UnreadableError("not a book: its container names no package")
-    book = package.tree(files[0])
+    book, whole = package.tree(files[0]), file.fields.html == "whole"
     about = _about(book)
     parts: list[str] = []
     places: list[Place] = []
@@ -50,21 +61,18 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
         parts.append("\n".join(lines))
     at = len(parts[0]) + 2 if parts else 0
     for number, name in enumerate(_order(package, book, files[0]), start=1):
-        text = _page(package, name, number)
-        if text:
+        if text := _page(package, name, number, whole=whole):
             places.append(Place(at if places else 0, page=number))
             parts.append(text)
             at += len(text) + 2
-        if at > limits.office_text_bytes:
-            break  # who called refuses it
+        if at > file.limits.office_text_bytes:
+            raise UnreadableError(f"converts to more than {shown_bytes(file.limits.office_text_bytes)} of text")
     _count_rest(package, book)
-    return Converted(
-        text="\n\n".join(parts) if places else "",
-        title=next(iter(about.get("title", ())), ""),
-        author="; ".join(about.get("creator", ())),
-        places=tuple(places),
-        left=left,
-    )
+    text = "\n\n".join(parts) if places else ""
+    title = next(iter(about.get("title", ())), "") or first_heading(text)
+    fields = {"title": title, "author": "; ".join(about.get("creator", ()))}
+    metadata = {name: value for name, value in fields.items() if value}
+    return Document(file.doc_id(), text, metadata, markdown=True, places=tuple(places))
 
 
 def _about(book: Element) -> dict[str, list[str]]:
@@ -100,11 +108,11 @@ def _names(folder: str, target: str) -> Iterator[str]:
         yield posixpath.normpath(posixpath.join("/", folder, name)).lstrip("/")
 
 
-def _page(package: Package, name: str, number: int) -> str:
+def _page(package: Package, name: str, number: int, *, whole: bool) -> str:
     """The text of a part; empty where it cannot be read, which is counted."""
     left, at = Tally(), f"#page={number}"
     tree = _tree(package, name, left, at)
-    text = page_text(tree, left) if tree is not None else ""
+    text = page_text(tree, left, whole=whole) if tree is not None else ""
     for kind, (count, _) in left.items():
         package.left.leave(kind, count, at)
     return text.strip()
