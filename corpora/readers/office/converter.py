@@ -25,9 +25,9 @@ _MODULES = {
     ".pdf": ("pdf", "pypdfium2"),
     ".rtf": ("rtf", "codecs"),
     ".odt": ("odf", "zipfile"),
-    ".docx": ("docx", "zipfile"),
-    ".pptx": ("pptx", "zipfile"),
-    ".xlsx": ("markitdown_files", "markitdown"),
+    **dict.fromkeys((".docx", ".docm", ".dotx", ".dotm"), ("docx", "zipfile")),
+    **dict.fromkeys((".pptx", ".pptm", ".potx", ".potm", ".ppsx", ".ppsm"), ("pptx", "zipfile")),
+    **dict.fromkeys((".xlsx", ".xlsm", ".xltx", ".xltm"), ("xlsx", "zipfile")),
 }
 """The module here by ending, and what it needs; imported when a file has the ending."""
 

@@ -1,6 +1,6 @@
 """Office files and books by markitdown; imported where the first such file is read, since loading takes over a second.
 
-path, ending -> Converted, with slides, sheets and chapters as its places
+path, ending -> Converted, with slides and chapters as its places
 """
 
 from __future__ import annotations
@@ -50,11 +50,10 @@ def _without_magika() -> Iterator[None]:
 
 with _without_magika():
     from markitdown import StreamInfo
-    from markitdown.converters import DocxConverter, EpubConverter, HtmlConverter, PptxConverter, XlsxConverter
+    from markitdown.converters import DocxConverter, EpubConverter, HtmlConverter, PptxConverter
 
-_KINDS = {".docx": DocxConverter, ".pptx": PptxConverter, ".xlsx": XlsxConverter, ".epub": EpubConverter}
+_KINDS = {".docx": DocxConverter, ".pptx": PptxConverter, ".epub": EpubConverter}
 _SLIDE = re.compile(r"<!-- Slide number: (\d{1,9}) -->")
-_SHEET = re.compile(r"^## ", re.MULTILINE)
 _PROPERTIES_BYTES = 1 << 20
 
 
@@ -105,11 +104,9 @@ def _property(data: bytes, tag: bytes) -> str:
 
 
 def _pages(text: str, ending: str, chapters: list[str]) -> list[tuple[int, int]]:
-    """Where slides, sheets and chapters begin in markitdown's text; what is above the first chapter is of it."""
+    """Where slides and chapters begin in markitdown's text; what is above the first chapter is of it."""
     if ending == ".pptx":
         return [(found.start(), int(found[1])) for found in _SLIDE.finditer(text)]
-    if ending == ".xlsx":
-        return [(found.start(), number) for number, found in enumerate(_SHEET.finditer(text), start=1)]
     if ending != ".epub" or not chapters or not text.endswith("\n\n".join(chapters)):
         return []
     lengths = [len(chapter) + 2 for chapter in chapters]

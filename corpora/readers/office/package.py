@@ -13,7 +13,7 @@ import posixpath
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element, ParseError, TreeBuilder, XMLParser
@@ -317,3 +317,55 @@ def about(package: Package) -> About:
     fields = dict(list(fields.items())[:_MOST_DETAILS]) | {name: core[name] for name in _DETAILS if name in core}
     fields = {name[:_DETAIL_CHARS]: text[:_DETAIL_CHARS] for name, text in fields.items()}
     return About(core.get("title", ""), core.get("creator", ""), fields)
+
+
+class _Collapsing(_Bounded):
+    """A tree of which some elements are handed out as they end, and stay in their place."""
+
+    def __init__(self, wanted: str, take: Callable[[Element], None]) -> None:
+        super().__init__("")
+        self._wanted, self._take = f"}}{wanted}", take
+
+    def end(self, tag: str, /) -> Element:
+        """Called where an element ends."""
+        element = super().end(tag)
+        if tag.endswith(self._wanted):
+            self._take(element)
+        return element
+
+
+def collapsed(package: Package, name: str, wanted: str, take: Callable[[Element], None]) -> Element:
+    """A part as a tree that stays small: each element of a name goes to `take` as it ends, which may empty it."""
+    target = _Collapsing(wanted, take)
+    parser = XMLParser(target=target)
+    try:
+        data = package.data(name)
+        for start in range(0, len(data), _BLOCK_BYTES):
+            parser.feed(data[start : start + _BLOCK_BYTES])
+        parser.close()
+    except _DAMAGE:
+        package.left.leave("damaged parts", 1, f"#{name}")
+    return target.root
+
+
+class Lines(list[str]):
+    """Lines of text, bounded: what a part repeats or refers to often can be more than all of its bytes."""
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__()
+        self._limit = self._room = limits.office_text_bytes
+
+    def add(self, line: str) -> None:
+        """Another line.
+
+        Raises:
+            UnreadableError: they are more than the limit.
+        """
+        self.spend(len(line) + 1)
+        self.append(line)
+
+    def spend(self, n_chars: int) -> None:
+        """Note that so many characters more will be written; raises as `add`."""
+        self._room -= n_chars
+        if self._room < 0:
+            raise UnreadableError(f"converts to more than {shown_bytes(self._limit)} of text")
