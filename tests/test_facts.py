@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from ragidx.corpora import ignore, sources
 from ragidx.corpora.left import KINDS
 from ragidx.corpora.limits import GIB, MIB, RATIO_FROM_BYTES, Limits
 from ragidx.corpora.readers import fields, html_bounds
-from ragidx.corpora.readers.office import package
+from ragidx.corpora.readers.office import odf, package, xlsx
 from ragidx.corpora.readers.packed import archive, mail
 from ragidx.corpora.readers.records import field_rule, notebook, paths
 from ragidx.corpora.vectors.batch import MAX_WIDTH
@@ -58,11 +57,11 @@ BOUNDS = {
         f"{html_bounds._MOST_ATTRIBUTES:,}; {html_bounds._LEAST_WORK:,}, and {html_bounds._WORK_OF_TAG} a tag more"
     ),
     "what a cell of a notebook printed": f"{notebook._OUTPUT_CHARS:,} characters; the rest is cut",
-    "elements inside one another in an `.odt`": f"fewer than {sys.getrecursionlimit():,}",
     "elements inside one another in a part of an office file": f"{package._DEPTH}",
     "parts of an office file; what they unpack to; one of them": (
         f"{L.archive_members:,}; {size(L.archive_bytes)}; {size(L.office_text_bytes)}"
     ),
+    "empty cells of a sheet that are written; copies of a repeated cell": f"{xlsx._GAP_CELLS}; {odf._REPEATS}",
     "text from a PDF or office file": size(L.office_text_bytes),
     "memory of a worker": f"{size(L.worker_memory_bytes)}; for vectors 4 bytes more for each of the file",
     "CPU time between two documents of a file in a worker; time in which it says nothing": (

@@ -24,7 +24,7 @@ _MISSING = f"needs the extra 'docs': {install('docs')}"
 _MODULES = {
     ".pdf": ("pdf", "pypdfium2"),
     ".rtf": ("rtf", "codecs"),
-    ".odt": ("odf", "zipfile"),
+    **dict.fromkeys((".odt", ".ott", ".ods", ".ots", ".odp", ".otp", ".odg", ".otg"), ("odf", "zipfile")),
     **dict.fromkeys((".docx", ".docm", ".dotx", ".dotm"), ("docx", "zipfile")),
     **dict.fromkeys((".pptx", ".pptm", ".potx", ".potm", ".ppsx", ".ppsm"), ("pptx", "zipfile")),
     **dict.fromkeys((".xlsx", ".xlsm", ".xltx", ".xltm"), ("xlsx", "zipfile")),

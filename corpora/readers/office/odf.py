@@ -1,93 +1,354 @@
-"""OpenDocument text to Markdown.
+"""OpenDocument: texts, sheets, slides and drawings, by one walk.
 
-    path -> Converted
+    path -> Converted, with sheets and slides as its places
 
-Headings by their outline level, paragraphs, lists, rows of tables with ` | `. A document type, which no office program
-writes, is refused: it can expand without bounds.
+Headings by their outline level, lists, rows of tables with ` | `. An element that is not known is walked through; what
+is left out is named in a table, and counted. Notes, comments and boxes follow the paragraph or row that they are in.
+Source: OASIS OpenDocument 1.3, part 3.
 """
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Iterator
+import functools
+import posixpath
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from xml.etree.ElementTree import Element, TreeBuilder, XMLParser
+from typing import Final
+from xml.etree.ElementTree import Element
 
-from ragidx.corpora.limits import Limits
+from ragidx.corpora.left import Tally
+from ragidx.corpora.limits import Limits, UnreadableError
 from ragidx.corpora.readers.office.converter import Converted
+from ragidx.corpora.readers.office.package import About, Lines, Package, attribute, collapsed, words_of
+from ragidx.corpora.records import Place
 
-_TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
-_TABLE = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}"
-_OFFICE = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
-_DC = "{http://purl.org/dc/elements/1.1/}"
-_META = "{urn:oasis:names:tc:opendocument:xmlns:meta:1.0}"
-_SKIPPED = {f"{_TEXT}note-citation", f"{_TEXT}tracked-changes", f"{_OFFICE}annotation", f"{_TEXT}sequence-decls"}
-_SPACES = {f"{_TEXT}s": " ", f"{_TEXT}tab": "\t", f"{_TEXT}line-break": "\n"}
+_LEFT: Final = {  # kinds of words, by element
+    **dict.fromkeys(("text:tracked-changes", "table:tracked-changes"), "deleted words"),
+    **dict.fromkeys(
+        (f"text:{of}-index" for of in ("alphabetical", "illustration", "table", "object")), "words of navigation"
+    ),
+    "text:table-of-content": "words of navigation",
+    "text:note-citation": "labels of notes",
+    "text:ruby-text": "ruby readings",
+    "text:hidden-text": "hidden words",
+    "table:content-validations": "words of notices",
+    **dict.fromkeys(("svg:title", "svg:desc"), "words of alternative texts"),
+    "math:annotation": "field codes",
+}
+_THINGS: Final = {  # kinds of things, by element
+    **dict.fromkeys(("office:scripts", "text:script"), "scripts"),
+    **dict.fromkeys(("dc:creator", "meta:creator-initials"), "authors of comments"),
+    **dict.fromkeys(("table:named-range", "table:named-expression", "table:database-range"), "defined names"),
+    "table:data-pilot-table": "caches of data",
+    "drawing:object-ole": "embedded objects",
+    "office:binary-data": "pictures",
+}
+_PAGE_FIELDS = {f"text:{name}" for name in ("page-number", "page-count", "sheet-name", "date", "time", "file-name")}
+_BLOCKS = {"text:p", "text:h", "text:list", "text:note-body", "table:table", "office:annotation"}
+_GAP_CELLS: Final = 8  # empty cells in a row, which keep the columns of those behind them
+_REPEATS: Final = 64  # of a cell with words
+_MOST_FIELDS, _FIELD_CHARS = 64, 1000  # of metadata
+_LINES = "lines"  # a row that has become its text
 
 
 def convert(path: Path, ending: str, limits: Limits) -> Converted:
-    """The text of an .odt."""
-    with zipfile.ZipFile(path) as archive:
-        if any(member.flag_bits & 1 for member in archive.infolist()):
-            raise ValueError("encrypted")
-        body = _parsed(archive.read("content.xml")).find(f"{_OFFICE}body")
-        meta = _parsed(archive.read("meta.xml")) if "meta.xml" in archive.namelist() else Element("none")
-    if body is None:
-        raise ValueError("no body")
-    author = meta.findtext(f".//{_META}initial-creator") or meta.findtext(f".//{_DC}creator") or ""
-    title = (meta.findtext(f".//{_DC}title") or "").strip()
-    return Converted(text="\n\n".join(filter(None, _blocks(body))), title=title, author=author.strip())
+    """The text of an OpenDocument file."""
+    with Package(path, limits, Tally()) as package:
+        if b"encryption-data" in package.data("META-INF/manifest.xml"):
+            raise UnreadableError("encrypted")
+        walk = _Walk(package, Lines(limits))
+        is_sheets = ending in (".ods", ".ots")
+        content = collapsed(package, "content.xml", "table-row", walk.collapse if is_sheets else lambda row: None)
+        text, places = walk.read(content)
+        said = _about(package.tree("meta.xml"))
+        for name in package.names():
+            if name.startswith(("Basic/", "Scripts/", "Dialogs/")):
+                package.pass_over(name, "scripts")
+        package.count_unopened()
+    return Converted(
+        text=text, places=places, title=said.title, author=said.author, fields=said.fields, left=package.left
+    )
 
 
-def _parsed(data: bytes) -> Element:
-    parser = XMLParser(target=_Plain())
-    parser.feed(data)
-    root: Element = parser.close()
-    return root
+class _Walk:
+    """Elements become blocks of text."""
 
+    def __init__(self, package: Package, budget: Lines) -> None:
+        self._package, self._left, self._budget = package, package.left, budget
+        self._after: list[str] = []  # blocks that follow the paragraph or the row
+        self._n_cells = 0  # that the walk is in, one inside the other
+        self._in_master = self._in_chart = False
+        self._read: set[str] = set()  # objects, which may refer to one another in a circle
 
-class _Plain(TreeBuilder):
-    """A tree without a document type."""
+    def read(self, content: Element) -> tuple[str, tuple[Place, ...]]:
+        """The text, and where sheets or slides begin."""
+        kinds = next((list(node) for node in content if _name(node) == "office:body"), [])
+        if not kinds:
+            raise UnreadableError("has no body")
+        hidden = set(_hidden_styles(content))
+        blocks, starts = list(dict.fromkeys(self._masters())), []
+        for node in kinds[0]:
+            name = _name(node)
+            if name in ("table:table", "drawing:page") and _name(kinds[0]) != "office:text":
+                starts.append(len(blocks))
+                kind = "hidden sheets" if name == "table:table" else "hidden slides"
+                self._left.leave(kind, int(attribute(node, "style-name") in hidden), f"#page={len(starts)}")
+                blocks += [f"## {_line(attribute(node, 'name'))}"] if name == "table:table" else []
+            blocks += self._blocks([node])
+        offsets = [0]
+        for block in blocks:
+            offsets.append(offsets[-1] + len(block) + 2)
+        pages = (Place(offsets[start], page=number) for number, start in enumerate(starts, start=1))
+        text = "\n\n".join(blocks)
+        return text, tuple(page for page in pages if page.offset < len(text))  # the last slides may be empty
 
-    def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
-        """Called where a document type is declared."""
-        raise ValueError("a document type is declared")
+    def collapse(self, row: Element) -> None:
+        """Turn a row into its text, so that a large sheet stays small."""
+        lines = self._row(row)
+        row.clear()
+        row.tag, row.text = _LINES, "\n".join(lines)
 
+    def _masters(self) -> Iterator[str]:
+        """Headers and footers of pages; other words of a master are to be replaced on its pages."""
+        self._in_master = True
+        for page in (node for node in self._package.tree("styles.xml").iter() if _name(node) == "style:master-page"):
+            for child in page:
+                if _name(child).startswith(("style:header", "style:footer")) and attribute(child, "display") != "false":
+                    yield from self._blocks(child)
+                else:
+                    self._left.leave("words of master pages", words_of(child))
+        self._in_master = False
 
-def _blocks(node: Element, prefix: str = "") -> Iterator[str]:
-    """The blocks of Markdown in an element, some of them empty; those of a list begin with `prefix`."""
-    for child in node:
-        if child.tag in _SKIPPED:
-            continue
-        if child.tag == f"{_TEXT}h":
-            yield _block("#" * _level(child), _inline(child))
-        elif child.tag == f"{_TEXT}p":
-            yield _block(prefix, _inline(child))
-        elif child.tag == f"{_TABLE}table-row":
-            cells = [cell for cell in child if cell.tag == f"{_TABLE}table-cell"]
-            yield _block("", " | ".join(" ".join(_inline(cell).split()) for cell in cells))
+    def _blocks(self, parent: Iterable[Element]) -> list[str]:
+        out: list[str] = []
+        for child in parent:
+            out += self._block(child)
+            if tail := _line(child.tail or ""):
+                out.append(tail)
+        return out
+
+    def _block(self, node: Element) -> list[str]:
+        """The blocks of one element."""
+        name = _name(node)
+        if name == _LINES:
+            return [node.text] if node.text else []
+        if name in ("text:p", "text:h"):
+            return self._paragraph(node, _level(node) if name == "text:h" else 0)
+        return [] if self._leave(node, name) else self._container(node, name)
+
+    def _container(self, node: Element, name: str) -> list[str]:
+        """What holds blocks, known or not."""
+        if name == "table:table":
+            return ["\n".join(lines)] if (lines := self._blocks(node)) else []
+        if name == "table:table-row":
+            return self._row(node)
+        if name == "text:list-item":
+            return self._item(node)
+        if name == "drawing:page":
+            return self._slide(node)
+        if name == "drawing:object" and attribute(node, "href"):
+            return self._object(attribute(node, "href"))
+        own = self._control(node, name) if name.startswith("form:") else _line(node.text or "")
+        return [*filter(None, (own,)), *self._blocks(node)]
+
+    def _slide(self, page: Element) -> list[str]:
+        """The title of a slide or drawing, then the rest of it in its order."""
+        title = [frame for frame in page if attribute(frame, "class") == "title"]
+        heading = _line(" ".join(self._blocks(title)))
+        rest = self._blocks([child for child in page if child not in title])
+        return [f"# {heading}", *rest] if heading else rest
+
+    def _leave(self, node: Element, name: str) -> bool:
+        """Whether an element is left out; if so, it is counted."""
+        if name in _THINGS:
+            self._left.leave(_THINGS[name])
+        elif name in _LEFT:
+            said = attribute(node, "string-value") if name == "text:hidden-text" else ""
+            self._left.leave(_LEFT[name], words_of(node) + len(said.split()))
+        elif name == "text:section" and attribute(node, "display") == "none":
+            self._left.leave("hidden words", words_of(node))
+        elif name.endswith("-source"):  # how an index is made
+            self._left.leave("words of navigation", words_of(node))
+        elif name in _PAGE_FIELDS and self._in_master:
+            self._left.leave("page numbers")
         else:
-            yield from _blocks(child, "-" if child.tag == f"{_TEXT}list-item" else prefix)
+            return name in ("dc:date", "meta:date-string")  # of comments
+        return True
+
+    def _paragraph(self, node: Element, level: int) -> list[str]:
+        if self._n_cells:  # what belongs to it follows the row
+            return [self._inline(node)]
+        held, self._after = self._after, []
+        text = self._inline(node).strip()
+        found = [f"{'#' * level} {_line(text)}" if level else text] if text else []
+        found += self._after
+        self._after = held
+        return found
+
+    def _inline(self, node: Element) -> str:
+        out = [_spaced(node.text)]
+        for child in node:
+            name = _name(child)
+            if name in ("text:s", "text:tab", "text:line-break"):
+                out.append({"text:s": " ", "text:tab": "\t", "text:line-break": "\n"}[name])
+            elif self._leave(child, name):
+                pass
+            elif name in _BLOCKS or (name.startswith("drawing:") and name != "drawing:a"):
+                self._after += self._block(child)
+            else:
+                if name == "text:a":
+                    self._left.leave("addresses of links")
+                elif name == "text:conditional-text":
+                    said = (attribute(child, f"string-value-if-{case}") for case in ("true", "false"))
+                    self._left.leave("hidden words", sum(len(words.split()) for words in said))
+                elif name == "text:label":
+                    self._left.leave("choices of forms")
+                out.append(self._inline(child))
+            out.append(_spaced(child.tail))
+        return "".join(out)
+
+    def _item(self, node: Element) -> list[str]:
+        """An item of a list: its first paragraph has the mark."""
+        label = next((_line(child.text or "") for child in node if _name(child) == "text:number"), "-")
+        lines = self._blocks([child for child in node if _name(child) != "text:number"])
+        if lines and not self._n_cells and _name(node[0]) not in ("text:h", "text:list"):
+            lines[0] = f"{label} {lines[0]}"
+        return lines
+
+    def _row(self, row: Element) -> list[str]:
+        """A row as a line, and what follows it: notes, boxes, tables in its cells."""
+        held, self._after = self._after, []
+        cells: list[str] = []
+        n_empty = 0
+        for cell in row:
+            n_times = _count(attribute(cell, "number-columns-repeated"))
+            text = self._cell(cell)
+            if not text:
+                n_empty += n_times
+                continue
+            cells += [""] * (n_empty if n_empty <= _GAP_CELLS else 0)
+            n_empty = 0
+            n_shown = min(_REPEATS, n_times)
+            self._budget.spend(n_shown * (len(text) + 3))
+            cells += [text] * n_shown
+            self._left.leave("repeated rows and cells", n_times - n_shown)
+        if cells:
+            self._left.leave("repeated rows and cells", _count(attribute(row, "number-rows-repeated")) - 1)
+        found = [" | ".join(cells), *self._after] if cells else self._after
+        self._after = held
+        return found
+
+    def _cell(self, cell: Element) -> str:
+        """The words of a cell; what a merged one covers is not seen."""
+        if _name(cell) == "table:covered-table-cell":
+            self._left.leave("hidden words", words_of(cell))
+            return ""
+        if self._in_chart and attribute(cell, "value-type") == "float":
+            self._left.leave("numbers of charts")
+            return ""
+        self._n_cells += 1
+        paragraphs = []
+        for child in cell:
+            if _name(child).startswith(("text:", "loext:")):
+                paragraphs += self._blocks([child])
+            else:
+                self._after += self._blocks([child])
+        self._n_cells -= 1
+        text = _line(" ".join(paragraphs))
+        values = (attribute(cell, f"{kind}value") for kind in ("string-", "date-", "time-", "boolean-", ""))
+        text = text or next(filter(None, values), "")
+        if formula := attribute(cell, "formula"):
+            self._left.leave("formulas" if text else "formulas without a value")
+            shown = re.sub(r"\[\.?([^\[\]]*)\]", lambda found: found[1].replace(":.", ":"), formula.partition("=")[2])
+            text = text or f"={shown}"
+        return text
+
+    def _control(self, node: Element, name: str) -> str:
+        """Label and value of a form's control; of a list the chosen option."""
+        if name in ("form:option", "form:item") and attribute(node, "current-selected") != "true":
+            self._left.leave("choices of forms")
+            return ""
+        value = attribute(node, "current-value") or attribute(node, "value")
+        value = value or ("checked" if attribute(node, "current-state") == "checked" else "")
+        return _line(": ".join(filter(None, (attribute(node, "label"), value))))
+
+    def _object(self, reference: str) -> list[str]:
+        """A chart, a formula or another document inside this one."""
+        folder = posixpath.normpath(reference)
+        name = f"{folder}/content.xml"
+        if name in self._read or name not in self._package:
+            return []
+        self._read.add(name)
+        for other in ("meta.xml", "styles.xml", "settings.xml"):
+            next(self._package.blocks(f"{folder}/{other}"), b"")  # asked for, not read
+        root, held = self._package.tree(name), self._in_chart
+        if _name(root) == "math:math":
+            return [text] if (text := _line(self._formula(root))) else []
+        self._in_chart = any(_name(node) == "office:chart" for body in root for node in body)
+        blocks = self._blocks([node for node in root if _name(node) == "office:body"])
+        self._in_chart = held
+        return blocks
+
+    def _formula(self, node: Element) -> str:
+        """The signs of a formula, each by itself: without spaces a over b is ab."""
+        parts = [node.text or ""]
+        for child in node:
+            if not self._leave(child, _name(child)):
+                parts.append(self._formula(child))
+            parts.append(child.tail or "")
+        return " ".join(parts)
 
 
-def _block(prefix: str, text: str) -> str:
-    words = text.strip()
-    return f"{prefix} {words}".lstrip() if words else ""
+def _about(meta: Element) -> About:
+    """What a document says of itself."""
+    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
+    for node in meta.iter():
+        name, words = _name(node), _line(node.text or "")[:_FIELD_CHARS]
+        if words and name == "meta:user-defined" and len(fields) < _MOST_FIELDS:
+            fields.setdefault(attribute(node, "name")[:_FIELD_CHARS], words)
+        elif words and name == "meta:keyword":
+            found["keywords"] = ", ".join(filter(None, (found.get("keywords"), words)))[:_FIELD_CHARS]
+        elif words:
+            found.setdefault(name.partition(":")[2], words)
+    fields |= {name: found[name] for name in ("subject", "keywords", "description") if name in found}
+    return About(found.get("title", ""), found.get("initial-creator") or found.get("creator", ""), fields)
+
+
+def _hidden_styles(content: Element) -> Iterator[str]:
+    """Names of the styles of sheets and slides that are not shown."""
+    for style in (node for node in content.iter() if _name(node) == "style:style"):
+        if any(attribute(node, "display") == "false" or attribute(node, "visibility") == "hidden" for node in style):
+            yield attribute(style, "name")
+
+
+@functools.lru_cache(maxsize=4096)
+def _short(tag: str) -> str:
+    space, _, name = tag.rpartition("}")
+    if found := re.search(r"xmlns:(\w+)", space):
+        return f"{found[1]}:{name}"
+    return f"{'math' if 'MathML' in space else 'dc' if 'purl.org/dc' in space else ''}:{name}"
+
+
+def _name(node: Element) -> str:
+    """The name of an element with the last word of its namespace: `text:p`."""
+    return _LINES if node.tag == _LINES else _short(node.tag)
 
 
 def _level(node: Element) -> int:
-    value = node.get(f"{_TEXT}outline-level", "1")
-    return min(6, max(1, int(value))) if value.isascii() and value.isdigit() and len(value) < 4 else 1
+    return min(6, _count(attribute(node, "outline-level")))
 
 
-def _inline(node: Element) -> str:
-    parts = [node.text or ""]
-    for child in node:
-        if child.tag in _SPACES:
-            parts.append(_SPACES[child.tag])
-        elif child.tag not in _SKIPPED:
-            parts.append(_inline(child))
-            if child.tag in (f"{_TEXT}p", f"{_TEXT}note"):
-                parts.append(" ")
-        parts.append(child.tail or "")
-    return "".join(parts)
+def _count(text: str) -> int:
+    """A number that is at least 1; 1 where there is none."""
+    return max(1, int(text)) if text.isascii() and text.isdigit() and len(text) < 9 else 1
+
+
+def _spaced(text: str | None) -> str:
+    """Text in which white space, however it is written, is one space."""
+    return re.sub(r"\s+", " ", text) if text else ""
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

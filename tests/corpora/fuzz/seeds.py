@@ -173,8 +173,16 @@ def office_seeds() -> list[tuple[str, bytes]]:
     """The same of the endings that the converter reads, each by a process of its own."""
     odt = zipped({"mimetype": b"application/vnd.oasis.opendocument.text", "content.xml": ODT.encode()})
     made = {".pdf": pdf([["A star."]]), ".docx": docx("Pulsars", "A star."), ".pptx": pptx(), ".xlsx": xlsx()}
-    made |= {".odt": odt, ".rtf": RTF.encode()}
-    return [(ending, made[ending]) for ending in ENDINGS]
+    made |= {".odt": odt, ".ods": _ods(), ".odp": odt, ".rtf": RTF.encode()}
+    return [(ending, made[ending]) for ending in ENDINGS if ending in made]  # others have the reader of one of these
+
+
+def _ods() -> bytes:
+    names = 'xmlns:o="urn:oasis:names:tc:opendocument:xmlns:office:1.0"'
+    names += ' xmlns:b="urn:oasis:names:tc:opendocument:xmlns:table:1.0"'
+    row = '<b:table-row b:number-rows-repeated="9"><b:table-cell b:number-columns-repeated="7" o:string-value="star"/>'
+    sheet = f'<b:table b:name="T">{row}</b:table-row></b:table>'
+    return zipped({"content.xml": f"<o:d {names}><o:body><o:spreadsheet>{sheet}</o:spreadsheet></o:body></o:d>"})
 
 
 _PACKINGS: dict[str, Callable[[bytes], bytes]] = {

@@ -209,13 +209,13 @@ def test_opendocument_gives_headings_lists_rows_title_and_author(read_bytes: Rea
     ("data", "reason"),
     [
         (b"no archive", "cannot be converted: BadZipFile: File is not a zip file"),
-        (odt("<a><b></a>"), "cannot be converted: ParseError: mismatched tag: line 1, column 8"),
-        (odt("<a/>"), "cannot be converted: ValueError: no body"),
+        (odt("<a><b></a>"), "has no body"),
+        (odt("<a/>"), "has no body"),
         (
             odt('<!DOCTYPE a [<!ENTITY x "y">]><a>&x;</a>'),
-            "cannot be converted: ValueError: a document type is declared",
+            "a document type is declared",
         ),
-        (odt(CONTENT.replace("cold", "<a>" * 100_000 + "</a>" * 100_000)), "cannot be converted: nested too deep"),
+        (odt(CONTENT.replace("cold", "<a>" * 100_000 + "</a>" * 100_000)), "nested deeper than 200 elements"),
     ],
     ids=["no archive", "broken", "empty", "entities", "deep"],
 )
