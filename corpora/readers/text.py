@@ -18,7 +18,7 @@ from ragidx.corpora.readers.decoding import is_text
 from ragidx.corpora.readers.encoded import is_not_written
 from ragidx.corpora.readers.fields import check_text, from_text, from_value, metadata_of
 from ragidx.corpora.readers.front_matter import front_matter
-from ragidx.corpora.readers.office.converter import convert
+from ragidx.corpora.readers.office.converter import convert, unread
 from ragidx.corpora.readers.source_file import SourceFile, read_all
 from ragidx.corpora.records import Document, Scalar
 
@@ -46,7 +46,7 @@ def read_unknown(file: SourceFile) -> Iterator[Document]:
     with file.stream() as stream:  # once: a member of an archive cannot be read twice
         sample = stream.read(_SNIFFED_BYTES)
         if not file.fields.encoding and not is_text(sample):
-            raise UnreadableError(f"binary file of unknown format '{file.ending}'" if file.ending else "binary file")
+            raise UnreadableError(unread(file.ending))
         text = file.decoded(read_all(stream, file.limits.document_bytes, sample))
     yield _document(file, text, {}, text)
 
@@ -80,7 +80,7 @@ def read_office(file: SourceFile) -> Iterator[Document]:
         file.skip(reason, where)
     file.left.take(found.left)
     check_text(found.text)
-    title = first_heading(found.text) if file.ending == ".docx" else ""
+    title = first_heading(found.text) if file.ending in (".docx", ".docm", ".dotx", ".dotm") else ""
     fields = {**found.fields, "title": title or found.title, "author": found.author}
     metadata = metadata_of(fields, lambda _, value: from_value(value or None), file.skip)
     yield Document(file.doc_id(), found.text, metadata, found.markdown, places=found.places)

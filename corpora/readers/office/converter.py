@@ -33,6 +33,13 @@ _MODULES = {
 
 ENDINGS = tuple(_MODULES)
 
+_SAVE_AS = {
+    **{".doc": ".docx", ".dot": ".docx", ".xls": ".xlsx", ".xlt": ".xlsx", ".xlsb": ".xlsx", ".ppt": ".pptx"},
+    **{".pps": ".pptx", ".pot": ".pptx", ".sxw": ".odt", ".sxc": ".ods", ".sxi": ".odp"},
+    **{".pages": ".docx", ".numbers": ".xlsx", ".key": ".pptx"},
+}
+"""Formats that are not read, and what their program can save them as."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Converted:
@@ -70,6 +77,13 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
     if len(data) > limits.office_text_bytes:
         raise UnreadableError(f"converts to more than {shown_bytes(limits.office_text_bytes)} of text")
     return dataclasses.replace(converted, text=data.decode())
+
+
+def unread(ending: str) -> str:
+    """Why a binary file is not read; `ending` may be empty."""
+    if ending in _SAVE_AS:
+        return f"{ending} files are not read: save it as {_SAVE_AS[ending]}"
+    return f"binary file of unknown format '{ending}'" if ending else "binary file"
 
 
 def _reason(fault: Exception) -> str:

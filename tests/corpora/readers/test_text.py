@@ -385,3 +385,12 @@ def test_the_sample_corpus_is_read_whole() -> None:
 
     assert found.reasons == []
     assert all(document.text.strip() for document in found.documents)
+
+
+@pytest.mark.parametrize(
+    ("ending", "better"), [(".xls", ".xlsx"), (".xlsb", ".xlsx"), (".doc", ".docx"), (".key", ".pptx")]
+)
+def test_what_is_not_read_says_what_to_save_it_as(read_bytes: ReadBytes, ending: str, better: str) -> None:
+    reasons = read_bytes(f"a{ending}", b"\xd0\xcf\x11\xe0" + bytes(99)).reasons
+
+    assert reasons == [(f"a{ending}", f"{ending} files are not read: save it as {better}")]
