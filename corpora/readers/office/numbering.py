@@ -176,7 +176,7 @@ class Styles:
                 letters = _letters(number)
                 return letters.upper() if form == "upperLetter" else letters
             case "lowerRoman" | "upperRoman":
-                return _roman(number).upper() if form == "upperRoman" else _roman(number)
+                return roman(number).upper() if form == "upperRoman" else roman(number)
             case "ordinal":
                 return f"{number}{_ordinal_end(number)}"
         if form != "decimal":
@@ -254,10 +254,10 @@ def _letters(number: int) -> str:
     return chr(ord("a") + at) * (times + 1) if 0 <= times < _MOST_LETTERS else str(number)
 
 
-def _roman(number: int) -> str:
+def roman(number: int) -> str:
     """A number in Roman numerals.
 
-    >>> _roman(1994), _roman(4), _roman(0)
+    >>> roman(1994), roman(4), roman(0)
     ('mcmxciv', 'iv', '0')
     """
     if not 0 < number < 4000:

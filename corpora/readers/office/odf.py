@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 from xml.etree.ElementTree import Element
@@ -20,6 +20,8 @@ from xml.etree.ElementTree import Element
 from ragidx.corpora.left import Tally
 from ragidx.corpora.limits import Limits, UnreadableError
 from ragidx.corpora.readers.office.converter import Converted
+from ragidx.corpora.readers.office.numbering import BULLET
+from ragidx.corpora.readers.office.odf_labels import Labels
 from ragidx.corpora.readers.office.package import About, Lines, Package, attribute, collapsed, words_of
 from ragidx.corpora.records import Place
 
@@ -79,6 +81,13 @@ class _Walk:
         self._after: list[str] = []  # blocks that follow the paragraph or the row
         self._n_cells = 0  # that the walk is in, one inside the other
         self._in_master = self._in_chart = False
+        self._styles = package.tree("styles.xml")
+        self._labels = Labels((), self._left)  # of a sheet, whose rows are read before the styles are known
+        self._takes: dict[str, Callable[[Element], list[str]]] = {
+            **{"table:table": self._table, "table:table-row": self._row, "text:list": self._list},
+            **{"text:list-item": self._item, "drawing:page": self._slide, "drawing:object": self._object},
+        }
+        self._label = ""  # of the heading that comes next, where it is an item of a list
         self._read: set[str] = set()  # objects, which may refer to one another in a circle
 
     def read(self, content: Element) -> tuple[str, tuple[Place, ...]]:
@@ -86,6 +95,7 @@ class _Walk:
         kinds = next((list(node) for node in content if _name(node) == "office:body"), [])
         if not kinds:
             raise UnreadableError("has no body")
+        self._labels = Labels((content, self._styles), self._left)
         hidden = set(_hidden_styles(content))
         blocks, starts = list(dict.fromkeys(self._masters())), []
         for node in kinds[0]:
@@ -112,7 +122,7 @@ class _Walk:
     def _masters(self) -> Iterator[str]:
         """Headers and footers of pages; other words of a master are to be replaced on its pages."""
         self._in_master = True
-        for page in (node for node in self._package.tree("styles.xml").iter() if _name(node) == "style:master-page"):
+        for page in (node for node in self._styles.iter() if _name(node) == "style:master-page"):
             for child in page:
                 if _name(child).startswith(("style:header", "style:footer")) and attribute(child, "display") != "false":
                     yield from self._blocks(child)
@@ -139,18 +149,19 @@ class _Walk:
 
     def _container(self, node: Element, name: str) -> list[str]:
         """What holds blocks, known or not."""
-        if name == "table:table":
-            return ["\n".join(lines)] if (lines := self._blocks(node)) else []
-        if name == "table:table-row":
-            return self._row(node)
-        if name == "text:list-item":
-            return self._item(node)
-        if name == "drawing:page":
-            return self._slide(node)
-        if name == "drawing:object" and attribute(node, "href"):
-            return self._object(attribute(node, "href"))
+        if (take := self._takes.get(name)) is not None:
+            return take(node)
         own = self._control(node, name) if name.startswith("form:") else _line(node.text or "")
         return [*filter(None, (own,)), *self._blocks(node)]
+
+    def _table(self, node: Element) -> list[str]:
+        """The rows as one block."""
+        lines = self._blocks(node)
+        return ["\n".join(lines)] if lines else []
+
+    def _list(self, node: Element) -> list[str]:
+        with self._labels.inside(node):
+            return self._blocks(node)
 
     def _slide(self, page: Element) -> list[str]:
         """The title of a slide or drawing, then the rest of it in its order."""
@@ -181,8 +192,10 @@ class _Walk:
             return [self._inline(node)]
         held, self._after = self._after, []
         text = self._inline(node).strip()
-        found = [f"{'#' * level} {_line(text)}" if level else text] if text else []
-        found += self._after
+        if text and level:
+            label = self._label or self._labels.heading(node, level)
+            text, self._label = " ".join(filter(None, ("#" * level, label, _line(text)))), ""
+        found = [*filter(None, (text,)), *self._after]
         self._after = held
         return found
 
@@ -209,11 +222,18 @@ class _Walk:
         return "".join(out)
 
     def _item(self, node: Element) -> list[str]:
-        """An item of a list: its first paragraph has the mark."""
-        label = next((_line(child.text or "") for child in node if _name(child) == "text:number"), "-")
-        lines = self._blocks([child for child in node if _name(child) != "text:number"])
-        if lines and not self._n_cells and _name(node[0]) not in ("text:h", "text:list"):
-            lines[0] = f"{label} {lines[0]}"
+        """An item of a list: its first paragraph has the label. One that only holds a list is not counted."""
+        stored = next((_line(child.text or "") for child in node if _name(child) == "text:number"), "")
+        children = [child for child in node if _name(child) != "text:number"]
+        if not children or _name(children[0]) == "text:list":
+            return self._blocks(children)
+        label = self._labels.item(node)
+        if _name(children[0]) == "text:h":
+            self._label = stored or ("" if label == BULLET else label)
+            return self._blocks(children)
+        lines = self._blocks(children)
+        if lines and not (self._n_cells and label == BULLET):
+            lines[0] = f"{stored or label} {lines[0]}"
         return lines
 
     def _row(self, row: Element) -> list[str]:
@@ -273,9 +293,11 @@ class _Walk:
         value = value or ("checked" if attribute(node, "current-state") == "checked" else "")
         return _line(": ".join(filter(None, (attribute(node, "label"), value))))
 
-    def _object(self, reference: str) -> list[str]:
+    def _object(self, node: Element) -> list[str]:
         """A chart, a formula or another document inside this one."""
-        folder = posixpath.normpath(reference)
+        if not attribute(node, "href"):
+            return self._blocks(node)
+        folder = posixpath.normpath(attribute(node, "href"))
         name = f"{folder}/content.xml"
         if name in self._read or name not in self._package:
             return []

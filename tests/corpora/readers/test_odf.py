@@ -398,3 +398,48 @@ def test_a_damaged_text_is_read_up_to_the_damage_and_counted(read_bytes: ReadByt
 @pytest.mark.parametrize(("ending", "kind"), [(".ott", "text"), (".otp", "presentation"), (".odg", "drawing")])
 def test_templates_and_drawings_are_read_too(read_bytes: ReadBytes, ending: str, kind: str) -> None:
     assert read_bytes(f"a{ending}", opendocument(kind, p("words"))).texts == ["words"]
+
+
+def levels(*forms: str, name: str = "text:list-level-style-number", **more: str) -> str:
+    """Levels of a style, `1.` or `a` each, that show the numbers of all levels."""
+    said = "".join(f" {key.replace('_', ':', 1).replace('_', '-')}='{value}'" for key, value in more.items())
+    return "".join(
+        f"<{name} text:level='{at}' style:num-format='{form[:1]}' style:num-suffix='{form[1:]}'"
+        f" text:display-levels='{at}'{said}/>"
+        for at, form in enumerate(forms, 1)
+    )
+
+
+def items(*inner: str, more: str = "") -> str:
+    each = "".join(f"<text:list-item>{one if one.startswith('<') else p(one)}</text:list-item>" for one in inner)
+    return f"<text:list {more}>{each}</text:list>"
+
+
+def test_numbers_of_lists_and_headings_are_counted(read_bytes: ReadBytes) -> None:
+    styles = f"<text:list-style style:name='L'>{levels('1.', '1.', 'a)')}</text:list-style>"
+    styles += f"<text:list-style style:name='R'>{levels('I', text_start_value='3')}</text:list-style>"
+    styles += f"<text:list-style style:name='T'>{levels('一.')}</text:list-style>"
+    outline = f"<text:outline-style>{levels('1', '1', name='text:outline-level-style')}</text:outline-style>"
+    named = "text:style-name='L'"
+    heads = "".join(
+        f"<text:h text:outline-level='{level}'>{name}</text:h>" for level, name in ((1, "A"), (2, "B"), (2, "C"))
+    )
+    body = (
+        heads
+        + items("one", p("two") + items("deep", p("deeper") + items("deepest")), "three", more=named)
+        + items("four", items("only a list"), more=f"{named} text:continue-numbering='true'")
+        + items("new", more=named)
+        + items("Roman", "<text:h>Heading</text:h>", more="text:style-name='R'")
+        + items("Chinese", more="text:style-name='T'")
+        + items("bullet", more="text:style-name='unknown'")
+        + "<text:h text:outline-level='1'>D</text:h>"
+    )
+
+    found = read_bytes("a.odt", opendocument("text", body, styles, outline))
+
+    assert found.texts[0].split("\n\n") == [
+        *("# 1 A", "## 1.1 B", "## 1.2 C"),
+        *("1. one", "2. two", "2.1. deep", "2.2. deeper", "2.2.a) deepest", "3. three"),
+        *("4. four", "4.1. only a list", "1. new", "III Roman", "# IV Heading", "1. Chinese", "- bullet", "# 2 D"),
+    ]
+    assert found.kinds == {"labels of unknown forms": 1}
