@@ -27,6 +27,7 @@ UNKNOWN: Final = "not known"
 KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         (
+            "attached files",
             "attachments of unknown kinds",
             "damaged parts",
             "embedded objects",

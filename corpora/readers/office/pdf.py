@@ -2,14 +2,13 @@
 
     path -> Converted, with pages as its places
 
-Pages are joined by a blank line. Lines that repeat at the top or the foot of most pages are dropped, digits masked.
-Where the outline names a line of its page, the line becomes a Markdown heading. Tables are lines, as they are printed.
+Pages are joined by a blank line. Lines that are equal at the top or the foot of most pages stay once. Where the outline
+names a line of its page, the line becomes a Markdown heading. Values of fields and notes are at the end of their page.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,17 @@ from typing import Any
 import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
 
+from ragidx.corpora.left import Tally
 from ragidx.corpora.limits import Limits
 from ragidx.corpora.readers.office.converter import Converted
+from ragidx.corpora.readers.office.pdf_forms import notes, open_forms
+from ragidx.corpora.readers.office.pdf_frames import drop_frames
+from ragidx.corpora.readers.office.pdf_tables import APART, page_lines, strokes
+from ragidx.corpora.readers.office.pdf_text import characters, is_unmapped, main_turn, pieces
 from ragidx.corpora.records import Place
 
-_FRAME_LINES = 2  # at the top and at the foot, where repeated lines are looked for
-_FRAME_PAGES = 4  # of fewer pages, a line that repeats may be content
 _MOST_OUTLINE = 10_000
-_BROKEN_WORD = re.compile("[\ufffe\x02]\r?\n?")  # PDFium's mark of a hyphen at the end of a line
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
+_HALVES = re.compile("[\ud800-\udfff]")
 _NUMBERING = re.compile(r"(?:(?:\d+|[A-Z])(?:\.\d+)*\.?|[IVXLC]+\.)\s+")
 _MARKUP = re.compile(r" {0,3}(?:#{1,6}(?=\s|$)|=+\s*$|-+\s*$|```|~~~)")
 _NO_TITLE = re.compile(r"untitled|microsoft (?:word|powerpoint|excel) - |\S+\.(?:doc|docx|pdf|dvi|tex|indd|qxd)$", re.I)
@@ -33,10 +34,16 @@ _NO_TITLE = re.compile(r"untitled|microsoft (?:word|powerpoint|excel) - |\S+\.(?
 
 def convert(path: Path, ending: str, limits: Limits) -> Converted:
     """The text of a PDF and its places. Beyond the limit for text: a longer text than that, not the whole."""
+    left = Tally()
     with pdfium.PdfDocument(path) as document:
-        pages, scanned, damaged = _pages(document, limits.office_text_bytes)
-        _drop_frames(pages)
-        headings = _mark_headings(pages, document)
+        open_forms(document, left)
+        left.leave("attached files", document.count_attachments())
+        pages, said, scanned, damaged = _pages(document, limits.office_text_bytes, left)
+        drop_frames(pages, left)
+        pages = [
+            [*(line.replace(APART, " ") for line in lines), *more] for lines, more in zip(pages, said, strict=True)
+        ]
+        headings = _mark_headings(pages, document, left)
         found = document.get_metadata_dict(skip_empty=True)
     parts: list[str] = []
     places, offset = [], 0
@@ -46,7 +53,12 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
             places.append(Place(offset, page=number))
             parts.append(part)
             offset += len(part) + 2
-    skips = ((scanned, "scanned pages without text"), (damaged, "damaged pages"))
+    skips = [(damaged, "damaged pages")]
+    if parts:
+        for number in scanned:
+            left.leave("scanned pages", 1, f"#page={number}")
+    else:  # nothing of the file is read
+        skips.insert(0, (scanned, "scanned pages without text"))
     title = str(found.get("Title", "")).strip()
     return Converted(
         text="\n\n".join(parts),
@@ -55,80 +67,85 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
         title="" if _NO_TITLE.match(title) else title,
         author=str(found.get("Author", "")).strip(),
         skips=tuple((f"#page={_spans(numbers)}", reason) for numbers, reason in skips if numbers),
+        left=left,
     )
 
 
-def _pages(document: Any, text_bytes: int) -> tuple[list[list[str]], list[int], list[int]]:
-    """The lines of each page, and the numbers of those that are pictures alone, and of those that are damaged."""
+def _pages(
+    document: Any, text_bytes: int, left: Tally
+) -> tuple[list[list[str]], list[list[str]], list[int], list[int]]:
+    """Lines and notes of each page, and the numbers of those that are pictures alone, and of those that are damaged."""
     pages: list[list[str]] = []
+    said: list[list[str]] = []
     scanned, damaged = [], []
     size = 0
     for number in range(1, len(document) + 1):
+        lines: list[str] = []
+        more: list[str] = []
         try:
-            text, pictures = _page(document, number - 1)
+            page = document[number - 1]
         except pdfium.PdfiumError:
-            text, pictures = "", False
             damaged.append(number)
-        if pictures:
-            scanned.append(number)
-        pages.append([line.rstrip() for line in text.split("\n")])
-        size += len(text)
+        else:
+            try:
+                lines, pictures = _page(page, left, f"#page={number}")
+                more = notes(document, page, left, f"#page={number}")
+            except pdfium.PdfiumError:
+                pictures = False
+                damaged.append(number)
+            finally:
+                page.close()
+            if pictures:
+                scanned.append(number)
+        pages.append(lines)
+        said.append(more)
+        size += sum(len(line) + 1 for line in (*lines, *more))
         if size > text_bytes:
             break
-    return pages, scanned, damaged
+    return pages, said, scanned, damaged
 
 
-def _page(document: Any, index: int) -> tuple[str, bool]:
-    """The text of a page; whether it is pictures without text."""
-    page = document[index]
+def _page(page: Any, left: Tally, at: str) -> tuple[list[str], bool]:
+    """The lines of a page; whether it is pictures without text."""
+    textpage = page.get_textpage()
     try:
-        textpage = page.get_textpage()
-        try:
-            raw = textpage.get_text_bounded()
-        finally:
+        text = characters(textpage)
+        turn = main_turn(textpage, text)
+        if 90 * turn != page.get_rotation():  # PDFium finds lines by the page as it is shown
+            page.set_rotation(90 * turn)
             textpage.close()
-        text = _CONTROLS.sub("", _BROKEN_WORD.sub("", raw).replace("\r\n", "\n").replace("\r", "\n"))
-        if text.strip():
-            return text, False
-        return "", any(True for _ in page.get_objects(filter=[pdfium_c.FPDF_PAGEOBJ_IMAGE], max_depth=3))
+            textpage = page.get_textpage()
+            text = characters(textpage)
+        if not text.strip("\0 \r\n\t"):
+            return [], any(True for _ in page.get_objects(filter=[pdfium_c.FPDF_PAGEOBJ_IMAGE], max_depth=3))
+        if is_unmapped(textpage, text):
+            left.leave("pages without Unicode", 1, at)
+            return [], False
+        drawn = strokes(page)
+        return [_whole(line) for line in page_lines(pieces(textpage, text, drawn), drawn)], False
     finally:
-        page.close()
+        textpage.close()
 
 
-def _drop_frames(pages: Sequence[list[str]]) -> None:
-    """Take out running headers and footers, and page numbers."""
-    filled = [lines for lines in pages if any(lines)]
-    if len(filled) < _FRAME_PAGES:
-        return
-    for foot in (False, True):
-        ends = [_frame(lines, foot=foot) for lines in filled]
-        counts = Counter(key for end in ends for key in {key for _, key in end})
-        for lines, end in zip(filled, ends, strict=True):
-            repeated = {at for at, key in end if 2 * counts[key] > len(filled)}
-            if sum(map(bool, lines)) > len(repeated):
-                lines[:] = [line for at, line in enumerate(lines) if at not in repeated]
+def _whole(line: str) -> str:
+    """With characters above U+FFFF that are given as two."""
+    return line.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "ignore") if _HALVES.search(line) else line
 
 
-def _frame(lines: Sequence[str], *, foot: bool) -> list[tuple[int, str]]:
-    """Places and masked texts of the first or last lines of a page that may be a header or a footer."""
-    places = [at for at, line in enumerate(lines) if line.strip()]
-    ends = places[-_FRAME_LINES:] if foot else places[:_FRAME_LINES]
-    masked = [(at, re.sub(r"\d+", "0", " ".join(lines[at].split()))) for at in ends]
-    # Several numbers without a word are a row of a table.
-    return [(at, key) for at, key in masked if re.search(r"[^\W\d]", key) or key.count("0") == 1]
-
-
-def _mark_headings(pages: Sequence[list[str]], document: Any) -> bool:
-    """Make headings of the lines that the outline names; whether there are any."""
+def _mark_headings(pages: Sequence[list[str]], document: Any, left: Tally) -> bool:
+    """Make headings of the lines that the outline names; whether there are any. Other entries are counted."""
     marked: dict[tuple[int, int], int] = {}
     for level, title, page in _outline(document):
         if page is None or not 0 <= page < len(pages):
+            left.leave("words of navigation", len(title.split()))
             continue
         wanted = {_key(title), _key(_NUMBERING.sub("", title, count=1))}
         for at, line in enumerate(pages[page]):
             if (page, at) not in marked and {_key(line), _key(_NUMBERING.sub("", line, count=1))} & wanted - {""}:
                 marked[page, at] = level
                 break
+        else:
+            left.leave("words of navigation", len(title.split()))
     if not marked:
         return False
     for number, lines in enumerate(pages):

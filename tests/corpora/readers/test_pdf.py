@@ -47,12 +47,17 @@ def test_title_and_author_are_those_of_the_file_unless_a_program_made_them_up(tm
 
 
 @pytest.mark.slow
-def test_lines_at_the_top_and_foot_of_most_pages_are_dropped(read_bytes: ReadBytes) -> None:
+def test_lines_at_the_top_and_foot_of_most_pages_stay_once_and_numbers_of_pages_go(read_bytes: ReadBytes) -> None:
     pages = [["Lakes of the world", f"Body {word}.", f"page {n} of 4"] for n, word in enumerate("abcd", start=1)]
 
-    (document,) = read_bytes("a.pdf", pdf(pages)).documents
+    found = read_bytes("a.pdf", pdf(pages))
 
-    assert pages_of(document) == [(n, f"Body {word}.") for n, word in enumerate("abcd", start=1)]
+    bodies = [(n, f"Body {word}.") for n, word in enumerate("bcd", start=2)]
+    assert pages_of(found.documents[0]) == [(1, "Lakes of the world\nBody a."), *bodies]
+    assert [(one.where, one.kind, one.count) for one in found.left] == [
+        ("a.pdf#page=2", "repeated lines", 3),
+        ("a.pdf#page=1", "page numbers", 4),
+    ]
 
 
 @pytest.mark.slow
@@ -75,13 +80,15 @@ def test_lines_that_the_outline_names_become_headings_and_no_others(read_bytes: 
 
 
 @pytest.mark.slow
-def test_scanned_pages_are_named_and_the_others_read(read_bytes: ReadBytes) -> None:
+def test_scanned_pages_are_counted_and_the_others_read(read_bytes: ReadBytes) -> None:
     found = read_bytes("a.pdf", pdf([["One."], [], [], ["Four."], [], []], pictures=[1, 2, 4]))
 
     assert pages_of(found.documents[0]) == [(1, "One."), (4, "Four.")]
-    assert found.reasons == [("a.pdf#page=2-3,5", "scanned pages without text")]
+    assert found.reasons == []
+    assert [(one.where, one.kind, one.count) for one in found.left] == [("a.pdf#page=2", "scanned pages", 3)]
     alone = read_bytes("b.pdf", pdf([[]], pictures=[0]))
     assert alone.reasons == [("b.pdf#page=1", "scanned pages without text"), ("b.pdf", "empty text")]
+    assert alone.left == []  # nothing of the file is read
 
 
 @pytest.mark.slow
