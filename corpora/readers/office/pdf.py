@@ -36,9 +36,9 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
     """The text of a PDF and its places. Beyond the limit for text: a longer text than that, not the whole."""
     left = Tally()
     with pdfium.PdfDocument(path) as document:
-        open_forms(document, left)
         left.leave("attached files", document.count_attachments())
-        pages, said, scanned, damaged = _pages(document, limits.office_text_bytes, left)
+        with open_forms(document, left) as form:
+            pages, said, scanned, damaged = _pages(document, form, limits.office_text_bytes, left)
         drop_frames(pages, left)
         pages = [
             [*(line.replace(APART, " ") for line in lines), *more] for lines, more in zip(pages, said, strict=True)
@@ -72,7 +72,7 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
 
 
 def _pages(
-    document: Any, text_bytes: int, left: Tally
+    document: Any, form: Any, text_bytes: int, left: Tally
 ) -> tuple[list[list[str]], list[list[str]], list[int], list[int]]:
     """Lines and notes of each page, and the numbers of those that are pictures alone, and of those that are damaged."""
     pages: list[list[str]] = []
@@ -89,7 +89,7 @@ def _pages(
         else:
             try:
                 lines, pictures = _page(page, left, f"#page={number}")
-                more = notes(document, page, left, f"#page={number}")
+                more = notes(form, page, left, f"#page={number}")
             except pdfium.PdfiumError:
                 pictures = False
                 damaged.append(number)

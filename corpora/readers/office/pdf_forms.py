@@ -2,16 +2,16 @@
 
     page -> `name: value` lines, and the contents of notes; what is left out is counted
 
-Fields are asked for by the handle of the forms, which knows those in groups; it has to be made before a page is opened.
+Fields are asked for by the handle of the forms, which knows those in groups.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
 
 from ragidx.corpora.left import Tally
@@ -26,22 +26,25 @@ _HIDDEN = pdfium_c.FPDF_ANNOT_FLAG_HIDDEN | pdfium_c.FPDF_ANNOT_FLAG_NOVIEW
 _PASSWORD = 1 << 13
 
 
-def open_forms(document: Any, left: Tally) -> None:
-    """Make the handle of the forms. Forms of XML alone (XFA) are counted: PDFium does not read them."""
+@contextmanager
+def open_forms(document: Any, left: Tally) -> Iterator[Any]:
+    """The handle of the forms; None without forms. Forms of XML alone (XFA) are counted: PDFium does not read them.
+
+    Pages do not know it, unlike with `document.init_forms()`: PDFium would draw each list with all its choices.
+    """
     kind = document.get_formtype()
-    if kind == pdfium_c.FORMTYPE_NONE:
-        return
-    if kind == pdfium_c.FORMTYPE_XFA_FULL:
-        left.leave("embedded objects")
+    left.leave("embedded objects", int(kind == pdfium_c.FORMTYPE_XFA_FULL))
     config = pdfium_c.FPDF_FORMFILLINFO(version=2)
-    raw = pdfium_c.FPDFDOC_InitFormFillEnvironment(document, config)
-    if raw:  # document.init_forms() warns of XFA in the log
-        document.formenv = pdfium.PdfFormEnv(raw, config)
+    form = None if kind == pdfium_c.FORMTYPE_NONE else pdfium_c.FPDFDOC_InitFormFillEnvironment(document, config)
+    try:
+        yield form or None
+    finally:
+        if form:
+            pdfium_c.FPDFDOC_ExitFormFillEnvironment(form)
 
 
-def notes(document: Any, page: Any, left: Tally, at: str) -> list[str]:
+def notes(form: Any, page: Any, left: Tally, at: str) -> list[str]:
     """The values and notes of a page."""
-    form = None if document.formenv is None else document.formenv.raw
     n = pdfium_c.FPDFPage_GetAnnotCount(page)
     left.leave("texts cut at a bound", max(0, n - _MOST_NOTES), at)
     said: list[str] = []
@@ -67,11 +70,11 @@ def _said(form: Any, note: Any, left: Tally, at: str) -> list[str]:
     if kind == pdfium_c.FPDF_ANNOT_WIDGET:
         text = _field(form, note, left, at)
     else:
-        text = _string(lambda *buffer: pdfium_c.FPDFAnnot_GetStringValue(note, b"Contents", *buffer), left, at)
+        text = _string(left, at, pdfium_c.FPDFAnnot_GetStringValue, note, b"Contents")
         left.leave("attached files", int(kind == pdfium_c.FPDF_ANNOT_FILEATTACHMENT), at)
         if not text.strip() and any(_texts_drawn(note)):
             left.leave("embedded objects", 1, at)
-        author = _string(lambda *buffer: pdfium_c.FPDFAnnot_GetStringValue(note, b"T", *buffer), left, at)
+        author = _string(left, at, pdfium_c.FPDFAnnot_GetStringValue, note, b"T")
         left.leave("authors of comments", int(bool(author.strip())), at)
     if pdfium_c.FPDFAnnot_GetFlags(note) & _HIDDEN:
         left.leave("hidden words", len(text.split()), at)
@@ -81,24 +84,25 @@ def _said(form: Any, note: Any, left: Tally, at: str) -> list[str]:
 
 def _field(form: Any, note: Any, left: Tally, at: str) -> str:
     """`name: value`; empty without a value."""
-    if not form:  # a field of a file without forms
-        name = _string(lambda *buffer: pdfium_c.FPDFAnnot_GetStringValue(note, b"T", *buffer), left, at)
-        value = _string(lambda *buffer: pdfium_c.FPDFAnnot_GetStringValue(note, b"V", *buffer), left, at)
+    kind = pdfium_c.FPDFAnnot_GetFormFieldType(form, note) if form else pdfium_c.FPDF_FORMFIELD_UNKNOWN
+    if kind <= pdfium_c.FPDF_FORMFIELD_UNKNOWN:  # a field that the forms of the file do not list
+        name = _string(left, at, pdfium_c.FPDFAnnot_GetStringValue, note, b"T")
+        value = _string(left, at, pdfium_c.FPDFAnnot_GetStringValue, note, b"V")
         return _line(name, value)
-    kind = pdfium_c.FPDFAnnot_GetFormFieldType(form, note)
-    if kind in _NO_VALUES or (kind in _BOXES and not pdfium_c.FPDFAnnot_IsChecked(form, note)):
+    if kind in _NO_VALUES:
         return ""
-    name = _string(lambda *buffer: pdfium_c.FPDFAnnot_GetFormFieldName(form, note, *buffer), left, at)
-    value = _string(lambda *buffer: pdfium_c.FPDFAnnot_GetFormFieldValue(form, note, *buffer), left, at)
+    if kind in _BOXES:  # of radio buttons, one by one: the group has one value
+        state = _string(left, at, pdfium_c.FPDFAnnot_GetStringValue, note, b"AS")
+        if state in ("", "Off"):
+            return ""
+    name = _string(left, at, pdfium_c.FPDFAnnot_GetFormFieldName, form, note)
+    value = _string(left, at, pdfium_c.FPDFAnnot_GetFormFieldValue, form, note)
     if kind in _LISTS:
         n = pdfium_c.FPDFAnnot_GetOptionCount(form, note)
         chosen = [
             each for each in range(min(n, _MOST_OPTIONS)) if pdfium_c.FPDFAnnot_IsOptionSelected(form, note, each)
         ]
-        labels = [
-            _string(lambda *buffer, each=each: pdfium_c.FPDFAnnot_GetOptionLabel(form, note, each, *buffer), left, at)
-            for each in chosen
-        ]
+        labels = [_string(left, at, pdfium_c.FPDFAnnot_GetOptionLabel, form, note, each) for each in chosen]
         value = ", ".join(filter(None, labels)) or value
         left.leave("choices of forms", max(0, n - len(chosen)), at)
     if kind == pdfium_c.FPDF_FORMFIELD_TEXTFIELD and pdfium_c.FPDFAnnot_GetFormFieldFlags(form, note) & _PASSWORD:
@@ -125,14 +129,14 @@ def _texts_drawn(note: Any) -> Iterator[bool]:
         yield pdfium_c.FPDFPageObj_GetType(each) == pdfium_c.FPDF_PAGEOBJ_TEXT
 
 
-def _string(call: Callable[..., int], left: Tally, at: str) -> str:
-    """A string of PDFium's calls that tell the size first."""
-    size = int(call(None, 0))
+def _string(left: Tally, at: str, call: Callable[..., int], *of: Any) -> str:
+    """A string of one of PDFium's calls that tell the size first."""
+    size = int(call(*of, None, 0))
     if size <= 2:
         return ""
     if size > _MOST_BYTES:
         left.leave("texts cut at a bound", 1, at)
         return ""
     buffer = ctypes.create_string_buffer(size)
-    call(ctypes.cast(buffer, ctypes.POINTER(ctypes.c_ushort)), size)
+    call(*of, ctypes.cast(buffer, ctypes.POINTER(ctypes.c_ushort)), size)
     return buffer.raw[: size - 2].decode("utf-16-le", "replace")

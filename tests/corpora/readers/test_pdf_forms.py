@@ -29,23 +29,44 @@ def test_values_of_fields_are_lines_at_the_end_of_their_page(read_bytes: ReadByt
         field(writer, made, "cargo", "Ch", V=["salt", "rope"], I=[0, 2], Opt=["salt", "coal", "rope"], Ff=1 << 21),
         field(writer, made, "insured", "Btn", V="/Yes", AS="/Yes", AP=entries(N=entries(Yes=drawn, Off=drawn))),
         field(writer, made, "armed", "Btn", V="/Off", AS="/Off", AP=entries(N=entries(Yes=drawn, Off=drawn))),
+        field(writer, made, "send", "Btn", V="/Send", Ff=1 << 16),
         field(writer, made, "empty"),
         field(writer, made, "secret", V="hidden word", Ff=1 << 13),
         field(writer, made, "shadow", V="three hidden words", F=2),
     ]
+    choice = writer._add_object(entries(FT="/Btn", T="pilot", V="/With", Ff=1 << 15, Kids=[]))
+    for state in ("With", "Without"):
+        shown_as = "/With" if state == "With" else "/Off"
+        one = note(
+            writer, made, "Widget", Parent=choice, AS=shown_as, AP=entries(N=entries(**{state: drawn, "Off": drawn}))
+        )
+        choice.get_object()[pypdf.generic.NameObject("/Kids")].append(one)
     address = writer._add_object(entries(T="address", Kids=[]))
     town = note(writer, made, "Widget", FT="/Tx", T="town", V="Wick", Parent=address)
     address.get_object()[pypdf.generic.NameObject("/Kids")].append(town)
-    forms(writer, [*fields, address])
+    forms(writer, [*fields, choice, address])
     page(writer, [shown("Next page", 50, 800)])
 
     found = read_bytes("a.pdf", written(writer))
 
     assert found.texts == [
         "Application\napplicant: Bartholomew Quince\nvessel: MV Persimmon\nremarks: two lines of remarks\n"
-        "berth: north quay\ncargo: salt, rope\ninsured: Yes\naddress.town: Wick\n\nNext page"
+        "berth: north quay\ncargo: salt, rope\ninsured: Yes\npilot: With\naddress.town: Wick\n\nNext page"
     ]
     assert found.kinds == {"choices of forms": 2, "hidden words": 6}
+
+
+@pytest.mark.parametrize("has_forms", [False, True])
+def test_a_field_that_no_form_lists_is_read(has_forms: bool, read_bytes: ReadBytes) -> None:
+    writer = pypdf.PdfWriter()
+    made = page(writer, [shown("Application", 50, 800)])
+    if has_forms:
+        forms(writer, [field(writer, made, "berth", V="north")])
+    field(writer, made, "vessel", V="MV Persimmon")
+
+    (text,) = read_bytes("a.pdf", written(writer)).texts
+
+    assert text.split("\n") == ["Application", *["berth: north"] * has_forms, "vessel: MV Persimmon"]
 
 
 def test_what_notes_say_is_text_and_what_is_beside_it_is_counted(read_bytes: ReadBytes) -> None:
