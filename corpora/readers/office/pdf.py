@@ -8,6 +8,7 @@ names a line of its page, the line becomes a Markdown heading. Values of fields 
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from ragidx.corpora.readers.office.pdf_text import characters, is_unmapped, main
 from ragidx.corpora.records import Place
 
 _MOST_OUTLINE = 10_000
+_DEEPEST = 1_000  # levels of the outline
 _HALVES = re.compile("[\ud800-\udfff]")
 _NUMBERING = re.compile(r"(?:(?:\d+|[A-Z])(?:\.\d+)*\.?|[IVXLC]+\.)\s+")
 _MARKUP = re.compile(r" {0,3}(?:#{1,6}(?=\s|$)|=+\s*$|-+\s*$|```|~~~)")
@@ -66,6 +68,7 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
         markdown=headings,
         title="" if _NO_TITLE.match(title) else title,
         author=str(found.get("Author", "")).strip(),
+        fields={name.lower(): str(found.get(name, "")).strip() for name in ("Subject", "Keywords")},
         skips=tuple((f"#page={_spans(numbers)}", reason) for numbers, reason in skips if numbers),
         left=left,
     )
@@ -135,7 +138,7 @@ def _whole(line: str) -> str:
 def _mark_headings(pages: Sequence[list[str]], document: Any, left: Tally) -> bool:
     """Make headings of the lines that the outline names; whether there are any. Other entries are counted."""
     marked: dict[tuple[int, int], int] = {}
-    for level, title, page in _outline(document):
+    for level, title, page in _outline(document, left):
         if page is None or not 0 <= page < len(pages):
             left.leave("words of navigation", len(title.split()))
             continue
@@ -158,17 +161,34 @@ def _mark_headings(pages: Sequence[list[str]], document: Any, left: Tally) -> bo
     return True
 
 
-def _outline(document: Any) -> list[tuple[int, str, int | None]]:
-    """Level from 0, title, and page from 0, of the entries of the outline; empty where it is damaged."""
+def _outline(document: Any, left: Tally) -> list[tuple[int, str, int | None]]:
+    """Level from 0, title, and page from 0, of the entries of the outline; a damaged one or a circle is counted.
+
+    As `document.get_toc()`, which warns in the log.
+    """
     found: list[tuple[int, str, int | None]] = []
-    try:
-        for entry in document.get_toc():
+    seen: set[int] = set()
+    waiting = [(pdfium_c.FPDFBookmark_GetFirstChild(document, None), 0)]
+    while waiting:
+        raw, level = waiting.pop()
+        if not raw:
+            continue
+        address = ctypes.addressof(raw.contents)
+        if address in seen:
+            left.leave("damaged parts")
+            continue
+        if len(seen) == _MOST_OUTLINE or level == _DEEPEST:
+            left.leave("texts cut at a bound")
+            break
+        seen.add(address)
+        waiting.append((pdfium_c.FPDFBookmark_GetNextSibling(document, raw), level))
+        waiting.append((pdfium_c.FPDFBookmark_GetFirstChild(document, raw), level + 1))
+        try:
+            entry = pdfium.PdfBookmark(raw, document, level)
             target = entry.get_dest()
-            found.append((entry.level, entry.get_title(), None if target is None else target.get_index()))
-            if len(found) == _MOST_OUTLINE:
-                break
-    except (pdfium.PdfiumError, UnicodeDecodeError):
-        return found
+            found.append((level, entry.get_title(), None if target is None else target.get_index()))
+        except (pdfium.PdfiumError, UnicodeDecodeError):
+            left.leave("damaged parts")
     return found
 
 

@@ -38,12 +38,14 @@ def test_pages_are_joined_by_a_blank_line_and_known_by_their_offsets(read_bytes:
 
 @pytest.mark.slow
 def test_title_and_author_are_those_of_the_file_unless_a_program_made_them_up(tmp_path: Path) -> None:
-    (tmp_path / "a.pdf").write_bytes(pdf([["Deep."]], info="/Title (Lakes) /Author (Ada Byron)"))
+    told = "/Title (Lakes) /Author (Ada Byron) /Subject (Water) /Keywords (deep, cold)"
+    (tmp_path / "a.pdf").write_bytes(pdf([["Deep."]], info=told))
     (tmp_path / "b.pdf").write_bytes(pdf([["Deep."]], info="/Title (Microsoft Word - lakes.doc)"))
 
     found = reading(tmp_path)
 
-    assert [document.metadata for document in found.documents] == [{"title": "Lakes", "author": "Ada Byron"}, {}]
+    of_a = {"title": "Lakes", "author": "Ada Byron", "subject": "Water", "keywords": "deep, cold"}
+    assert [document.metadata for document in found.documents] == [of_a, {}]
 
 
 @pytest.mark.slow
@@ -77,6 +79,20 @@ def test_lines_that_the_outline_names_become_headings_and_no_others(read_bytes: 
 
     assert document.markdown
     assert pages_of(document) == [(1, "# 1. Baikal\n\\# is deep."), (2, "# Tanganyika\nis long.")]
+
+
+def test_an_outline_that_goes_in_a_circle_is_counted_and_nothing_is_printed(
+    read_bytes: ReadBytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data = pdf([["Baikal", "is deep."]], outline=[("Baikal", 0), ("Depth", 0)])
+    circle = data.replace(b"/Dest [7 0 R /Fit] >>\nendobj\nxref", b"/Dest [7 0 R /Fit] /Next 9 0 R >>\nendobj\nxref")
+    assert circle != data
+
+    found = read_bytes("a.pdf", circle)
+
+    assert found.texts == ["# Baikal\nis deep."]
+    assert found.kinds == {"damaged parts": 1, "words of navigation": 1}
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.slow
