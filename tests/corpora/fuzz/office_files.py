@@ -190,3 +190,20 @@ def pdf(
         b"xref\n0 %d\n0000000000 65535 f \n%strailer\n<< /Size %d /Root 1 0 R /Info 5 0 R >>\nstartxref\n%d\n%%%%EOF\n"
         % (len(objects) + 1, table, len(objects) + 1, len(data))
     )
+
+
+def filled_pdf() -> bytes:
+    """A PDF with a ruled table, an outline, a picture, fields and notes; PDFium mends its offsets."""
+    rules = b"".join(
+        b"60 %d m 400 %d l S %d 740 m %d 660 l S " % (y, y, x, x) for x, y in ((60, 740), (200, 700), (400, 660))
+    )
+    notes = (
+        b"<< /Type /Annot /Subtype /Widget /FT /Tx /T (star) /V (Vega) /Rect [1 1 9 9] >>"
+        b"<< /Type /Annot /Subtype /Widget /FT /Ch /T (class) /V (A) /Opt [(A) (B)] /Rect [1 1 9 9] >>"
+        b"<< /Type /Annot /Subtype /Text /Contents (It is bright.) /Rect [1 1 9 9] >>"
+    )
+    made = pdf([["A star.", "Vega"], ["A pulsar."]], outline=[("A star.", 0), ("A pulsar.", 1)], pictures=[1])
+    made = made.replace(b"/Type /Catalog", b"/Type /Catalog /AcroForm << /Fields [] >>")
+    return made.replace(b"/MediaBox", b"/Rotate 90 /Annots [" + notes + b"] /MediaBox").replace(
+        b"\nBT /F1", b"\n" + rules + b"BT /F1"
+    )

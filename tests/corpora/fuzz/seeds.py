@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 from msg_files import msg
-from office_files import docx, epub, pdf, pptx, tarred, xlsx, zipped
+from office_files import docx, epub, filled_pdf, pptx, tarred, xlsx, zipped
 
 from ragidx.corpora.readers.office.converter import ENDINGS
 from ragidx.corpora.readers.registry import READERS
@@ -172,7 +172,7 @@ def seeds() -> list[tuple[str, bytes]]:
 def office_seeds() -> list[tuple[str, bytes]]:
     """The same of the endings that the converter reads, each by a process of its own."""
     odt = zipped({"mimetype": b"application/vnd.oasis.opendocument.text", "content.xml": ODT.encode()})
-    made = {".pdf": pdf([["A star."]]), ".docx": docx("Pulsars", "A star."), ".pptx": pptx(), ".xlsx": xlsx()}
+    made = {".pdf": filled_pdf(), ".docx": docx("Pulsars", "A star."), ".pptx": pptx(), ".xlsx": xlsx()}
     made |= {".odt": odt, ".ods": _ods(), ".odp": odt, ".rtf": RTF.encode()}
     return [(ending, made[ending]) for ending in ENDINGS if ending in made]  # others have the reader of one of these
 
