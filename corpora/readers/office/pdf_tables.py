@@ -32,8 +32,8 @@ _NEAR = 3.0  # points: lines touch
 _SAME = 1.5  # points: one height
 _MOST_BETWEEN = 2  # lines of one piece, as of wrapped cells, between two rows
 _FULL = 0.6  # of the columns: the lines of a row that have them are rows
-_MARKER = re.compile(r"[^\w\s]{1,2}|[(\[]?\w{1,3}[)\].:]")  # of a list
-_LEADER = re.compile(r"(?:\. ?){4,}\w*$")  # to the number of a page
+_MARKER = re.compile(r"[^\w\s]{1,3}|[(\[]?\w{1,3}[)\].:]")  # of a list
+_LEADER = re.compile(r"(?:\. ?){4,}")  # to the number of a page
 _NUMBER = re.compile(r"[\W\d]+")
 
 
@@ -364,9 +364,9 @@ def _is_prose(multi: Sequence[Line]) -> bool:
 
 def _is_contents(multi: Sequence[Line]) -> bool:
     """Whether lines are titles with the numbers of their pages."""
-    ends = [line[-1].text for line in multi]
-    if 2 * sum(_LEADER.search(end) is not None for end in ends) > len(ends):
+    if 2 * sum(any(_LEADER.search(piece.text) for piece in line) for line in multi) > len(multi):
         return True
+    ends = [line[-1].text for line in multi]
     if len(multi) < 3 or any(len(line) > 3 for line in multi) or not all(end.isdecimal() for end in ends):
         return False
     numbers = [int(end[:9]) for end in ends]

@@ -102,7 +102,7 @@ def test_columns_of_prose_drawn_line_by_line_are_read_one_after_the_other(read_b
         lambda: [shown(f"{n}.", 50, 800 - 14 * n) + shown(f"{SENTENCE[:40]}", 80, 800 - 14 * n) for n in range(5)],
         lambda: [shown("\\225", 50, 800 - 14 * n) + shown(SENTENCE[:40], 80, 800 - 14 * n) for n in range(5)],
         lambda: [shown(f"Of gate {n}", 50, 800 - 14 * n) + shown(str(7 * n), 400, 800 - 14 * n) for n in range(5)],
-        lambda: [shown(f"Of gate {n} . . . . . .", 50, 800 - 14 * n) for n in range(5)],
+        lambda: [shown("Gate . . . . .", 50, 800 - 14 * n) + shown(f"{9 - n}, 4", 400, 800 - 14 * n) for n in range(5)],
     ],
     ids=["numbers", "bullets", "contents", "dots"],
 )
