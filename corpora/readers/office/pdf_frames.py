@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from ragidx.corpora.left import Tally
 from ragidx.corpora.readers.office.pdf_tables import APART, CELLS
 
 _LINES = 2  # at the top and at the foot, where they are looked for
+_CHARS = 300  # of a running line
 _PAGES = 4  # of fewer, equal lines may be three letters, or three parts of a form
 _WORDS = "pages?|pag|pp?|seiten?|s|página|pagina|pág|folio|fol|strona|str|sida|side|sivu|blatt|стр|страница|σελίδα|صفحة"
-_OF = "of|/|von|de|di|du|sur|van|av|af|z|ze|из|iz|/"
-_ALONE = re.compile(rf"\W*(?:(?:{_WORDS})\b\.?\s*)?(?P<n>\d{{1,6}})(?:\s*(?:{_OF})\s*\d{{1,6}})?\W*", re.I)
-_BEHIND = re.compile(rf"[\s\-–—|,·•(]*\b(?:{_WORDS})\b\.?\s*(?P<n>\d{{1,6}})(?:\s*(?:{_OF})\s*\d{{1,6}})?\W*$", re.I)
-_CJK = re.compile(r"\W*第?\s*(?P<n>\d{1,6})\s*[页頁ページ쪽]+\W*")
+_COUNT = r"(?P<n>\d{1,6})(?:\s*(?:of|/|von|de|di|du|sur|van|av|af|z|ze|из|iz)\s*(?P<all>\d{1,6}))?"
+_ALONE = re.compile(rf"\W*(?:(?:{_WORDS})\b\.?\s*)?{_COUNT}\W*", re.I)
+_BEHIND = re.compile(rf"[\s\-–—|,·•(]*\b(?:{_WORDS})\b\.?\s*{_COUNT}\W*$", re.I)
+_EAST = re.compile(r"\W*第?\s*(?P<n>\d{1,6})\s*(?:[页頁쪽]|ページ)(?P<all>)\W*")
 _CUT = re.compile(f"{APART}|{re.escape(CELLS)}")
 
 
@@ -40,9 +41,10 @@ def drop_frames(pages: Sequence[list[str]], left: Tally) -> None:
     )
     offset, n_alike = max(offsets.items(), key=lambda each: (each[1], -abs(each[0])), default=(0, 0))
     offset = offset if 2 * n_alike > len(filled) else 0
+    totals = {"", str(len(pages)), str(len(pages) + offset)}
     for foot in (False, True):
         keyed = [
-            (number, lines, {at: _key(lines[at], number + offset) for at in _places(lines, foot=foot)})
+            (number, lines, {at: _key(lines[at], number + offset, totals) for at in _places(lines, foot=foot)})
             for number, lines in filled
         ]
         counts = Counter(key for _, _, keys in keyed for key in set(keys.values()))
@@ -57,24 +59,26 @@ def drop_frames(pages: Sequence[list[str]], left: Tally) -> None:
 
 
 def _places(lines: Sequence[str], *, foot: bool) -> list[int]:
-    """Of the first or the last lines of a page."""
+    """Of the first or the last lines of a page, but long ones."""
     places = [at for at, line in enumerate(lines) if line.strip()]
-    return places[-_LINES:] if foot else places[:_LINES]
+    return [at for at in (places[-_LINES:] if foot else places[:_LINES]) if len(lines[at]) <= _CHARS]
 
 
 def _number(text: str) -> re.Match[str] | None:
     """A text that may be the number of a page."""
-    return _ALONE.fullmatch(text) or _CJK.fullmatch(text)
+    return _ALONE.fullmatch(text) or _EAST.fullmatch(text)
 
 
-def _key(line: str, number: int) -> str:
-    """What is compared of a line: without the number of its page; empty where that is all."""
+def _key(line: str, number: int, totals: Container[str]) -> str:
+    """What is compared of a line: without the number of its page, and that of all; empty where that is all."""
+
+    def is_own(found: re.Match[str] | None) -> bool:
+        return found is not None and int(found["n"]) == number and (found["all"] or "") in totals
+
     parts = []
     for part in _CUT.split(line):
-        found = _number(part)
-        if found is not None and int(found["n"]) == number:
-            continue
         behind = _BEHIND.search(part)
-        parts.append(part[: behind.start()] if behind and int(behind["n"]) == number else part)
+        if not is_own(_number(part)):
+            parts.append(part[: behind.start()] if behind is not None and is_own(behind) else part)
     key = " ".join(" ".join(parts).split())
     return key if not key or re.search(r"[^\W\d]", key) else line  # numbers without a word are a row of a table
