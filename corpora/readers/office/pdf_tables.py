@@ -26,6 +26,7 @@ CELLS = " | "
 _MOST_OBJECTS = 20_000  # of a page, and
 _MOST_SEGMENTS = 5_000  # of its paths: more are a drawing
 _MOST_CROSSINGS = 250_000
+_MOST_CELLS = 100  # of a row
 _FORMS_DEEP = 3
 _SHORTEST = 8.0  # points, of a line that is drawn
 _NEAR = 3.0  # points: lines touch
@@ -312,7 +313,7 @@ def _unmarked(line: Line) -> bool:
     if len(line) > 1 and _MARKER.fullmatch(line[0].text):
         line[0].text, line[0].right = f"{line[0].text} {line[1].text}", line[1].right
         del line[1]
-    return len(line) > 1
+    return 1 < len(line) <= _MOST_CELLS
 
 
 def _follows(above: Line, below: Line) -> bool:
@@ -333,7 +334,7 @@ def _spans(found: Sequence[Sequence[Piece]]) -> list[tuple[float, float]]:
     spans: list[tuple[float, float]] = []
     for piece in sorted((piece for line in found for piece in line), key=lambda each: each.right - each.left):
         hit = [n for n, (left, right) in enumerate(spans) if piece.left < right - 1 and piece.right > left + 1]
-        if not hit:
+        if not hit and len(spans) < _MOST_CELLS:
             spans.append((piece.left, piece.right))
         elif len(hit) == 1:
             left, right = spans[hit[0]]

@@ -24,6 +24,7 @@ Box: TypeAlias = tuple[float, float, float, float]  # left, bottom, right, top o
 _QUARTER = 1.5707963
 _WIDE = 1.0  # of the height of a word: a wider gap is between pieces
 _OVERLAP = 0.3  # of the height of a word: words of a line share more than that
+_MOST_CHARS = 10_000  # of a piece
 _SAME_PLACE = 2.0  # points: what is drawn again so near is bold
 _ANGLES = 16
 _SAMPLE = 100  # characters of a page
@@ -127,7 +128,7 @@ def pieces(textpage: Any, text: str, bars: Sequence[Box]) -> dict[int, list[Piec
         if fresh:
             turn = _turn(raw, start)
         left, top, right, bottom = (left, -high, right, -low) if turn == 0 else turned((left, low, right, high), turn)
-        goes_on = not fresh and _goes_on(piece, shown, left, top, right, bottom)
+        goes_on = not fresh and len(piece.text) < _MOST_CHARS and _goes_on(piece, shown, left, top, right, bottom)
         if goes_on and bars:
             if turn not in walls:
                 walls[turn] = _Walls(bars, turn)

@@ -119,6 +119,19 @@ def test_letters_above_the_basic_plane_and_letters_from_right_to_left_are_whole(
     assert Counter(text.split("\n")[2].replace(" ", "")) == Counter("\u05d0\u05d1\u05d2\u05d1")
 
 
+def test_lines_of_very_many_words_and_of_very_many_pieces_are_whole(read_bytes: ReadBytes) -> None:
+    writer = pypdf.PdfWriter()
+    many = ["BT /F1 1 Tf 50 800 Td", *(f"(w{n} ) Tj" for n in range(10_000)), "ET"]
+    apart = [shown(f"p{n}", 9 * (n % 1_000), 700 - 20 * (n // 1_000), size=2) for n in range(3_000)]
+    page(writer, many)
+    page(writer, apart)
+
+    (text,) = read_bytes("a.pdf", written(writer)).texts
+
+    words = [*(f"w{n}" for n in range(10_000)), *(f"p{n}" for n in range(3_000))]
+    assert Counter(text.split()) == Counter(words)
+
+
 @pytest.mark.slow
 @given(
     places=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 24)), min_size=1, max_size=40, unique=True),
