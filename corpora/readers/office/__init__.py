@@ -1,1 +1,1 @@
-"""PDF and office files. The readers lean on it."""
+"""Office files, and the converters of files that need to seek. The readers lean on it."""

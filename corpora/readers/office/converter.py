@@ -22,14 +22,15 @@ from ragidx.corpora.records import Place
 _MISSING = f"needs the extra 'docs': {install('docs')}"
 
 _MODULES = {
-    ".pdf": ("pdf", "pypdfium2"),
-    ".rtf": ("rtf", "codecs"),
-    **dict.fromkeys((".odt", ".ott", ".ods", ".ots", ".odp", ".otp", ".odg", ".otg"), ("odf", "zipfile")),
-    **dict.fromkeys((".docx", ".docm", ".dotx", ".dotm"), ("docx", "zipfile")),
-    **dict.fromkeys((".pptx", ".pptm", ".potx", ".potm", ".ppsx", ".ppsm"), ("pptx", "zipfile")),
-    **dict.fromkeys((".xlsx", ".xlsm", ".xltx", ".xltm"), ("xlsx", "zipfile")),
+    ".pdf": "pdf.document",
+    ".rtf": "office.rtf",
+    **dict.fromkeys((".odt", ".ott", ".ods", ".ots", ".odp", ".otp", ".odg", ".otg"), "office.odf"),
+    **dict.fromkeys((".docx", ".docm", ".dotx", ".dotm"), "office.docx"),
+    **dict.fromkeys((".pptx", ".pptm", ".potx", ".potm", ".ppsx", ".ppsm"), "office.pptx"),
+    **dict.fromkeys((".xlsx", ".xlsm", ".xltx", ".xltm"), "office.xlsx"),
 }
-"""The module here by ending, and what it needs; imported when a file has the ending."""
+"""The module by ending, imported when a file has the ending."""
+_NEEDS = {".pdf": "pypdfium2"}
 
 ENDINGS = tuple(_MODULES)
 
@@ -62,11 +63,10 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
         UnreadableError: it is damaged or too large, or its library is not installed.
         MemoryError: it needs more than this process has.
     """
-    module, library = _MODULES[ending]
-    if importlib.util.find_spec(library) is None:
+    if ending in _NEEDS and importlib.util.find_spec(_NEEDS[ending]) is None:
         raise UnreadableError(_MISSING)
     try:
-        converter = importlib.import_module(f"ragidx.corpora.readers.office.{module}")
+        converter = importlib.import_module(f"ragidx.corpora.readers.{_MODULES[ending]}")
         converted: Converted = converter.convert(path, ending, limits)
     except (MemoryError, UnreadableError):
         raise
@@ -93,6 +93,4 @@ def _reason(fault: Exception) -> str:
         return "encrypted"
     if isinstance(fault, RecursionError):
         return "cannot be converted: nested too deep"
-    if name == "MissingDependencyException":  # markitdown without its extras
-        return _MISSING
     return f"cannot be converted: {name}: {text}"

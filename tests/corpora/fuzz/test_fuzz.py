@@ -34,7 +34,7 @@ def test_a_file_that_was_a_finding_is_none_now(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_good_file_is_documents(tmp_path: Path) -> None:
-    pytest.importorskip("markitdown", reason="needs the extra 'docs'")
+    pytest.importorskip("pypdfium2", reason="needs the extra 'docs'")
     good = [*seeds(), *office_seeds()]
 
     found = list(answers(tmp_path, good))

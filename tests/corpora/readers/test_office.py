@@ -14,7 +14,7 @@ from ragidx.corpora.records import Place
 from ..conftest import ReadBytes, reading
 from ..fuzz.office_files import docx, epub, pdf, pptx, xlsx, zipped
 
-pytest.importorskip("markitdown", reason="needs the extra 'docs'")
+pytest.importorskip("pypdfium2", reason="needs the extra 'docs'")
 
 pytestmark = pytest.mark.slow
 

@@ -58,7 +58,6 @@ def test_the_text_is_the_plain_one_unless_the_page_has_the_words(
 
 
 def test_a_body_of_compressed_rtf_alone_is_read(read_bytes: ReadBytes) -> None:
-    pytest.importorskip("striprtf", reason="needs the extra 'docs'")
     start = b"{\\rtf1\\ansi"  # in the dictionary at 0
     plain = b" Baikal is deep.}"
     runs = b"\x01" + struct.pack(">H", 0 << 4 | len(start) - 2) + plain[:7]

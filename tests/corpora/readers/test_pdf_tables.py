@@ -22,7 +22,7 @@ from ..conftest import ReadBytes
 from ..markers.pdf_pages import page, shown, written
 
 pytest.importorskip("pypdfium2", reason="needs the extra 'docs'")
-from ragidx.corpora.readers.office.pdf import convert
+from ragidx.corpora.readers.pdf.document import convert
 
 STYLE = getSampleStyleSheet()["BodyText"]
 GRID = [("GRID", (0, 0), (-1, -1), 0.5, colors.black)]

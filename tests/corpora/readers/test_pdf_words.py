@@ -17,8 +17,8 @@ from ..markers.pdf_pages import TURNS, entries, form, page, shown, stream, writt
 pytest.importorskip("pypdfium2", reason="needs the extra 'docs'")
 pdfium = pytest.importorskip("pypdfium2")
 
-from ragidx.corpora.readers.office.pdf_tables import page_lines, strokes  # noqa: E402
-from ragidx.corpora.readers.office.pdf_text import characters, pieces  # noqa: E402
+from ragidx.corpora.readers.pdf.tables import page_lines, strokes  # noqa: E402
+from ragidx.corpora.readers.pdf.text import characters, pieces  # noqa: E402
 
 
 @pytest.mark.parametrize("rotate", [0, 90, 180, 270])

@@ -89,23 +89,3 @@ def test_a_worker_that_reads_an_office_file_has_the_filter_and_no_onnxruntime(tm
 
     assert seen == [1, False]
     assert (len(found), skips) == (1, [])
-
-
-def test_markitdown_still_guesses_types_for_a_program_that_asks_it_to() -> None:
-    code = (
-        "import sys\nimport ragidx.corpora.readers.office.markitdown_files\n"
-        "early = 'onnxruntime' in sys.modules\n"
-        "import io, markitdown\n"
-        "print(early, markitdown.MarkItDown().convert_stream(io.BytesIO(b'<p>A lake.</p>')).markdown)"
-    )
-
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {"ORT_DISABLE_TELEMETRY": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    assert done.stdout.startswith("False ")
-    assert "A lake." in done.stdout

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Container, Sequence
 
 from ragidx.corpora.left import Tally
-from ragidx.corpora.readers.office.pdf_tables import APART, CELLS
+from ragidx.corpora.readers.pdf.tables import APART, CELLS
 
 _LINES = 2  # at the top and at the foot, where they are looked for
 _CHARS = 300  # of a running line

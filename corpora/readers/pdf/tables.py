@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pypdfium2.raw as pdfium_c
 
-from ragidx.corpora.readers.office.pdf_text import Box, Line, Piece, lines, turned
+from ragidx.corpora.readers.pdf.text import Box, Line, Piece, lines, turned
 
 APART = "\t"
 """Between pieces of a line that is no row."""

@@ -20,10 +20,10 @@ import pypdfium2.raw as pdfium_c
 from ragidx.corpora.left import Tally
 from ragidx.corpora.limits import Limits
 from ragidx.corpora.readers.office.converter import Converted
-from ragidx.corpora.readers.office.pdf_forms import notes, open_forms
-from ragidx.corpora.readers.office.pdf_frames import drop_frames
-from ragidx.corpora.readers.office.pdf_tables import APART, page_lines, strokes
-from ragidx.corpora.readers.office.pdf_text import characters, is_unmapped, main_turn, pieces
+from ragidx.corpora.readers.pdf.forms import notes, open_forms
+from ragidx.corpora.readers.pdf.frames import drop_frames
+from ragidx.corpora.readers.pdf.tables import APART, page_lines, strokes
+from ragidx.corpora.readers.pdf.text import characters, is_unmapped, main_turn, pieces
 from ragidx.corpora.records import Place
 
 _MOST_OUTLINE = 10_000
