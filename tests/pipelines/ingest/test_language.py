@@ -99,7 +99,7 @@ def test_without_the_package_the_extra_is_named_before_anything_is_written(
 ) -> None:
     monkeypatch.setitem(sys.modules, "py3langid", None)
 
-    with pytest.raises(RagidxError, match=r"`language` needs py3langid, .*\n.*ragidx\[language\]"):
+    with pytest.raises(RagidxError, match=r"`language` needs py3langid, .*\n.*'\.\[language\]'"):
         ragidx.build(corpus, tmp_path / "index", language=True)
 
     assert not (tmp_path / "index").exists()
