@@ -56,6 +56,8 @@ def _looks_costly(html: str) -> bool:
     """Whether a page is worth counting: elements that are not closed in their turn, or a long tag."""
     if _LONG.search(html):
         return True
+    if html.count("<") <= _SLOPPY:
+        return False
     stack: list[str] = []
     for name in _NAME.findall(html.lower()):
         if name in _PASSED_OVER:

@@ -28,6 +28,7 @@ _ALWAYS = {
     "formulas in other notations": "annotation, annotation-xml",
 }
 """What goes of any page; scripts and templates do, too."""
+_ANY_CSS = ", ".join(_ALWAYS.values())
 
 _NAVIGATION_CSS = "nav, " + ", ".join(
     f'[role="{role}"]' for role in ("navigation", "menu", "menubar", "toolbar", "search")
@@ -92,15 +93,19 @@ def rules_of(tree: LexborHTMLParser, body: LexborNode, left: Tally, *, whole: bo
     left.leave("scripts", len(tree.css("script, style")))
     tree.strip_tags(["script", "style"])
     left.leave("templates", len(body.css("template")))
-    left.leave("embedded objects", len(body.css("iframe[srcdoc]")))
     _count_attributes(body, left)
-    dropped = {node.mem_id: kind for kind, css in _ALWAYS.items() for node in body.css(css)}
+    dropped: dict[int, str] = {}
+    if body.css_first(_ANY_CSS) is not None:  # each selection is read anew, which takes longer than a short page
+        left.leave("embedded objects", len(body.css("iframe[srcdoc]")))
+        dropped |= {node.mem_id: kind for kind, css in _ALWAYS.items() for node in body.css(css)}
     hidden = (node for node in body.css("[style]") if _NOT_SHOWN.search(node.attributes.get("style") or ""))
     dropped |= {node.mem_id: _HIDDEN for node in hidden}
     if whole:
         return Rules(dropped, {}, 0, 0)
     kinds = ((NAVIGATION, _NAVIGATION_NAMES_CSS), (NOTICES, _NOTICE_CSS), (_HIDDEN, _HIDDEN_CSS))
-    named = {node.mem_id: kind for kind, css in kinds for node in body.css(css) if node.tag not in _NEVER}
+    named: dict[int, str] = {}
+    if body.css_first("[class], [id]") is not None:
+        named = {node.mem_id: kind for kind, css in kinds for node in body.css(css) if node.tag not in _NEVER}
     few = max(_FEW_WORDS - 1, _MOST_SHARE * n_words(body)) if named else 0
     dropped |= {node.mem_id: NAVIGATION for node in body.css(_NAVIGATION_CSS) if node.tag not in _NEVER}
     mains = next((found for css in _MAINS if (found := body.css(css))), [])
@@ -119,6 +124,8 @@ def n_words(node: LexborNode) -> int:
 
 def _count_attributes(body: LexborNode, left: Tally) -> None:
     """Count the words in attributes that a page shows beside its text."""
+    if body.css_first("[alt], [title], [placeholder], [value]") is None:
+        return
     for kind, (name, tags) in _ATTRIBUTES.items():
         nodes = body.css(", ".join(f"{tag}[{name}]" for tag in tags.split(", ")))
         left.leave(kind, sum(len((node.attributes.get(name) or "").split()) for node in nodes))

@@ -34,7 +34,7 @@ DEPTH = 50
 _REPORTS = frozenset({"message/delivery-status", "message/disposition-notification", "text/rfc822-headers"})
 _BODIES = frozenset({"text/plain", "text/html", "text/enriched", "text/calendar"})
 _DECLARED_FIRST = ("iso-2022", "utf-16", "utf-32", "hz-")  # bytes of these are valid UTF-8, or full of NUL
-_WORD = re.compile(r"\w{2,}")
+_MARKS = re.compile(r"[^\w\s]+")
 _ENRICHED = re.compile(r"<<|<param>.*?(?:</param>|\Z)|</?[a-z][\w-]{0,60}>", re.IGNORECASE | re.DOTALL)
 _FOLDED = re.compile(r"\n[ \t]")
 _ESCAPED = re.compile(r"\\([nN,;\\])")
@@ -161,7 +161,7 @@ def one_of(inner: list[tuple[str, list[Text]]], left: Tally) -> list[Text]:
 
 def _words_of(texts: Iterable[str]) -> set[str]:
     """The distinct words of texts."""
-    return {word for text in texts for word in _WORD.findall(text.lower())}
+    return set[str]().union(*(_MARKS.sub(" ", text.lower()).split() for text in texts))
 
 
 def decoded(file: SourceFile, data: bytes, charset: object) -> str:
