@@ -11,9 +11,9 @@ from ragidx.corpora import ignore, sources
 from ragidx.corpora.left import KINDS
 from ragidx.corpora.limits import GIB, MIB, RATIO_FROM_BYTES, Limits
 from ragidx.corpora.readers import fields, html_bounds
-from ragidx.corpora.readers.office import odf, package, xlsx
+from ragidx.corpora.readers.office import odf, package, rtf, xlsx
 from ragidx.corpora.readers.packed import archive, mail
-from ragidx.corpora.readers.records import field_rule, notebook, paths
+from ragidx.corpora.readers.records import delimited, dialect, field_rule, notebook, paths
 from ragidx.corpora.vectors.batch import MAX_WIDTH
 from ragidx.indexer.encoders import endpoint
 from ragidx.indexer.lexical.analyzer import MAX_TOKEN
@@ -62,6 +62,10 @@ BOUNDS = {
         f"{L.archive_members:,}; {size(L.archive_bytes)}; {size(L.office_text_bytes)}"
     ),
     "empty cells of a sheet that are written; copies of a repeated cell": f"{xlsx._GAP_CELLS}; {odf._REPEATS}",
+    "groups inside one another in an `.rtf`": f"{rtf._DEPTH:,}",
+    "columns of a `.csv` or `.tsv`; rows that decide how it is cut": (
+        f"{delimited._MOST_COLUMNS:,}; {dialect._SAMPLE_ROWS}"
+    ),
     "text from a PDF or office file": size(L.office_text_bytes),
     "memory of a worker": f"{size(L.worker_memory_bytes)}; for vectors 4 bytes more for each of the file",
     "CPU time between two documents of a file in a worker; time in which it says nothing": (

@@ -131,7 +131,7 @@ class SourceFile:
             UnreadableError: it is no longer a regular file; while reading: it is damaged, or expands beyond the limits.
         """
         with self._packed() as packed:
-            self._open = packed
+            outer, self._open = self._open, packed
             try:
                 if self.packing is None:
                     yield packed
@@ -139,7 +139,7 @@ class SourceFile:
                 with io.BufferedReader(_Unpacked(packed, self.packing, self.limits), _BLOCK_BYTES) as stream:
                     yield stream
             finally:
-                self._open = None
+                self._open = outer  # `head` may be asked while the file is read
 
     @property
     def position(self) -> int:
