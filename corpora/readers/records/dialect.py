@@ -47,7 +47,8 @@ def dialect_of(lines: Sequence[str], ending: str) -> Dialect:
     if said := _SAID.fullmatch(lines[0]):
         return Dialect(said[1], 0, is_said=True)
     usual = "\t" if ending == ".tsv" else ","
-    tables = {mark: _rows(lines, mark) for mark in _MARKS}
+    bounded = [line[:SAMPLE_CHARS] for line in lines]
+    tables = {mark: _rows(bounded, mark) for mark in _MARKS}
     if _NAME.fullmatch(lines[0].strip()) and any(len(rows) > 1 for rows in tables.values()):
         names = {*TEXT_FIELDS, *ID_FIELDS}
         if lines[0].strip().lower() in names or len(lines) < 2 or lines[1].strip():

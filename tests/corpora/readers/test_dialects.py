@@ -206,3 +206,7 @@ def test_values_in_lists_of_fields_and_pages_are_as_they_are_written(read_bytes:
 
     assert rst.documents[0].metadata == {"title": "Mill", "version": "3.10", "serial": "4E2", "year": 1967}
     assert page.documents[0].metadata == {"version": "3.10", "year": 1967}
+
+
+def test_a_header_of_millions_of_cells_is_looked_at_in_part() -> None:
+    assert dialect_of(["," * 2_000_000, "1\n"], ".csv").mark == ","
