@@ -44,20 +44,23 @@ def without_runs(document: Document) -> tuple[Document, int]:
         spans += [found.span() for found in pattern.finditer(text) if _is_encoded(found[0])]
     if not spans:
         return document, 0
-    kept, cuts, end = list[str](), list[tuple[int, int]](), 0
-    n_runs = 0
+    kept, cuts, end = list[str](), list[tuple[int, int, int]](), 0
     for start, stop in sorted(spans):
         if start < end:  # a part of the run before
             continue
         newlines = "\n" * text.count("\n", start, stop)
         kept += [text[end:start], newlines]
-        cuts.append((stop, stop - start - len(newlines)))
-        end, n_runs = stop, n_runs + 1
-    places = tuple(
-        place._replace(offset=max(0, place.offset - sum(size for stop, size in cuts if stop <= place.offset)))
-        for place in document.places
-    )
-    return dataclasses.replace(document, text="".join([*kept, text[end:]]), places=places), n_runs
+        cuts.append((start, stop, len(newlines)))
+        end = stop
+    found = "".join([*kept, text[end:]])
+    places = [place._replace(offset=_moved(place.offset, cuts)) for place in document.places]
+    inside = tuple(place for place in places if place.offset < len(found))
+    return dataclasses.replace(document, text=found, places=inside), len(cuts)
+
+
+def _moved(offset: int, cuts: list[tuple[int, int, int]]) -> int:
+    """Where a character is after the runs from `start` to `stop` have become so many newlines."""
+    return offset - sum(max(0, min(offset, stop) - start - n_lines) for start, stop, n_lines in cuts if start < offset)
 
 
 def _is_encoded(run: str) -> bool:

@@ -23,7 +23,7 @@ from ragidx.corpora.errors import CorpusError
 from ragidx.corpora.left import KINDS, Left
 from ragidx.corpora.limits import GIB, MIB, Limits, ReadOptions
 from ragidx.corpora.readers.layouts import Layouts
-from ragidx.corpora.records import Skip
+from ragidx.corpora.records import OnSkip, Skip
 from ragidx.corpora.sources import Source, sources
 from ragidx.corpora.vectors.files import ENDINGS, Reader, vector_batches
 from ragidx.pipelines.ingest.workers.spread import Spread
@@ -60,6 +60,7 @@ def answers(folder: Path, files: Iterable[tuple[str, bytes]]) -> Iterator[Answer
         else:
             assert one.kind in KINDS
             assert len(one.where.encode()) < 1000
+            assert one.count > 0
 
     spread = Spread(ReadOptions(limits=LIMITS), Layouts(), note, workers=2)
     with vector_reader([MIB], ReadOptions()) as read:
@@ -79,7 +80,7 @@ def answers(folder: Path, files: Iterable[tuple[str, bytes]]) -> Iterator[Answer
                     assert offsets == sorted(offsets)
                     assert all(0 <= offset < len(document.text) for offset in offsets)
                 if source.name.removesuffix(".gz").endswith(ENDINGS):
-                    n_rows = _rows(source, read, skips)
+                    n_rows = _rows(source, read, note)
                 for skip in skips:
                     skip.where.encode()
                     if isinstance(skip, Left):
@@ -102,11 +103,11 @@ def _written(folder: Path, files: Iterable[tuple[str, bytes]]) -> Iterator[Sourc
         yield from sources(path, on_skip=lambda skip: None)
 
 
-def _rows(source: Source, read: Reader, skips: list[Skip | Left]) -> int:
+def _rows(source: Source, read: Reader, on_skip: OnSkip) -> int:
     count = 0
     assert source.path is not None
     try:
-        for batch in vector_batches(source.path, on_skip=skips.append, read=read):
+        for batch in vector_batches(source.path, on_skip=on_skip, read=read):
             count += len(batch.ids)
             assert batch.vectors.shape == (len(batch.ids), batch.vectors.shape[1])
             assert all(batch.ids)
@@ -114,7 +115,7 @@ def _rows(source: Source, read: Reader, skips: list[Skip | Left]) -> int:
             held = [str(value) for fields in batch.metadata for pair in fields.items() for value in pair]
             "".join([*batch.ids, *batch.texts, *(batch.doc_ids or ()), *held]).encode()
     except CorpusError as fault:
-        skips.append(Skip(fault.where, fault.message))
+        on_skip(Skip(fault.where, fault.message))
     return count
 
 

@@ -110,6 +110,18 @@ def test_places_move_with_the_text(words: list[str], seed: int) -> None:
     assert [found.text[place.offset :].partition("\n")[0] for place in found.places] == lines
 
 
+def test_places_within_a_run_or_behind_the_text_stay_inside() -> None:
+    text = f"One\n{LINES}"
+    places = tuple(Place(at, page=at) for at in (0, 4, 100, len(text) - 1))
+
+    found, n_runs = without_runs(Document("a", text, places=places))
+    behind, _ = without_runs(Document("a", f"{text} two", places=(*places, Place(len(text) + 1, page=7))))
+
+    assert (n_runs, found.text) == (1, "One\n" + "\n" * LINES.count("\n"))
+    assert all(0 <= place.offset < len(found.text) for place in found.places)
+    assert behind.text[behind.places[-1].offset :] == "two" or not behind.places
+
+
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
