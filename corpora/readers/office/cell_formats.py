@@ -53,13 +53,13 @@ def plain(value: str) -> str:
     >>> plain("0.30000000000000004"), plain("12.0"), plain("493517700123456789"), plain("1e-7"), plain("x")
     ('0.3', '12', '493517700123456789', '1E-07', 'x')
     """
-    if value.isdecimal() or _WHOLE.fullmatch(value):
-        return value
-    try:
-        shown = format(float(value), ".15g")
-    except ValueError:
-        return value
-    return shown.upper() if shown[-1].isdigit() else value  # not nan, inf
+    if not (value.isdecimal() or _WHOLE.fullmatch(value)):
+        try:
+            shown = format(float(value), ".15g").upper()
+        except ValueError:
+            return value
+        value = shown if shown[-1].isdigit() else value  # not nan, inf
+    return value if value.strip("-0") else value[-1:]  # not -0
 
 
 @functools.lru_cache(maxsize=1024)
