@@ -22,7 +22,7 @@ from ragidx.corpora.limits import Limits, UnreadableError
 from ragidx.corpora.readers.office.converter import Converted
 from ragidx.corpora.readers.office.numbering import BULLET
 from ragidx.corpora.readers.office.odf_labels import Labels
-from ragidx.corpora.readers.office.package import About, Lines, Package, attribute, collapsed, words_of
+from ragidx.corpora.readers.office.package import About, Lines, Package, attribute, collapsed, plain_tree, words_of
 from ragidx.corpora.records import Place
 
 _LEFT: Final = {  # kinds of words, by element
@@ -51,7 +51,7 @@ _BLOCKS = {"text:p", "text:h", "text:list", "text:note-body", "table:table", "of
 _GAP_CELLS: Final = 8  # empty cells in a row, which keep the columns of those behind them
 _REPEATS: Final = 64  # of a cell with words
 _MOST_FIELDS, _FIELD_CHARS = 64, 1000  # of metadata
-_LINES = "lines"  # a row that has become its text
+_LINES = ":\0"  # a row that has become its text
 
 
 def convert(path: Path, ending: str, limits: Limits) -> Converted:
@@ -60,8 +60,11 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
         if b"encryption-data" in package.data("META-INF/manifest.xml"):
             raise UnreadableError("encrypted")
         walk = _Walk(package, Lines(limits))
-        is_sheets = ending in (".ods", ".ots")
-        content = collapsed(package, "content.xml", "table-row", walk.collapse if is_sheets else lambda row: None)
+        content = (
+            collapsed(package, "content.xml", "table-row", walk.collapse)
+            if ending in (".ods", ".ots")
+            else plain_tree(package, "content.xml")
+        )
         text, places = walk.read(content)
         said = _about(package.tree("meta.xml"))
         for name in package.names():
@@ -117,7 +120,7 @@ class _Walk:
         """Turn a row into its text, so that a large sheet stays small."""
         lines = self._row(row)
         row.clear()
-        row.tag, row.text = _LINES, "\n".join(lines)
+        row.tag, row.text = _LINES[1:], "\n".join(lines)
 
     def _masters(self) -> Iterator[str]:
         """Headers and footers of pages; other words of a master are to be replaced on its pages."""
@@ -200,6 +203,8 @@ class _Walk:
         return found
 
     def _inline(self, node: Element) -> str:
+        if not len(node):
+            return _spaced(node.text)
         out = [_spaced(node.text)]
         for child in node:
             name = _name(child)
@@ -242,7 +247,7 @@ class _Walk:
         cells: list[str] = []
         n_empty = 0
         for cell in row:
-            n_times = _count(attribute(cell, "number-columns-repeated"))
+            n_times = _count(attribute(cell, "number-columns-repeated")) if cell.attrib else 1
             text = self._cell(cell)
             if not text:
                 n_empty += n_times
@@ -264,6 +269,8 @@ class _Walk:
         if _name(cell) == "table:covered-table-cell":
             self._left.leave("hidden words", words_of(cell))
             return ""
+        if not cell.attrib and len(cell) == 1 and _name(cell[0]) == "text:p" and not len(cell[0]) and not cell[0].tail:
+            return _line(cell[0].text or "")  # most cells
         if self._in_chart and attribute(cell, "value-type") == "float":
             self._left.leave("numbers of charts")
             return ""
@@ -278,7 +285,7 @@ class _Walk:
         text = _line(" ".join(paragraphs))
         values = (attribute(cell, f"{kind}value") for kind in ("string-", "date-", "time-", "boolean-", ""))
         text = text or next(filter(None, values), "")
-        if formula := attribute(cell, "formula"):
+        if cell.attrib and (formula := attribute(cell, "formula")):
             self._left.leave("formulas" if text else "formulas without a value")
             shown = re.sub(r"\[\.?([^\[\]]*)\]", lambda found: found[1].replace(":.", ":"), formula.partition("=")[2])
             text = text or f"={shown}"
@@ -340,9 +347,15 @@ def _about(meta: Element) -> About:
 
 def _hidden_styles(content: Element) -> Iterator[str]:
     """Names of the styles of sheets and slides that are not shown."""
-    for style in (node for node in content.iter() if _name(node) == "style:style"):
+    styles = (node for part in content if _name(part) != "office:body" for node in part)
+    for style in (node for node in styles if _name(node) == "style:style"):
         if any(attribute(node, "display") == "false" or attribute(node, "visibility") == "hidden" for node in style):
             yield attribute(style, "name")
+
+
+def _name(node: Element) -> str:
+    """The name of an element with the last word of its namespace: `text:p`."""
+    return _short(node.tag)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -351,11 +364,6 @@ def _short(tag: str) -> str:
     if found := re.search(r"xmlns:(\w+)", space):
         return f"{found[1]}:{name}"
     return f"{'math' if 'MathML' in space else 'dc' if 'purl.org/dc' in space else ''}:{name}"
-
-
-def _name(node: Element) -> str:
-    """The name of an element with the last word of its namespace: `text:p`."""
-    return _LINES if node.tag == _LINES else _short(node.tag)
 
 
 def _level(node: Element) -> int:
@@ -369,7 +377,9 @@ def _count(text: str) -> int:
 
 def _spaced(text: str | None) -> str:
     """Text in which white space, however it is written, is one space."""
-    return re.sub(r"\s+", " ", text) if text else ""
+    if not text:
+        return ""
+    return re.sub(r"\s+", " ", text) if "\n" in text or "  " in text or "\t" in text or "\r" in text else text
 
 
 def _line(text: str) -> str:

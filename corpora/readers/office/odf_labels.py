@@ -40,7 +40,8 @@ class Labels:
         self._left = left
         self._styles: dict[str, dict[int, _Level]] = {}
         self._outline: dict[int, _Level] = {}
-        for node in (node for root in roots for node in root.iter()):
+        parts = (part for root in roots for part in root if local(part) != "body")
+        for node in (node for part in parts for node in part.iter()):
             if local(node) == "list-style":
                 self._styles[attribute(node, "name")] = dict(_levels(node))
             elif local(node) == "outline-style":

@@ -348,6 +348,44 @@ def collapsed(package: Package, name: str, wanted: str, take: Callable[[Element]
     return target.root
 
 
+class _Plain(TreeBuilder):
+    """A tree without a document type, built without a call of Python an element."""
+
+    def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
+        """Called where a document type is declared."""
+        raise UnreadableError("a document type is declared")
+
+
+def plain_tree(package: Package, name: str) -> Element:
+    """As `Package.tree`, but the depth is looked at when the tree is made: for parts of many elements."""
+    target = _Plain()
+    parser = XMLParser(target=target)
+    try:
+        data = package.data(name)
+        for start in range(0, len(data), _BLOCK_BYTES):
+            parser.feed(data[start : start + _BLOCK_BYTES])
+            _check_open(target.close())
+        parser.close()
+    except _DAMAGE:
+        package.left.leave("damaged parts", 1, f"#{name}")
+    root: Element | None = target.close()
+    level = [] if root is None else [root]
+    for _ in range(_DEPTH):
+        level = [child for node in level for child in node]
+    if level:
+        raise UnreadableError(f"nested deeper than {_DEPTH} elements")
+    return Element("none") if root is None else root
+
+
+def _check_open(node: Element | None) -> None:
+    """Refuse too many open elements: they are the last ones, each in the other."""
+    for _ in range(_DEPTH):
+        if node is None or not len(node):
+            return
+        node = node[-1]
+    raise UnreadableError(f"nested deeper than {_DEPTH} elements")
+
+
 class Lines(list[str]):
     """Lines of text, bounded: what a part repeats or refers to often can be more than all of its bytes."""
 

@@ -374,6 +374,7 @@ WIDE = f"<table:table-row>{WIDE}</table:table-row>"
         ("a.odt", zipped({"content.xml": "<a/>"}), "has no body"),
         ("a.odt", zipped({"content.xml": '<!DOCTYPE a [<!ENTITY x "y">]><a>&x;</a>'}), "a document type is declared"),
         ("a.odt", opendocument("text", "<x:y>" * 300 + "</x:y>" * 300), "nested deeper than 200 elements"),
+        ("a.odt", opendocument("text", "<x:y>" * 9000), "nested deeper than 200 elements"),
         ("a.odt", opendocument("text", p("word") * 9000), "has a part of more than 64 KiB"),
         (
             "a.ods",
@@ -382,7 +383,7 @@ WIDE = f"<table:table-row>{WIDE}</table:table-row>"
         ),
         ("a.odp", zipped({"content.xml": b"\0", "META-INF/manifest.xml": "<m><encryption-data/></m>"}), "encrypted"),
     ],
-    ids=["no archive", "nothing", "no body", "entities", "deep", "large", "repeated", "encrypted"],
+    ids=["no archive", "nothing", "no body", "entities", "deep", "never closed", "large", "repeated", "encrypted"],
 )
 def test_a_hostile_file_is_one_line(read_bytes: ReadBytes, name: str, data: bytes, reason: str) -> None:
     assert read_bytes(name, data, SMALL).reasons == [(name, reason)]
