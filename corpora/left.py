@@ -83,6 +83,7 @@ KINDS: Final[Mapping[str, str]] = {
             "symbols of fonts",
             "tags of cells",
             "templates",
+            "titles in properties",
             "tracebacks",
             "values of widgets",
             "words around the main part",

@@ -81,6 +81,8 @@ def read_office(file: SourceFile) -> Iterator[Document]:
     file.left.take(found.left)
     check_text(found.text)
     title = first_heading(found.text) if file.ending in (".docx", ".docm", ".dotx", ".dotm") else ""
+    if title and found.title not in ("", title):
+        file.leave("titles in properties")
     fields = {**found.fields, "title": title or found.title, "author": found.author}
     metadata = metadata_of(fields, lambda _, value: from_value(value or None), file.skip)
     yield Document(file.doc_id(), found.text, metadata, found.markdown, places=found.places)

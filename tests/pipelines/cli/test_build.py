@@ -81,6 +81,7 @@ def test_a_build_for_machines_has_one_json_object_on_stdout_and_its_progress_on_
         "lexical_setting": "auto",
         "skipped": {},
         "skipped_places": {},
+        "left": {},
         "device": "cpu",
         "dtype": "float32",
     }
