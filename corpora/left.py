@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from ragidx.corpora.errors import unknown_name
@@ -103,6 +103,8 @@ KINDS: Final[Mapping[str, str]] = {
 }
 """The class of each kind. A kind that a reader of another package makes up is lost."""
 
+_PLACES = 5
+
 CLASSES: Final = (LOST, GUESS, UNKNOWN, RULE)
 """In the order in which a report lists them."""
 
@@ -149,21 +151,22 @@ class Tally(dict[str, tuple[int, str]]):
 
 @dataclass
 class LeftCount:
-    """What was left out of one kind: how much, of how many files, and the first place."""
+    """What was left out of one kind: how much, of how many files, and the first places, one a file."""
 
     count: int = 0
     files: int = 0
-    first: str = ""
+    places: list[str] = field(default_factory=list)
 
 
 LeftCounts: TypeAlias = dict[str, LeftCount]
 """By kind."""
 
 
-def add_left(counts: LeftCounts, kind: str, count: int, files: int, first: str) -> None:
+def add_left(counts: LeftCounts, kind: str, more: LeftCount) -> None:
     """Add to the counts of a kind."""
-    one = counts.setdefault(kind, LeftCount(first=first))
-    one.count, one.files = one.count + count, one.files + files
+    one = counts.setdefault(kind, LeftCount())
+    one.count, one.files = one.count + more.count, one.files + more.files
+    one.places = [*one.places, *more.places][:_PLACES]
 
 
 def sum_left(each: Iterable[LeftCounts]) -> LeftCounts:
@@ -171,7 +174,7 @@ def sum_left(each: Iterable[LeftCounts]) -> LeftCounts:
     total: LeftCounts = {}
     for counts in each:
         for kind, one in counts.items():
-            add_left(total, kind, one.count, one.files, one.first)
+            add_left(total, kind, one)
     return total
 
 
@@ -183,4 +186,4 @@ def left_json(counts: LeftCounts) -> dict[str, Any]:
 
 def left_of(data: Mapping[str, Any]) -> LeftCounts:
     """The inverse of `left_json`."""
-    return {kind: LeftCount(one["count"], one["files"], one["first"]) for kind, one in data.items()}
+    return {kind: LeftCount(one["count"], one["files"], one["places"]) for kind, one in data.items()}

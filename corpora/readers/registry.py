@@ -148,7 +148,7 @@ def said_of_fields(source: Source, options: ReadOptions) -> str:
     if place.startswith("records."):
         return str(tuple(file.fields)) if any(file.fields) else ""
     if place in ("html_page:read_html", "packed.epub:read_epub"):
-        return file.fields.html or ""
+        return " ".join(filter(None, (file.fields.html, file.fields.encoding)))
     said = (options.text_field, options.id_field, options.records, *options.fields.items())
     may_hold = place.startswith(_PACKED) or place in _MAY_BE_MAIL  # a mail has attachments
     return str(said) if may_hold and any(said) else file.fields.encoding or ""

@@ -113,7 +113,9 @@ def _left(r: BuildReport) -> Iterator[str]:
     """What is not in the texts of documents: a line a kind, and one for all that rules leave out."""
     for kind, one in r.left.items():
         if one["class"] != RULE:
-            of = f"in {console.plural(one['files'], 'file')}; first: {console.printable(one['first'])}"
+            shown = ", ".join(map(console.printable, one["places"][:_NAMES]))
+            more = ", ..." if one["files"] > _NAMES else ""
+            of = f"in {console.plural(one['files'], 'file')} ({shown}{more})"
             yield f"{_WORDS[one['class']]}: {one['count']:,} {kind} {of}"
     by_rule = [f"{one['count']:,} {kind}" for kind, one in r.left.items() if one["class"] == RULE]
     if by_rule:

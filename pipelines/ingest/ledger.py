@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ragidx.corpora.left import Left, LeftCounts, add_left, left_json, left_of, sum_left
+from ragidx.corpora.left import Left, LeftCount, LeftCounts, add_left, left_json, left_of, sum_left
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import Source
 from ragidx.corpora.spec import Json
@@ -132,7 +132,7 @@ class Ledger:
         """Note what was skipped or left out in the file that is read, or skipped in the walk over a source."""
         self.skips.add(skip)
         if isinstance(skip, Left):
-            add_left(self.left[self._owner], skip.kind, skip.count, 1, skip.where)
+            add_left(self.left[self._owner], skip.kind, LeftCount(skip.count, 1, [skip.where]))
         elif is_unreadable(skip.where, skip.reason, self._file):
             self.unreadable[self._owner if owner is None else owner].add(skip.where)
 
@@ -228,7 +228,7 @@ def rules(entries: Sequence[SourceEntry]) -> list[tuple[str, str, list[str], lis
 
 
 def left_in(manifest: Manifest) -> dict[str, dict[str, Any]]:
-    """What is left out of the documents of an index: class, count, files and first place by kind."""
+    """What is left out of the documents of an index: class, count, files and first places by kind."""
     noted = manifest.notes.get(LEFT)
     each = noted.values() if isinstance(noted, dict) else ()
     return left_json(sum_left(left_of(counts) for counts in each if isinstance(counts, dict)))

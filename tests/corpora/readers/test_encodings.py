@@ -213,9 +213,10 @@ def test_an_encoding_is_guessed_of_a_packed_file(read_bytes: ReadBytes) -> None:
     assert (found.texts, found.kinds) == ([POLISH], {"guessed encodings": 1})
 
 
-def test_another_encoding_reads_the_files_again_that_it_is_about(tmp_path: Path) -> None:
-    (tmp_path / "a.md").write_bytes(POLISH.encode("cp1250"))
-    (source,) = sources(tmp_path / "a.md", on_skip=pytest.fail)
+@pytest.mark.parametrize("name", ["a.md", "a.html", "a.srt"])
+def test_another_encoding_reads_the_files_again_that_it_is_about(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(POLISH.encode("cp1250"))
+    (source,) = sources(tmp_path / name, on_skip=pytest.fail)
 
     said = [said_of_fields(source, ReadOptions(fields={"encoding": (one,)})) for one in ("cp1250", "*.csv=cp1250")]
 

@@ -24,9 +24,9 @@ from ragidx.pipelines.ingest.report import StrictError
 
 SMALL = {"filter": ragidx.FilterSpec(dim=16)}
 LEFT = {
-    "scanned pages": {"class": "lost", "count": 5, "files": 2, "first": "a.txt#page=2"},
-    "hidden sheets": {"class": "guess", "count": 2, "files": 2, "first": "a.txt"},
-    "deleted words": {"class": "by rule", "count": 24, "files": 2, "first": "a.txt#page=3"},
+    "scanned pages": {"class": "lost", "count": 5, "files": 2, "places": ["a.txt#page=2", "b.txt#page=2"]},
+    "hidden sheets": {"class": "guess", "count": 2, "files": 2, "places": ["a.txt", "b.txt"]},
+    "deleted words": {"class": "by rule", "count": 24, "files": 2, "places": ["a.txt#page=3", "b.txt#page=3"]},
 }
 
 
@@ -67,8 +67,8 @@ def test_the_terminal_has_a_line_for_what_is_lost_or_guessed_and_one_for_the_res
 
     assert built.exit_code == 0, built.stderr
     assert "\n".join(built.stderr.splitlines()[-3:]) == (
-        "Lost: 5 scanned pages in 2 files; first: a.txt#page=2\n"
-        "Read by a guess: 2 hidden sheets in 2 files; first: a.txt\n"
+        "Lost: 5 scanned pages in 2 files (a.txt#page=2, b.txt#page=2)\n"
+        "Read by a guess: 2 hidden sheets in 2 files (a.txt, b.txt)\n"
         "Left out by rule: 24 deleted words."
     )
     assert [line.split(maxsplit=1) for line in info.stdout.splitlines() if line.startswith(("lost", "guess"))] == [
@@ -115,7 +115,7 @@ def test_sources_that_are_not_read_keep_theirs_in_the_manifest(corpus: Path, tmp
 
     report = add(more, tmp_path / "i")
 
-    assert report.left["scanned pages"] == {"class": "lost", "count": 3, "files": 1, "first": "more/c.txt#page=2"}
+    assert report.left["scanned pages"] == {"class": "lost", "count": 3, "files": 1, "places": ["more/c.txt#page=2"]}
     info = CliRunner().invoke(cli, ["info", "--json", "--index", str(tmp_path / "i")])
     noted = json.loads(info.stdout)["notes"]["left"]
     assert [counts["scanned pages"]["count"] for counts in noted.values()] == [5, 3]
