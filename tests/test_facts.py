@@ -11,7 +11,7 @@ from ragidx.corpora import ignore, sources
 from ragidx.corpora.left import KINDS
 from ragidx.corpora.limits import GIB, MIB, RATIO_FROM_BYTES, Limits
 from ragidx.corpora.readers import fields, html_bounds
-from ragidx.corpora.readers.office import odf, package, rtf, xlsx
+from ragidx.corpora.readers.office import odf, package, rtf, trees, xlsx
 from ragidx.corpora.readers.packed import archive, mail
 from ragidx.corpora.readers.records import delimited, dialect, field_rule, notebook, paths
 from ragidx.corpora.vectors.batch import MAX_WIDTH
@@ -57,9 +57,10 @@ BOUNDS = {
         f"{html_bounds._MOST_ATTRIBUTES:,}; {html_bounds._LEAST_WORK:,}, and {html_bounds._WORK_OF_TAG} a tag more"
     ),
     "what a cell of a notebook printed": f"{notebook._OUTPUT_CHARS:,} characters; the rest is cut",
-    "elements inside one another in a part of an office file": f"{package._DEPTH}",
+    "elements inside one another in a part of an office file": f"{trees.DEPTH}",
     "parts of an office file; what they unpack to; one of them": (
-        f"{L.archive_members:,}; {size(L.archive_bytes)}; {size(L.office_text_bytes)}"
+        f"{L.archive_members:,}; {size(L.archive_bytes)}; {size(L.office_text_bytes)}, and {L.unpacked_ratio} times its"
+        f" size from {size(package.RATIO_FROM_BYTES)} on"
     ),
     "empty cells of a sheet that are written; copies of a repeated cell": f"{xlsx._GAP_CELLS}; {odf._REPEATS}",
     "groups inside one another in an `.rtf`": f"{rtf._DEPTH:,}",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element
 
 from ragidx.corpora.left import Tally
-from ragidx.corpora.readers.office.package import attribute, local, words_of
+from ragidx.corpora.readers.office.trees import attribute, local, words_of
 
 _MOST_NUMBERS = 2_000  # of a chart that is written as a table; a cloud of points says nothing to a search
 _NUMBER_CHARS = 40

@@ -17,7 +17,8 @@ from ragidx.corpora.limits import Limits
 from ragidx.corpora.readers.office.converter import Converted
 from ragidx.corpora.readers.office.drawing import Walk
 from ragidx.corpora.readers.office.numbering import BULLET, Style, Styles, is_on, list_of, outline_level
-from ragidx.corpora.readers.office.package import Package, about, attribute, local, words_of
+from ragidx.corpora.readers.office.package import Package, about
+from ragidx.corpora.readers.office.trees import attribute, local, words_of
 
 _NOTES = {"footnoteReference": "footnotes", "endnoteReference": "endnotes", "commentReference": "comments"}
 _RULES = ("separator", "continuationSeparator", "continuationNotice")

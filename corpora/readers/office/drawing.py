@@ -17,7 +17,8 @@ from typing import ClassVar
 from xml.etree.ElementTree import Element
 
 from ragidx.corpora.readers.office.charts import chart_lines
-from ragidx.corpora.readers.office.package import Package, Relation, attribute, local, relation_id, words_of
+from ragidx.corpora.readers.office.package import Package, Relation
+from ragidx.corpora.readers.office.trees import attribute, local, relation_id, words_of
 
 _LOOKS = """
     pPr rPr tblPr tblPrEx tcPr trPr sectPr tblGrid spPr grpSpPr bodyPr lstStyle style extLst timing transition txPr

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 from ragidx.corpora.left import Tally
-from ragidx.corpora.readers.office.package import attribute, local
+from ragidx.corpora.readers.office.trees import attribute, local
 
 BULLET = "-"
 """The label of every paragraph with a mark that is no number."""

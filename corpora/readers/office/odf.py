@@ -22,7 +22,8 @@ from ragidx.corpora.limits import Limits, UnreadableError
 from ragidx.corpora.readers.office.converter import Converted
 from ragidx.corpora.readers.office.numbering import BULLET
 from ragidx.corpora.readers.office.odf_labels import Labels
-from ragidx.corpora.readers.office.package import About, Lines, Package, attribute, collapsed, plain_tree, words_of
+from ragidx.corpora.readers.office.package import About, Lines, Package, collapsed, plain_tree
+from ragidx.corpora.readers.office.trees import attribute, words_of
 from ragidx.corpora.records import Place
 
 _LEFT: Final = {  # kinds of words, by element

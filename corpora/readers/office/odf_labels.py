@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element
 
 from ragidx.corpora.left import Tally
 from ragidx.corpora.readers.office.numbering import BULLET, roman
-from ragidx.corpora.readers.office.package import attribute, local
+from ragidx.corpora.readers.office.trees import attribute, local
 
 _MOST_LEVELS: Final = 10
 _MOST_DIGITS: Final = 9

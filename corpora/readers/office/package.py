@@ -8,21 +8,30 @@ to a depth that Python's recursion reads.
 
 from __future__ import annotations
 
-import functools
 import posixpath
 import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from xml.etree.ElementTree import Element, ParseError, TreeBuilder, XMLParser
 
 from ragidx.corpora.left import Tally
 from ragidx.corpora.limits import MIB, Limits, UnreadableError, shown_bytes
+from ragidx.corpora.readers.office.trees import (
+    DEPTH,
+    Bounded,
+    Collapsing,
+    Plain,
+    attribute,
+    check_open,
+    local,
+    words_of,
+)
 
-_DEPTH = 200
 _BLOCK_BYTES = MIB
+RATIO_FROM_BYTES = 8 * MIB  # of a part: a million of empty elements takes long, and packs well
 _NAME_CHARS = 200  # of a part in a report; a zip holds names of 64 KiB
 _DULL = re.compile(  # parts without words that a person sees in the document, by the end of their name
     r"(?:^|/)(?:theme|themeOverride|fontTable|settings|webSettings|styles|stylesWithEffects|presProps|viewProps|app"
@@ -115,6 +124,8 @@ class Package:
             while block := stream.read(_BLOCK_BYTES):
                 n_read += len(block)
                 self._n_bytes += len(block)
+                if n_read > RATIO_FROM_BYTES and n_read > self._limits.unpacked_ratio * member.compress_size:
+                    raise UnreadableError(f"expands to more than {self._limits.unpacked_ratio} times its size")
                 if n_read > self._limits.office_text_bytes:
                     raise UnreadableError(f"has a part of more than {shown_bytes(self._limits.office_text_bytes)}")
                 if self._n_bytes > self._limits.archive_bytes:
@@ -132,7 +143,7 @@ class Package:
 
     def elements(self, name: str, parent: str) -> Iterator[Element]:
         """The elements in one named `parent`, as they end and without what follows; last the rest of the part."""
-        target = _Bounded(parent)
+        target = Bounded(parent)
         parser = XMLParser(target=target)
         if name in self:
             try:
@@ -213,81 +224,12 @@ class Package:
             return 0
 
 
-class _Bounded(TreeBuilder):
-    """A tree without a document type, and of bounded depth. What ends in an element named `parent` is taken out."""
-
-    def __init__(self, parent: str) -> None:
-        super().__init__()
-        self.root = Element("none")
-        self._open: list[Element] = []
-        self._parent, self._taken_out = parent, list[Element]()
-
-    def start(self, tag: Any, attrs: dict[Any, Any], /) -> Element:
-        """Called where an element begins."""
-        element = super().start(tag, attrs)
-        if len(self._open) == _DEPTH:
-            raise UnreadableError(f"nested deeper than {_DEPTH} elements")
-        if not self._open:
-            self.root = element
-        self._open.append(element)
-        return element
-
-    def end(self, tag: str, /) -> Element:
-        """Called where an element ends."""
-        self._open.pop()
-        element = super().end(tag)
-        if self._parent and self._open and local(above := self._open[-1]) == self._parent:
-            del above[-1]
-            self._taken_out.append(element)
-        return element
-
-    def taken(self) -> Iterator[Element]:
-        """What was taken out since the last call."""
-        found, self._taken_out = self._taken_out, []
-        return iter(found)
-
-    def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
-        """Called where a document type is declared."""
-        raise UnreadableError("a document type is declared")
-
-
 def _place(name: str) -> str:
     return f"#{name[:_NAME_CHARS]}"
 
 
 def _inside(folder: str, target: str) -> str:
     return posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/")
-
-
-def words_of(node: Element) -> int:
-    """How many words are in the text of an element and of all below it."""
-    return sum(len(text.split()) for text in node.itertext())
-
-
-def local(node: Element) -> str:
-    """The name of an element without its namespace; empty for a comment."""
-    return _without_namespace(node.tag)
-
-
-@functools.lru_cache(maxsize=4096)
-def _without_namespace(tag: object) -> str:
-    return tag.rpartition("}")[2] if isinstance(tag, str) else ""
-
-
-def attribute(node: Element, name: str) -> str:
-    """An attribute of any namespace, one without a namespace first; empty where there is none.
-
-    An `r:id` beside an `id` is asked for by `relation_id`.
-    """
-    if (value := node.get(name)) is not None:
-        return value
-    return next((value for key, value in node.attrib.items() if key.rpartition("}")[2] == name), "")
-
-
-def relation_id(node: Element, name: str = "id") -> str:
-    """The attribute that names a relation: it has a namespace, which `id` beside it has not."""
-    found = (value for key, value in node.attrib.items() if key.startswith("{") and key.rpartition("}")[2] == name)
-    return next(found, "")
 
 
 def properties(package: Package, *names: str) -> Mapping[str, str]:
@@ -319,71 +261,37 @@ def about(package: Package) -> About:
     return About(core.get("title", ""), core.get("creator", ""), fields)
 
 
-class _Collapsing(_Bounded):
-    """A tree of which some elements are handed out as they end, and stay in their place."""
-
-    def __init__(self, wanted: str, take: Callable[[Element], None]) -> None:
-        super().__init__("")
-        self._wanted, self._take = f"}}{wanted}", take
-
-    def end(self, tag: str, /) -> Element:
-        """Called where an element ends."""
-        element = super().end(tag)
-        if tag.endswith(self._wanted):
-            self._take(element)
-        return element
-
-
 def collapsed(package: Package, name: str, wanted: str, take: Callable[[Element], None]) -> Element:
     """A part as a tree that stays small: each element of a name goes to `take` as it ends, which may empty it."""
-    target = _Collapsing(wanted, take)
-    parser = XMLParser(target=target)
-    try:
-        data = package.data(name)
-        for start in range(0, len(data), _BLOCK_BYTES):
-            parser.feed(data[start : start + _BLOCK_BYTES])
-        parser.close()
-    except _DAMAGE:
-        package.left.leave("damaged parts", 1, f"#{name}")
+    target = Collapsing(wanted, take)
+    _feed(package, name, target)
     return target.root
-
-
-class _Plain(TreeBuilder):
-    """A tree without a document type, built without a call of Python an element."""
-
-    def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
-        """Called where a document type is declared."""
-        raise UnreadableError("a document type is declared")
 
 
 def plain_tree(package: Package, name: str) -> Element:
     """As `Package.tree`, but the depth is looked at when the tree is made: for parts of many elements."""
-    target = _Plain()
+    target = Plain()
+    _feed(package, name, target)
+    root: Element | None = target.close()
+    level = [] if root is None else [root]
+    for _ in range(DEPTH):
+        level = [child for node in level for child in node]
+    if level:
+        raise UnreadableError(f"nested deeper than {DEPTH} elements")
+    return Element("none") if root is None else root
+
+
+def _feed(package: Package, name: str, target: TreeBuilder) -> None:
+    """A part up to its damage, which is counted."""
     parser = XMLParser(target=target)
     try:
         data = package.data(name)
         for start in range(0, len(data), _BLOCK_BYTES):
             parser.feed(data[start : start + _BLOCK_BYTES])
-            _check_open(target.close())
+            check_open(target.close())
         parser.close()
     except _DAMAGE:
-        package.left.leave("damaged parts", 1, f"#{name}")
-    root: Element | None = target.close()
-    level = [] if root is None else [root]
-    for _ in range(_DEPTH):
-        level = [child for node in level for child in node]
-    if level:
-        raise UnreadableError(f"nested deeper than {_DEPTH} elements")
-    return Element("none") if root is None else root
-
-
-def _check_open(node: Element | None) -> None:
-    """Refuse too many open elements: they are the last ones, each in the other."""
-    for _ in range(_DEPTH):
-        if node is None or not len(node):
-            return
-        node = node[-1]
-    raise UnreadableError(f"nested deeper than {_DEPTH} elements")
+        package.left.leave("damaged parts", 1, _place(name))
 
 
 class Lines(list[str]):

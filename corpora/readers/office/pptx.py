@@ -16,7 +16,8 @@ from ragidx.corpora.left import Tally
 from ragidx.corpora.limits import Limits
 from ragidx.corpora.readers.office.converter import Converted
 from ragidx.corpora.readers.office.drawing import Walk
-from ragidx.corpora.readers.office.package import Package, about, attribute, local, relation_id, words_of
+from ragidx.corpora.readers.office.package import Package, about
+from ragidx.corpora.readers.office.trees import attribute, local, relation_id, words_of
 from ragidx.corpora.records import Place
 
 _TITLES = ("title", "ctrTitle")

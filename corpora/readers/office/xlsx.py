@@ -22,16 +22,8 @@ from ragidx.corpora.left import Tally
 from ragidx.corpora.limits import Limits
 from ragidx.corpora.readers.office.cell_formats import BUILT_IN, Formatter, formatter, plain
 from ragidx.corpora.readers.office.converter import Converted
-from ragidx.corpora.readers.office.package import (
-    Lines,
-    Package,
-    Relation,
-    about,
-    attribute,
-    local,
-    relation_id,
-    words_of,
-)
+from ragidx.corpora.readers.office.package import Lines, Package, Relation, about
+from ragidx.corpora.readers.office.trees import attribute, local, relation_id, words_of
 from ragidx.corpora.records import Place
 
 _GAP_CELLS: Final = 8  # empty cells in a row, which keep the columns of those behind them

@@ -25,7 +25,8 @@ from ragidx.corpora.limits import UnreadableError, shown_bytes
 from ragidx.corpora.readers.fields import check_text
 from ragidx.corpora.readers.html_page import page_html, page_text, parsed
 from ragidx.corpora.readers.html_rules import NAVIGATION, n_words
-from ragidx.corpora.readers.office.package import Package, attribute, local
+from ragidx.corpora.readers.office.package import Package
+from ragidx.corpora.readers.office.trees import attribute, local
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document, Place
 
