@@ -67,6 +67,7 @@ KINDS: Final[Mapping[str, str]] = {
             "deleted words",
             "delivery reports",
             "field codes",
+            "fields of mails",
             "formulas",
             "formulas in other notations",
             "hidden words",

@@ -21,7 +21,7 @@ from ragidx.corpora.readers.office.package import Package, Relation
 from ragidx.corpora.readers.office.trees import attribute, local, relation_id, words_of
 
 _LOOKS = """
-    pPr rPr tblPr tblPrEx tcPr trPr sectPr tblGrid spPr grpSpPr bodyPr lstStyle style extLst timing transition txPr
+    pPr rPr tblPrEx tcPr trPr sectPr tblGrid spPr grpSpPr bodyPr lstStyle style extLst timing transition txPr
     tableStyleId posOffset align pctWidth pctHeight pctPosHOffset pctPosVOffset LinkType LockedField FieldCodes binData
     fldData from to
 """
@@ -40,7 +40,13 @@ _BLOCKS = frozenset({"p", "tbl", "tr", "tc", "altChunk"})
 _RUNS = "r hyperlink fldSimple smartTag bdo dir ruby fld oMath drawing pict object chart relIds textpath sym ffData"
 _INLINE = frozenset(_RUNS.split()).union(_MARKS, _NOTES, _TEXTS)
 _VML = "shape rect roundrect oval line polyline curve arc image group"
-_ALTERNATIVES = {**dict.fromkeys(("docPr", "cNvPr"), ("descr", "title")), **dict.fromkeys(_VML.split(), ("alt",))}
+_ALTERNATIVES = {
+    **dict.fromkeys(("docPr", "cNvPr"), ("descr", "title")),
+    **dict.fromkeys(_VML.split(), ("alt",)),
+    **dict.fromkeys(("tblCaption", "tblDescription"), ("val",)),
+}
+_TOOLTIPS = frozenset({"alias", "helpText", "statusText"})
+_HAVE_THEIR_OWN = {*_TOOLTIPS, *_ALTERNATIVES, "chart", "relIds", "textpath", "listItem", "sym", "ddList", "textInput"}
 _SPOKEN_BY = 10_000  # elements of an alternative: those inside one another must not be searched whole again and again
 _SPEAKING = _TEXTS | {"chart", "relIds", "textpath", "sym"}
 _MOST_COLUMNS = 63  # that a cell of a document spans
@@ -191,6 +197,8 @@ class Walk:
     def _pass_through(self, name: str, node: Element, out: list[str] | None = None) -> None:
         """Read, or count, what an element has of its own; what is in it is not looked at."""
         self._loose(node.text)
+        if name not in _HAVE_THEIR_OWN:
+            return
         if name in _ALTERNATIVES:
             said = (attribute(node, each) for each in _ALTERNATIVES[name])
             self.leave("words of alternative texts", sum(len(text.split()) for text in said))
@@ -200,6 +208,11 @@ class Walk:
             self._after += self._diagram(self.target(relation_id(node, "dm")))
         elif name == "textpath":
             self._after += filter(None, [attribute(node, "string")])
+        elif name in _TOOLTIPS:
+            self.leave("words of tooltips", len(attribute(node, "val").split()))
+        elif name == "textInput":
+            defaults = (attribute(each, "val") for each in node if local(each) == "default")
+            self.leave("words of form fields", sum(len(said.split()) for said in defaults))
         elif name == "listItem":
             self.leave("choices of forms")
         elif name == "sym" and out is not None:

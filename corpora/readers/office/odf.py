@@ -109,6 +109,8 @@ class _Walk:
                 kind = "hidden sheets" if name == "table:table" else "hidden slides"
                 self._left.leave(kind, int(attribute(node, "style-name") in hidden), f"#page={len(starts)}")
                 blocks += [f"## {_line(attribute(node, 'name'))}"] if name == "table:table" else []
+            if name == "drawing:page" and not re.search(r"\d$", attribute(node, "name")):  # a program numbers them
+                self._left.leave("defined names", int(bool(attribute(node, "name"))))
             blocks += self._blocks([node])
         offsets = [0]
         for block in blocks:
@@ -178,9 +180,16 @@ class _Walk:
         """Whether an element is left out; if so, it is counted."""
         if name in _THINGS:
             self._left.leave(_THINGS[name])
+        elif name in ("text:a", "drawing:a"):  # what it shows is read
+            self._left.leave("addresses of links")
+            self._left.leave("words of tooltips", len(attribute(node, "title").split()))
+            return False
         elif name in _LEFT:
             said = attribute(node, "string-value") if name == "text:hidden-text" else ""
             self._left.leave(_LEFT[name], words_of(node) + len(said.split()))
+            if name == "table:content-validations":
+                lists = (attribute(each, "condition").partition('is-in-list("')[2] for each in node)
+                self._left.leave("choices of forms", sum(each.count('";"') + 1 for each in lists if each))
         elif name == "text:section" and attribute(node, "display") == "none":
             self._left.leave("hidden words", words_of(node))
         elif name.endswith("-source"):  # how an index is made
@@ -216,9 +225,7 @@ class _Walk:
             elif name in _BLOCKS or (name.startswith("drawing:") and name != "drawing:a"):
                 self._after += self._block(child)
             else:
-                if name == "text:a":
-                    self._left.leave("addresses of links")
-                elif name == "text:conditional-text":
+                if name == "text:conditional-text":
                     said = (attribute(child, f"string-value-if-{case}") for case in ("true", "false"))
                     self._left.leave("hidden words", sum(len(words.split()) for words in said))
                 elif name == "text:label":

@@ -46,10 +46,12 @@ _EMBEDDED = re.compile(
     r"|\.(?:html?|mht|rtf|txt|docx|xlsx|pptx)$",
     re.IGNORECASE,
 )
+_TOOLTIP = re.compile(rb'tooltip="([^"]*)"')
 _MACROS = re.compile(r"(?:^|/)vbaProject\.bin$", re.IGNORECASE)
 _DAMAGE = (ParseError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError, LookupError)
 _COMPOUND = b"\xd0\xcf\x11\xe0"  # of the files of Office 97, and of the envelope of encrypted ones
 _DETAILS = ("subject", "keywords", "description", "category")
+_OF_OFFICE = {"Company": "company", "Manager": "manager"}
 _MOST_DETAILS, _DETAIL_CHARS = 64, 1000
 _OF_PROGRAMS = re.compile(r"_|MSIP_|ContentType", re.IGNORECASE)  # custom properties that nobody writes by hand
 _PICTURE = re.compile(r"\.(?:png|jpe?g|gif|tiff?|bmp|emf|wmf|svg|webp|svm)$", re.IGNORECASE)
@@ -148,6 +150,8 @@ class Package:
         if name in self:
             try:
                 data = self.data(name)  # all of it first: what is too large is refused before it is parsed
+                tips = _TOOLTIP.findall(data) if data.count(b"tooltip=") else ()
+                self.left.leave("words of tooltips", sum(len(tip.split()) for tip in tips), _place(name))
                 for start in range(0, len(data), _BLOCK_BYTES):
                     parser.feed(data[start : start + _BLOCK_BYTES])
                     yield from target.taken()
@@ -255,8 +259,10 @@ def about(package: Package) -> About:
     targets = {relation.kind: relation.target for relation in package.relations("").values()}
     core = properties(package, targets.get("core-properties", "docProps/core.xml"))
     custom = properties(package, targets.get("custom-properties", "docProps/custom.xml"))
+    app = properties(package, targets.get("extended-properties", "docProps/app.xml"))
     fields = {name: text for name, text in custom.items() if not _OF_PROGRAMS.match(name)}
     fields = dict(list(fields.items())[:_MOST_DETAILS]) | {name: core[name] for name in _DETAILS if name in core}
+    fields |= {name: app[key] for key, name in _OF_OFFICE.items() if key in app}
     fields = {name[:_DETAIL_CHARS]: text[:_DETAIL_CHARS] for name, text in fields.items()}
     return About(core.get("title", ""), core.get("creator", ""), fields)
 

@@ -66,8 +66,9 @@ class _Pptx(Walk):
     def slides(self) -> Iterator[str]:
         """The text of each slide that has any, in the order of the presentation."""
         with self.within(self._main):
-            ids = (each for each in self.package.tree(self._main).iter() if local(each) == "sldId")
-            parts = [self.target(relation_id(each)) for each in ids]
+            root = self.package.tree(self._main)
+            parts = [self.target(relation_id(each)) for each in root.iter() if local(each) == "sldId"]
+            self.leave("defined names", sum(local(each) == "section" for each in root.iter()))
         for self.number, part in enumerate(parts, start=1):
             self.at = f"#page={self.number}"
             if part and (blocks := list(self._slide(part))):

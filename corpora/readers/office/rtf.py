@@ -56,7 +56,9 @@ _RUNNING = frozenset(f"{place}{which}" for place in ("header", "footer") for whi
 _ASIDE = frozenset({"annotation", "footnote", "shptxt", *_RUNNING})
 _LABELS = ("listtext", "pntext")
 _INSIDE = frozenset({*_ASIDE, *_LABELS, "shpinst", "result", "fldrslt", "ud"})  # known, also where marked by \*
-_FIELDS = {"title": "title", "author": "author", "subject": "subject", "keywords": "keywords", "doccomm": "comments"}
+_FIELDS = {"doccomm": "comments"}
+_FIELDS |= {name: name for name in ("title", "author", "subject", "keywords", "category", "company", "manager")}
+_MOST_FIELDS, _FIELD_CHARS = 64, 1000  # of custom properties
 _MARKS = {
     **{"tab": "\t", "line": "\n", "emdash": "—", "endash": "–", "lquote": "‘", "rquote": "’", "ldblquote": "“"},
     **{"rdblquote": "”", "bullet": "•", "emspace": " ", "enspace": " ", "qmspace": " ", "zwnj": "", "zwj": ""},
@@ -86,13 +88,14 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
     reader.read()
     lines = (_SPACES.sub(" ", line.strip()).strip(" |\t") for line in reader.text().replace("\0", "").split("\n"))
     text = _BLANK.sub("\n\n", "\n".join(lines)).strip()
-    said = {_FIELDS[name]: " ".join("".join(parts).split()) for name, parts in reader.fields.items()}
+    said = {_FIELDS[name]: _joined(parts) for name, parts in reader.fields.items()}
+    own = {_joined(name)[:_FIELD_CHARS]: _joined(value)[:_FIELD_CHARS] for name, value in reader.custom[:_MOST_FIELDS]}
     return Converted(
         text=text,
         markdown=reader.has_headings,
         title=said.pop("title", ""),
         author=said.pop("author", ""),
-        fields={name: value for name, value in said.items() if value},
+        fields={name: value for name, value in (own | said).items() if value},
         left=reader.left,
     )
 
@@ -103,6 +106,7 @@ class _Reader:
     Attributes:
         left: what is not in the text.
         fields: what the file says of itself, by the names of its groups.
+        custom: names and values of custom properties.
         has_headings: whether a paragraph is one.
     """
 
@@ -126,6 +130,7 @@ class _Reader:
         self._seen: set[str] = set()  # headers
         self.left = Tally()
         self.fields: dict[str, list[str]] = {}
+        self.custom: list[tuple[list[str], list[str]]] = []
         self.has_headings = False
 
     def text(self) -> str:
@@ -220,6 +225,11 @@ class _Reader:
             now.gone = ""
         elif now.gone == "info" and word in _FIELDS:
             now.gone, now.out = "", self.fields.setdefault(word, [])
+        elif now.gone == "userprops" and word == "propname":
+            self.custom.append(([], []))
+            now.gone, now.out = "", self.custom[-1][0]
+        elif now.gone == "userprops" and word == "staticval" and self.custom:
+            now.gone, now.out = "", self.custom[-1][1]
         elif word in ("sn", "sv"):  # a property of a shape: its name, its value
             now.gone = word
 
@@ -328,6 +338,10 @@ class _Reader:
     def _font_codec(self, attributes: str) -> str:
         charset, page = _CHARSET.search(attributes), _PAGE.search(attributes)
         return _codec(f"cp{page[1]}") if page else _CHARSETS.get(int(charset[1]) if charset else 0, self._codec)
+
+
+def _joined(parts: list[str]) -> str:
+    return " ".join("".join(parts).split())
 
 
 def _codec(name: str) -> str:

@@ -114,6 +114,9 @@ def _page(package: Package, name: str, number: int, *, whole: bool) -> str:
     left, at = Tally(), f"#page={number}"
     tree = _tree(package, name, left, at)
     text = page_text(tree, left, whole=whole) if tree is not None else ""
+    title = tree.css_first("head > title") if tree is not None else None
+    if title is not None and " ".join(title.text().split()) not in text:
+        left.leave("titles in properties")
     for kind, (count, _) in left.items():
         package.left.leave(kind, count, at)
     return text.strip()

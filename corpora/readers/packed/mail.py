@@ -36,6 +36,7 @@ _BOUNDARY = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _SNIFFED_BYTES = 1 << 13
+_READ_FIELDS = frozenset({"subject", "from", "to", "cc", "keywords", "date", "message-id"})
 
 
 def read_eml(file: SourceFile) -> Iterator[Document]:
@@ -118,6 +119,7 @@ def _documents(file: SourceFile, raw: bytes, record: str = "", begins: tuple[Pla
         raise UnreadableError(f"not a mail: {type(fault).__name__}") from fault
     if not metadata and not parts.attached:
         raise UnreadableError("not a mail: it has no header")
+    file.leave("fields of mails", n_other_fields(message), at)
     for kind, (count, _) in parts.left.items():
         file.leave(kind, count, at)
     body = "\n\n".join(part.text for part in parts.texts if part.text.strip())
@@ -199,6 +201,12 @@ def _metadata(message: Message) -> dict[str, Scalar]:
         "message_id": header_text(message.get("message-id", "")).strip("<> "),
     }
     return {key: value for key, value in found.items() if value}
+
+
+def n_other_fields(message: Message) -> int:
+    """How many fields of the head are not read; those about the form of the message say nothing."""
+    names = map(str.lower, message.keys())
+    return sum(name not in _READ_FIELDS and not name.startswith(("content-", "mime-")) for name in names)
 
 
 def author_of(sender: str) -> str:

@@ -8,9 +8,11 @@ A body that is there as RTF alone is read as an attachment `body.rtf`; a message
 from __future__ import annotations
 
 import datetime
+import email
 import importlib.util
 import struct
 from collections.abc import Iterator
+from email import policy
 from typing import Any
 
 from ragidx.corpora.errors import check_machine, first_line, install
@@ -18,13 +20,14 @@ from ragidx.corpora.left import Tally
 from ragidx.corpora.limits import MIB, UnreadableError
 from ragidx.corpora.readers.fields import check_text
 from ragidx.corpora.readers.html_page import page_text, parsed
-from ragidx.corpora.readers.packed.mail import attachments, author_of
-from ragidx.corpora.readers.packed.mail_parts import Text, decoded, header_text, one_of
+from ragidx.corpora.readers.packed.mail import attachments, author_of, n_other_fields
+from ragidx.corpora.readers.packed.mail_parts import HEADER_CHARS, Text, decoded, header_text, one_of
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document, Scalar
 
 _SUBJECT, _BODY, _HTML, _RTF = 0x0037, 0x1000, 0x1013, 0x1009
 _SENDER, _ADDRESS, _SMTP, _TO, _CC, _SENT, _ID = 0x0C1A, 0x0C1F, 0x5D01, 0x0E04, 0x0E03, 0x0039, 0x1035
+_BCC, _HEAD = 0x0E02, 0x007D
 _LONG_NAME, _SHORT_NAME, _SHOWN_NAME, _DATA, _INNER = 0x3707, 0x3704, 0x3001, 0x3701, "__substg1.0_3701000D"
 _ROOT_HEADER, _INNER_HEADER, _ATTACHED_HEADER = 32, 24, 8  # bytes before the properties
 _RTF_BYTES = 16 * MIB
@@ -58,6 +61,8 @@ def _documents(file: SourceFile, storage: Any, doc_id: str, header: int) -> Iter
     metadata = _metadata(props)
     left = Tally()
     texts = _texts(file, props, left)
+    head = email.message_from_string(props.text(_HEAD)[:HEADER_CHARS], policy=policy.compat32)
+    left.leave("fields of mails", n_other_fields(head) + bool(props.text(_BCC)))
     attached, inner = _attached(storage)
     if not texts and (rtf := props.data(_RTF)):
         attached.insert(0, ("body.rtf", _unpacked(rtf)))

@@ -39,6 +39,7 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
     left = Tally()
     with pdfium.PdfDocument(path) as document:
         left.leave("attached files", document.count_attachments())
+        left.leave("scripts", max(0, pdfium_c.FPDFDoc_GetJavaScriptActionCount(document)))
         with open_forms(document, left) as form:
             pages, said, scanned, damaged = _pages(document, form, limits.office_text_bytes, left)
         drop_frames(pages, left)

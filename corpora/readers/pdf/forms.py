@@ -89,6 +89,8 @@ def _field(form: Any, note: Any, left: Tally, at: str) -> str:
         name = _string(left, at, pdfium_c.FPDFAnnot_GetStringValue, note, b"T")
         value = _string(left, at, pdfium_c.FPDFAnnot_GetStringValue, note, b"V")
         return _line(name, value)
+    tip = _string(left, at, pdfium_c.FPDFAnnot_GetFormFieldAlternateName, form, note)
+    left.leave("words of tooltips", len(tip.split()), at)
     if kind in _NO_VALUES:
         return ""
     if kind in _BOXES:  # of radio buttons, one by one: the group has one value

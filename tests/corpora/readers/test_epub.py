@@ -95,6 +95,7 @@ def test_what_is_out_of_the_order_is_counted(read_bytes: ReadBytes) -> None:
         "words of navigation": 4,
         "words of alternative texts": 2,
         "words of unknown parts": 5,
+        "titles in properties": 1,
         "pictures": 1,
     }
 
