@@ -232,5 +232,5 @@ def _bounded_lines(lines: io.TextIOWrapper, limit: int, encoding: str) -> Iterat
             if len(line) > limit and not line.endswith(("\n", "\r")):
                 raise UnreadableError(f"a line of more than {shown_bytes(limit)}: the rest of the file is skipped")
             yield line
-    except UnicodeDecodeError as fault:  # UTF-16 cut in the middle
+    except UnicodeError as fault:  # UTF-16 cut in the middle, or without the mark that it is said to have
         raise UnreadableError(f"cannot be decoded as {encoding}: the rest of the file is skipped") from fault

@@ -119,6 +119,7 @@ def test_every_reader_guesses_and_counts_it_once_or_takes_what_is_said(
         ("a.txt", "łódź".encode(), "ascii", "cannot be decoded as ascii: byte 0"),
         ("a.txt", b"abc", "utf-16", "cannot be decoded as utf-16: byte 2"),
         ("a.txt", b"caf\xe9", "idna", "cannot be decoded as idna: byte 3"),
+        ("a.csv", b"id,text\n1,one\n", "utf-16", "cannot be decoded as utf-16: the rest of the file is skipped"),
         ("a.jsonl", b'{"text": "a"}\n', "utf-16-le", "JSON Lines in UTF-16: convert the file to UTF-8"),
         ("a.jsonl", b'{"text": "a"}\n', "cp037", "JSON Lines in cp037: convert the file to UTF-8"),
     ],
