@@ -42,7 +42,7 @@ _DULL = re.compile(  # parts without words that a person sees in the document, b
     re.IGNORECASE,
 )
 _EMBEDDED = re.compile(
-    r"(?:embeddings|media|Pictures|activeX)/[^/]*\.(?:bin|docx|xlsx|pptx|ole|mp[34]|wav|m4a|mov|avi)$"
+    r"(?:^|/)embeddings/|(?:media|Pictures|activeX)/[^/]*\.(?:bin|ole|mp[34]|wav|m4a|mov|avi)$"
     r"|\.(?:html?|mht|rtf|txt|docx|xlsx|pptx)$",
     re.IGNORECASE,
 )
@@ -212,10 +212,10 @@ class Package:
                 continue
             if key.endswith(".xml"):
                 self.left.leave("words of unknown parts", self.n_words(member.filename), _place(member.filename))
-            elif _EMBEDDED.search(member.filename):
-                self.left.leave("embedded objects", 1, _place(member.filename))
             elif _PICTURE.search(member.filename):
                 self.left.leave("pictures")
+            elif _EMBEDDED.search(member.filename):
+                self.left.leave("embedded objects", 1, _place(member.filename))
             elif _MACROS.search(member.filename):
                 self.left.leave("scripts")
 

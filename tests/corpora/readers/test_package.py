@@ -23,6 +23,7 @@ def made(tmp_path: Path, parts: dict[str, str | bytes], limits: Limits | None = 
 
 def test_parts_that_were_not_opened_are_counted_by_what_they_are(tmp_path: Path) -> None:
     word = "vbaProject.bin media/a.PNG embeddings/o.bin activeX/x.bin chunk.rtf theme/theme1.xml diagrams/drawing1.xml"
+    word += " embeddings/a.zip embeddings/Old.doc embeddings/plan.vsdx embeddings/shown.emf"
     names = [*(f"word/{name}" for name in word.split()), "docProps/thumbnail.jpeg", "customXml/item1.xml"]
     package = made(
         tmp_path,
@@ -38,7 +39,7 @@ def test_parts_that_were_not_opened_are_counted_by_what_they_are(tmp_path: Path)
     package.count_unopened()
 
     assert {kind: count for kind, (count, _) in package.left.items()} == {
-        **{"scripts": 1, "pictures": 1, "embedded objects": 3},
+        **{"scripts": 1, "pictures": 2, "embedded objects": 6},
         **{"words of unknown parts": 2, "damaged parts": 1},
     }
 
