@@ -3,8 +3,9 @@
     JSON -> Markdown; a cell is a page, counted from 1
 
 Of a result the plain text is taken, or, where that names an object only, its Markdown, page, LaTeX or JSON. Pictures,
-scripts and values of widgets are counted. What a cell printed is cut at 2,000 characters; of an error its name and
-message stay. A cell that is no cell is skipped and reported, and the others are read. Versions 3 and 4 of the format.
+scripts, values of widgets, and what only a program shows, such as a chart, are counted. What a cell printed is cut at
+2,000 characters; of an error its name and message stay. A cell that is no cell is skipped and reported, and the others
+are read. Versions 3 and 4 of the format.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _PICTURE = re.compile(r"<[\w.]*Figure size [^<>\n]*>")
 _OBJECT = re.compile(r"\s*<[^<>]*(?: at 0x[0-9a-fA-F]+| object)>\s*")
+_UNREAD = ("application/vnd.", "application/x-", "application/pdf", "application/geo+json", "audio/", "video/")
 _SCRIPTS = ("application/javascript", "text/javascript")
 _TICKS = re.compile("`{3,}")
 _LANGUAGE = re.compile(r"[\w+#-]{1,20}")
@@ -125,6 +127,8 @@ def _output(file: SourceFile, output: object, at: str) -> str:
     text = _text(fields.get("text")) or _text(data.get("text/plain")) or ""
     if not text or _OBJECT.fullmatch(text):
         text = _rich(data) or text
+        if not text or _OBJECT.fullmatch(text):
+            file.leave("embedded objects", any(kind.startswith(_UNREAD) for kind in data), at)
     return _PICTURE.sub("", text).rstrip()
 
 

@@ -118,6 +118,19 @@ def test_a_result_without_a_text_of_its_own_is_its_richer_form(
     assert found.texts == [f"```python\nx\n```\n\n```\n{text}\n```"]
 
 
+def test_results_that_only_a_program_shows_are_counted_unless_there_is_a_text_beside_them(
+    read_bytes: ReadBytes,
+) -> None:
+    chart: dict[str, Any] = {"application/vnd.plotly.v1+json": {"data": []}}
+    results = [chart, {**chart, "text/plain": "<Chart object>"}, {**chart, "text/plain": "3 bars"}, {"video/mp4": "AA"}]
+
+    found = read_bytes(
+        "a.ipynb", notebook(code("x", *({"output_type": "display_data", "data": data} for data in results)))
+    )
+
+    assert found.kinds == {"embedded objects": 3}
+
+
 def test_what_is_no_text_of_a_notebook_is_counted(read_bytes: ReadBytes) -> None:
     cell = code(
         "x",
