@@ -168,7 +168,7 @@ def page_metadata(tree: LexborHTMLParser) -> dict[str, Scalar]:
         if content and _META_NAME.fullmatch(name) and not _NOT_METADATA.fullmatch(name):
             found.setdefault(name, []).append(content)
     metadata = {name: from_text("; ".join(values)) for name, values in found.items()}
-    title = tree.css_first("title")
+    title = tree.css_first("title:not(svg title)")  # that of a drawing is a tooltip
     if title is not None and (words := _SPACES.sub(" ", title.text()).strip()):
         metadata["title"] = words
     return metadata

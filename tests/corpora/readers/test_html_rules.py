@@ -81,5 +81,14 @@ def test_a_main_part_that_is_small_or_one_of_several_is_not_all(main: str, read_
     assert len(found.texts[0].split()) > len(WORDS.split())
 
 
+def test_the_title_of_a_drawing_is_not_that_of_the_page(read_bytes: ReadBytes) -> None:
+    drawing = "<svg><title>Menu</title><g><title>Bar</title></g></svg>"
+
+    bare = read_bytes("a.html", f"{drawing}<p>{WORDS}")
+    titled = read_bytes("a.html", f"<body>{drawing}<title>The mill</title><p>{WORDS}")
+
+    assert [found.documents[0].metadata for found in (bare, titled)] == [{}, {"title": "The mill"}]
+
+
 def test_a_page_that_is_navigation_throughout_is_text(read_bytes: ReadBytes) -> None:
     assert read_bytes("a.html", f'<body><div class="toc">{WORDS}</div>').texts == [f"{WORDS.strip()}\n"]
