@@ -128,7 +128,8 @@ class _Table:
             self._file.leave("lines above a table", len(above), f":{self._begin}")
         if len(header) > _MOST_COLUMNS:
             raise UnreadableError(f"more than {_MOST_COLUMNS:,} columns")
-        return _names(header, self._skip)
+        names, self._not_kept = _names(header)
+        return names
 
     def _skip(self, reason: str, at: str = "") -> None:
         if self._is_reported:
@@ -182,6 +183,8 @@ class _Table:
                 if is_joined and len(row) > len(names):
                     row[len(names) - 1 :] = [self._mark.join(row[len(names) - 1 :])]
                 row += [""] * (len(names) - len(row))
+            for place in [place for place in self._not_kept if row[place].strip()]:
+                self._skip(self._not_kept.pop(place))
             yield number, line, row
 
     def _texts(self) -> tuple[str, ...]:
@@ -198,15 +201,16 @@ class _Table:
                 yield Record(number, {"doc_id": name or None, "text": " ".join(cells)}, number)
 
 
-def _names(header: list[str], on_skip: Callable[[str], None]) -> list[str]:
-    """The name of each column; empty for a skipped one."""
-    names: dict[str, int] = {}
-    for number, name in enumerate(header, start=1):
+def _names(header: list[str]) -> tuple[list[str], dict[int, str]]:
+    """The name of each column, empty for one that is not kept, and why by its place; it is told if it has a cell."""
+    first: dict[str, int] = {}
+    reasons = {}
+    for place, name in enumerate(header):
         if not name:
-            on_skip(f"column {number}: it has no name")
-        elif names.setdefault(name, number) != number:
-            on_skip(f"column {number}: there is another '{name}'")
-    return [name if names.get(name) == number else "" for number, name in enumerate(header, start=1)]
+            reasons[place] = f"column {place + 1}: it has no name"
+        elif first.setdefault(name, place) != place:
+            reasons[place] = f"column {place + 1}: there is another '{name}'"
+    return ["" if place in reasons else name for place, name in enumerate(header)], reasons
 
 
 def _sample(first: str, lines: Iterator[str]) -> tuple[list[str], Iterator[str]]:

@@ -74,6 +74,10 @@ def test_columns_without_a_name_of_their_own_are_left_out(read_bytes: ReadBytes)
     ]
 
 
+def test_columns_without_a_name_and_without_a_cell_are_not_told(read_bytes: ReadBytes) -> None:
+    assert read_bytes("a.csv", "id,text,,text\n1,One.,, \n2,Two.,\n").reasons == []
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
