@@ -53,6 +53,7 @@ KINDS: Final[Mapping[str, str]] = {
             "lines above a table",
             "pages without structure",
             "ragged rows",
+            "unclosed quotes",
         ),
         GUESS,
     ),

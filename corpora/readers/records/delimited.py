@@ -30,6 +30,7 @@ from ragidx.corpora.records import Document
 _SAMPLE_BYTES = 1 << 20
 _MOST_COLUMNS = 10_000
 _MORE = "more_cells"
+_END = "\N{NULL}end"  # a last line, which no table has; behind a quote that is never closed, it is in the last cell
 _MARK_NAMES = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 
 
@@ -110,7 +111,7 @@ class _Table:
         if dialect.is_said:
             del sample[0]
             self._begin += 1
-        self._rows = csv.reader(itertools.chain(sample, rest), delimiter=dialect.mark)
+        self._rows = csv.reader(itertools.chain(sample, rest, [_END]), delimiter=dialect.mark)
         self._mark = dialect.mark
         if dialect.is_guess and is_reported:
             file.leave("guessed separators", at=f" ({_MARK_NAMES.get(dialect.mark, dialect.mark)})")
@@ -121,7 +122,7 @@ class _Table:
         try:
             filled = filter(None, self._rows)
             above = list(itertools.islice(filled, n_above))
-            header = [name.strip() for name in next(filled, [])]
+            header = [name.removesuffix(_END).strip() for name in next(filled, [])]
         except csv.Error as fault:
             raise UnreadableError(f"broken header: {fault}") from fault
         if above and self._is_reported:
@@ -167,11 +168,15 @@ class _Table:
                 number += 1
                 self._skip(f"broken row: {fault}", f":{line}")
                 continue
-            if row is None:
+            if row is None or row == [_END]:
                 return
             if not row:
                 continue
             number += 1
+            if row[-1].endswith(_END):
+                row[-1] = row[-1].removesuffix(_END)
+                if self._is_reported:
+                    self._file.leave("unclosed quotes", at=f":{line}")
             if lone_surrogate("".join(row)) is not None:
                 self._skip(f"cannot be decoded as {self._encoding}", f":{line}")
                 continue

@@ -117,6 +117,18 @@ def test_ragged_rows_are_kept_and_counted(read_bytes: ReadBytes) -> None:
     assert [(one.where, one.kind, one.count) for one in found.left] == [("a.csv:2", "ragged rows", 2)]
 
 
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_quote_that_is_never_closed_is_counted_with_its_line(read_bytes: ReadBytes, end: str) -> None:
+    found = read_bytes("a.csv", f'id,text\n1,One.\n2,"Two.\n3,Three.{end}')
+    closed = read_bytes("b.csv", f'id,text\n1,"One."\n2,He said "two.\n3,"Three."{end}')
+    header = read_bytes("c.csv", f'id,"text\n1,One.{end}')
+
+    assert found.texts == ["One.", f"Two.\n3,Three.{end}"]
+    assert [(one.where, one.kind, one.count) for one in found.left] == [("a.csv:3", "unclosed quotes", 1)]
+    assert (closed.texts, closed.left) == (["One.", 'He said "two.', "Three."], [])
+    assert (header.documents, header.reasons) == ([], [("c.csv", "holds no document")])
+
+
 def test_cells_beyond_a_header_without_a_text_at_its_end_are_a_field(read_bytes: ReadBytes) -> None:
     found = read_bytes("a.csv", "text,year\nThe mill.,1990,dry,cold\nThe lock.,1991\n")
 
