@@ -35,6 +35,7 @@ from ragidx.indexer.store.rows import COLUMNS
 from ragidx.indexer.store.source_list import PROGRAM, SOURCES, sources_of
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.writer import StoreWriter
+from ragidx.pipelines.ingest.ledger import LEFT
 from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_file, deleted_ids, note_deleted
 from ragidx.retriever.where.masks import matching_rows, parse_for
 
@@ -148,8 +149,10 @@ def remove_source(name: str, index: str | Path = "ragidx-index") -> int:
         known = writer.known_documents()
         known.keep_all(known.of([entry.number for entry in entries if entry != source]))
         n_removed = writer.delete_others()
-        left: list[Json] = [entry.to_json() for entry in entries if entry != source]
-        writer.commit({SOURCES: left}, max(0, manifest.n_documents - source.n_documents), changed=True)
+        notes: dict[str, Json] = {SOURCES: [entry.to_json() for entry in entries if entry != source]}
+        if isinstance(left := manifest.notes.get(LEFT), dict):
+            notes[LEFT] = {number: counts for number, counts in left.items() if number != str(source.number)}
+        writer.commit(notes, max(0, manifest.n_documents - source.n_documents), changed=True)
     return n_removed
 
 

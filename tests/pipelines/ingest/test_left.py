@@ -21,6 +21,7 @@ from ragidx.pipelines.cli.main import cli
 from ragidx.pipelines.ingest import file_cache
 from ragidx.pipelines.ingest.build import add
 from ragidx.pipelines.ingest.report import StrictError
+from ragidx.pipelines.maintain.delete import remove_source
 
 SMALL = {"filter": ragidx.FilterSpec(dim=16)}
 LEFT = {
@@ -119,3 +120,8 @@ def test_sources_that_are_not_read_keep_theirs_in_the_manifest(corpus: Path, tmp
     info = CliRunner().invoke(cli, ["info", "--json", "--index", str(tmp_path / "i")])
     noted = json.loads(info.stdout)["notes"]["left"]
     assert [counts["scanned pages"]["count"] for counts in noted.values()] == [5, 3]
+
+    remove_source("more", tmp_path / "i")
+
+    info = CliRunner().invoke(cli, ["info", "--json", "--index", str(tmp_path / "i")])
+    assert [*json.loads(info.stdout)["notes"]["left"].values()] == [LEFT]
