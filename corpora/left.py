@@ -145,6 +145,11 @@ class Tally(dict[str, tuple[int, str]]):
             n_before, first = self.get(kind, (0, at))
             self[kind] = (n_before + count, first)
 
+    @property
+    def is_loss(self) -> bool:
+        """Whether any of it is lost, but by damage."""
+        return any(class_of(kind) == LOST for kind in self if kind != "damaged parts")
+
     def take(self, other: Mapping[str, tuple[int, str]]) -> None:
         """Count what another tally has, too."""
         for kind, (count, at) in other.items():

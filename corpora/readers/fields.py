@@ -19,6 +19,7 @@ from ragidx.corpora.records import Scalar
 
 TEXT_FIELDS = ("text", "contents", "content", "body", "passage", "page_content", "document")
 ID_FIELDS = ("id", "_id", "doc_id", "docid")
+NO_TEXT = "empty text"
 
 
 def check_text(text: str) -> None:
@@ -28,7 +29,7 @@ def check_text(text: str) -> None:
         UnreadableError: it is empty, or has a NUL or a lone surrogate.
     """
     if not text or text.isspace():
-        raise UnreadableError("empty text")
+        raise UnreadableError(NO_TEXT)
     if "\0" in text:
         raise UnreadableError("NUL character in the text")
     if lone_surrogate(text) is not None:

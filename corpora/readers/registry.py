@@ -23,6 +23,7 @@ from ragidx.corpora.errors import RagidxError, check_machine, first_line
 from ragidx.corpora.left import Left
 from ragidx.corpora.limits import ReadOptions, UnreadableError
 from ragidx.corpora.readers.encoded import without_runs
+from ragidx.corpora.readers.fields import NO_TEXT
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.readers.mail_lines import HEAD_BYTES, mail_ending
 from ragidx.corpora.readers.office.converter import ENDINGS as OFFICE_ENDINGS
@@ -235,7 +236,8 @@ def _read(file: SourceFile) -> Iterator[Document]:
             yield document if document.file else _with_file(document, fields)
     except UnreadableError as fault:
         check_machine(fault, source.name)  # the documents of a skipped file leave the index
-        file.skip(str(fault))
+        if str(fault) != NO_TEXT or not file.left.is_loss:  # that counts, and may be accepted
+            file.skip(str(fault))
     except OSError as fault:
         check_machine(fault, source.name)
         file.skip(f"cannot be read: {fault.strerror or fault}")
@@ -244,7 +246,7 @@ def _read(file: SourceFile) -> Iterator[Document]:
     except Exception as fault:  # noqa: BLE001  # whatever else a reader raises is a defect, which ends no build
         check_machine(fault, source.name)
         file.skip(f"a defect in its reader: {type(fault).__name__}: {first_line(fault)}")
-    if not reported and source.span is None:
+    if not reported and source.span is None and not file.left.is_loss:
         file.skip("holds no document")
     if not file.left and reported and file.ending in _added_readers() and file.ending not in READERS:
         file.leave("files read by other packages")

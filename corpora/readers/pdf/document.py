@@ -56,12 +56,8 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
             places.append(Place(offset, page=number))
             parts.append(part)
             offset += len(part) + 2
-    skips = [(damaged, "damaged pages")]
-    if parts:
-        for number in scanned:
-            left.leave("scanned pages", 1, f"#page={number}")
-    else:  # nothing of the file is read
-        skips.insert(0, (scanned, "scanned pages without text"))
+    for number in scanned:
+        left.leave("scanned pages", 1, f"#page={number}")
     title = str(found.get("Title", "")).strip()
     return Converted(
         text="\n\n".join(parts),
@@ -70,7 +66,7 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
         title="" if _NO_TITLE.match(title) else title,
         author=str(found.get("Author", "")).strip(),
         fields={name.lower(): str(found.get(name, "")).strip() for name in ("Subject", "Keywords")},
-        skips=tuple((f"#page={_spans(numbers)}", reason) for numbers, reason in skips if numbers),
+        skips=((f"#page={_spans(damaged)}", "damaged pages"),) if damaged else (),
         left=left,
     )
 

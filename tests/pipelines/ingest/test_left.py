@@ -14,6 +14,7 @@ import ragidx
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.left import KINDS, LOST, check_kind, class_of
 from ragidx.corpora.readers import registry as readers
+from ragidx.corpora.readers.fields import check_text
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document
 from ragidx.pipelines.cli.help import as_options
@@ -93,6 +94,29 @@ def test_strict_ends_at_what_is_lost_unless_the_kind_is_accepted(corpus: Path, t
     typed = ["build", str(corpus), "--index", str(tmp_path / "i"), "--strict"]
     assert CliRunner().invoke(cli, typed).exit_code == 1  # files that are not opened, too
     assert CliRunner().invoke(cli, [*typed, "--accept", "scanned pages"]).exit_code == 0
+
+
+def test_a_file_without_text_of_which_something_is_lost_is_counted_as_such_and_not_skipped(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_scan(file: SourceFile) -> Iterator[Document]:
+        if file.source.name != "scan.txt":
+            yield from read(file)
+            return
+        file.leave("scanned pages", 7)
+        check_text("")
+
+    monkeypatch.setattr(readers, "_reader", lambda file: read_scan)
+    (corpus / "scan.txt").write_text("x")
+
+    reports = [
+        ragidx.build(corpus, tmp_path / "i", strict=True, accept=["scanned pages"], **SMALL).report for _ in range(2)
+    ]
+
+    assert [(report.n_documents, report.skipped, report.left["scanned pages"]["count"]) for report in reports] == [
+        (2, {}, 12),
+        (2, {}, 12),
+    ]
 
 
 def test_a_kind_that_is_not_lost_cannot_be_accepted() -> None:
