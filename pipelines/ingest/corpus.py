@@ -206,7 +206,7 @@ class Reading:
             return
         is_index = (self.index / MANIFEST).is_file()
         kept = "; the index is unchanged, to empty it use `ragidx delete`" if is_index else ""
-        if not skips.counts:
+        if not skips.counts and not skips.lost:
             hint = f"name a folder with documents{kept}"
             raise CorpusError("the corpus is empty: there is no file in it", hint, where=str(self.corpus))
         raise CorpusError(

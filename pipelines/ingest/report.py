@@ -184,12 +184,14 @@ class Skips:
         accepted: kinds that may be lost.
         counts: of skips, by reason.
         places: the first of each.
+        lost: the first place of what is lost of documents, by kind.
     """
 
     strict: bool = False
     accepted: Collection[str] = ()
     counts: Counter[str] = field(default_factory=Counter)
     places: dict[str, list[str]] = field(default_factory=dict)
+    lost: dict[str, str] = field(default_factory=dict)
 
     def add(self, skip: Skip | Left) -> None:
         """Count one; the part of a reason after a colon is its detail and does not make another reason.
@@ -212,7 +214,10 @@ class Skips:
             shown.append(f"{skip.where}: {detail}" if detail else skip.where)
 
     def _leave(self, left: Left) -> None:
-        if self.strict and class_of(left.kind) == LOST and left.kind not in self.accepted:
+        if class_of(left.kind) != LOST:
+            return
+        self.lost.setdefault(left.kind, left.where)
+        if self.strict and left.kind not in self.accepted:
             raise StrictError(
                 f"lost: {left.count:,} {left.kind}",
                 f"exclude the file, `accept={left.kind!r}`, or build without `strict=True`",
@@ -225,9 +230,10 @@ class Skips:
         self.places[reason] = [*self.places.get(reason, ()), *places][:_EXAMPLES]
 
     def shown(self) -> str:
-        """The commonest reasons, and the first place with its detail, in one line."""
+        """The commonest reasons, what is lost, and the first place with its detail, in one line."""
         reasons = [f"{n} x {reason}" for reason, n in self.counts.most_common(_REASONS)]
-        return "; ".join([*reasons, f"first: {next(iter(self.places.values()))[0]}"])
+        places = [*(shown[0] for shown in self.places.values()), *self.lost.values()]
+        return "; ".join([*reasons, *self.lost, f"first: {places[0]}"])
 
 
 @dataclass

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import ragidx
-from ragidx.corpora.errors import SpecError
+from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.left import KINDS, LOST, check_kind, class_of
 from ragidx.corpora.readers import registry as readers
 from ragidx.corpora.readers.fields import check_text
@@ -117,6 +117,9 @@ def test_a_file_without_text_of_which_something_is_lost_is_counted_as_such_and_n
         (2, {}, 12),
         (2, {}, 12),
     ]
+    with pytest.raises(CorpusError) as refused:
+        ragidx.build(corpus / "scan.txt", tmp_path / "j", **SMALL)
+    assert refused.value.message == "the corpus has no readable document (scanned pages; first: scan.txt)"
 
 
 def test_a_kind_that_is_not_lost_cannot_be_accepted() -> None:
