@@ -57,9 +57,9 @@ def test_a_corpus_without_a_readable_document_is_an_error_that_counts_the_reason
         ("a.txt", b"", 0, "1 x empty file"),
         (
             "a.jsonl",
-            b'{"text": "one"}\n[1]\n{"text": "\xff"}\n',
+            b'{"text": "one"}\n[1]\n{"text": "\xc3\xa9\xff"}\n',
             1,
-            "1 x not a JSON object\n    a.jsonl:2\nSkipped: 1 x broken UTF-8\n    a.jsonl:3: byte 10",
+            "1 x not a JSON object\n    a.jsonl:2\nSkipped: 1 x broken UTF-8\n    a.jsonl:3: byte 12",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) and len(value) < 10 else "",
