@@ -86,7 +86,7 @@ def check_settings(given: str | Sequence[str] | None, option: str, *, glob: bool
         )
     for text in settings:
         front, sign, value = text.partition("=")
-        shape = "GLOB=PATH" if glob else "[GLOB=]FIELD"
+        shape = "GLOB=PATH" if glob else f"[GLOB=]{_VALUES.get(option, 'FIELD')}"
         if (sign and not (front and value)) or not text or (glob and not sign):
             raise SpecError(f"{text!r} is not {shape}", f"write it as {_EXAMPLES[option]}", where=f"`{option}`")
         if sign:
@@ -125,7 +125,8 @@ def _with_codec(setting: str) -> str:
         codec = codecs.lookup(name).name
         "".encode(codec)  # refused by what codecs.lookup also knows: hex, zlib
     except (LookupError, ValueError) as fault:
-        known = {one.replace("_", "-") for one in (*aliases, *aliases.values()) if one not in _NO_TEXT}
+        names = (*aliases, *aliases.values())
+        known = {one.replace("_", "-") for one in names if aliases.get(one, one) not in _NO_TEXT}
         raise SpecError(
             unknown_name("encoding", name, known).message,
             "name one that Python knows, such as cp1252 or utf-16",
@@ -134,9 +135,10 @@ def _with_codec(setting: str) -> str:
     return "=".join([*glob, codec])
 
 
-_NO_TEXT = frozenset(
-    {"base64_codec", "bz2_codec", "hex", "hex_codec", "quopri_codec", "rot_13", "uu_codec", "zlib_codec"}
-)
+_NO_TEXT = frozenset({"base64_codec", "bz2_codec", "hex_codec", "quopri_codec", "rot_13", "uu_codec", "zlib_codec"})
+
+_VALUES = {"encoding": "NAME", "html": "PART"}
+"""What is said where it is no field."""
 
 _EXAMPLES = {
     "text_field": "description, or 'data/*.csv=description+resolution'",

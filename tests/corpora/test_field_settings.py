@@ -38,6 +38,9 @@ def test_the_first_setting_that_fits_a_file_counts(name: str, said: FieldSetting
     [
         ("", "text_field", False, "`text_field`: '' is not [GLOB=]FIELD\n  hint: write it as description, or "
          "'data/*.csv=description+resolution'"),
+        ("=cp1250", "encoding", False, "`encoding`: '=cp1250' is not [GLOB=]NAME\n  hint: write it as cp1250, or "
+         "'notes/*.txt=cp1250'"),
+        ("", "html", False, "`html`: '' is not [GLOB=]PART\n  hint: write it as whole, or 'intranet/*.html=whole'"),
         ("*.csv=", "id_field", False, "`id_field`: '*.csv=' is not [GLOB=]FIELD\n  hint: write it as ticket_id, or "
          "'data/*.csv=ticket_id'"),
         (["a=b", "policies[]"], "records", True, "`records`: 'policies[]' is not GLOB=PATH\n  hint: write it as "

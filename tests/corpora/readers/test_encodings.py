@@ -165,7 +165,8 @@ SAID = ReadOptions(fields={"encoding": ("cp1252",)})
     [
         ("cp1250x", "`encoding`: unknown encoding 'cp1250x'; did you mean 'cp1250'?"),
         ("*.txt=latn1", "`encoding`: unknown encoding 'latn1'; did you mean 'latin1'?"),
-        ("hex", "`encoding`: unknown encoding 'hex'"),
+        ("hex", "`encoding`: unknown encoding 'hex'\n"),
+        ("rot13", "`encoding`: unknown encoding 'rot13'\n"),
         ("x\0", "`encoding`: unknown encoding 'x\0'"),
     ],
 )
