@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 
 MIB = 1 << 20
 GIB = 1 << 30
+NOT_ITS_FORMAT = "damaged, or of another format than its ending says"
+"""Of a file that the library of its format refuses at once."""
+
 RATIO_FROM_BYTES = 64 * MIB  # below this, a high ratio does no harm
 
 

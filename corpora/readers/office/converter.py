@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ragidx.corpora.errors import check_machine, first_line, install
 from ragidx.corpora.left import Tally
-from ragidx.corpora.limits import Limits, UnreadableError, shown_bytes
+from ragidx.corpora.limits import NOT_ITS_FORMAT, Limits, UnreadableError, shown_bytes
 from ragidx.corpora.records import Place
 
 _MISSING = f"needs the extra 'docs': {install('docs')}"
@@ -91,6 +91,8 @@ def _reason(fault: Exception) -> str:
     name, text = type(fault).__name__, first_line(fault)
     if "Incorrect password" in text or (name, text) == ("ValueError", "encrypted"):
         return "encrypted"
+    if "Data format error" in text:  # of PDFium
+        return f"cannot be converted: {NOT_ITS_FORMAT}"
     if isinstance(fault, RecursionError):
         return "cannot be converted: nested too deep"
     return f"cannot be converted: {name}: {text}"

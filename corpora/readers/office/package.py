@@ -18,7 +18,7 @@ from typing import NamedTuple
 from xml.etree.ElementTree import Element, ParseError, TreeBuilder, XMLParser
 
 from ragidx.corpora.left import Tally
-from ragidx.corpora.limits import MIB, Limits, UnreadableError, shown_bytes
+from ragidx.corpora.limits import MIB, NOT_ITS_FORMAT, Limits, UnreadableError, shown_bytes
 from ragidx.corpora.readers.office.trees import (
     DEPTH,
     Bounded,
@@ -81,15 +81,19 @@ class Package:
         left: takes what is left out.
 
     Raises:
-        UnreadableError: it is encrypted; while reading: more than the limits.
-        zipfile.BadZipFile: it is damaged. A damaged part is read up to the damage, and counted.
+        UnreadableError: it is encrypted, or no zip; while reading: more than the limits. A damaged part is read up to
+            the damage, and counted.
     """
 
     def __init__(self, path: Path, limits: Limits, left: Tally) -> None:
         with path.open("rb") as stream:
             if stream.read(len(_COMPOUND)) == _COMPOUND:
                 raise UnreadableError("encrypted, or a file of Office 97")
-        self._zip, self._limits, self.left = zipfile.ZipFile(path), limits, left
+        try:
+            self._zip = zipfile.ZipFile(path)
+        except zipfile.BadZipFile as fault:
+            raise UnreadableError(f"cannot be converted: {NOT_ITS_FORMAT}") from fault
+        self._limits, self.left = limits, left
         members = self._zip.infolist()
         if any(member.flag_bits & 1 for member in members):
             raise UnreadableError("encrypted")
@@ -174,12 +178,12 @@ class Package:
         """The part that the package is about.
 
         Raises:
-            ValueError: there is none.
+            UnreadableError: there is none.
         """
         targets = self.relations("").values()
         name = next((each.target for each in targets if each.kind == "officeDocument"), default)
         if name not in self:
-            raise ValueError(f"there is no {default} in it")
+            raise UnreadableError(f"cannot be converted: there is no {default} in it")
         return name
 
     def bounded(self, blocks: Iterable[str]) -> Iterator[str]:

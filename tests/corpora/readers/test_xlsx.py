@@ -309,7 +309,7 @@ SHARED = "".join(row(n, *[cell("", "<v>0</v>", "s")] * 9) for n in range(1, 99))
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"no archive", "cannot be converted: BadZipFile: File is not a zip file"),
+        (b"no archive", "cannot be converted: damaged, or of another format than its ending says"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(99), "encrypted, or a file of Office 97"),
         (workbook(_=""), "empty text"),
         (workbook(sheet("<row>" * 300 + "</row>" * 300)), "nested deeper than 200 elements"),
