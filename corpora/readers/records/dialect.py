@@ -22,6 +22,7 @@ _SAMPLE_ROWS = 50
 _MARKS = ",;\t|"
 _SAID = re.compile(r'"?sep=(.)"?[\r\n]*', re.IGNORECASE)
 _NUMBER = re.compile(r"[-+]?[\d.,]*")
+_NAMES = {*TEXT_FIELDS, *ID_FIELDS}
 _NAME = re.compile(r"[^\W\d]\w*")
 
 
@@ -49,10 +50,9 @@ def dialect_of(lines: Sequence[str], ending: str) -> Dialect:
     usual = "\t" if ending == ".tsv" else ","
     bounded = [line[:SAMPLE_CHARS] for line in lines]
     tables = {mark: _rows(bounded, mark) for mark in _MARKS}
-    if _NAME.fullmatch(lines[0].strip()) and any(len(rows) > 1 for rows in tables.values()):
-        names = {*TEXT_FIELDS, *ID_FIELDS}
-        if lines[0].strip().lower() in names or len(lines) < 2 or lines[1].strip():
-            return Dialect(usual, 0)  # one column, of texts that may hold any mark
+    is_name = _NAME.fullmatch(lines[0].strip()) and any(len(rows) > 1 for rows in tables.values())
+    if is_name and (lines[0].strip().lower() in _NAMES or len(lines) < 2 or lines[1].strip()):
+        return Dialect(usual, 0)  # one column, of texts that may hold any mark
     (share, width, _), mark = max(((*_evenness(rows), mark == usual), mark) for mark, rows in tables.items())
     rows = tables[mark]
     if share <= 0.5:  # no mark makes a table of most rows
@@ -64,7 +64,13 @@ def dialect_of(lines: Sequence[str], ending: str) -> Dialect:
     first = fitting[0]
     if first and _is_header(rows[first - 1]) and not _is_header(rows[first]):  # its rows are longer or shorter
         first -= 1
+    while first + 1 < len(rows) and rows[first][0].startswith("#") and _NAMES & _lower(rows[first + 1]):
+        first += 1  # a remark of as many cells as the table has
     return Dialect(mark, first, mark != usual)
+
+
+def _lower(row: list[str]) -> set[str]:
+    return {cell.strip().lower() for cell in row}
 
 
 def _rows(lines: Sequence[str], mark: str) -> list[list[str]]:

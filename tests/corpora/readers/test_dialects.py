@@ -77,6 +77,7 @@ def test_the_mark_between_cells_is_found_and_another_than_usual_is_counted(
         ("sep=;\n", {}, 3),
         ('"sep=;"\r\n', {}, 3),
         ("Register of the mills\n\n", {"guessed separators": 1, "lines above a table": 1}, 4),
+        ("# made by the office; v2; for; the; mills\n", {"guessed separators": 1, "lines above a table": 1}, 3),
         ("# made by the office, v2\n", {"guessed separators": 1, "lines above a table": 1}, 3),
         ("Register;;;;\n;;;;\n", {"guessed separators": 1, "lines above a table": 2}, 4),
         ("\n\n", {"guessed separators": 1}, 4),
