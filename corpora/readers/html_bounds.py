@@ -2,9 +2,9 @@
 
     page -> None, or its text without structure
 
-An end tag is compared with each open element, and an attribute with those before it: both are quadratic where a page
-has very many. The elements that are open at each tag are counted here as a parser would nest them. A page made to be
-miscounted is left to the limits of the process that reads it.
+An end tag is compared with each open element, an attribute with those before it, and so is an option of a `select`:
+that is quadratic where a page has very many. The elements that are open at each tag are counted here as a parser would
+nest them. A page made to be miscounted is left to the limits of the process that reads it.
 """
 
 from __future__ import annotations
@@ -45,11 +45,19 @@ _UNREAD = frozenset({"script", "style", "iframe", "noembed", "noframes"})
 
 _LEAST_WORK, _WORK_OF_TAG = 2_000_000, 64  # open elements at all tags together; ordinary pages have 10 to 20 a tag
 _LONG_TAG, _MOST_ATTRIBUTES = 1_000, 1_000
+_MOST_OPTIONS = 10_000
 
 
 def flattened(html: str) -> str | None:
     """A page of line breaks alone, in place of one that would take its parser long; None of any other."""
-    return _flat(html) if _looks_costly(html) and _is_costly(html) else None
+    return _flat(html) if (_looks_costly(html) and _is_costly(html)) or _has_long_choice(html) else None
+
+
+def _has_long_choice(html: str) -> bool:
+    """Whether a `select` has very many options: with each, the parser looks at all before it."""
+    if html.count("<option") + html.count("<OPTION") <= _MOST_OPTIONS:
+        return False
+    return max(part.count("<option") for part in html.lower().split("</select")) > _MOST_OPTIONS
 
 
 def _looks_costly(html: str) -> bool:

@@ -155,6 +155,8 @@ FLAT = {"pages without structure": 1}
         ("<table><tr><td>" * 20_000 + "word", FLAT),
         ("<p " + " ".join(f"a{n}=1" for n in range(300_000)) + ">word", FLAT),
         ("".join(f"<font id={n}>" for n in range(2_500)) + "<p>word" * 20_000, FLAT),
+        ("<select>" + "<option>word" * 20_000, FLAT),
+        ("<select><option>word</select>" * 20_000, {}),
         ("<!--" * 200_000, {}),
         ("<script>" * 200_000, {"scripts": 1}),
         ("<div class=cookies>" * 400 + "word " * 20_000, {}),
