@@ -46,13 +46,13 @@ def rows(store: Store, ids: Sequence[str] | None = None, document: str | None = 
     if (ids is None) == (document is None):
         raise TypeError("give ids of chunks, or a document's id")
     if document is not None:
-        of_document = _rows_named(store, "doc_id", with_nfc([document]))
+        of_document = _rows_named(store, "doc_id", [document])
         known = {row.doc_id for row in of_document}
         name = known_form(document, known.__contains__)
         _check_known("document", [name], known)
         of_document = [row for row in of_document if row.doc_id == name]
         return sorted(of_document, key=lambda row: (row.start, row.end))
-    by_id = {row.chunk_id: row for row in _rows_named(store, "chunk_id", with_nfc(ids or ()))}
+    by_id = {row.chunk_id: row for row in _rows_named(store, "chunk_id", ids or ())}
     ids = [known_form(name, by_id.__contains__) for name in ids or ()]
     _check_known("chunk", ids, by_id)
     return [by_id[name] for name in ids]
@@ -89,7 +89,7 @@ def documents_by_id(store: Store, ids: Sequence[str], *, missing: str = "error")
     if missing not in ("error", "skip"):
         raise QueryError(f"missing={missing!r} is neither error nor skip", "give one of them", where="`missing`")
     by_id: dict[str, list[Row]] = {}
-    for row in _rows_named(store, "doc_id", with_nfc(ids)):
+    for row in _rows_named(store, "doc_id", ids):
         by_id.setdefault(row.doc_id, []).append(row)
     ids = [known_form(name, by_id.__contains__) for name in ids]
     if missing == "error":
@@ -159,9 +159,10 @@ def batches(store: Store, columns: Sequence[str] | None = None, where: str | Non
 
 
 def _rows_named(store: Store, column: str, names: Sequence[str]) -> list[Row]:
-    """The rows that have one of these names in a column, in the order of the index."""
+    """The rows that have one of these names, or their form NFC, in a column, in the order of the index."""
     if isinstance(names, str):
         raise TypeError("expected a list of ids, got one string")
+    names = with_nfc(names)
     if isinstance(store, StoreElsewhere):
         return store.rows_named(column, names)
     wanted = pa.array(list(dict.fromkeys(names)), pa.large_string())

@@ -86,15 +86,17 @@ def test_every_dependency_has_a_pin() -> None:
 
 def test_the_sample_is_as_large_as_promised() -> None:
     from ragidx.corpora.evalsets import load_qrels, load_queries
+    from ragidx.corpora.left import Left
     from ragidx.corpora.readers.registry import documents
     from ragidx.corpora.records import Skip
 
     sample = Path(str(resources.files("ragidx.corpora") / "sample"))
-    skipped: list[Skip] = []
-    found = {d.id: d for d in documents(sample / "documents", on_skip=skipped.append)}
+    said: list[Skip | Left] = []
+    found = {d.id: d for d in documents(sample / "documents", on_skip=said.append)}
     qrels = load_qrels(sample)
 
-    assert skipped == []
+    assert {one.kind for one in said if isinstance(one, Left)} == {"scripts"}  # all is read that a person sees
+    assert all(isinstance(one, Left) for one in said)
     assert len(found) >= 120
     assert len(load_queries(sample)) == 60
     assert qrels.keys() == load_queries(sample).keys()

@@ -138,7 +138,7 @@ def test_a_file_of_many_records_is_one_file(corpus: Path, index: Path, closed: N
     (corpus / "many.jsonl").write_text("\n".join(map(json.dumps, records)))
     _settle()
     with pytest.MonkeyPatch.context() as open_again:
-        open_again.setattr(source_file, "_open_regular", lambda path: path.open("rb"))
+        open_again.setattr(source_file, "_open_regular", lambda path, **how: path.open("rb", **how))
         assert _counts(ragidx.build(corpus, index).report) == (0, 0, 5, 0, 3)
     assert _counts(ragidx.build(corpus, index).report) == (1, 5, 0, 0, 0)
 

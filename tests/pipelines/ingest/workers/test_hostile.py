@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ragidx.corpora.errors import CorpusError
+from ragidx.corpora.left import Left
 from ragidx.corpora.limits import MIB, Limits, ReadOptions
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.records import Skip
@@ -104,9 +105,12 @@ def test_hostile_files_are_a_line_each_and_the_others_are_read(tmp_path: Path) -
     limits = Limits(worker_memory_bytes=600 * MIB, worker_cpu_s=2)
     said, read = list[Skip](), list[str]()
 
-    for _, drafts in Spread(ReadOptions(limits=limits), Layouts(), said.append, workers=2).drafts(
-        sources(tmp_path, on_skip=said.append)
-    ):
+    def note(found: Skip | Left) -> None:
+        if isinstance(found, Skip):
+            said.append(found)
+
+    spread = Spread(ReadOptions(limits=limits), Layouts(), note, workers=2)
+    for _, drafts in spread.drafts(sources(tmp_path, on_skip=said.append)):
         for draft in drafts:
             read.append(draft.id)
 
