@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from ragidx.corpora.errors import unknown_name
+from ragidx.corpora.errors import SpecError, unknown_name
 
 LOST: Final = "lost"
 """Words that a person sees, and the reader does not take: `strict` ends at them, unless the kind is accepted."""
@@ -123,6 +123,9 @@ def check_kind(kind: str) -> None:
         SpecError: it is unknown, or nothing of the kind is lost.
     """
     lost = [name for name, of in KINDS.items() if of == LOST]
+    if kind in KINDS and kind not in lost:
+        message = f"'{kind}' are no loss ({KINDS[kind]}): `strict` does not end at them"
+        raise SpecError(message, "accept nothing for them")
     if kind not in lost:
         raise unknown_name("kind of what is lost", kind, lost)
 

@@ -130,8 +130,11 @@ def test_a_kind_that_is_not_lost_cannot_be_accepted() -> None:
     assert str(refused.value) == (
         f"unknown kind of what is lost 'scanned page'; did you mean 'scanned pages'?\n  hint: known: {', '.join(lost)}"
     )
-    with pytest.raises(SpecError):
+    with pytest.raises(SpecError) as refused:
         check_kind("deleted words")
+    assert str(refused.value) == (
+        "'deleted words' are no loss (by rule): `strict` does not end at them\n  hint: accept nothing for them"
+    )
     assert class_of("words that another package made up") == LOST
 
 
