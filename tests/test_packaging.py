@@ -86,7 +86,7 @@ def test_every_dependency_has_a_pin() -> None:
 
 def test_the_sample_is_as_large_as_promised() -> None:
     from ragidx.corpora.evalsets import load_qrels, load_queries
-    from ragidx.corpora.left import Left
+    from ragidx.corpora.left import RULE, Left, class_of
     from ragidx.corpora.readers.registry import documents
     from ragidx.corpora.records import Skip
 
@@ -95,7 +95,7 @@ def test_the_sample_is_as_large_as_promised() -> None:
     found = {d.id: d for d in documents(sample / "documents", on_skip=said.append)}
     qrels = load_qrels(sample)
 
-    assert {one.kind for one in said if isinstance(one, Left)} == {"scripts"}  # all is read that a person sees
+    assert {class_of(one.kind) for one in said if isinstance(one, Left)} == {RULE}  # all is read that a person sees
     assert all(isinstance(one, Left) for one in said)
     assert len(found) >= 120
     assert len(load_queries(sample)) == 60

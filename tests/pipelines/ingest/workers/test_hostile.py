@@ -103,11 +103,13 @@ def test_hostile_files_are_a_line_each_and_the_others_are_read(tmp_path: Path) -
         (tmp_path / name).write_bytes(data)
         (tmp_path / f"{name}.md").write_text("beside it\n")
     limits = Limits(worker_memory_bytes=600 * MIB, worker_cpu_s=2)
-    said, read = list[Skip](), list[str]()
+    said, left, read = list[Skip](), set[str](), list[str]()
 
     def note(found: Skip | Left) -> None:
         if isinstance(found, Skip):
             said.append(found)
+        elif found.kind == "pages without structure":
+            left.add(found.where)
 
     spread = Spread(ReadOptions(limits=limits), Layouts(), note, workers=2)
     for _, drafts in spread.drafts(sources(tmp_path, on_skip=said.append)):
@@ -115,7 +117,9 @@ def test_hostile_files_are_a_line_each_and_the_others_are_read(tmp_path: Path) -
             read.append(draft.id)
 
     assert {f"{name}.md" for name in names} <= set(read)
-    assert sorted(skip.where for skip in said) == sorted(names)
+    assert left == {"deep.html", "emphasis.html"}
+    assert sorted([*left, *(skip.where for skip in said)]) == sorted(names)
+    assert left <= set(read)
     assert [skip for skip in said if not SAID.match(skip.reason)] == []
 
 
