@@ -13,7 +13,7 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -29,6 +29,7 @@ _SAME_PLACE = 2.0  # points: what is drawn again so near is bold
 _ANGLES = 16
 _SAMPLE = 100  # characters of a page
 _MOST_UNMAPPED = 0.3  # of them
+_FEW_CHARS = 500  # of a page: more cannot be in lines of single ones
 _HYPHEN = "\ufffe"  # at the end of a line; the word goes on behind it
 _CONTROLS = dict.fromkeys((*range(9), *range(11, 13), *range(14, 32), 127), "\x00") | {2: _HYPHEN}
 _WORD = re.compile(f"(?:[^\\s{_HYPHEN}]|{_HYPHEN}(?:\r?\n)?)+")
@@ -108,16 +109,16 @@ def pieces(textpage: Any, text: str, bars: Sequence[Box]) -> dict[int, list[Piec
     walls: dict[int, _Walls] = {}
     before, turn, broken = 0, 0, True
     piece = Piece("", 0.0, 0.0, 0.0, 0.0)
-    for word in _WORD.finditer(text):
-        start, shown = word.start(), word[0]
-        end, whole = word.end(), shown.isprintable()
+    for start, stop, is_alone in _spans(raw, text):
+        shown = word = text[start:stop]
+        end, whole = stop, shown.isprintable()
         if not whole:
             end = start + max(1, len(shown.partition(_HYPHEN)[0]))
             shown = _DROPPED.sub("", shown)
             if not shown:
                 continue
-        fresh = broken or text.find("\n", before, start) >= 0
-        before, broken = word.end(), not whole and _HYPHEN in word[0]
+        fresh = broken or is_alone or text.find("\n", before, start) >= 0
+        before, broken = stop, not whole and _HYPHEN in word
         box_of(raw, start, to_first)
         box_of(raw, end - 1, to_last)
         left, right, low, high = first.left, last.right, first.bottom, first.top
@@ -141,6 +142,25 @@ def pieces(textpage: Any, text: str, bars: Sequence[Box]) -> dict[int, list[Piec
         piece = Piece(shown, left, right, top, bottom)
         found.setdefault(turn, []).append(piece)
     return {way: _once(each) for way, each in found.items()}
+
+
+def _spans(raw: Any, text: str) -> Iterator[tuple[int, int, bool]]:
+    """Where words begin and end, and whether one is alone in its line, whatever PDFium says.
+
+    Of single characters, each in a line of its own, PDFium makes one word where there are hardly others on the page.
+    """
+    may_be_glued = len(text) < _FEW_CHARS
+    low, high = pdfium_c.FS_RECTF(), pdfium_c.FS_RECTF()
+    for word in _WORD.finditer(text):
+        start, end = word.span()
+        if may_be_glued and end - start > 1:
+            pdfium_c.FPDFText_GetLooseCharBox(raw, start, ctypes.byref(high))
+            pdfium_c.FPDFText_GetLooseCharBox(raw, end - 1, ctypes.byref(low))
+            gap = high.bottom - low.top
+            if gap > (end - start - 1.8) * (high.top - high.bottom) > 0 and _turn(raw, start) == 0:
+                yield from ((at, at + 1, True) for at in range(start, end))
+                continue
+        yield start, end, False
 
 
 def _goes_on(piece: Piece, word: str, left: float, top: float, right: float, bottom: float) -> bool:

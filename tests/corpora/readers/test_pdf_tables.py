@@ -10,7 +10,7 @@ from typing import Any
 
 import pypdf
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from reportlab.lib import colors
 from reportlab.lib.styles import getSampleStyleSheet
@@ -132,6 +132,7 @@ CELLS = st.integers(1, 4).flatmap(
 
 
 @pytest.mark.slow
+@example(parts=["0", "0"], style=[])  # of which PDFium makes one word
 @given(
     parts=st.lists(PARAGRAPH | CELLS, min_size=1, max_size=8),
     style=st.sampled_from([GRID, RULES, SHADED[:1], []]),
