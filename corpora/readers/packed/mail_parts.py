@@ -203,9 +203,9 @@ def _bytes(message: object) -> bytes:
 
 
 def _joined(text: str, deletes_space: bool) -> str:
-    """The paragraphs of `format=flowed`: a line that ends with a space goes on in the next of the same depth."""
+    """The paragraphs of `format=flowed`: a line that ends with a space continues in the next of the same depth."""
     lines: list[list[str]] = []  # each of pieces
-    open_depth = -1  # of the line that goes on
+    open_depth = -1  # of the line that continues
     for line in text.split("\n"):
         words = line.lstrip(">")
         depth = len(line) - len(words)

@@ -30,7 +30,7 @@ _ANGLES = 16
 _SAMPLE = 100  # characters of a page
 _MOST_UNMAPPED = 0.3  # of them
 _FEW_CHARS = 500  # of a page: more cannot be in lines of single ones
-_HYPHEN = "\ufffe"  # at the end of a line; the word goes on behind it
+_HYPHEN = "\ufffe"  # at the end of a line; the word continues behind it
 _CONTROLS = dict.fromkeys((*range(9), *range(11, 13), *range(14, 32), 127), "\x00") | {2: _HYPHEN}
 _WORD = re.compile(f"(?:[^\\s{_HYPHEN}]|{_HYPHEN}(?:\r?\n)?)+")
 _DROPPED = re.compile(f"[\x00\r\n{_HYPHEN}]")
@@ -216,7 +216,7 @@ def _once(found: Iterable[Piece]) -> list[Piece]:
 
 
 def lines(found: Iterable[Piece]) -> list[Line]:
-    """Pieces in the order in which they are drawn; one that goes on beside the last one is of its line.
+    """Pieces in the order in which they are drawn; one that continues beside the last one is of its line.
 
     Pages are mostly drawn as they are read: to sort by height would mix the columns of every paper.
     """

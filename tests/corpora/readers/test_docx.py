@@ -274,7 +274,7 @@ def test_every_word_is_read_or_counted_wherever_it_is(read_bytes: ReadBytes, see
 @given(seed=st.integers(0, 2**32))
 @settings(ANY_FILE, max_examples=8)
 def test_documents_of_another_library_come_out_in_their_order(read_bytes: ReadBytes, seed: int) -> None:
-    docx = pytest.importorskip("docx")
+    docx = pytest.importorskip("docx", reason="needs docx, of the extra 'test'")
     rng = random.Random(seed)
     document, lines = docx.Document(), list[str]()
     for number in range(rng.randint(1, 9)):

@@ -337,7 +337,7 @@ def test_every_word_is_read_or_counted_wherever_it_is(read_bytes: ReadBytes, see
 )
 @ANY_FILE
 def test_tables_of_another_library_come_out_cell_for_cell(read_bytes: ReadBytes, rows: list[list[str]]) -> None:
-    pytest.importorskip("odf")
+    pytest.importorskip("odf", reason="needs odf, of the extra 'test'")
     from odf.opendocument import OpenDocumentSpreadsheet
     from odf.table import Table, TableCell, TableRow
     from odf.text import P

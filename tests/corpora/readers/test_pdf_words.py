@@ -15,7 +15,7 @@ from ..conftest import ReadBytes
 from ..markers.pdf_pages import TURNS, entries, form, page, shown, stream, written
 
 pytest.importorskip("pypdfium2", reason="needs the extra 'docs'")
-pdfium = pytest.importorskip("pypdfium2")
+pdfium = pytest.importorskip("pypdfium2", reason="needs the extra 'docs'")
 
 from ragidx.corpora.readers.pdf.tables import page_lines, strokes  # noqa: E402
 from ragidx.corpora.readers.pdf.text import characters, pieces  # noqa: E402

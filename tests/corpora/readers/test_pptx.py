@@ -171,7 +171,7 @@ def test_every_word_is_read_or_counted_wherever_it_is(read_bytes: ReadBytes, see
 @given(seed=st.integers(0, 2**32))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=6)
 def test_presentations_of_another_library_come_out_in_their_order(read_bytes: ReadBytes, seed: int) -> None:
-    pptx = pytest.importorskip("pptx")
+    pptx = pytest.importorskip("pptx", reason="needs pptx, of the extra 'test'")
     rng = random.Random(seed)
     deck, texts = pptx.Presentation(), list[str]()
     for number in range(rng.randint(1, 5)):

@@ -185,7 +185,7 @@ def test_sheets_are_pages(read_bytes: ReadBytes) -> None:
 
 
 def test_hidden_sheets_rows_and_columns_are_read(read_bytes: ReadBytes) -> None:
-    openpyxl = pytest.importorskip("openpyxl")
+    openpyxl = pytest.importorskip("openpyxl", reason="needs openpyxl, of the extra 'test'")
     book = openpyxl.Workbook()
     for state in ("visible", "hidden", "veryHidden"):
         page = book.create_sheet(state)
@@ -206,7 +206,7 @@ def test_hidden_sheets_rows_and_columns_are_read(read_bytes: ReadBytes) -> None:
 
 
 def test_a_chart_sheet_has_the_words_of_its_chart(read_bytes: ReadBytes) -> None:
-    openpyxl = pytest.importorskip("openpyxl")
+    openpyxl = pytest.importorskip("openpyxl", reason="needs openpyxl, of the extra 'test'")
     from openpyxl.chart import BarChart, Reference
 
     book = openpyxl.Workbook()
@@ -249,7 +249,7 @@ def seen(value: object) -> str:
 @given(rows=st.lists(st.lists(VALUES, min_size=1, max_size=6), min_size=1, max_size=6))
 @ANY_FILE
 def test_tables_of_another_library_come_out_cell_for_cell(read_bytes: ReadBytes, rows: list[list[object]]) -> None:
-    openpyxl = pytest.importorskip("openpyxl")
+    openpyxl = pytest.importorskip("openpyxl", reason="needs openpyxl, of the extra 'test'")
     book = openpyxl.Workbook()
     for number, values in enumerate(rows, 1):
         for column, value in enumerate(values, 1):
