@@ -207,7 +207,7 @@ class _Table:
 
 
 def _names(header: list[str]) -> tuple[list[str], dict[int, str]]:
-    """The name of each column, empty for one that is not kept, and why by its place; that is reported if it has a cell."""
+    """The name of each column, empty for one that is not kept, and why by its place, if it has a cell."""
     first: dict[str, int] = {}
     reasons = {}
     for place, name in enumerate(header):
