@@ -23,7 +23,7 @@ import click
 from click.core import ParameterSource
 
 from ragidx.corpora.errors import SpecError, unknown_name
-from ragidx.corpora.field_settings import OTHERS
+from ragidx.corpora.field_settings import OTHERS, check_fields
 from ragidx.corpora.limits import shown_bytes
 
 NAME = "ragidx.toml"
@@ -311,8 +311,14 @@ def _field_settings(table: Mapping[str, Any], refuse: _Refuse) -> Iterator[tuple
     if not isinstance(table.get("match"), str):
         raise refuse("files", "an entry of 'files' has no match", 'write match = "data/*.csv"')
     for key, value in table.items():
-        if key != "match":
-            yield key, f"{table['match']}={'+'.join(_texts(value, key, refuse))}"
+        if key == "match":
+            continue
+        setting = f"{table['match']}={'+'.join(_texts(value, key, refuse))}"
+        try:
+            check_fields({key: setting} if key in READING else {})
+        except SpecError as fault:
+            raise refuse(key, fault.message, fault.hint) from fault
+        yield key, setting
 
 
 def _loaded(path: Path) -> tuple[str, dict[str, Any]]:

@@ -78,9 +78,12 @@ class _Docx(Walk):
 
     def _frames(self, kind: str) -> Iterator[str]:
         """Headers or footers, each text once: sections repeat them."""
-        parts = dict.fromkeys(each.target for each in self.relations_of(self._main).values() if each.kind == kind)
+        targets = dict.fromkeys(each.target for each in self.relations_of(self._main).values() if each.kind == kind)
         seen: set[str] = set()
-        for part in parts:
+        for part in targets:
+            if part == self._main or part not in self.package:
+                self.leave("damaged parts")
+                continue
             with self.within(part):
                 blocks = self.blocks((self.package.tree(part),))
             text = "\n".join(blocks)

@@ -31,7 +31,12 @@ FAULTS = (
 """What the email package raises on malformed input."""
 
 DEPTH = 50
-_REPORTS = frozenset({"message/delivery-status", "message/disposition-notification", "text/rfc822-headers"})
+_REPORTS = ("message/delivery-status", "message/disposition-notification", "text/rfc822-headers")
+_COUNTED = {
+    **dict.fromkeys(_REPORTS, "delivery reports"),
+    "multipart/encrypted": "encrypted parts",
+    "message/external-body": "attachments of unknown kinds",  # its file is elsewhere
+}
 _BODIES = frozenset({"text/plain", "text/html", "text/enriched", "text/calendar"})
 _DECLARED_FIRST = ("iso-2022", "utf-16", "utf-32", "hz-")  # bytes of these are valid UTF-8, or full of NUL
 _MARKS = re.compile(r"[^\w\s]+")
@@ -91,11 +96,8 @@ class _Reader:
         if depth > DEPTH:
             raise UnreadableError(f"a mail nested deeper than {DEPTH} parts")
         kind, payload = part.get_content_type(), part.get_payload()
-        if kind in _REPORTS:
-            self.found.left.leave("delivery reports")
-            return []
-        if kind == "multipart/encrypted":
-            self.found.left.leave("encrypted parts")
+        if kind in _COUNTED:
+            self.found.left.leave(_COUNTED[kind])
             return []
         if kind == "message/rfc822" and isinstance(payload, list):
             self.found.attached += [(file_name(part, "message.eml"), _bytes(inner)) for inner in payload]
@@ -122,7 +124,7 @@ class _Reader:
         elif main == "image" and sub != "svg+xml":
             self.found.left.leave("pictures")
         else:
-            ending = mimetypes.guess_extension(kind) or ""
+            ending = ".rtf" if sub == "rtf" else mimetypes.guess_extension(kind) or ""
             self.found.attached.append((file_name(part, f"part-{len(self.found.attached) + 1}{ending}"), data))
         return []
 

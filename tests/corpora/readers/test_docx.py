@@ -128,6 +128,14 @@ def test_headers_stand_above_and_footers_below_each_text_once(read_bytes: ReadBy
     assert found.kinds == {"repeated lines": 1}
 
 
+def test_a_header_that_is_the_document_itself_or_nothing_is_counted(read_bytes: ReadBytes) -> None:
+    relations = [("h1", "header", "document.xml"), ("h2", "header", "gone.xml")]
+
+    found = read_bytes("a.docx", word_file(plain("body"), *relations))
+
+    assert (found.texts, found.kinds) == (["body"], {"damaged parts": 2})
+
+
 def test_notes_and_comments_follow_the_paragraph_that_refers_to_them(read_bytes: ReadBytes) -> None:
     notes = {
         kind: part(

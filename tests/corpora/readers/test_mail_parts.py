@@ -120,6 +120,17 @@ def test_what_no_reader_reads_of_a_mail_is_counted(read_bytes: ReadBytes) -> Non
     assert [one.where for one in found.left if one.kind.startswith("attach")] == ["a.eml/a.boat"]
 
 
+def test_a_part_of_rtf_is_read_as_such_and_a_file_that_is_elsewhere_is_counted(read_bytes: ReadBytes) -> None:
+    elsewhere = part(
+        'message/external-body; access-type=URL; URL="https://example.org/a"', "Content-Type: text/plain\n\n"
+    )
+
+    found = read_bytes("a.eml", HEAD + multi("mixed", part("text/rtf", "{\\rtf1 The heron.}"), elsewhere))
+
+    assert found.texts[1:] == ["The heron."]
+    assert found.kinds["attachments of unknown kinds"] == 1
+
+
 def test_what_a_page_of_a_mail_leaves_out_is_counted_if_it_is_the_text(read_bytes: ReadBytes) -> None:
     page = part("text/html", f"<nav>Home page</nav>{PAGE}")
     whole = ReadOptions(fields={"html": ("whole",)})

@@ -238,6 +238,8 @@ def test_another_file_is_named_by_an_option(two: Path, run: Run) -> None:
         ("[[source]]\npath='a'\n[[source]]\npath='b/a'\n", "ragidx.toml:3: two sources have the name 'a'"),
         ("files = 7\n", "ragidx.toml:1: 'files' is no list of tables"),
         ("[[files]]\ntext = 'a'\n", "ragidx.toml:1: an entry of 'files' has no match"),
+        ("[[files]]\nmatch = 'a'\nencoding = 'cp12500'\n", "ragidx.toml:3: unknown encoding 'cp12500'"),
+        ("[[files]]\nmatch = 'a'\nhtml = 'all'\n", "ragidx.toml:3: unknown part of a page 'all'"),
         ("[[files]]\nmatch = 'a'\ntexts = 'a'\n", "ragidx.toml:3: unknown key 'texts'; did you mean 'text'?"),
         ("[[files]]\nmatch = 'a'\n\ntitel = 'a'\n", "ragidx.toml:4: unknown key 'titel'; did you mean 'title'?"),
         ("[index]\nexclude = [[1]]\n", "ragidx.toml:2: the value of 'exclude' is of another type"),
