@@ -75,7 +75,8 @@ def encode(model: Path) -> Callable[..., Any]:
     """`encode(texts, method=...)`: raw vectors of `tiny`, a model 32 wide; classical where nothing else is said."""
 
     def call(texts: list[str], **options: Any) -> Any:
-        return ragidx.load_encoder(str(model), **({"method": "classical"} | options)).encode_document(texts)
+        asked = {"method": "classical", "dtype": "float32"} | options  # 256 texts or more would measure a format
+        return ragidx.load_encoder(str(model), **asked).encode_document(texts)
 
     return call
 
