@@ -27,7 +27,7 @@ from pymilvus import MilvusClient, MilvusException
 from pymilvus.client.connection_manager import ConnectionManager
 from pymilvus.exceptions import ConnectionConfigException, ErrorCode
 
-from ragidx.corpora.errors import QueryError, SpecError
+from ragidx.corpora.errors import EngineError, QueryError, SpecError
 from ragidx.pipelines.engines.about import About
 from ragidx.pipelines.engines.columns import SCORE, schema_of
 from ragidx.pipelines.engines.filters import nnf
@@ -53,6 +53,7 @@ _MAX_DIM, _MAX_ROWS = 32_768, 16_384  # of Milvus: numbers of a vector, rows of 
 _BLOCK = 1_000  # rows of one call, and ids in one condition
 _MESSAGE = 2**24  # bytes of one call, where they can be chosen; a server takes 64 MiB
 _CONNECT_S = 10.0
+_UNREACHED = "Fail connecting to server"
 _PART = 30_000  # characters of an `About` in one row; as JSON they may become twice as many bytes
 _FAULTS = (MilvusException, grpc.RpcError, OSError, ValueError)
 for _name in ("pymilvus", "milvus_lite"):
@@ -79,12 +80,24 @@ class MilvusTable(Table):
         if self._lite:
             import_module("milvus_lite")
         if not self._lite or Path(target.place).exists():
-            self._connect()
             try:
-                self._open()
+                self._reach()
             except BaseException:
                 self.close()
                 raise
+
+    def _reach(self) -> None:
+        """Connect, and look. The server of Milvus Lite is threads of this process: one that is dead is started anew."""
+        try:
+            self._connect()
+            self._open()
+        except EngineError as fault:
+            if not self._lite or _UNREACHED not in fault.message:
+                raise
+            self.close()
+            import_module("milvus_lite.server_manager").server_manager_instance.release_server(self.target.place)
+            self._connect()
+            self._open()
 
     def _connect(self) -> None:
         token, place = "" if self._lite else os.environ.get(_TOKEN, ""), self.target.place

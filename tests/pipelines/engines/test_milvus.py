@@ -29,6 +29,7 @@ if importlib.util.find_spec("milvus_lite") is None:
 
 from milvus_lite.adapter.grpc.server import start_server_in_thread
 from milvus_lite.db import MilvusLite
+from milvus_lite.server_manager import server_manager_instance
 from pymilvus import MilvusClient
 
 from ragidx.pipelines.engines import milvus
@@ -54,6 +55,22 @@ def client(file: Path) -> Iterator[MilvusClient]:
 
 def opened(to: str) -> Table:
     return Target.parse(to).open()
+
+
+@pytest.mark.slow
+def test_a_server_of_lite_that_is_dead_in_this_process_is_started_anew(
+    index: Index, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to = f"milvus:{file}#rows"
+    index.export(to)
+    monkeypatch.setattr(milvus, "_CONNECT_S", 1.0)
+    server_manager_instance.start_and_get_uri(str(file))
+    server, db, _ = server_manager_instance._servers[str(file)]
+    server.stop(grace=0).wait()
+    db.close()
+
+    with ragidx.connect(to) as remote:
+        assert remote.search("where do bees fly?", k=1)
 
 
 def test_what_milvus_cannot_hold_is_counted(tmp_path: Path, file: Path) -> None:
