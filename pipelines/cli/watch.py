@@ -10,7 +10,7 @@ import click
 
 from ragidx.corpora.errors import RagidxError, missing_extra
 from ragidx.indexer.store.source_list import STANDARD_INPUT
-from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli.help import error_text
 from ragidx.pipelines.ingest.report import BuildReport
 
@@ -62,6 +62,7 @@ def follow(index: Path, build: Callable[[], BuildReport]) -> None:
     )
     is_watched = False
     for changes in bursts:
+        interrupts.check()  # after a build a callback may have swallowed it
         if is_watched and not changes:
             continue
         try:

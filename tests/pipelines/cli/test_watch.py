@@ -7,11 +7,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+import ragidx
 from ragidx.indexer.store.manifest import read_manifest
+from ragidx.pipelines.cli import interrupts
+from ragidx.pipelines.cli.watch import follow
+from ragidx.pipelines.ingest.report import BuildReport
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -72,6 +77,29 @@ def test_a_burst_of_changes_is_one_commit_one_that_is_refused_waits_and_ctrl_c_e
     finally:
         child.kill()
         child.communicate()
+
+
+@pytest.mark.slow
+def test_an_interrupt_that_a_library_swallows_ends_it_too(folder: Path) -> None:
+    pytest.importorskip("watchfiles", reason="needs the extra 'watch'")
+    Path("docs").mkdir()
+    Path("docs/a.md").write_text("bees")
+    index = ragidx.build("docs", "index").path
+
+    def build() -> BuildReport:
+        with suppress(KeyboardInterrupt):  # as Python does in a callback
+            signal.raise_signal(signal.SIGTERM)
+        return ragidx.build(index=index).report
+
+    def give_up(number: int, frame: object) -> None:
+        pytest.fail("it watches on")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(30)
+    with interrupts.watched(), pytest.raises(KeyboardInterrupt):
+        follow(Path(index), build)
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 def test_standard_input_cannot_be_watched(run: Run) -> None:
