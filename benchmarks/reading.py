@@ -114,10 +114,8 @@ def main() -> None:
             "reading beside an earlier state",
             {
                 "ratio": {key: round(value, 2) for key, value in spread(ratios).items()},
-                "CPU s/MB": round(1e6 * min(one["seconds"] for one, _ in rounds) / max(1, new["characters"]), 3),
-                "before: CPU s/MB": round(
-                    1e6 * min(one["seconds"] for _, one in rounds) / max(1, old["characters"]), 3
-                ),
+                "CPU s/MB": per_mb(rounds, 0),
+                "before: CPU s/MB": per_mb(rounds, 1),
                 "load s": round(new["load"] - new["seconds"], 2),
                 "before: load s": round(old["load"] - old["seconds"], 2),
                 "peak MiB": round(new["MiB"]),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterator
 
 from ragidx.corpora.records import Document
 
@@ -22,7 +23,8 @@ _LINE = "[A-Za-z0-9+/]{60,76}\n"
 _BLOCK = re.compile(rf"^{_LINE}(?:{_LINE}){{4,}}+(?:[A-Za-z0-9+/]{{1,76}}={{0,2}}$)?", re.MULTILINE)
 _HEX_BLOCK = re.compile(r"^(?:[0-9a-fA-F]{60,80}\n){5,}+(?:[0-9a-fA-F]{1,80}$)?", re.MULTILINE)
 _RUNS = (_DATA_URI, _BASE64, _BLOCK, _HEX, _HEX_BLOCK)
-_LONG = re.compile(r"[A-Za-z0-9+/]{60}")
+_LETTERS = bytes(ord("A") if re.match("[A-Za-z0-9+/]", chr(code)) else ord(" ") for code in range(256))
+_LONG = b"A" * 60  # every run holds one: a word of these letters
 _WORD = re.compile(r"[a-z]{12}|[A-Z]{12}")  # words, or one letter again and again
 
 _COMMENT = r"^[ \t]*(?://|#|/?\*|--|;|<!--|\"\"\")[^\n]{0,200}"
@@ -37,11 +39,10 @@ _PROSE = frozenset({".txt", ".text", ".log", ".bib", ".xml", ".yaml", ".yml", ".
 def without_runs(document: Document) -> tuple[Document, int]:
     """The document without runs of encoded data, and how many there were."""
     text = document.text
-    if not _LONG.search(text):
-        return document, 0
     spans: list[tuple[int, int]] = []
-    for pattern in _RUNS:
-        spans += [found.span() for found in pattern.finditer(text) if _is_encoded(found[0])]
+    for start, end in _lines_with_long_words(text):
+        for pattern in _RUNS:
+            spans += [found.span() for found in pattern.finditer(text, start, end) if _is_encoded(found[0])]
     if not spans:
         return document, 0
     kept, cuts, end = list[str](), list[tuple[int, int, int]](), 0
@@ -56,6 +57,23 @@ def without_runs(document: Document) -> tuple[Document, int]:
     places = [place._replace(offset=_moved(place.offset, cuts)) for place in document.places]
     inside = tuple(place for place in places if place.offset < len(found))
     return dataclasses.replace(document, text=found, places=inside), len(cuts)
+
+
+def _lines_with_long_words(text: str) -> Iterator[tuple[int, int]]:
+    """From where to where a text has lines with words long enough for a run, and the line after each.
+
+    The patterns are tried there alone: over a whole text they take as long as all the rest of reading it.
+    """
+    letters = text.encode("ascii", "replace").translate(_LETTERS)
+    found = letters.find(_LONG)
+    while found >= 0:
+        start, end = text.rfind("\n", 0, found) + 1, found
+        while 0 <= found <= end:  # a block's last line may be short
+            line = text.find("\n", found)
+            end = text.find("\n", line + 1) if line >= 0 else -1
+            end = end if end >= 0 else len(text)
+            found = letters.find(_LONG, line) if line >= 0 else -1
+        yield start, end
 
 
 def _moved(offset: int, cuts: list[tuple[int, int, int]]) -> int:

@@ -190,6 +190,8 @@ def file_name(part: Message, default: str) -> str:
 def header_text(raw: object) -> str:
     """A header as text, of at most 10,000 characters."""
     text = str(raw)[:HEADER_CHARS]
+    if text.isascii() and text.isprintable() and "=?" not in text:
+        return " ".join(text.split())
     try:
         parts = email.header.decode_header(text)
         text = str(email.header.make_header(parts))
