@@ -11,6 +11,7 @@ from __future__ import annotations
 import codecs
 import re
 import unicodedata
+import warnings
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -146,7 +147,8 @@ def _unmarked_utf16(data: bytes | bytearray) -> str:
         return best
     import chardet  # not of what is UTF-8
 
-    likely = chardet.detect(sample, include_encodings=["utf-16-le", "utf-16-be"])["encoding"]
+    with warnings.catch_warnings(action="ignore"):  # that neither fits
+        likely = chardet.detect(sample, include_encodings=["utf-16-le", "utf-16-be"])["encoding"]
     return "" if likely is None else str(likely).replace("-", "_") if len(fitting) > 1 else best
 
 

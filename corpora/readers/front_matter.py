@@ -62,6 +62,13 @@ class _YamlLoader(yaml.SafeLoader):  # type: ignore[misc]  # no stubs
         return super().compose_node(parent, index)
 
 
+def _time(loader: Any, node: Any) -> object:
+    try:
+        return loader.construct_yaml_timestamp(node)
+    except ValueError:  # no such day
+        return loader.construct_scalar(node)
+
+
 def _number(loader: Any, node: Any) -> object:
     text = loader.construct_scalar(node)
     number = exact_number(text)
@@ -77,6 +84,7 @@ _YamlLoader.add_implicit_resolver(_OLD[0], re.compile(r"true|True|TRUE|false|Fal
 _YamlLoader.add_implicit_resolver(_OLD[2], re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"), list("-+."))
 _YamlLoader.add_implicit_resolver("!number", re.compile(r"-?[0-9][0-9.e+-]*"), list("-0123456789"))
 _YamlLoader.add_constructor("!number", _number)
+_YamlLoader.add_constructor("tag:yaml.org,2002:timestamp", _time)
 
 
 def _yaml(text: str) -> dict[str, object] | None:

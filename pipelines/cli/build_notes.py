@@ -116,7 +116,7 @@ def _left(r: BuildReport) -> Iterator[str]:
             shown = ", ".join(map(console.printable, one["places"][:_NAMES]))
             more = ", ..." if one["files"] > _NAMES else ""
             of = f"in {console.plural(one['files'], 'file')} ({shown}{more})"
-            yield f"{_WORDS[one['class']]}: {one['count']:,} {kind} {of}"
-    by_rule = [f"{one['count']:,} {kind}" for kind, one in r.left.items() if one["class"] == RULE]
+            yield f"{_WORDS[one['class']]}: {one['count']:,} x {kind} {of}"
+    by_rule = [f"{one['count']:,} x {kind}" for kind, one in r.left.items() if one["class"] == RULE]
     if by_rule:
         yield f"Left out by rule: {', '.join(by_rule)}."

@@ -219,7 +219,7 @@ class Skips:
         self.lost.setdefault(left.kind, left.where)
         if self.strict and left.kind not in self.accepted:
             raise StrictError(
-                f"lost: {left.count:,} {left.kind}",
+                f"lost: {left.count:,} x {left.kind}",
                 f"exclude the file, `accept={left.kind!r}`, or build without `strict=True`",
                 where=left.where,
             )

@@ -92,7 +92,7 @@ def _author(metadata: Mapping[str, Any]) -> str:
 
 def _cell(file: SourceFile, cell: Mapping[str, Any], language: str, at: str) -> str:
     """A cell as Markdown; empty where there is nothing in it."""
-    source = _text(cell.get("source", cell.get("input")))
+    source = "" if cell.get("source", ...) is None else _text(cell.get("source", cell.get("input")))
     if source is None:
         raise UnreadableError("a cell without text")
     kind, tags = cell.get("cell_type"), _mapping(cell.get("metadata")).get("tags")

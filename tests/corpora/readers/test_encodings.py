@@ -193,6 +193,7 @@ def test_an_encoding_has_one_name() -> None:
         b"RIFF\x24\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0",
         b"\0\0\0\x18ftypmp42\0\0\0\0mp42isom",
         b"PK\x03\x04\x14\0\0\0\x08\0" * 3,
+        b" \0\xd1\x91",
     ],
 )
 def test_binary_data_are_no_utf_16(read_bytes: ReadBytes, data: bytes) -> None:

@@ -70,6 +70,14 @@ def test_a_notebook_of_version_3_is_read(read_bytes: ReadBytes) -> None:
     assert document.text == "## Lakes\n\n```python\nx\n```\n\n```\n1642\n```"
 
 
+def test_a_cell_whose_source_is_null_is_an_empty_one(read_bytes: ReadBytes) -> None:
+    data = notebook({"cell_type": "code", "source": None, "outputs": []}, markdown("Deep."))
+
+    found = read_bytes("a.ipynb", data)
+
+    assert (found.texts, found.reasons) == (["Deep."], [])
+
+
 def test_a_cell_that_is_none_is_skipped_and_the_others_are_read(read_bytes: ReadBytes) -> None:
     data = notebook(5, {"cell_type": "markdown", "source": {"a": 1}}, markdown("Deep \udcff\x00."), code(["x", 1]))
 

@@ -191,7 +191,6 @@ def test_front_matter_that_is_none_stays_text(text: str) -> None:
         ("not: [valid\nversion: 3.10", {"not": "[valid", "version": "3.10"}),
         ("a: &x [1, 1]\nb: *x", {"a": "&x [1, 1]", "b": "*x"}),
         ("a: !!python/object/apply:os.system [ls]", {"a": "!!python/object/apply:os.system [ls]"}),
-        ("date: 2020-13-45", {"date": "2020-13-45"}),
         ("x: !!int ''", {"x": "!!int ''"}),
         (
             "t: Re: a\n# comment\ntags:\n  - one\n- 'two'\nlong: b\n  more",
@@ -246,6 +245,13 @@ def test_front_matter_of_toml_is_read(read_bytes: ReadBytes) -> None:
         "params": '{"author":"Ann"}',
     }
     assert (broken.documents[0].metadata, broken.kinds) == ({"title": "pulsars"}, {"front matter that is no YAML": 1})
+
+
+def test_a_day_that_no_calendar_has_is_text_and_the_other_fields_stay(read_bytes: ReadBytes) -> None:
+    found = read_bytes("a.md", "---\nday: 2026-02-30\nat: 2020-13-45\ntags: [a, b]\n---\n\nText.\n")
+
+    assert found.documents[0].metadata == {"day": "2026-02-30", "at": "2020-13-45", "tags": ["a", "b"]}
+    assert found.kinds == {}
 
 
 @pytest.mark.parametrize(

@@ -69,9 +69,9 @@ def test_the_terminal_has_a_line_for_what_is_lost_or_guessed_and_one_for_the_res
 
     assert built.exit_code == 0, built.stderr
     assert "\n".join(built.stderr.splitlines()[-3:]) == (
-        "Lost: 5 scanned pages in 2 files (a.txt#page=2, b.txt#page=2)\n"
-        "Read by a guess: 2 hidden sheets in 2 files (a.txt, b.txt)\n"
-        "Left out by rule: 24 deleted words."
+        "Lost: 5 x scanned pages in 2 files (a.txt#page=2, b.txt#page=2)\n"
+        "Read by a guess: 2 x hidden sheets in 2 files (a.txt, b.txt)\n"
+        "Left out by rule: 24 x deleted words."
     )
     assert [line.split(maxsplit=1) for line in info.stdout.splitlines() if line.startswith(("lost", "guess"))] == [
         ["lost", "5 scanned pages"],
@@ -86,7 +86,7 @@ def test_strict_ends_at_what_is_lost_unless_the_kind_is_accepted(corpus: Path, t
     report = ragidx.build(corpus, tmp_path / "i", strict=True, accept=["scanned pages"], **SMALL).report
 
     assert str(refused.value) == (
-        "a.txt#page=2: lost: 2 scanned pages\n"
+        "a.txt#page=2: lost: 2 x scanned pages\n"
         "  hint: exclude the file, `accept='scanned pages'`, or build without `strict=True`"
     )
     assert (report.committed, report.left) == (True, LEFT)
