@@ -6,12 +6,14 @@ types, is `ragidx.retriever.where.parser`.
 Three-valued logic, as in SQL: a comparison with a missing value (null) is unknown, `not` of unknown is unknown, `and`
 is false and `or` true where one side says so already; a row passes where the whole is true. So `not year > 5` leaves
 out rows without a year, and `year is null` finds them. A column that a table does not have is null in every row.
+Texts are compared in Unicode form NFC.
 """
 
 from __future__ import annotations
 
 import math
 import operator
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -80,12 +82,15 @@ class Condition:
             join = pc.and_kleene if self.op == "and" else pc.or_kleene
             return reduce(join, (part._answer(table) for part in self.parts))
         like = self.values[0] if self.values and self.op != "has item" else None
-        return _tested(_column(table, self.field, like), self.op, self.values)
+        values = [unicodedata.normalize("NFC", value) if isinstance(value, str) else value for value in self.values]
+        return _tested(_column(table, self.field, like), self.op, values)
 
 
 def _tested(column: Any, op: str, values: Sequence[Literal]) -> Any:
     if op == "is null":
         return pc.is_null(column)
+    if any(isinstance(value, str) and not value.isascii() for value in values) and op != "has item":
+        column = pc.utf8_normalize(column, "NFC")  # ASCII is the same in every form
     if op == "in":
         return _is_one_of(column, values)
     if op == "has item":
@@ -120,7 +125,7 @@ def _has_item(column: Any, item: Literal) -> Any:
     if not pa.types.is_large_list(column.type):  # the table does not have it
         return column
     lists = column.combine_chunks()
-    found = pc.list_parent_indices(lists).filter(pc.equal(pc.list_flatten(lists), item))
+    found = pc.list_parent_indices(lists).filter(pc.equal(pc.utf8_normalize(pc.list_flatten(lists), "NFC"), item))
     rows = np.zeros(len(lists), np.bool_)
     rows[found.to_numpy()] = True
     return _if_known(lists, pa.array(rows))

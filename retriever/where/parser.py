@@ -275,11 +275,10 @@ def _not(inner: Condition) -> Condition:
 
 
 def _in_both_forms(one: Condition) -> Condition:
-    """A comparison with a name of a file that is true of its Unicode form NFC as well: files have theirs in it."""
+    """A comparison that is true of a text's Unicode form NFC as well, for engines, which compare what they hold."""
     if one.op == "not":
         return _not(_in_both_forms(one.parts[0]))
-    is_name = one.field is not None and (one.field == "doc_id" or one.field.startswith("file."))
-    values = with_nfc(value for value in one.values if is_name and isinstance(value, str))
+    values = with_nfc(value for value in one.values if isinstance(value, str))
     if all(value in one.values for value in values):
         return one
     if one.op == "!=":

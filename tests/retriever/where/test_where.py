@@ -2,6 +2,7 @@
 
 import math
 import re
+import unicodedata
 
 import pyarrow as pa
 import pytest
@@ -35,6 +36,29 @@ TABLE = pa.table(
 
 def rows(text: str, table: pa.Table = TABLE) -> list[int]:
     return [int(row) for row in parse(text, SCHEMA).mask(table).nonzero()[0]]
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("city == 'Zürich'", [0, 1]),
+        ("city != 'Zürich'", [2]),
+        ("city in ('Zürich', 'Oslo')", [0, 1, 2]),
+        ("city starts with 'Zü'", [0, 1]),
+        ("city contains 'ür'", [0, 1]),
+        ("city matches '^Zü.ich'", [0, 1]),
+        ("tags contains 'Zürich'", [0, 1]),
+    ],
+)
+def test_a_text_is_found_whatever_its_unicode_form(condition: str, form: str, expected: list[int]) -> None:
+    names = ["Zürich", unicodedata.normalize("NFD", "Zürich"), "Oslo"]
+    lists = pa.array([[name] for name in names], pa.large_list(pa.large_string()))
+    schema = {"city": "string", "tags": "list"}
+
+    found = parse(unicodedata.normalize(form, condition), schema).mask(pa.table({"city": names, "tags": lists}))
+
+    assert found.nonzero()[0].tolist() == expected
 
 
 def told(text: str, schema: dict[str, str] = SCHEMA) -> str:
