@@ -85,7 +85,7 @@ def _left(manifest: Manifest) -> list[tuple[str, str]]:
 
     kinds: dict[str, list[str]] = {}
     for kind, one in left_in(manifest).items():
-        kinds.setdefault(one["class"], []).append(f"{one['count']:,} {kind}")
+        kinds.setdefault(one["class"], []).append(f"{one['count']:,} x {kind}")
     return [(name, ", ".join(counts)) for name, counts in kinds.items()]
 
 

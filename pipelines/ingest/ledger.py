@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ragidx.corpora.left import Left, LeftCount, LeftCounts, add_left, left_json, left_of, sum_left
+from ragidx.corpora.left import LOST, Left, LeftCount, LeftCounts, add_left, class_of, left_json, left_of, sum_left
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import Source
 from ragidx.corpora.spec import Json
@@ -115,6 +115,7 @@ class Ledger:
                 setattr(self.sources[int(owner)], name, getattr(self.sources[int(owner)], name) + count)
         for owner, left in part["left"].items():
             self.left[int(owner)] = sum_left([self.left[int(owner)], left_of(left)])
+            self.skips.lose({kind: one["places"][0] for kind, one in left.items() if class_of(kind) == LOST})
         for owner, names in part["unreadable"].items():
             self.unreadable[int(owner)].update(names)
         for reason, count in part["skipped"].items():

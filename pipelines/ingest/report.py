@@ -7,7 +7,7 @@ import dataclasses
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -216,13 +216,17 @@ class Skips:
     def _leave(self, left: Left) -> None:
         if class_of(left.kind) != LOST:
             return
-        self.lost.setdefault(left.kind, left.where)
+        self.lose({left.kind: left.where})
         if self.strict and left.kind not in self.accepted:
             raise StrictError(
                 f"lost: {left.count:,} x {left.kind}",
                 f"exclude the file, `accept={left.kind!r}`, or build without `strict=True`",
                 where=left.where,
             )
+
+    def lose(self, places: Mapping[str, str]) -> None:
+        """Note the first place of what is lost of documents, by kind."""
+        self.lost = {**places, **self.lost}
 
     def take(self, reason: str, count: int, places: Sequence[str]) -> None:
         """Count what another build skipped for a reason."""

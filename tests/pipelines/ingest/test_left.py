@@ -17,6 +17,7 @@ from ragidx.corpora.readers import registry as readers
 from ragidx.corpora.readers.fields import check_text
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document
+from ragidx.pipelines import distribute
 from ragidx.pipelines.cli.help import as_options
 from ragidx.pipelines.cli.main import cli
 from ragidx.pipelines.ingest import file_cache
@@ -74,8 +75,8 @@ def test_the_terminal_has_a_line_for_what_is_lost_or_guessed_and_one_for_the_res
         "Left out by rule: 24 x deleted words."
     )
     assert [line.split(maxsplit=1) for line in info.stdout.splitlines() if line.startswith(("lost", "guess"))] == [
-        ["lost", "5 scanned pages"],
-        ["guess", "2 hidden sheets"],
+        ["lost", "5 x scanned pages"],
+        ["guess", "2 x hidden sheets"],
     ]
 
 
@@ -120,6 +121,11 @@ def test_a_file_without_text_of_which_something_is_lost_is_counted_as_such_and_n
     with pytest.raises(CorpusError) as refused:
         ragidx.build(corpus / "scan.txt", tmp_path / "j", **SMALL)
     assert refused.value.message == "the corpus has no readable document (scanned pages; first: scan.txt)"
+    division = distribute.divide(corpus / "scan.txt", 1, tmp_path / "stage", tmp_path / "j", **SMALL)
+    distribute.build_shard(division, 0)
+    with pytest.raises(CorpusError) as refused_too:
+        distribute.commit(division)
+    assert refused_too.value.message == refused.value.message
 
 
 def test_a_kind_that_is_not_lost_cannot_be_accepted() -> None:
