@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from ragidx.indexer.filters.filter import EmbedFilter
     from ragidx.indexer.specs import FilterSpec
     from ragidx.pipelines import distribute, train
-    from ragidx.pipelines.client import Client
     from ragidx.pipelines.evaluate.evaluate import evaluate
     from ragidx.pipelines.export.export import ExportReport
     from ragidx.pipelines.index import Index, build, search
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from ragidx.pipelines.maintain.questions import QuestionsReport
     from ragidx.pipelines.maintain.rewrite import ReshapeReport
     from ragidx.pipelines.maintain.upgrade import UpgradeReport
+    from ragidx.pipelines.serve.client import Client
     from ragidx.pipelines.tune.tune import tune
     from ragidx.retriever.hit import Hit
     from ragidx.retriever.options import Rerank
@@ -95,7 +95,7 @@ _HOMES = {
     "BusyError": "corpora.errors",
     "Chunk": "corpora.records",
     "ChunkSpec": "corpora.spec",
-    "Client": "pipelines.client",
+    "Client": "pipelines.serve.client",
     "CorpusError": "corpora.errors",
     "DefectError": "corpora.errors",
     "EngineError": "corpora.errors",

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ragidx.indexer.specs import FilterSpec, IndexSpec
     from ragidx.indexer.store.manifest import Manifest
     from ragidx.indexer.store.source_list import SourceEntry
+    from ragidx.pipelines.base.stages import OnStage as OnTraining
     from ragidx.pipelines.engines.remote import RemoteSearcher
     from ragidx.pipelines.export.export import ExportReport
     from ragidx.pipelines.ingest.report import BuildReport, OnProgress
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from ragidx.pipelines.maintain.rewrite import ReshapeReport
     from ragidx.pipelines.maintain.upgrade import UpgradeReport
     from ragidx.pipelines.plan.plan import Plan
-    from ragidx.pipelines.stages import OnStage as OnTraining
     from ragidx.retriever.hit import Answer
 
 

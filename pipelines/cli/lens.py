@@ -168,8 +168,8 @@ def _show_spectrum(index: Path | None, as_json: bool, options: dict[str, Any]) -
 def _check_out(out: Path) -> None:
     """Refuse, before anything is counted, a file that cannot be written or has an unknown ending."""
     from ragidx.corpora.errors import SpecError
-    from ragidx.pipelines.pictures import FORMATS, check_plot
-    from ragidx.pipelines.results import check_folder
+    from ragidx.pipelines.base.pictures import FORMATS, check_plot
+    from ragidx.pipelines.base.results import check_folder
 
     format = out.suffix[1:].lower()
     if format not in (*FORMATS, "json"):
@@ -182,8 +182,8 @@ def _check_out(out: Path) -> None:
 
 
 def _write(report: SpectrumReport, out: Path) -> None:
+    from ragidx.pipelines.base.results import write_result
     from ragidx.pipelines.lens.plot import draw
-    from ragidx.pipelines.results import write_result
 
     if out.suffix.lower() == ".json":
         data = json_text(report.to_json(), indent=2).encode("ascii") + b"\n"

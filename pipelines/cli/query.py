@@ -245,7 +245,7 @@ def _answered_by_service(index: Path, text: str, options: Mapping[str, Any], *, 
     typed = typed_options()
     if not typed.keys() <= _SHOWN | _ANSWERED:
         return False
-    from ragidx.pipelines.client import answer_of, through_socket
+    from ragidx.pipelines.serve.client import answer_of, through_socket
     from ragidx.retriever.passages import Passage
 
     asked = {name: options[name] for name in _ANSWERED & typed.keys()}
@@ -268,7 +268,7 @@ def _answered_by_service(index: Path, text: str, options: Mapping[str, Any], *, 
 
 
 def _say_waiting() -> None:
-    from ragidx.pipelines.client import WAIT_S
+    from ragidx.pipelines.serve.client import WAIT_S
 
     console.note(f"The service of this index does not answer. After {WAIT_S:g} s it is not waited for.")
 

@@ -14,8 +14,8 @@ from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli.progress import ProgressLine, clock
 
 if TYPE_CHECKING:
+    from ragidx.pipelines.base.stages import Stage
     from ragidx.pipelines.ingest.report import Progress
-    from ragidx.pipelines.stages import Stage
 
 
 class StageLines(contextlib.ExitStack):

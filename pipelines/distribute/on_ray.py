@@ -25,6 +25,7 @@ from typing import Any
 from ragidx.corpora.addresses import hidden
 from ragidx.corpora.errors import BusyError, MachineError, SpecError, first_line, missing_extra
 from ragidx.indexer.offline import VARIABLES, check_allowed
+from ragidx.pipelines.base.resources import usable_cores
 from ragidx.pipelines.distribute.commit import commit
 from ragidx.pipelines.distribute.descriptor import Descriptor
 from ragidx.pipelines.distribute.divide import divide
@@ -33,7 +34,6 @@ from ragidx.pipelines.distribute.shard import RUN, build_shard
 from ragidx.pipelines.ingest.ledger import ENCODED
 from ragidx.pipelines.ingest.report import BuildReport, OnProgress, Progress
 from ragidx.pipelines.ingest.selection import Corpus
-from ragidx.pipelines.resources import usable_cores
 
 LOCAL = "local"
 

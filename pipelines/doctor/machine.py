@@ -17,10 +17,10 @@ from ragidx import __version__
 from ragidx.corpora.errors import RagidxError, install
 from ragidx.indexer.devices import missing_models
 from ragidx.indexer.model_files import named_cache, user_cache
+from ragidx.pipelines.base.no_network import can_close_network
+from ragidx.pipelines.base.resources import allowed_bytes, allowed_cores, usable_cores
 from ragidx.pipelines.doctor.packages import installed
 from ragidx.pipelines.doctor.report import Finding
-from ragidx.pipelines.no_network import can_close_network
-from ragidx.pipelines.resources import allowed_bytes, allowed_cores, usable_cores
 
 
 def findings() -> tuple[Finding, ...]:

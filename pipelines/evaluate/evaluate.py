@@ -18,6 +18,7 @@ from ragidx.corpora.errors import ModelError, RagidxError, SpecError, unknown_na
 from ragidx.corpora.evalsets import load_qrels
 from ragidx.indexer.ann.index_types import FLAT
 from ragidx.indexer.specs import MODEL, TABLE
+from ragidx.pipelines.base.stages import OnStage, Stages
 from ragidx.pipelines.evaluate.axes import AXES, ENCODER_AXES, Axes, as_list, check_reference
 from ragidx.pipelines.evaluate.choice import MARGIN
 from ragidx.pipelines.evaluate.conclusions import Wanted, measure_of, overall, report_of, rows_of_runs
@@ -45,7 +46,6 @@ from ragidx.pipelines.evaluate.tasks import (
 from ragidx.pipelines.ingest.options import ENCODING_OPTIONS, build_options, check_names
 from ragidx.pipelines.ingest.report import OnProgress
 from ragidx.pipelines.ingest.resolve import resolve_against
-from ragidx.pipelines.stages import OnStage, Stages
 from ragidx.retriever.options import Z
 
 _OPTIONS = tuple(name for name in ENCODING_OPTIONS if name not in ENCODER_AXES)

@@ -17,9 +17,9 @@ from ragidx.corpora.errors import CorpusError, RagidxError, install
 from ragidx.corpora.evalsets import run_lines
 from ragidx.corpora.records import json_text
 from ragidx.indexer import atomic
+from ragidx.pipelines.base.pictures import FORMATS
+from ragidx.pipelines.base.results import check_folder, write_result
 from ragidx.pipelines.evaluate.report import Report
-from ragidx.pipelines.pictures import FORMATS
-from ragidx.pipelines.results import check_folder, write_result
 
 NO_PICTURE = f"No picture: matplotlib is not installed ({install('plot')})."
 

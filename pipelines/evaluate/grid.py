@@ -21,6 +21,7 @@ from ragidx.indexer import atomic
 from ragidx.indexer.ann.index_types import AUTO, DEFAULT_RECALL, FLAT, MIN_ROWS, IndexOptions, padded
 from ragidx.indexer.arrays import Bools, Doubles, Floats
 from ragidx.indexer.store.store import Store
+from ragidx.pipelines.base.stages import Stages
 from ragidx.pipelines.evaluate.cells import (
     Costs,
     FullWidth,
@@ -39,7 +40,6 @@ from ragidx.pipelines.evaluate.measures import DEPTH, NEARNESS, of_rankings, of_
 from ragidx.pipelines.evaluate.report import Configuration
 from ragidx.pipelines.evaluate.sources.series import Series, full_width
 from ragidx.pipelines.evaluate.sources.source import NOTHING_TO_SEARCH, Source
-from ragidx.pipelines.stages import Stages
 from ragidx.retriever.options import DENSE, HYBRID, LEXICAL, WEIGHT, SearchOptions
 from ragidx.retriever.ranking import Queries
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ragidx.pipelines.base.pictures import check_plot, saved, style
 from ragidx.pipelines.evaluate.report import Report, Row, TaskReport
-from ragidx.pipelines.pictures import check_plot, saved, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragidx.indexer.arrays import Doubles
+from ragidx.pipelines.base.pictures import check_plot, saved, style
 from ragidx.pipelines.lens.spectrum import SpectrumReport, TokenGroup
-from ragidx.pipelines.pictures import check_plot, saved, style
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

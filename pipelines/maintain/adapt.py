@@ -35,6 +35,7 @@ from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing import rewrite
 from ragidx.indexer.writing.adoption import adopt
 from ragidx.indexer.writing.rewrite import Change
+from ragidx.pipelines.base.stages import OnStage, Stages
 from ragidx.pipelines.evaluate.choice import MARGIN
 from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES
 from ragidx.pipelines.evaluate.synthetic import N_QUERIES, synthetic
@@ -43,7 +44,6 @@ from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.resolve import Resolved, fingerprint_of, resolve_against
 from ragidx.pipelines.maintain.comparison import WAIT_S, Comparison, by_query, compared, questions, without_queries
-from ragidx.pipelines.stages import OnStage, Stages
 from ragidx.pipelines.train.frozen import (
     AT_ONCE,
     EPOCHS,

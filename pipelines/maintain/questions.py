@@ -40,6 +40,7 @@ from ragidx.indexer.store.store import Store
 from ragidx.indexer.token_table import QUESTIONS_NOTE, TokenTable, plain, token_ids
 from ragidx.indexer.writing import rewrite
 from ragidx.indexer.writing.rewrite import Change
+from ragidx.pipelines.base.stages import OnStage, Stages
 from ragidx.pipelines.evaluate.choice import MARGIN
 from ragidx.pipelines.evaluate.significance import FEWEST_QUERIES
 from ragidx.pipelines.evaluate.tasks import Judged, check_together
@@ -55,7 +56,6 @@ from ragidx.pipelines.maintain.comparison import (
     questions,
     without_queries,
 )
-from ragidx.pipelines.stages import OnStage, Stages
 from ragidx.pipelines.train.frozen import check_numbers, listed, options_of
 from ragidx.pipelines.train.own_pairs import knowing
 from ragidx.pipelines.train.tables import EPOCHS, spelled, texts_of, train_rows, vectors_of

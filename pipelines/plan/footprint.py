@@ -34,9 +34,9 @@ from ragidx.indexer.store.segment import BATCH_ROWS, Segment
 from ragidx.indexer.writing.lexical_files import lexical_entry, sample_texts
 from ragidx.indexer.writing.merging import memory_bytes, shares
 from ragidx.indexer.writing.segment_writer import MAX_TEXT_BYTES, MAX_VECTOR_BYTES, SegmentWriter
+from ragidx.pipelines.base.resources import allowed_bytes
 from ragidx.pipelines.ingest.encode import WINDOW_CHUNKS
 from ragidx.pipelines.ingest.resolve import Resolved
-from ragidx.pipelines.resources import allowed_bytes
 from ragidx.retriever.models import FILTER_FILE
 
 SAMPLE_ROWS = 32 * BATCH_ROWS  # that are compressed, to learn what rows take

@@ -1,7 +1,13 @@
-"""The page: a form that works without script; `page.js` asks again while a person types."""
+"""The page: a form that works without script; `page.js` asks again while a person types.
+
+What it shows is a tree of plain values, `[tag, attributes, child ...]`, where a child is a tree or text. It is written
+here as HTML, all text escaped; the script builds the same tree with `createElement` and `textContent`. So there is one
+description of the page, and no text of a corpus is ever read as markup.
+"""
 
 from __future__ import annotations
 
+import html
 import itertools
 import re
 import textwrap
@@ -22,18 +28,19 @@ from ragidx.pipelines.serve.facets import Facet, condition, facets_of
 from ragidx.pipelines.serve.guard import RefusedError
 from ragidx.pipelines.serve.served import NotReadyError, Served, run
 from ragidx.pipelines.serve.service import Found, Service, refused, stem_of
-from ragidx.pipelines.serve.tree import Tree, el, marked, written
 from ragidx.retriever.contents import rows
 from ragidx.retriever.hit import json_values, place_in
 from ragidx.retriever.options import MODES
-from ragidx.retriever.passages import Stem, passage, printable_text, stems_of
+from ragidx.retriever.passages import WORD, Stem, passage, printable_text, stems_of
 
 if TYPE_CHECKING:
     from ragidx.indexer.store.rows import Row
     from ragidx.retriever.hit import Hit
 
 Asked = Mapping[str, str]
+Tree = Any  # a text, or [tag, attributes, child ...]
 
+_VOID = {"input", "link", "meta", "br"}
 SIZES = ("10", "25", "50")
 _CHIPS, _CHIP_CHARS = 8, 60
 _AROUND = 40  # chunks of a document that a page shows, on each side of the one that was found
@@ -42,6 +49,45 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "frame-ancestors 'none'; base-uri 'none'"
 )
+
+
+def el(tag: str, *children: Tree | None, **attributes: str | None) -> list[Tree]:
+    """An element; children and attributes that are None are not there, `class_` is `class`, `data_add` is `data-add`.
+
+    >>> el("a", "more", None, class_="chip", data_add="x")
+    ['a', {'class': 'chip', 'data-add': 'x'}, 'more']
+    """
+    named = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items() if value is not None}
+    return [tag, named, *(child for child in children if child is not None)]
+
+
+def written(tree: Tree) -> str:
+    """A tree as HTML, all text and all attributes escaped.
+
+    >>> written(el("p", "a < b", el("br"), title='"'))
+    '<p title="&quot;">a &lt; b<br></p>'
+    """
+    if isinstance(tree, str):
+        return html.escape(tree)
+    tag, attributes, *children = tree
+    head = "".join(f' {name}="{html.escape(value)}"' for name, value in attributes.items())
+    end = "" if tag in _VOID else f"</{tag}>"
+    return f"<{tag}{head}>{''.join(map(written, children))}{end}"
+
+
+def marked(text: str, wanted: set[str], stem: Stem) -> list[Tree]:
+    """A text with the words of the question marked.
+
+    >>> marked("the old mill", {"mill"}, str.lower)
+    ['the old ', ['mark', {}, 'mill']]
+    """
+    parts: list[Tree] = []
+    at = 0
+    for word in WORD.finditer(text):
+        if stem(word[0].lower()) in wanted:
+            parts += [text[at : word.start()], el("mark", word[0])]
+            at = word.end()
+    return [part for part in (*parts, text[at:]) if part != ""]
 
 
 class Page:

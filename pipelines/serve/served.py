@@ -21,7 +21,7 @@ from ragidx.indexer.arrays import Floats
 from ragidx.indexer.specs import TABLE
 from ragidx.indexer.store.files import MANIFEST
 from ragidx.indexer.store.manifest import files_of
-from ragidx.pipelines.resources import usable_cores
+from ragidx.pipelines.base.resources import usable_cores
 from ragidx.retriever.models import HERE, ModelPlace
 from ragidx.retriever.options import LEXICAL, Rerank, SearchOptions
 from ragidx.retriever.ranking import Queries, needs_vectors

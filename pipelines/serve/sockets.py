@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from ragidx.pipelines.client import is_own, socket_path
+from ragidx.pipelines.serve.client import is_own, socket_path
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from ragidx.corpora.evalsets import load_qrels, load_queries, place_in_qrels
 from ragidx.indexer.ann.index_types import DEFAULT_RECALL, FLAT, IndexOptions
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.store.files import MANIFEST
+from ragidx.pipelines.base.stages import OnStage, Stages
 from ragidx.pipelines.evaluate.conclusions import Wanted, report_of
 from ragidx.pipelines.evaluate.files import check_out, write_out
 from ragidx.pipelines.evaluate.grid import Rankings, Searches
@@ -42,7 +43,6 @@ from ragidx.pipelines.evaluate.tasks import CORPUS, INDEX, Judged, Task, check_d
 from ragidx.pipelines.ingest.options import ENCODING_OPTIONS, build_options, check_names
 from ragidx.pipelines.ingest.report import OnProgress
 from ragidx.pipelines.ingest.resolve import resolve_against
-from ragidx.pipelines.stages import OnStage, Stages
 from ragidx.retriever.options import DENSE, MODES
 
 _FILTER_FIELDS = ("offset", "seed", "sample", "topk")

@@ -20,11 +20,11 @@ from ragidx.indexer.arrays import Doubles, Floats
 from ragidx.indexer.encoders.methods import continued_options
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.store.files import MANIFEST
+from ragidx.pipelines.base.stages import Stages
 from ragidx.pipelines.evaluate.significance import MeanDifference, difference
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, cache_folder
 from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.resolve import Resolved, resolve_against
-from ragidx.pipelines.stages import Stages
 from ragidx.pipelines.train.pairs import Pairs, read_pairs
 from ragidx.retriever.searcher import Searcher
 

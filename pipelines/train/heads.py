@@ -26,9 +26,9 @@ from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.filters.fitting import Sample
 from ragidx.indexer.filters.heads import Head, load_head
 from ragidx.indexer.filters.unembedding import decompose
+from ragidx.pipelines.base.stages import OnStage, Stages
 from ragidx.pipelines.ingest.options import QUERY_OPTIONS, build_options, check_names
 from ragidx.pipelines.ingest.resolve import resolve_against
-from ragidx.pipelines.stages import OnStage, Stages
 from ragidx.pipelines.train.frozen import (
     AT_ONCE,
     DROPOUT,

@@ -22,10 +22,10 @@ from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.atomic import temporary_room
 from ragidx.indexer.devices import check_models
+from ragidx.pipelines.base.stages import OnStage, Stages
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, cache_folder
 from ragidx.pipelines.ingest.options import QUERY_OPTIONS, check_names
 from ragidx.pipelines.ingest.resolve import Resolved
-from ragidx.pipelines.stages import OnStage, Stages
 from ragidx.pipelines.train.frozen import (
     AT_ONCE,
     DROPOUT,

@@ -27,9 +27,9 @@ from ragidx.indexer.filters.unembedding import decompose
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import TOKEN_TABLE
 from ragidx.indexer.token_table import QUESTIONS_NOTE, TABLE_FILE, TokenTable, plain, token_ids
+from ragidx.pipelines.base.stages import OnStage, Stages
 from ragidx.pipelines.ingest.options import QUERY_OPTIONS, build_options, check_names
 from ragidx.pipelines.ingest.resolve import Resolved, resolve_against
-from ragidx.pipelines.stages import OnStage, Stages
 from ragidx.pipelines.train.frozen import check_numbers, check_target
 from ragidx.pipelines.train.tables import AT_ONCE, MOST_PAIRS, Trained, spelled, texts_of, train_rows, vectors_of
 from ragidx.pipelines.train.teacher import read_teacher

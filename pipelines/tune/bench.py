@@ -17,12 +17,12 @@ from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.corpora.records import Chunk
 from ragidx.indexer.arrays import Doubles, Floats, Ints
 from ragidx.indexer.specs import FilterSpec, filter_kind
+from ragidx.pipelines.base.stages import Stages
 from ragidx.pipelines.evaluate.grid import Measured, Rankings, Searches
 from ragidx.pipelines.evaluate.report import Configuration
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors
 from ragidx.pipelines.evaluate.sources.series import Series, WidthChoice, series_of
 from ragidx.pipelines.evaluate.sources.source import Source
-from ragidx.pipelines.stages import Stages
 from ragidx.pipelines.tune.sample import Sample
 from ragidx.pipelines.tune.search import Search, Vectors
 from ragidx.retriever.options import DENSE

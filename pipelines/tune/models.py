@@ -19,6 +19,7 @@ from ragidx.corpora.errors import SpecError
 from ragidx.indexer.encoders.methods import OWN_MODULES, continued_options
 from ragidx.indexer.filters.fitting import N_QUESTIONS, as_questions, lowest
 from ragidx.indexer.specs import HEAD
+from ragidx.pipelines.base.stages import Stages
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors
 from ragidx.pipelines.evaluate.sources.source import IndexSource
 from ragidx.pipelines.evaluate.tasks import INDEX, Task
@@ -27,7 +28,6 @@ from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.report import OnProgress, Progress
 from ragidx.pipelines.ingest.resolve import Resolved, resolve_against
 from ragidx.pipelines.ingest.workers.chunks import Cutter
-from ragidx.pipelines.stages import Stages
 from ragidx.pipelines.tune.bench import Encoding
 from ragidx.pipelines.tune.proposal import Estimate
 from ragidx.pipelines.tune.sample import MOST_CHUNKS, Drawn, Sample, from_corpus, from_index, some_queries

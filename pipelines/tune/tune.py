@@ -20,6 +20,7 @@ from ragidx.indexer.encoders.methods import OWN_MODULES, filter_spec
 from ragidx.indexer.filters.heads import load_head
 from ragidx.indexer.model_files import expanded
 from ragidx.indexer.specs import HEAD, TOKEN_TABLE, FilterSpec
+from ragidx.pipelines.base.stages import OnStage, Stages
 from ragidx.pipelines.evaluate.axes import as_list
 from ragidx.pipelines.evaluate.grid import Searches
 from ragidx.pipelines.evaluate.measures import MEASURES
@@ -27,7 +28,6 @@ from ragidx.pipelines.evaluate.sources.raw_vectors import cache_folder
 from ragidx.pipelines.evaluate.tasks import CORPUS, INDEX, check_together, task_of
 from ragidx.pipelines.ingest.options import ENCODING_OPTIONS, check_names
 from ragidx.pipelines.ingest.report import OnProgress
-from ragidx.pipelines.stages import OnStage, Stages
 from ragidx.pipelines.tune.bench import Encoding, Measurements
 from ragidx.pipelines.tune.models import Model, drawn_of, encoded, models_of, sized
 from ragidx.pipelines.tune.proposal import Estimate, Proposal, proposal_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ragidx.pipelines.demo import sample_corpus
+from ragidx.pipelines.cli.demo import sample_corpus
 
 from .tree import Tree
 

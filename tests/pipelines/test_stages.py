@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ragidx.pipelines import stages
-from ragidx.pipelines.stages import Stage, Stages
+from ragidx.pipelines.base import stages
+from ragidx.pipelines.base.stages import Stage, Stages
 
 
 @pytest.fixture

@@ -122,7 +122,7 @@ def test_the_sample_answers_its_questions() -> None:
     import tempfile
 
     from ragidx.corpora.evalsets import load_qrels, load_queries
-    from ragidx.pipelines.demo import sample_corpus
+    from ragidx.pipelines.cli.demo import sample_corpus
 
     sample = sample_corpus().parent
     with tempfile.TemporaryDirectory() as folder:

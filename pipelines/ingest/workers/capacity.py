@@ -11,7 +11,7 @@ import sys
 
 from ragidx.corpora.errors import MachineError
 from ragidx.corpora.limits import MIB
-from ragidx.pipelines import resources
+from ragidx.pipelines.base import resources
 
 WORKER_BYTES = 512 * MIB
 """Of memory that a worker may need for common files; `auto` leaves as much for each."""

@@ -43,13 +43,13 @@ from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.sources import Source, Span
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.corpora.vectors.files import VectorBatch, read_vectors
+from ragidx.pipelines.base.no_network import close_network
 from ragidx.pipelines.ingest.workers import codec, frames
 from ragidx.pipelines.ingest.workers.capacity import NO_MEMORY
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft
 from ragidx.pipelines.ingest.workers.files import drafts_of
 from ragidx.pipelines.ingest.workers.known import Known
 from ragidx.pipelines.ingest.workers.lanes import Message
-from ragidx.pipelines.no_network import close_network
 
 _FLUSH_CHARS = MIB
 _FLUSH_S = 0.2

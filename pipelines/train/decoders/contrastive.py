@@ -28,9 +28,9 @@ from ragidx.corpora.errors import SpecError
 from ragidx.indexer.arrays import Doubles
 from ragidx.indexer.encoders import batching
 from ragidx.indexer.model_files import read_object
+from ragidx.pipelines.base.stages import OnStage, Stages
 from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.resolve import resolve_against
-from ragidx.pipelines.stages import OnStage, Stages
 from ragidx.pipelines.train.decoders.cost import fitting, measured
 from ragidx.pipelines.train.decoders.data_sets import (
     POSITIVE,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ragidx.indexer.encoders import precision
-from ragidx.pipelines.resources import free_bytes
+from ragidx.pipelines.base.resources import free_bytes
 from ragidx.pipelines.train.decoders.network import Network
 
 _OF_FREE = 0.5  # of free memory that a mini-batch may take

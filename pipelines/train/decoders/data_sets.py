@@ -19,9 +19,9 @@ from sentence_transformers.base.sampler import MultiDatasetDefaultBatchSampler
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.normalize import l2_normalize
+from ragidx.pipelines.base.stages import Stages
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors, cache_folder
 from ragidx.pipelines.ingest.resolve import Resolved
-from ragidx.pipelines.stages import Stages
 from ragidx.pipelines.train.decoders.how import How
 from ragidx.pipelines.train.decoders.material import filled, mined
 from ragidx.pipelines.train.frozen import encoded

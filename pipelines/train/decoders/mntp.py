@@ -24,7 +24,7 @@ from ragidx.corpora.errors import SpecError
 from ragidx.indexer.arrays import Doubles, Ints
 from ragidx.indexer.filters.unembedding import find_unembedding
 from ragidx.indexer.models import checkpoint
-from ragidx.pipelines.stages import OnStage, Stages
+from ragidx.pipelines.base.stages import OnStage, Stages
 from ragidx.pipelines.train.decoders.cost import fitting, measured
 from ragidx.pipelines.train.decoders.folder import Run
 from ragidx.pipelines.train.decoders.how import How

@@ -28,9 +28,9 @@ from ragidx.corpora.errors import ModelError, RagidxError, check_machine, first_
 from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Doubles
 from ragidx.indexer.encoders import precision
-from ragidx.pipelines import pictures
+from ragidx.pipelines.base import pictures
+from ragidx.pipelines.base.stages import Stages
 from ragidx.pipelines.evaluate.significance import MeanDifference, difference
-from ragidx.pipelines.stages import Stages
 from ragidx.pipelines.train.decoders.folder import WEIGHTS, Run
 from ragidx.pipelines.train.decoders.how import How
 from ragidx.pipelines.train.decoders.network import DIVERGED, Network

@@ -146,7 +146,7 @@ def test_a_model_that_has_moved_is_named(run: Run, index: Path, model: Path) -> 
 @pytest.fixture
 def sample_index(folder: Path) -> Path:
     """The sample corpus, indexed as its page says."""
-    from ragidx.pipelines.demo import sample_corpus
+    from ragidx.pipelines.cli.demo import sample_corpus
     from ragidx.pipelines.ingest.build import build
 
     build(sample_corpus(), folder / "sample", model="mini-decoder", dtype="float32")

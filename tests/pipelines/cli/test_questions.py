@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ragidx.pipelines.demo import sample_corpus
+from ragidx.pipelines.cli.demo import sample_corpus
 
 from ..conftest import Done
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 import ragidx
-from ragidx.pipelines import resources
+from ragidx.pipelines.base import resources
+from ragidx.pipelines.base.resources import allowed_bytes, allowed_cores, free_bytes
 from ragidx.pipelines.doctor.machine import devices, findings
 from ragidx.pipelines.doctor.packages import installed, packages
 from ragidx.pipelines.doctor.report import Finding
-from ragidx.pipelines.resources import allowed_bytes, allowed_cores, free_bytes
 
 pytestmark = pytest.mark.slow
 

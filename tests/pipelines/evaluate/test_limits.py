@@ -11,7 +11,7 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.evalsets import load_pairs
-from ragidx.pipelines.demo import sample_corpus
+from ragidx.pipelines.cli.demo import sample_corpus
 from ragidx.pipelines.evaluate import chance, grid
 from ragidx.pipelines.evaluate.sources.series import Series
 

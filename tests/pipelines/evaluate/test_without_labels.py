@@ -12,7 +12,7 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import CorpusError
 from ragidx.corpora.records import Chunk
-from ragidx.pipelines.demo import sample_corpus
+from ragidx.pipelines.cli.demo import sample_corpus
 from ragidx.pipelines.evaluate.sources.source import IndexSource
 from ragidx.pipelines.evaluate.synthetic import synthetic, taken_out
 

@@ -14,7 +14,7 @@ import pytest
 
 import ragidx
 from ragidx.corpora.evalsets import load_qrels, load_queries
-from ragidx.pipelines.demo import sample_corpus
+from ragidx.pipelines.cli.demo import sample_corpus
 
 pytestmark = pytest.mark.slow
 

@@ -214,7 +214,7 @@ def test_a_report_goes_to_json(report: SpectrumReport) -> None:
 
 @pytest.mark.slow
 def test_the_top_direction_of_mini_decoder_carries_all_tokens_and_when_centred_its_bottom_the_frequent_ones() -> None:
-    from ragidx.pipelines.demo import sample_corpus
+    from ragidx.pipelines.cli.demo import sample_corpus
 
     plain, centred = (spectrum(corpus=sample_corpus(), centred=centred) for centred in (False, True))
 

@@ -22,11 +22,11 @@ from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.indexer.token_table import TokenTable
-from ragidx.pipelines.demo import sample_corpus
+from ragidx.pipelines.base.stages import Stage
+from ragidx.pipelines.cli.demo import sample_corpus
 from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.maintain.adapt import NOTE, WEIGHTS
 from ragidx.pipelines.maintain.questions import QuestionFile
-from ragidx.pipelines.stages import Stage
 from ragidx.pipelines.train.own_pairs import own_pairs
 
 from ...indexer.states import content_of

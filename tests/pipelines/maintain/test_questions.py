@@ -21,11 +21,11 @@ from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing import rewrite
-from ragidx.pipelines.demo import sample_corpus
+from ragidx.pipelines.base.stages import Stages
+from ragidx.pipelines.cli.demo import sample_corpus
 from ragidx.pipelines.evaluate.tasks import task_of
 from ragidx.pipelines.maintain.comparison import by_query, questions
 from ragidx.pipelines.maintain.questions import NOTE, QuestionsReport, _Run, _Texts
-from ragidx.pipelines.stages import Stages
 from ragidx.retriever.models import QUESTIONS_FILE
 
 from ...raising import message_of

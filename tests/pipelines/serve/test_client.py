@@ -19,8 +19,8 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import BusyError, QueryError, RagidxError
-from ragidx.pipelines import client
 from ragidx.pipelines.index import Index
+from ragidx.pipelines.serve import client
 from ragidx.pipelines.serve import server as serve_server
 from ragidx.pipelines.serve.sockets import offered
 
@@ -109,7 +109,7 @@ def test_it_imports_nothing_of_the_service_and_no_numpy() -> None:
     script = (
         "import ragidx, sys; ragidx.Client('http://127.0.0.1:1'); print([n for n in ('numpy', 'pyarrow', 'starlette', "
     )
-    script += "'ragidx.pipelines.serve', 'ragidx.pipelines.index') if n in sys.modules])"
+    script += "'ragidx.pipelines.serve.service', 'ragidx.pipelines.index') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 

@@ -17,13 +17,13 @@ from ragidx.corpora.errors import CorpusError, RagidxError
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.encoders.static import StaticEncoder
 from ragidx.indexer.specs import FilterSpec
+from ragidx.pipelines.base.stages import Stage
 from ragidx.pipelines.evaluate.cells import index_of
 from ragidx.pipelines.evaluate.sources.corpus import CorpusSource
 from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors
 from ragidx.pipelines.evaluate.sources.series import WidthChoice, series_of
 from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.resolve import resolve_against
-from ragidx.pipelines.stages import Stage
 from ragidx.pipelines.sweep.sweep import sweep
 
 from ...measuring import ndcg_at_10

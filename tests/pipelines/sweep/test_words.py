@@ -9,7 +9,7 @@ import pytest
 
 import ragidx
 from ragidx.corpora.evalsets import load_qrels, load_queries
-from ragidx.pipelines.demo import sample_corpus
+from ragidx.pipelines.cli.demo import sample_corpus
 from ragidx.pipelines.sweep.sweep import sweep
 
 from ...measuring import ndcg_at_10

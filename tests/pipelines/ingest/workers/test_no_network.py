@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from worker_corpora import children, read
 
-from ragidx.pipelines.no_network import can_close_network
+from ragidx.pipelines.base.no_network import can_close_network
 
 sys.path.append(str(Path(__file__).parents[3] / "corpora" / "fuzz"))
 from office_files import docx
@@ -23,7 +23,7 @@ pytestmark = [
 ]
 ATTEMPTS = r"""
 import ctypes, errno, json, socket, subprocess, sys, threading
-from ragidx.pipelines.no_network import close_network
+from ragidx.pipelines.base.no_network import close_network
 
 libc, tried = ctypes.CDLL(None, use_errno=True), {}
 open_before, waits = socket.socket(), threading.Event()

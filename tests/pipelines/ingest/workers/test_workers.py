@@ -20,7 +20,7 @@ from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import sources
 from ragidx.indexer.digests import digest
-from ragidx.pipelines import resources
+from ragidx.pipelines.base import resources
 from ragidx.pipelines.ingest.options import check_workers
 from ragidx.pipelines.ingest.workers import capacity, known, spread
 from ragidx.pipelines.ingest.workers.chunks import Cutter

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import ragidx
-from ragidx.pipelines import demo
+from ragidx.pipelines.cli import demo
 
 
 @pytest.mark.slow
