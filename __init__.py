@@ -31,18 +31,19 @@ if TYPE_CHECKING:
     from ragidx.indexer.encoders.load import load_embedder, load_encoder
     from ragidx.indexer.filters.filter import EmbedFilter
     from ragidx.indexer.specs import FilterSpec
-    from ragidx.pipelines import distribute, train
-    from ragidx.pipelines.evaluate.evaluate import evaluate
+    from ragidx.pipelines import distribute
+    from ragidx.pipelines.experiments import train
+    from ragidx.pipelines.experiments.evaluate.evaluate import evaluate
+    from ragidx.pipelines.experiments.trials.adapt import AdaptReport
+    from ragidx.pipelines.experiments.trials.questions import QuestionsReport
+    from ragidx.pipelines.experiments.trials.upgrade import UpgradeReport
+    from ragidx.pipelines.experiments.tune.tune import tune
     from ragidx.pipelines.export.export import ExportReport
     from ragidx.pipelines.index import Index, build, search
     from ragidx.pipelines.ingest.report import BuildReport
-    from ragidx.pipelines.maintain.adapt import AdaptReport
     from ragidx.pipelines.maintain.delete import DeleteReport
-    from ragidx.pipelines.maintain.questions import QuestionsReport
     from ragidx.pipelines.maintain.rewrite import ReshapeReport
-    from ragidx.pipelines.maintain.upgrade import UpgradeReport
     from ragidx.pipelines.serve.client import Client
-    from ragidx.pipelines.tune.tune import tune
     from ragidx.retriever.hit import Hit
     from ragidx.retriever.options import Rerank
 
@@ -89,8 +90,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AdaptReport": "pipelines.maintain.adapt",
-    "QuestionsReport": "pipelines.maintain.questions",
+    "AdaptReport": "pipelines.experiments.trials.adapt",
+    "QuestionsReport": "pipelines.experiments.trials.questions",
     "BuildReport": "pipelines.ingest.report",
     "BusyError": "corpora.errors",
     "Chunk": "corpora.records",
@@ -116,22 +117,23 @@ _HOMES = {
     "ReshapeReport": "pipelines.maintain.rewrite",
     "Skip": "corpora.records",
     "SpecError": "corpora.errors",
-    "UpgradeReport": "pipelines.maintain.upgrade",
+    "UpgradeReport": "pipelines.experiments.trials.upgrade",
     "build": "pipelines.index",
     "connect": "pipelines.index",
-    "evaluate": "pipelines.evaluate.evaluate",
+    "evaluate": "pipelines.experiments.evaluate.evaluate",
     "load_embedder": "indexer.encoders.load",
     "load_encoder": "indexer.encoders.load",
     "search": "pipelines.index",
-    "tune": "pipelines.tune.tune",
+    "tune": "pipelines.experiments.tune.tune",
 }
+_MODULES = {"distribute": "pipelines.distribute", "train": "pipelines.experiments.train"}
 # Adapters are imported as ragidx.frameworks.langchain, .llamaindex, .haystack, .mteb and .ray.
 sys.modules[f"{__name__}.frameworks"] = importlib.import_module("ragidx.pipelines.frameworks")
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("distribute", "train"):
-        return importlib.import_module(f"ragidx.pipelines.{name}")
+    if name in _MODULES:
+        return importlib.import_module(f"ragidx.{_MODULES[name]}")
     if name not in _HOMES:
         raise AttributeError(f"module 'ragidx' has no attribute {name!r}")
     return getattr(importlib.import_module(f"ragidx.{_HOMES[name]}"), name)

@@ -8,7 +8,6 @@ from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
 
 ROOMS = ("corpora", "indexer", "retriever", "pipelines")
-NOT_SHIPPED = ("pipelines.train.mini_decoder",)  # how the bundled model was made
 
 
 class BuildWithoutThisFile(build_py):
@@ -19,5 +18,5 @@ class BuildWithoutThisFile(build_py):
         return [one for one in super().find_package_modules(package, package_dir) if one[1] != "setup"]
 
 
-found = find_packages(include=[pattern for room in ROOMS for pattern in (room, f"{room}.*")], exclude=NOT_SHIPPED)
+found = find_packages(include=[pattern for room in ROOMS for pattern in (room, f"{room}.*")])
 setup(packages=["ragidx", *(f"ragidx.{name}" for name in found)], cmdclass={"build_py": BuildWithoutThisFile})

@@ -16,9 +16,9 @@ from pathlib import Path
 from figures import record
 
 import ragidx
-from ragidx.pipelines.evaluate.significance import difference
-from ragidx.pipelines.evaluate.tasks import task_of
-from ragidx.pipelines.maintain.comparison import by_query
+from ragidx.pipelines.experiments.evaluate.significance import difference
+from ragidx.pipelines.experiments.evaluate.tasks import task_of
+from ragidx.pipelines.experiments.trials.comparison import by_query
 from ragidx.retriever.searcher import Searcher
 
 

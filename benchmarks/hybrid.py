@@ -37,7 +37,7 @@ from figures import record
 import ragidx
 from ragidx.corpora.evalsets import load_qrels, load_queries
 from ragidx.indexer.ann.faiss_files import faiss
-from ragidx.pipelines.evaluate.significance import difference, ndcg
+from ragidx.pipelines.experiments.evaluate.significance import difference, ndcg
 
 WORDS = 150
 QUESTIONS = 300

@@ -22,8 +22,8 @@ from adapt import shown
 from figures import record
 
 import ragidx
-from ragidx.pipelines.evaluate.tasks import task_of
-from ragidx.pipelines.maintain.comparison import by_query
+from ragidx.pipelines.experiments.evaluate.tasks import task_of
+from ragidx.pipelines.experiments.trials.comparison import by_query
 from ragidx.retriever.models import ModelPlace
 from ragidx.retriever.searcher import Searcher
 

@@ -18,7 +18,7 @@ from figures import record
 
 import ragidx
 from ragidx.corpora.evalsets import load_qrels, load_queries
-from ragidx.pipelines.evaluate.significance import difference, ndcg
+from ragidx.pipelines.experiments.evaluate.significance import difference, ndcg
 
 
 def main():

@@ -14,7 +14,7 @@ from pathlib import Path
 from figures import record
 
 import ragidx
-from ragidx.pipelines.sweep.sweep import sweep
+from ragidx.pipelines.experiments.evaluate.sweep import sweep
 
 
 def main():

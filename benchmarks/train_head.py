@@ -19,7 +19,7 @@ from pathlib import Path
 from figures import record
 
 import ragidx
-from ragidx.pipelines.evaluate.significance import difference
+from ragidx.pipelines.experiments.evaluate.significance import difference
 
 
 def main():

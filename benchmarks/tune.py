@@ -25,11 +25,11 @@ from ragidx.corpora.evalsets import load_qrels, load_queries
 from ragidx.corpora.readers.registry import documents
 from ragidx.indexer.filters.fitting import lowest
 from ragidx.pipelines.base.stages import Stages
-from ragidx.pipelines.evaluate.significance import difference
-from ragidx.pipelines.evaluate.sources.raw_vectors import cache_folder
-from ragidx.pipelines.evaluate.tasks import task_of
-from ragidx.pipelines.tune.models import drawn_of, models_of, sized
-from ragidx.pipelines.tune.tune import prepared
+from ragidx.pipelines.experiments.evaluate.significance import difference
+from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import cache_folder
+from ragidx.pipelines.experiments.evaluate.tasks import task_of
+from ragidx.pipelines.experiments.tune.models import drawn_of, models_of, sized
+from ragidx.pipelines.experiments.tune.tune import prepared
 
 UNLIMITED = 1e9
 

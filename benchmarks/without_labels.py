@@ -25,7 +25,7 @@ from figures import record
 
 import ragidx
 from ragidx import ChunkSpec
-from ragidx.pipelines.evaluate.significance import differences, holm
+from ragidx.pipelines.experiments.evaluate.significance import differences, holm
 
 FIGURE = "synthetic queries against judgements"
 LEVEL = 0.05

@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from ragidx.indexer.store.source_list import SourceEntry
     from ragidx.pipelines.base.stages import OnStage as OnTraining
     from ragidx.pipelines.engines.remote import RemoteSearcher
+    from ragidx.pipelines.experiments.trials.adapt import AdaptReport
+    from ragidx.pipelines.experiments.trials.questions import QuestionsReport
+    from ragidx.pipelines.experiments.trials.upgrade import UpgradeReport
     from ragidx.pipelines.export.export import ExportReport
     from ragidx.pipelines.ingest.report import BuildReport, OnProgress
     from ragidx.pipelines.ingest.selection import Corpus
-    from ragidx.pipelines.maintain.adapt import AdaptReport
     from ragidx.pipelines.maintain.batch import Batch, VectorBatch
     from ragidx.pipelines.maintain.delete import DeleteReport
-    from ragidx.pipelines.maintain.questions import QuestionsReport
     from ragidx.pipelines.maintain.rewrite import ReshapeReport
-    from ragidx.pipelines.maintain.upgrade import UpgradeReport
     from ragidx.pipelines.plan.plan import Plan
     from ragidx.retriever.hit import Answer
 
@@ -523,7 +523,7 @@ class Index(Reader):
             CorpusError: a source cannot be read, queries and judgements have faults, or too few queries can be made.
             BusyError: the index is being upgraded, or at the end another process wrote it for too long.
         """
-        from ragidx.pipelines.maintain.upgrade import Upgrade
+        from ragidx.pipelines.experiments.trials.upgrade import Upgrade
 
         with self._changed():
             report = Upgrade(self.searcher, options).run(
@@ -569,7 +569,7 @@ class Index(Reader):
             CorpusError: files have faults, or too few queries can be made.
             BusyError: another process adapts, upgrades or writes the index.
         """
-        from ragidx.pipelines.maintain.adapt import adapt
+        from ragidx.pipelines.experiments.trials.adapt import adapt
 
         with self._changed():
             return adapt(
@@ -622,7 +622,7 @@ class Index(Reader):
             CorpusError: files have faults, or too few queries or no table can be made.
             BusyError: another process adapts, upgrades or writes the index.
         """
-        from ragidx.pipelines.maintain.questions import train_questions
+        from ragidx.pipelines.experiments.trials.questions import train_questions
 
         with self._changed():
             return train_questions(
@@ -1026,7 +1026,7 @@ def _built(
     """The report of a build, of a corpus or of precomputed vectors."""
     if questions is not None:
         from ragidx.indexer.model_files import expanded
-        from ragidx.pipelines.maintain.questions import questions_for
+        from ragidx.pipelines.experiments.trials.questions import questions_for
 
         table = questions_for(expanded(questions), Path(index), options if vectors is None else None)
         report = _built(sources, index, vectors, vector_field, made_by, None, on_progress, options)

@@ -59,15 +59,15 @@ PIPELINES = [
     "pipelines.vectors",
     "pipelines.distribute",
     "pipelines.plan",
-    "pipelines.evaluate.sources",
-    "pipelines.evaluate",
-    "pipelines.sweep",
-    "pipelines.lens",
-    "pipelines.train",
-    "pipelines.train.mini_decoder",
-    "pipelines.train.decoders",
-    "pipelines.tune",
     "pipelines.maintain",
+    "pipelines.experiments",
+    "pipelines.experiments.evaluate.sources",
+    "pipelines.experiments.evaluate",
+    "pipelines.experiments.lens",
+    "pipelines.experiments.train",
+    "pipelines.experiments.train.decoders",
+    "pipelines.experiments.tune",
+    "pipelines.experiments.trials",
     "pipelines.doctor",
     "pipelines.frameworks",
     "pipelines.serve",
@@ -183,9 +183,7 @@ def test_every_package_has_its_place_in_the_order() -> None:
     placed = {*MAY_IMPORT, *PIPELINES, *ROOMS}
 
     assert {p for p in packages if p not in placed and p.rpartition(".")[0] not in placed} == set()
-    assert placed - packages == (
-        {"pipelines.train.mini_decoder"} if not (ROOT / "pipelines/train/mini_decoder").exists() else set()
-    )
+    assert placed - packages == set()
 
 
 def test_no_folder_holds_more_than_fifteen_modules() -> None:

@@ -23,7 +23,7 @@ from ragidx.pipelines.cli.options import (
 from ragidx.pipelines.cli.stages import StageLines
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.maintain.adapt import AdaptReport
+    from ragidx.pipelines.experiments.trials.adapt import AdaptReport
 
 
 @click.command("adapt", cls=GroupedCommand)
@@ -61,7 +61,7 @@ def command(index: Path, as_json: bool, cache: str | None, **options: Any) -> No
     are better with 95 % confidence the map is committed; `ragidx rollback` goes back. Otherwise the index stays as it
     is, and the exit status is 1.
     """
-    from ragidx.pipelines.maintain.adapt import adapt
+    from ragidx.pipelines.experiments.trials.adapt import adapt
     from ragidx.retriever.models import ModelPlace
     from ragidx.retriever.searcher import Searcher
 

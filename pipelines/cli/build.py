@@ -38,7 +38,7 @@ from ragidx.pipelines.ingest.options import QUERY_OPTIONS, STORE_OPTIONS
 from ragidx.pipelines.ingest.report import BuildReport
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.maintain.questions import QuestionFile
+    from ragidx.pipelines.experiments.trials.questions import QuestionFile
 
 _OF_QUERIES = {*QUERY_OPTIONS, *FILTER_OPTIONS} - {"filter_sample", "filter_topk", "center"}
 _OF_VECTORS = {
@@ -180,7 +180,7 @@ def command(
 
 def _table(file: Path, index: Path, options: Mapping[str, Any] | None) -> QuestionFile:
     """The table of a file, if the index that is made can take it."""
-    from ragidx.pipelines.maintain.questions import questions_for
+    from ragidx.pipelines.experiments.trials.questions import questions_for
 
     return questions_for(file, index, options)
 

@@ -82,7 +82,7 @@ def command(sources: tuple[str, ...], as_json: bool, out: Path | None, cache: st
         ragidx evaluate sts/test.tsv --model smollm2 --method prompteol --method echo
         ragidx evaluate old.run new.run --qrels qrels.tsv
     """
-    from ragidx.pipelines.evaluate.evaluate import evaluate
+    from ragidx.pipelines.experiments.evaluate.evaluate import evaluate
 
     with StageLines(as_json=as_json, is_kept=cache is not None) as lines:
         report = evaluate(

@@ -15,9 +15,9 @@ from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli.help import as_options
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.evaluate.cells import Costs
-    from ragidx.pipelines.evaluate.report import Report, TaskReport
-    from ragidx.pipelines.evaluate.significance import MeanDifference
+    from ragidx.pipelines.experiments.evaluate.cells import Costs
+    from ragidx.pipelines.experiments.evaluate.report import Report, TaskReport
+    from ragidx.pipelines.experiments.evaluate.significance import MeanDifference
 
 
 def tell(report: Report, out: Path | None, *, as_json: bool) -> None:
@@ -71,7 +71,7 @@ def _title(task: TaskReport) -> str:
 
 def _table(task: TaskReport) -> tuple[list[str], list[list[str]]]:
     """Head and rows, best first; where costs were measured, in the order of the grid."""
-    from ragidx.pipelines.evaluate.measures import AGREEMENT, CORRELATIONS, MEASURES, NEARNESS
+    from ragidx.pipelines.experiments.evaluate.measures import AGREEMENT, CORRELATIONS, MEASURES, NEARNESS
 
     order = list(range(len(task.rows)))
     if not _has(task, "costs"):
@@ -132,7 +132,7 @@ def _apart(apart: MeanDifference | None) -> list[str]:
 
 def _explained(task: TaskReport) -> list[str]:
     """What the columns mean, and what to take."""
-    from ragidx.pipelines.evaluate.measures import NEARNESS, OVERLAP
+    from ragidx.pipelines.experiments.evaluate.measures import NEARNESS, OVERLAP
 
     lines = []
     timed = next((row.costs for row in task.rows if row.costs is not None), None)

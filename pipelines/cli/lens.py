@@ -29,8 +29,8 @@ from ragidx.pipelines.cli.vector_options import (
 from ragidx.pipelines.ingest.report import Skips
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.lens.lens import HitLens, TextLens
-    from ragidx.pipelines.lens.spectrum import SpectrumReport
+    from ragidx.pipelines.experiments.lens.lens import HitLens, TextLens
+    from ragidx.pipelines.experiments.lens.spectrum import SpectrumReport
 
 _ELSEWHERE = "choose another file with --out"
 
@@ -116,7 +116,7 @@ def _read_text(text: str, options: dict[str, Any]) -> TextLens:
     from ragidx.indexer.encoders.load import encoder_of
     from ragidx.indexer.encoders.methods import resolve
     from ragidx.indexer.models.locate import locate
-    from ragidx.pipelines.lens.lens import lens_text
+    from ragidx.pipelines.experiments.lens.lens import lens_text
 
     places = {name: options[name] for name in ("adapters", "pooler") if options[name]}
     files = locate(options["model"] or "mini-decoder", revision=options["revision"], **places)
@@ -127,8 +127,8 @@ def _read_text(text: str, options: dict[str, Any]) -> TextLens:
 
 
 def _read_hit(query: str, index: Path, options: dict[str, Any]) -> HitLens:
+    from ragidx.pipelines.experiments.lens.lens import lens_hit
     from ragidx.pipelines.index import Index
-    from ragidx.pipelines.lens.lens import lens_hit
 
     opened = Index(index, **{name: options[name] for name in (*_PLACES, "device", "dtype")})
     asked = {name: options[name] for name in ("hit", "instruction", "where", "k")}
@@ -136,7 +136,7 @@ def _read_hit(query: str, index: Path, options: dict[str, Any]) -> HitLens:
 
 
 def _show_spectrum(index: Path | None, as_json: bool, options: dict[str, Any]) -> None:
-    from ragidx.pipelines.lens.spectrum import spectrum
+    from ragidx.pipelines.experiments.lens.spectrum import spectrum
 
     out: Path | None = options["out"]
     if out is not None:
@@ -183,7 +183,7 @@ def _check_out(out: Path) -> None:
 
 def _write(report: SpectrumReport, out: Path) -> None:
     from ragidx.pipelines.base.results import write_result
-    from ragidx.pipelines.lens.plot import draw
+    from ragidx.pipelines.experiments.lens.plot import draw
 
     if out.suffix.lower() == ".json":
         data = json_text(report.to_json(), indent=2).encode("ascii") + b"\n"

@@ -13,8 +13,8 @@ from ragidx.pipelines.cli import console, describe
 from ragidx.retriever.passages import nearest
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.lens.lens import HitLens, Lens, TextLens
-    from ragidx.pipelines.lens.spectrum import SpectrumReport
+    from ragidx.pipelines.experiments.lens.lens import HitLens, Lens, TextLens
+    from ragidx.pipelines.experiments.lens.spectrum import SpectrumReport
 
 _FITS = 0.3  # correlation with log p below which a note warns that the average token does not follow frequency
 _STRONGEST = 4  # directions named for each group
@@ -22,7 +22,7 @@ _STRONGEST = 4  # directions named for each group
 
 def print_lens(seen: TextLens | HitLens) -> None:
     """How the vectors were made; the tokens of a text, or of a query, its hit, and those that both write."""
-    from ragidx.pipelines.lens.lens import HitLens
+    from ragidx.pipelines.experiments.lens.lens import HitLens
 
     rows = [
         ("model", f"{seen.model}: {describe.encoder(seen.encoder)}"),

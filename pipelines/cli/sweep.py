@@ -85,7 +85,7 @@ def command(source: str, as_json: bool, out: Path | None, cache: str | None, **o
         ragidx sweep ragidx-index --tau 1 --tau 4 --index-type flat --index-type hnsw
         ragidx sweep own-vectors --queries q.jsonl --query-vectors q.npy --qrels qrels.tsv
     """
-    from ragidx.pipelines.sweep.sweep import sweep
+    from ragidx.pipelines.experiments.evaluate.sweep import sweep
 
     with StageLines(as_json=as_json, is_kept=cache is not None) as lines:
         report = sweep(

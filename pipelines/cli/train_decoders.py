@@ -31,7 +31,7 @@ from ragidx.pipelines.cli.vector_options import (
 )
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.train.decoders.runs import Report
+    from ragidx.pipelines.experiments.train.decoders.runs import Report
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -169,7 +169,7 @@ def export_command(source: str, out: Path, as_json: bool, **options: Any) -> Non
     The folder is loaded by sentence-transformers and its vectors are compared before it is kept. What cannot be said
     there is refused by name: the second copy of echo, pairs of tokens, a trainable pooling.
     """
-    from ragidx.pipelines import train
+    from ragidx.pipelines.experiments import train
 
     made = train.export(
         source, out, **with_values({name: one for name, one in options.items() if one not in (None, ())})
@@ -192,7 +192,7 @@ def export_command(source: str, out: Path, as_json: bool, **options: Any) -> Non
 
 
 def _train(stage: str, model: str, as_json: bool, options: dict[str, Any]) -> None:
-    from ragidx.pipelines import train
+    from ragidx.pipelines.experiments import train
 
     named = {name: one for name, one in options.items() if one not in (None, ())}
     if "cache" in options:

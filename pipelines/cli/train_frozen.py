@@ -35,9 +35,9 @@ from ragidx.pipelines.cli.vector_options import (
 )
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.maintain.questions import QuestionsReport
-    from ragidx.pipelines.train.frozen import Report
-    from ragidx.pipelines.train.static_models import StaticReport
+    from ragidx.pipelines.experiments.train.frozen import Report
+    from ragidx.pipelines.experiments.train.static_models import StaticReport
+    from ragidx.pipelines.experiments.trials.questions import QuestionsReport
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -91,7 +91,7 @@ def head_command(source: str, as_json: bool, cache: str | None, **options: Any) 
     The model stays as it is: its vectors of the pairs are made once, and kept in --cache. Then the map takes seconds.
     Some of the pairs are held out, to say what it is worth.
     """
-    from ragidx.pipelines.train.heads import head
+    from ragidx.pipelines.experiments.train.heads import head
 
     with StageLines(as_json=as_json, is_kept=cache is not None) as lines:
         named = {name: one for name, one in options.items() if one is not None}
@@ -171,7 +171,7 @@ def questions_command(source: str, as_json: bool, cache: str | None, **options: 
 
 
 def _train_for_index(index: Path, options: dict[str, Any]) -> QuestionsReport:
-    from ragidx.pipelines.maintain.questions import train_questions
+    from ragidx.pipelines.experiments.trials.questions import train_questions
     from ragidx.retriever.models import ModelPlace
     from ragidx.retriever.searcher import Searcher
 
@@ -180,7 +180,7 @@ def _train_for_index(index: Path, options: dict[str, Any]) -> QuestionsReport:
 
 
 def _train_for_model(model: str, options: dict[str, Any]) -> StaticReport:
-    from ragidx.pipelines.train.static_models import questions
+    from ragidx.pipelines.experiments.train.static_models import questions
 
     text = options.pop("text", ())
     if len(text) != 1:
@@ -236,7 +236,7 @@ def pooling_command(source: str, as_json: bool, cache: str | None, **options: An
     The model stays as it is: its states of the pairs are made once. Some of the pairs are held out, to say what it is
     worth beside the last layer's last token, or with bidirectional attention its mean.
     """
-    from ragidx.pipelines.train.poolings import pooling
+    from ragidx.pipelines.experiments.train.poolings import pooling
 
     with StageLines(as_json=as_json, is_kept=cache is not None) as lines:
         named = {name: one for name, one in options.items() if one is not None}
@@ -290,7 +290,7 @@ def mini_command(text: Path, as_json: bool, cache: str | None, **options: Any) -
 
     The bundled model mini was made like this. It encodes thousands of texts a second, without torch.
     """
-    from ragidx.pipelines.train.static_models import mini
+    from ragidx.pipelines.experiments.train.static_models import mini
 
     with StageLines(as_json=as_json, is_kept=cache is not None) as lines:
         report = mini(text, cache=cache, on_progress=lines.stage, **options)

@@ -21,8 +21,8 @@ from ragidx.pipelines.cli.stages import StageLines
 from ragidx.pipelines.cli.vector_options import measured_options, rest_of_encoder_options, with_chunks
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.tune.proposal import Estimate, Proposal, Tried
-    from ragidx.pipelines.tune.search import Part
+    from ragidx.pipelines.experiments.tune.proposal import Estimate, Proposal, Tried
+    from ragidx.pipelines.experiments.tune.search import Part
 
 _SHOWN = 6  # rows of a part
 
@@ -57,7 +57,7 @@ def command(source: str, as_json: bool, cache: str | None, **options: Any) -> No
     A sample of the corpus is encoded at every layer, and searched by sentences that are taken out of it, or by judged
     queries. The choice is tested on queries that did not choose it; where it is not better, the defaults are advised.
     """
-    from ragidx.pipelines.tune.tune import tune
+    from ragidx.pipelines.experiments.tune.tune import tune
 
     with StageLines(as_json=as_json, is_kept=cache is not None) as lines:
         proposal = tune(

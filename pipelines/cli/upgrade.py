@@ -21,7 +21,7 @@ from ragidx.pipelines.cli.progress import ProgressLine
 from ragidx.pipelines.cli.vector_options import vector_options, with_values
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.maintain.upgrade import UpgradeReport
+    from ragidx.pipelines.experiments.trials.upgrade import UpgradeReport
 
 
 @click.command("upgrade", cls=GroupedCommand)
@@ -55,7 +55,7 @@ def command(
     exit status is 1.
     """
     from ragidx.indexer.devices import check_devices
-    from ragidx.pipelines.maintain.upgrade import Upgrade
+    from ragidx.pipelines.experiments.trials.upgrade import Upgrade
     from ragidx.retriever.models import ModelPlace
     from ragidx.retriever.searcher import Searcher
 
@@ -97,7 +97,7 @@ def _fields(r: UpgradeReport) -> list[tuple[str, str]]:
 
 
 def _verdict(r: UpgradeReport) -> str:
-    from ragidx.pipelines.maintain.comparison import WORSE
+    from ragidx.pipelines.experiments.trials.comparison import WORSE
 
     c = r.comparison
     if r.committed or c is None:

@@ -23,7 +23,7 @@ from ragidx.indexer.models.checkpoint import INPUTS
 from ragidx.indexer.models.locate import locate
 from ragidx.indexer.prompts.rendering import render
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
-from ragidx.pipelines.train.objectives import Masking, blocks, contrastive_loss, mask_tokens, mntp_loss
+from ragidx.pipelines.experiments.train.objectives import Masking, blocks, contrastive_loss, mask_tokens, mntp_loss
 
 pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")

@@ -104,7 +104,7 @@ def run_process(folder: Path) -> Callable[..., Done]:
 def briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a sweep's searches a few are timed, not a thousand: no test looks at how long they take."""
     for name in ("_SINGLE_CALLS", "_BATCH_CALLS", "_LEAST_CALLS"):
-        monkeypatch.setattr(f"ragidx.pipelines.evaluate.cells.{name}", 2)
+        monkeypatch.setattr(f"ragidx.pipelines.experiments.evaluate.cells.{name}", 2)
 
 
 @pytest.fixture(scope="session")

@@ -23,8 +23,8 @@ from ragidx.indexer.filters.filter import make_filter
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import FilterSpec
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.evaluate.sources.corpus import CorpusSource
-from ragidx.pipelines.evaluate.sources.raw_vectors import RawVectors
+from ragidx.pipelines.experiments.evaluate.sources.corpus import CorpusSource
+from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors
 from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.resolve import resolve_against
 from ragidx.pipelines.vectors.build import build_vectors

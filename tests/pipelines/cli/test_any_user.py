@@ -80,7 +80,7 @@ IMPORTED = (  # by several commands
     *("cli.build", "ingest.build", "ingest.workers.process", "serve.server", "serve.agents", "evaluate.evaluate"),
     *("sweep.sweep", "tune.tune", "maintain.upgrade", "maintain.adapt", "index"),
 )
-TRAINING = ("transformers.trainer", "sentence_transformers", "peft", "ragidx.pipelines.train.decoders")
+TRAINING = ("transformers.trainer", "sentence_transformers", "peft", "ragidx.pipelines.experiments.train.decoders")
 ERROR = re.compile(r"(?m)^(Error: |Usage: )")
 NEVER = re.compile(r"Traceback|a bug in ragidx|Exception ignored|Warning:|Matplotlib created")
 

@@ -15,7 +15,7 @@ import click
 import pytest
 
 from ..conftest import Done
-from ..evaluate.conftest import WORDS, write_beir, write_qrels, write_run
+from ..experiments.evaluate.conftest import WORDS, write_beir, write_qrels, write_run
 
 Run = Callable[..., Done]
 FIRST = ("--filter", "none", "--cache", "none")

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from ragidx.pipelines.cli import adapt, train_frozen, upgrade
-from ragidx.pipelines.evaluate.tasks import Judged
+from ragidx.pipelines.experiments.evaluate.tasks import Judged
+from ragidx.pipelines.experiments.train.frozen import Score
+from ragidx.pipelines.experiments.trials.adapt import AdaptReport
+from ragidx.pipelines.experiments.trials.comparison import Comparison, compared
+from ragidx.pipelines.experiments.trials.questions import QuestionsReport
+from ragidx.pipelines.experiments.trials.upgrade import UpgradeReport
 from ragidx.pipelines.ingest.report import BuildReport
-from ragidx.pipelines.maintain.adapt import AdaptReport
-from ragidx.pipelines.maintain.comparison import Comparison, compared
-from ragidx.pipelines.maintain.questions import QuestionsReport
-from ragidx.pipelines.maintain.upgrade import UpgradeReport
-from ragidx.pipelines.train.frozen import Score
 
 N = 200
 

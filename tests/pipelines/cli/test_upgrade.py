@@ -179,7 +179,7 @@ def test_messages_name_options(run: Run) -> None:
 KILLED = """
 import os, signal
 from ragidx.pipelines.cli.main import main
-from ragidx.pipelines.maintain import upgrade
+from ragidx.pipelines.experiments.trials import upgrade
 
 upgrade.Upgrade._compare = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 main()

@@ -24,9 +24,9 @@ from ragidx.indexer.encoders.protocol import OtherModelError
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
+from ragidx.pipelines.experiments.evaluate.sweep import sweep
 from ragidx.pipelines.ingest.report import StrictError
 from ragidx.pipelines.plan.plan import plan
-from ragidx.pipelines.sweep.sweep import sweep
 from ragidx.pipelines.vectors.build import build_vectors
 from ragidx.pipelines.vectors.writer import RowWriter
 

@@ -18,10 +18,10 @@ from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.specs import EncoderOptions, EncoderSpec, FilterSpec
 from ragidx.pipelines.cli.config import READING
 from ragidx.pipelines.cli.vector_options import CHUNK_OPTIONS, FILTER_OPTIONS, with_values
+from ragidx.pipelines.experiments.evaluate.sweep import KNOWN, sweep
 from ragidx.pipelines.ingest.options import OPTIONS, STORE_OPTIONS, BuildOptions, build_options
 from ragidx.pipelines.ingest.resolve import resolve_against
 from ragidx.pipelines.plan.plan import plan
-from ragidx.pipelines.sweep.sweep import KNOWN, sweep
 
 OF_VECTORS = {"vectors", "vector_field", "made_by", "questions"}  # files, which no `BuildOptions` has
 

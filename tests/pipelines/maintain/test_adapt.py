@@ -24,10 +24,10 @@ from ragidx.indexer.store.verify import verify
 from ragidx.indexer.token_table import TokenTable
 from ragidx.pipelines.base.stages import Stage
 from ragidx.pipelines.cli.demo import sample_corpus
+from ragidx.pipelines.experiments.train.own_pairs import own_pairs
+from ragidx.pipelines.experiments.trials.adapt import NOTE, WEIGHTS
+from ragidx.pipelines.experiments.trials.questions import QuestionFile
 from ragidx.pipelines.ingest.corpus import chunker_of
-from ragidx.pipelines.maintain.adapt import NOTE, WEIGHTS
-from ragidx.pipelines.maintain.questions import QuestionFile
-from ragidx.pipelines.train.own_pairs import own_pairs
 
 from ...indexer.states import content_of
 from ...raising import message_of
@@ -140,7 +140,7 @@ def test_where_mapped_vectors_are_no_better_the_weight_alone_is_changed(
     def useless(sides: Any, batches: Any, dim: int, **options: Any) -> Filter:
         return Filter(np.eye(dim)[:, :1] @ np.ones((1, dim)), shift=np.zeros(dim))
 
-    monkeypatch.setattr("ragidx.pipelines.maintain.adapt.linear", useless)
+    monkeypatch.setattr("ragidx.pipelines.experiments.trials.adapt.linear", useless)
     vectors = hybrid.searcher.store.vectors(range(hybrid.searcher.store.n_rows))
 
     report = adapted(hybrid, force=True)
@@ -182,7 +182,7 @@ def test_given_judgements_decide_and_none_of_their_documents_is_trained_on(
         seen.append(without)
         return own_pairs(*args, without=without, **options)
 
-    monkeypatch.setattr("ragidx.pipelines.maintain.adapt.own_pairs", noted)
+    monkeypatch.setattr("ragidx.pipelines.experiments.trials.adapt.own_pairs", noted)
     report = adapted(index, queries="queries.tsv", qrels="qrels.tsv")
 
     assert (report.comparison.queries, report.comparison.n_queries) == ("given", 90)

@@ -10,8 +10,8 @@ import pytest
 import ragidx
 from ragidx.corpora.records import Document
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.evaluate.synthetic import taken_out
-from ragidx.pipelines.maintain.comparison import compare, questions
+from ragidx.pipelines.experiments.evaluate.synthetic import taken_out
+from ragidx.pipelines.experiments.trials.comparison import compare, questions
 from ragidx.retriever.searcher import Searcher
 
 from .conftest import files

@@ -23,9 +23,9 @@ from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing import rewrite
 from ragidx.pipelines.base.stages import Stages
 from ragidx.pipelines.cli.demo import sample_corpus
-from ragidx.pipelines.evaluate.tasks import task_of
-from ragidx.pipelines.maintain.comparison import by_query, questions
-from ragidx.pipelines.maintain.questions import NOTE, QuestionsReport, _Run, _Texts
+from ragidx.pipelines.experiments.evaluate.tasks import task_of
+from ragidx.pipelines.experiments.trials.comparison import by_query, questions
+from ragidx.pipelines.experiments.trials.questions import NOTE, QuestionsReport, _Run, _Texts
 from ragidx.retriever.models import QUESTIONS_FILE
 
 from ...raising import message_of
@@ -176,7 +176,9 @@ def test_a_token_that_spells_nothing_is_not_sent_to_the_model(
     monkeypatch.setattr(
         type(searcher.encoder), "batches", lambda self, texts, **more: [sent.extend(texts), batches(texts, **more)][1]
     )
-    monkeypatch.setattr("ragidx.pipelines.maintain.questions.spelled", lambda tokenizer, tokens: ["", "owl", " "])
+    monkeypatch.setattr(
+        "ragidx.pipelines.experiments.trials.questions.spelled", lambda tokenizer, tokens: ["", "owl", " "]
+    )
 
     of = _Run(searcher, 10, 1, 0, Stages(None))._single(searcher.encoder.tokenizer.texts, np.array([0, 7, 9]))
 

@@ -29,7 +29,7 @@ FORKER = """
     from ragidx.corpora.records import Document
     from ragidx.indexer.store.store import Store
     from ragidx.indexer.store.verify import verify
-    from ragidx.pipelines.maintain import upgrade as _loaded
+    from ragidx.pipelines.experiments.trials import upgrade as _loaded
 
     index, kills = sys.argv[1], int(sys.argv[2])
     EVENTS = ("open", "os.rename", "os.remove", "os.link", "os.mkdir")

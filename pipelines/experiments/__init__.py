@@ -1,0 +1,1 @@
+"""Comparing: configurations on judged queries, candidates beside what an index has, training, what a model sees."""

@@ -1,0 +1,236 @@
+"""The axes of a grid: which encoders, filters, widths and searches are combined.
+
+values by name -> `Axes`, checked before anything is encoded -> for each source its `Series`, for each width its
+searches. A filter or a method takes the values that it has an option for; what cannot be is left out with a note.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+from ragidx.corpora.errors import ModelError, SpecError, unknown_name
+from ragidx.indexer.ann.index_types import FLAT, check_index_type
+from ragidx.indexer.encoders.methods import METHODS, filter_spec
+from ragidx.indexer.specs import ATTENTIONS, FILTERS, HEAD, POOLINGS, QUESTIONS, FilterSpec, filter_kind
+from ragidx.pipelines.experiments.evaluate.grid import Searches
+from ragidx.pipelines.experiments.evaluate.sources.series import Series, WidthChoice, notes_on_fit, series_of
+from ragidx.pipelines.experiments.evaluate.sources.source import IndexSource, Source
+from ragidx.retriever.options import DENSE, FUSIONS, HYBRID, LEXICAL, MODES, Z
+
+MOST_CELLS = 1000
+"""Configurations of a grid without a word of consent."""
+
+ENCODER_AXES = ("model", "method", "pooling", "attention", "layer", "copies", "questions")
+AXES = (*ENCODER_AXES, "filter", "center", "tau", "dim", "offset", "index_type", "mode", "fusion", "weight")
+
+_WORDS: Mapping[str, Iterable[str]] = {
+    "model": ("mini",),
+    "method": METHODS,
+    "pooling": ("own", *POOLINGS),
+    "attention": ("own", *ATTENTIONS),
+    "filter": FILTERS,
+    "center": ("center", "no-center"),
+    "index_type": (FLAT,),
+    "mode": MODES,
+    "fusion": (Z,),
+    "questions": QUESTIONS,
+}
+"""What names of rows have of each axis, where it is not named."""
+
+_REPEATING = {"echo", "reba"}
+_NUMBERS: Mapping[str, type] = {
+    **dict.fromkeys(("layer", "copies", "dim", "offset"), Integral),
+    **dict.fromkeys(("tau", "weight"), Real),
+    "center": bool,
+}
+
+
+@dataclass(frozen=True)
+class Axes:
+    """What a grid is made of, checked.
+
+    Attributes:
+        encoders: options of each.
+        filters: names; None: what a build takes.
+        offsets: first columns of EmbedFilter; None: what a build takes.
+        centers: whether means are taken off; None: what a build does.
+        widths: of each filter; none: what a build takes.
+        searches: of each width.
+        options: of all encoders and of the corpus.
+    """
+
+    encoders: tuple[Mapping[str, Any], ...]
+    filters: tuple[str, ...] | None
+    offsets: tuple[int | None, ...]
+    centers: tuple[bool | None, ...]
+    widths: WidthChoice
+    searches: Searches
+    options: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], options: Mapping[str, Any]) -> Axes:
+        """Of a value or several for each of some `AXES`, and options that all have.
+
+        Raises:
+            SpecError: a value is unknown or out of range.
+        """
+        listed = {name: some for name, value in values.items() if (some := tuple(as_list(value)))}
+        for name, kind in _NUMBERS.items():
+            for value in listed.get(name, ()):
+                is_kind = isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
+                if value is not None and not is_kind:
+                    wanted = "true or false" if kind is bool else "a number" if kind is Real else "a whole number"
+                    raise SpecError(f"{name}={value!r} is not {wanted}", "give one", where=f"`{name}`")
+        filters = listed.get("filter")
+        for name in filters or ():
+            FilterSpec(name)  # which says what is wrong with it
+        return cls(
+            encoders=_encoders({name: listed[name] for name in ENCODER_AXES if name in listed}),
+            filters=filters,
+            offsets=listed.get("offset", (None,)),
+            centers=listed.get("center", (None,)),
+            widths=WidthChoice(listed.get("dim", ()), listed.get("tau", ())),
+            searches=_searches(listed),
+            options=options,
+        )
+
+    def check_size(self, *, yes: bool) -> None:
+        """Whether so many configurations are meant.
+
+        Raises:
+            SpecError: there are more than `MOST_CELLS`, and no consent.
+        """
+        widths = max(1, len(self.widths.dims) + len(self.widths.taus))
+        filters = len(self.filters or (1,)) * len(self.offsets) * len(self.centers)
+        vectors = filters * widths * len(self.searches.index_types)
+        searches = sum(len(self.searches.of(mode)) for mode in self.searches.modes if mode != LEXICAL)
+        cells = len(self.encoders) * vectors * searches + (LEXICAL in self.searches.modes)  # at most
+        if cells > MOST_CELLS and not yes:
+            raise SpecError(
+                f"the grid has {cells:,} configurations, more than {MOST_CELLS:,}",
+                "name fewer values, or say that you mean it: `yes=True`",
+            )
+
+    def series(self, source: Source) -> tuple[list[Series], list[str]]:
+        """Filters and widths of a source: those that were named, else what a build of its model takes; and notes on
+        those that cannot be.
+
+        Raises:
+            SpecError: none can be, or the index does not have them.
+            ModelError: none can be made of this model.
+        """
+        has_offsets, has_widths = self.offsets != (None,), bool(self.widths.dims or self.widths.taus)
+        has_centers = self.centers != (None,)
+        for option, is_given in (("offset", has_offsets), ("center", has_centers)):
+            if is_given and not source.is_raw:
+                raise SpecError(
+                    "the index holds vectors after its filter, which is fixed",
+                    "remove it, or evaluate the corpus, or an index of raw vectors: `filter=none`, not centred",
+                    where=f"`{option}`",
+                )
+        is_asked = has_widths or has_offsets or has_centers
+        as_it_is = isinstance(source, IndexSource) and self.filters is None and not is_asked
+        if not source.is_raw or as_it_is:
+            widths = self.widths if has_widths else WidthChoice((source.dim,))
+            return series_of(source, self.filters or [source.spec.filter.name], widths, {}), []
+        series, notes, fault = list[Series](), list[str](), None
+        names = self.filters or (None,)
+        having = [name for name in names if name is None or "offset" in filter_kind(name).fields]
+        wanted = dict.fromkeys(
+            (name, offset if name in having or not having else None, center)
+            for name, offset, center in itertools.product(names, self.offsets, self.centers)
+        )
+        for name, offset, center in wanted:
+            try:
+                series += self._of_filter(source, name, offset, center)
+            except (SpecError, ModelError) as raised:
+                fault = fault or raised
+                what = "its own filter" if name is None else f"filter {name}"
+                notes.append(f"Left out of {source.model}: {what}: {raised.message}.")
+        if not series and fault is not None:
+            raise fault
+        if has_widths and all(one.name == "none" for one in series):
+            notes.append(
+                f"Of {source.model} only all dimensions are measured: it has no filter by default; name one for others,"
+                " such as `filter=truncation`."
+            )
+        notes += notes_on_fit(source, series)
+        unique = {(one.name, one.offset, one.means is None, one.widths): one for one in series}
+        return list(unique.values()), notes + [note for one in series for note in one.left_out]
+
+    def _of_filter(self, source: Source, name: str | None, offset: int | None, center: bool | None) -> list[Series]:
+        encoder, widths = source.spec.encoder, self.widths
+        if encoder is None:
+            spec = FilterSpec(name or "none")
+        else:
+            spec = filter_spec(source.files, encoder, None if name is None else FilterSpec(name))
+        fields = {"offset": offset if offset is not None else spec.offset}
+        center = spec.center if center is None else center
+        if not (widths.dims or widths.taus):
+            is_head = spec.name.startswith(HEAD)  # whose width its file knows
+            widths = WidthChoice(taus=(1.0,)) if is_head else WidthChoice((spec.width(source.hidden),))
+        if spec.name == "none":
+            widths = WidthChoice()
+        if spec.nested:
+            return series_of(source, [spec.name], widths, fields, center=center)
+        every = [WidthChoice((width,)) for width in widths.of(source.hidden, source.hidden)]
+        return [one for choice in every for one in series_of(source, [spec.name], choice, fields, center=center)]
+
+
+def _searches(listed: Mapping[str, Sequence[Any]]) -> Searches:
+    modes, fusions = listed.get("mode", (LEXICAL, DENSE, HYBRID)), listed.get("fusion", (Z,))
+    for what, values, known in (("mode", modes, MODES), ("fusion", fusions, FUSIONS)):
+        for value in values:
+            if value not in known:
+                raise unknown_name(what, value, known)
+    types = listed.get("index_type", (FLAT,))
+    weights = tuple(number for number in listed.get("weight", ()) if number is not None)
+    for name in types:
+        check_index_type(name)
+    for number in weights:
+        if not 0 <= number <= 1:
+            raise SpecError(f"weight={number:g} is not from 0 to 1", "0 is words alone, 1 cosines", where="`weight`")
+    return Searches(tuple(modes), tuple(types), tuple(fusions), weights)
+
+
+def check_reference(reference: str, values: Mapping[str, Any], runs: Iterable[str]) -> None:
+    """Whether a row may have these words in its name, as far as that is known before anything is encoded.
+
+    Args:
+        reference: the words.
+        values: of some `AXES`.
+        runs: names of finished runs, whose rows are named so.
+
+    Raises:
+        SpecError: no row has one of them.
+    """
+    known = {word for name in runs for word in name.split()}
+    for name, usual in _WORDS.items():
+        known |= set(map(str, as_list((values.get(name) if name != "center" else None) or usual)))
+    for word in reference.split():
+        if "=" not in word and "/" not in word and word not in known:  # widths and paths are known later
+            raise unknown_name("word of `reference`:", word, known)
+
+
+def as_list(value: Any) -> list[Any]:
+    """A value, or several, each once."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        return [value]
+    return list(dict.fromkeys(value))
+
+
+def _encoders(axes: Mapping[str, Sequence[Any]]) -> tuple[Mapping[str, Any], ...]:
+    """All combinations; beside a method that repeats a text, others are there once."""
+    encoders: list[Mapping[str, Any]] = []
+    repeating = set(axes.get("method", ())) & _REPEATING
+    for values in itertools.product(*axes.values()):
+        options = dict(zip(axes, values, strict=True))
+        if repeating and options["method"] not in repeating:
+            options.pop("copies", None)
+        if options not in encoders:
+            encoders.append(options)
+    return tuple(encoders)

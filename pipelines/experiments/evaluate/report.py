@@ -1,0 +1,234 @@
+"""What an evaluation gives: one kind of row for every configuration, measured on every data set.
+
+`Report` -> tasks -> rows -> JSON, CSV. A row says what was measured (`Configuration`), its cost (bytes a chunk) and how
+good it is, with an interval; its difference from the reference has a p that is corrected for the number of rows.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ragidx.corpora.evalsets import Run
+from ragidx.indexer.arrays import Doubles
+from ragidx.pipelines.experiments.evaluate.cells import Costs
+from ragidx.pipelines.experiments.evaluate.choice import Choice
+from ragidx.pipelines.experiments.evaluate.significance import Interval, MeanDifference
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """What a user chooses; None where it does not apply, as a model to lexical search."""
+
+    model: str | None = None
+    method: str | None = None
+    pooling: str | None = None
+    attention: str | None = None
+    layer: int | None = None
+    copies: int | None = None
+    filter: str | None = None
+    center: bool | None = None
+    tau: float | None = None
+    offset: int | None = None
+    dim: int | None = None
+    index_type: str | None = None
+    mode: str | None = None
+    fusion: str | None = None
+    weight: float | None = None
+    questions: str | None = None
+    run: str | None = None
+
+    def line(self) -> tuple[object, ...]:
+        """What configurations have in common that differ in width alone."""
+        return dataclasses.astuple(dataclasses.replace(self, dim=None, tau=None))
+
+
+_FOLLOWING = ("tau", "attention", "pooling", "layer", "copies", "offset", "method")
+COLUMNS = tuple(field.name for field in dataclasses.fields(Configuration))
+_COSTS = [
+    *("factory", "effort_beam", "effort_lists", "effort_factor", "disk_bytes", "build_seconds"),
+    *(f"{name}_{part}" for name in ("single", "batch") for part in ("p50_ms", "p95_ms", "p99_ms", "calls")),
+    *("queries_per_s", "threads"),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One configuration on one data set.
+
+    Attributes:
+        configuration: what was measured.
+        name: what tells it from the other rows.
+        bytes: of a chunk: the stored vector, and the words where they are searched; None: unknown.
+        means: of all measures.
+        interval: of the first measure.
+        against: its difference from the reference; None: it is the reference.
+        chance: of a row of EmbedFilter, the first measure's lowest and highest mean with random projections of the same
+            width, searched exactly; None: not measured.
+        costs: time and size on disk; None: not measured.
+    """
+
+    configuration: Configuration
+    name: str
+    bytes: float | None
+    means: Mapping[str, float]
+    interval: Interval
+    against: MeanDifference | None
+    chance: tuple[float, float] | None = None
+    costs: Costs | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskReport:
+    """All configurations on one data set.
+
+    Attributes:
+        name: of the data set.
+        kind: corpus, index, pairs or run.
+        synthetic: what its queries were made of, sentence or title; None: they were given.
+        n_documents: searched; of pairs, the pairs.
+        n_chunks: searched.
+        query_ids: judged.
+        measure: that intervals and tests are of.
+        reference: the place of the row that the others are compared with.
+        rows: in the order of the grid.
+        values: of each measure, (rows, queries).
+        choice: the cheapest row that is not worse than the best; None: there is one row, or nothing is judged.
+        pairs: each row against each before it, (place, place before) -> difference; empty where not asked for.
+        runs: of each row; empty where they were not asked for.
+        notes: what was left out, and what cannot be concluded.
+    """
+
+    name: str
+    kind: str
+    synthetic: str | None
+    n_documents: int
+    n_chunks: int
+    query_ids: tuple[str, ...]
+    measure: str
+    reference: int
+    rows: tuple[Row, ...]
+    values: Mapping[str, Doubles]
+    choice: Choice | None
+    pairs: Mapping[tuple[int, int], MeanDifference] = field(default_factory=dict)
+    runs: tuple[Run, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Overall:
+    """One row over all data sets, against the reference of the first.
+
+    Attributes:
+        name: of the row, on the first data set.
+        mean: of the differences.
+        p: of Wilcoxon's signed-rank test over the data sets, corrected for the number of rows.
+    """
+
+    name: str
+    mean: float
+    p: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """An evaluation.
+
+    Attributes:
+        tasks: one a data set.
+        overall: rows that all data sets have, where there are five data sets or more.
+        notes: on all of them.
+    """
+
+    tasks: tuple[TaskReport, ...]
+    overall: tuple[Overall, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the values by query and the runs."""
+        tasks = []
+        for task in self.tasks:
+            left = {"rows", "values", "runs", "query_ids", "choice", "pairs"}
+            data = {one.name: getattr(task, one.name) for one in dataclasses.fields(task) if one.name not in left}
+            data["n_queries"] = len(task.query_ids)
+            data["rows"] = [dataclasses.asdict(row) for row in task.rows]
+            data["choice"] = None if task.choice is None else dataclasses.asdict(task.choice)
+            data["pairs"] = [
+                {"row": task.rows[row].name, "other": task.rows[other].name, **dataclasses.asdict(apart)}
+                for (row, other), apart in task.pairs.items()
+            ]
+            tasks.append(data)
+        overall = [dataclasses.asdict(one) for one in self.overall]
+        return {"tasks": tasks, "overall": overall, "notes": list(self.notes)}
+
+    def to_csv(self) -> str:
+        """A line for each row of each data set."""
+        measures = list(dict.fromkeys(name for task in self.tasks for name in task.values))
+        columns = ["task", "row", *COLUMNS, "bytes", *measures, "measure", "low", "high"]
+        columns += ["synthetic", "difference", "p", "detectable", "verdict", "chance_low", "chance_high"]
+        if any(row.costs is not None for task in self.tasks for row in task.rows):
+            columns += _COSTS
+        text = io.StringIO()
+        writer = csv.DictWriter(text, columns, lineterminator="\n", restval="")
+        writer.writeheader()
+        for task in self.tasks:
+            for number, row in enumerate(task.rows, start=1):
+                writer.writerow({"row": number, **_cells(task, row)})
+        return text.getvalue()
+
+
+def _cells(task: TaskReport, row: Row) -> dict[str, object]:
+    cells: dict[str, object] = {
+        "task": task.name,
+        "synthetic": task.synthetic or "",
+        "bytes": row.bytes,
+        "measure": task.measure,
+    }
+    cells |= {name: value for name in COLUMNS if (value := getattr(row.configuration, name)) is not None}
+    cells |= {name: f"{mean:.6f}" for name, mean in row.means.items()}
+    cells |= {"low": f"{row.interval.low:.6f}", "high": f"{row.interval.high:.6f}"}
+    if row.against is not None:
+        apart = row.against
+        cells |= {"difference": f"{apart.mean:.6f}", "p": f"{apart.p:.6g}", "verdict": apart.verdict}
+        cells["detectable"] = f"{apart.detectable:.6f}"
+    if row.chance is not None:
+        cells |= {"chance_low": f"{row.chance[0]:.6f}", "chance_high": f"{row.chance[1]:.6f}"}
+    if row.costs is not None:
+        for name, value in dataclasses.asdict(row.costs).items():
+            inner = {f"{name}_{part}": one for part, one in value.items()} if isinstance(value, dict) else {name: value}
+            cells |= {column: one for column, one in inner.items() if column in _COSTS}
+    return cells
+
+
+def names_of(configurations: Sequence[Configuration]) -> list[str]:
+    """Short names: the values that differ, joined.
+
+    >>> names_of([Configuration(mode="dense", dim=64), Configuration(mode="hybrid", dim=64)])
+    ['dense', 'hybrid']
+    """
+    varying = [name for name in COLUMNS if len({getattr(one, name) for one in configurations} - {None}) > 1]
+    for name in _FOLLOWING:  # often follow from the others, such as the pooling from the model
+        fewer = [other for other in varying if other != name]
+        if name in varying and _n_different(configurations, fewer) == _n_different(configurations, varying):
+            varying = fewer
+    return [one.run or _named(one, varying) or _named(one, ["model", "mode"]) for one in configurations]
+
+
+def _named(one: Configuration, names: Sequence[str]) -> str:
+    return " ".join(_shown(name, value) for name in names if (value := getattr(one, name)) is not None)
+
+
+def _n_different(configurations: Sequence[Configuration], names: Sequence[str]) -> int:
+    return len({tuple(getattr(one, name) for name in names) for one in configurations})
+
+
+def _shown(name: str, value: object) -> str:
+    if name == "model" and str(value).startswith("/"):
+        return "/".join(str(value).split("/")[-2:])
+    if isinstance(value, bool):
+        return name if value else f"no-{name}"
+    return f"{name}={value:g}" if isinstance(value, int | float) else str(value)

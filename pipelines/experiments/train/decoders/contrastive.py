@@ -1,0 +1,363 @@
+"""A decoder trained on pairs, by the contrastive loss with cached gradients; and on texts alone, as SimCSE.
+
+pairs -> those that are held out, and data sets of the others -> batches of one data set, none with a text twice -> the
+loss over the whole batch, the passes back in parts (GradCache) -> LoRA matrices, or all weights. sentence-transformers'
+trainer makes the steps; what a text becomes is the method's own, with its template, attention and pooling.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.base.modules import InputModule
+from sentence_transformers.sentence_transformer.losses import CachedMultipleNegativesRankingLoss, MatryoshkaLoss
+from torch import Tensor
+from torch.nn import functional
+
+from ragidx.corpora.errors import SpecError
+from ragidx.indexer.arrays import Doubles
+from ragidx.indexer.encoders import batching
+from ragidx.indexer.model_files import read_object
+from ragidx.pipelines.base.stages import OnStage, Stages
+from ragidx.pipelines.experiments.train.decoders.cost import fitting, measured
+from ragidx.pipelines.experiments.train.decoders.data_sets import (
+    POSITIVE,
+    QUERY,
+    Batches,
+    batches_of,
+    columns_of,
+    data_sets,
+    labels_of,
+    longest_of,
+    sampled,
+)
+from ragidx.pipelines.experiments.train.decoders.folder import Run
+from ragidx.pipelines.experiments.train.decoders.how import How
+from ragidx.pipelines.experiments.train.decoders.material import (
+    MOST_HELD_OUT,
+    about_model,
+    digest_of,
+    held_texts,
+    resolved_of,
+)
+from ragidx.pipelines.experiments.train.decoders.network import Network
+from ragidx.pipelines.experiments.train.decoders.runs import (
+    Report,
+    arguments,
+    carried_out,
+    of_network,
+)
+from ragidx.pipelines.experiments.train.frozen import held_and_rest, listed, reciprocal_ranks
+from ragidx.pipelines.experiments.train.pairs import Pairs, read_pairs
+from ragidx.pipelines.ingest.options import build_options
+from ragidx.pipelines.ingest.resolve import resolve_against
+
+_WIDTHS = (1, 2, 4, 8)  # of the vectors, by how much narrower
+_FEWEST_WORDS = 3
+_PASSES = 1.4  # a pass without gradients and one with them, of the latter
+_INSTRUCTED = 'a JSON object says it: {"FILE": "the instruction of its queries"}'
+
+
+class Encoding(InputModule):
+    """A method's vectors, as sentence-transformers' trainer asks for them.
+
+    Args:
+        network: what learns.
+        limit: tokens of a text that are read.
+    """
+
+    def __init__(self, network: Network, limit: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # the library leaves it untyped
+        self.network, self.limit = network, limit
+
+    def preprocess(self, inputs: Sequence[Any], prompt: str | None = None, **_: Any) -> dict[str, Tensor]:
+        """Ids, attention and pooled span of texts; with a prompt, the instruction of queries, which may be empty."""
+        rows = self.network.rendered(list(inputs), prompt, self.limit)
+        ids, attention, pooled = batching.collate(rows, self.network.pad, torch.device("cpu"))
+        whole = torch.ones_like(ids) if attention is None else attention
+        return {"input_ids": ids, "attention_mask": whole, "pooled": pooled}
+
+    def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
+        """With their vectors."""
+        vectors = self.network(features["input_ids"], features["attention_mask"], features["pooled"])
+        return features | {"sentence_embedding": vectors}
+
+    def get_embedding_dimension(self) -> int:
+        """Width of the vectors."""
+        return self.network.hidden
+
+    def save(self, output_path: str, *args: object, **kwargs: object) -> None:
+        """Nothing: a run keeps what learns."""
+
+
+class Loss(CachedMultipleNegativesRankingLoss):
+    """The contrastive loss with cached gradients; a teacher's vectors, where there are any, are its labels.
+
+    A text that the teacher finds nearer to a query than the query's own is no wrong answer to it (GISTEmbed). The
+    teacher's cosines are learnt, too, by their squared difference.
+    """
+
+    like_teacher = 0.0
+
+    def calculate_loss(
+        self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
+    ) -> Tensor:
+        """Of a batch, from the vectors of its parts; labels (b, columns, d) of unit length."""
+        if labels is None or labels.dim() < 3:
+            return super().calculate_loss(reps, labels, with_backward=with_backward)
+        queries, texts = torch.cat(reps[0]), torch.cat([torch.cat(part) for part in reps[1:]])
+        cosines = functional.normalize(queries, dim=1) @ functional.normalize(texts, dim=1).T
+        taught = labels.to(cosines)
+        wanted = taught[:, 0] @ taught[:, 1:].transpose(0, 1).flatten(0, 1).T
+        own = torch.arange(len(queries), device=queries.device)
+        nearer = wanted > wanted[own, own][:, None]
+        loss = functional.cross_entropy((self.scale * cosines).masked_fill(nearer, -torch.inf), own)
+        loss = loss + self.like_teacher * functional.mse_loss(cosines, wanted)
+        if with_backward:
+            loss.backward()  # type: ignore[no-untyped-call]
+            loss = loss.detach()
+        return loss
+
+
+def contrastive(
+    model: str | os.PathLike[str],
+    *,
+    pairs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    instructions: str | os.PathLike[str] | Mapping[str, str] | None = None,
+    negatives: int | None = None,
+    teacher: str | None = None,
+    like_teacher: float = 0.0,
+    cache: str | os.PathLike[str] | None = "",
+    on_progress: OnStage | None = None,
+    **options: Any,
+) -> Report:
+    """Train a decoder on pairs of texts that belong together.
+
+    A model that SimCSE or contrastive training made goes on with its LoRA matrices; any other begins new ones.
+
+    Args:
+        model: a decoder, as of `build`.
+        pairs: files of JSON Lines or parquet with `query`, `positive` and perhaps `negative`, or folders of them; each
+            file is a data set.
+        out: the folder that is written: a whole model, for `build`.
+        instructions: what queries of a data set carry, by its file's name, or a JSON file of that; else the method's.
+        negatives: wrong answers of each query: those of its own line first, then from its data set the nearest of those
+            with less than 95 % of the cosine of its own text, by the teacher, or the model as it is. None: one of its
+            own, in data sets that have any.
+        teacher: a model; a text that it finds nearer to a query than the query's own is no wrong answer.
+        like_teacher: weight of the squared difference from the teacher's cosines.
+        cache: folder of raw vectors; "": the user's; None: nothing is kept.
+        on_progress: called when a stage begins.
+        options: those of `How`, and of the encoder, as of `build`.
+
+    Raises:
+        CorpusError: a file of pairs has faults.
+        SpecError: an option is wrong, or there are too few pairs.
+        RagidxError: of the subclass that says what to do.
+    """
+    how, others = How.taken(options)
+    began, tell = time.perf_counter(), Stages(on_progress)
+    if like_teacher and teacher is None:
+        raise SpecError("there is no teacher", "name one with `teacher`", where="`like_teacher`")
+    held, rest = held_and_rest(read_pairs(listed(pairs)), how.limit, how.seed, MOST_HELD_OUT)
+    resolved = resolved_of("train.contrastive", model, others)
+    taught = None if teacher is None else resolve_against(build_options("train", model=teacher, filter="none"))
+    said = _instructions(instructions, rest.names)
+    about = {
+        **about_model(resolved),
+        "data": _digest(rest, held),
+        "how": how.key(),
+        "instructions": said,
+        "negatives": negatives,
+        "teacher": None if taught is None else [taught.spec.encoder_fingerprint(), taught.encoder_spec.model],
+        "like_teacher": like_teacher,
+    }
+    run = Run(Path(out), "contrastive", about)
+    columns, note = columns_of(rest, negatives, taught or resolved, cache, tell)
+    labels = None if taught is None else labels_of(columns, taught, cache, tell)
+    data = data_sets(rest, columns, labels)
+    del rest, columns, labels  # the data sets hold their own copy
+    network = Network(resolved, how)
+    default = network.encoder.query_instruction(None) or ""
+
+    def score() -> Doubles:
+        queries = np.zeros((len(held), network.hidden), np.float32)
+        for group, name in enumerate(held.names):
+            places = np.flatnonzero(held.groups == group)
+            if len(places):
+                asked = [held.queries[place] for place in places.tolist()]
+                queries[places] = network.vectors(asked, said.get(name, default), how.read_tokens)
+        return reciprocal_ranks(queries, network.vectors(held.positives, None, how.read_tokens), held.positives)
+
+    prompts = {name: {QUERY: said.get(name, default)} for name in data}
+    return _Task(run, network, how, data, prompts, score, like_teacher, note).trained("pairs", tell, began)
+
+
+def simcse(
+    model: str | os.PathLike[str],
+    *,
+    text: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    on_progress: OnStage | None = None,
+    **options: Any,
+) -> Report:
+    """Train a decoder on texts alone, each twice under dropout, as LLM2Vec's second stage (Gao et al. 2021).
+
+    Args:
+        model: a decoder, as of `build`, such as one that `mntp` made.
+        text: a corpus, of any files that `build` reads.
+        out: the folder that is written: a whole model, for `build`.
+        on_progress: called when a stage begins.
+        options: those of `How`, with an attention dropout of 0.3; and of the encoder, as of `build`.
+
+    Raises:
+        CorpusError: there is no text.
+        SpecError: an option is wrong, or the model draws no dropout, so that both views of a text would be the same.
+        RagidxError: of the subclass that says what to do.
+    """
+    how, others = How.taken(options, attention_dropout=0.3)
+    began, tell = time.perf_counter(), Stages(on_progress)
+    resolved = resolved_of("train.simcse", model, others)
+    rest, held = held_texts(Path(text), resolved, how)
+    run = Run(Path(out), "simcse", {**about_model(resolved), "data": digest_of([*rest, *held]), "how": how.key()})
+    network = Network(resolved, how)
+    encoding = Encoding(network, how.read_tokens)
+    features = list(encoding.preprocess(rest[:2]).values())
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        if torch.equal(network(*features), network(*features)):
+            raise SpecError(
+                "the model draws no dropout: both views of a text are the same, and nothing is learnt",
+                "give `attention_dropout` above 0, or `dropout` with LoRA matrices that are trained already",
+                where="`attention_dropout`",
+            )
+    first, second = zip(*map(_halves, held), strict=True)
+
+    def score() -> Doubles:
+        one, other = (network.vectors(part, None, how.read_tokens) for part in (first, second))
+        return reciprocal_ranks(one, other, second)
+
+    data = datasets.DatasetDict({"text": datasets.Dataset.from_dict({QUERY: rest, POSITIVE: rest})})
+    return _Task(run, network, how, data, {}, score).trained("texts", tell, began)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What is learnt, and from what.
+
+    Attributes:
+        run: its folder.
+        network: what learns.
+        how: it is trained.
+        data: data sets by name, a column for each side.
+        prompts: by data set and column, the instruction of queries; other columns are documents.
+        score: of the texts that are held out.
+        like_teacher: weight of the teacher's cosines.
+        notes: for people.
+    """
+
+    run: Run
+    network: Network
+    how: How
+    data: datasets.DatasetDict
+    prompts: Mapping[str, Mapping[str, str]]
+    score: Callable[[], Doubles]
+    like_teacher: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    def trained(self, what: str, tell: Stages, began: float) -> Report:
+        """The run from its beginning or its last checkpoint to its end."""
+        run, network, how = self.run, self.network, self.how
+        encoding = Encoding(network, how.read_tokens)
+        batches = batches_of(self.data, how)
+        run.planned(lambda: _plan(encoding, how, self.data, len(batches)))
+        model = SentenceTransformer(modules=[encoding], device=network.encoder.device)
+        loss: Any = Loss(model, scale=how.scale, mini_batch_size=run.plan["mini_batch"])
+        loss.like_teacher = self.like_teacher
+        if how.matryoshka:
+            widths = [network.hidden // share for share in _WIDTHS]
+            loss = MatryoshkaLoss(model, loss, widths, [1 / len(widths)] * len(widths))
+        args = arguments(
+            run,
+            how,
+            SentenceTransformerTrainingArguments,
+            network.encoder.device,
+            prompts={name: dict(said) for name, said in self.prompts.items()},
+            batch_sampler="no_duplicates",
+            multi_dataset_batch_sampler=functools.partial(Batches, made=batches),
+        )
+        kind = of_network(SentenceTransformerTrainer, network)
+        return carried_out(
+            run,
+            network,
+            how,
+            kind(model=model, args=args, train_dataset=self.data, loss=loss),
+            self.score,
+            n_texts=len({place for batch in batches for place in batch}),
+            notes=self.notes,
+            measure="mean reciprocal rank",
+            what=what,
+            tell=tell,
+            began=began,
+        )
+
+
+def _plan(encoding: Encoding, how: How, data: datasets.DatasetDict, steps: int) -> dict[str, Any]:
+    """Steps, and texts of a mini-batch, as a small one that is measured has it."""
+    features = encoding.preprocess(longest_of(data))
+    cost = measured(encoding.network, *features.values())
+    width = features["input_ids"].shape[1]
+    rows = sampled(data, how.seed)
+    n_tokens = np.mean([int(encoding.preprocess(row)["attention_mask"].sum()) for row in rows])
+    # Each text is read twice: once for the loss, and once more, as measured, for the gradients.
+    of_step = float(_PASSES * cost.seconds * n_tokens * how.batch)
+    if how.minutes is not None:
+        steps = min(steps, max(1, int(60 * how.minutes / of_step)))
+    mini_batch = fitting(cost.n_bytes, width, how.batch, encoding.network.encoder.device)
+    return {
+        "steps": steps,
+        "step_seconds": of_step,
+        "mini_batch": mini_batch,
+        "threads": cost.threads,
+        "bytes_a_token": round(cost.n_bytes),
+    }
+
+
+def _instructions(named: str | os.PathLike[str] | Mapping[str, str] | None, names: Sequence[str]) -> dict[str, str]:
+    if named is None:
+        return {}
+    found = dict(named) if isinstance(named, Mapping) else read_object(Path(named), _INSTRUCTED)
+    wrong = next((name for name, said in found.items() if name not in names or not isinstance(said, str)), None)
+    if wrong is not None:
+        message = f"no data set is called '{wrong}', or what it says is no text"
+        raise SpecError(message, f"{_INSTRUCTED}; they are {', '.join(names)}", where="`instructions`")
+    return found
+
+
+def _halves(text: str) -> tuple[str, str]:
+    """Every other word, and the words between; of a text of a word or two, or of a script without spaces, characters.
+
+    >>> _halves("the lease was signed"), _halves("signed")
+    (('the was', 'lease signed'), ('sge', 'ind'))
+    """
+    words = text.split()
+    parts, between = (words, " ") if len(words) > _FEWEST_WORDS else (list(text), "")
+    return between.join(parts[::2]), between.join(parts[1::2])
+
+
+def _digest(*parts: Pairs) -> str:
+    """Of all texts, and of which data set each is."""
+    rows = [row for one in parts for row in (one.queries, one.positives, *map(list, one.negatives))]
+    return digest_of(
+        [*(text for row in rows for text in row), *parts[0].names, *(str(one.groups.tolist()) for one in parts)]
+    )

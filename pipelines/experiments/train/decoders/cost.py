@@ -1,0 +1,80 @@
+"""What a step of training takes, measured before the run: seconds, memory, and so how many texts a mini-batch has."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ragidx.indexer.encoders import precision
+from ragidx.pipelines.base.resources import free_bytes
+from ragidx.pipelines.experiments.train.decoders.network import Network
+
+_OF_FREE = 0.5  # of free memory that a mini-batch may take
+_MOST_TEXTS = 32  # of a mini-batch
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What training takes of a token that is read: bytes that a pass back needs, and seconds of both passes."""
+
+    n_bytes: float
+    seconds: float
+    threads: int | None  # that are fastest; None: not of this device
+
+
+def measured(network: Network, ids: Tensor, attention: Tensor, pooled: Tensor) -> Measure:
+    """A pass with gradients over (b, t), (b, t), (b, t); of a GPU over as many again as fill it."""
+    held: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        held[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    threads = None
+    if network.encoder.device == "cpu":
+        with torch.no_grad():
+            threads = precision.best_threads(lambda: network(ids, attention, pooled))
+    if network.encoder.device.startswith("cuda"):
+        ids, attention, pooled = (part.repeat(-(-_MOST_TEXTS // len(part)), 1) for part in (ids, attention, pooled))
+    with precision.threads(threads), torch.random.fork_rng(devices=[]):
+        network(ids, attention, pooled).sum().backward()  # the first one is slow
+        _wait(network)
+        began = time.perf_counter()
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            loss = network(ids, attention, pooled).sum()
+        loss.backward()
+        _wait(network)
+        seconds = time.perf_counter() - began
+    weights = {weight.untyped_storage().data_ptr() for weight in network.parameters()}
+    network.zero_grad(set_to_none=True)
+    n_tokens = int(attention.sum())
+    n_bytes = sum(size for place, size in held.items() if place not in weights)
+    return Measure(n_bytes / n_tokens, seconds / n_tokens, threads)
+
+
+def _wait(network: Network) -> None:
+    """Until a GPU has done what it was asked: it answers before."""
+    if network.encoder.device.startswith("cuda"):
+        torch.cuda.synchronize()
+
+
+def fitting(bytes_a_token: float, longest: int, batch: int, device: str) -> int:
+    """How many texts of `longest` tokens a mini-batch may have."""
+    if device.startswith("cuda"):
+        free = torch.cuda.mem_get_info()[0]
+    else:
+        free = min(_available(), free_bytes() or _available())
+    return int(max(1, min(batch, _MOST_TEXTS, _OF_FREE * free / max(1.0, bytes_a_token * longest))))
+
+
+def _available() -> int:
+    """Bytes of memory that are free or can be freed; where the system does not say, 4 GiB."""
+    try:
+        lines = Path("/proc/meminfo").read_text("utf-8").splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return 1 << 32

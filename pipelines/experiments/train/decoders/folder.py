@@ -1,0 +1,165 @@
+"""The folder of a run that trains a decoder.
+
+OUT/training/run.json           what is trained on what, and how long: another run of these goes on here
+OUT/training/checkpoint-N/      weights, optimizer, random state, after step N; the newest whole one is taken
+OUT/training/log.jsonl          loss and speed of each step, and the scores
+OUT/training/training.json      how the model was made, when it is
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ragidx.corpora.errors import SpecError, check_machine
+from ragidx.indexer import atomic
+from ragidx.pipelines.experiments.train.decoders.network import MADE, TRAINING
+
+WEIGHTS = "weights.safetensors"
+"""What learns, in a checkpoint."""
+
+_RUN, _LOG, _BEST = "run.json", "log.jsonl", "best.safetensors"
+_CHECKPOINT = (WEIGHTS, "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
+
+
+class Run:
+    """The folder of a run.
+
+    Args:
+        out: of the model.
+        about: what is trained on what, as JSON types: a run of other things does not go on here.
+        stage: of the recipe.
+
+    Raises:
+        SpecError: the folder holds something else.
+    """
+
+    def __init__(self, out: Path, stage: str, about: Mapping[str, Any]) -> None:
+        self.out, self.folder, self.stage = out, out / TRAINING, stage
+        self.about = {"stage": stage, **about}
+        self.key = hashlib.sha256(json.dumps(self.about, sort_keys=True).encode()).hexdigest()
+        file = self.folder / _RUN
+        if out.exists() and not file.is_file():
+            raise SpecError("there is something else in this place", "name another folder with `out`", where=str(out))
+        self.plan: dict[str, Any] = {}
+        if file.is_file():
+            self.plan = json.loads(file.read_text("utf-8"))
+            if self.plan.get("key") != self.key:
+                other = ", ".join(_apart(self.plan.get("about", {}), self.about))
+                message = f"the folder holds a run that differs in: {other or 'all'}"
+                raise SpecError(message, "name another with `out`, or remove it", where=str(out))
+            if (self.folder / MADE).is_file():
+                raise SpecError("the model is there already", "name another folder with `out`", where=str(out))
+
+    def planned(self, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """What was chosen when the run began: of one that goes on, as it was then."""
+        if not self.plan:
+            self.plan = {"key": self.key, "about": self.about, **make()}
+            self._write()
+        return self.plan
+
+    def has_ended(self, checkpoint: Path) -> bool:
+        """Whether no step comes after this checkpoint: it is of the last one, or the run is out of patience."""
+        return bool(self.plan.get("ended")) or _step_of(checkpoint) >= self.plan["steps"]
+
+    def end(self) -> None:
+        """Say that it ran out of patience."""
+        self.plan["ended"] = True
+        self._write()
+
+    def every(self, steps: int) -> int:
+        """Steps between two scores: of a run that goes on, as they were."""
+        if "every" not in self.plan:
+            self.plan["every"] = steps
+            self._write()
+        return int(self.plan["every"])
+
+    def _write(self) -> None:
+        atomic.make_folder(self.folder)
+        atomic.write_file(self.folder / _RUN, json.dumps(self.plan, indent=2).encode())
+
+    def checkpoint(self) -> Path | None:
+        """The newest that is whole."""
+        found = [path for path in self.folder.glob("checkpoint-*") if path.name.rpartition("-")[2].isdigit()]
+        found.sort(key=_step_of, reverse=True)
+        return next((path for path in found if _is_whole(path)), None)
+
+    def log(self, **row: Any) -> None:
+        """Append a row."""
+        with (self.folder / _LOG).open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(row) + "\n")
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What was logged, a row a step and kind: of one that was made twice the later."""
+        file = self.folder / _LOG
+        lines = file.read_text("utf-8").splitlines() if file.is_file() else []
+        found: dict[tuple[int, bool], dict[str, Any]] = {}
+        for line in lines:
+            with suppress(ValueError):  # the last one of a run that was killed
+                row = json.loads(line)
+                found[row["step"], "score" in row] = row
+        return [found[place] for place in sorted(found)]
+
+    def keep_best(self, weights: Mapping[str, Tensor], step: int, score: float) -> None:
+        """Keep weights as the best so far."""
+        new = self.folder / f"{_BEST}.new"
+        save_file(dict(weights), new, metadata={"step": str(step), "score": repr(score)})
+        atomic.replace(new, self.folder / _BEST)
+
+    def best(self) -> tuple[dict[str, Tensor], int, float] | None:
+        """The best weights so far, their step and score; None before there are any."""
+        path = self.folder / _BEST
+        if not path.is_file():
+            return None
+        with safe_open(path, framework="pt") as stored:
+            about = stored.metadata()
+        return load_file(path), int(about["step"]), float(about["score"])
+
+    def finish(self, made: Mapping[str, Any]) -> None:
+        """Say how the model was made, and remove what only a run needs."""
+        atomic.write_file(self.folder / MADE, json.dumps({**self.about, **made}, indent=2).encode())
+        for path in self.folder.glob("checkpoint-*"):
+            shutil.rmtree(path)
+        (self.folder / _BEST).unlink(missing_ok=True)
+
+
+def _apart(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
+    """Names of what is not the same in both, at any depth."""
+    for name in sorted(one.keys() | other.keys()):
+        first, second = one.get(name), other.get(name)
+        if isinstance(first, dict) and isinstance(second, dict):
+            yield from _apart(first, second)
+        elif first != second:
+            yield name
+
+
+def _step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.rpartition("-")[2])
+
+
+def _is_whole(checkpoint: Path) -> bool:
+    """Whether all that goes on from it can be read: of a save that was killed, the last file is missing."""
+    if not all((checkpoint / name).is_file() for name in _CHECKPOINT):
+        return False
+    if not zipfile.is_zipfile(checkpoint / "rng_state.pth"):
+        return False
+    try:
+        load_file(checkpoint / WEIGHTS)
+        json.loads((checkpoint / "trainer_state.json").read_text("utf-8"))
+        torch.load(checkpoint / "optimizer.pt", map_location="cpu", weights_only=True)
+        torch.load(checkpoint / "scheduler.pt", map_location="cpu", weights_only=True)
+    except (OSError, ValueError, RuntimeError, SafetensorError, EOFError) as fault:
+        check_machine(fault, checkpoint)
+        return False
+    return True

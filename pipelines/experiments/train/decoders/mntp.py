@@ -1,0 +1,243 @@
+"""Masked next-token prediction: a decoder that attends both ways learns to read what comes after (LLM2Vec, stage one).
+
+texts -> their ids joined and cut into blocks, each behind the template's own beginning -> some tokens hidden -> the
+token at i is predicted from the state at i - 1, by the model's own head, whose logits are made where a token is hidden
+and nowhere else. What is hidden is drawn from seed and step, so a run that goes on hides the same.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import Dataset
+from transformers import Trainer, TrainingArguments
+
+from ragidx.corpora.errors import SpecError
+from ragidx.indexer.arrays import Doubles, Ints
+from ragidx.indexer.filters.unembedding import find_unembedding
+from ragidx.indexer.models import checkpoint
+from ragidx.pipelines.base.stages import OnStage, Stages
+from ragidx.pipelines.experiments.train.decoders.cost import fitting, measured
+from ragidx.pipelines.experiments.train.decoders.folder import Run
+from ragidx.pipelines.experiments.train.decoders.how import How
+from ragidx.pipelines.experiments.train.decoders.material import about_model, digest_of, held_texts, resolved_of
+from ragidx.pipelines.experiments.train.decoders.network import Network
+from ragidx.pipelines.experiments.train.decoders.runs import (
+    Report,
+    arguments,
+    carried_out,
+    of_network,
+)
+from ragidx.pipelines.experiments.train.objectives import NO_LABEL, Masking, blocks, mask_tokens
+
+_ALL_MASKED = frozenset({"mistral"})  # families for which LLM2Vec hides 80 %, all by the mask
+_SHARE, _SHARE_ALL_MASKED = 0.2, 0.8
+_MASK = "_"
+_MOST_HELD_OUT = 128  # blocks
+_AT_ONCE = 8  # blocks whose likelihood is worked out together
+
+
+def mntp(
+    model: str | os.PathLike[str],
+    *,
+    text: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    hidden_share: float | None = None,
+    on_progress: OnStage | None = None,
+    **options: Any,
+) -> Report:
+    """Train a decoder to attend both ways, on texts alone, by masked next-token prediction.
+
+    Args:
+        model: a decoder, as of `build`; its method is `llm2vec` where none is named.
+        text: a corpus, of any files that `build` reads.
+        out: the folder that is written: a whole model, for `build`, `simcse` and `contrastive`.
+        hidden_share: of tokens that are hidden; None: LLM2Vec's, 0.2, of which 80 % become the mask `_`, 10 % another
+            token and 10 % stay, or for Mistral 0.8, which all become the mask.
+        on_progress: called when a stage begins.
+        options: those of `How`, and of the encoder, as of `build`.
+
+    Raises:
+        CorpusError: there is no text.
+        SpecError: an option is wrong, there is too little text, or the method's attention is causal.
+        RagidxError: of the subclass that says what to do.
+    """
+    how, others = How.taken(options, batch=32)
+    if hidden_share is not None and not 0 < hidden_share < 1:
+        raise SpecError(f"hidden_share={hidden_share} hides nothing, or all", "give 0.2", where="`hidden_share`")
+    began, tell = time.perf_counter(), Stages(on_progress)
+    resolved = resolved_of("train.mntp", model, {"method": "llm2vec", **others})
+    if resolved.encoder_spec.attention != "bidirectional":
+        raise SpecError("attention is causal", "use `method=llm2vec` or `attention=bidirectional`", where="`attention`")
+    rest, held = held_texts(Path(text), resolved, how)
+    about = {**about_model(resolved), "data": digest_of([*rest, *held]), "how": how.key(), "hidden": hidden_share}
+    run = Run(Path(out), "mntp", about)
+    network = Network(resolved, how)
+    task = _Prediction(network, how, hidden_share)
+    of_rest, of_held = task.blocks_of(rest), task.blocks_of(held)[:_MOST_HELD_OUT]
+    if not len(of_rest) or not len(of_held):
+        raise SpecError("the text is too short for a block", "give more, or fewer `read_tokens`", where="`text`")
+
+    def score() -> Doubles:
+        with network.resting(), torch.inference_mode():
+            return task.likelihoods(torch.from_numpy(of_held), how.seed)
+
+    run.planned(lambda: _plan(network, how, task, of_rest))
+    args = arguments(run, how, TrainingArguments, network.encoder.device, remove_unused_columns=False)
+    kind = of_network(_by_parts(task, run.plan["mini_batch"], how.seed), network)
+    return carried_out(
+        run,
+        network,
+        how,
+        kind(model=network, args=args, train_dataset=_Blocks(of_rest), data_collator=_stacked),
+        score,
+        n_texts=len(rest),
+        measure="log-likelihood of hidden tokens",
+        what="blocks",
+        tell=tell,
+        began=began,
+    )
+
+
+class _Prediction:
+    """Blocks of ids, with tokens hidden, and the loss of what the model predicts in their place."""
+
+    def __init__(self, network: Network, how: How, share: float | None) -> None:
+        tokenizer = network.encoder.tokenizer
+        empty = network.encoder.rendered(["a"], None)[0]
+        self.network, self.head = network, _Head(network)
+        self.start = torch.tensor(empty.ids[: empty.positions()[0]], dtype=torch.int64)
+        self.length = how.read_tokens - len(self.start)
+        all_masked = network.files.family in _ALL_MASKED
+        special = (tokenizer.bos, tokenizer.eos, tokenizer.pad)
+        self.masking = Masking(
+            probability=share or (_SHARE_ALL_MASKED if all_masked else _SHARE),
+            mask_id=tokenizer.piece(_MASK)[0],
+            special_ids=frozenset(number for number in special if number is not None),
+            n_tokens=network.encoder.backbone.n_tokens,
+            all_masked=all_masked,
+        )
+
+    def blocks_of(self, texts: list[str]) -> Ints:
+        """(n, length) ids of texts joined."""
+        if self.length < 2:
+            raise SpecError("the template fills the block", "give more `read_tokens`", where="`read_tokens`")
+        ids = self.network.encoder.tokenizer.ids(texts)
+        made = [block.numpy() for block in blocks(ids, self.length)]
+        return np.stack(made) if made else np.zeros((0, self.length), np.int64)
+
+    def likelihoods(self, ids: Tensor, seed: int) -> Doubles:
+        """(n,) the mean log-likelihood of each block's hidden tokens, (n, length); one without a hidden one has 0."""
+        hidden, labels = self.hidden(ids, seed)
+        found = []
+        for some, wanted in zip(torch.split(hidden, _AT_ONCE), torch.split(labels, _AT_ONCE), strict=True):
+            where = wanted[:, 1:] != NO_LABEL
+            logits = self.head(self.network.states(some)[:, :-1][where])
+            lost = torch.zeros(where.shape, device=logits.device)
+            lost[where] = functional.cross_entropy(logits.float(), wanted[:, 1:][where], reduction="none")
+            found.append(lost.sum(dim=1) / where.sum(dim=1).clamp(min=1))
+        return -torch.cat(found).double().cpu().numpy()
+
+    def hidden(self, ids: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+        """Blocks (b, length) behind the template's beginning, some tokens hidden; and labels, both (b, t)."""
+        place = self.network.encoder.device
+        masked, labels = mask_tokens(ids.cpu(), self.masking, torch.Generator().manual_seed(seed))
+        start = self.start.expand(len(ids), -1)
+        labels = torch.cat([torch.full_like(start, NO_LABEL), labels], dim=1)
+        labels[:, 0] = NO_LABEL  # nothing comes before it
+        return torch.cat([start, masked], dim=1).to(place), labels.to(place)
+
+    def parts(self, ids: Tensor, seed: int, at_once: int) -> Iterator[tuple[Tensor, int]]:
+        """The sum over the hidden tokens of some blocks each, and how many all blocks have."""
+        hidden, labels = self.hidden(ids, seed)
+        n = int((labels != NO_LABEL).sum())
+        for some, wanted in zip(torch.split(hidden, at_once), torch.split(labels, at_once), strict=True):
+            where = wanted[:, 1:] != NO_LABEL
+            logits = self.head(self.network.states(some)[:, :-1][where])
+            yield functional.cross_entropy(logits.float(), wanted[:, 1:][where], reduction="sum"), n
+
+
+class _Head:
+    """The model's own head, as its family applies it; it does not learn."""
+
+    def __init__(self, network: Network) -> None:
+        config: Any = network.model.config.get_text_config()
+        self._softcap = getattr(config, "final_logit_softcapping", None)
+        self._times = (getattr(config, "logit_scale", None) or 1) / (getattr(config, "logits_scaling", None) or 1)
+        embeddings = network.model.get_input_embeddings().weight
+        stored = find_unembedding(network.files)
+        self._bias = None
+        if (bias := checkpoint.find(network.files, (".lm_head.bias",))) is not None:
+            numbers = np.concatenate([np.asarray(block, np.float32).ravel() for block in checkpoint.blocks(bias)])
+            self._bias = torch.from_numpy(numbers).to(embeddings)
+        if stored.shape == tuple(embeddings.shape) and f".{stored.name}".endswith(checkpoint.INPUTS):
+            self._weight = embeddings
+        else:
+            rows = np.concatenate([np.asarray(block, np.float32) for block in checkpoint.blocks(stored)])
+            self._weight = torch.from_numpy(rows).to(embeddings)
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """(n, d) -> (n, V)."""
+        logits: Tensor = functional.linear(states, self._weight, self._bias) * self._times
+        return logits if self._softcap is None else torch.tanh(logits / self._softcap) * self._softcap
+
+
+class _Blocks(Dataset[Tensor]):
+    def __init__(self, ids: Ints) -> None:
+        self._ids = ids
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __getitem__(self, number: int) -> Tensor:
+        return torch.from_numpy(self._ids[number])
+
+
+def _stacked(rows: list[Tensor]) -> dict[str, Tensor]:
+    return {"ids": torch.stack(rows)}
+
+
+def _by_parts(task: _Prediction, at_once: int, seed: int) -> type[Trainer]:
+    class ByParts(Trainer):
+        def training_step(
+            self, model: nn.Module, inputs: dict[str, Tensor], num_items_in_batch: object = None
+        ) -> Tensor:
+            """The mean over all hidden tokens of the batch, the passes back in parts."""
+            model.train()
+            total = torch.zeros((), device=self.args.device)
+            for part, n in task.parts(inputs["ids"], (seed << 32) + self.state.global_step + 1, at_once):
+                loss = part / max(1, n)
+                self.accelerator.backward(loss)
+                total += loss.detach()
+            return total
+
+    return ByParts
+
+
+def _plan(network: Network, how: How, task: _Prediction, ids: Ints) -> dict[str, Any]:
+    """Steps, and blocks of a mini-batch, as one that is measured has it."""
+    block = torch.from_numpy(ids[:1])
+    cost = measured(network, block, torch.ones_like(block), torch.ones_like(block, dtype=torch.bool))
+    n_bytes = cost.n_bytes + (
+        4 * 4 * network.encoder.backbone.n_tokens * task.masking.probability
+    )  # logits, their exponentials and gradients
+    steps = how.epochs * -(-len(ids) // how.batch)
+    of_step = cost.seconds * how.read_tokens * how.batch
+    if how.minutes is not None:
+        steps = min(steps, max(1, int(60 * how.minutes / of_step)))
+    mini_batch = fitting(n_bytes, how.read_tokens, how.batch, network.encoder.device)
+    return {
+        "steps": steps,
+        "step_seconds": of_step,
+        "mini_batch": mini_batch,
+        "threads": cost.threads,
+        "bytes_a_token": round(n_bytes),
+    }

@@ -1,0 +1,363 @@
+"""A run that trains a decoder: scores on held-out texts, checkpoints, the best weights, and what it comes to.
+
+A score is of values by held-out text, higher is better. It is taken before the first step, and then every few steps;
+the best weights are kept. Killed and started again, a run goes on at its last checkpoint and ends with the same weights
+as one that was not, on a CPU with the same number of threads.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import math
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from transformers import Trainer, TrainerCallback
+from transformers.trainer_callback import PrinterCallback
+
+from ragidx.corpora.errors import ModelError, RagidxError, check_machine, first_line
+from ragidx.indexer import atomic
+from ragidx.indexer.arrays import Doubles
+from ragidx.indexer.encoders import precision
+from ragidx.pipelines.base import pictures
+from ragidx.pipelines.base.stages import Stages
+from ragidx.pipelines.experiments.evaluate.significance import MeanDifference, difference
+from ragidx.pipelines.experiments.train.decoders.folder import WEIGHTS, Run
+from ragidx.pipelines.experiments.train.decoders.how import How
+from ragidx.pipelines.experiments.train.decoders.network import DIVERGED, Network
+from ragidx.pipelines.experiments.train.decoders.optimizer import Masters, share_of_rate
+
+_SCORE_SHARE = 5
+
+Score = Callable[[], Doubles]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run made.
+
+    Attributes:
+        folder: of the model; None: none, since it is no better than what it began with.
+        stage: contrastive, simcse or mntp.
+        model: that it began with.
+        n_learning: numbers that learnt.
+        n_texts: texts, or pairs, that there were to learn from.
+        n_held_out: of the score.
+        steps: that were made.
+        best_step: after which the weights were best.
+        of_steps: that were planned.
+        first_loss: the mean of the first tenth of the steps.
+        last_loss: of the last tenth.
+        measure: what the score is.
+        before: the score at the start.
+        after: of the weights that are kept.
+        gain: after less before.
+        tokens_a_second: that were trained on, while steps were made.
+        peak_bytes: of memory.
+        seconds: of this call.
+        notes: for people.
+    """
+
+    folder: str | None
+    stage: str
+    model: str
+    n_learning: int
+    n_texts: int
+    n_held_out: int
+    steps: int
+    best_step: int
+    of_steps: int
+    first_loss: float
+    last_loss: float
+    measure: str
+    before: float
+    after: float
+    gain: MeanDifference
+    tokens_a_second: float
+    peak_bytes: int
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields, as JSON types."""
+        return asdict(self)
+
+
+class Watch(TrainerCallback):
+    """Scores, the log, the best weights and progress of a run.
+
+    Args:
+        run: that was planned.
+        network: what learns.
+        score: of the held-out texts by the network as it is.
+        how: it is trained.
+        tell: where progress goes.
+    """
+
+    def __init__(self, run: Run, network: Network, score: Score, how: How, tell: Stages) -> None:
+        self.run, self.network, self.score, self.tell = run, network, score, tell
+        self.steps, self.patience = int(run.plan["steps"]), how.patience
+        began = time.perf_counter()
+        self.before = score()
+        self.every = run.every(how.every or self._often(time.perf_counter() - began))
+        if run.best() is None:
+            self._keep(0, self.before)
+        self._began, self._tokens, self._loss = time.perf_counter(), network.n_tokens, 0.0
+        self.step_seconds, self.step_tokens = 0.0, 0
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Say so."""
+        so_far = f", loss {self._loss:.3f}, {self._rate():,} tokens/s" if self._loss else ""
+        self.tell(f"step {state.global_step + 1:,} of {self.steps:,}{so_far}")
+        self._began, self._tokens = time.perf_counter(), self.network.n_tokens
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Take the score where it is due, keep the weights if they are the best, and ask for a checkpoint."""
+        self.step_seconds += time.perf_counter() - self._began
+        self.step_tokens += self.network.n_tokens - self._tokens
+        step = state.global_step
+        if step % self.every == 0 or step == self.steps:
+            control.should_log = control.should_save = True
+            values = self.score()
+            best = self.run.best()
+            assert best is not None  # of the start
+            if values.mean() > best[2]:
+                self._keep(step, values)
+            else:
+                self.run.log(step=step, score=float(values.mean()))
+                stale = (step - best[1]) // self.every
+                if self.patience and stale >= self.patience:
+                    self.run.end()
+                    control.should_training_stop = True
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        """Write the loss down.
+
+        Raises:
+            ModelError: it is no number.
+        """
+        if logs and "loss" in logs:
+            self._loss = float(logs["loss"])
+            if not math.isfinite(self._loss):
+                message = f"after step {state.global_step:,} the loss is no number"
+                raise ModelError(message, DIVERGED, where=str(self.run.folder))
+            rates = {"rate": logs.get("learning_rate"), "tokens_a_second": self._rate()}
+            self.run.log(step=state.global_step, loss=self._loss, **rates)
+
+    def _rate(self) -> int:
+        """Tokens a second, while steps were made."""
+        return round(self.step_tokens / max(self.step_seconds, 1e-9))
+
+    def _often(self, score_seconds: float) -> int:
+        """Steps between two scores: a tenth of all, or as many as take five times as long as a score."""
+        as_long = math.ceil(_SCORE_SHARE * score_seconds / max(float(self.run.plan["step_seconds"]), 1e-9))
+        return max(1, self.steps // 10, min(as_long, self.steps))
+
+    def _keep(self, step: int, values: Doubles) -> None:
+        self.run.keep_best(self.network.weights(), step, float(values.mean()))
+        self.run.log(step=step, score=float(values.mean()))
+
+
+def arguments(run: Run, how: How, kind: type, device: str, **more: Any) -> Any:
+    """The arguments of a trainer for a run."""
+    made = kind(
+        output_dir=str(run.folder),
+        max_steps=run.plan["steps"],
+        per_device_train_batch_size=how.batch,
+        learning_rate=how.rate,
+        seed=how.seed,
+        save_strategy="no",  # the callback says when
+        save_total_limit=2,
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        report_to=[],
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+        use_cpu=device == "cpu",
+        **more,
+    )
+    made._n_gpu = min(made.n_gpu, 1)  # with more the trainer splits a batch, and what is not a wrong answer any more
+    return made
+
+
+def of_network(kind: type[Trainer], network: Network) -> Any:
+    """A trainer that keeps and takes the weights that learn, and nothing else of a model."""
+
+    class Trained(kind):  # type: ignore[misc, valid-type]  # the kind is a value here
+        def _save(self, output_dir: str | None = None, state_dict: object = None) -> None:
+            folder = Path(output_dir or self.args.output_dir)
+            folder.mkdir(parents=True, exist_ok=True)
+            save_file(network.weights(), folder / WEIGHTS)
+
+        def _save_checkpoint(self, *args: object, **kwargs: object) -> None:
+            try:
+                super()._save_checkpoint(*args, **kwargs)
+            except (OSError, RuntimeError, SafetensorError) as fault:  # of a full disk torch speaks of its own file
+                message = f"a checkpoint cannot be written: {first_line(fault)}"
+                hint = "make room and give the same command: it goes on at the last checkpoint"
+                raise RagidxError(message, hint, where=self.args.output_dir) from fault
+
+        def _load_from_checkpoint(self, resume_from_checkpoint: str, model: object = None) -> None:
+            network.restore(load_file(Path(resume_from_checkpoint) / WEIGHTS))
+
+        def create_optimizer(self, *args: object, **kwargs: object) -> torch.optim.Optimizer:
+            weights = [weight for weight in network.parameters() if weight.requires_grad]
+            if all(weight.dtype == torch.float32 for weight in weights):
+                return super().create_optimizer(*args, **kwargs)  # type: ignore[no-any-return]
+            self.optimizer = Masters(weights, lr=self.args.learning_rate, weight_decay=self.args.weight_decay)
+            return self.optimizer
+
+        def create_scheduler(
+            self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
+        ) -> torch.optim.lr_scheduler.LRScheduler:
+            """The library's own makes the first step at a rate of 0, one in ten of a short run."""
+            share = functools.partial(share_of_rate, steps=num_training_steps)
+            self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer or self.optimizer, share)
+            self._created_lr_scheduler = True
+            return self.lr_scheduler
+
+        def add_model_card_callback(self, default_args_dict: object) -> None:
+            """None: nothing is published."""
+
+    return Trained
+
+
+def carried_out(
+    run: Run,
+    network: Network,
+    how: How,
+    trainer: Trainer,
+    score: Score,
+    *,
+    n_texts: int,
+    measure: str,
+    what: str,
+    tell: Stages,
+    began: float,
+    notes: Sequence[str] = (),
+) -> Report:
+    """Train, from the last checkpoint where there is one; write the best weights, if they are better than at the start.
+
+    Args:
+        run: that was planned.
+        network: what learns.
+        how: it is trained.
+        trainer: of `of_network`.
+        score: of the held-out texts by the network as it is.
+        n_texts: that were to learn from.
+        measure: what the score is.
+        what: the held-out texts, for people.
+        tell: where progress goes.
+        began: when the call did.
+        notes: for people.
+
+    Raises:
+        MachineError: the disk or the memory is full.
+    """
+    of_step = float(run.plan["step_seconds"])
+    if how.minutes is not None and of_step > 60 * how.minutes:
+        tell(
+            f"one step takes about {of_step:,.1f} s, more than {how.minutes:g} min: interrupt, and take a smaller batch"
+        )
+    with precision.threads(run.plan["threads"]):
+        tell.expect(run.plan["steps"])
+        watch = Watch(run, network, score, how, tell)
+        trainer.remove_callback(PrinterCallback)
+        trainer.add_callback(watch)
+        start = run.checkpoint()
+        try:
+            if start is not None and run.has_ended(start):  # the trainer would make one step more
+                network.restore(load_file(start / WEIGHTS))
+            else:
+                trainer.train(resume_from_checkpoint=None if start is None else str(start))
+        except (OSError, RuntimeError, MemoryError) as fault:
+            check_machine(fault, run.folder)
+            raise
+        best = run.best()
+        assert best is not None  # of the start
+        if best[1] or not how.force:
+            network.restore(best[0])
+        after = score()
+    gain, notes = difference(after, watch.before), [*notes]
+    is_kept = how.force or best[1] > 0
+    if not is_kept:
+        notes.append(
+            f"By the {what} that were held out no step is better than the start: `force=True` writes the last."
+        )
+    elif gain.verdict == "worse":
+        notes.append(f"By {len(after):,} {what} it is worse than the start.")
+    elif gain.verdict != "better":
+        notes.append(f"By {len(after):,} {what} the gain is not shown to be real.")
+    if is_kept:
+        network.save(run.out, masked=run.stage == "mntp")
+        draw(run)
+        run.finish(
+            {
+                "model": network.spec.model,
+                "step": best[1],
+                "before": float(watch.before.mean()),
+                "after": float(after.mean()),
+            }
+        )
+    losses = [row["loss"] for row in run.rows() if "loss" in row]
+    tenth = max(1, len(losses) // 10)
+    return Report(
+        folder=str(run.out) if is_kept else None,
+        stage=run.stage,
+        model=network.spec.model,
+        n_learning=network.n_learning,
+        n_texts=n_texts,
+        n_held_out=len(after),
+        steps=len(losses),
+        best_step=best[1],
+        of_steps=watch.steps,
+        first_loss=float(np.mean(losses[:tenth])),
+        last_loss=float(np.mean(losses[-tenth:])),
+        measure=measure,
+        before=float(watch.before.mean()),
+        after=float(after.mean()),
+        gain=gain,
+        tokens_a_second=watch.step_tokens / max(watch.step_seconds, 1e-9),
+        peak_bytes=_peak_bytes(),
+        seconds=time.perf_counter() - began,
+        notes=tuple(notes),
+    )
+
+
+def draw(run: Run) -> None:
+    """Write the loss and the scores by step as a picture, where matplotlib is installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return
+    rows = run.rows()
+    with pictures.style():
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(6, 3.5), layout="constrained")
+        left = figure.subplots()
+        right = left.twinx()
+        for axis, name, colour in ((left, "loss", "C0"), (right, "score", "C1")):
+            drawn = [(row["step"], row[name]) for row in rows if name in row]
+            axis.plot(*zip(*drawn, strict=True), marker="o" if name == "score" else "", color=colour)
+            axis.set_ylabel(name, color=colour)
+        left.set_xlabel("step")
+        atomic.write_file(run.folder / "log.svg", pictures.saved(figure, "svg"))
+
+
+def _peak_bytes() -> int:
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

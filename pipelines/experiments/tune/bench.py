@@ -1,0 +1,150 @@
+"""What a tuning measures: each layer of each method encoded once, each configuration searched once.
+
+sample and encodings -> a `Source` for each layer -> `Measurements`: dense search of any `Vectors`, and all searches of
+some of them, by query.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ragidx.corpora.errors import ModelError, SpecError
+from ragidx.corpora.records import Chunk
+from ragidx.indexer.arrays import Doubles, Floats, Ints
+from ragidx.indexer.specs import FilterSpec, filter_kind
+from ragidx.pipelines.base.stages import Stages
+from ragidx.pipelines.experiments.evaluate.grid import Measured, Rankings, Searches
+from ragidx.pipelines.experiments.evaluate.report import Configuration
+from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors
+from ragidx.pipelines.experiments.evaluate.sources.series import Series, WidthChoice, series_of
+from ragidx.pipelines.experiments.evaluate.sources.source import Source
+from ragidx.pipelines.experiments.tune.sample import Sample
+from ragidx.pipelines.experiments.tune.search import Search, Vectors
+from ragidx.retriever.options import DENSE
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """A sample as a method encodes it.
+
+    Attributes:
+        vectors: of the encoder of the last layer.
+        layers: numbers of the layers, in their order; None: the model's own, the only one.
+        texts: of the chunks, as they are encoded.
+        chunks: (L, n, hidden), raw.
+        queries: (L, q, hidden), raw.
+        questions: (L, m, hidden), raw, of sentences of the sample: what their mean is of.
+    """
+
+    vectors: RawVectors
+    layers: tuple[int | None, ...]
+    texts: list[str]
+    chunks: Floats
+    queries: Floats
+    questions: Floats
+
+
+class LayerSource(Source):
+    """A layer of a sample as a source of evaluations: chunks and queries with vectors that are there already."""
+
+    def __init__(self, encoding: Encoding, layer: int | None, sample: Sample) -> None:
+        resolved, place = encoding.vectors.resolved, encoding.layers.index(layer)
+        own = resolved.encoder_spec if layer is None else dataclasses.replace(resolved.encoder_spec, layer=layer)
+        self.spec = dataclasses.replace(resolved.spec, encoder=own)
+        self._raw: Floats = encoding.chunks[place]
+        self._queries: Floats = encoding.queries[place]
+        self._of_questions: Floats = encoding.questions[place]
+        self.name, self.hidden, self.dim = "sample", self._raw.shape[1], self._raw.shape[1]
+        self.n_documents = sample.n_documents
+        self._vectors, self._chunks, self._texts = encoding.vectors, sample.chunks, encoding.texts
+        self._searched = np.arange(len(sample.chunks))
+
+    def encode(self, queries: Sequence[str]) -> Floats:
+        """Raw; the queries are those that were encoded."""
+        return self._queries
+
+    def _questions(self, spec: FilterSpec, drawn: Sequence[int]) -> Floats:
+        return self._of_questions
+
+    def _rows(self, numbers: Ints) -> Floats:
+        return self._raw[numbers]
+
+    def _stored_chunks(self) -> Iterator[Chunk]:
+        return iter(self._chunks)
+
+    def _names(self, column: str) -> list[str]:
+        if column == "text":
+            return self._texts
+        return [chunk.doc_id if column == "doc_id" else chunk.id for chunk in self._chunks]
+
+
+class Measurements:
+    """A `Bench` of real searches.
+
+    Args:
+        sample: what is searched.
+        encodings: by method.
+        searches: all that are tried.
+        measure: that decides.
+        folder: temporary.
+        tell: called when a configuration begins.
+    """
+
+    def __init__(
+        self,
+        sample: Sample,
+        encodings: Mapping[str, Encoding],
+        searches: Searches,
+        measure: str,
+        folder: Path,
+        tell: Stages,
+    ) -> None:
+        self._sample, self._encodings, self._measure = sample, encodings, measure
+        self._dense, self._all = (
+            Rankings(sample.judged.texts, sample.judged.qrels, one, folder, tell)
+            for one in (Searches((DENSE,)), searches)
+        )
+        self.by_vectors: dict[Vectors, Measured | None] = {}
+        self.by_search: dict[Vectors, dict[Search, Measured]] = {}
+        self.faults: dict[str, None] = {}
+        self._series: dict[tuple[object, ...], Series] = {}
+
+    def dense(self, vectors: Vectors) -> Doubles | None:
+        """(q,) of dense search; None: there are no such vectors, and `faults` says why."""
+        if vectors not in self.by_vectors:
+            try:
+                self.by_vectors[vectors] = next(self._dense.measure(*self._of(vectors)))
+            except (SpecError, ModelError) as fault:
+                self.faults[f"Left out: {vectors.filter}, {vectors.dim:,} dimensions: {fault.message}."] = None
+                self.by_vectors[vectors] = None
+        found = self.by_vectors[vectors]
+        return None if found is None else found.values[self._measure]
+
+    def searches(self, vectors: Vectors) -> dict[Search, Doubles]:
+        """(q,) of every search."""
+        if vectors not in self.by_search:
+            rows = self._all.measure(*self._of(vectors))
+            self.by_search[vectors] = {_search_of(row.configuration): row for row in rows}
+        return {one: row.values[self._measure] for one, row in self.by_search[vectors].items()}
+
+    def _of(self, vectors: Vectors) -> tuple[LayerSource, list[Series]]:
+        source = LayerSource(self._encodings[vectors.method], vectors.layer, self._sample)
+        key = (vectors.filter, vectors.dim, vectors.offset)
+        if vectors.center or key not in self._series:
+            widths = WidthChoice() if vectors.filter == "none" else WidthChoice((vectors.dim,))
+            fields = {"offset": vectors.offset}
+            (series,) = series_of(source, [vectors.filter], widths, fields, center=vectors.center)
+            if vectors.center or filter_kind(vectors.filter).calibrated:
+                return source, [series]
+            self._series[key] = series
+        return source, [self._series[key]]
+
+
+def _search_of(configuration: Configuration) -> Search:
+    assert configuration.mode is not None
+    return Search(configuration.mode, configuration.fusion, configuration.weight)

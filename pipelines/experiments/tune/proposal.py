@@ -1,0 +1,191 @@
+"""What a tuning gives: what was tried, the choice, what it is worth, and the commands that take it."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ragidx.corpora.spec import ChunkSpec
+from ragidx.indexer.encoders.methods import default_filter, resolve
+from ragidx.indexer.specs import ENCODER_OPTIONS
+from ragidx.pipelines.experiments.evaluate.significance import too_few
+from ragidx.pipelines.experiments.evaluate.tasks import INDEX, Task
+from ragidx.pipelines.experiments.tune.sample import Sample
+from ragidx.pipelines.experiments.tune.search import Part, Search, Space, Vectors
+from ragidx.pipelines.ingest.options import CORPUS_OPTIONS
+from ragidx.pipelines.ingest.resolve import Resolved
+
+if TYPE_CHECKING:
+    from ragidx.pipelines.experiments.evaluate.grid import Measured
+    from ragidx.pipelines.experiments.tune.bench import Measurements
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What is going to be encoded.
+
+    Attributes:
+        n_chunks, n_documents: of the sample.
+        of_documents: of the corpus.
+        n_queries: that are asked.
+        n_layers: of each chunk and query.
+        seconds: that it takes, about, where nothing of it is in the cache.
+    """
+
+    n_chunks: int
+    n_documents: int
+    of_documents: int
+    n_queries: int
+    n_layers: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One configuration, on all queries; these values chose, so they test nothing.
+
+    Attributes:
+        part: vectors, searched by cosines alone, or search.
+        what: `Vectors` or `Search`.
+        mean: of the measure.
+        difference: from the default of its part.
+        bytes: a chunk.
+    """
+
+    part: str
+    what: Vectors | Search
+    mean: float
+    difference: float
+    bytes: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """What is advised.
+
+    Attributes:
+        source: as it was named.
+        model: whose layers were compared.
+        n_chunks, n_documents: of the sample.
+        of_documents: of the corpus.
+        n_queries: that were asked.
+        synthetic: whether they were made of the corpus.
+        measure: that decided.
+        tried: everything, the vectors first.
+        vectors: the choice of method, layer, filter and width, measured by dense search.
+        search: the choice of a search of the advised vectors.
+        build: the command that builds it, or builds with the defaults.
+        query: the command that searches so.
+        notes: on what was left out.
+    """
+
+    source: str
+    model: str
+    n_chunks: int
+    n_documents: int
+    of_documents: int
+    n_queries: int
+    synthetic: bool
+    measure: str
+    tried: tuple[Tried, ...]
+    vectors: Part
+    search: Part
+    build: str
+    query: str
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it."""
+        data = dataclasses.asdict(self)
+        for name in ("vectors", "search"):
+            part: Part = getattr(self, name)
+            data[name] |= {"is_better": part.is_better, "advised": dataclasses.asdict(part.advised)}
+        return data
+
+
+def proposal_of(
+    task: Task,
+    made_by: Mapping[str, Resolved],
+    space: Space,
+    bench: Measurements,
+    sample: Sample,
+    measure: str,
+    parts: tuple[Part, Part],
+) -> Proposal:
+    """The report of a finished search; `made_by`: what makes the vectors of each method."""
+    vectors, search = parts
+    return Proposal(
+        source=str(task.path),
+        model=made_by[vectors.default.method].encoder_spec.model,
+        n_chunks=len(sample.chunks),
+        n_documents=sample.n_documents,
+        of_documents=sample.of_documents,
+        n_queries=len(sample.judged.texts),
+        synthetic=sample.judged.synthetic is not None,
+        measure=measure,
+        tried=(
+            *_tried("vectors", bench.by_vectors, space.vectors, measure),
+            *_tried("search", bench.by_search[vectors.advised], space.search, measure),
+        ),
+        vectors=vectors,
+        search=search,
+        build=_build(task, made_by[vectors.advised.method], vectors.advised),
+        query=_query(search.advised),
+        notes=(*sample.notes, *bench.faults, *too_few(len(sample.judged.texts))),
+    )
+
+
+def _tried(part: str, rows: Mapping[Any, Measured | None], default: Vectors | Search, measure: str) -> Iterator[Tried]:
+    """What could be measured, with its difference from the default."""
+    measured = {what: (float(row.values[measure].mean()), row.bytes) for what, row in rows.items() if row is not None}
+    for what, (mean, n_bytes) in measured.items():
+        yield Tried(part, what, mean, mean - measured[default][0], n_bytes or 0.0)
+
+
+def _build(task: Task, made: Resolved, advised: Vectors) -> str:
+    """The command that builds an index with these vectors, and else as the default's are made."""
+    spec, usual = made.encoder_spec, resolve(made.files, method=advised.method)
+    words = ["ragidx", "build"]
+    words += ["--index", str(task.path), "--rebuild"] if task.kind == INDEX else [str(task.path)]
+    for name in (*CORPUS_OPTIONS, "records"):
+        words += [word for one in getattr(made.options, name) or () for word in _typed(name, one)]
+    words += ["--model", spec.model, "--method", advised.method]
+    for name in ENCODER_OPTIONS:
+        if name not in ("method", "layer") and getattr(spec, name) != getattr(usual, name):
+            words += _typed(name, getattr(spec, name))
+    chunks = made.spec.chunk
+    for name, option in (("size", "chunk_size"), ("overlap", "chunk_overlap"), ("headings", "headings")):
+        if getattr(chunks, name) != getattr(ChunkSpec(), name):
+            words += _typed(option, getattr(chunks, name))
+    if advised.layer is not None:
+        words += ["--layer", str(advised.layer)]
+    words += ["--filter", advised.filter]
+    if advised.filter != "none":
+        words += ["--dim", str(advised.dim)]
+    if advised.offset is not None:
+        words += ["--filter-offset", str(advised.offset)]
+    if advised.center or default_filter(made.files, spec).center:
+        words += _typed("center", advised.center)
+    return shlex.join(words)
+
+
+def _typed(name: str, value: Any) -> list[str]:
+    """An option as it is typed."""
+    option = f"--{name.replace('_', '-')}"
+    if isinstance(value, bool):
+        return [option if value else f"--no-{option[2:]}"]
+    if isinstance(value, tuple):
+        return [word for one in value for word in (option.removesuffix("s"), str(one))]
+    return [option, "none" if value is None else str(value)]
+
+
+def _query(search: Search) -> str:
+    words = ["ragidx", "query", "...", "--mode", search.mode]
+    if search.fusion is not None:
+        words += ["--fusion", search.fusion]
+    if search.weight is not None:
+        words += ["--weight", f"{search.weight:g}"]
+    return " ".join(words)

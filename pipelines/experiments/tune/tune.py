@@ -1,0 +1,173 @@
+"""Tune: which layer, filter and search suit a corpus and a model, by queries of that corpus; nothing is changed.
+
+corpus or index -> `Sample`, as large as the time allows -> every layer of each method, in one pass -> `search`, on the
+rows of an evaluation -> `Proposal`: what was tried, the choice with what it is worth on queries that did not choose it,
+and the command that builds it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ragidx.corpora.errors import SpecError, unknown_name
+from ragidx.indexer.encoders.methods import OWN_MODULES, filter_spec
+from ragidx.indexer.filters.heads import load_head
+from ragidx.indexer.model_files import expanded
+from ragidx.indexer.specs import HEAD, TOKEN_TABLE, FilterSpec
+from ragidx.pipelines.base.stages import OnStage, Stages
+from ragidx.pipelines.experiments.evaluate.axes import as_list
+from ragidx.pipelines.experiments.evaluate.grid import Searches
+from ragidx.pipelines.experiments.evaluate.measures import MEASURES
+from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import cache_folder
+from ragidx.pipelines.experiments.evaluate.tasks import CORPUS, INDEX, check_together, task_of
+from ragidx.pipelines.experiments.tune.bench import Encoding, Measurements
+from ragidx.pipelines.experiments.tune.models import Model, drawn_of, encoded, models_of, sized
+from ragidx.pipelines.experiments.tune.proposal import Estimate, Proposal, proposal_of
+from ragidx.pipelines.experiments.tune.sample import Sample
+from ragidx.pipelines.experiments.tune.search import Search, Space, Vectors, search
+from ragidx.pipelines.ingest.options import ENCODING_OPTIONS, check_names
+from ragidx.pipelines.ingest.report import OnProgress
+from ragidx.retriever.options import DENSE, HYBRID, LEXICAL, WEIGHT, Z
+
+MINUTES = 20.0
+WEIGHTS = (0.1, 0.3, 0.5, 0.7, 0.9)
+SHARES = (2, 4)
+"""Hidden width / width of the filters that are tried."""
+
+_OPTIONS = tuple(name for name in ENCODING_OPTIONS if name not in ("method", "layer"))
+
+
+def tune(
+    source: str | os.PathLike[str],
+    *,
+    model: str | None = None,
+    method: str | Sequence[str] | None = None,
+    filter: str | Sequence[str] | None = None,
+    queries: str | os.PathLike[str] | None = None,
+    qrels: str | os.PathLike[str] | None = None,
+    split: str = "test",
+    measure: str = "ndcg@10",
+    minutes: float = MINUTES,
+    seed: int = 0,
+    cache: str | os.PathLike[str] | None = "",
+    on_estimate: Callable[[Estimate], None] = lambda estimate: None,
+    on_progress: OnStage | None = None,
+    on_build: OnProgress | None = None,
+    **options: Any,
+) -> Proposal:
+    """Propose a layer, a filter, a width and a search for a corpus and a model. Nothing is changed.
+
+    Args:
+        source: a corpus, or an index, whose own choices then are the defaults.
+        model: as of `build`; None: the index's, else mini.
+        method: one or several; None: the default.
+        filter: those that are tried beside the default; None: none, embedfilter, pca and whitening.
+        queries: with `qrels`; None: queries are made of the corpus.
+        qrels: that judge them.
+        split: of the judgements of a BEIR folder that `queries` names.
+        measure: that is to be high.
+        minutes: that encoding may take, about; the sample is as large as that allows.
+        seed: of what is drawn.
+        cache: folder of raw vectors; "": the user's; None: nothing is kept.
+        on_estimate: called before anything is encoded.
+        on_progress: called when a stage begins.
+        on_build: called while the corpus is read.
+        options: of the encoder and the corpus, as of `build`.
+
+    Raises:
+        RagidxError: of the subclass that says what to do.
+    """
+    check_names("tune", options, _OPTIONS)
+    if not minutes >= 0:
+        raise SpecError(f"minutes={minutes:g} is no time", "give 0 or more", where="`minutes`")
+    if measure not in MEASURES:
+        raise unknown_name("measure", measure, MEASURES)
+    for name in as_list(filter or ()):
+        FilterSpec(name)  # which says what is wrong with it
+    if qrels is None and queries is not None and Path(queries).is_dir():
+        qrels = queries  # a BEIR folder
+    check_together(queries, qrels)
+    task = task_of(source, queries=queries, qrels=qrels, split=split, labelled=bool(queries or qrels))
+    if task.kind not in (CORPUS, INDEX):
+        raise SpecError("it is neither a corpus nor an index", "name one of them", where=str(source))
+    kept = cache_folder(cache)
+    with contextlib.ExitStack() as stack:
+        tell = Stages(on_progress)
+        models = models_of(task, options | {"model": model}, as_list(method or (None,)), kept, stack)
+        tell("drawing a sample")
+        sample = sized(drawn_of(task, models[0], seed, on_build), models, minutes, on_estimate)
+        names = None if filter is None else as_list(filter)
+        space, bench = prepared(models, sample, names, measure, tell, stack)
+        parts = search(space, bench, len(sample.judged.texts))
+        return proposal_of(task, {one.method: one.default for one in models}, space, bench, sample, measure, parts)
+
+
+def prepared(
+    models: Sequence[Model],
+    sample: Sample,
+    filters: Sequence[str] | None,
+    measure: str,
+    tell: Stages,
+    stack: contextlib.ExitStack,
+) -> tuple[Space, Measurements]:
+    """What is tried, and what measures it: the sample is encoded here. Files last until the stack is closed."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ragidx-tune-")))
+    encodings = {one.method: encoded(one, sample, tell) for one in models}
+    tell.total = 0  # how many configurations there will be depends on what is chosen
+    modes = (DENSE, HYBRID) if sample.judged.synthetic else (DENSE, LEXICAL, HYBRID)
+    bench = Measurements(sample, encodings, Searches(modes, weights=WEIGHTS), measure, folder, tell)
+    return _space(models, encodings, filters), bench
+
+
+def _space(models: Sequence[Model], encodings: Mapping[str, Encoding], filters: Sequence[str] | None) -> Space:
+    """What is tried: every layer with the default filter and without one; then filters and widths at that layer."""
+    first = models[0]
+    spec, hidden = first.default.spec.filter, first.vectors.resolved.hidden
+    default = Vectors(first.method, first.own, spec.name, spec.width(hidden), spec.offset, spec.center)
+    own = [] if first.method in OWN_MODULES else ["embedfilter"]
+    if first.default.files.family == TOKEN_TABLE:
+        own = ["truncation"]
+    names = ["none", *own, "pca", "whitening"] if filters is None else filters
+
+    def layers(present: Vectors) -> list[Vectors]:
+        found = list[Vectors]()
+        for one in models:
+            own = filter_spec(one.default.files, one.default.encoder_spec)
+            kept = Vectors(one.method, None, own.name, own.width(hidden), own.offset, own.center)
+            if one is first:
+                kept = default
+            for layer in encodings[one.method].layers:
+                here = replace(kept, layer=layer)
+                found += dict.fromkeys([here, replace(here, filter="none", dim=hidden, offset=None)])
+        return found
+
+    def widths(present: Vectors) -> list[Vectors]:
+        return [
+            replace(present, filter=name, dim=dim, offset=offset)
+            for name in names
+            for dim, offset in _widths(name, hidden, default.offset)
+        ]
+
+    def centers(present: Vectors) -> list[Vectors]:
+        return [] if present.filter.startswith(HEAD) else [replace(present, center=not present.center)]
+
+    return Space(default, Search(HYBRID, Z, WEIGHT), (layers, widths, centers))
+
+
+def _widths(name: str, hidden: int, offset: int | None) -> list[tuple[int, int | None]]:
+    """Widths and first columns of a filter."""
+    if name == "none":
+        return [(hidden, None)]
+    if name.startswith(HEAD):
+        return [(load_head(expanded(name.removeprefix(HEAD))).matrix.shape[1], None)]
+    narrow = [hidden // share for share in SHARES]
+    if name != "embedfilter":
+        return [(dim, None) for dim in narrow]
+    firsts = dict.fromkeys([offset, 0, 1, hidden // 32])
+    return [(dim, first) for first in firsts for dim in (hidden - (first or 0), *narrow) if dim < hidden]

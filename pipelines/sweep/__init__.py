@@ -1,1 +1,0 @@
-"""`ragidx sweep`: storage, time and quality by width, filter and index type."""

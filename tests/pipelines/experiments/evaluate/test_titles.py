@@ -1,0 +1,51 @@
+"""`--headings` puts the headings of sections in front of what is encoded, and not the titles of records."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ragidx
+from ragidx.pipelines.experiments.evaluate.sources.corpus import CorpusSource
+from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors
+from ragidx.pipelines.experiments.evaluate.sources.source import IndexSource, Source
+from ragidx.pipelines.ingest.options import build_options
+from ragidx.pipelines.ingest.resolve import resolve_against
+
+HEADINGS = ragidx.ChunkSpec(headings=True)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    texts = [f"A {one} lives in the old wood, and it sleeps by day." for one in ("bee", "owl", "fox", "elk")]
+    records = [{"id": f"r{n}", "title": f"Of wood {n}", "story": text} for n, text in enumerate(texts)]
+    (folder / "records.jsonl").write_text("\n".join(map(json.dumps, records)))
+    (folder / "guide.md").write_text("# Mills\n\nA mill stands here.\n\n## Water\n\nIt has a wheel.\n")
+    return folder
+
+
+def check_that_equal_chunks_change_nothing(source: Source) -> None:
+    everything, chunks = np.arange(source.n_rows), list(source.chunks())
+    before = source.rows(everything)
+
+    source.change({chunk.id: chunk for chunk in chunks})
+
+    assert {chunk.heading for chunk in chunks} == {*(f"Of wood {n}" for n in range(4)), "Mills", "Mills > Water"}
+    np.testing.assert_allclose(source.rows(everything), before, atol=1e-3)
+
+
+def test_a_changed_chunk_of_an_index_is_encoded_as_the_build_did_it(corpus: Path, tmp_path: Path) -> None:
+    ragidx.build(corpus, tmp_path / "index", chunks=HEADINGS)
+
+    check_that_equal_chunks_change_nothing(IndexSource(tmp_path / "index", {}))
+
+
+def test_a_changed_chunk_of_a_corpus_is_encoded_as_the_others_were(corpus: Path, tmp_path: Path) -> None:
+    resolved = resolve_against(build_options("evaluate", filter="none", chunks=HEADINGS))
+    with RawVectors(resolved, None) as vectors:
+        check_that_equal_chunks_change_nothing(CorpusSource(corpus, tmp_path, vectors, fitted=None))

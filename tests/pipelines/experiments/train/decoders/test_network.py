@@ -1,0 +1,154 @@
+"""What learns of a decoder: its attention while it trains, its dropout, and the model that is written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ragidx.corpora.errors import ModelError, SpecError
+from ragidx.indexer.encoders.load import load_embedder, load_encoder
+from ragidx.pipelines.experiments.train.decoders.contrastive import Encoding
+from ragidx.pipelines.experiments.train.decoders.network import Network
+
+from .....raising import message_of
+
+pytestmark = pytest.mark.slow
+
+TEXTS = ["the mill lies by the river", "bees", "a lease of the tower was signed in the valley by the harbour"]
+
+
+def _moved(network: Network, seed: int = 0) -> Network:
+    """With weights as far from the start as training takes them."""
+    drawn = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in network.parameters():
+            if weight.requires_grad:
+                weight.add_(0.1 * torch.randn(weight.shape, generator=drawn))
+    return network
+
+
+def _features(network: Network, texts: list[str], instruction: str | None = None) -> list[torch.Tensor]:
+    return list(Encoding(network, 64).preprocess(texts, instruction).values())
+
+
+@pytest.mark.parametrize(
+    ("how", "options"),
+    [
+        ({}, {}),
+        ({}, {"method": "llm2vec"}),
+        ({}, {"method": "classical", "family": "qwen2"}),
+        ({}, {"method": "classical", "family": "gpt2"}),
+        ({"full": True}, {"method": "llm2vec"}),
+        ({"end_token": True}, {"method": "echo", "pooling": "last"}),
+        ({"end_token": True}, {"method": "echo", "pooling": "last", "family": "gemma2"}),
+        ({"latents": 2, "heads": 2, "head_width": 4}, {"method": "llm2vec", "pooling": "trainable"}),
+        ({"latents": 2, "heads": 2, "head_width": 4}, {"method": "classical", "pooling": "trainable"}),
+    ],
+    ids=["prompteol", "llm2vec", "qwen2", "gpt2", "full", "end-token", "end-token-times", "pooling", "pooling-causal"],
+)
+def test_the_model_that_is_written_makes_the_vectors_that_were_trained(
+    how: dict[str, Any], options: dict[str, Any], network: Callable[..., Network], tmp_path: Path
+) -> None:
+    trained = _moved(network(how, **options))
+
+    trained.save(tmp_path / "made")
+
+    made = load_encoder(str(tmp_path / "made"), device="cpu", dtype="float32")
+    assert np.allclose(made.encode_document(TEXTS), trained.vectors(TEXTS, None, 64), atol=1e-4)
+    spec = made.spec
+    wanted = trained.spec
+    assert (spec.method, spec.pooling, spec.attention) == (wanted.method, wanted.pooling, wanted.attention)
+
+
+def test_the_written_model_keeps_a_head_that_is_not_tied(network: Callable[..., Network], tmp_path: Path) -> None:
+    trained = _moved(network(family="qwen2"))
+
+    trained.save(tmp_path / "made")
+
+    embedder = load_embedder(str(tmp_path / "made"), device="cpu")
+    assert embedder.embed_document(TEXTS).shape == (3, 16)
+
+
+@pytest.mark.parametrize(("method", "sees"), [("llm2vec", True), ("classical", False)])
+@pytest.mark.parametrize("padded", [True, False])
+def test_in_training_the_first_token_sees_what_comes_after_only_where_attention_runs_both_ways(
+    method: str, sees: bool, padded: bool, network: Callable[..., Network]
+) -> None:
+    trained = _moved(network({"dropout": 0.0}, method=method))
+    trained.train()
+    ids = torch.tensor([[0, 7, 9], [0, 7, 11]])
+    rest = torch.tensor([[0, 7, 9, 12]]) if padded else None
+
+    with torch.no_grad():
+        if rest is None:
+            states = trained.states(ids)
+        else:
+            attention = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 0], [1, 1, 1, 1]])
+            both = torch.cat([torch.nn.functional.pad(ids, (0, 1), value=2), rest])
+            states = trained.encoder.backbone.states(both, attention)
+
+    assert bool((states[0, 1] - states[1, 1]).abs().max() > 1e-5) == sees
+
+
+def test_a_text_has_one_vector_alone_and_beside_a_longer_one(network: Callable[..., Network]) -> None:
+    trained = _moved(network({"dropout": 0.0}))
+
+    with torch.no_grad():
+        together = trained(*_features(trained, TEXTS))
+        alone = torch.cat([trained(*_features(trained, [text])) for text in TEXTS])
+
+    assert torch.allclose(together, alone, atol=1e-5)
+
+
+def test_dropout_of_the_attention_draws_another_view_each_time(network: Callable[..., Network]) -> None:
+    plain, drawn = (network({"dropout": 0.0, "attention_dropout": share}) for share in (0.0, 0.3))
+
+    same, apart = (torch.equal(one(*_features(one, TEXTS)), one(*_features(one, TEXTS))) for one in (plain, drawn))
+
+    assert same
+    assert not apart
+    assert np.array_equal(drawn.vectors(TEXTS, None, 64), plain.vectors(TEXTS, None, 64))  # none where it is used
+
+
+def test_only_what_learns_has_gradients(network: Callable[..., Network]) -> None:
+    trained = network()
+
+    trained(*_features(trained, TEXTS)).sum().backward()
+
+    learning = {name for name, weight in trained.named_parameters() if weight.grad is not None}
+    assert learning == set(trained.weights())
+    assert all("lora_" in name for name in learning)
+
+
+def test_weights_of_another_network_are_refused(network: Callable[..., Network]) -> None:
+    small, large = network({"rank": 2}), network({"rank": 4})
+
+    assert message_of(ModelError, lambda: small.restore(large.weights())).startswith(
+        "the weights are of another network"
+    )
+
+
+def test_what_cannot_be_trained_is_named(network: Callable[..., Network], tmp_path: Path) -> None:
+    assert message_of(SpecError, lambda: network(method="reba")).startswith("`method`: reba of")
+    assert message_of(SpecError, lambda: network({"end_token": True})) == (
+        "`end_token`: the template 'prompteol' has no end token\n  hint: remove `end_token`, or take `method=echo`"
+    )
+
+
+def test_the_written_tokenizer_has_no_chat_template(
+    network: Callable[..., Network], tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    trained = network()
+    settings = json.loads((tiny_model("llama") / "tokenizer_config.json").read_text())
+
+    trained.save(tmp_path / "made")
+
+    made = json.loads((tmp_path / "made" / "tokenizer_config.json").read_text())
+    assert made == {name: value for name, value in settings.items() if name != "chat_template"}
+    assert not (tmp_path / "made" / "chat_template.jinja").exists()
