@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from ragidx.pipelines.experiments.trials.questions import QuestionsReport
     from ragidx.pipelines.experiments.trials.upgrade import UpgradeReport
     from ragidx.pipelines.experiments.tune.tune import tune
-    from ragidx.pipelines.export.export import ExportReport
     from ragidx.pipelines.index import Index, build, search
     from ragidx.pipelines.ingest.report import BuildReport
+    from ragidx.pipelines.integrations.export import ExportReport
     from ragidx.pipelines.maintain.delete import DeleteReport
     from ragidx.pipelines.maintain.rewrite import ReshapeReport
     from ragidx.pipelines.serve.client import Client
@@ -103,7 +103,7 @@ _HOMES = {
     "DeleteReport": "pipelines.maintain.delete",
     "Document": "corpora.records",
     "EmbedFilter": "indexer.filters.filter",
-    "ExportReport": "pipelines.export.export",
+    "ExportReport": "pipelines.integrations.export",
     "FilterSpec": "indexer.specs",
     "Hit": "retriever.hit",
     "Index": "pipelines.index",
@@ -128,7 +128,7 @@ _HOMES = {
 }
 _MODULES = {"distribute": "pipelines.distribute", "train": "pipelines.experiments.train"}
 # Adapters are imported as ragidx.frameworks.langchain, .llamaindex, .haystack, .mteb and .ray.
-sys.modules[f"{__name__}.frameworks"] = importlib.import_module("ragidx.pipelines.frameworks")
+sys.modules[f"{__name__}.frameworks"] = importlib.import_module("ragidx.pipelines.integrations.frameworks")
 
 
 def __getattr__(name: str) -> Any:

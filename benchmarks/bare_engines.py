@@ -13,8 +13,8 @@ import uuid
 import numpy as np
 import pyarrow.parquet as pq
 
-from ragidx.pipelines.engines.columns import vectors_of
-from ragidx.pipelines.engines.table import INDEXED
+from ragidx.pipelines.integrations.engines.columns import vectors_of
+from ragidx.pipelines.integrations.engines.table import INDEXED
 
 K = 10
 READ = ["chunk_id", "text", "year", "subject"]
@@ -120,7 +120,7 @@ class _Postgres(Bare):
         register_vector(self.client)
 
     def load(self, rows):
-        from ragidx.pipelines.engines import postgres_sql as statements
+        from ragidx.pipelines.integrations.engines import postgres_sql as statements
 
         started = time.perf_counter()
         written = statements.Statements(f"{self.name}bare", self.about)
@@ -207,7 +207,7 @@ class _Milvus(Bare):
         self.target = f"milvus:{folder}/lite.db"
 
     def shaped(self, rows):
-        from ragidx.pipelines.engines.milvus_rows import rows_to
+        from ragidx.pipelines.integrations.engines.milvus_rows import rows_to
 
         return [rows_to(batch) for batch in rows.combine_chunks().to_batches(1_000)]
 
@@ -217,7 +217,7 @@ class _Milvus(Bare):
         self.client = MilvusClient(str(self.folder / "lite.db"))
 
     def load(self, rows):
-        from ragidx.pipelines.engines.milvus_rows import WORDS, schema_for
+        from ragidx.pipelines.integrations.engines.milvus_rows import WORDS, schema_for
 
         started = time.perf_counter()
         self.client.create_collection("bare", schema=schema_for(self.about), consistency_level="Strong")

@@ -42,9 +42,9 @@ from bare_engines import ENGINES, K
 from figures import record
 
 import ragidx
-from ragidx.pipelines.engines.about import About
-from ragidx.pipelines.engines.columns import rows_of, vectors_of
-from ragidx.pipelines.engines.table import Target, is_target
+from ragidx.pipelines.integrations.engines.about import About
+from ragidx.pipelines.integrations.engines.columns import rows_of, vectors_of
+from ragidx.pipelines.integrations.engines.table import Target, is_target
 
 BLOCK, SLOW_MS, FEW = 50, 100, 200
 CONDITION = 'subject == "s3"'

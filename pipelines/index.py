@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from ragidx.indexer.store.manifest import Manifest
     from ragidx.indexer.store.source_list import SourceEntry
     from ragidx.pipelines.base.stages import OnStage as OnTraining
-    from ragidx.pipelines.engines.remote import RemoteSearcher
     from ragidx.pipelines.experiments.trials.adapt import AdaptReport
     from ragidx.pipelines.experiments.trials.questions import QuestionsReport
     from ragidx.pipelines.experiments.trials.upgrade import UpgradeReport
-    from ragidx.pipelines.export.export import ExportReport
     from ragidx.pipelines.ingest.report import BuildReport, OnProgress
     from ragidx.pipelines.ingest.selection import Corpus
+    from ragidx.pipelines.integrations.engines.remote import RemoteSearcher
+    from ragidx.pipelines.integrations.export import ExportReport
     from ragidx.pipelines.maintain.batch import Batch, VectorBatch
     from ragidx.pipelines.maintain.delete import DeleteReport
     from ragidx.pipelines.maintain.rewrite import ReshapeReport
@@ -414,7 +414,7 @@ class Index(Reader):
                 `strict`, it cannot hold all rows.
             RagidxError: it cannot be written.
         """
-        from ragidx.pipelines.export.export import export
+        from ragidx.pipelines.integrations.export import export
 
         told = on_progress or (lambda done, total: None)
         return export(self.searcher.store, to, replace=replace, strict=strict, on_progress=told)
@@ -877,7 +877,7 @@ class RemoteIndex(Reader):
         endpoint: str | None = None,
         questions: str | None = None,
     ) -> None:
-        from ragidx.pipelines.engines.remote import RemoteSearcher
+        from ragidx.pipelines.integrations.engines.remote import RemoteSearcher
 
         self._target = target
         self._place = ModelPlace(
@@ -908,7 +908,7 @@ class RemoteIndex(Reader):
             EngineError: the engine does not answer.
             SpecError: the table is gone.
         """
-        from ragidx.pipelines.engines.remote import RemoteSearcher
+        from ragidx.pipelines.integrations.engines.remote import RemoteSearcher
 
         before = self.searcher
         self._open = RemoteSearcher.open(self._target, self._place, before)

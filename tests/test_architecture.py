@@ -54,8 +54,8 @@ PIPELINES = [
     "pipelines.base",
     "pipelines.ingest.workers",
     "pipelines.ingest",
-    "pipelines.engines",
-    "pipelines.export",
+    "pipelines.integrations.engines",
+    "pipelines.integrations",
     "pipelines.vectors",
     "pipelines.distribute",
     "pipelines.plan",
@@ -69,12 +69,12 @@ PIPELINES = [
     "pipelines.experiments.tune",
     "pipelines.experiments.trials",
     "pipelines.doctor",
-    "pipelines.frameworks",
+    "pipelines.integrations.frameworks",
     "pipelines.serve",
     "pipelines",  # the handle
     CLI,
 ]
-APART: list[tuple[str, str]] = []
+APART = [("pipelines.experiments", "pipelines.integrations"), ("pipelines.integrations", "pipelines.experiments")]
 HANDLE = "ragidx.pipelines.index"
 
 MODULES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
@@ -138,7 +138,9 @@ def test_the_handle_imports_the_packages_of_its_room_only_when_it_is_asked() -> 
 
 
 def test_a_framework_is_served_with_the_public_names_alone() -> None:
-    adapters = {name: path for name, path in NAMES.items() if name.startswith("ragidx.pipelines.frameworks.")}
+    adapters = {
+        name: path for name, path in NAMES.items() if name.startswith("ragidx.pipelines.integrations.frameworks.")
+    }
 
     assert {imported for path in adapters.values() for imported, _ in _imports(path)} - adapters.keys() == {"ragidx"}
 

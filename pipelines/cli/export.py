@@ -37,7 +37,7 @@ def command(index: Path, to: str, replace: bool, strict: bool, as_json: bool) ->
     or vectors of another model or filter, is refused without --replace.
     """
     from ragidx.indexer.store.store import Store
-    from ragidx.pipelines.export.export import export
+    from ragidx.pipelines.integrations.export import export
 
     store = Store.open(index)
     with interrupts.reported(lambda: "export again: it continues"), console.waiting("writing"):

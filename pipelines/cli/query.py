@@ -200,7 +200,7 @@ def _opened(indexes: Sequence[Path], at: str | None, place: Mapping[str, Any]) -
     from ragidx.retriever.models import ModelPlace
 
     if at is not None:
-        from ragidx.pipelines.engines.remote import RemoteSearcher
+        from ragidx.pipelines.integrations.engines.remote import RemoteSearcher
 
         return RemoteSearcher.open(at, ModelPlace(**place))
     from ragidx.retriever.searcher import Searcher

@@ -242,7 +242,7 @@ class Served:
         """The state that is there now."""
         if isinstance(self.path, Path):
             return Searcher.open(self.path, self.place, before)
-        from ragidx.pipelines.engines.remote import RemoteSearcher
+        from ragidx.pipelines.integrations.engines.remote import RemoteSearcher
 
         return RemoteSearcher.open(self.path, self.place, before)
 

@@ -22,11 +22,11 @@ from ragidx.indexer.encoders.methods import located
 from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.rows import Row
-from ragidx.pipelines.engines.about import About
-from ragidx.pipelines.engines.columns import DIGEST, FIXED
-from ragidx.pipelines.engines.files import about_file
-from ragidx.pipelines.engines.table import Target, is_target
 from ragidx.pipelines.ingest.options import BuildOptions
+from ragidx.pipelines.integrations.engines.about import About
+from ragidx.pipelines.integrations.engines.columns import DIGEST, FIXED
+from ragidx.pipelines.integrations.engines.files import about_file
+from ragidx.pipelines.integrations.engines.table import Target, is_target
 from ragidx.retriever.contents import VECTOR
 
 _OWN = {*FIXED, DIGEST, VECTOR}

@@ -93,8 +93,8 @@ query {QUESTION} --at {{postgres}} --offline
 """
 MODULES = [
     *(f"ragidx.frameworks.{name}" for name in ("langchain", "llamaindex", "haystack", "mteb", "ray")),
-    *(f"ragidx.pipelines.frameworks.{name}" for name in ("langchain_store", "haystack_index")),
-    "ragidx.pipelines.engines.postgres",
+    *(f"ragidx.pipelines.integrations.frameworks.{name}" for name in ("langchain_store", "haystack_index")),
+    "ragidx.pipelines.integrations.engines.postgres",
 ]
 
 

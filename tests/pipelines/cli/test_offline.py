@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ragidx.pipelines.engines.table import Target
+from ragidx.pipelines.integrations.engines.table import Target
 
 from ..conftest import Done
 
@@ -80,7 +80,7 @@ def test_what_a_url_leaves_to_the_environment_is_looked_at(run: Run, monkeypatch
 
 def test_a_server_on_this_machine_may_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("psycopg")
-    from ragidx.pipelines.engines.postgres import hosts
+    from ragidx.pipelines.integrations.engines.postgres import hosts
 
     monkeypatch.delenv("PGHOST", raising=False)
 

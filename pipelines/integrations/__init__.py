@@ -1,0 +1,1 @@
+"""Other programs: tables of vectors in engines, files of rows, and frameworks."""

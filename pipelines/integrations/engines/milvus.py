@@ -1,0 +1,301 @@
+"""Milvus: a collection behind an alias, on a server or in a folder of Milvus Lite.
+
+    the alias NAME -> NAME_<8 hex digits>, the rows;    NAME_<8 hex digits>_about, its `About`, in parts
+
+A replacement fills a new collection and then moves the alias: whoever opened the table before must open it again. An
+update is not atomic: a reader sees its rows change one by one, `About` last. Vectors are float32, which holds every
+float16: Milvus Lite has nothing else, and with half precision a server would round the question, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import grpc
+import numpy as np
+import pyarrow as pa
+from pymilvus import MilvusClient, MilvusException
+from pymilvus.client.connection_manager import ConnectionManager
+from pymilvus.exceptions import ConnectionConfigException, ErrorCode
+
+from ragidx.corpora.errors import EngineError, QueryError, SpecError
+from ragidx.pipelines.integrations.engines.about import About
+from ragidx.pipelines.integrations.engines.columns import SCORE, schema_of
+from ragidx.pipelines.integrations.engines.filters import nnf
+from ragidx.pipelines.integrations.engines.milvus_rows import (
+    WORDS,
+    Expression,
+    batch_of,
+    one_of,
+    rows_over,
+    rows_to,
+    schema_for,
+    text_of,
+)
+from ragidx.pipelines.integrations.engines.table import INDEXED, ReplacedError, Table, Target
+from ragidx.retriever.contents import VECTOR
+
+if TYPE_CHECKING:
+    from ragidx.indexer.arrays import Bools, Floats
+    from ragidx.retriever.where.conditions import Condition
+
+_TOKEN = "MILVUS_TOKEN"  # the environment variable that has it
+_MAX_DIM, _MAX_ROWS = 32_768, 16_384  # of Milvus: numbers of a vector, rows of an answer
+_BLOCK = 1_000  # rows of one call, and ids in one condition
+_MESSAGE = 2**24  # bytes of one call, where they can be chosen; a server takes 64 MiB
+_CONNECT_S = 10.0
+_UNREACHED = "Fail connecting to server"
+_PART = 30_000  # characters of an `About` in one row; as JSON they may become twice as many bytes
+_FAULTS = (MilvusException, grpc.RpcError, OSError, ValueError)
+for _name in ("pymilvus", "milvus_lite"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL)  # what they raise they log, too, with a traceback
+
+
+class MilvusTable(Table):
+    """A collection of Milvus."""
+
+    has_words = True
+    max_rows = _MAX_ROWS
+
+    def __init__(self, target: Target) -> None:
+        self.target, self.rows_in = target, ""
+        self._client: Any = None
+        self._about: About | None = None
+        self._lite = "://" not in target.place
+        if not self._lite and re.search("[@?]", target.place):
+            hint = f"put it into the environment variable {_TOKEN}, as USER:PASSWORD or a token"
+            raise SpecError("a password does not belong into the URL of Milvus", hint, where=target.shown)
+        if self._lite and not target.place.endswith(".db"):
+            hint = "let its name end in .db, or name a server: milvus:http://HOST:19530"
+            raise SpecError("Milvus Lite opens no file of this name", hint, where=target.shown)
+        if self._lite:
+            import_module("milvus_lite")
+        if not self._lite or Path(target.place).exists():
+            try:
+                self._reach()
+            except BaseException:
+                self.close()
+                raise
+
+    def _reach(self) -> None:
+        """Connect, and look. The server of Milvus Lite is threads of this process: one that is dead is started anew."""
+        try:
+            self._connect()
+            self._open()
+        except EngineError as fault:
+            if not self._lite or _UNREACHED not in fault.message:
+                raise
+            self.close()
+            import_module("milvus_lite.server_manager").server_manager_instance.release_server(self.target.place)
+            self._connect()
+            self._open()
+
+    def _connect(self) -> None:
+        token, place = "" if self._lite else os.environ.get(_TOKEN, ""), self.target.place
+        with self._asked():
+            try:
+                self._client = MilvusClient(place, token=token, timeout=_CONNECT_S, dedicated=True)
+            except ConnectionConfigException:
+                if self._lite and Path(place).exists():
+                    _check_opens(place)
+                raise
+
+    def _open(self) -> None:
+        """Look at the state that is there now."""
+        with self._asked() as client:
+            if not client.has_collection(self.target.name):
+                self.rows_in, self._about = "", None
+                return
+            opened = client.describe_collection(self.target.name)["collection_name"]
+            if client.has_collection(f"{opened}_about"):
+                client.load_collection(f"{opened}_about")
+                client.load_collection(opened)
+                about = self.read_about(self._kept(opened))
+            else:
+                about = None
+            self.rows_in, self._about = opened, about
+
+    @contextmanager
+    def _asked(self) -> Iterator[Any]:
+        """The client; what it raises becomes one line."""
+        with self.target.faults(*_FAULTS):
+            try:
+                yield self._client
+            except MilvusException as fault:
+                if fault.code == ErrorCode.COLLECTION_NOT_FOUND and self.rows_in:
+                    raise ReplacedError.of(self.target) from None
+                raise OSError(fault.message) from None
+
+    def about(self) -> About | None:
+        if self.rows_in and self._about is None:
+            raise self.not_ours()
+        return self._about
+
+    def check(self, about: About) -> None:
+        if about.dim > _MAX_DIM:
+            message = f"Milvus holds vectors of up to {_MAX_DIM:,} numbers, and these have {about.dim:,}"
+            raise SpecError(message, "build the index with a smaller `dim`", where=self.target.shown)
+
+    def refused(self, rows: Any) -> Mapping[str, Bools]:
+        return rows_over(rows)
+
+    def replace(self, rows: Iterable[Any], about: About) -> None:
+        if self._client is None:
+            self._connect()
+        name = self.target.name
+        made = f"{name}_{secrets.token_hex(4)}"
+        with self._asked() as client:
+            client.create_collection(  # a collection must have a vector: of two numbers here
+                f"{made}_about", 2, "part", "string", max_length=128, consistency_level="Strong"
+            )
+            client.create_collection(made, schema=schema_for(about), consistency_level="Strong")
+            self._write(client.insert, made, rows)
+            client.flush(made)
+            index = client.prepare_index_params()
+            index.add_index(VECTOR, "AUTOINDEX" if about.n_rows >= INDEXED else "FLAT", metric_type="IP")
+            index.add_index(WORDS, "SPARSE_INVERTED_INDEX", metric_type="BM25")
+            client.create_index(made, index, sync=not self._lite)  # Milvus Lite builds it in the next line
+            client.load_collection(made)
+            self._keep(made, about)
+            if client.has_collection(name) and client.describe_collection(name)["collection_name"] != name:
+                client.alter_alias(made, name)
+            else:
+                client.drop_collection(name)
+                client.create_alias(made, name)
+            leftover = re.compile(rf"({re.escape(name)}_[0-9a-f]{{8}})_about")
+            for match in filter(None, map(leftover.fullmatch, client.list_collections())):
+                if match[1] != made:
+                    client.drop_collection(match[1])
+                    client.drop_collection(match[0])
+        self._open()
+
+    def update(self, rows: Iterable[Any], gone: Callable[[], Sequence[str]], about: About) -> None:
+        with self._asked() as client:
+            self._write(client.upsert, self.rows_in, rows)
+            for block in _blocks(gone()):
+                client.delete(self.rows_in, filter=one_of("chunk_id", block))
+            self._keep(self.rows_in, about)
+        self._open()
+
+    def _write(self, write: Callable[[str, list[Any]], Any], name: str, rows: Iterable[Any]) -> None:
+        for batch in rows:
+            at_once = max(1, min(_BLOCK, _MESSAGE * len(batch) // (2 * batch.nbytes)))  # vectors become twice as large
+            for start in range(0, len(batch), at_once):
+                write(name, rows_to(batch.slice(start, at_once)))
+
+    def _keep(self, name: str, about: About) -> None:
+        """Write an `About`, and then delete the one before it."""
+        text = about.to_bytes().decode("ascii")
+        parts = [text[start : start + _PART] for start in range(0, len(text), _PART)]
+        key = f"{about.generation:012} {about.created} {len(parts)}"
+        rows = [{"part": f"{key}/{n:06}", "data": part, VECTOR: [1.0, 0.0]} for n, part in enumerate(parts)]
+        for start in range(0, len(rows), _MESSAGE // _PART):
+            self._client.upsert(f"{name}_about", rows[start : start + _MESSAGE // _PART])
+        self._client.delete(f"{name}_about", filter=f"part < {text_of(f'{key}/')} or part > {text_of(f'{key}/~')}")
+
+    def _kept(self, name: str) -> bytes:
+        """The latest `About` of which all parts are there."""
+        found: dict[str, list[str]] = {}
+        for rows in self._pages(f"{name}_about", "part", [], ["data"], _MESSAGE // _PART):
+            for row in rows:
+                found.setdefault(row["part"].partition("/")[0], []).append(row["data"])
+        whole = [parts for key, parts in found.items() if len(parts) == int(key.rpartition(" ")[2])]
+        return "".join(whole[-1] if whole else []).encode()
+
+    def nearest(self, vector: Floats, k: int, where: Condition | None) -> Any:
+        return self._found(np.asarray(vector, np.float32), VECTOR, k, where)[0]
+
+    def by_words(self, text: str, k: int, where: Condition | None) -> Any:
+        rows, scores = self._found(text, WORDS, k, where)
+        return rows.append_column(SCORE, pa.array(np.abs(scores, dtype=np.float64)))  # Milvus Lite gives them negated
+
+    def _found(self, asked: Any, column: str, k: int, where: Condition | None) -> tuple[Any, list[float]]:
+        """The best k rows, as a table, and what Milvus gives for them."""
+        if k > _MAX_ROWS:
+            message = f"Milvus finds up to {_MAX_ROWS:,} rows, not {k:,}"
+            raise QueryError(message, "ask for fewer", where=self.target.shown)
+        schema, filtered = schema_of(self._about), "" if where is None else self._filter(where)  # type: ignore[arg-type]
+        with self._asked() as client:
+            [hits] = client.search(
+                self.rows_in, [asked], filtered, limit=k, output_fields=schema.names, anns_field=column
+            )
+        rows = batch_of([hit["entity"] for hit in hits], schema)
+        return pa.Table.from_batches([rows]), [hit["distance"] for hit in hits]
+
+    def select(
+        self,
+        where: Condition | None = None,
+        columns: Sequence[str] | None = None,
+        ids: tuple[str, Sequence[str]] | None = None,
+    ) -> Iterator[Any]:
+        assert self._about is not None
+        whole = schema_of(self._about)
+        schema = whole if columns is None else pa.schema([whole.field(name) for name in columns])
+        large = {VECTOR, "text"} & {*schema.names}
+        at_once = 2 * _MESSAGE // (4 * self._about.dim + 8_192) if large else _MAX_ROWS  # 8 KiB: the texts of a row
+        first = [] if where is None else [self._filter(where)]
+        parts = [first] if ids is None else [[*first, one_of(ids[0], block)] for block in _blocks(ids[1])]
+        for part in parts:
+            for rows in self._pages(self.rows_in, "chunk_id", part, schema.names, at_once):
+                yield batch_of(rows, schema)
+
+    def _pages(self, of: str, key: str, where: Sequence[str], columns: Sequence[str], at_once: int) -> Iterator[Any]:
+        """Rows in the order of their keys; the client's own iterator breaks where a key has quotes."""
+        after: list[str] = []
+        options = {"iterator": "True", "reduce_stop_for_best": "True", "limit": at_once}
+        while True:
+            with self._asked() as client:
+                rows = client.query(of, " and ".join([*after, *where]), output_fields=[key, *columns], **options)
+            if not rows:
+                return
+            yield rows
+            after = [f"{key} > {text_of(rows[-1][key])}"]
+
+    def count(self, where: Condition | None = None) -> int:
+        filtered = "" if where is None else self._filter(where)
+        with self._asked() as client:
+            return int(client.query(self.rows_in, filtered, output_fields=["count(*)"])[0]["count(*)"])
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        if client is None:
+            return
+        client.close()
+        if self._lite:  # its server runs in this process, for all clients of the file
+            from milvus_lite.server_manager import server_manager_instance as servers
+
+            address = urlsplit(servers.start_and_get_uri(self.target.place)).netloc
+            others = ConnectionManager.get_instance().get_stats()["connections"]
+            if not any(one["address"] == address and one["client_count"] for one in others):
+                servers.release_server(self.target.place)
+
+    def _filter(self, where: Condition) -> str:
+        assert self._about is not None
+        return Expression(self._about.columns(), self._about.fields, where).written(nnf(where))
+
+
+table = MilvusTable
+
+
+def _check_opens(place: str) -> None:
+    """Open a file of Milvus Lite without the client, which does not say why it cannot."""
+    from milvus_lite.db import MilvusLite
+    from milvus_lite.exceptions import MilvusLiteError
+
+    try:
+        MilvusLite(place).close()
+    except MilvusLiteError as fault:
+        raise OSError(str(fault)) from None
+
+
+def _blocks(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (ids[start : start + _BLOCK] for start in range(0, len(ids), _BLOCK))

@@ -1,0 +1,385 @@
+"""Qdrant: rows are points of the collection `NAME_<8 hex>`, which has the alias NAME; `About` is in one beside it.
+
+    qdrant:http://HOST:6333    a server; its key is in the environment variable QDRANT_API_KEY
+    qdrant:DIR                 the client's local mode: a folder that is read into memory, open once at a time
+    qdrant::memory:            the same without a folder, until the process ends
+
+A point has the id uuid5(NAMESPACE_URL, chunk_id), its columns as payload, and its vector under the default name. A null
+is a missing key, but of a list it is null: an empty list is none. A time is text in RFC 3339. Vectors are float16 and
+compared by `Distance.DOT`, which stores them as they are: `Distance.COSINE` scales them, which may change last bits.
+
+A replacement fills a new collection, then moves the alias in one step; a reader that has the old one open must open the
+table again. An update is many writes, `About` last: readers see each of them, and the next one repairs what broke off.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import secrets
+import sqlite3
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pyarrow as pa
+from qdrant_client import QdrantClient, models
+from qdrant_client.common.client_exceptions import QdrantException
+from qdrant_client.http.exceptions import ApiException
+
+from ragidx.corpora.errors import BusyError, SpecError
+from ragidx.pipelines.integrations.engines.about import About
+from ragidx.pipelines.integrations.engines.columns import batches_of, beside, schema_of, vectors_of
+from ragidx.pipelines.integrations.engines.filters import nnf
+from ragidx.pipelines.integrations.engines.qdrant_filters import Filters, is_one_of
+from ragidx.pipelines.integrations.engines.table import INDEXED, ReplacedError, Table, Target
+from ragidx.retriever.contents import VECTOR
+
+if TYPE_CHECKING:
+    from ragidx.indexer.arrays import Floats
+    from ragidx.retriever.where.conditions import Condition
+
+_MEMORY = ":memory:"
+_KEY = "QDRANT_API_KEY"
+_MAX_DIM = 65_536
+_BLOCK = 1_000  # ids in one request, rows in one answer
+_PAGE_NUMBERS = 1 << 18  # in the vectors of one answer; some 20 bytes each as JSON
+_REQUEST_BYTES = 1 << 20  # of Arrow; as JSON they are up to ten times as many, and a server takes 32 MB
+_PART = 1 << 20  # characters of `About` in one point
+_CONNECT_S, _ANSWER_S = 10, 60
+_FAULTS = (ApiException, QdrantException, OSError, ValueError, RuntimeError, sqlite3.Error)
+_INDEXES = {"string": "keyword", "list": "keyword", "int": "integer", "timestamp": "datetime"}
+
+
+class QdrantTable(Table):
+    """A collection of Qdrant, behind its alias."""
+
+    def __init__(self, target: Target) -> None:
+        self.target, self._is_closed = target, True
+        self._is_local = "://" not in target.place
+        self.rows_in = ""  # the one that has the rows
+        self._about: About | None = None
+        self._n_points = 0
+        if self._is_local and re.fullmatch(r"[\w.-]+:\d+", target.place):
+            hint = f"write the URL of the server: qdrant:http://{target.place}"
+            raise SpecError("it is a host and a port, not a folder", hint, where=target.shown)
+        if self._is_local and target.place != _MEMORY and not Path(target.place).exists():
+            return  # a client would make the folder
+        self._connect()
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self) -> None:
+        with self.target.faults(*_FAULTS):
+            self._client = _local(self.target) if self._is_local else _server(self.target)
+        self._is_closed = False
+
+    def _open(self) -> None:
+        """Look at what is there now."""
+        client, name = self._client, self.target.name
+        with self.target.faults(*_FAULTS):
+            self.rows_in = self._aliases().get(name) or (name if client.collection_exists(name) else "")
+            self._about = self._read_about() if self.rows_in else None
+            if self._about is not None:
+                self._n_points = client.get_collection(self.rows_in).points_count or 0
+
+    def about(self) -> About | None:
+        if self.rows_in and self._about is None:
+            raise self.not_ours()
+        return self._about
+
+    def check(self, about: About) -> None:
+        if about.dim > _MAX_DIM:
+            message = f"its vectors can have {_MAX_DIM:,} dimensions, and these have {about.dim:,}"
+            raise SpecError(message, "build the index with fewer: `dim`", where=self.target.shown)
+
+    def replace(self, rows: Iterable[Any], about: About) -> None:
+        if self._is_closed:
+            self._connect()
+        client, name, made = self._client, self.target.name, f"{self.target.name}_{secrets.token_hex(4)}"
+        with self.target.faults(*_FAULTS):
+            self._drop_unused()
+            client.create_collection(_beside(made), vectors_config=_vectors(1))
+            client.create_collection(made, vectors_config=_vectors(about.dim))
+            if not self._is_local:  # which has no indexes
+                for field, column in about.columns().items():
+                    kind = about.fields[field]
+                    client.create_payload_index(made, column, models.PayloadSchemaType(_INDEXES.get(kind, kind)))
+            self._write(made, rows)
+            self._write_about(made, about)
+            changes: list[Any] = []
+            if name in self._aliases():
+                changes = [models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=name))]
+            elif client.collection_exists(name):
+                client.delete_collection(name)  # no alias can have the name of a collection
+            alias = models.CreateAlias(collection_name=made, alias_name=name)
+            client.update_collection_aliases([*changes, models.CreateAliasOperation(create_alias=alias)])
+            self._drop_unused()
+        self._open()
+
+    def update(self, rows: Iterable[Any], gone: Callable[[], Sequence[str]], about: About) -> None:
+        with self._asking():
+            self._write(self.rows_in, rows)
+            ids = _point_ids(gone())
+            for start in range(0, len(ids), _BLOCK):
+                self._client.delete(self.rows_in, models.PointIdsList(points=ids[start : start + _BLOCK]))
+            self._write_about(self.rows_in, about)
+        self._open()
+
+    def nearest(self, vector: Floats, k: int, where: Condition | None) -> Any:
+        exact = models.SearchParams(exact=True) if self._n_points < INDEXED and not self._is_local else None
+        condition = self._filter(where)
+        with self._asking():
+            found = self._client.query_points(
+                self.rows_in,
+                vector.tolist(),
+                query_filter=condition,
+                search_params=exact,
+                limit=k,
+                with_vectors=True,
+            )
+        return pa.Table.from_batches([_batch(found.points, self._schema())])
+
+    def select(
+        self,
+        where: Condition | None = None,
+        columns: Sequence[str] | None = None,
+        ids: tuple[str, Sequence[str]] | None = None,
+    ) -> Iterator[Any]:
+        schema, condition = self._schema(columns), self._filter(where)
+        if ids is not None:
+            among = is_one_of(*ids) if ids[0] != "chunk_id" else models.HasIdCondition(has_id=_point_ids(ids[1]))
+            condition = models.Filter(must=[among] if condition is None else [condition, among])
+        payload, has_vector = [name for name in schema.names if name != VECTOR], VECTOR in schema.names
+        limit = max(1, min(_BLOCK, _PAGE_NUMBERS // schema.field(VECTOR).type.list_size)) if has_vector else _BLOCK
+        offset: Any = None
+        while True:
+            with self._asking():
+                points, offset = self._client.scroll(
+                    self.rows_in,
+                    condition,
+                    limit=limit,
+                    offset=offset,
+                    with_payload=payload,
+                    with_vectors=has_vector,
+                )
+            if points:
+                yield _batch(points, schema)
+            if offset is None:
+                return
+
+    def foreign(self) -> Iterator[Any]:
+        rows, offset = list[dict[str, Any]](), None
+        with self._asking():
+            while self._client.collection_exists(self.target.name):
+                points, offset = self._client.scroll(
+                    self.target.name, limit=_BLOCK, offset=offset, with_payload=True, with_vectors=True
+                )
+                rows += [
+                    beside(one.payload or {}, {"id": str(one.id), VECTOR: self._dense(one.vector)}) for one in points
+                ]
+                if offset is None:
+                    break
+        yield from batches_of(rows)
+
+    def _dense(self, vector: Any) -> Floats:
+        """The vector of a point of others; of several that have names, the first."""
+        found = next(iter(vector.values()), None) if isinstance(vector, dict) else vector
+        if not isinstance(found, list) or np.ndim(found) != 1:
+            hint = "name another table: TARGET#NAME"
+            raise SpecError("it has points without one dense vector", hint, where=self.target.shown)
+        return np.array(found, np.float32)
+
+    def count(self, where: Condition | None = None) -> int:
+        condition = self._filter(where)
+        with self._asking():
+            return self._client.count(self.rows_in, condition, exact=True).count
+
+    def close(self) -> None:
+        if self._is_closed or self.target.place == _MEMORY:
+            return
+        self._is_closed = True
+        if self._is_local:
+            _leave(self.target.place)
+        else:
+            self._client.close()
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Faults of the engine, and of a collection that another one took the place of."""
+        with self.target.faults(*_FAULTS):
+            try:
+                yield
+            except _FAULTS as fault:
+                if "not found" in str(fault).lower() and self.rows_in in str(fault):
+                    raise ReplacedError.of(self.target) from None
+                raise
+
+    def _aliases(self) -> dict[str, str]:
+        return {one.alias_name: one.collection_name for one in self._client.get_aliases().aliases}
+
+    def _drop_unused(self) -> None:
+        """Delete the collections of this table that the alias does not name: the last ones, and what broke off."""
+        used, own = set(self._aliases().values()), re.compile(f"({self.target.name}_[0-9a-f]{{8}})_about")
+        for found in self._client.get_collections().collections:
+            if (match := own.fullmatch(found.name)) and match[1] not in used:
+                self._client.delete_collection(match[1])
+                self._client.delete_collection(found.name)
+
+    def _write(self, collection: str, rows: Iterable[Any]) -> None:
+        if self._is_local:
+            _commit_soon(self._client, collection)
+        for batch in rows:
+            self._client.upload_collection(
+                collection,
+                vectors_of(batch).astype(np.float32),
+                _payloads(batch),
+                _point_ids(batch.column("chunk_id").to_pylist()),
+                batch_size=max(1, len(batch) * _REQUEST_BYTES // batch.nbytes),
+                max_retries=0,  # the client would warn
+                wait=True,
+            )
+
+    def _write_about(self, collection: str, about: About) -> None:
+        """Write its parts, then the point 0, which names them: until then it is the one of before."""
+        beside, text = _beside(collection), about.to_bytes().decode()
+        parts = {str(uuid.uuid4()): text[start : start + _PART] for start in range(0, len(text), _PART)}
+        for part, characters in parts.items():
+            self._client.upsert(beside, [models.PointStruct(id=part, vector=[1.0], payload={"text": characters})])
+        self._client.upsert(beside, [models.PointStruct(id=0, vector=[1.0], payload={"parts": list(parts)})])
+        unused = models.Filter(must_not=[models.HasIdCondition(has_id=[0, *parts])])
+        self._client.delete(beside, models.FilterSelector(filter=unused))
+
+    def _read_about(self) -> About | None:
+        beside = _beside(self.rows_in)
+        if not self._client.collection_exists(beside):
+            return None
+        found: dict[Any, Any] = {one.id: one.payload for one in self._client.scroll(beside, limit=_BLOCK)[0]}
+        text = "".join(found[part]["text"] for part in found[0]["parts"]) if 0 in found else ""
+        return self.read_about(text.encode())
+
+    def _schema(self, columns: Sequence[str] | None = None) -> Any:
+        assert self._about is not None
+        schema = schema_of(self._about)
+        return schema if columns is None else pa.schema([schema.field(name) for name in columns])
+
+    def _filter(self, where: Condition | None) -> Any:
+        assert self._about is not None
+        if where is None:
+            return None
+        with self._asking():
+            return models.Filter(must=[Filters(self._about, self._client).written(nnf(where))])
+
+
+table = QdrantTable
+
+
+def _server(target: Target) -> QdrantClient:
+    parts = urlsplit(target.place)
+    if "@" in target.place or parts.query:
+        hint = f"write http://HOST:PORT alone, and set the environment variable {_KEY}"
+        raise SpecError("a URL of Qdrant holds no key and no password", hint, where=target.shown)
+    key = os.environ.get(_KEY, "")
+    if not (key.isascii() and key.isprintable()):
+        raise SpecError("the key has characters that no key has", "set it again", where=_KEY)
+    headers = {"api-key": key} if key else None  # as `api_key` the client would warn over HTTP
+    hooks = {"request": [_connect_soon]}
+    url = target.place
+    return QdrantClient(url=url, headers=headers, timeout=_ANSWER_S, check_compatibility=False, event_hooks=hooks)
+
+
+def _connect_soon(request: Any) -> None:
+    request.extensions["timeout"]["connect"] = _CONNECT_S
+
+
+def _local(target: Target) -> QdrantClient:
+    if target.place == _MEMORY:
+        return _in_memory()
+    folder = str(Path(target.place).resolve())
+    with _sharing:
+        if folder not in _shared:
+            try:
+                _shared[folder] = QdrantClient(path=target.place)
+            except RuntimeError as fault:
+                if "already accessed" not in str(fault):
+                    raise
+                hint = "close it there, or run a server, which many can ask"
+                raise BusyError("the folder is open in another process", hint, where=target.shown) from None
+        _n_users[folder] += 1
+        return _shared[folder]
+
+
+def _leave(place: str) -> None:
+    """Close the client of a folder if no other table of this process uses it."""
+    folder = str(Path(place).resolve())
+    with _sharing:
+        _n_users[folder] -= 1
+        if not _n_users[folder]:
+            _shared.pop(folder).close()
+
+
+_sharing = threading.Lock()
+_shared: dict[str, QdrantClient] = {}
+_n_users = Counter[str]()
+
+
+@functools.cache
+def _in_memory() -> QdrantClient:
+    return QdrantClient(_MEMORY)
+
+
+def _commit_soon(client: Any, collection: str) -> None:
+    """Let local mode not wait for the disk, as it commits each point by itself, 200 in a second.
+
+    What is written then survives the end of the process, but not of the machine.
+    """
+    with suppress(AttributeError):  # there is none in memory
+        client._client.collections[collection].storage.storage.execute("PRAGMA synchronous = OFF")
+
+
+def _beside(collection: str) -> str:
+    return f"{collection}_about"
+
+
+def _vectors(dim: int) -> models.VectorParams:
+    return models.VectorParams(size=dim, distance=models.Distance.DOT, datatype=models.Datatype.FLOAT16)
+
+
+def _point_ids(chunk_ids: Iterable[str]) -> list[Any]:
+    return [str(uuid.uuid5(uuid.NAMESPACE_URL, one)) for one in chunk_ids]
+
+
+def _payloads(rows: Any) -> Iterator[dict[str, Any]]:
+    lists = {field.name for field in rows.schema if pa.types.is_large_list(field.type)}
+    for row in rows.drop_columns([VECTOR]).to_pylist():
+        yield {
+            name: f"{value.isoformat()}Z" if isinstance(value, datetime) else value
+            for name, value in row.items()
+            if value is not None or name in lists
+        }
+
+
+def _batch(points: Sequence[Any], schema: Any) -> Any:
+    """Points as rows."""
+    columns = []
+    for field in schema:
+        if field.name == VECTOR:
+            numbers = np.array([point.vector for point in points], np.float16).reshape(-1)
+            columns.append(pa.FixedSizeListArray.from_arrays(pa.array(numbers), type=field.type))
+            continue
+        values = [(point.payload or {}).get(field.name) for point in points]
+        if pa.types.is_timestamp(field.type):
+            values = [text and datetime.fromisoformat(text).replace(tzinfo=None) for text in values]
+        columns.append(pa.array(values, field.type))
+    return pa.record_batch(columns, schema=schema)

@@ -1,0 +1,341 @@
+"""The index below a document store: Haystack's documents written, found and deleted. For `ragidx.frameworks.haystack`.
+
+    filters -> a condition -> documents;    what no condition says is asked of every document, by Haystack's function
+
+A write is one commit, or none. A call shows the newest committed state, and all that it reads is of one state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import numpy as np
+from haystack import Document
+from haystack.document_stores.errors import DuplicateDocumentError
+from haystack.document_stores.types import DuplicatePolicy
+from haystack.errors import FilterError
+from numpy.typing import ArrayLike, NDArray
+
+import ragidx
+from ragidx.pipelines.integrations.frameworks.conditions import width_of, with_vector
+from ragidx.pipelines.integrations.frameworks.haystack_filters import (
+    Field,
+    Fields,
+    UnsayableError,
+    at_one_state,
+    check,
+    condition,
+    matches,
+)
+from ragidx.pipelines.integrations.frameworks.haystack_rows import (
+    BARE,
+    META,
+    Row,
+    is_plain,
+    packed,
+    refused,
+    repacked,
+    unpacked,
+    value_key,
+)
+
+_ASKED = 100  # ids in one condition
+
+Filters = dict[str, Any] | None
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
+
+
+def in_thread(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
+    """The async twin of a method."""
+
+    async def twin(self: S, /, *args: P.args, **keywords: P.kwargs) -> R:
+        return await asyncio.to_thread(method, self, *args, **keywords)
+
+    functools.update_wrapper(twin, method)
+    return twin
+
+
+class Rows:
+    """The documents of an index of precomputed vectors.
+
+    Args:
+        path: the index folder; one that is not there is made at the first write.
+        dim: numbers of an embedding; None: as many as the first one has.
+        options: of `ragidx.Index.create`.
+
+    Raises:
+        SpecError: the index in the folder holds encoded texts, or embeddings of another width.
+        IndexFormatError: what is in the folder is no index, or is damaged.
+    """
+
+    def __init__(self, path: Path, dim: int | None, options: Mapping[str, Any]) -> None:
+        self.path, self.dim, self.options = path, dim, dict(options)
+        self._opening = Lock()
+        self._index: ragidx.Index | None = None
+        self.shown()
+
+    def shown(self) -> ragidx.Index | None:
+        """The index at its newest state; None before the first write."""
+        with self._opening:
+            if self._index is not None:
+                self._index.refresh()
+            elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+                self._index = self._checked(ragidx.Index(self.path))
+            return self._index
+
+    def read(self, filters: Filters = None, *, vectors: bool = False) -> list[Document]:
+        """The documents that filters find, in the order of the index; with embeddings where `vectors`."""
+        index = self.shown()
+        if filters:
+            check(filters)
+        return [] if index is None else at_one_state(index, lambda: _read(index, filters, vectors=vectors))
+
+    def values(self, fields: Sequence[str], filters: Filters = None) -> dict[str, list[Any]]:
+        """The different values of fields, by their names without `meta.`, in the documents that filters find."""
+        metas = [document.meta for document in self.read(filters)]
+        names = [field.removeprefix("meta.") for field in fields]
+        return {
+            name: list({value_key(meta[name]): meta[name] for meta in metas if meta.get(name) is not None}.values())
+            for name in names
+        }
+
+    def types(self) -> dict[str, str]:
+        """What Haystack calls the types of the fields: boolean, int, float or keyword."""
+        metas = [document.meta for document in self.read()]
+        types = {bool: "boolean", int: "int", float: "float"}
+        return {
+            name: types.get(type(value), "keyword")
+            for meta in metas
+            for name, value in meta.items()
+            if value is not None
+        }
+
+    def nearest(self, vector: ArrayLike, filters: Filters, k: int, *, vectors: bool) -> list[Document]:
+        """The k documents with embeddings nearest to one, best first, with cosines as scores."""
+        index, asked = self.shown(), np.asarray(vector, np.float32)
+        if filters:
+            check(filters)
+        if index is None or k == 0:
+            return []
+        if asked.shape != (width_of(index),) or not 0 < float(np.linalg.norm(asked)) < math.inf:
+            raise ragidx.QueryError(
+                f"the embedding of the question is not {width_of(index)} finite numbers, some of them not 0",
+                "embed it as the documents were embedded",
+                where="`query_embedding`",
+            )
+        return at_one_state(index, lambda: _nearest(index, asked, filters, k, vectors))
+
+    def write(self, documents: Sequence[Document], policy: DuplicatePolicy) -> int:
+        """Write documents in one commit, all or none; how many were."""
+        if not documents:
+            return 0
+        index, chosen, n_written = self._made_for(documents), dict[str, Document](), 0
+        with index.batch() as batch:  # nobody else writes from here on
+            index.refresh()
+            held = {document.id for document in index.get([document.id for document in documents], missing="skip")}
+            for document in documents:
+                if policy != DuplicatePolicy.OVERWRITE and (document.id in held or document.id in chosen):
+                    if policy != DuplicatePolicy.SKIP:
+                        raise DuplicateDocumentError(f"ID '{document.id}' already exists; nothing was written.")
+                    continue
+                chosen.pop(document.id, None)
+                chosen[document.id] = document
+                n_written += 1
+            kinds = dict(index.schema)
+            _add(batch, [packed(document, kinds, width_of(index)) for document in chosen.values()])
+        return n_written
+
+    def update(self, filters: dict[str, Any], meta: Mapping[str, Any]) -> int:
+        """Put values into the meta of the documents that filters find; how many there were."""
+        check(filters)
+        if (index := self.shown()) is None:
+            return 0
+        with index.batch() as batch:
+            index.refresh()
+            found = {document.id: document for document in _read(index, filters)}
+            kinds, vectors = dict(index.schema), _vectors(index, list(found))
+            _add(
+                batch,
+                [
+                    repacked(
+                        dataclasses.replace(found[held.id], meta=found[held.id].meta | dict(meta)),
+                        held,
+                        vectors[held.id],
+                        kinds,
+                    )
+                    for held in index.get(list(found))
+                ],
+            )
+        return len(found)
+
+    def delete(self, ids: Sequence[str]) -> None:
+        """Delete documents by their ids; those that are not there are skipped."""
+        if ids and (index := self.shown()) is not None:
+            index.delete(ids, missing="skip")
+
+    def delete_found(self, filters: Filters) -> int:
+        """Delete the documents that filters find, without filters all; how many there were."""
+        if filters is not None:
+            check(filters)
+        if (index := self.shown()) is None:
+            return 0
+        with index.batch() as batch:
+            index.refresh()
+            found = [document.id for document in _read(index, filters)]
+            batch.delete(found)
+        return len(found)
+
+    def _made_for(self, documents: Sequence[Document]) -> ragidx.Index:
+        """The index that takes the documents; made, where it is not there."""
+        for document in documents:
+            if not isinstance(document.id, str):
+                raise refused(f"{document.id!r:.80}", f"has an id of type {type(document.id).__name__}", "give text")
+        if (index := self.shown()) is not None:
+            return index
+        widths = (len(document.embedding) for document in documents if document.embedding is not None)
+        dim = self.dim or next(widths, None)
+        if dim is None:
+            raise ragidx.SpecError(
+                "no document has an embedding, so their width is not known",
+                "make the store with `embedding_dim=`",
+                where=str(self.path),
+            )
+        kinds: dict[str, str] = {}
+        for document in documents:  # what is refused makes no index
+            packed(document, kinds, dim)
+        with self._opening:
+            made = ragidx.Index.create(self.path, dim=dim, exist_ok=True, **self.options)
+            self._index = self._checked(made)
+        return self._index
+
+    def _checked(self, index: ragidx.Index) -> ragidx.Index:
+        """An index that holds a row for each document."""
+        where, info = str(index.path), index.info()
+        if index.spec.precomputed is None:
+            raise ragidx.SpecError(
+                "the index holds encoded texts", "ask it by `RagidxRetriever`, or take another folder", where=where
+            )
+        if info.n_chunks != info.n_documents:
+            raise ragidx.SpecError(
+                "some documents of the index have several vectors, and one of Haystack has one",
+                "take another folder",
+                where=where,
+            )
+        if self.dim not in (None, width_of(index)):
+            raise ragidx.SpecError(
+                f"embedding_dim is {self.dim}, and the index holds embeddings of {width_of(index)} numbers",
+                "remove it, or take another folder",
+                where=where,
+            )
+        return index
+
+
+def _read(index: ragidx.Index, filters: Filters, *, vectors: bool = False) -> list[Document]:
+    where, is_rest = _where(index, filters)
+    held = list(index.documents(where=where))
+    codes = _vectors(index, None, where) if vectors or is_rest else {}
+    found = [unpacked(one.id, one.text, one.metadata, codes.get(one.id)) for one in held]
+    if is_rest and filters:
+        _check_embeddings(filters)
+        found = [document for document in found if matches(filters, document)]
+    return found if vectors else [dataclasses.replace(document, embedding=None) for document in found]
+
+
+def _nearest(
+    index: ragidx.Index, vector: NDArray[np.float32], filters: Filters, k: int, vectors: bool
+) -> list[Document]:
+    where, is_rest = _where(index, filters)
+    if is_rest:
+        found = [document for document in _read(index, filters, vectors=True) if any(document.embedding or ())]
+        units = np.array([document.embedding for document in found], np.float32).reshape(-1, len(vector))
+        units /= np.linalg.norm(units, axis=1, keepdims=True)
+        scores = units @ (vector / np.linalg.norm(vector))
+        best = np.argsort(-scores, kind="stable")[:k].tolist()
+        kept = [dataclasses.replace(found[row], score=float(scores[row])) for row in best]
+        return kept if vectors else [dataclasses.replace(document, embedding=None) for document in kept]
+    hits = index.search(vector=vector, k=k, where=with_vector(where, BARE, index), fold=False)
+    codes = _vectors(index, [hit.doc_id for hit in hits]) if vectors else {}
+    return [unpacked(hit.doc_id, hit.text, hit.metadata, codes.get(hit.doc_id), hit.score) for hit in hits]
+
+
+def _where(index: ragidx.Index, filters: Filters) -> tuple[str | None, bool]:
+    """The condition of filters, and whether they must be asked of each document instead: no condition says the same."""
+    if not filters:
+        return None, False
+    try:
+        return condition(filters, _fields_of(index.schema), index), False
+    except UnsayableError:
+        return None, True
+
+
+def _fields_of(schema: Mapping[str, str]) -> Fields:
+    """What a name of a filter is in the index."""
+
+    def field(name: str) -> Field | None:
+        first, *rest = name.split(".")
+        if name == "id":
+            return Field("doc_id", "string")
+        if name in ("embedding", "content", "score", "meta"):
+            raise UnsayableError(f"no condition asks for '{name}'")
+        if name in ("blob", "sparse_embedding") or (rest and first != "meta"):
+            return None
+        key = rest[0] if rest else first
+        if META + key in schema:
+            raise UnsayableError(f"'{key}' holds values that no condition asks for")
+        return Field(key, schema[key]) if len(rest) < 2 and is_plain(key) and key in schema else None
+
+    return field
+
+
+def _vectors(
+    index: ragidx.Index, names: Sequence[str] | None, where: str | None = None
+) -> dict[str, NDArray[np.float16]]:
+    """The vectors of rows by their names: of some, or of those that fulfil a condition."""
+    found: dict[str, NDArray[np.float16]] = {}
+    conditions = [where]
+    if names is not None:
+        some = [names[start : start + _ASKED] for start in range(0, len(names), _ASKED)]
+        conditions = [_named(index, ids) for ids in some]
+    for one in conditions:
+        for batch in index.to_batches(["doc_id", "vector"], where=one):
+            vectors = batch.column("vector")
+            codes = vectors.flatten().to_numpy(zero_copy_only=False).reshape(len(vectors), -1)
+            found.update(zip(batch.column("doc_id").to_pylist(), codes, strict=True))
+    return found
+
+
+def _named(index: ragidx.Index, ids: Sequence[str]) -> str | None:
+    """The condition that finds some documents by their ids; None, which finds all, where these are too long for one."""
+    try:
+        return condition({"field": "id", "operator": "in", "value": list(ids)}, _fields_of({}), index)
+    except UnsayableError:
+        return None
+
+
+def _add(batch: Any, rows: Sequence[Row]) -> None:
+    if rows:
+        names, vectors, texts, metadata = zip(*rows, strict=True)
+        batch.add_vectors(names, np.stack(vectors), texts=texts, metadata=metadata)
+
+
+def _check_embeddings(filters: dict[str, Any]) -> None:
+    """Refuse to compare embeddings with numbers: they are not here as they were written.
+
+    Raises:
+        FilterError: the filters do.
+    """
+    if "field" not in filters:
+        for part in filters["conditions"]:
+            _check_embeddings(part)
+    elif filters["field"] == "embedding" and filters["value"] not in (None, [None]):
+        raise FilterError("embeddings are kept in half precision, so 'embedding' is compared with None alone")

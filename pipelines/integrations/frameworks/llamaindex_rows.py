@@ -1,0 +1,188 @@
+"""Nodes of LlamaIndex as rows of an index of precomputed vectors: written, read back, and searched.
+
+node -> fields of a row, checked            row, hit -> node            Selection, query -> hits
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from llama_index.core.indices.query.embedding_utils import get_top_k_mmr_embeddings
+from llama_index.core.schema import BaseNode, Node, NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
+from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
+
+import ragidx
+from ragidx.pipelines.integrations.frameworks.conditions import one_of, with_vector
+from ragidx.pipelines.integrations.frameworks.llamaindex_filters import (
+    CONTENT,
+    NODE_ID,
+    REF_DOC_ID,
+    SAME_AS_REF_DOC_ID,
+    TYPE,
+    Selection,
+    content_of,
+)
+
+_MODES = (VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR, VectorStoreQueryMode.TEXT_SEARCH)
+_UNUSED = ("alpha", "sparse_top_k", "hybrid_top_k", "output_fields", "embedding_field")
+_COLUMNS = ("chunk_id", "text", CONTENT, TYPE, REF_DOC_ID)
+BARE = "_bare"  # the embedding is zeros
+_WIDER = 8  # times as many hits are read where tests left too few
+_KINDS = (bool, int, float, str, list)
+
+
+def fields_of(node: BaseNode, *, is_bare: bool) -> dict[str, Any]:
+    """The fields of a node's row: its metadata, and the node without its text as JSON.
+
+    Raises:
+        CorpusError: metadata are nothing that filters could be asked of.
+    """
+    # of a `Node`, LlamaIndex would take out where its text is from, too
+    fields: dict[str, Any] = node_to_metadata_dict(node, remove_text=isinstance(node, TextNode))
+    fields = {name: value for name, value in fields.items() if name not in SAME_AS_REF_DOC_ID}
+    where = f"node {node.node_id!r}"
+    for own in {NODE_ID, BARE} & fields.keys():
+        raise ragidx.CorpusError(f"the field {own!r} is the store's own", "give it another name", where=where)
+    for name, value in fields.items():
+        if isinstance(lost := node.metadata.get(name), float) and not math.isfinite(lost):  # as JSON it is nothing
+            raise ragidx.CorpusError(f"the field {name!r} is not a finite number", "remove it", where=where)
+        if value is None or value == []:
+            continue
+        if type(value) not in _KINDS or (isinstance(value, list) and not all(isinstance(item, str) for item in value)):
+            raise ragidx.CorpusError(
+                f"the field {name!r} holds {value!r:.80}, and filters are asked of texts, numbers, truth values and "
+                "lists of texts",
+                "make it one of these",
+                where=where,
+            )
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ragidx.CorpusError(f"the field {name!r} has more than 64 bits", "make it a text", where=where)
+    return fields | {NODE_ID: node.node_id, BARE: is_bare or None}
+
+
+def node_of(text: str, stored: Mapping[str, Any]) -> BaseNode:
+    """The node of a row.
+
+    Raises:
+        IndexFormatError: no store wrote the row.
+    """
+    content_of(stored)
+    has_text = stored[TYPE] == Node.class_name()
+    return metadata_dict_to_node(dict(stored), text=None if has_text or not text else text)
+
+
+def hit_node(hit: ragidx.Hit) -> TextNode:
+    """The node of a hit of any index."""
+    found = hit.to_json()
+    ours = {"source": hit.doc_id}
+    ours |= {name: found[name] for name in ("line", "page", "heading") if found[name] not in (None, "")}
+    metadata = ours | found["metadata"]
+    of_file = [name for name in metadata if name.startswith("file.")]  # a model that answers needs none of them
+    return TextNode(
+        id_=hit.chunk_id,
+        text=hit.text,
+        metadata=metadata,
+        start_char_idx=hit.start,
+        end_char_idx=hit.end,
+        relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=hit.doc_id)},
+        excluded_llm_metadata_keys=of_file,
+        excluded_embed_metadata_keys=of_file,
+    )
+
+
+def checked(index: ragidx.Index) -> ragidx.Index:
+    """The index, if a store can hold nodes in it.
+
+    Raises:
+        SpecError: it was built of texts, or holds rows of others.
+    """
+    hint = "take another folder for the store; RagidxRetriever asks any index"
+    if index.spec.precomputed is None:
+        raise ragidx.SpecError("the index encodes texts, and a vector store has vectors", hint, where=str(index.path))
+    if index.info().n_chunks and CONTENT not in index.schema:
+        raise ragidx.SpecError("the index has rows that no RagidxVectorStore wrote", hint, where=str(index.path))
+    return index
+
+
+def rows(index: ragidx.Index, chosen: Selection, node_ids: Sequence[str] | None) -> Iterator[dict[str, Any]]:
+    """The rows of a selection, by the names of columns; its node ids are looked for in pieces."""
+    if chosen.nothing:
+        return
+    pieces: Iterable[str | None] = [chosen.where]
+    if chosen.where is None and node_ids is not None:  # more ids than a condition takes
+        pieces = one_of(NODE_ID, node_ids)
+    for where in pieces:
+        for batch in index.to_batches(_COLUMNS, where=where):
+            yield from filter(chosen.has, batch.to_pylist())
+
+
+def best(index: ragidx.Index, query: VectorStoreQuery, k: int, chosen: Selection) -> list[ragidx.Hit]:
+    """The k best rows of a selection; where tests leave too few, more are read until there are no more."""
+    wide = k
+    while not chosen.nothing:
+        options: dict[str, Any] = {"k": wide, "where": chosen.where, "fold": False}
+        if query.mode == VectorStoreQueryMode.TEXT_SEARCH:
+            hits = index.search(query.query_str, mode="lexical", **options)
+        else:
+            options["where"] = with_vector(chosen.where, BARE, index)
+            hits = index.search(vector=query.query_embedding, **options)
+        found = [hit for hit in hits if chosen.has(hit.metadata)]
+        if len(found) >= k or len(hits) < wide:
+            return found[:k]
+        wide *= _WIDER
+    return []
+
+
+def diverse(
+    index: ragidx.Index, query: VectorStoreQuery, candidates: Sequence[ragidx.Hit], threshold: float | None
+) -> tuple[list[ragidx.Hit], list[float]]:
+    """Of the candidates those that LlamaIndex's maximal marginal relevance takes, and its scores of them.
+
+    Raises:
+        QueryError: the nodes have a field that hides the vectors.
+    """
+    if "vector" in index.schema:
+        raise ragidx.QueryError(
+            "nodes have a field 'vector', so that the vectors cannot be read, which the mode MMR compares",
+            "give the field another name, or ask in the mode DEFAULT",
+        )
+    by_id = {hit.chunk_id: hit for hit in candidates}
+    vectors: dict[str, Any] = {}
+    for where in one_of(NODE_ID, by_id):
+        for batch in index.to_batches(["chunk_id", "vector"], where=where):
+            found = batch.column(1).flatten().to_numpy().astype("float64").reshape(batch.num_rows, -1)
+            vectors |= zip(batch.column(0).to_pylist(), found, strict=True)
+    held = [name for name in by_id if name in vectors]  # another thread may have deleted some meanwhile
+    scores, names = get_top_k_mmr_embeddings(
+        query.query_embedding or [],
+        [vectors[name] for name in held],
+        similarity_top_k=query.similarity_top_k,
+        embedding_ids=held,
+        mmr_threshold=threshold,
+    )
+    return [by_id[name] for name in names], [float(score) for score in scores]
+
+
+def check_query(query: VectorStoreQuery, options: Mapping[str, Any]) -> None:
+    """Refuse what a query asks for and the store does not do.
+
+    Raises:
+        ValueError: the mode is another one, or what it needs is missing, or the query has an option of other modes.
+        TypeError: `query` has no such option.
+    """
+    mode = query.mode
+    if mode not in _MODES:
+        known = ", ".join(one.name for one in _MODES)
+        raise ValueError(f"RagidxVectorStore has no query mode {mode.name}: it has {known}")
+    for name in _UNUSED:
+        if getattr(query, name) is not None:
+            raise ValueError(f"RagidxVectorStore has no use for {name}, which is of other query modes or stores")
+    for name in options:
+        if name not in ("mmr_threshold", "mmr_prefetch_k") or mode != VectorStoreQueryMode.MMR:
+            raise TypeError(f"RagidxVectorStore.query() in the mode {mode.name} has no option {name!r}")
+    asked = "query_str" if mode == VectorStoreQueryMode.TEXT_SEARCH else "query_embedding"
+    if getattr(query, asked) is None:
+        raise ValueError(f"a query in the mode {mode.name} needs {asked}")
