@@ -21,7 +21,7 @@ from pathlib import Path
 from figures import record, spread
 
 import ragidx
-from ragidx.pipelines.demo import sample_corpus
+from ragidx.pipelines.cli.demo import sample_corpus
 
 
 def bare(model):

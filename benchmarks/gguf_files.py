@@ -78,7 +78,7 @@ def compare(file, folder):
 
     import ragidx
     from ragidx.corpora.readers.registry import documents
-    from ragidx.pipelines.demo import sample_corpus
+    from ragidx.pipelines.cli.demo import sample_corpus
 
     torch.set_num_threads(1)
     found = documents(sample_corpus(), on_skip=lambda _: None)

@@ -27,7 +27,7 @@ from ragidx import ChunkSpec
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.corpora.evalsets import load_pairs
 from ragidx.indexer.normalize import l2_normalize
-from ragidx.pipelines.demo import sample_corpus
+from ragidx.pipelines.cli.demo import sample_corpus
 from ragidx.pipelines.experiments.evaluate.significance import MeanDifference, difference, holm, interval
 from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors, cache_folder
 from ragidx.pipelines.ingest.options import build_options

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from figures import record, spread
 
-from ragidx.pipelines.demo import sample_corpus
+from ragidx.pipelines.cli.demo import sample_corpus
 
 
 def timed(command, path):

@@ -14,7 +14,6 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.pipelines.engines.conftest import made_in
 
 import ragidx
 from ragidx.corpora.errors import IndexFormatError, QueryError, RagidxError, SpecError
@@ -23,6 +22,7 @@ from ragidx.pipelines.integrations.engines.about import About
 from ragidx.pipelines.integrations.engines.columns import rows_of
 from ragidx.pipelines.integrations.engines.table import Table, Target
 from ragidx.retriever.where.parser import parse
+from tests.pipelines.integrations.engines.conftest import made_in
 
 if importlib.util.find_spec("milvus_lite") is None:
     pytest.skip("Milvus Lite is not installed", allow_module_level=True)
