@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
-from ragidx.corpora.errors import BusyError
+from ragidx.corpora.errors import BusyError, SpecError
 from ragidx.indexer import atomic
 from ragidx.indexer.damage import check_name
 from ragidx.indexer.store.files import LOCK
@@ -32,12 +33,15 @@ class Lock:
 
     Raises:
         BusyError: another writer holds it; the message says which process, and since when.
+        SpecError: `timeout` is no number.
         RagidxError: the folder cannot be written, or its name is not UTF-8.
     """
 
     def __init__(self, folder: Path, timeout: float = 0.0) -> None:
         import fcntl  # POSIX only: reading an index needs no lock
 
+        if math.isnan(timeout):  # no time is past it: it would be waited for without an end
+            raise SpecError("timeout=nan is no time", "give seconds, such as 60", where="`timeout`")
         check_name(folder)
         path = folder / LOCK
         with atomic.writing(path):

@@ -268,6 +268,8 @@ def _options() -> dict[str, str]:
         "address": "--ray",
         "allow_host": "--allow-host",
         "text": "--text",
+        "timeout": "--timeout",
+        "deadline": "--deadline",
         "token_file": "--token-file",
         "writable": "--writable",
         "adapters": "--adapter",

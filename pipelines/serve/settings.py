@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -52,6 +53,8 @@ class Settings:
         for name in self.allow_hosts:
             if not _HOST.fullmatch(name):
                 raise SpecError(f"{name!r} is no name of a host", "without http:// and port", where="`allow_host`")
+        if not 0 < self.deadline_s < math.inf:  # click's ranges let NaN pass
+            raise SpecError(f"deadline={self.deadline_s} is no time", "give seconds, such as 30", where="`deadline`")
         _check_token(self.token, "`token_file`")
         if not self.token and (self.writable or self.host not in LOOPBACK):
             what, could = ("`writable`", "change") if self.writable else (f"host {self.host}", "read")

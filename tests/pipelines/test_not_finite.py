@@ -19,8 +19,9 @@ import pytest
 from click.testing import CliRunner
 
 import ragidx
-from ragidx import CorpusError, Document, Index, QueryError
+from ragidx import CorpusError, Document, Index, QueryError, SpecError
 from ragidx.indexer.store import rows
+from ragidx.pipelines.cli.help import error_text
 from ragidx.pipelines.cli.main import cli
 
 from ..raising import message_of
@@ -61,6 +62,27 @@ def test_a_line_of_add_with_one_is_refused(tmp_path: Path, written: str) -> None
     assert "the field 'p': " in done.exception.message
     assert "is not a finite number" in done.exception.message
     assert Index(tmp_path / "index").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["add", "-", "--timeout", "nan"], "--timeout: timeout=nan is no time\n  hint: give seconds, such as 60"),
+        (["serve", "--deadline", "nan"], "--deadline: deadline=nan is no time\n  hint: give seconds, such as 30"),
+        (["serve", "--deadline", "inf"], "--deadline: deadline=inf is no time\n  hint: give seconds, such as 30"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_time_that_is_none_is_refused(tmp_path: Path, arguments: list[str], message: str) -> None:
+    """Ranges of options let NaN pass: a service answered each question with 500, and a lock was waited for forever."""
+    if arguments[0] == "serve":
+        pytest.importorskip("uvicorn", reason="needs the extra 'serve'")
+    Index.create(tmp_path / "index")
+
+    done = CliRunner().invoke(cli, [*arguments, "--index", str(tmp_path / "index")], input='{"id": "a", "text": "x"}\n')
+
+    assert isinstance(done.exception, SpecError)
+    assert error_text(done.exception) == message
 
 
 @pytest.mark.parametrize("value", [*ODD, [1.0, math.nan], {"deep": [math.inf]}])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -66,9 +67,9 @@ class How:
         counts = ("limit", "epochs", "batch", "read_tokens", "rank", "alpha", "latents", "heads", "head_width")
         check_numbers(seed=self.seed, **{name: getattr(self, name) for name in counts})
         for name, is_wrong in (
-            ("minutes", self.minutes is not None and not self.minutes > 0),
-            ("rate", not self.rate > 0),
-            ("scale", not self.scale > 0),
+            ("minutes", self.minutes is not None and not 0 < self.minutes < math.inf),
+            ("rate", not 0 < self.rate < math.inf),
+            ("scale", not 0 < self.scale < math.inf),
             ("batch", self.batch < 2),
             ("dropout", not 0 <= self.dropout < 1),
             ("attention_dropout", not 0 <= self.attention_dropout < 1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -392,6 +393,11 @@ def test_simcse_without_dropout_is_refused(text: Path, tiny_model: Callable[...,
     [
         ({"batch": 1}, "`batch`: batch=1 trains nothing\n  hint: give 2 or more"),
         ({"rate": 0.0}, "`rate`: rate=0.0 trains nothing\n  hint: give more than 0"),
+        *(
+            ({name: number}, f"`{name}`: {name}={number} trains nothing\n  hint: give more than 0")
+            for name in ("minutes", "rate", "scale")
+            for number in (math.inf, math.nan)
+        ),
         ({"dropout": 1.0}, "`dropout`: dropout=1.0 trains nothing\n  hint: give 0 to less than 1"),
         ({"rank": 0}, "`rank`: rank=0 trains nothing\n  hint: give 1 or more"),
         ({"like_teacher": 1.0}, "`like_teacher`: there is no teacher\n  hint: name one with `teacher`"),
