@@ -13,6 +13,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -147,6 +148,11 @@ def postgres() -> Iterator[str]:
         yield running.get_uri()
 
 
+def without(reason: str) -> None:
+    """Nothing was proved: on Linux, which can, that is a failure."""
+    (pytest.fail if sys.platform == "linux" else pytest.skip)(reason)
+
+
 @pytest.fixture(scope="module")
 def done(
     given: Path,
@@ -160,10 +166,20 @@ def done(
         try:
             run_alone(["true"])
         except (AttributeError, OSError, subprocess.SubprocessError):
-            pytest.skip(f"needs {missing()}; and it gives no namespace without a network")
+            without(f"needs {missing()}; and it gives no namespace without a network")
     places = {"given": given, "chroma": chroma, "decoder": tiny_model(), "st": tiny_sentence_transformer}
     folder, named = tmp_path_factory.mktemp("work"), postgres.partition("?host=")[2]
     return Tree.run(folder, places | {"postgres": postgres}, COMMANDS, MODULES, writes=[chroma], asks=f"unix:{named}/")
+
+
+@pytest.mark.parametrize(("system", "outcome"), [("linux", pytest.fail), ("darwin", pytest.skip)])
+def test_where_linux_lets_nothing_be_proved_it_fails(
+    system: str, outcome: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", system)
+
+    with pytest.raises(outcome.Exception, match="needs a filter"):
+        without("needs a filter")
 
 
 def test_every_command_and_module_is_run(done: Tree) -> None:
