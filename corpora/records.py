@@ -77,6 +77,23 @@ class Place(NamedTuple):
     line: int | None = None
 
 
+def paged(pages: Iterable[tuple[int, str]]) -> tuple[str, tuple[Place, ...]]:
+    r"""The texts of numbered pages as one, those that are empty left out, and where each begins.
+
+    >>> paged([(1, "a"), (2, ""), (3, "b")])
+    ('a\n\nb', (Place(offset=0, page=1, line=None), Place(offset=3, page=3, line=None)))
+    """
+    texts: list[str] = []
+    places: list[Place] = []
+    offset = 0
+    for number, text in pages:
+        if text:
+            texts.append(text)
+            places.append(Place(offset, page=number))
+            offset += len(text) + 2
+    return "\n\n".join(texts), tuple(places)
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """A text with an id that stays the same while its place in the corpus does.

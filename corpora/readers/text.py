@@ -80,10 +80,11 @@ def read_office(file: SourceFile) -> Iterator[Document]:
         file.skip(reason, where)
     file.left.take(found.left)
     check_text(found.text)
-    title = first_heading(found.text) if file.ending in (".docx", ".docm", ".dotx", ".dotm") else ""
-    if title and found.title not in ("", title):
+    title, author, said = found.about
+    heading = first_heading(found.text) if file.ending in (".docx", ".docm", ".dotx", ".dotm") else ""
+    if heading and title not in ("", heading):
         file.leave("titles in properties")
-    fields = {**found.fields, "title": title or found.title, "author": found.author}
+    fields = {**said, "title": heading or title, "author": author}
     metadata = metadata_of(fields, lambda _, value: from_value(value or None), file.skip)
     yield Document(file.doc_id(), found.text, metadata, found.markdown, places=found.places)
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from ragidx.corpora.errors import check_machine, first_line, install
 from ragidx.corpora.left import Tally
@@ -41,16 +42,34 @@ _SAVE_AS = {
 }
 """Formats that are not read, and what their program can save them as."""
 
+_MOST_FIELDS, _FIELD_CHARS = 64, 1000
+
+
+class About(NamedTuple):
+    """What a document says of itself."""
+
+    title: str
+    author: str
+    fields: Mapping[str, str]
+
+
+def about_of(title: str, author: str, custom: Iterable[tuple[str, str]], usual: Mapping[str, str]) -> About:
+    """What a document says of itself, each at most 1,000 characters; of the names that people made up, the first 64."""
+    fields: dict[str, str] = {}
+    for name, text in custom:
+        if text and len(fields) < _MOST_FIELDS:
+            fields.setdefault(name[:_FIELD_CHARS], text[:_FIELD_CHARS])
+    fields |= {name: text[:_FIELD_CHARS] for name, text in usual.items() if text}
+    return About(title[:_FIELD_CHARS], author[:_FIELD_CHARS], fields)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Converted:
-    """What a file became: its text, as Markdown or plain, with its places; what of it was skipped or left out."""
+    """What a file became: its text, as Markdown or plain, with its places; what was skipped or left out."""
 
     text: str
+    about: About
     markdown: bool = True
-    title: str = ""
-    author: str = ""
-    fields: Mapping[str, str] = field(default_factory=dict)  # what else it says of itself
     places: tuple[Place, ...] = ()
     skips: tuple[tuple[str, str], ...] = ()  # (after the file's name, reason)
     left: Tally = field(default_factory=Tally)

@@ -22,20 +22,16 @@ from ragidx.corpora.readers.office.trees import attribute, local, words_of
 
 _NOTES = {"footnoteReference": "footnotes", "endnoteReference": "endnotes", "commentReference": "comments"}
 _RULES = ("separator", "continuationSeparator", "continuationNotice")
-_TEMPLATES = "/glossary/"
 
 
 def convert(path: Path, ending: str, limits: Limits) -> Converted:
     """The text of a .docx."""
-    left = Tally()
-    with Package(path, limits, left) as package:
+    with Package(path, limits, Tally()) as package:
         text = joined(package.bounded(_Docx(package).text()))
         said = about(package)
-        for name in package.names():
-            if _TEMPLATES in name.lower() and name.lower().endswith(".xml"):
-                left.leave("words of master pages", package.n_words(name))
+        package.count_masters("/glossary/")
         package.count_unopened()
-    return Converted(text=text, title=said.title, author=said.author, fields=said.fields, left=left)
+    return Converted(text=text, about=said, left=package.left)
 
 
 def joined(blocks: Iterator[str]) -> str:

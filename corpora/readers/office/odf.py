@@ -10,8 +10,10 @@ Source: OASIS OpenDocument 1.3, part 3.
 from __future__ import annotations
 
 import functools
+import itertools
 import posixpath
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
@@ -19,10 +21,10 @@ from xml.etree.ElementTree import Element
 
 from ragidx.corpora.left import Tally
 from ragidx.corpora.limits import Limits, UnreadableError
-from ragidx.corpora.readers.office.converter import Converted
+from ragidx.corpora.readers.office.converter import About, Converted, about_of
 from ragidx.corpora.readers.office.numbering import BULLET
 from ragidx.corpora.readers.office.odf_labels import Labels
-from ragidx.corpora.readers.office.package import About, Lines, Package, collapsed, plain_tree
+from ragidx.corpora.readers.office.package import Lines, Package, collapsed, plain_tree
 from ragidx.corpora.readers.office.trees import attribute, words_of
 from ragidx.corpora.records import Place
 
@@ -51,7 +53,6 @@ _PAGE_FIELDS = {f"text:{name}" for name in ("page-number", "page-count", "sheet-
 _BLOCKS = {"text:p", "text:h", "text:list", "text:note-body", "table:table", "office:annotation"}
 _GAP_CELLS: Final = 8  # empty cells in a row, which keep the columns of those behind them
 _REPEATS: Final = 64  # of a cell with words
-_MOST_FIELDS, _FIELD_CHARS = 64, 1000  # of metadata
 _LINES = ":\0"  # a row that has become its text
 
 
@@ -72,9 +73,7 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
             if name.startswith(("Basic/", "Scripts/", "Dialogs/")):
                 package.pass_over(name, "scripts")
         package.count_unopened()
-    return Converted(
-        text=text, places=places, title=said.title, author=said.author, fields=said.fields, left=package.left
-    )
+    return Converted(text=text, places=places, about=said, left=package.left)
 
 
 class _Walk:
@@ -112,9 +111,7 @@ class _Walk:
             if name == "drawing:page" and not re.search(r"\d$", attribute(node, "name")):  # a program numbers them
                 self._left.leave("defined names", int(bool(attribute(node, "name"))))
             blocks += self._blocks([node])
-        offsets = [0]
-        for block in blocks:
-            offsets.append(offsets[-1] + len(block) + 2)
+        offsets = [0, *itertools.accumulate(len(block) + 2 for block in blocks)]
         pages = (Place(offsets[start], page=number) for number, start in enumerate(starts, start=1))
         text = "\n\n".join(blocks)
         return text, tuple(page for page in pages if page.offset < len(text))  # the last slides may be empty
@@ -339,18 +336,16 @@ class _Walk:
 
 def _about(meta: Element) -> About:
     """What a document says of itself."""
-    found: dict[str, str] = {}
-    fields: dict[str, str] = {}
+    said: dict[str, list[str]] = defaultdict(list)
+    custom: list[tuple[str, str]] = []
     for node in meta.iter():
-        name, words = _name(node), _line(node.text or "")[:_FIELD_CHARS]
-        if words and name == "meta:user-defined" and len(fields) < _MOST_FIELDS:
-            fields.setdefault(attribute(node, "name")[:_FIELD_CHARS], words)
-        elif words and name == "meta:keyword":
-            found["keywords"] = ", ".join(filter(None, (found.get("keywords"), words)))[:_FIELD_CHARS]
+        if (words := _line(node.text or "")) and _name(node) == "meta:user-defined":
+            custom.append((attribute(node, "name"), words))
         elif words:
-            found.setdefault(name.partition(":")[2], words)
-    fields |= {name: found[name] for name in ("subject", "keywords", "description") if name in found}
-    return About(found.get("title", ""), found.get("initial-creator") or found.get("creator", ""), fields)
+            said[_name(node).partition(":")[2]].append(words)
+    first = {name: texts[0] for name, texts in said.items()} | {"keywords": ", ".join(said["keyword"])}
+    usual = {name: first.get(name, "") for name in ("subject", "keywords", "description")}
+    return about_of(first.get("title", ""), first.get("initial-creator") or first.get("creator", ""), custom, usual)
 
 
 def _hidden_styles(content: Element) -> Iterator[str]:

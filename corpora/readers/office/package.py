@@ -19,6 +19,7 @@ from xml.etree.ElementTree import Element, ParseError, TreeBuilder, XMLParser
 
 from ragidx.corpora.left import Tally
 from ragidx.corpora.limits import MIB, NOT_ITS_FORMAT, Limits, UnreadableError, shown_bytes
+from ragidx.corpora.readers.office.converter import About, about_of
 from ragidx.corpora.readers.office.trees import (
     DEPTH,
     Bounded,
@@ -52,7 +53,6 @@ _DAMAGE = (ParseError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedE
 _COMPOUND = b"\xd0\xcf\x11\xe0"  # of the files of Office 97, and of the envelope of encrypted ones
 _DETAILS = ("subject", "keywords", "description", "category")
 _OF_OFFICE = {"Company": "company", "Manager": "manager"}
-_MOST_DETAILS, _DETAIL_CHARS = 64, 1000
 _OF_PROGRAMS = re.compile(r"_|MSIP_|ContentType", re.IGNORECASE)  # custom properties that nobody writes by hand
 _PICTURE = re.compile(r"\.(?:png|jpe?g|gif|tiff?|bmp|emf|wmf|svg|webp|svm)$", re.IGNORECASE)
 
@@ -62,14 +62,6 @@ class Relation(NamedTuple):
 
     kind: str
     target: str
-
-
-class About(NamedTuple):
-    """What a document says of itself."""
-
-    title: str
-    author: str
-    fields: Mapping[str, str]
 
 
 class Package:
@@ -223,6 +215,12 @@ class Package:
             elif _MACROS.search(member.filename):
                 self.left.leave("scripts")
 
+    def count_masters(self, *folders: str) -> None:
+        """Count the words of what documents or pages are made from: the parts in some folders."""
+        for name in self.names():
+            if name.lower().endswith(".xml") and any(folder in name.lower() for folder in folders):
+                self.left.leave("words of master pages", self.n_words(name))
+
     def n_words(self, name: str) -> int:
         """How many words are in a part that is not read; one that is refused is damaged, and counted as such."""
         try:
@@ -264,11 +262,11 @@ def about(package: Package) -> About:
     core = properties(package, targets.get("core-properties", "docProps/core.xml"))
     custom = properties(package, targets.get("custom-properties", "docProps/custom.xml"))
     app = properties(package, targets.get("extended-properties", "docProps/app.xml"))
-    fields = {name: text for name, text in custom.items() if not _OF_PROGRAMS.match(name)}
-    fields = dict(list(fields.items())[:_MOST_DETAILS]) | {name: core[name] for name in _DETAILS if name in core}
-    fields |= {name: app[key] for key, name in _OF_OFFICE.items() if key in app}
-    fields = {name[:_DETAIL_CHARS]: text[:_DETAIL_CHARS] for name, text in fields.items()}
-    return About(core.get("title", ""), core.get("creator", ""), fields)
+    usual = {name: core.get(name, "") for name in _DETAILS} | {
+        name: app.get(key, "") for key, name in _OF_OFFICE.items()
+    }
+    by_people = ((name, text) for name, text in custom.items() if not _OF_PROGRAMS.match(name))
+    return about_of(core.get("title", ""), core.get("creator", ""), by_people, usual)
 
 
 def collapsed(package: Package, name: str, wanted: str, take: Callable[[Element], None]) -> Element:

@@ -18,7 +18,7 @@ from ragidx.corpora.readers.office.converter import Converted
 from ragidx.corpora.readers.office.drawing import Walk
 from ragidx.corpora.readers.office.package import Package, about
 from ragidx.corpora.readers.office.trees import attribute, local, relation_id, words_of
-from ragidx.corpora.records import Place
+from ragidx.corpora.records import paged
 
 _TITLES = ("title", "ctrTitle")
 _FRAMES = ("ftr", "hdr", "dt", "sldNum")
@@ -28,29 +28,13 @@ _BAND = 100_000  # of EMU, 2.8 mm: what is that near is on one height
 
 def convert(path: Path, ending: str, limits: Limits) -> Converted:
     """The text of a .pptx."""
-    left = Tally()
-    with Package(path, limits, left) as package:
-        places: list[Place] = []
-        parts: list[str] = []
-        offset = 0
+    with Package(path, limits, Tally()) as package:
         walk = _Pptx(package)
-        for text in package.bounded(walk.slides()):
-            places.append(Place(offset, page=walk.number))
-            parts.append(text)
-            offset += len(text) + 2
+        text, places = paged((walk.number, text) for text in package.bounded(walk.slides()))
         said = about(package)
-        for name in package.names():
-            if any(master in name.lower() for master in _MASTERS) and name.lower().endswith(".xml"):
-                left.leave("words of master pages", package.n_words(name))
+        package.count_masters(*_MASTERS)
         package.count_unopened()
-    return Converted(
-        text="\n\n".join(parts),
-        places=tuple(places),
-        title=said.title,
-        author=said.author,
-        fields=said.fields,
-        left=left,
-    )
+    return Converted(text=text, places=places, about=said, left=package.left)
 
 
 class _Pptx(Walk):

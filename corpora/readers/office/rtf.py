@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ragidx.corpora.left import Tally
 from ragidx.corpora.limits import Limits, UnreadableError
-from ragidx.corpora.readers.office.converter import Converted
+from ragidx.corpora.readers.office.converter import Converted, about_of
 
 _DEPTH = 1_000
 _TOKEN = re.compile(
@@ -58,7 +58,6 @@ _LABELS = ("listtext", "pntext")
 _INSIDE = frozenset({*_ASIDE, *_LABELS, "shpinst", "result", "fldrslt", "ud"})  # known, also where marked by \*
 _FIELDS = {"doccomm": "comments"}
 _FIELDS |= {name: name for name in ("title", "author", "subject", "keywords", "category", "company", "manager")}
-_MOST_FIELDS, _FIELD_CHARS = 64, 1000  # of custom properties
 _MARKS = {
     **{"tab": "\t", "line": "\n", "emdash": "—", "endash": "–", "lquote": "‘", "rquote": "’", "ldblquote": "“"},
     **{"rdblquote": "”", "bullet": "•", "emspace": " ", "enspace": " ", "qmspace": " ", "zwnj": "", "zwj": ""},
@@ -89,15 +88,9 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
     lines = (_SPACES.sub(" ", line.strip()).strip(" |\t") for line in reader.text().replace("\0", "").split("\n"))
     text = _BLANK.sub("\n\n", "\n".join(lines)).strip()
     said = {_FIELDS[name]: _joined(parts) for name, parts in reader.fields.items()}
-    own = {_joined(name)[:_FIELD_CHARS]: _joined(value)[:_FIELD_CHARS] for name, value in reader.custom[:_MOST_FIELDS]}
-    return Converted(
-        text=text,
-        markdown=reader.has_headings,
-        title=said.pop("title", ""),
-        author=said.pop("author", ""),
-        fields={name: value for name, value in (own | said).items() if value},
-        left=reader.left,
-    )
+    custom = ((_joined(name), _joined(value)) for name, value in reader.custom)
+    about = about_of(said.pop("title", ""), said.pop("author", ""), custom, said)
+    return Converted(text=text, markdown=reader.has_headings, about=about, left=reader.left)
 
 
 class _Reader:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import html
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -47,9 +48,7 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
             if _CACHES.search(name):
                 package.pass_over(name, "caches of data")
         package.count_unopened()
-    return Converted(
-        text=text, places=places, title=said.title, author=said.author, fields=said.fields, left=package.left
-    )
+    return Converted(text=text, places=places, about=said, left=package.left)
 
 
 class _Book:
@@ -76,10 +75,7 @@ class _Book:
             self._sheet(sheet, number)
             self.lines.add("")
         self._left.leave("defined names", sum(local(node) == "definedName" for node in self._book.iter()))
-        offsets, at = [], 0
-        for line in self.lines:
-            offsets.append(at)
-            at += len(line) + 1
+        offsets = [0, *itertools.accumulate(len(line) + 1 for line in self.lines)]
         places = tuple(Place(offsets[line], page=number) for line, number in starts)
         return "\n".join(self.lines).rstrip("\n"), places
 

@@ -13,7 +13,7 @@ import re
 import urllib.parse
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from xml.etree.ElementTree import Element
 
 from selectolax.lexbor import LexborHTMLParser
@@ -21,14 +21,14 @@ from selectolax.lexbor import LexborHTMLParser
 from ragidx.corpora.errors import check_machine, first_line
 from ragidx.corpora.headings import first_heading
 from ragidx.corpora.left import Tally
-from ragidx.corpora.limits import UnreadableError, shown_bytes
+from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers.fields import check_text
 from ragidx.corpora.readers.html_page import page_html, page_text, parsed
 from ragidx.corpora.readers.html_rules import NAVIGATION, n_words
 from ragidx.corpora.readers.office.package import Package
 from ragidx.corpora.readers.office.trees import attribute, local
 from ragidx.corpora.readers.source_file import SourceFile
-from ragidx.corpora.records import Document, Place
+from ragidx.corpora.records import Document, paged
 
 _CONTAINER = "META-INF/container.xml"
 _ABOUT = ("creator", "contributor", "subject", "description", "publisher", "date", "rights")
@@ -56,24 +56,22 @@ def _document(package: Package, file: SourceFile) -> Document:
         raise UnreadableError("not a book: its container names no package")
     book, whole = package.tree(files[0]), file.fields.html == "whole"
     about = _about(book)
-    parts: list[str] = []
-    places: list[Place] = []
-    if lines := [f"{name}: {value}" for name in _ABOUT for value in about.get(name, ())]:
-        parts.append("\n".join(lines))
-    at = len(parts[0]) + 2 if parts else 0
-    for number, name in enumerate(_order(package, book, files[0]), start=1):
-        if text := _page(package, name, number, whole=whole):
-            places.append(Place(at if places else 0, page=number))
-            parts.append(text)
-            at += len(text) + 2
-        if at > file.limits.office_text_bytes:
-            raise UnreadableError(f"converts to more than {shown_bytes(file.limits.office_text_bytes)} of text")
+    above = [f"{name}: {value}" for name in _ABOUT for value in about.get(name, ())]
+    texts = package.bounded(_pages(package, _order(package, book, files[0]), "\n".join(above), whole=whole))
+    text, places = paged(enumerate(texts, start=1))
     _count_rest(package, book)
-    text = "\n\n".join(parts) if places else ""
     title = next(iter(about.get("title", ())), "") or first_heading(text)
     fields = {"title": title, "author": "; ".join(about.get("creator", ()))}
     metadata = {name: value for name, value in fields.items() if value}
-    return Document(file.doc_id(), text, metadata, markdown=True, places=tuple(places))
+    return Document(file.doc_id(), text, metadata, markdown=True, places=places)
+
+
+def _pages(package: Package, names: Iterable[str], above: str, *, whole: bool) -> Iterator[str]:
+    """The text of each part, of the first that has one below what is above the book."""
+    for number, name in enumerate(names, start=1):
+        if (text := _page(package, name, number, whole=whole)) and above:
+            text, above = f"{above}\n\n{text}", ""
+        yield text
 
 
 def _about(book: Element) -> dict[str, list[str]]:

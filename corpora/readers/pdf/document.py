@@ -19,13 +19,14 @@ import pypdfium2.raw as pdfium_c
 
 from ragidx.corpora.left import Tally
 from ragidx.corpora.limits import Limits
-from ragidx.corpora.readers.office.converter import Converted
+from ragidx.corpora.readers.office.converter import Converted, about_of
 from ragidx.corpora.readers.pdf.forms import notes, open_forms
 from ragidx.corpora.readers.pdf.frames import drop_frames
 from ragidx.corpora.readers.pdf.tables import APART, page_lines, strokes
 from ragidx.corpora.readers.pdf.text import characters, is_unmapped, main_turn, pieces
-from ragidx.corpora.records import Place
+from ragidx.corpora.records import paged
 
+_SAID = ("Title", "Author", "Subject", "Keywords")
 _MOST_OUTLINE = 10_000
 _DEEPEST = 1_000  # levels of the outline
 _HALVES = re.compile("[\ud800-\udfff]")
@@ -41,31 +42,23 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
         left.leave("attached files", document.count_attachments())
         left.leave("scripts", max(0, pdfium_c.FPDFDoc_GetJavaScriptActionCount(document)))
         with open_forms(document, left) as form:
-            pages, said, scanned, damaged = _pages(document, form, limits.office_text_bytes, left)
+            pages, notes_of, scanned, damaged = _pages(document, form, limits.office_text_bytes, left)
         drop_frames(pages, left)
         pages = [
-            [*(line.replace(APART, " ") for line in lines), *more] for lines, more in zip(pages, said, strict=True)
+            [*(line.replace(APART, " ") for line in lines), *more] for lines, more in zip(pages, notes_of, strict=True)
         ]
         headings = _mark_headings(pages, document, left)
-        found = document.get_metadata_dict(skip_empty=True)
-    parts: list[str] = []
-    places, offset = [], 0
-    for number, lines in enumerate(pages, start=1):
-        part = "\n".join(lines).strip("\n")
-        if part:
-            places.append(Place(offset, page=number))
-            parts.append(part)
-            offset += len(part) + 2
+        said = document.get_metadata_dict(skip_empty=True)
+    text, places = paged((number, "\n".join(lines).strip("\n")) for number, lines in enumerate(pages, start=1))
     for number in scanned:
         left.leave("scanned pages", 1, f"#page={number}")
-    title = str(found.get("Title", "")).strip()
+    title, author, subject, keywords = (str(said.get(name, "")).strip() for name in _SAID)
+    usual = {"subject": subject, "keywords": keywords}
     return Converted(
-        text="\n\n".join(parts),
-        places=tuple(places),
+        text=text,
+        places=places,
         markdown=headings,
-        title="" if _NO_TITLE.match(title) else title,
-        author=str(found.get("Author", "")).strip(),
-        fields={name.lower(): str(found.get(name, "")).strip() for name in ("Subject", "Keywords")},
+        about=about_of("" if _NO_TITLE.match(title) else title, author, (), usual),
         skips=((f"#page={_spans(damaged)}", "damaged pages"),) if damaged else (),
         left=left,
     )

@@ -20,7 +20,7 @@ from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers.fields import check_text
 from ragidx.corpora.readers.records.jsonl import loaded
 from ragidx.corpora.readers.source_file import SourceFile
-from ragidx.corpora.records import Document, Place, Scalar
+from ragidx.corpora.records import Document, paged
 
 _OUTPUT_CHARS = 2000
 _DATA_URI = re.compile(r"\(data:[\w.+-]{1,40}/[^()\s]*\)")
@@ -38,29 +38,22 @@ def read_notebook(file: SourceFile) -> Iterator[Document]:
     """The cells of a notebook."""
     notebook = _mapping(loaded(file.decoded(file.data(file.limits.json_bytes)), file.skip))
     metadata = _mapping(notebook.get("metadata"))
-    language = _language(metadata)
-    parts: list[str] = []
-    places: list[Place] = []
-    offset = 0
-    for number, cell in enumerate(_cells(notebook), start=1):
-        try:
-            part = _cell(file, _mapping(cell), language, f"#cell={number}")
-        except UnreadableError as fault:
-            file.skip(str(fault), f"#cell={number}")
-            continue
-        if part:
-            places.append(Place(offset, page=number))
-            parts.append(part)
-            offset += len(part) + 2
+    text, places = paged(_numbered(file, notebook, _language(metadata)))
     widgets = _mapping(metadata.get("widgets")).values()
     file.leave("values of widgets", sum(len(_mapping(_mapping(each).get("state"))) for each in widgets))
-    text = "\n\n".join(parts)
     check_text(text)
     title = _clean(str(metadata.get("title") or "")) or first_heading(text)
-    found: dict[str, Scalar] = {"title": title, "author": _author(metadata)}
-    yield Document(
-        file.doc_id(), text, {name: value for name, value in found.items() if value}, True, places=tuple(places)
-    )
+    fields = {"title": title, "author": _author(metadata)}
+    yield Document(file.doc_id(), text, {name: value for name, value in fields.items() if value}, True, places=places)
+
+
+def _numbered(file: SourceFile, notebook: Mapping[str, Any], language: str) -> Iterator[tuple[int, str]]:
+    """Each cell as Markdown, with its number; what is no cell is skipped."""
+    for number, cell in enumerate(_cells(notebook), start=1):
+        try:
+            yield number, _cell(file, _mapping(cell), language, f"#cell={number}")
+        except UnreadableError as fault:
+            file.skip(str(fault), f"#cell={number}")
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

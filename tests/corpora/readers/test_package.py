@@ -101,11 +101,13 @@ def test_properties_of_a_document_are_found_by_its_relations(tmp_path: Path) -> 
         tmp_path,
         {
             "_rels/.rels": related(("c", "core-properties", "package/core.psmdcp")),
-            "package/core.psmdcp": part("x:a", f"<x:title>T</x:title><x:category>{'long ' * 999}</x:category>"),
+            "package/core.psmdcp": part(
+                "x:a", f"<x:title>{'T' * 9999}</x:title><x:category>{'long ' * 999}</x:category>"
+            ),
         },
     )
 
     found = about(package)
 
-    assert (found.title, found.author, [*found.fields]) == ("T", "", ["category"])
+    assert (found.title, found.author, [*found.fields]) == ("T" * 1000, "", ["category"])
     assert len(found.fields["category"]) == 1000

@@ -23,6 +23,17 @@ def rtf(body: bytes) -> bytes:
     return HEAD + body + b"}"
 
 
+def test_what_a_file_says_of_itself_is_cut(read_bytes: ReadBytes) -> None:
+    long = b"x" * 9999
+
+    (document,) = read_bytes(
+        "a.rtf", rtf(b"{\\info{\\title %b}{\\author %b}{\\subject %b}}Deep." % (long, long, long))
+    ).documents
+
+    assert {name: len(str(text)) for name, text in document.metadata.items()} == dict.fromkeys(document.metadata, 1000)
+    assert [*document.metadata] == ["subject", "title", "author"]
+
+
 def test_words_title_and_author(read_bytes: ReadBytes) -> None:
     found = read_bytes(
         "a.rtf",
