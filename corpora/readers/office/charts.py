@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element
 
 from ragidx.corpora.left import Tally
-from ragidx.corpora.readers.office.trees import attribute, local, words_of
+from ragidx.corpora.readers.office.trees import attribute, local, one_line, words_of
 
 _MOST_NUMBERS = 2_000  # of a chart that is written as a table; a cloud of points says nothing to a search
 _NUMBER_CHARS = 40
@@ -86,7 +86,7 @@ def _points(node: Element) -> dict[str, str]:
     found: dict[str, list[str]] = {}
     for point in node.iter():
         if local(point) == "pt":
-            text = _number(" ".join("".join(point.itertext()).split()))
+            text = _number(one_line("".join(point.itertext())))
             found.setdefault(attribute(point, "idx"), []).append(text)
     return {index: " ".join(reversed(texts)) for index, texts in found.items()}  # the innermost level comes first
 
@@ -102,7 +102,7 @@ def _table(group: list[_Series]) -> Iterator[str]:
 
 
 def _line(text: str) -> list[str]:
-    words = " ".join(text.split())
+    words = one_line(text)
     return [words] if words.strip("| ") else []
 
 

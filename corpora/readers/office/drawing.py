@@ -18,7 +18,7 @@ from xml.etree.ElementTree import Element
 
 from ragidx.corpora.readers.office.charts import chart_lines
 from ragidx.corpora.readers.office.package import Package, Relation
-from ragidx.corpora.readers.office.trees import attribute, local, relation_id, words_of
+from ragidx.corpora.readers.office.trees import attribute, local, one_line, relation_id, whole, words_in, words_of
 
 _LOOKS = """
     pPr rPr tblPrEx tcPr trPr sectPr tblGrid spPr grpSpPr bodyPr lstStyle style extLst timing transition txPr
@@ -68,7 +68,6 @@ class Walk:
         self._relations: Mapping[str, Relation] = {}
         self._related: dict[str, Mapping[str, Relation]] = {}
         self._after: list[str] = []  # what follows the paragraph: boxes, charts, notes
-        self._read: set[str] = set()
 
     def leave(self, kind: str, count: int = 1) -> None:
         """Count what is left out, here."""
@@ -91,10 +90,7 @@ class Walk:
     def target(self, key: str) -> str:
         """The part that an id means, the first time it is asked for; empty where there is none, or it was read."""
         relation = self._relations.get(key)
-        if relation is None or relation.target in self._read:
-            return ""
-        self._read.add(relation.target)
-        return relation.target
+        return relation.target if relation is not None and self.package.is_new(relation.target) else ""
 
     def blocks(self, parent: Iterable[Element]) -> list[str]:
         """The blocks of text of some elements: paragraphs, tables, what they hold."""
@@ -200,8 +196,7 @@ class Walk:
         if name not in _HAVE_THEIR_OWN:
             return
         if name in _ALTERNATIVES:
-            said = (attribute(node, each) for each in _ALTERNATIVES[name])
-            self.leave("words of alternative texts", sum(len(text.split()) for text in said))
+            self.leave("words of alternative texts", words_in(attribute(node, each) for each in _ALTERNATIVES[name]))
         elif name == "chart" and (key := relation_id(node)):
             self._after += self._chart(self.target(key))
         elif name == "relIds":
@@ -212,7 +207,7 @@ class Walk:
             self.leave("words of tooltips", len(attribute(node, "val").split()))
         elif name == "textInput":
             defaults = (attribute(each, "val") for each in node if local(each) == "default")
-            self.leave("words of form fields", sum(len(said.split()) for said in defaults))
+            self.leave("words of form fields", words_in(defaults))
         elif name == "listItem":
             self.leave("choices of forms")
         elif name == "sym" and out is not None:
@@ -256,7 +251,7 @@ class Walk:
                 self._after += self.block(name, child)
             else:
                 texts.append(self._line(name, child))
-        return " ".join(" ".join(texts).split())
+        return one_line(" ".join(texts))
 
     def _chart(self, part: str) -> list[str]:
         if not part:
@@ -266,8 +261,7 @@ class Walk:
         for kind, target in self.relations_of(part).values():
             if kind == "package":
                 self.package.pass_over(target, "workbooks of charts")
-            elif kind == "chartUserShapes" and target not in self._read:
-                self._read.add(target)
+            elif kind == "chartUserShapes" and self.package.is_new(target):
                 drawn += self.blocks((self.package.tree(target),))
         return [*filter(None, ["\n".join(lines)]), *drawn]
 
@@ -296,7 +290,8 @@ class Walk:
         entries = [attribute(each, "val") for each in node if local(each) == "listEntry"]
         chosen = next((attribute(each, "val") for each in node if local(each) == "result"), "0")
         self.leave("choices of forms", len(entries))
-        return entries[int(chosen)] if chosen.isdecimal() and int(chosen[:4]) < len(entries) else ""
+        at = whole(chosen, len(entries))
+        return entries[at] if at < len(entries) else ""
 
 
 def _alternative(node: Element) -> Element:
@@ -312,8 +307,7 @@ def _further_columns(cell: Element) -> int:
     """How many columns a cell of a document spans, beside its own."""
     for each in cell[0] if len(cell) and local(cell[0]) == "tcPr" else ():
         if local(each) == "gridSpan":
-            span = attribute(each, "val")
-            return min(_MOST_COLUMNS, int(span[:4]) - 1) if span.isdecimal() and int(span[:4]) else 0
+            return min(_MOST_COLUMNS, max(0, whole(attribute(each, "val")) - 1))
     return 0
 
 
@@ -334,4 +328,4 @@ def _bare(page: str) -> str:
             silent = "" if tag.startswith("/") else name
         if text and not silent:
             out.append(text)
-    return html.unescape(" ".join(" ".join(out).split()))
+    return html.unescape(one_line(" ".join(out)))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 from ragidx.corpora.left import Tally
-from ragidx.corpora.readers.office.trees import attribute, local
+from ragidx.corpora.readers.office.trees import attribute, local, one_line, whole
 
 BULLET = "-"
 """The label of every paragraph with a mark that is no number."""
@@ -164,7 +164,7 @@ class Styles:
             count = counts[at]
             return self._number(count or 0, "decimal" if level.plain or at not in levels else levels[at].form)
 
-        return " ".join(re.sub("%([1-9])", number, level.text[:_LABEL_CHARS]).split())
+        return one_line(re.sub("%([1-9])", number, level.text[:_LABEL_CHARS]))
 
     def _number(self, number: int, form: str) -> str:
         match form:
@@ -187,12 +187,12 @@ class Styles:
 def list_of(node: Element) -> tuple[str, int | None]:
     """Id and level of the list that a `numPr` names; empty and None where it leaves that to the style."""
     level = _value(node, "ilvl")
-    return _value(node, "numId"), min(_LEVELS - 1, _whole(level)) if level else None
+    return _value(node, "numId"), min(_LEVELS - 1, whole(level)) if level else None
 
 
 def outline_level(node: Element) -> int:
     """Of an `outlineLvl`: 1 to 6; 0 is no heading."""
-    level = _whole(attribute(node, "val"), _LEVELS)
+    level = whole(attribute(node, "val"), _LEVELS)
     return min(6, level + 1) if level < _LEVELS else 0
 
 
@@ -213,23 +213,23 @@ def _numbers(node: Element) -> _Numbers:
         if local(each) == "lvlOverride":
             levels.update(_levels(each))
             if start := _value(each, "startOverride"):
-                starts[_whole(attribute(each, "ilvl"))] = _whole(start)
+                starts[whole(attribute(each, "ilvl"))] = whole(start)
     return _Numbers(_value(node, "abstractNumId"), starts, levels)
 
 
 def _levels(node: Element) -> Iterator[tuple[int, _Level]]:
     for each in node:
-        at = _whole(attribute(each, "ilvl"), _LEVELS)
+        at = whole(attribute(each, "ilvl"), _LEVELS)
         if local(each) == "lvl" and at < _LEVELS:
             restarts = _value(each, "lvlRestart")
             yield (
                 at,
                 _Level(
-                    _whole(_value(each, "start"), 0),
+                    whole(_value(each, "start"), 0),
                     _value(each, "numFmt") or "decimal",
                     _value(each, "lvlText"),
                     _value(each, "pStyle"),
-                    _whole(restarts) if restarts else None,
+                    whole(restarts) if restarts else None,
                     bool(is_on(each, "isLgl")),
                 ),
             )
@@ -238,10 +238,6 @@ def _levels(node: Element) -> Iterator[tuple[int, _Level]]:
 def _value(node: Element, name: str) -> str:
     """The value of the first element of a name in a node."""
     return next((attribute(each, "val") for each in node if local(each) == name), "")
-
-
-def _whole(text: str, default: int = 0) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else default
 
 
 def _letters(number: int) -> str:

@@ -24,8 +24,8 @@ from ragidx.corpora.limits import Limits, UnreadableError
 from ragidx.corpora.readers.office.converter import About, Converted, about_of
 from ragidx.corpora.readers.office.numbering import BULLET
 from ragidx.corpora.readers.office.odf_labels import Labels
-from ragidx.corpora.readers.office.package import Lines, Package, collapsed, plain_tree
-from ragidx.corpora.readers.office.trees import attribute, words_of
+from ragidx.corpora.readers.office.package import Lines, Package
+from ragidx.corpora.readers.office.trees import attribute, one_line, whole, words_in, words_of
 from ragidx.corpora.records import Place
 
 _LEFT: Final = {  # kinds of words, by element
@@ -62,12 +62,10 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
         if b"encryption-data" in package.data("META-INF/manifest.xml"):
             raise UnreadableError("encrypted")
         walk = _Walk(package, Lines(limits))
-        content = (
-            collapsed(package, "content.xml", "table-row", walk.collapse)
-            if ending in (".ods", ".ots")
-            else plain_tree(package, "content.xml")
-        )
-        text, places = walk.read(content)
+        if ending in (".ods", ".ots"):
+            text, places = walk.read(package.collapsed("content.xml", "table-row", walk.collapse))
+        else:
+            text, places = walk.read(package.tree("content.xml"))
         said = _about(package.tree("meta.xml"))
         for name in package.names():
             if name.startswith(("Basic/", "Scripts/", "Dialogs/")):
@@ -91,7 +89,6 @@ class _Walk:
             **{"text:list-item": self._item, "drawing:page": self._slide, "drawing:object": self._object},
         }
         self._label = ""  # of the heading that comes next, where it is an item of a list
-        self._read: set[str] = set()  # objects, which may refer to one another in a circle
 
     def read(self, content: Element) -> tuple[str, tuple[Place, ...]]:
         """The text, and where sheets or slides begin."""
@@ -107,7 +104,7 @@ class _Walk:
                 starts.append(len(blocks))
                 kind = "hidden sheets" if name == "table:table" else "hidden slides"
                 self._left.leave(kind, int(attribute(node, "style-name") in hidden), f"#page={len(starts)}")
-                blocks += [f"## {_line(attribute(node, 'name'))}"] if name == "table:table" else []
+                blocks += [f"## {one_line(attribute(node, 'name'))}"] if name == "table:table" else []
             if name == "drawing:page" and not re.search(r"\d$", attribute(node, "name")):  # a program numbers them
                 self._left.leave("defined names", int(bool(attribute(node, "name"))))
             blocks += self._blocks([node])
@@ -137,7 +134,7 @@ class _Walk:
         out: list[str] = []
         for child in parent:
             out += self._block(child)
-            if tail := _line(child.tail or ""):
+            if tail := one_line(child.tail or ""):
                 out.append(tail)
         return out
 
@@ -154,7 +151,7 @@ class _Walk:
         """What holds blocks, known or not."""
         if (take := self._takes.get(name)) is not None:
             return take(node)
-        own = self._control(node, name) if name.startswith("form:") else _line(node.text or "")
+        own = self._control(node, name) if name.startswith("form:") else one_line(node.text or "")
         return [*filter(None, (own,)), *self._blocks(node)]
 
     def _table(self, node: Element) -> list[str]:
@@ -169,7 +166,7 @@ class _Walk:
     def _slide(self, page: Element) -> list[str]:
         """The title of a slide or drawing, then the rest of it in its order."""
         title = [frame for frame in page if attribute(frame, "class") == "title"]
-        heading = _line(" ".join(self._blocks(title)))
+        heading = one_line(" ".join(self._blocks(title)))
         rest = self._blocks([child for child in page if child not in title])
         return [f"# {heading}", *rest] if heading else rest
 
@@ -204,7 +201,7 @@ class _Walk:
         text = self._inline(node).strip()
         if text and level:
             label = self._label or self._labels.heading(node, level)
-            text, self._label = " ".join(filter(None, ("#" * level, label, _line(text)))), ""
+            text, self._label = " ".join(filter(None, ("#" * level, label, one_line(text)))), ""
         found = [*filter(None, (text,)), *self._after]
         self._after = held
         return found
@@ -224,7 +221,7 @@ class _Walk:
             else:
                 if name == "text:conditional-text":
                     said = (attribute(child, f"string-value-if-{case}") for case in ("true", "false"))
-                    self._left.leave("hidden words", sum(len(words.split()) for words in said))
+                    self._left.leave("hidden words", words_in(said))
                 elif name == "text:label":
                     self._left.leave("choices of forms")
                 out.append(self._inline(child))
@@ -233,7 +230,7 @@ class _Walk:
 
     def _item(self, node: Element) -> list[str]:
         """An item of a list: its first paragraph has the label. One that only holds a list is not counted."""
-        stored = next((_line(child.text or "") for child in node if _name(child) == "text:number"), "")
+        stored = next((one_line(child.text or "") for child in node if _name(child) == "text:number"), "")
         children = [child for child in node if _name(child) != "text:number"]
         if not children or _name(children[0]) == "text:list":
             return self._blocks(children)
@@ -275,7 +272,7 @@ class _Walk:
             self._left.leave("hidden words", words_of(cell))
             return ""
         if not cell.attrib and len(cell) == 1 and _name(cell[0]) == "text:p" and not len(cell[0]) and not cell[0].tail:
-            return _line(cell[0].text or "")  # most cells
+            return one_line(cell[0].text or "")  # most cells
         if self._in_chart and attribute(cell, "value-type") == "float":
             self._left.leave("numbers of charts")
             return ""
@@ -287,7 +284,7 @@ class _Walk:
             else:
                 self._after += self._blocks([child])
         self._n_cells -= 1
-        text = _line(" ".join(paragraphs))
+        text = one_line(" ".join(paragraphs))
         values = (attribute(cell, f"{kind}value") for kind in ("string-", "date-", "time-", "boolean-", ""))
         text = text or next(filter(None, values), "")
         if cell.attrib and (formula := attribute(cell, "formula")):
@@ -303,7 +300,7 @@ class _Walk:
             return ""
         value = attribute(node, "current-value") or attribute(node, "value")
         value = value or ("checked" if attribute(node, "current-state") == "checked" else "")
-        return _line(": ".join(filter(None, (attribute(node, "label"), value))))
+        return one_line(": ".join(filter(None, (attribute(node, "label"), value))))
 
     def _object(self, node: Element) -> list[str]:
         """A chart, a formula or another document inside this one."""
@@ -311,14 +308,13 @@ class _Walk:
             return self._blocks(node)
         folder = posixpath.normpath(attribute(node, "href"))
         name = f"{folder}/content.xml"
-        if name in self._read or name not in self._package:
+        if not self._package.is_new(name):
             return []
-        self._read.add(name)
         for other in ("meta.xml", "styles.xml", "settings.xml"):
             next(self._package.blocks(f"{folder}/{other}"), b"")  # asked for, not read
         root, held = self._package.tree(name), self._in_chart
         if _name(root) == "math:math":
-            return [text] if (text := _line(self._formula(root))) else []
+            return [text] if (text := one_line(self._formula(root))) else []
         self._in_chart = any(_name(node) == "office:chart" for body in root for node in body)
         blocks = self._blocks([node for node in root if _name(node) == "office:body"])
         self._in_chart = held
@@ -339,7 +335,7 @@ def _about(meta: Element) -> About:
     said: dict[str, list[str]] = defaultdict(list)
     custom: list[tuple[str, str]] = []
     for node in meta.iter():
-        if (words := _line(node.text or "")) and _name(node) == "meta:user-defined":
+        if (words := one_line(node.text or "")) and _name(node) == "meta:user-defined":
             custom.append((attribute(node, "name"), words))
         elif words:
             said[_name(node).partition(":")[2]].append(words)
@@ -375,7 +371,7 @@ def _level(node: Element) -> int:
 
 def _count(text: str) -> int:
     """A number that is at least 1; 1 where there is none."""
-    return max(1, int(text)) if text.isascii() and text.isdigit() and len(text) < 9 else 1
+    return max(1, whole(text, 1))
 
 
 def _spaced(text: str | None) -> str:
@@ -383,7 +379,3 @@ def _spaced(text: str | None) -> str:
     if not text:
         return ""
     return re.sub(r"\s+", " ", text) if "\n" in text or "  " in text or "\t" in text or "\r" in text else text
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())

@@ -14,10 +14,9 @@ from xml.etree.ElementTree import Element
 
 from ragidx.corpora.left import Tally
 from ragidx.corpora.readers.office.numbering import BULLET, roman
-from ragidx.corpora.readers.office.trees import attribute, local
+from ragidx.corpora.readers.office.trees import attribute, local, whole
 
 _MOST_LEVELS: Final = 10
-_MOST_DIGITS: Final = 9
 
 
 class _Level(NamedTuple):
@@ -87,7 +86,7 @@ class Labels:
         was_counted = len(counts) >= depth
         del counts[depth:]
         counts += [levels.get(at, _Level()).start for at in range(len(counts) + 1, depth + 1)]
-        counts[depth - 1] = _whole(start, counts[depth - 1] + was_counted)
+        counts[depth - 1] = whole(start, counts[depth - 1] + was_counted)
         level = levels.get(depth, _Level())
         if not level.form:
             return ""
@@ -106,7 +105,7 @@ class Labels:
 
 def _levels(style: Element) -> Iterator[tuple[int, _Level]]:
     for node in style:
-        depth = _whole(attribute(node, "level"), 0)
+        depth = whole(attribute(node, "level"), 0)
         if local(node) in ("list-level-style-number", "outline-level-style") and 0 < depth <= _MOST_LEVELS:
             yield (
                 depth,
@@ -114,14 +113,10 @@ def _levels(style: Element) -> Iterator[tuple[int, _Level]]:
                     attribute(node, "num-format"),
                     attribute(node, "num-prefix"),
                     attribute(node, "num-suffix"),
-                    _whole(attribute(node, "display-levels"), 1),
-                    _whole(attribute(node, "start-value"), 1),
+                    whole(attribute(node, "display-levels"), 1),
+                    whole(attribute(node, "start-value"), 1),
                 ),
             )
-
-
-def _whole(text: str, default: int) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else default
 
 
 def _letters(number: int) -> str:

@@ -21,13 +21,14 @@ from ragidx.corpora.left import Tally
 from ragidx.corpora.limits import MIB, NOT_ITS_FORMAT, Limits, UnreadableError, shown_bytes
 from ragidx.corpora.readers.office.converter import About, about_of
 from ragidx.corpora.readers.office.trees import (
-    DEPTH,
     Bounded,
     Collapsing,
     Plain,
     attribute,
     check_open,
     local,
+    one_line,
+    rooted,
     words_of,
 )
 
@@ -97,6 +98,7 @@ class Package:
         left.leave("damaged parts", len(members) - len(self._members))
         self._n_bytes = 0
         self._opened: set[str] = set()
+        self._begun: set[str] = set()
 
     def __enter__(self) -> Package:
         return self
@@ -136,33 +138,56 @@ class Package:
 
     def tree(self, name: str) -> Element:
         """A part as a tree; an element without anything where there is none."""
-        *_, root = self.elements(name, "")
-        return root
+        target = Plain()
+        for _ in self._fed(name, target):
+            check_open(target.close())
+        return rooted(target.close())
+
+    def collapsed(self, name: str, wanted: str, take: Callable[[Element], None]) -> Element:
+        """The same, but small: each element of a name goes to `take` as it ends, which may empty it."""
+        target = Collapsing(wanted, take)
+        for _ in self._fed(name, target):
+            pass
+        return target.root
 
     def elements(self, name: str, parent: str) -> Iterator[Element]:
         """The elements in one named `parent`, as they end and without what follows; last the rest of the part."""
         target = Bounded(parent)
-        parser = XMLParser(target=target)
-        if name in self:
-            try:
-                data = self.data(name)  # all of it first: what is too large is refused before it is parsed
-                tips = _TOOLTIP.findall(data) if data.count(b"tooltip=") else ()
-                self.left.leave("words of tooltips", sum(len(tip.split()) for tip in tips), _place(name))
-                for start in range(0, len(data), _BLOCK_BYTES):
-                    parser.feed(data[start : start + _BLOCK_BYTES])
-                    yield from target.taken()
-                parser.close()
-            except _DAMAGE:
-                self.left.leave("damaged parts", 1, _place(name))
+        for _ in self._fed(name, target):
             yield from target.taken()
+        yield from target.taken()
         yield target.root
+
+    def _fed(self, name: str, target: TreeBuilder) -> Iterator[None]:
+        """Parse a part, block by block, up to its damage, which is counted."""
+        if name not in self:
+            return
+        parser = XMLParser(target=target)
+        try:
+            data = self.data(name)  # all of it first: what is too large is refused before it is parsed
+            tips = _TOOLTIP.findall(data) if data.count(b"tooltip=") else ()
+            self.left.leave("words of tooltips", sum(len(tip.split()) for tip in tips), _place(name))
+            for start in range(0, len(data), _BLOCK_BYTES):
+                parser.feed(data[start : start + _BLOCK_BYTES])
+                yield
+            parser.close()
+        except _DAMAGE:
+            self.left.leave("damaged parts", 1, _place(name))
+
+    def is_new(self, name: str) -> bool:
+        """Whether there is such a part, asked for the first time: parts may refer to one another in a circle."""
+        key = name.casefold()
+        if key not in self._members or key in self._begun:
+            return False
+        self._begun.add(key)
+        return True
 
     def relations(self, name: str) -> dict[str, Relation]:
         """What a part refers to, by id."""
         folder, file = posixpath.split(name)
         found = {}
         for each in self.tree(posixpath.join(folder, "_rels", f"{file}.rels")):
-            target = "" if each.get("TargetMode") == "External" else _inside(folder, each.get("Target", ""))
+            target = "" if each.get("TargetMode") == "External" else inside(folder, each.get("Target", ""))
             found[each.get("Id", "")] = Relation(each.get("Type", "").rpartition("/")[2], target)
         return found
 
@@ -174,7 +199,7 @@ class Package:
         """
         targets = self.relations("").values()
         name = next((each.target for each in targets if each.kind == "officeDocument"), default)
-        if name not in self:
+        if not self.is_new(name):
             raise UnreadableError(f"cannot be converted: there is no {default} in it")
         return name
 
@@ -234,7 +259,8 @@ def _place(name: str) -> str:
     return f"#{name[:_NAME_CHARS]}"
 
 
-def _inside(folder: str, target: str) -> str:
+def inside(folder: str, target: str) -> str:
+    """The name of a part that a part in a folder refers to."""
     return posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/")
 
 
@@ -242,7 +268,7 @@ def properties(package: Package, *names: str) -> Mapping[str, str]:
     """The properties in some parts: the words of each element by its name, the first of several."""
     found: dict[str, str] = {}
     for node in _named(package.tree(name) for name in names):
-        if words := " ".join("".join(node.itertext()).split()):
+        if words := one_line("".join(node.itertext())):
             found.setdefault(attribute(node, "name") or local(node), words)
     return found
 
@@ -267,39 +293,6 @@ def about(package: Package) -> About:
     }
     by_people = ((name, text) for name, text in custom.items() if not _OF_PROGRAMS.match(name))
     return about_of(core.get("title", ""), core.get("creator", ""), by_people, usual)
-
-
-def collapsed(package: Package, name: str, wanted: str, take: Callable[[Element], None]) -> Element:
-    """A part as a tree that stays small: each element of a name goes to `take` as it ends, which may empty it."""
-    target = Collapsing(wanted, take)
-    _feed(package, name, target)
-    return target.root
-
-
-def plain_tree(package: Package, name: str) -> Element:
-    """As `Package.tree`, but the depth is looked at when the tree is made: for parts of many elements."""
-    target = Plain()
-    _feed(package, name, target)
-    root: Element | None = target.close()
-    level = [] if root is None else [root]
-    for _ in range(DEPTH):
-        level = [child for node in level for child in node]
-    if level:
-        raise UnreadableError(f"nested deeper than {DEPTH} elements")
-    return Element("none") if root is None else root
-
-
-def _feed(package: Package, name: str, target: TreeBuilder) -> None:
-    """A part up to its damage, which is counted."""
-    parser = XMLParser(target=target)
-    try:
-        data = package.data(name)
-        for start in range(0, len(data), _BLOCK_BYTES):
-            parser.feed(data[start : start + _BLOCK_BYTES])
-            check_open(target.close())
-        parser.close()
-    except _DAMAGE:
-        package.left.leave("damaged parts", 1, _place(name))
 
 
 class Lines(list[str]):

@@ -17,7 +17,7 @@ from ragidx.corpora.limits import Limits
 from ragidx.corpora.readers.office.converter import Converted
 from ragidx.corpora.readers.office.drawing import Walk
 from ragidx.corpora.readers.office.package import Package, about
-from ragidx.corpora.readers.office.trees import attribute, local, relation_id, words_of
+from ragidx.corpora.readers.office.trees import attribute, local, one_line, relation_id, words_of
 from ragidx.corpora.records import paged
 
 _TITLES = ("title", "ctrTitle")
@@ -65,14 +65,12 @@ class _Pptx(Walk):
         with self.within(part):
             yield from self.blocks((root,))
         for kind, target in self.relations_of(part).values():
-            if kind == "notesSlide" and target not in self._read:
-                self._read.add(target)
+            if kind == "notesSlide" and self.package.is_new(target):
                 self._in_notes = True
                 with self.within(target):
                     yield from self.blocks((self.package.tree(target),))
                 self._in_notes = False
-            elif kind == "comments" and target not in self._read:
-                self._read.add(target)
+            elif kind == "comments" and self.package.is_new(target):
                 yield from self._comments(self.package.tree(target))
 
     def _comments(self, root: Element) -> list[str]:
@@ -105,7 +103,7 @@ class _Pptx(Walk):
                 return []
             self._frames.add(text)
         if kind in _TITLES and text:
-            return ["# " + " ".join(text.split())]
+            return [f"# {one_line(text)}"]
         return [text] if text else []
 
 

@@ -6,7 +6,7 @@ events of a parser -> elements
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from xml.etree.ElementTree import Element, TreeBuilder
 
@@ -75,7 +75,22 @@ class Collapsing(Bounded):
 
 def words_of(node: Element) -> int:
     """How many words are in the text of an element and of all below it."""
-    return sum(len(text.split()) for text in node.itertext())
+    return words_in(node.itertext())
+
+
+def words_in(texts: Iterable[str]) -> int:
+    """How many words are in some texts."""
+    return sum(len(text.split()) for text in texts)
+
+
+def one_line(text: str) -> str:
+    """A text with single spaces for all its white space."""
+    return " ".join(text.split())
+
+
+def whole(text: str, default: int = 0) -> int:
+    """A whole number of at most nine digits."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else default
 
 
 def local(node: Element) -> str:
@@ -102,6 +117,16 @@ def relation_id(node: Element, name: str = "id") -> str:
     """The attribute that names a relation: it has a namespace, which `id` beside it has not."""
     found = (value for key, value in node.attrib.items() if key.startswith("{") and key.rpartition("}")[2] == name)
     return next(found, "")
+
+
+def rooted(root: Element | None) -> Element:
+    """The root of a whole tree, if that is no deeper than may be; an element without anything where there is none."""
+    level = [] if root is None else [root]
+    for _ in range(DEPTH):
+        level = [child for node in level for child in node]
+    if level:
+        raise UnreadableError(f"nested deeper than {DEPTH} elements")
+    return Element("none") if root is None else root
 
 
 def check_open(node: Element | None) -> None:

@@ -13,6 +13,7 @@ import functools
 import html
 import itertools
 import re
+import string
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -24,12 +25,11 @@ from ragidx.corpora.limits import Limits
 from ragidx.corpora.readers.office.cell_formats import BUILT_IN, Formatter, formatter, plain
 from ragidx.corpora.readers.office.converter import Converted
 from ragidx.corpora.readers.office.package import Lines, Package, Relation, about
-from ragidx.corpora.readers.office.trees import attribute, local, relation_id, words_of
+from ragidx.corpora.readers.office.trees import attribute, local, one_line, relation_id, whole, words_in, words_of
 from ragidx.corpora.records import Place
 
 _GAP_CELLS: Final = 8  # empty cells in a row, which keep the columns of those behind them
 _COLUMNS = 16_384
-_MOST_DIGITS = 9
 _CACHES = re.compile(r"(?:^|/)(?:pivotCache|externalLinks|slicer|timeline|model|queryTable|connections)", re.IGNORECASE)
 _PAGE_CODE = re.compile(r'&(?:[LCRPNDTAFZGBIUESXYHO]|"[^"]*"|\d+|K[0-9A-F+-]{5,6})', re.IGNORECASE)
 _LABEL = re.compile(rb"<v:textbox\b[^>]*>(.{0,100000}?)</v:textbox>", re.DOTALL)
@@ -58,7 +58,6 @@ class _Book:
         self._package, self._left, self.lines = package, package.left, Lines(limits)
         name = package.main("xl/workbook.xml")
         self._book, self._relations = package.tree(name), package.relations(name)
-        self._read: set[str] = {name}  # parts that refer to one another may do so in a circle
         self._strings: list[str] = []
         self._formats: list[Formatter] = []
 
@@ -66,7 +65,7 @@ class _Book:
         """The text, and where sheets begin."""
         for kind, name in self._relations.values():
             if kind == "sharedStrings":
-                self._strings += [_line(self.rich(node)) for node in self._package.elements(name, "sst")]
+                self._strings += [one_line(self.rich(node)) for node in self._package.elements(name, "sst")]
             elif kind == "styles":
                 self._formats = list(_formats(self._package.tree(name), from_1904=_from_1904(self._book)))
         starts = []
@@ -80,14 +79,13 @@ class _Book:
         return "\n".join(self.lines).rstrip("\n"), places
 
     def _sheet(self, sheet: Element, number: int) -> None:
-        self.lines.add(f"## {_line(sheet.get('name', ''))}")
+        self.lines.add(f"## {one_line(sheet.get('name', ''))}")
         self._left.leave("hidden sheets", int(sheet.get("state", "visible") != "visible"), f"#page={number}")
         name = self._relations.get(relation_id(sheet), Relation("", "")).target
         if name not in self._package:
             self._left.leave("damaged parts", 1, f"#page={number}")
-        if name in self._read or name not in self._package:
+        if not self._package.is_new(name):
             return
-        self._read.add(name)
         relations = self._package.relations(name)
         root = self._rows(self._package.elements(name, "sheetData"), self._comments(relations))
         self._around(root)
@@ -105,7 +103,7 @@ class _Book:
     def write(self, *lines: str) -> None:
         """Write lines, each with single spaces."""
         for line in lines:
-            if words := _line(line):
+            if words := one_line(line):
                 self.lines.add(words)
 
     # Cells.
@@ -121,8 +119,7 @@ class _Book:
         for row in rows:
             if local(row) != "row":
                 continue
-            said = row.get("r", "")
-            number = int(said) if said.isdecimal() and len(said) < _MOST_DIGITS else number + 1
+            number = whole(row.get("r", ""), number + 1)
             first, cells = self._row(row)
             if cells:
                 begins.append((len(self.lines), first))
@@ -175,20 +172,21 @@ class _Book:
         if formula is not None:
             self._left.leave("formulas", int(bool(formula)))
         text = self._value(kind, value or "", node.get("s", ""))
-        return _line(f"{text} {inline}") if inline else text
+        return one_line(f"{text} {inline}") if inline else text
 
     def _value(self, kind: str, value: str, style: str) -> str:
         if not value:
             return ""
         if kind == "s":
-            return self._strings[int(value)] if value.isdecimal() and int(value) < len(self._strings) else ""
+            at = whole(value, len(self._strings))
+            return self._strings[at] if at < len(self._strings) else ""
         if kind == "b":
-            return {"1": "TRUE", "0": "FALSE"}.get(value, _line(value))
+            return {"1": "TRUE", "0": "FALSE"}.get(value, one_line(value))
         if kind == "d":
-            return _line(value.replace("T00:00:00", "").replace("T", " "))
+            return one_line(value.replace("T00:00:00", "").replace("T", " "))
         if kind in ("str", "e", "inlineStr"):
-            return _line(value)
-        at = int(style) if style.isdecimal() and len(style) < 7 else 0
+            return one_line(value)
+        at = whole(style)
         return self._formats[at](value.strip()) if at < len(self._formats) else plain(value.strip())
 
     # Around the cells.
@@ -200,7 +198,7 @@ class _Book:
             self._left.leave("words of unknown parts", len((node.tail or "").split()))
             if name == "dataValidation":
                 said = (attribute(node, key) for key in ("promptTitle", "prompt", "errorTitle", "error"))
-                self._left.leave("words of notices", sum(len(words.split()) for words in said))
+                self._left.leave("words of notices", words_in(said))
             elif not text.strip() or name in _WITHOUT_WORDS:
                 continue
             elif re.fullmatch(r"(?:odd|even|first)(?:Header|Footer)", name):
@@ -225,7 +223,7 @@ class _Book:
                     self._left.leave("authors of comments", int("authorId" in node.attrib or "personId" in node.attrib))
         rows: dict[int, list[str]] = defaultdict(list)
         for place, lines in found.items():
-            rows[_row_of(place)] += lines
+            rows[whole(place.lstrip(f"{string.ascii_uppercase}$"))] += lines
         return rows
 
     def _labels(self, name: str) -> None:
@@ -234,9 +232,8 @@ class _Book:
             self.write(html.unescape(re.sub(r"<[^>]*>", " ", label.decode("utf-8", "replace"))))
 
     def _drawing(self, name: str, *, is_chart: bool = False) -> None:
-        if name in self._read or name not in self._package:
+        if not self._package.is_new(name):
             return
-        self._read.add(name)
         relations = self._package.relations(name)
         self._left.leave("addresses of links", sum(one.kind == "hyperlink" for one in relations.values()))
         lines = [line for line in self._drawn(self._package.tree(name)) if line]
@@ -252,19 +249,19 @@ class _Book:
         for child in _alternatives(node):
             name = local(child)
             if name == "p":
-                yield _line(_runs(child))
+                yield one_line(_runs(child))
             elif name in _NUMBERS:
                 self._left.leave(
                     "numbers of charts", sum(local(each) in ("v", "pt") and not len(each) for each in child.iter())
                 )
             elif name in _NAMES:
-                yield " | ".join(filter(None, (_line("".join(pt.itertext())) for pt in child if local(pt) == "pt")))
+                yield " | ".join(filter(None, (one_line("".join(pt.itertext())) for pt in child if local(pt) == "pt")))
             elif name in ("f", "formula"):
                 self._left.leave("formulas")
             elif name not in _WITHOUT_WORDS:
                 said = (child.get("descr", ""), child.get("title", "")) if name == "cNvPr" else ()
-                self._left.leave("words of alternative texts", sum(len(words.split()) for words in said))
-                yield _line(child.text or "")
+                self._left.leave("words of alternative texts", words_in(said))
+                yield one_line(child.text or "")
                 yield from self._drawn(child)
 
 
@@ -288,11 +285,6 @@ def _column_of(letters: str) -> int:
     return functools.reduce(lambda column, letter: 26 * column + ord(letter) - 64, letters, 0)
 
 
-def _row_of(place: str) -> int:
-    digits = place.lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ$")
-    return int(digits) if digits.isdecimal() and len(digits) < _MOST_DIGITS else 0
-
-
 def _from_1904(book: Element) -> bool:
     return any(node.get("date1904") in ("1", "true") for node in book if local(node) == "workbookPr")
 
@@ -302,12 +294,7 @@ def _formats(styles: Element, *, from_1904: bool) -> Iterator[Formatter]:
     own = {node.get("numFmtId", ""): node.get("formatCode", "") for node in styles.iter() if local(node) == "numFmt"}
     for style in (node for part in styles if local(part) == "cellXfs" for node in part):
         key = style.get("numFmtId", "")
-        code = own.get(key, BUILT_IN.get(int(key), "") if key.isdecimal() and len(key) < 7 else "")
-        yield formatter(code, from_1904=from_1904)
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
+        yield formatter(own.get(key, BUILT_IN.get(whole(key), "")), from_1904=from_1904)
 
 
 def _alternatives(node: Element) -> Iterator[Element]:

@@ -25,7 +25,7 @@ from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers.fields import check_text
 from ragidx.corpora.readers.html_page import page_html, page_text, parsed
 from ragidx.corpora.readers.html_rules import NAVIGATION, n_words
-from ragidx.corpora.readers.office.package import Package
+from ragidx.corpora.readers.office.package import Package, inside
 from ragidx.corpora.readers.office.trees import attribute, local
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document, paged
@@ -93,18 +93,14 @@ def _order(package: Package, book: Element, name: str) -> Iterator[str]:
         if item is None:
             continue
         target = item.get("href", "").partition("#")[0]
-        part = next((each for each in _names(folder, target) if each in package), "")
+        # Addresses are quoted, and some makers quote the names in the zip, too.
+        names = (inside(folder, each) for each in (urllib.parse.unquote(target), target))
+        part = next((each for each in names if each in package), "")
         if not part:
             package.left.leave("damaged parts", 1)
         elif part not in seen:
             seen.add(part)
             yield part
-
-
-def _names(folder: str, target: str) -> Iterator[str]:
-    """How a part may be named: addresses are quoted, and some makers quote the names in the zip, too."""
-    for name in (urllib.parse.unquote(target), target):
-        yield posixpath.normpath(posixpath.join("/", folder, name)).lstrip("/")
 
 
 def _page(package: Package, name: str, number: int, *, whole: bool) -> str:

@@ -64,6 +64,7 @@ BELOW = "<w:tc><w:tcPr><w:vMerge/></w:tcPr><w:p/></w:tc>"
         (nested("w:r mc:AlternateContent", ALTERNATIVES), "one"),
         (nested("m:oMath", FRACTION.replace("<m:f>", "").replace("</m:f>", "")), "a b"),
         (nested("w:r w:fldChar w:ffData", CHOICES), "yes"),
+        (run("none") + nested("w:r w:fldChar w:ffData", CHOICES.replace('"1"', '"00005"')), "none"),
     ],
 )
 def test_every_place_of_a_paragraph_is_read(read_bytes: ReadBytes, inner: str, text: str) -> None:

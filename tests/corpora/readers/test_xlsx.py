@@ -39,7 +39,7 @@ def test_cells_are_what_the_sheet_holds(read_bytes: ReadBytes) -> None:
     styles = "".join(f'<xf numFmtId="{170 + n}"/>' for n in range(len(codes)))
     cells = [
         *(text("A1", words) for words in ("01067", "NA", "NULL", "n/a", "1E5")),
-        *(cell("A1", f"<v>{n}</v>", "s") for n in (0, 1, 7)),
+        *(cell("A1", f"<v>{n}</v>", "s") for n in (0, 1, 7, "9" * 5000)),
         *(cell("A1", f"<v>{value}</v>", "n") for value in ("12", "12.0", "0.30000000000000004")),
         *(cell("A1", f"<v>{value}</v>", "n", n) for n, value in enumerate(("0.19", "1234567.5", "45964", "1.25"), 1)),
         *(cell("A1", f"<v>{value}</v>", "b") for value in (1, 0)),
