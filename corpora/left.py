@@ -24,84 +24,31 @@ RULE: Final = "by rule"
 UNKNOWN: Final = "not known"
 """Readers of other packages may have left something out, and have not said so."""
 
+_KINDS: Final = {
+    LOST: """
+        attached files, attachments of unknown kinds, damaged parts, embedded objects, encrypted parts,
+        pages without Unicode, scanned pages, texts cut at a bound, words of unknown elements,
+        words of unknown parts
+    """,
+    GUESS: """
+        columns of numbers and text, formulas without a value, front matter that is no YAML, guessed encodings,
+        guessed separators, hidden sheets, hidden slides, labels of unknown forms, lines above a table,
+        pages without structure, ragged rows, unclosed quotes
+    """,
+    RULE: """
+        addresses of links, alternatives of mails, authors of comments, caches of data, choices of forms,
+        defined names, deleted words, delivery reports, field codes, fields of mails, formulas,
+        formulas in other notations, hidden words, labels of notes, numbers of charts, page numbers, pictures,
+        repeated lines, repeated rows and cells, ruby readings, runs of encoded data, scripts, signatures,
+        symbols of fonts, tags of cells, templates, titles in properties, tracebacks, values of widgets,
+        words around the main part, words of alternative texts, words of fallbacks, words of form fields,
+        words of long results, words of master pages, words of navigation, words of notices, words of tooltips,
+        workbooks of charts
+    """,
+    UNKNOWN: "files read by other packages",
+}
 KINDS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(
-        (
-            "attached files",
-            "attachments of unknown kinds",
-            "damaged parts",
-            "embedded objects",
-            "encrypted parts",
-            "pages without Unicode",
-            "scanned pages",
-            "texts cut at a bound",
-            "words of unknown elements",
-            "words of unknown parts",
-        ),
-        LOST,
-    ),
-    **dict.fromkeys(
-        (
-            "columns of numbers and text",
-            "formulas without a value",
-            "front matter that is no YAML",
-            "guessed encodings",
-            "guessed separators",
-            "hidden sheets",
-            "hidden slides",
-            "labels of unknown forms",
-            "lines above a table",
-            "pages without structure",
-            "ragged rows",
-            "unclosed quotes",
-        ),
-        GUESS,
-    ),
-    **dict.fromkeys(
-        (
-            "addresses of links",
-            "alternatives of mails",
-            "authors of comments",
-            "caches of data",
-            "choices of forms",
-            "defined names",
-            "deleted words",
-            "delivery reports",
-            "field codes",
-            "fields of mails",
-            "formulas",
-            "formulas in other notations",
-            "hidden words",
-            "labels of notes",
-            "numbers of charts",
-            "page numbers",
-            "pictures",
-            "repeated lines",
-            "repeated rows and cells",
-            "ruby readings",
-            "runs of encoded data",
-            "scripts",
-            "signatures",
-            "symbols of fonts",
-            "tags of cells",
-            "templates",
-            "titles in properties",
-            "tracebacks",
-            "values of widgets",
-            "words around the main part",
-            "words of alternative texts",
-            "words of fallbacks",
-            "words of form fields",
-            "words of long results",
-            "words of master pages",
-            "words of navigation",
-            "words of notices",
-            "words of tooltips",
-            "workbooks of charts",
-        ),
-        RULE,
-    ),
-    "files read by other packages": UNKNOWN,
+    kind: of for of, kinds in _KINDS.items() for kind in " ".join(kinds.split()).split(", ")
 }
 """The class of each kind. A kind that a reader of another package makes up is lost."""
 
@@ -122,12 +69,11 @@ def check_kind(kind: str) -> None:
     Raises:
         SpecError: it is unknown, or nothing of the kind is lost.
     """
-    lost = [name for name, of in KINDS.items() if of == LOST]
-    if kind in KINDS and kind not in lost:
+    if kind not in KINDS:
+        raise unknown_name("kind of what is lost", kind, [name for name, of in KINDS.items() if of == LOST])
+    if KINDS[kind] != LOST:
         message = f"'{kind}' are no loss ({KINDS[kind]}): `strict` does not end at them"
         raise SpecError(message, "accept nothing for them")
-    if kind not in lost:
-        raise unknown_name("kind of what is lost", kind, lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +99,10 @@ class Tally(dict[str, tuple[int, str]]):
         """Whether any of it is lost, but by damage."""
         return any(class_of(kind) == LOST for kind in self if kind != "damaged parts")
 
-    def take(self, other: Mapping[str, tuple[int, str]]) -> None:
-        """Count what another tally has, too."""
-        for kind, (count, at) in other.items():
-            self.leave(kind, count, at)
+    def take(self, other: Mapping[str, tuple[int, str]], at: str = "") -> None:
+        """Count what another tally has, too; `at`: all of it is in one place."""
+        for kind, (count, place) in other.items():
+            self.leave(kind, count, at or place)
 
 
 @dataclass

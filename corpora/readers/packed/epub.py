@@ -111,8 +111,7 @@ def _page(package: Package, name: str, number: int, *, whole: bool) -> str:
     title = tree.css_first("head > title") if tree is not None else None
     if title is not None and " ".join(title.text().split()) not in text:
         left.leave("titles in properties")
-    for kind, (count, _) in left.items():
-        package.left.leave(kind, count, at)
+    package.left.take(left, at)
     return text.strip()
 
 

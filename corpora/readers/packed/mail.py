@@ -16,7 +16,7 @@ import hashlib
 import io
 import mimetypes
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from email import policy
 from email.message import Message
 from typing import IO
@@ -25,7 +25,7 @@ from ragidx.corpora.limits import UnreadableError, shown_bytes
 from ragidx.corpora.readers.decoding import is_binary, marked_encoding
 from ragidx.corpora.readers.fields import check_text
 from ragidx.corpora.readers.packed.archive import member_name
-from ragidx.corpora.readers.packed.mail_parts import DEPTH, FAULTS, HEADER_CHARS, header_text, parts_of
+from ragidx.corpora.readers.packed.mail_parts import DEPTH, FAULTS, HEADER_CHARS, Parts, header_text, parts_of
 from ragidx.corpora.readers.registry import is_known, member_documents
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document, Place, Scalar
@@ -108,7 +108,7 @@ def _documents(file: SourceFile, raw: bytes, record: str = "", begins: tuple[Pla
     doc_id = file.doc_id(record)
     try:
         message = email.message_from_bytes(data, policy=policy.compat32)
-        at = f"#{record}" if record else ""
+        at = doc_id.removeprefix(file.source.name)
         parts = parts_of(message, file, at)
         metadata = _metadata(message)
         if message.get("date") and "date" not in metadata:
@@ -120,18 +120,26 @@ def _documents(file: SourceFile, raw: bytes, record: str = "", begins: tuple[Pla
     if not metadata and not parts.attached:
         raise UnreadableError("not a mail: it has no header")
     file.leave("fields of mails", n_other_fields(message), at)
-    for kind, (count, _) in parts.left.items():
-        file.leave(kind, count, at)
-    body = "\n\n".join(part.text for part in parts.texts if part.text.strip())
-    text = f"{metadata.get('title', '')}\n\n{body}".strip()
+    yield from message_documents(file, doc_id, metadata, parts, begins)
+
+
+def message_documents(
+    file: SourceFile, doc_id: str, metadata: Mapping[str, Scalar], parts: Parts, begins: tuple[Place, ...] = ()
+) -> Iterator[Document]:
+    """The document of a message, if it has a text, then those of its attachments."""
+    at = doc_id.removeprefix(file.source.name)
+    file.left.take(parts.left, at)
+    for text in parts.texts:
+        file.left.take(text.left, at)
+    body = "\n\n".join(text.words for text in parts.texts if text.words.strip())
+    words = f"{metadata.get('title', '')}\n\n{body}".strip()
     try:
-        check_text(text)
+        check_text(words)
     except UnreadableError as fault:
         file.skip(str(fault), at)
     else:
-        yield Document(doc_id, text, metadata, parts=begins)
-    below = doc_id.removeprefix(file.source.name)
-    yield from attachments(file, parts.attached, below)
+        yield Document(doc_id, words, metadata, parts=begins)
+    yield from _attachments(file, parts.attached, at)
 
 
 def _check_depth(data: bytes) -> None:
@@ -156,14 +164,11 @@ def _check_depth(data: bytes) -> None:
                 break
 
 
-def attachments(file: SourceFile, attached: list[tuple[str, bytes]], below: str) -> Iterator[Document]:
-    """The documents of attachments; `below`: the record of the message, after the file's name.
-
-    Pictures, signatures and files without a reader are counted.
-    """
+def _attachments(file: SourceFile, attached: list[tuple[str, bytes]], at: str) -> Iterator[Document]:
+    """The documents of attachments of the message at a place; pictures and files without a reader are counted."""
     taken: set[str] = set()
+    where = at.lstrip("/")
     for number, (raw, data) in enumerate(attached, start=1):
-        where = below.lstrip("/")
         try:
             if file.depth:
                 raise UnreadableError("an attachment of a mail inside another file")

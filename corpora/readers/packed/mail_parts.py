@@ -51,10 +51,9 @@ _TIME = re.compile(r"(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)\d\dZ?)?")
 
 @dataclass(slots=True)
 class Text:
-    """A piece of the text of a mail: what it is, and what of it was left out."""
+    """A piece of the text of a mail, and what of it was left out."""
 
-    kind: str  # of the part
-    text: str
+    words: str
     left: Tally = field(default_factory=Tally)
 
 
@@ -64,7 +63,7 @@ class Parts:
 
     texts: list[Text] = field(default_factory=list)
     attached: list[tuple[str, bytes]] = field(default_factory=list)  # name and bytes
-    left: Tally = field(default_factory=Tally)  # of what is no text
+    left: Tally = field(default_factory=Tally)  # of what is no piece of the text
 
 
 def parts_of(message: Message, file: SourceFile, at: str) -> Parts:
@@ -80,8 +79,6 @@ def parts_of(message: Message, file: SourceFile, at: str) -> Parts:
     """
     found = Parts()
     found.texts = _Reader(found, file, at).texts(message, 0)
-    for text in found.texts:
-        found.left.take(text.left)
     return found
 
 
@@ -143,7 +140,7 @@ class _Reader:
         except UnreadableError as fault:
             self.file.skip(str(fault), self.at)
             return []
-        return [Text(kind, text, left)]
+        return [Text(text, left)]
 
 
 def one_of(inner: list[tuple[str, list[Text]]], left: Tally) -> list[Text]:
@@ -152,7 +149,7 @@ def one_of(inner: list[tuple[str, list[Text]]], left: Tally) -> list[Text]:
     others = [(kind, texts) for kind, texts in inner if kind != "text/calendar" and texts]
     if not others:
         return beside
-    words = [_words_of(text.text for text in texts) for _, texts in others]
+    words = [_words_of(text.words for text in texts) for _, texts in others]
     plain = next((at for at, (kind, _) in enumerate(others) if kind == "text/plain"), -1)
     richest = max(range(len(others)), key=lambda at: (at != plain, len(words[at])))
     is_enough = 2 * len(words[plain] & words[richest]) >= len(words[richest])

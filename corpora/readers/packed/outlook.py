@@ -18,10 +18,9 @@ from typing import Any
 from ragidx.corpora.errors import check_machine, first_line, install
 from ragidx.corpora.left import Tally
 from ragidx.corpora.limits import MIB, UnreadableError
-from ragidx.corpora.readers.fields import check_text
 from ragidx.corpora.readers.html_page import page_text, parsed
-from ragidx.corpora.readers.packed.mail import attachments, author_of, n_other_fields
-from ragidx.corpora.readers.packed.mail_parts import HEADER_CHARS, Text, decoded, header_text, one_of
+from ragidx.corpora.readers.packed.mail import author_of, message_documents, n_other_fields
+from ragidx.corpora.readers.packed.mail_parts import HEADER_CHARS, Parts, Text, decoded, header_text, one_of
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document, Scalar
 
@@ -56,27 +55,15 @@ def read_msg(file: SourceFile) -> Iterator[Document]:
 
 def _documents(file: SourceFile, storage: Any, doc_id: str, header: int) -> Iterator[Document]:
     """The message in a storage, then its attachments."""
-    at = doc_id.removeprefix(file.source.name)
-    props = _Properties(storage, header)
-    metadata = _metadata(props)
-    left = Tally()
-    texts = _texts(file, props, left)
+    props, at = _Properties(storage, header), doc_id.removeprefix(file.source.name)
+    parts = Parts()
+    parts.texts = _texts(file, props, parts.left)
     head = email.message_from_string(props.text(_HEAD)[:HEADER_CHARS], policy=policy.compat32)
-    left.leave("fields of mails", n_other_fields(head) + bool(props.text(_BCC)))
-    attached, inner = _attached(storage)
-    if not texts and (rtf := props.data(_RTF)):
-        attached.insert(0, ("body.rtf", _unpacked(rtf)))
-    body = "\n\n".join(one.text for one in texts if one.text.strip())
-    text = f"{metadata.get('title', '')}\n\n{body}".strip()
-    for kind, (count, _) in left.items():
-        file.leave(kind, count, at)
-    try:
-        check_text(text)
-    except UnreadableError as fault:
-        file.skip(str(fault), at)
-    else:
-        yield Document(doc_id, text, metadata)
-    yield from attachments(file, attached, at)
+    parts.left.leave("fields of mails", n_other_fields(head) + bool(props.text(_BCC)))
+    parts.attached, inner = _attached(storage)
+    if not parts.texts and (rtf := props.data(_RTF)):
+        parts.attached.insert(0, ("body.rtf", _unpacked(rtf)))
+    yield from message_documents(file, doc_id, _metadata(props), parts)
     for number, message in enumerate(inner, start=1):
         name = "message.msg" if number == 1 else f"{number}-message.msg"
         if file.depth or header == _INNER_HEADER:
@@ -89,16 +76,13 @@ def _texts(file: SourceFile, props: _Properties, left: Tally) -> list[Text]:
     """The plain text, or the page where that has the words."""
     texts: list[tuple[str, list[Text]]] = []
     if plain := props.text(_BODY).strip():
-        texts.append(("text/plain", [Text("text/plain", plain)]))
+        texts.append(("text/plain", [Text(plain)]))
     page = props.text(_HTML) or decoded(file, props.data(_HTML), props.charset())
     if page.strip():
-        own = Tally()
-        text = page_text(parsed(page, own), own, whole=file.fields.html == "whole")
-        texts.append(("text/html", [Text("text/html", text, own)]))
-    taken = one_of(texts, left)
-    for one in taken:
-        left.take(one.left)
-    return taken
+        of_page = Tally()
+        words = page_text(parsed(page, of_page), of_page, whole=file.fields.html == "whole")
+        texts.append(("text/html", [Text(words, of_page)]))
+    return one_of(texts, left)
 
 
 def _attached(storage: Any) -> tuple[list[tuple[str, bytes]], list[Any]]:

@@ -1,6 +1,6 @@
 """How a table is written: the mark between its cells, and the lines above it.
 
-    the first lines -> Dialect(mark, n_above, is_said, is_usual)
+    the first lines -> Dialect(mark, n_above, is_guess, is_said)
 
 The mark is the one of `,` `;` tab `|` by which most of the first rows have the same number of cells, two at least;
 quoted cells count as one. A first line `sep=;` says it, as Excel does.

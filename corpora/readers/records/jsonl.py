@@ -12,7 +12,6 @@ import codecs
 import functools
 import itertools
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any, NamedTuple, TypeAlias
@@ -31,8 +30,6 @@ OnRepeat: TypeAlias = Callable[[str], object]
 
 _LISTS = ("documents", "data", "records")
 _TURNS = ({"role", "content"}, {"speaker", "text"}, {"from", "value"})  # keys of the turns of a conversation
-_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_BLANK = re.compile(rb"^[ \t\r\x0b\x0c]*(?:\n|\Z)", re.MULTILINE)
 _DISCARD_BYTES = 1 << 20
 _SAMPLE_BYTES = 1 << 20
 _BLANK_BYTES = 1 << 20  # blank lines at the top that are skipped, to see what a file is
@@ -230,18 +227,15 @@ def _value_records(file: SourceFile, text: str) -> Iterator[Record]:
 def _found(file: SourceFile, value: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """The records of an object, and the fields around them, which belong to each; it may itself be the one record."""
     wanted = TEXT_FIELDS if file.fields.text is None else (file.fields.text,)
-    name = None if any(one in value for one in wanted) else next((n for n in _LISTS if _is_list(value, n)), None)
-    if name is None and not any(isinstance(value.get(one), str) for one in wanted):
-        lists = [one for one, items in value.items() if isinstance(items, list) and _are_records(items)]
-        is_most = len(lists) == 1 and 2 * len(json.dumps(value[lists[0]])) >= len(json.dumps(value))
-        name = lists[0] if is_most else None
+    lists = {name: items for name, items in value.items() if isinstance(items, list)}
+    name = None if any(each in value for each in wanted) else next(filter(lists.__contains__, _LISTS), None)
+    if name is None and not any(isinstance(value.get(each), str) for each in wanted):
+        names = [each for each, items in lists.items() if _are_records(items)]
+        is_most = len(names) == 1 and 2 * len(json.dumps(value[names[0]])) >= len(json.dumps(value))
+        name = names[0] if is_most else None
     if name is None:
         return value, {}
-    return value[name], {one: around for one, around in value.items() if one != name}
-
-
-def _is_list(value: dict[str, Any], name: str) -> bool:
-    return isinstance(value.get(name), list)
+    return value[name], {around: field for around, field in value.items() if around != name}
 
 
 def _are_records(items: list[Any]) -> bool:
