@@ -72,8 +72,6 @@ What is read as text is mail where its first lines are the header of a message.
 
 _UNKNOWN = "text:read_unknown"
 _MAY_BE_MAIL = frozenset({_UNKNOWN, "text:read_text"})
-
-
 _PLAIN = frozenset(
     {
         *(*_MAY_BE_MAIL, "text:read_markdown", "text:read_rst"),
@@ -226,9 +224,7 @@ def _read(file: SourceFile) -> Iterator[Document]:
         fields = file.file_fields()  # now that it is known what it is
         for given in read(file):
             reported = True
-            document, n_runs = (
-                (given, 0) if source.beir else without_runs(given)
-            )  # a collection's texts stay as they are
+            document, n_runs = (given, 0) if source.beir else without_runs(given)  # a collection's stay as they are
             file.leave("runs of encoded data", n_runs)
             if n_runs and not document.text.strip():
                 file.skip("encoded data alone", document.id.removeprefix(source.name))
@@ -269,10 +265,8 @@ def _place(file: SourceFile) -> str:
     """
     place = READERS.get(file.ending, _UNKNOWN)
     if place in _MAY_BE_MAIL and (ending := mail_ending(file.head(HEAD_BYTES))):
-        file.ending, place = (
-            ending,
-            READERS[ending],
-        )  # what is behind the last dot of `1700000000.M1P1.host` is no ending
+        # What is behind the last dot of `1700000000.M1P1.host` is no ending.
+        file.ending, place = ending, READERS[ending]
     return place
 
 

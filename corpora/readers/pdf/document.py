@@ -8,6 +8,7 @@ names a line of its page, the line becomes a Markdown heading. Values of fields 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import re
 from collections.abc import Sequence
@@ -42,7 +43,7 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
         left.leave("attached files", document.count_attachments())
         left.leave("scripts", max(0, pdfium_c.FPDFDoc_GetJavaScriptActionCount(document)))
         with open_forms(document, left) as form:
-            pages, notes_of, scanned, damaged = _pages(document, form, limits.office_text_bytes, left)
+            pages, notes_of, damaged = _pages(document, form, limits.office_text_bytes, left)
         drop_frames(pages, left)
         pages = [
             [*(line.replace(APART, " ") for line in lines), *more] for lines, more in zip(pages, notes_of, strict=True)
@@ -50,8 +51,6 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
         headings = _mark_headings(pages, document, left)
         said = document.get_metadata_dict(skip_empty=True)
     text, places = paged((number, "\n".join(lines).strip("\n")) for number, lines in enumerate(pages, start=1))
-    for number in scanned:
-        left.leave("scanned pages", 1, f"#page={number}")
     title, author, subject, keywords = (str(said.get(name, "")).strip() for name in _SAID)
     usual = {"subject": subject, "keywords": keywords}
     return Converted(
@@ -66,40 +65,28 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
 
 def _pages(
     document: Any, form: Any, text_bytes: int, left: Tally
-) -> tuple[list[list[str]], list[list[str]], list[int], list[int]]:
-    """Lines and notes of each page, and the numbers of those that are pictures alone, and of those that are damaged."""
+) -> tuple[list[list[str]], list[list[str]], list[int]]:
+    """Lines and notes of each page, and the numbers of those that are damaged."""
     pages: list[list[str]] = []
-    said: list[list[str]] = []
-    scanned, damaged = [], []
-    size = 0
+    notes_of: list[list[str]] = []
+    damaged, size = [], 0
     for number in range(1, len(document) + 1):
-        lines: list[str] = []
-        more: list[str] = []
+        pages.append([])
+        notes_of.append([])
         try:
-            page = document[number - 1]
+            with contextlib.closing(document[number - 1]) as page:
+                pages[-1] = _page(page, left, f"#page={number}")
+                notes_of[-1] = notes(form, page, left, f"#page={number}")
         except pdfium.PdfiumError:
             damaged.append(number)
-        else:
-            try:
-                lines, pictures = _page(page, left, f"#page={number}")
-                more = notes(form, page, left, f"#page={number}")
-            except pdfium.PdfiumError:
-                pictures = False
-                damaged.append(number)
-            finally:
-                page.close()
-            if pictures:
-                scanned.append(number)
-        pages.append(lines)
-        said.append(more)
-        size += sum(len(line) + 1 for line in (*lines, *more))
+        size += sum(len(line) + 1 for line in (*pages[-1], *notes_of[-1]))
         if size > text_bytes:
             break
-    return pages, said, scanned, damaged
+    return pages, notes_of, damaged
 
 
-def _page(page: Any, left: Tally, at: str) -> tuple[list[str], bool]:
-    """The lines of a page; whether it is pictures without text."""
+def _page(page: Any, left: Tally, at: str) -> list[str]:
+    """The lines of a page; one that is pictures without text is counted."""
     textpage = page.get_textpage()
     try:
         text = characters(textpage)
@@ -110,12 +97,14 @@ def _page(page: Any, left: Tally, at: str) -> tuple[list[str], bool]:
             textpage = page.get_textpage()
             text = characters(textpage)
         if not text.strip("\0 \r\n\t"):
-            return [], any(True for _ in page.get_objects(filter=[pdfium_c.FPDF_PAGEOBJ_IMAGE], max_depth=3))
+            pictures = page.get_objects(filter=[pdfium_c.FPDF_PAGEOBJ_IMAGE], max_depth=3)
+            left.leave("scanned pages", int(any(True for _ in pictures)), at)
+            return []
         if is_unmapped(textpage, text):
             left.leave("pages without Unicode", 1, at)
-            return [], False
+            return []
         drawn = strokes(page)
-        return [_whole(line) for line in page_lines(pieces(textpage, text, drawn), drawn)], False
+        return [_whole(line) for line in page_lines(pieces(textpage, text, drawn), drawn)]
     finally:
         textpage.close()
 

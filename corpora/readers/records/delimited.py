@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import dataclasses
 import io
 import itertools
 from collections.abc import Callable, Iterator
@@ -39,9 +40,10 @@ def read_csv(file: SourceFile) -> Iterator[Document]:
     # A limit of the process, 128 KiB by default: a text may be longer. It is only ever raised.
     csv.field_size_limit(max(file.limits.line_bytes, csv.field_size_limit()))
     with _reopened(file) as opened:
-        with opened() as stream, contextlib.suppress(UnreadableError), _table(file, stream) as table:
+        silent = dataclasses.replace(file, on_skip=lambda skip: None)  # with a tally of its own
+        with opened() as stream, contextlib.suppress(UnreadableError), _table(silent, stream) as table:
             columns = table.columns()
-        with opened() as stream, _table(file, stream, is_reported=True) as table:
+        with opened() as stream, _table(file, stream) as table:
             if table.is_exported:
                 yield from record_documents(file, table.exported())
                 return
@@ -62,7 +64,7 @@ def _reopened(file: SourceFile) -> Iterator[Callable[[], AbstractContextManager[
 
 
 @contextlib.contextmanager
-def _table(file: SourceFile, stream: IO[bytes], *, is_reported: bool = False) -> Iterator[_Table]:
+def _table(file: SourceFile, stream: IO[bytes]) -> Iterator[_Table]:
     """The table in a stream.
 
     Raises:
@@ -73,7 +75,7 @@ def _table(file: SourceFile, stream: IO[bytes], *, is_reported: bool = False) ->
     # Invalid bytes become surrogates, so that one broken row does not end the file.
     lines = io.TextIOWrapper(stream, encoding, errors="surrogateescape", newline="")
     try:
-        yield _Table(file, lines, encoding, is_reported)
+        yield _Table(file, lines, encoding)
     finally:
         lines.detach()  # the caller closes the stream
 
@@ -82,10 +84,9 @@ class _Table:
     """The rows of some lines, which are read once.
 
     Args:
-        file: of the lines.
+        file: of the lines; takes what is wrong with a row.
         lines: all of them.
         encoding: that they are in.
-        is_reported: whether what is wrong with a row goes to the report.
 
     Attributes:
         is_exported: whether it is a file of `ir_datasets export`.
@@ -95,8 +96,8 @@ class _Table:
         UnreadableError: there is no header.
     """
 
-    def __init__(self, file: SourceFile, lines: io.TextIOWrapper, encoding: str, is_reported: bool) -> None:
-        self._file, self._encoding, self._is_reported = file, encoding, is_reported
+    def __init__(self, file: SourceFile, lines: io.TextIOWrapper, encoding: str) -> None:
+        self._file, self._encoding = file, encoding
         source = _bounded_lines(lines, file.limits.line_bytes, encoding)
         numbered = ((number, line) for number, line in enumerate(source, start=1) if line.strip())
         self._begin, first = next(numbered, (0, ""))
@@ -113,7 +114,7 @@ class _Table:
             self._begin += 1
         self._rows = csv.reader(itertools.chain(sample, rest, [_END]), delimiter=dialect.mark)
         self._mark = dialect.mark
-        if dialect.is_guess and is_reported:
+        if dialect.is_guess:
             file.leave("guessed separators", at=f" ({_MARK_NAMES.get(dialect.mark, dialect.mark)})")
         self.names = self._header(dialect.n_above)
 
@@ -125,16 +126,11 @@ class _Table:
             header = [name.removesuffix(_END).strip() for name in next(filled, [])]
         except csv.Error as fault:
             raise UnreadableError(f"broken header: {fault}") from fault
-        if above and self._is_reported:
-            self._file.leave("lines above a table", len(above), f":{self._begin}")
+        self._file.leave("lines above a table", len(above), f":{self._begin}")
         if len(header) > _MOST_COLUMNS:
             raise UnreadableError(f"more than {_MOST_COLUMNS:,} columns")
         names, self._not_kept = _names(header)
         return names
-
-    def _skip(self, reason: str, at: str = "") -> None:
-        if self._is_reported:
-            self._file.skip(reason, at)
 
     def columns(self) -> Columns:
         """The types of the columns, by all rows."""
@@ -166,7 +162,7 @@ class _Table:
                 row = next(rows, None)
             except csv.Error as fault:
                 number += 1
-                self._skip(f"broken row: {fault}", f":{line}")
+                self._file.skip(f"broken row: {fault}", f":{line}")
                 continue
             if row is None or row == [_END]:
                 return
@@ -175,21 +171,19 @@ class _Table:
             number += 1
             if row[-1].endswith(_END):
                 row[-1] = row[-1].removesuffix(_END)
-                if self._is_reported:
-                    self._file.leave("unclosed quotes", at=f":{line}")
+                self._file.leave("unclosed quotes", at=f":{line}")
             if lone_surrogate("".join(row)) is not None:
-                self._skip(f"cannot be decoded as {self._encoding}", f":{line}")
+                self._file.skip(f"cannot be decoded as {self._encoding}", f":{line}")
                 continue
             if len(row) > len(names) and not any(row[len(names) :]):
                 del row[len(names) :]
             elif len(row) != len(names):
-                if self._is_reported:
-                    self._file.leave("ragged rows", at=f":{line}")
+                self._file.leave("ragged rows", at=f":{line}")
                 if is_joined and len(row) > len(names):
                     row[len(names) - 1 :] = [self._mark.join(row[len(names) - 1 :])]
                 row += [""] * (len(names) - len(row))
             for place in [place for place in self._not_kept if row[place].strip()]:
-                self._skip(self._not_kept.pop(place))
+                self._file.skip(self._not_kept.pop(place))
             yield number, line, row
 
     def _texts(self) -> tuple[str, ...]:
@@ -201,7 +195,7 @@ class _Table:
         for number, line in enumerate(self._rows, start=self._begin):
             name, *cells = line.rstrip("\r\n").split("\t")
             if lone_surrogate(line) is not None:
-                self._skip(f"cannot be decoded as {self._encoding}", f":{number}")
+                self._file.skip(f"cannot be decoded as {self._encoding}", f":{number}")
             elif line.strip():
                 yield Record(number, {"doc_id": name or None, "text": " ".join(cells)}, number)
 
