@@ -42,21 +42,21 @@ def without_runs(document: Document) -> tuple[Document, int]:
     spans: list[tuple[int, int]] = []
     for start, end in _lines_with_long_words(text):
         for pattern in _RUNS:
-            spans += [found.span() for found in pattern.finditer(text, start, end) if _is_encoded(found[0])]
+            spans += [run.span() for run in pattern.finditer(text, start, end) if _is_encoded(run[0])]
     if not spans:
         return document, 0
-    kept, cuts, end = list[str](), list[tuple[int, int, int]](), 0
+    parts, cuts, end = list[str](), list[tuple[int, int, int]](), 0
     for start, stop in sorted(spans):
         if start < end:  # a part of the run before
             continue
         newlines = "\n" * text.count("\n", start, stop)
-        kept += [text[end:start], newlines]
+        parts += [text[end:start], newlines]
         cuts.append((start, stop, len(newlines)))
         end = stop
-    found = "".join([*kept, text[end:]])
+    shorter = "".join([*parts, text[end:]])
     places = [place._replace(offset=_moved(place.offset, cuts)) for place in document.places]
-    inside = tuple(place for place in places if place.offset < len(found))
-    return dataclasses.replace(document, text=found, places=inside), len(cuts)
+    inside = tuple(place for place in places if place.offset < len(shorter))
+    return dataclasses.replace(document, text=shorter, places=inside), len(cuts)
 
 
 def _lines_with_long_words(text: str) -> Iterator[tuple[int, int]]:

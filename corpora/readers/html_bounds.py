@@ -82,17 +82,17 @@ def _is_costly(html: str) -> bool:
     stack: list[str] = []
     opened: Counter[str] = Counter()
     work = 0
-    for n_tags, found in enumerate(_TOKEN.finditer(html)):
-        begin, end = found.span()
-        if found["name"] is None:
+    for n_tags, token in enumerate(_TOKEN.finditer(html)):
+        begin, end = token.span()
+        if token["name"] is None:
             continue
-        if end - begin > _LONG_TAG and _n_attributes(found[0]) > _MOST_ATTRIBUTES:
+        if end - begin > _LONG_TAG and _n_attributes(token[0]) > _MOST_ATTRIBUTES:
             return True
         work += len(stack)
         if work > _LEAST_WORK + _WORK_OF_TAG * n_tags:
             return True
-        name = found["name"].lower()
-        if found["end"]:
+        name = token["name"].lower()
+        if token["end"]:
             if opened[name]:
                 _close(stack, opened, name)
         elif name not in _UNCOUNTED:

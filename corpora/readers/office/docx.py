@@ -140,7 +140,7 @@ class _Docx(Walk):
                 case "outlineLvl":
                     heading = outline_level(each)
                 case "rPr":
-                    is_gone = any(local(one) in ("del", "moveFrom") for one in each)
+                    is_gone = any(local(mark) in ("del", "moveFrom") for mark in each)
         self._style = style = self._styles.style(key)
         linked = key if not list_id and depth is None else ""
         if depth is None:

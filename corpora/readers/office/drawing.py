@@ -128,11 +128,11 @@ class Walk:
             return self._row(node)
         if name == "altChunk":
             return self._chunk(self.target(relation_id(node)))
-        held, self._after = self._after, []
+        outer, self._after = self._after, []
         text = self._cell(node) if name == "tc" else self._line(name, node)
-        found = [text, *self._after] if text else self._after
-        self._after = held
-        return found
+        blocks = [text, *self._after] if text else self._after
+        self._after = outer
+        return blocks
 
     def paragraph(self, node: Element) -> str:
         """The text of a paragraph; what follows it is in `_after`."""
@@ -318,8 +318,7 @@ def _bare(page: str) -> str:
     'A < b c'
     """
     out, silent = [page.partition("<")[0]], ""
-    for found in re.finditer("<([^<]*)", page):
-        each = found[1]
+    for each in re.findall("<([^<]*)", page):
         tag, _, text = each.partition(">")
         name = re.split(r"[\s/]", tag.lower().lstrip("/"), maxsplit=1)[0]
         if tag.startswith("!--"):

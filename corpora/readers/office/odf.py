@@ -245,7 +245,7 @@ class _Walk:
 
     def _row(self, row: Element) -> list[str]:
         """A row as a line, and what follows it: notes, boxes, tables in its cells."""
-        held, self._after = self._after, []
+        outer, self._after = self._after, []
         cells: list[str] = []
         n_empty = 0
         for cell in row:
@@ -262,9 +262,9 @@ class _Walk:
             self._left.leave("repeated rows and cells", n_times - n_shown)
         if cells:
             self._left.leave("repeated rows and cells", _count(attribute(row, "number-rows-repeated")) - 1)
-        found = [" | ".join(cells), *self._after] if cells else self._after
-        self._after = held
-        return found
+        blocks = [" | ".join(cells), *self._after] if cells else self._after
+        self._after = outer
+        return blocks
 
     def _cell(self, cell: Element) -> str:
         """The words of a cell; what a merged one covers is not seen."""
@@ -312,12 +312,12 @@ class _Walk:
             return []
         for other in ("meta.xml", "styles.xml", "settings.xml"):
             next(self._package.blocks(f"{folder}/{other}"), b"")  # asked for, not read
-        root, held = self._package.tree(name), self._in_chart
+        root, was_in_chart = self._package.tree(name), self._in_chart
         if _name(root) == "math:math":
             return [text] if (text := one_line(self._formula(root))) else []
         self._in_chart = any(_name(node) == "office:chart" for body in root for node in body)
         blocks = self._blocks([node for node in root if _name(node) == "office:body"])
-        self._in_chart = held
+        self._in_chart = was_in_chart
         return blocks
 
     def _formula(self, node: Element) -> str:

@@ -121,11 +121,11 @@ def relation_id(node: Element, name: str = "id") -> str:
 
 def rooted(root: Element | None) -> Element:
     """The root of a whole tree, if that is no deeper than may be; an element without anything where there is none."""
-    level = [] if root is None else [root]
-    for _ in range(DEPTH):
-        level = [child for node in level for child in node]
-    if level:
-        raise UnreadableError(f"nested deeper than {DEPTH} elements")
+    level, depth = [] if root is None else [root], 0
+    while level:
+        if depth == DEPTH:
+            raise UnreadableError(f"nested deeper than {DEPTH} elements")
+        level, depth = [child for node in level for child in node], depth + 1
     return Element("none") if root is None else root
 
 

@@ -151,13 +151,13 @@ def _check_depth(data: bytes) -> None:
     if data.lower().count(b"boundary") <= DEPTH:
         return
     opened: list[bytes] = []
-    for found in _BOUNDARY.finditer(data):
-        if found[1] is not None:
-            opened.append(found[1].rstrip())
+    for boundary in _BOUNDARY.finditer(data):
+        if boundary[1] is not None:
+            opened.append(boundary[1].rstrip())
             if len(opened) > DEPTH:
                 raise UnreadableError(f"a mail nested deeper than {DEPTH} parts")
             continue
-        line = found[2].rstrip()
+        line = boundary[2].rstrip()
         for at in range(len(opened) - 1, -1, -1):
             if line in (opened[at], opened[at] + b"--"):
                 del opened[at + (line == opened[at]) :]

@@ -110,7 +110,7 @@ def _page(page: Any, left: Tally, at: str) -> list[str]:
 
 
 def _whole(line: str) -> str:
-    """With characters above U+FFFF that are given as two."""
+    """A line, with one character for each above U+FFFF that is given as two."""
     return line.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "ignore") if _HALVES.search(line) else line
 
 
@@ -145,7 +145,7 @@ def _outline(document: Any, left: Tally) -> list[tuple[int, str, int | None]]:
 
     As `document.get_toc()`, which warns in the log.
     """
-    found: list[tuple[int, str, int | None]] = []
+    entries: list[tuple[int, str, int | None]] = []
     seen: set[int] = set()
     waiting = [(pdfium_c.FPDFBookmark_GetFirstChild(document, None), 0)]
     while waiting:
@@ -165,10 +165,10 @@ def _outline(document: Any, left: Tally) -> list[tuple[int, str, int | None]]:
         try:
             entry = pdfium.PdfBookmark(raw, document, level)
             target = entry.get_dest()
-            found.append((level, entry.get_title(), None if target is None else target.get_index()))
+            entries.append((level, entry.get_title(), None if target is None else target.get_index()))
         except (pdfium.PdfiumError, UnicodeDecodeError):
             left.leave("damaged parts")
-    return found
+    return entries
 
 
 def _key(text: str) -> str:

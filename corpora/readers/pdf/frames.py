@@ -59,7 +59,7 @@ def drop_frames(pages: Sequence[list[str]], left: Tally) -> None:
 
 
 def _places(lines: Sequence[str], *, foot: bool) -> list[int]:
-    """Of the first or the last lines of a page, but long ones."""
+    """Where the first or the last lines of a page are that may be running ones: long ones are not."""
     places = [at for at, line in enumerate(lines) if line.strip()]
     return [at for at in (places[-_LINES:] if foot else places[:_LINES]) if len(lines[at]) <= _CHARS]
 

@@ -56,7 +56,7 @@ def strokes(page: Any) -> list[Box]:
 
     Those that go on in one another are one.
     """
-    found: list[Box] = []
+    boxes: list[Box] = []
     if pdfium_c.FPDFPage_CountObjects(page) > _MOST_OBJECTS:
         return []
     budget = _MOST_SEGMENTS
@@ -65,9 +65,9 @@ def strokes(page: Any) -> list[Box]:
         budget -= max(n, 1)
         if budget < 0:
             return []
-        found += _segments(path, n, matrices)
-    levels = _merged((box for box in found if box[2] - box[0] >= box[3] - box[1]), 1)
-    return levels + _merged((box for box in found if box[2] - box[0] < box[3] - box[1]), 0)
+        boxes += _segments(path, n, matrices)
+    levels = _merged((box for box in boxes if box[2] - box[0] >= box[3] - box[1]), 1)
+    return levels + _merged((box for box in boxes if box[2] - box[0] < box[3] - box[1]), 0)
 
 
 def _paths(holder: Any, count: Any, get: Any, matrices: tuple[Any, ...]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
@@ -109,19 +109,19 @@ def _segments(path: Any, n: int, matrices: Sequence[Any]) -> Iterator[Box]:
         last = (x, y)
 
 
-def page_lines(found: dict[int, list[Piece]], drawn: Sequence[Box]) -> list[str]:
+def page_lines(by_turn: dict[int, list[Piece]], drawn: Sequence[Box]) -> list[str]:
     """The lines of a page: first those of the direction that has most text."""
     out: list[str] = []
-    for turn in sorted(found, key=lambda each: -len(found[each])):
-        out += _frame_lines(found[turn], _grids([turned(box, turn) for box in drawn]))
+    for turn in sorted(by_turn, key=lambda each: -len(by_turn[each])):
+        out += _frame_lines(by_turn[turn], _grids([turned(box, turn) for box in drawn]))
     return out
 
 
-def _frame_lines(found: Sequence[Piece], grids: Sequence[_Grid]) -> list[str]:
+def _frame_lines(pieces: Sequence[Piece], grids: Sequence[_Grid]) -> list[str]:
     """In the order in which they are drawn; a grid stands where its first piece does."""
     inside: dict[int, list[Piece]] = {}
     order: list[Piece | _Grid] = []
-    for piece in found:
+    for piece in pieces:
         grid = next((each for each in grids if each.holds(piece)), None)
         if grid is None:
             order.append(piece)
@@ -191,20 +191,20 @@ def _grids(drawn: Sequence[Box]) -> list[_Grid]:
     members: dict[int, tuple[list[Box], list[Box]]] = {}
     for n, box in enumerate([*levels, *uprights]):
         members.setdefault(root(n), ([], []))[n >= len(levels)].append(box)
-    made: list[_Grid] = []
+    crossed: list[_Grid] = []
     for level, upright in members.values():
         heights, places = _places(box[1] for box in level), _places(box[0] for box in upright)
         if len(heights) > 1 and len(places) > 1:
             left, right = min(places[0], *(box[0] for box in level)), max(places[-1], *(box[2] for box in level))
-            made.append(_Grid((left, heights[0], right, heights[-1]), heights, places))
-    grids = [each for each in _banded(made) if len(each.heights) > 2]
+            crossed.append(_Grid((left, heights[0], right, heights[-1]), heights, places))
+    grids = [each for each in _banded(crossed) if len(each.heights) > 2]
     return sorted(grids, key=lambda each: (each.box[2] - each.box[0]) * (each.box[3] - each.box[1]))  # inner ones first
 
 
-def _banded(made: Iterable[_Grid]) -> list[_Grid]:
+def _banded(grids: Iterable[_Grid]) -> list[_Grid]:
     """Frames of the same left and right, one below the other, as one: every other row is shaded."""
     stacks: list[list[_Grid]] = []
-    for grid in sorted(made, key=lambda each: (round(each.box[0]), round(each.box[2]), each.box[1])):
+    for grid in sorted(grids, key=lambda each: (round(each.box[0]), round(each.box[2]), each.box[1])):
         if stacks:
             (left, top, right, bottom), (x0, y0, x1, y1) = stacks[-1][-1].box, grid.box
             close = -_SAME < y0 - bottom < 2 * max(bottom - top, y1 - y0)
@@ -274,13 +274,13 @@ def _row(cells: Iterable[tuple[Piece, int]]) -> str:
     return CELLS.join(" ".join(texts) for _, texts in sorted(held.items()))
 
 
-def _plain_lines(found: Sequence[Line]) -> list[str]:
+def _plain_lines(rows: Sequence[Line]) -> list[str]:
     """Lines without a grid: rows of tables, columns of prose one after the other, and lines as they are."""
     out: list[str] = []
     at = 0
-    while at < len(found):
-        end = _run(found, at)
-        run = found[at:end]
+    while at < len(rows):
+        end = _run(rows, at)
+        run = rows[at:end]
         at = end
         multi = [line for line in run if len(line) > 1]
         if len(multi) > 1 and _is_prose(multi) and len(spans := _spans(multi)) > 1:
@@ -292,17 +292,17 @@ def _plain_lines(found: Sequence[Line]) -> list[str]:
     return out
 
 
-def _run(found: Sequence[Line], at: int) -> int:
+def _run(rows: Sequence[Line], at: int) -> int:
     """The end of the run of lines from here that have a gap in common, with at most two other lines between."""
-    if not _unmarked(found[at]):
+    if not _unmarked(rows[at]):
         return at + 1
     last = at
-    for n in range(at + 1, len(found)):
-        line = found[n]
-        if n - last > _MOST_BETWEEN + 1 or not _follows(found[n - 1], line):
+    for n in range(at + 1, len(rows)):
+        line = rows[n]
+        if n - last > _MOST_BETWEEN + 1 or not _follows(rows[n - 1], line):
             break
         if _unmarked(line):
-            if not _share_a_gap(found[last], line):
+            if not _share_a_gap(rows[last], line):
                 break
             last = n
     return last + 1

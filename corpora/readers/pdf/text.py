@@ -48,12 +48,12 @@ class Piece:
 
     @property
     def middle(self) -> float:
-        """Of its height."""
+        """The middle of its height."""
         return (self.top + self.bottom) / 2
 
     @property
     def height(self) -> float:
-        """At least a point."""
+        """Its height, of at least a point."""
         return max(self.bottom - self.top, 1.0)
 
 
@@ -105,7 +105,7 @@ def pieces(textpage: Any, text: str, bars: Sequence[Box]) -> dict[int, list[Piec
     raw, box_of = textpage.raw, pdfium_c.FPDFText_GetLooseCharBox  # as high as the font, not the glyph
     first, last = pdfium_c.FS_RECTF(), pdfium_c.FS_RECTF()
     to_first, to_last = ctypes.byref(first), ctypes.byref(last)
-    found: dict[int, list[Piece]] = {}
+    by_turn: dict[int, list[Piece]] = {}
     walls: dict[int, _Walls] = {}
     before, turn, broken = 0, 0, True
     piece = Piece("", 0.0, 0.0, 0.0, 0.0)
@@ -140,8 +140,8 @@ def pieces(textpage: Any, text: str, bars: Sequence[Box]) -> dict[int, list[Piec
             piece.top, piece.bottom = min(piece.top, top), max(piece.bottom, bottom)
             continue
         piece = Piece(shown, left, right, top, bottom)
-        found.setdefault(turn, []).append(piece)
-    return {way: _once(each) for way, each in found.items()}
+        by_turn.setdefault(turn, []).append(piece)
+    return {way: _once(each) for way, each in by_turn.items()}
 
 
 def _spans(raw: Any, text: str) -> Iterator[tuple[int, int, bool]]:
@@ -200,9 +200,9 @@ class _Walls:
 
 
 def _once(found: Iterable[Piece]) -> list[Piece]:
-    """Without what is drawn again at its place, as for bold."""
+    """The pieces but those that are drawn again at their place, as for bold."""
     seen: dict[tuple[str, float, float], Piece] = {}
-    kept = []
+    once = []
     for piece in found:
         near = min(_SAME_PLACE, piece.height / 4)
         x, y = piece.left // _SAME_PLACE, piece.top // _SAME_PLACE
@@ -210,9 +210,9 @@ def _once(found: Iterable[Piece]) -> list[Piece]:
         if not any(
             one is not None and abs(one.left - piece.left) < near and abs(one.top - piece.top) < near for one in around
         ):
-            kept.append(piece)
+            once.append(piece)
         seen[piece.text, x, y] = piece
-    return kept
+    return once
 
 
 def lines(found: Iterable[Piece]) -> list[Line]:

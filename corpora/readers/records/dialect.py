@@ -56,7 +56,7 @@ def dialect_of(lines: Sequence[str], ending: str) -> Dialect:
     (share, width, _), mark = max(((*_evenness(rows), mark == usual), mark) for mark, rows in tables.items())
     rows = tables[mark]
     if share <= 0.5:  # no mark makes a table of most rows
-        mark = next((one for one in (usual, *_MARKS) if one in lines[0]), usual)
+        mark = next((each for each in (usual, *_MARKS) if each in lines[0]), usual)
         return Dialect(mark, 0, mark != usual)
     fitting = [place for place, row in enumerate(rows) if len(row) == width]
     if width > 2:  # a title of which the office program made a row as wide as the table

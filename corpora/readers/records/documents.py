@@ -126,10 +126,10 @@ def _ending(fault: Exception | None, records: Iterator[Record]) -> Iterator[Reco
 
 
 def _fits(known: Layout, found: Layout, records: Iterable[Record]) -> bool:
-    """Whether a layout of before finds anything in these records, of which another one was found now."""
+    """Whether the layout of an earlier build still finds text in these records; `found`: what they would have now."""
     if known.text is None or (found.text is None and not known.text):
         return found.text is None
-    return not known.text or any(value for one in records for path in known.text for _, value in at(one.fields, path))
+    return not known.text or any(value for each in records for path in known.text for _, value in at(each.fields, path))
 
 
 class _Reader:

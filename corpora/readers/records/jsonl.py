@@ -56,7 +56,7 @@ def spans(source: Source, starts: Sequence[int], options: ReadOptions) -> list[S
         OSError: it cannot be read.
     """
     file = SourceFile(source=source, options=options, on_skip=lambda skip: None)
-    found, limit = list[Span](), file.limits.line_bytes
+    parts, limit = list[Span](), file.limits.line_bytes
     with file.stream() as stream:
         head = _head(stream, limit)
         if head.data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or is_binary(head.line):
@@ -66,15 +66,15 @@ def spans(source: Source, starts: Sequence[int], options: ReadOptions) -> list[S
         begun, wanted = (0, 0, 0), list(starts)
         while line := stream.readline(limit + 1):
             if wanted and place >= wanted[0]:
-                found.append(Span(begun[0], place, *begun[1:]))
-                begun, wanted = (place, n_lines, n_records), [one for one in wanted if one > place]
+                parts.append(Span(begun[0], place, *begun[1:]))
+                begun, wanted = (place, n_lines, n_records), [start for start in wanted if start > place]
             place += len(line)
             n_lines += 1
             n_records += not line.isspace()
             if len(line) > limit and not line.endswith(b"\n"):
                 place += _discard_line(stream)
-    found.append(Span(begun[0], place, *begun[1:]))
-    return found
+    parts.append(Span(begun[0], place, *begun[1:]))
+    return parts
 
 
 class _Lines:

@@ -21,13 +21,13 @@ def flattened(fields: Mapping[str, object], on_twice: Callable[[str], None]) -> 
     >>> flattened({"id": 1, "meta": {"owner": {"team": "a"}, "tags": ["x"]}}, print)
     {'id': 1, 'meta.owner.team': 'a', 'meta.tags': ['x']}
     """
-    found: dict[str, object] = {}
+    flat: dict[str, object] = {}
     for name, value in _flat(fields, "", 0):
-        if name in found:
+        if name in flat:
             on_twice(name)
         else:
-            found[name] = value
-    return found
+            flat[name] = value
+    return flat
 
 
 def _flat(fields: Mapping[str, object], before: str, depth: int) -> Iterator[tuple[str, object]]:
