@@ -76,6 +76,25 @@ def test_several_fields_and_paths_are_read_as_they_are_named(read_bytes: ReadByt
     assert found.documents[0].metadata == {"e": ["x"]}
 
 
+@pytest.mark.parametrize(("name", "field"), [("parts", "parts[].words"), ("data", "name+note")])
+def test_an_object_that_has_the_named_fields_is_one_record(read_bytes: ReadBytes, name: str, field: str) -> None:
+    record = {"id": 7, "name": "Lake", "note": "Deep.", name: [{"words": "The river rises far in the north."}] * 2}
+    options = ReadOptions(text_field=field)
+
+    found = read_bytes("a.json", json.dumps(record), options)
+
+    assert found.texts == read_bytes("a.jsonl", json.dumps(record), options).texts
+    assert (found.ids, found.reasons) == (["a.json#7"], [])
+
+
+def test_fields_of_which_the_records_of_an_object_have_one_are_theirs(read_bytes: ReadBytes) -> None:
+    records = [{"name": "A", "note": "One."}, {"name": "B", "note": "Two."}]
+
+    found = read_bytes("a.json", json.dumps({"name": "Lakes", "data": records}), ReadOptions(text_field="name+note"))
+
+    assert found.texts == ["name: A\n\nnote: One.", "name: B\n\nnote: Two."]
+
+
 def test_a_field_that_holds_a_plus_or_a_dot_is_one_field(read_bytes: ReadBytes) -> None:
     record = json.dumps({"a+b": "One.", "c.d": "Two."})
 

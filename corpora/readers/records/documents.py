@@ -87,7 +87,7 @@ def check_chosen(names: Collection[str], chosen: str | None) -> None:
     Raises:
         UnreadableError: no field is there; the reason names those found.
     """
-    paths = _paths(names, chosen)
+    paths = paths_of(names, chosen)
     if paths and not any(path in names or path.partition(".")[0].removesuffix("[]") in names for path in paths):
         raise UnreadableError(_missing(paths[0], names, "`text_field`"))
 
@@ -153,7 +153,7 @@ class _Reader:
         if self._first is None:
             self._first = record.fields
             said = {name: getattr(self._file.fields, name) for name in PATHS}
-            self._unseen = {path: name for name in said for path in _paths(record.fields, said[name])}
+            self._unseen = {path: name for name in said for path in paths_of(record.fields, said[name])}
         if self._unseen:
             unseen = (path for path in self._unseen if next(at(record.fields, path), None) is None)
             self._unseen = {path: self._unseen[path] for path in unseen}
@@ -203,7 +203,7 @@ class _Reader:
         if self._layout.text is not None:
             return self._layout.text
         chosen = self._file.fields.text
-        paths = _paths(fields, chosen) if chosen is not None else _usual(fields)
+        paths = paths_of(fields, chosen) if chosen is not None else _usual(fields)
         if not any(True for path in paths for _ in at(fields, path)):
             missing = _missing(paths[0] if paths else TEXT_FIELDS[0], fields, "`text_field`")
             raise UnreadableError(self._messages.setdefault("text", missing))
@@ -211,7 +211,7 @@ class _Reader:
 
     def _title(self, fields: Mapping[str, object]) -> str:
         said = self._file.fields.title
-        paths = _paths(fields, said) if said is not None else filter(None, [self._layout.title])
+        paths = paths_of(fields, said) if said is not None else filter(None, [self._layout.title])
         title = " ".join(filter(None, (one_line(fields, path) for path in paths)))
         return title[:_TITLE_CHARS] if lone_surrogate(title) is None else ""
 
@@ -243,7 +243,7 @@ class _Reader:
         """The fields that may be metadata; of a record whose text is all of them, those that are not data."""
         said = self._file.fields.metadata
         fields = flattened(
-            record.fields if said is None else picked(record.fields, _paths(record.fields, said)),
+            record.fields if said is None else picked(record.fields, paths_of(record.fields, said)),
             lambda name: self._file.skip(f"the field '{name}': there is another", record.at),
         )
         if self._layout.text != () or said is not None:
@@ -259,11 +259,11 @@ def _is_list(value: list[object] | tuple[object, ...]) -> bool:
 
 def _context(fields: Mapping[str, object], chosen: str) -> str:
     """The line in front of the text: `product: A; city: Oslo`."""
-    found = ((path, one_line(fields, path)) for path in _paths(fields, chosen))
+    found = ((path, one_line(fields, path)) for path in paths_of(fields, chosen))
     return "; ".join(f"{path}: {value}" for path, value in found if value)
 
 
-def _paths(names: Collection[str], chosen: str | None) -> tuple[str, ...]:
+def paths_of(names: Collection[str], chosen: str | None) -> tuple[str, ...]:
     """The paths of a setting: `a+b` are two, unless a field is called so."""
     if chosen is None:
         return ()

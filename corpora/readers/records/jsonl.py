@@ -20,7 +20,7 @@ from ragidx.corpora.errors import printable
 from ragidx.corpora.limits import ReadOptions, UnreadableError, shown_bytes
 from ragidx.corpora.readers.decoding import is_binary
 from ragidx.corpora.readers.fields import TEXT_FIELDS, check_text
-from ragidx.corpora.readers.records.documents import Record, record_documents
+from ragidx.corpora.readers.records.documents import Record, paths_of, record_documents
 from ragidx.corpora.readers.records.paths import at
 from ragidx.corpora.readers.source_file import SourceFile, read_all
 from ragidx.corpora.records import Document
@@ -226,10 +226,12 @@ def _value_records(file: SourceFile, text: str) -> Iterator[Record]:
 
 def _found(file: SourceFile, value: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """The records of an object, and the fields around them, which belong to each; it may itself be the one record."""
-    wanted = TEXT_FIELDS if file.fields.text is None else (file.fields.text,)
+    said = file.fields.text
+    found = [[text for _, text in at(value, path)] for path in (TEXT_FIELDS if said is None else paths_of(value, said))]
+    texts = [text for each in found for text in each] if said is None or all(found) else []  # `title` may be around
     lists = {name: items for name, items in value.items() if isinstance(items, list)}
-    name = None if any(each in value for each in wanted) else next(filter(lists.__contains__, _LISTS), None)
-    if name is None and not any(isinstance(value.get(each), str) for each in wanted):
+    name = None if texts else next(filter(lists.__contains__, _LISTS), None)
+    if name is None and not any(isinstance(text, str) for text in texts):
         names = [each for each, items in lists.items() if _are_records(items)]
         is_most = len(names) == 1 and 2 * len(json.dumps(value[names[0]])) >= len(json.dumps(value))
         name = names[0] if is_most else None
