@@ -19,7 +19,8 @@ _IMPLIED = "p li dd dt option optgroup colgroup rt rp rb rtc"  # one ends where 
 VOID_TAGS = frozenset(_VOID.split())  # and those that a page has once
 _UNCOUNTED = VOID_TAGS | frozenset(_IMPLIED.split())
 _TABLE_PARTS = frozenset({"td", "th", "tr", "tbody", "thead", "tfoot", "caption"})
-_WALLS = frozenset({"table", "td", "th", "caption", "applet", "marquee", "object", "template"})  # against end tags
+_WALLS = frozenset({"table", "td", "th", "caption", "applet", "marquee", "object", "template"})
+"""No end tag crosses one of these."""
 _BLOCKS = """
     address article aside blockquote button center details dialog dir div dl fieldset figcaption figure footer form h1
     h2 h3 h4 h5 h6 header hgroup li main menu nav ol pre search section select summary ul

@@ -21,10 +21,9 @@ Formatter: TypeAlias = Callable[[str], str]
 
 _DATES = dict.fromkeys((*range(14, 18), *range(27, 37), *range(50, 59)), "yyyy-mm-dd")
 BUILT_IN: Final[Mapping[int, str]] = {
-    **{1: "0", 2: "0.00", 3: "#,##0", 4: "#,##0.00", 9: "0%", 10: "0.00%"},
-    **{5: "#,##0", 6: "#,##0", 7: "#,##0.00", 8: "#,##0.00"},  # with the currency of each machine
-    **{37: "#,##0", 38: "#,##0", 39: "#,##0.00", 40: "#,##0.00"},
-    **{41: "#,##0", 42: "#,##0", 43: "#,##0.00", 44: "#,##0.00"},
+    **{1: "0", 2: "0.00", 9: "0%", 10: "0.00%"},
+    **dict.fromkeys((3, 5, 6, 37, 38, 41, 42), "#,##0"),  # some with the currency of each machine
+    **dict.fromkeys((4, 7, 8, 39, 40, 43, 44), "#,##0.00"),
     **_DATES,
     **{18: "h:mm", 19: "h:mm:ss", 20: "h:mm", 21: "h:mm:ss", 22: "yyyy-mm-dd h:mm"},
     **{45: "mm:ss", 46: "[h]:mm:ss", 47: "mm:ss.0"},

@@ -17,6 +17,7 @@ from pathlib import Path
 from ragidx.corpora.left import Tally
 from ragidx.corpora.limits import Limits, UnreadableError
 from ragidx.corpora.readers.office.converter import Converted, about_of
+from ragidx.corpora.readers.office.trees import one_line
 
 _DEPTH = 1_000
 _TOKEN = re.compile(
@@ -87,8 +88,8 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
     reader.read()
     lines = (_SPACES.sub(" ", line.strip()).strip(" |\t") for line in reader.text().replace("\0", "").split("\n"))
     text = _BLANK.sub("\n\n", "\n".join(lines)).strip()
-    said = {_FIELDS[name]: _joined(parts) for name, parts in reader.fields.items()}
-    custom = ((_joined(name), _joined(value)) for name, value in reader.custom)
+    said = {_FIELDS[name]: one_line("".join(parts)) for name, parts in reader.fields.items()}
+    custom = ((one_line("".join(name)), one_line("".join(value))) for name, value in reader.custom)
     about = about_of(said.pop("title", ""), said.pop("author", ""), custom, said)
     return Converted(text=text, markdown=reader.has_headings, about=about, left=reader.left)
 
@@ -331,10 +332,6 @@ class _Reader:
     def _font_codec(self, attributes: str) -> str:
         charset, page = _CHARSET.search(attributes), _PAGE.search(attributes)
         return _codec(f"cp{page[1]}") if page else _CHARSETS.get(int(charset[1]) if charset else 0, self._codec)
-
-
-def _joined(parts: list[str]) -> str:
-    return " ".join("".join(parts).split())
 
 
 def _codec(name: str) -> str:

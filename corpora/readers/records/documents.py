@@ -17,6 +17,7 @@ import itertools
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ragidx.corpora.errors import lone_surrogate
 from ragidx.corpora.field_settings import PATHS
@@ -103,9 +104,9 @@ def decided(file: SourceFile, records: Iterator[Record]) -> tuple[Layout, Iterat
             judge.add(record.fields)
     except Exception as raised:  # noqa: BLE001 - of any format: it comes behind the records that were before it
         fault = raised
-    layout, known = judge.layout(), file.layouts.known.get(file.source.name)
-    if file.fields.text is not None:
-        layout = dataclasses.replace(layout, text=None, title=None)
+    known = file.layouts.known.get(file.source.name)
+    by_user: dict[str, Any] = {} if file.fields.text is None else {"text": None, "title": None}
+    layout = dataclasses.replace(judge.layout(), **by_user)
     if file.fields.id is not None:
         layout = dataclasses.replace(layout, id=None)
     if known is not None and file.source.span is not None:  # it was decided by the beginning of the file
@@ -114,9 +115,7 @@ def decided(file: SourceFile, records: Iterator[Record]) -> tuple[Layout, Iterat
         layout = dataclasses.replace(known, n_records=layout.n_records)
     if taken:
         file.layouts.decided(file.source.name, layout)
-    if file.fields.text is not None:
-        layout = dataclasses.replace(layout, text=None, title=None)
-    return layout, itertools.chain(taken, _ending(fault, records))
+    return dataclasses.replace(layout, **by_user), itertools.chain(taken, _ending(fault, records))
 
 
 def _ending(fault: Exception | None, records: Iterator[Record]) -> Iterator[Record]:
