@@ -12,11 +12,12 @@ from __future__ import annotations
 import datetime
 import email
 import email.utils
+import functools
 import hashlib
 import io
 import mimetypes
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from email import policy
 from email.message import Message
 from typing import IO
@@ -110,7 +111,8 @@ def _documents(file: SourceFile, raw: bytes, record: str = "", begins: tuple[Pla
         message = email.message_from_bytes(data, policy=policy.compat32)
         at = doc_id.removeprefix(file.source.name)
         parts = parts_of(message, file, at)
-        metadata = _metadata(message)
+        head = functools.partial(message.get, failobj="")
+        metadata = head_metadata(header_text(head("from")), head, _date(str(head("date"))))
         if message.get("date") and "date" not in metadata:
             file.skip("the field 'date': not a date", at)
     except RecursionError as fault:
@@ -192,18 +194,17 @@ def _kind_of(name: str) -> str:
     return "signatures" if name.lower().endswith((".p7s", ".sig")) else "attachments of unknown kinds"
 
 
-def _metadata(message: Message) -> dict[str, Scalar]:
-    """What the headers say."""
-    sender, to = header_text(message.get("from", "")), header_text(message.get("to", ""))
+def head_metadata(sender: str, head: Callable[[str], object], date: datetime.datetime | None) -> dict[str, Scalar]:
+    """What the head of a message says; `head` gives its other fields by their names, as they are written."""
     found = {
-        "title": header_text(message.get("subject", "")),
-        "author": author_of(sender),
+        "title": header_text(head("subject")),
+        "author": _author_of(sender),
         "from": sender,
-        "to": to,
-        "cc": header_text(message.get("cc", "")),
-        "keywords": header_text(message.get("keywords", "")),
-        "date": _date(str(message.get("date", ""))),
-        "message_id": header_text(message.get("message-id", "")).strip("<> "),
+        "to": header_text(head("to")),
+        "cc": header_text(head("cc")),
+        "keywords": header_text(head("keywords")),
+        "date": date,
+        "message_id": header_text(head("message-id")).strip("<> "),
     }
     return {key: value for key, value in found.items() if value}
 
@@ -214,7 +215,7 @@ def n_other_fields(message: Message) -> int:
     return sum(name not in _READ_FIELDS and not name.startswith(("content-", "mime-")) for name in names)
 
 
-def author_of(sender: str) -> str:
+def _author_of(sender: str) -> str:
     """The name of a sender, else the address."""
     try:
         name, address = email.utils.parseaddr(sender)

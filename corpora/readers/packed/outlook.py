@@ -19,14 +19,14 @@ from ragidx.corpora.errors import check_machine, first_line, install
 from ragidx.corpora.left import Tally
 from ragidx.corpora.limits import MIB, UnreadableError
 from ragidx.corpora.readers.html_page import page_text, parsed
-from ragidx.corpora.readers.packed.mail import author_of, message_documents, n_other_fields
+from ragidx.corpora.readers.packed.mail import head_metadata, message_documents, n_other_fields
 from ragidx.corpora.readers.packed.mail_parts import HEADER_CHARS, Parts, Text, decoded, header_text, one_of
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document, Scalar
 
-_SUBJECT, _BODY, _HTML, _RTF = 0x0037, 0x1000, 0x1013, 0x1009
-_SENDER, _ADDRESS, _SMTP, _TO, _CC, _SENT, _ID = 0x0C1A, 0x0C1F, 0x5D01, 0x0E04, 0x0E03, 0x0039, 0x1035
-_BCC, _HEAD = 0x0E02, 0x007D
+_HEADS = {"subject": 0x0037, "to": 0x0E04, "cc": 0x0E03, "message-id": 0x1035}
+_BODY, _HTML, _RTF = 0x1000, 0x1013, 0x1009
+_SENDER, _ADDRESS, _SMTP, _SENT, _BCC, _HEAD = 0x0C1A, 0x0C1F, 0x5D01, 0x0039, 0x0E02, 0x007D
 _LONG_NAME, _SHORT_NAME, _SHOWN_NAME, _DATA, _INNER = 0x3707, 0x3704, 0x3001, 0x3701, "__substg1.0_3701000D"
 _ROOT_HEADER, _INNER_HEADER, _ATTACHED_HEADER = 32, 24, 8  # bytes before the properties
 _RTF_BYTES = 16 * MIB
@@ -142,16 +142,7 @@ class _Properties:
 def _metadata(props: _Properties) -> dict[str, Scalar]:
     name, address = header_text(props.text(_SENDER)), header_text(props.text(_SMTP) or props.text(_ADDRESS))
     sender = f"{name} <{address}>" if name and address else name or address
-    found = {
-        "title": header_text(props.text(_SUBJECT)),
-        "author": author_of(sender),
-        "from": sender,
-        "to": header_text(props.text(_TO)),
-        "cc": header_text(props.text(_CC)),
-        "date": props.time(_SENT),
-        "message_id": header_text(props.text(_ID)).strip("<> "),
-    }
-    return {key: value for key, value in found.items() if value}
+    return head_metadata(sender, lambda field: props.text(_HEADS[field]) if field in _HEADS else "", props.time(_SENT))
 
 
 def _unpacked(data: bytes) -> bytes:
