@@ -48,7 +48,9 @@ def _collect(nodes: Iterable[Element], lines: list[str], series: list[_Series], 
     for child in nodes:
         name = local(child)
         if name == "p":
-            lines += _line("".join(each.text or " " for each in child.iter() if local(each) in ("t", "br")))
+            runs = [each.text or " " for each in child.iter() if local(each) in ("t", "br")]
+            lines += _line("".join(runs))
+            left.leave("words of unknown elements", words_of(child) - sum(len(run.split()) for run in runs))
         elif name == "v":
             lines += _line(child.text or "")
         elif name == "ser":
@@ -74,8 +76,10 @@ def _series(node: Element, lines: list[str], series: list[_Series], left: Tally)
                 found.name = " ".join(names)
             case "cat" | "xVal":
                 found.labels = _points(child)
+                _count_loose(child, left)
             case "val" | "yVal":
                 found.values = _points(child)
+                _count_loose(child, left)
             case _:
                 _collect((child,), lines, series, left)
     return found
@@ -89,6 +93,14 @@ def _points(node: Element) -> dict[str, str]:
             text = _number(one_line("".join(point.itertext())))
             found.setdefault(attribute(point, "idx"), []).append(text)
     return {index: " ".join(reversed(texts)) for index, texts in found.items()}  # the innermost level comes first
+
+
+def _count_loose(node: Element, left: Tally) -> None:
+    """Count the words beside points."""
+    for child in node:
+        if local(child) != "pt" and local(child) not in _DULL:
+            left.leave("words of unknown elements", len((child.text or "").split()))
+            _count_loose(child, left)
 
 
 def _table(group: list[_Series]) -> Iterator[str]:

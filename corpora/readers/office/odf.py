@@ -98,9 +98,10 @@ class _Walk:
         self._labels = Labels((content, self._styles), self._left)
         hidden = set(_hidden_styles(content))
         blocks, starts = list(dict.fromkeys(self._masters())), []
-        for node in kinds[0]:
+        main = next((node for node in kinds if _name(node).startswith("office:")), kinds[0])
+        for node in (each for kind in kinds for each in (kind if kind is main else (kind,))):
             name = _name(node)
-            if name in ("table:table", "drawing:page") and _name(kinds[0]) != "office:text":
+            if name in ("table:table", "drawing:page") and _name(main) != "office:text":
                 starts.append(len(blocks))
                 kind = "hidden sheets" if name == "table:table" else "hidden slides"
                 self._left.leave(kind, int(attribute(node, "style-name") in hidden), f"#page={len(starts)}")
@@ -271,6 +272,8 @@ class _Walk:
         if _name(cell) == "table:covered-table-cell":
             self._left.leave("hidden words", words_of(cell))
             return ""
+        if cell.text and not cell.text.isspace():
+            self._left.leave("words of unknown elements", len(cell.text.split()))
         if not cell.attrib and len(cell) == 1 and _name(cell[0]) == "text:p" and not len(cell[0]) and not cell[0].tail:
             return one_line(cell[0].text or "")  # most cells
         if self._in_chart and attribute(cell, "value-type") == "float":
@@ -308,6 +311,8 @@ class _Walk:
             return self._blocks(node)
         folder = posixpath.normpath(attribute(node, "href"))
         name = f"{folder}/content.xml"
+        if name not in self._package:
+            self._left.leave("embedded objects")
         if not self._package.is_new(name):
             return []
         for other in ("meta.xml", "styles.xml", "settings.xml"):

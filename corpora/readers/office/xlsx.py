@@ -115,28 +115,37 @@ class _Book:
             the last element, which is the rest of the sheet.
         """
         begins: list[tuple[int, int]] = []  # (line, column of the first cell)
-        number, row = 0, Element("none")
-        for row in rows:
-            if local(row) != "row":
-                continue
-            number = whole(row.get("r", ""), number + 1)
-            first, cells = self._row(row)
-            if cells:
-                begins.append((len(self.lines), first))
-                self.lines.add(" | ".join(cells))
-            self.write(*comments.pop(number, ()))
+        number, last = 0, Element("none")
+        for element in rows:
+            before, last = last, element
+            for row in self._through((before,), "row"):
+                number = whole(row.get("r", ""), number + 1)
+                first, cells = self._row(row)
+                if cells:
+                    begins.append((len(self.lines), first))
+                    self.lines.add(" | ".join(cells))
+                self.write(*comments.pop(number, ()))
         for lines in comments.values():  # of rows that are not there
             self.write(*lines)
         left = min((first for _, first in begins), default=0)
         for line, first in begins:
             self.lines[line] = " | " * (first - left if first - left <= _GAP_CELLS else 0) + self.lines[line]
-        return row
+        return last
+
+    def _through(self, nodes: Iterable[Element], name: str) -> Iterator[Element]:
+        """The elements of a name, also those in others, whose own words are counted."""
+        for node in nodes:
+            if local(node) == name:
+                yield node
+            else:
+                self._left.leave("words of unknown elements", len((node.text or "").split()))
+                yield from self._through(node, name)
 
     def _row(self, row: Element) -> tuple[int, list[str]]:
         """The column of the first cell that holds something, and the cells from there."""
         cells: list[str] = []
         first = column = behind = 0
-        for cell in _cells(row):
+        for cell in self._through(row, "c"):
             column = _column_of(cell.get("r", "").rstrip("0123456789")) or column + 1
             if text := self.cell(cell):
                 gap = column - behind - 1 if cells else 0
@@ -168,7 +177,7 @@ class _Book:
                 inline += f" {child.text or ''}{self.rich(child)}"
         if formula is not None and not value and (value is None or kind != "str"):
             self._left.leave("formulas without a value")
-            return f"={formula}" if formula else ""
+            return one_line(f"={formula} {inline}" if formula else inline)
         if formula is not None:
             self._left.leave("formulas", int(bool(formula)))
         text = self._value(kind, value or "", node.get("s", ""))
@@ -255,7 +264,8 @@ class _Book:
                     "numbers of charts", sum(local(each) in ("v", "pt") and not len(each) for each in child.iter())
                 )
             elif name in _NAMES:
-                yield " | ".join(filter(None, (one_line("".join(pt.itertext())) for pt in child if local(pt) == "pt")))
+                points = self._through(child, "pt")
+                yield " | ".join(filter(None, (one_line("".join(point.itertext())) for point in points)))
             elif name in ("f", "formula"):
                 self._left.leave("formulas")
             elif name not in _WITHOUT_WORDS:
@@ -263,14 +273,6 @@ class _Book:
                 self._left.leave("words of alternative texts", words_in(said))
                 yield one_line(child.text or "")
                 yield from self._drawn(child)
-
-
-def _cells(row: Element) -> Iterator[Element]:
-    for child in row:
-        if local(child) == "c":
-            yield child
-        else:
-            yield from _cells(child)
 
 
 @functools.lru_cache(maxsize=_COLUMNS)

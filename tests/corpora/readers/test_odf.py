@@ -163,7 +163,7 @@ def test_formulas_and_charts_are_read_where_they_are(read_bytes: ReadBytes) -> N
     found = read_bytes("a.odt", opendocument("text", p(f"see{objects}") + p("end"), O1=MATH, O2=CHART, O3=MATH))
 
     assert found.texts == ["see\n\na b\n\nLamps lit\n\n | North\nMay\n\nend"]
-    assert found.kinds == {"field codes": 3, "numbers of charts": 1, "words of unknown parts": 5}
+    assert found.kinds == {"embedded objects": 1, "field codes": 3, "numbers of charts": 1, "words of unknown parts": 5}
 
 
 def test_cells_of_a_sheet_are_as_they_are_shown(read_bytes: ReadBytes) -> None:
