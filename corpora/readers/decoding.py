@@ -25,7 +25,7 @@ _MARKS = (  # UTF-32 first: its little-endian mark begins with UTF-16's
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _CODECS = """
-    utf-8 windows-1250 windows-1251 windows-1252 windows-1253 windows-1254 windows-1255 windows-1256 windows-1257
+    windows-1250 windows-1251 windows-1252 windows-1253 windows-1254 windows-1255 windows-1256 windows-1257
     windows-1258 cp874 iso-8859-2 iso-8859-5 iso-8859-6 iso-8859-7 iso-8859-8 iso-8859-9 iso-8859-13 iso-8859-15
     iso-8859-16 koi8-r koi8-u mac-roman cp850 cp852 cp866 cp932 euc-jp gb18030 big5hkscs cp949
 """

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import random
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.field_settings import check_fields
@@ -72,6 +76,37 @@ def test_encodings_without_a_mark_are_guessed_from_a_sentence() -> None:
 
     assert n_files > 200
     assert 100 * len(wrong) <= NOT_RIGHT * n_files, wrong
+
+
+def test_a_word_that_begins_as_utf_8_is_guessed_as_others_are() -> None:
+    guessed: list[str] = []
+
+    assert decode("Міст\n".encode("cp1251"), on_guess=guessed.append) == "Міст\n"
+    assert guessed == ["cp1251"]
+
+
+PAGES = {codec: text for key, text in NOTES.items() for codec in key.split()[1:]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("codec", PAGES)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32), n_words=st.integers(6, 30))
+def test_random_text_of_a_code_page_is_told_as_a_guess_and_comes_back_where_the_page_is_said(
+    codec: str, seed: int, n_words: int, read_bytes: ReadBytes
+) -> None:
+    letters = [letter for letter in re.sub(r"\W", "", PAGES[codec]) if letter.encode(codec, "ignore")]
+    chance = random.Random(seed)
+    drawn = ("".join(chance.choices(letters, k=chance.randint(1, 12))) for _ in range(n_words))
+    text = " ".join(drawn)
+    data = f"{text}\n".encode(codec)
+
+    guessed = read_bytes("a.txt", data)
+    said = read_bytes("a.txt", data, ReadOptions(fields={"encoding": (codec,)}))
+
+    assert (said.texts, said.skips, said.left) == ([f"{text}\n"], [], [])
+    told = {} if text.isascii() and not codec.startswith("iso2022") else {"guessed encodings": 1}
+    assert (len(guessed.texts), guessed.skips, guessed.kinds) == (1, [], told)
 
 
 KINDS = [
