@@ -8,7 +8,7 @@ import io
 import zipfile
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ragidx.corpora.limits import ReadOptions
@@ -54,6 +54,24 @@ def test_every_cell_of_any_dialect_comes_out(
 
     assert list(csv.reader(lines, delimiter=found.mark)) == table
     assert found == Dialect(mark, 0, mark != ",")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mark", [",", ";", "\t", "|"])
+@pytest.mark.parametrize(("newline", "quoting"), [("\n", 0), ("\r\n", 1), ("\r", 0)], ids=["lf", "crlf quoted", "cr"])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
+@given(rows=st.lists(st.tuples(CELL, CELL, CELL, CELL), min_size=1, max_size=8))
+def test_every_cell_of_any_dialect_is_read(
+    mark: str, newline: str, quoting: int, rows: list[tuple[str, ...]], read_bytes: ReadBytes
+) -> None:
+    if newline == "\r":
+        rows = [tuple(cell.replace("\n", " ") for cell in row) for row in rows]
+    table = [NAMES, *([str(number), *row] for number, row in enumerate(rows))]
+
+    found = read_bytes("a.csv", written(table, mark, newline, quoting))
+
+    assert (found.skips, found.kinds) == ([], {} if mark == "," else {"guessed separators": 1})
+    assert [tuple(row.values()) for row in cells(found)] == rows
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv"])

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import base64
-from email.message import EmailMessage
+import random
+from email.message import EmailMessage, Message
+from email.mime.message import MIMEMessage
+from email.mime.multipart import MIMEMultipart
+from email.mime.text import MIMEText
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -199,3 +203,62 @@ def test_each_word_of_a_mail_that_the_library_writes_comes_out(
     text = " ".join(found.texts)
     assert [word for word in f"{plain} {page} {' '.join(files)}".split() if word not in text] == []
     assert found.reasons == []
+
+
+class Tree:
+    """A random mail as a tree of parts that `email` writes, and what of it is to be read.
+
+    Attributes:
+        files: the words of attachments and of mails inside.
+        n_alternatives: how many parts have another beside them that is read in their place.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self.files: list[str] = []
+        self.n_alternatives = 0
+        self.message, self.choices = self._part(3)
+
+    def _part(self, depth: int) -> tuple[Message, list[set[str]]]:
+        """A part, and the sets of words of which one is the text of it."""
+        kind = self._rng.choice(["mixed", "related", "alternative"] * bool(depth) + ["plain", "html", "file", "mail"])
+        word = f"w{self._rng.getrandbits(40):x}"
+        if kind in ("plain", "html"):
+            encoding = self._rng.choice(["utf-8", "iso-8859-1", "utf-16"])
+            return MIMEText(f"<p>Ü {word}</p>" if kind == "html" else f"Ü {word}", kind, encoding), [{word}]
+        if kind in ("file", "mail"):
+            self.files.append(word)
+            inner = MIMEText(word)
+            if kind == "mail":
+                inner["Subject"] = "Lakes"
+                return MIMEMessage(inner), [set()]
+            inner.add_header("Content-Disposition", "attachment", filename=f"{word}.txt")
+            return inner, [set()]
+        parts = [self._part(depth - 1) for _ in range(self._rng.randint(1, 3))]
+        message = MIMEMultipart(kind, None, [part for part, _ in parts])
+        if kind == "alternative":
+            texts = [choices for _, choices in parts if choices != [set()]]
+            self.n_alternatives += max(0, len(texts) - 1)
+            return message, [choice for choices in texts for choice in choices] or [set()]
+        combined: list[set[str]] = [set()]
+        for _, choices in parts:
+            combined = [one | choice for one in combined for choice in choices]
+        return message, combined
+
+
+@pytest.mark.slow
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_each_word_of_a_random_tree_of_parts_is_read_or_in_a_counted_alternative(
+    seed: int, read_bytes: ReadBytes
+) -> None:
+    tree = Tree(random.Random(seed))
+    tree.message["From"], tree.message["Subject"] = "ada@example.org", "Lakes"
+
+    found = read_bytes("a.eml", bytes(tree.message))
+
+    assert found.reasons == []
+    text, *others = found.texts
+    assert {word for word in text.split() if word.startswith("w")} in tree.choices
+    assert sorted(word for other in others for word in other.split() if word.startswith("w")) == sorted(tree.files)
+    assert found.kinds.get("alternatives of mails", 0) == tree.n_alternatives
