@@ -41,9 +41,9 @@ _KINDS: Final = {
         formulas in other notations, hidden words, labels of notes, numbers of charts, page numbers, pictures,
         repeated lines, repeated rows and cells, ruby readings, runs of encoded data, scripts, signatures,
         symbols of fonts, tags of cells, templates, titles in properties, tracebacks, values of widgets,
-        words around the main part, words of alternative texts, words of fallbacks, words of form fields,
-        words of long results, words of master pages, words of navigation, words of notices, words of tooltips,
-        workbooks of charts
+        words around the main part, words of alternative texts, words of comments in sources, words of fallbacks,
+        words of form fields, words of long results, words of master pages, words of navigation, words of notices,
+        words of settings, words of tooltips, workbooks of charts
     """,
     UNKNOWN: "files read by other packages",
 }

@@ -58,6 +58,7 @@ _ATTRIBUTES = {
     "words of tooltips": ("title", "*"),
     "words of form fields": ("placeholder", "input, textarea"),
 }
+_LINKS_CSS = 'a[href]:not([href^="#"]), area[href]:not([href^="#"])'
 _FILLED = 'input[value]:not([type="hidden"]):not([type="checkbox"]):not([type="radio"])'
 
 
@@ -123,7 +124,8 @@ def n_words(node: LexborNode) -> int:
 
 
 def _count_attributes(body: LexborNode, left: Tally) -> None:
-    """Count the words in attributes that a page shows beside its text."""
+    """Count addresses of links, and the words in attributes that a page shows beside its text."""
+    left.leave("addresses of links", len(body.css(_LINKS_CSS)))
     if body.css_first("[alt], [title], [placeholder], [value]") is None:
         return
     for kind, (name, tags) in _ATTRIBUTES.items():

@@ -2,8 +2,8 @@ r"""LaTeX, Org and AsciiDoc as Markdown, by light rules: headings, code, metadat
 
     \section{Lakes} | * Lakes | == Lakes -> # Lakes
 
-What is not known stays as it is written. Every line of the text keeps its line in the file. Formats are told apart by
-their ending alone.
+What is not known stays as it is written; comments and settings are counted. Every line of the text keeps its line in
+the file. Formats are told apart by their ending alone.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from ragidx.corpora.left import Tally
 from ragidx.corpora.readers.fields import check_text
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document, Place, Scalar
+
+_COMMENTS, _SETTINGS = "words of comments in sources", "words of settings"
 
 _Lines = Iterable[tuple[int, str]]  # number in the file, from 1, and text
 
@@ -83,24 +86,30 @@ def read_tex(file: SourceFile) -> Iterator[Document]:
     """The body of a LaTeX file, without preamble and comments."""
     text, metadata = _text(file), dict[str, Scalar]()
     shown = _TEX_COMMENT.sub("", text)
-    for name in ("title", "author"):
+    begin, n_told = shown.find("\\begin{document}"), 0
+    for name in ("title", "author", "date"):
         found = re.search(rf"(?<!\\)\\{name}(?:\[[^\]\n]{{0,500}}\])?(?=\{{)", shown)
         if found and (end := _closing(shown, found.end())):
             inside = _TEX_ASIDE.sub("", shown[found.end() + 1 : end - 1].replace("\\\\", " "))
-            metadata[name] = _plain_tex(re.sub(r"\s*\\and\b", ",", inside))
-    yield _document(file, _tex(text, _macros(shown)), metadata)
+            told = _plain_tex(re.sub(r"\s*\\and\b", ",", inside))
+            if name != "date" or "\\" not in told:  # such as \today
+                metadata[name] = told
+                n_told += len(told.split()) if end <= begin else 0
+    file.leave(_SETTINGS, max(0, len(shown[: max(0, begin)].split()) - n_told))
+    _uncommented(text[: max(0, text.find("\\begin{document}"))], file.left)
+    yield _document(file, _tex(text, _macros(shown), file.left), metadata)
 
 
 def read_org(file: SourceFile) -> Iterator[Document]:
     """An Org file; its keywords are metadata."""
     metadata: dict[str, Scalar] = {}
-    yield _document(file, list(_org(_text(file), metadata)), metadata)
+    yield _document(file, list(_org(_text(file), metadata, file.left)), metadata)
 
 
 def read_adoc(file: SourceFile) -> Iterator[Document]:
     """An AsciiDoc file; the attributes of its header are metadata."""
     metadata: dict[str, Scalar] = {}
-    yield _document(file, list(_adoc(_text(file), metadata)), metadata)
+    yield _document(file, list(_adoc(_text(file), metadata, file.left)), metadata)
 
 
 def _text(file: SourceFile) -> str:
@@ -125,16 +134,25 @@ def _document(file: SourceFile, lines: _Lines, metadata: dict[str, Scalar]) -> D
     return Document(file.doc_id(), text, {k: v for k, v in metadata.items() if v}, True, places=inside)
 
 
+def _uncommented(text: str, left: Tally) -> str:
+    """LaTeX without its comments, which are counted."""
+    if "%" not in text:
+        return text
+    left.leave(_COMMENTS, sum(len(found.lstrip("%").split()) for found in _TEX_COMMENT.findall(text)))
+    return _TEX_COMMENT.sub("", text)
+
+
 def _macros(text: str) -> dict[str, str]:
     """The words of commands that the file defines as words alone, by `\\name`."""
     end = text.find("\\begin{document}")
     return {found[1] or found[2]: found[3] for found in _TEX_MACRO.finditer(text, 0, end if end >= 0 else len(text))}
 
 
-def _tex(text: str, macros: Mapping[str, str]) -> Iterator[tuple[int, str]]:
+def _tex(text: str, macros: Mapping[str, str], left: Tally) -> Iterator[tuple[int, str]]:
     begin, end = text.find("\\begin{document}"), text.find("\\end{document}")
     first = 1 + text.count("\n", 0, begin) if begin >= 0 else 1
-    body = text[max(begin, 0) : end if end >= 0 else len(text)]
+    body, after = text[max(begin, 0) : end if end >= 0 else len(text)], text[end:] if end >= 0 else ""
+    left.leave(_COMMENTS, len(after.partition("}")[2].split()))
     top = next((level for level, name in enumerate(_TEX_LEVELS) if re.search(rf"\\{name}\*?[\[{{]", body)), 0)
     in_code, is_hidden, used = False, False, 0
     lines = body.split("\n")
@@ -146,14 +164,14 @@ def _tex(text: str, macros: Mapping[str, str]) -> Iterator[tuple[int, str]]:
         if not in_code and place <= last_end and (mark := _TEX_HIDDEN.fullmatch(raw)):
             is_hidden = mark[1] == "begin" and place < last_end
         elif is_hidden:
-            continue
+            left.leave(_COMMENTS, len(raw.split()))
         elif mark := _TEX_CODE.fullmatch(raw):
             in_code = mark[1] == "begin"
             yield number, "```"
         elif in_code:
             yield number, raw
         else:
-            line = _TEX_COMMENT.sub("", raw)
+            line = _uncommented(raw, left)
             if macros and "\\" in line:
                 line = _TEX_COMMAND.sub(lambda used: used[0] if used[1] not in macros else macros[used[1]], line)
             if (line.strip() or not raw.strip()) and not _TEX_DROPPED.fullmatch(line):
@@ -219,14 +237,14 @@ def _letter(found: re.Match[str]) -> str:
     return found[0]
 
 
-def _org(text: str, metadata: dict[str, Scalar]) -> Iterator[tuple[int, str]]:
+def _org(text: str, metadata: dict[str, Scalar], left: Tally) -> Iterator[tuple[int, str]]:
     in_code, in_drawer, is_hidden, lines = False, False, False, text.split("\n")
     last_end = _last(lines, _ORG_SHOWN)
     for number, line in enumerate(lines, start=1):
         if not in_code and number <= last_end + 1 and (mark := _ORG_HIDDEN.fullmatch(line)):
             is_hidden = mark[1].lower() == "begin" and number <= last_end
-        elif is_hidden:
-            continue
+        elif is_hidden or (not in_code and line.startswith("# ")):
+            left.leave(_COMMENTS, len(line.lstrip("#").split()))
         elif block := _ORG_BLOCK.fullmatch(line):
             in_code = block[1].lower() == "begin"
             yield number, f"```{block[3]}" if in_code else "```"
@@ -234,21 +252,25 @@ def _org(text: str, metadata: dict[str, Scalar]) -> Iterator[tuple[int, str]]:
             yield number, line
         elif drawer := _ORG_DRAWER.fullmatch(line):
             in_drawer = drawer[1].upper() != "END"
-        elif in_drawer or line.startswith("# "):
-            continue
+        elif in_drawer:
+            left.leave(_SETTINGS, len(line.split()))
         elif keyword := _ORG_KEYWORD.fullmatch(line):
             if (name := keyword[1].lower()) == "caption":
                 yield number, keyword[2]
-            elif name in _ORG_FIELDS:
+                continue
+            left.leave(_SETTINGS, 0 if name in _ORG_FIELDS else len(keyword[2].split()))
+            if name in _ORG_FIELDS:
                 value = keyword[2].replace(":", " ") if name == "filetags" else keyword[2]
                 metadata.setdefault(_ORG_FIELDS[name], " ".join(value.split()))
         elif heading := _ORG_HEADING.fullmatch(line):
-            yield number, f"{'#' * min(len(heading[1]), 6)} {_without_last(heading[2], _ORG_TAGS)}"
+            title = _without_last(heading[2], _ORG_TAGS)
+            left.leave(_SETTINGS, len(line.split()) - 1 - len(title.split()))
+            yield number, f"{'#' * min(len(heading[1]), 6)} {title}"
         else:
             yield number, line
 
 
-def _adoc(text: str, metadata: dict[str, Scalar]) -> Iterator[tuple[int, str]]:
+def _adoc(text: str, metadata: dict[str, Scalar], left: Tally) -> Iterator[tuple[int, str]]:
     fence, language, hidden, in_header, lines = "", "", "", True, text.split("\n")
     last_end = _last(lines, _ADOC_HIDDEN)
     for number, line in enumerate(lines, start=1):
@@ -258,6 +280,7 @@ def _adoc(text: str, metadata: dict[str, Scalar]) -> Iterator[tuple[int, str]]:
             yield number, "```" if closes else line
         elif hidden:
             hidden = "" if line.rstrip() == hidden else hidden
+            left.leave(_COMMENTS, len(line.split()) if hidden else 0)
         elif number <= last_end and _ADOC_HIDDEN.fullmatch(line):
             hidden = line.rstrip()
         elif mark := _ADOC_FENCE.fullmatch(line):
@@ -267,9 +290,11 @@ def _adoc(text: str, metadata: dict[str, Scalar]) -> Iterator[tuple[int, str]]:
         elif source := _ADOC_SOURCE.fullmatch(line):
             language = source[1] or ""
         elif _ADOC_COMMENT.fullmatch(line):
-            continue
+            left.leave(_COMMENTS, len(line[2:].split()))
         elif in_header and (attribute := _ADOC_ATTRIBUTE.fullmatch(line)):
-            if attribute[1] in ("author", "email", "revdate", "description", "keywords", "lang"):
+            is_known = attribute[1] in ("author", "email", "revdate", "description", "keywords", "lang")
+            left.leave(_SETTINGS, 0 if is_known else len((attribute[2] or "").split()))
+            if is_known:
                 metadata.setdefault(attribute[1], (attribute[2] or "").strip())
         elif heading := _ADOC_HEADING.fullmatch(line):
             name = _without_last(heading[2], _ADOC_CLOSE)

@@ -105,7 +105,7 @@ def _notes(at: Places, writer: Any, made: Any) -> None:
         note(writer, made, "FileAttachment", FS=file)
 
 
-_TITLE, _ALT = ' title="{}"', ' alt="{}"'
+_TITLE, _ALT, _HREF = ' title="{}"', ' alt="{}"', ' href="https://{}.example.org"'
 _CAPTION, _ANNOTATION = "<figcaption>{}</figcaption>", "<annotation>{}</annotation>"
 
 
@@ -124,7 +124,7 @@ def html(at: Places) -> bytes:
         at("folded details", "<details><summary>x</summary><p>{}</p></details>"),
         at("hidden tab panel", '<div role="tabpanel" hidden><p>{}</p></div>'),
         at("dialog", "<dialog><p>{}</p></dialog>"),
-        f'<p><a href="https://example.org"{at("tooltip", _TITLE)}>{at("text of a link")}</a></p>',
+        f"<p><a{at('address of a link', _HREF)}{at('tooltip', _TITLE)}>{at('text of a link')}</a></p>",
         f"<p><ruby>{at('ruby base')}{at('ruby reading', '<rt>{}</rt>')}</ruby></p>",
         f"<p><math><mi>{at('formula')}</mi>{at('formula in another notation', _ANNOTATION)}</math></p>",
         f"<svg>{at('tooltip of a drawing', '<title>{}</title>')}{at('text of a drawing', '<text>{}</text>')}</svg>",

@@ -266,3 +266,48 @@ def test_captions_and_tags_of_an_org_file_are_kept(read_bytes: ReadBytes) -> Non
 
     assert document.text == "Two ferries\n| a | b |"
     assert document.metadata == {"title": "Ferries", "tags": "night day"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words", "kinds"),
+    [
+        (
+            "a.tex",
+            "% draft one\n\\documentclass{article}\n\\title{Lakes} \\date{12 May}\n\\begin{document}\n"
+            "Deep. % really so\n\\begin{comment}\nnot yet\n\\end{comment}\n\\begin{verbatim}\n% kept\n\\end{verbatim}\n"
+            "\\end{document}\nold words here",
+            "Deep. ``` % kept ```",
+            {"words of comments in sources": 9, "words of settings": 1},
+        ),
+        ("b.tex", "Deep 5 \\% % of all\n", "Deep 5 \\%", {"words of comments in sources": 2}),
+        (
+            "a.org",
+            "#+TITLE: Lakes\n#+OPTIONS: toc nil\n* TODO [#A] Deep :work:\n:PROPERTIES:\n:CLIENT: Bell\n:END:\n"
+            "# not so\n#+begin_comment\nnor so\n#+end_comment\n#+begin_src\n# kept\n#+end_src\n",
+            "# Deep ``` # kept ```",
+            {"words of comments in sources": 4, "words of settings": 7},
+        ),
+        (
+            "a.adoc",
+            "= Lakes\n:author: Ada\n:client: Bell Ltd\n\n// not so\n////\nnor so\n////\nDeep.\n",
+            "# Lakes Deep.",
+            {"words of comments in sources": 4, "words of settings": 2},
+        ),
+    ],
+    ids=["LaTeX", "no preamble", "Org", "AsciiDoc"],
+)
+def test_comments_and_settings_are_counted(
+    name: str, text: str, words: str, kinds: dict[str, int], read_bytes: ReadBytes
+) -> None:
+    found = read_bytes(name, text)
+
+    assert [each.split() for each in found.texts] == [words.split()]
+    assert found.kinds == kinds
+
+
+def test_a_date_of_latex_in_words_is_metadata(read_bytes: ReadBytes) -> None:
+    found = read_bytes("a.tex", "\\date{12 May 2026}\n\\begin{document}Deep.\\end{document}")
+    today = read_bytes("b.tex", "\\date{\\today}\n\\begin{document}Deep.\\end{document}")
+
+    assert (found.documents[0].metadata, found.kinds) == ({"date": "12 May 2026"}, {})
+    assert (today.documents[0].metadata, today.kinds) == ({}, {"words of settings": 1})
