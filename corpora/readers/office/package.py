@@ -40,12 +40,12 @@ _DULL = re.compile(  # parts without words that a person sees in the document, b
     r"|tableStyles|calcChain|\[Content_Types\]|manifest|metadata|printerSettings)\d*\.xml$"
     r"|(?:^|/)charts/(?:style|colors)\d*\.xml$|(?:^|/)diagrams/(?:layout|colors|quickStyle|drawing)\d*\.xml$"
     r"|\.rels$|(?:^|/)(?:slideLayouts|Configurations2|META-INF|_xmlsignatures|Thumbnails|customXml|ink)/|(?:^|/)mimetype$"
-    r"|^docProps/thumbnail",
+    r"|^docProps/thumbnail|\.(?:vml|css|js|plist)$",
     re.IGNORECASE,
 )
 _EMBEDDED = re.compile(
     r"(?:^|/)embeddings/|(?:media|Pictures|activeX)/[^/]*\.(?:bin|ole|mp[34]|wav|m4a|mov|avi)$"
-    r"|\.(?:html?|mht|rtf|txt|docx|xlsx|pptx)$",
+    r"|\.(?:html?|mht|rtf|txt|docx?|xlsx?|pptx?|odt|ods|odp|pdf|csv|eml|msg|zip)$",
     re.IGNORECASE,
 )
 _TOOLTIP = re.compile(rb'tooltip="([^"]*)"')
@@ -227,7 +227,7 @@ class Package:
         return [member.filename for key, member in self._members.items() if key not in self._opened]
 
     def count_unopened(self) -> None:
-        """Count what nobody asked for: words of parts that are XML, embedded objects, pictures, macros."""
+        """Count what nobody asked for: embedded objects, pictures, macros, words of parts that are XML or text."""
         for key, member in self._members.items():
             if key in self._opened or member.is_dir() or _DULL.search(member.filename):
                 continue
@@ -239,6 +239,10 @@ class Package:
                 self.left.leave("embedded objects", 1, _place(member.filename))
             elif _MACROS.search(member.filename):
                 self.left.leave("scripts")
+            else:
+                self.left.leave(
+                    "words of unknown parts", self._n_words_of_text(member.filename), _place(member.filename)
+                )
 
     def count_masters(self, *folders: str) -> None:
         """Count the words of what documents or pages are made from: the parts in some folders."""
@@ -252,6 +256,16 @@ class Package:
             return words_of(self.tree(name))
         except UnreadableError:
             self.left.leave("damaged parts", 1, _place(name))
+            return 0
+
+    def _n_words_of_text(self, name: str) -> int:
+        """How many words are in a part of an unknown ending, if it is XML or other text in UTF-8."""
+        try:
+            data = self.data(name)
+            if data.lstrip()[:1] == b"<":
+                return self.n_words(name)
+            return 0 if b"\0" in data else len(data.decode().split())
+        except (*_DAMAGE, UnreadableError):  # also what is no text
             return 0
 
 

@@ -23,7 +23,7 @@ def made(tmp_path: Path, parts: dict[str, str | bytes], limits: Limits | None = 
 
 def test_parts_that_were_not_opened_are_counted_by_what_they_are(tmp_path: Path) -> None:
     word = "vbaProject.bin media/a.PNG embeddings/o.bin activeX/x.bin chunk.rtf theme/theme1.xml diagrams/drawing1.xml"
-    word += " embeddings/a.zip embeddings/Old.doc embeddings/plan.vsdx embeddings/shown.emf"
+    word += " embeddings/a.zip embeddings/Old.doc embeddings/plan.vsdx embeddings/shown.emf more/plan.pdf font.vml"
     names = [*(f"word/{name}" for name in word.split()), "docProps/thumbnail.jpeg", "customXml/item1.xml"]
     package = made(
         tmp_path,
@@ -32,6 +32,11 @@ def test_parts_that_were_not_opened_are_counted_by_what_they_are(tmp_path: Path)
             "word/new.xml": part("x:a", "two words"),
             "word/bad.xml": "<!DOCTYPE a><a/>",
             "word/asked.xml": part("x:a", "three more words"),
+            "word/new.zz": part("x:a", "four words of XML"),
+            "word/notes": "five words of plain text",
+            "word/data.bin": b"no\0text",
+            "word/data.dat": b"\xff\xfe\xfd",
+            "word/style.css": "p { margin: 0 }",
         },
     )
 
@@ -39,8 +44,8 @@ def test_parts_that_were_not_opened_are_counted_by_what_they_are(tmp_path: Path)
     package.count_unopened()
 
     assert {kind: count for kind, (count, _) in package.left.items()} == {
-        **{"scripts": 1, "pictures": 2, "embedded objects": 6},
-        **{"words of unknown parts": 2, "damaged parts": 1},
+        **{"scripts": 1, "pictures": 2, "embedded objects": 7},
+        **{"words of unknown parts": 11, "damaged parts": 1},
     }
 
 
