@@ -30,6 +30,7 @@ _PICTURE = re.compile(r"<[\w.]*Figure size [^<>\n]*>")
 _OBJECT = re.compile(r"\s*<[^<>]*(?: at 0x[0-9a-fA-F]+| object)>\s*")
 _UNREAD = ("application/vnd.", "application/x-", "application/pdf", "application/geo+json", "audio/", "video/")
 _SCRIPTS = ("application/javascript", "text/javascript")
+_TRIED = ("text/plain", "text/html", "text/javascript")
 _TICKS = re.compile("`{3,}")
 _LANGUAGE = re.compile(r"[\w+#-]{1,20}")
 
@@ -104,7 +105,8 @@ def _cell(file: SourceFile, cell: Mapping[str, Any], language: str, at: str) -> 
         level = cell.get("level")
         return f"{'#' * level if isinstance(level, int) and 1 <= level <= 6 else '#'} {' '.join(source.split())}"
     source, n_pictures = _DATA_URI.subn("()", source)
-    file.leave("pictures", n_pictures, at)
+    attached = _mapping(cell.get("attachments")).values()
+    file.leave("pictures", n_pictures + sum(any(map(_is_picture, _mapping(each))) for each in attached), at)
     return source.strip()
 
 
@@ -115,29 +117,34 @@ def _output(file: SourceFile, output: object, at: str) -> str:
         file.leave("tracebacks", bool(fields.get("traceback")), at)
         return _clean(f"{_text(fields.get('ename')) or ''}: {_text(fields.get('evalue')) or ''}")
     data = _mapping(fields.get("data"))
-    file.leave("pictures", any(kind.startswith("image/") for kind in data), at)
+    file.leave("pictures", any(map(_is_picture, data)), at)
     file.leave("scripts", any(kind in data for kind in _SCRIPTS), at)
     text = _text(fields.get("text")) or _text(data.get("text/plain")) or ""
     if not text or _OBJECT.fullmatch(text):
-        text = _rich(data) or text
+        text = _rich(file, data) or text
         if not text or _OBJECT.fullmatch(text):
             file.leave("embedded objects", any(kind.startswith(_UNREAD) for kind in data), at)
     return _PICTURE.sub("", text).rstrip()
 
 
-def _rich(data: Mapping[str, Any]) -> str:
+def _rich(file: SourceFile, data: Mapping[str, Any]) -> str:
     """The text of a result that has no plain text of its own; empty where there is none."""
     if text := _text(data.get("text/markdown")):
         return text
     if html := _text(data.get("text/html")):
         from ragidx.corpora.readers.html_page import page_text, parsed  # few notebooks have such results
 
-        if text := page_text(parsed(html)).strip():
+        if text := page_text(parsed(html, file.left), file.left).strip():
             return text
-    if text := _text(data.get("text/latex")):
+    others = (_text(value) for kind, value in data.items() if kind.startswith("text/") and kind not in _TRIED)
+    if text := next(filter(None, others), None):  # LaTeX, tables
         return text
     value = data.get("application/json")
     return "" if value is None else _clean(json.dumps(value, ensure_ascii=False))
+
+
+def _is_picture(kind: str) -> bool:
+    return kind.startswith("image/")
 
 
 def _text(value: object) -> str | None:

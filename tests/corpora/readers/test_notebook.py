@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
+from collections import Counter
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from ragidx.corpora.records import Place
 
@@ -112,6 +116,7 @@ def test_what_is_no_notebook_is_skipped(read_bytes: ReadBytes, data: str, reason
         ({"text/html": "<p>Alone.</p>"}, "Alone."),
         ({"text/markdown": "**Teff** wins", "text/html": "<b>x</b>", "text/plain": MARKDOWN}, "**Teff** wins"),
         ({"text/latex": "$a^2$", "text/plain": "<IPython.core.display.Latex object>"}, "$a^2$"),
+        ({"text/csv": "lake,m\nBaikal,1642", "text/javascript": "a()"}, "lake,m\nBaikal,1642"),
         ({"application/json": {"köln": [1]}, "text/plain": "<IPython.core.display.JSON object>"}, '{"köln": [1]}'),
         ({"text/html": "<b>1642</b>", "text/plain": "1642"}, "1642"),
         ({"text/html": "<script>x</script>", "text/plain": OBJECT}, OBJECT),
@@ -160,3 +165,46 @@ def test_what_is_no_text_of_a_notebook_is_counted(read_bytes: ReadBytes) -> None
         "values of widgets": 2,
     }
     assert {one.where for one in found.left} == {"a.ipynb", "a.ipynb#cell=1", "a.ipynb#cell=2"}
+
+
+RESULTS: list[tuple[str, str | None]] = [  # kind of a result, and what counts it where it is no text
+    *((kind, None) for kind in ("text/plain", "text/html", "text/markdown", "text/latex", "text/csv", "text/x-new")),
+    *((kind, "embedded objects") for kind in ("application/vnd.new+json", "application/x-new", "video/mp4")),
+    *(("image/png", "pictures"), ("application/javascript", "scripts")),
+]
+
+
+def random_cell(rng: random.Random, words: list[str], counts: Counter[str]) -> dict[str, Any]:
+    def word(kind: str | None = None) -> str:
+        made = f"w{rng.getrandbits(40):x}"
+        if kind:
+            counts[kind] += 1
+        else:
+            words.append(made)
+        return made
+
+    kind = rng.choice(["markdown", "raw", "heading", "new kind", "code", "code"])
+    cell: dict[str, Any] = {"cell_type": kind, "source": word(), "new key": "words"}
+    if kind == "code":
+        results = [rng.choice(RESULTS) for _ in range(rng.randint(0, 4))]
+        cell["outputs"] = [
+            {"output_type": rng.choice(["display_data", "new type"]), "data": {name: word(counted)}}
+            for name, counted in results
+        ]
+        cell["outputs"].append({"output_type": "stream", "text": [word()]})
+    elif kind == "markdown" and rng.random() < 0.5:
+        cell["attachments"] = {"a.png": {"image/png": word("pictures")}}
+    return cell
+
+
+@pytest.mark.slow
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+@given(seed=st.integers(0, 2**32))
+def test_each_word_of_random_cells_is_given_or_counted(seed: int, read_bytes: ReadBytes) -> None:
+    rng, words, counts = random.Random(seed), list[str](), Counter[str]()
+    data = notebook(*(random_cell(rng, words, counts) for _ in range(rng.randint(1, 6))))
+
+    found = read_bytes("a.ipynb", data)
+
+    assert [word for word in found.texts[0].split() if word.startswith("w")] == words
+    assert found.kinds == counts
