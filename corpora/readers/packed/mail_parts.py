@@ -46,6 +46,7 @@ _ESCAPED = re.compile(r"\\([nN,;\\])")
 _EVENTS = frozenset({"VEVENT", "VTODO", "VJOURNAL"})
 _EVENT_FIELDS = frozenset({"SUMMARY", "LOCATION", "DESCRIPTION", "COMMENT", "CONTACT", "DTSTART", "DTEND", "DUE"})
 _PEOPLE = re.compile(r"(?:ORGANIZER|ATTENDEE)[^:]{0,1000}?;CN=(\"[^\"]{1,200}\"|[^;:]{1,200})")
+_ADDRESS = re.compile(r"(?:ORGANIZER|ATTENDEE)\b.{0,1000}?mailto:(.{1,200})", re.IGNORECASE)
 _TIME = re.compile(r"(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)\d\dZ?)?")
 
 
@@ -132,7 +133,7 @@ class _Reader:
             if kind == "text/html":
                 text = page_text(parsed(text, left), left, whole=self.file.fields.html == "whole")
             elif kind == "text/calendar":
-                text = _calendar(text)
+                text = _calendar(text, left)
             elif kind == "text/enriched":
                 text = _ENRICHED.sub(lambda found: "<" if found[0] == "<<" else "", text)
             elif str(part.get_param("format") or "").lower() == "flowed":
@@ -221,8 +222,8 @@ def _joined(text: str, deletes_space: bool) -> str:
     return "\n".join("".join(pieces).rstrip(" ") for pieces in lines)
 
 
-def _calendar(text: str) -> str:
-    """What events say: what, where, when, who."""
+def _calendar(text: str, left: Tally) -> str:
+    """What events say: what, where, when, who; other fields of theirs are counted."""
     lines: list[str] = []
     component = ""
     for line in _FOLDED.sub("", text).split("\n"):
@@ -230,13 +231,15 @@ def _calendar(text: str) -> str:
         name = name.partition(";")[0].upper()
         if name == "BEGIN":
             component = value.strip().upper()
-        elif component not in _EVENTS:
+        elif component not in _EVENTS or name in ("", "END"):
             continue
         elif name in _EVENT_FIELDS:
             shown = _TIME.sub(_time, value) if name.startswith("D") and name != "DESCRIPTION" else value
             lines.append(_ESCAPED.sub(lambda found: "\n" if found[1] in "nN" else found[1], shown).strip())
-        elif people := _PEOPLE.match(line):
-            lines.append(people[1].strip('"'))
+        elif people := _PEOPLE.match(line) or _ADDRESS.match(line):
+            lines.append(people[1].strip('" '))
+        else:
+            left.leave("fields of mails")
     return "\n".join(dict.fromkeys(filter(None, lines)))
 
 

@@ -82,6 +82,19 @@ def test_the_text_of_a_mail_is_in_the_parts_that_hold_it(message: bytes, text: s
     assert document.text.startswith(f"Lakes\n\n{text}")
 
 
+def test_people_without_a_name_are_their_addresses_and_other_fields_of_an_event_are_counted(
+    read_bytes: ReadBytes,
+) -> None:
+    event = 'ORGANIZER:MAILTO:ada@example.org\nATTENDEE;DIR="ldap://x":mailto:bo@example.org\nCATEGORIES:Lakes\nURL:http://x\n'
+    event += "SUMMARY:Count\nBEGIN:VALARM\nDESCRIPTION:Bell\nEND:VALARM\n"
+    calendar = f"BEGIN:VCALENDAR\nBEGIN:VEVENT\n{event}END:VEVENT\nEND:VCALENDAR\n"
+
+    found = read_bytes("a.eml", HEAD + part("text/calendar", calendar))
+
+    assert found.texts == ["Lakes\n\nada@example.org\nbo@example.org\nCount"]
+    assert found.kinds == {"fields of mails": 2}
+
+
 def test_a_digest_is_its_messages(read_bytes: ReadBytes) -> None:
     message = multi("digest", b"\nSubject: One\n\nBaikal", b"\nSubject: Two\n\nVostok")
 
