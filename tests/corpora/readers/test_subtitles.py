@@ -60,16 +60,21 @@ def test_a_chunk_in_the_middle_has_the_line_of_its_cue(read_bytes: ReadBytes) ->
 
 
 def test_speakers_are_named_and_repeated_lines_left_out(read_bytes: ReadBytes) -> None:
-    (document,) = read_bytes("a.vtt", VTT).documents
+    found = read_bytes("a.vtt", VTT)
 
+    (document,) = found.documents
     assert document.text == "Ada: It is & was deep.\n\nBen: How cold?"
     assert [place.line for place in document.places] == [10, 16]
+    assert found.kinds == {"repeated lines": 1, "words of comments in sources": 9}
 
 
-def test_a_file_without_times_holds_no_text(read_bytes: ReadBytes) -> None:
-    found = read_bytes("a.srt", "Lake Baikal is deep.\n")
+def test_words_outside_of_cues_are_counted(read_bytes: ReadBytes) -> None:
+    found = read_bytes("a.srt", SRT.replace("{\\an8}", "\n") + "\nSubtitles by Ada\n")
+    none = read_bytes("b.srt", "Lake Baikal is deep.\n")
 
-    assert found.reasons == [("a.srt", "empty text")]
+    assert [(one.where, one.kind, one.count) for one in found.left] == [("a.srt:5", "words of unknown elements", 7)]
+    assert "and it is cold" not in found.texts[0]
+    assert (none.documents, none.kinds) == ([], {"words of unknown elements": 4})
 
 
 @pytest.mark.slow
