@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ragidx.pipelines.maintain.rewrite import ReshapeReport
     from ragidx.pipelines.serve.client import Client
     from ragidx.retriever.hit import Hit
-    from ragidx.retriever.options import Rerank
+    from ragidx.retriever.keywords import Rerank
 
 __version__ = "0.1.0"
 
@@ -113,7 +113,7 @@ _HOMES = {
     "QueryError": "corpora.errors",
     "RagidxError": "corpora.errors",
     "RemoteIndex": "pipelines.index",
-    "Rerank": "retriever.options",
+    "Rerank": "retriever.keywords",
     "ReshapeReport": "pipelines.maintain.rewrite",
     "Skip": "corpora.records",
     "SpecError": "corpora.errors",

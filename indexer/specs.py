@@ -6,7 +6,6 @@ What decides a vector is in a spec; what only decides how fast it is made (devic
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -108,26 +107,6 @@ class RunOptions(TypedDict, total=False):
 
 
 ENCODER_OPTIONS = tuple(EncoderOptions.__annotations__)
-
-
-def written_out(function: F) -> F:
-    """Show each option of `**options: Unpack[A TypedDict]` in the signature, for `help()` and completion.
-
-    An option without a default has that of its type.
-    """
-    own = inspect.signature(function)
-    *named, rest = own.parameters.values()
-    listed = function.__globals__[str(rest.annotation).removeprefix("Unpack[").removesuffix("]")]
-    kinds = {name: kind.__forward_arg__ for name, kind in listed.__annotations__.items()}
-    options = [
-        inspect.Parameter(name, rest.KEYWORD_ONLY, default=_UNSAID.get(name, _UNSAID.get(kind)), annotation=kind)
-        for name, kind in kinds.items()
-    ]
-    function.__signature__ = own.replace(parameters=[*named, *options])  # type: ignore[attr-defined]
-    return function
-
-
-_UNSAID: dict[str, Any] = {"bool": False, "fold": True, "int": 0, "str": "auto", "Sequence[str]": ()}
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
 
-from ragidx.indexer.specs import EncoderOptions, RunOptions, written_out
+from ragidx.indexer.options import written_out
+from ragidx.indexer.specs import EncoderOptions, RunOptions
+from ragidx.retriever.keywords import RankKeywords, SearchKeywords, VectorKeywords
 from ragidx.retriever.models import ModelPlace
-from ragidx.retriever.options import RankKeywords, SearchKeywords, VectorKeywords
 from ragidx.retriever.searcher import Searcher
 
 if TYPE_CHECKING:
@@ -153,18 +154,6 @@ class Reader:
             vector: (dim,) numbers in place of a question.
             where: a condition on metadata, such as `subject == "history" and year >= 1900`.
             instruction: the task sentence put before the question for the model; None: the index's own; empty: none.
-            mode: dense (by vectors), lexical (by words) or hybrid; None: hybrid where the index has both.
-            weight: of the cosine in hybrid search, 0 to 1; None: 0.5, or what `adapt` chose.
-            fusion: of the two scores in hybrid search: z (z-scores) or rrf (places); None: z.
-            dim: compare only the first numbers of the vectors.
-            rerank_dim: compare the best again, by so many numbers.
-            min_score: skip chunks with a smaller cosine.
-            min_z: skip chunks with a smaller score of hybrid search.
-            per_document: hits of one document, at most.
-            fold: show equal and nearly equal passages once.
-            mmr: maximal marginal relevance: 1 is by score alone, 0 by unlikeness to the hits before.
-            context: chunks of the document on each side, in `hit.context`.
-            rerank: a model that reads the best with the question, and orders them again.
 
         Raises:
             QueryError: the question is empty, an option is out of range, or the condition is wrong.
@@ -989,7 +978,6 @@ def search(
         vector: (dim,) numbers in place of a question, where the vectors are of one space.
         where: a condition; a field that an index does not have is null in its rows.
         instruction: as for `Index.search`.
-        options: as for `Index.search`.
 
     Returns:
         The hits; `by_places` says why they were fused by places, and is empty where they were ranked as one.

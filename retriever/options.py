@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ragidx.corpora.errors import QueryError, unknown_name
+from ragidx.indexer.options import Option, options_of
 from ragidx.indexer.store.store import Store, check_widths
+from ragidx.retriever.keywords import AskKeywords, Rerank, SearchKeywords
 
 if TYPE_CHECKING:
     from ragidx.retriever.where.conditions import Condition
@@ -23,56 +25,6 @@ MODES = (DENSE, LEXICAL, HYBRID)
 Z, RRF = "z", "rrf"
 FUSIONS = (Z, RRF)
 WEIGHT = 0.5
-
-
-class WidthKeywords(TypedDict, total=False):
-    """How vectors are compared, by name; None: the default."""
-
-    dim: int | None  # compare the first numbers of the vectors only
-    rerank_dim: int | None  # compare the best again, by so many numbers
-    min_score: float | None  # leave out chunks with a smaller cosine
-
-
-class RankKeywords(WidthKeywords, total=False):
-    """How chunks are ranked for a question, by name: the options of a search for documents."""
-
-    mode: Literal["dense", "lexical", "hybrid"] | None
-    weight: float | None  # of the cosine in hybrid search, 0 to 1
-    fusion: Literal["z", "rrf"] | None
-    min_z: float | None  # leave out chunks with a smaller sum of z-scores
-    rerank: Rerank | None  # a model that reads the question with the best passages
-
-
-class ShapeKeywords(TypedDict, total=False):
-    """What becomes of the ranked chunks, by name."""
-
-    per_document: int | None  # hits of one document, at most
-    fold: bool  # equal and nearly equal passages become one hit
-    mmr: float | None  # how much the score counts against likeness to hits before, 0 to 1
-    context: int  # chunks of the document on each side
-
-
-class VectorKeywords(WidthKeywords, ShapeKeywords, total=False):
-    """The options of a search by vectors, by name, without the condition."""
-
-
-class SearchKeywords(RankKeywords, ShapeKeywords, total=False):
-    """The options of a search in words, by name, without the condition."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rerank:
-    """A model that reads the best passages with the question, and orders them again.
-
-    Attributes:
-        model: a cross-encoder or a decoder: a folder or a hub id.
-        top: passages that it reads; never fewer than there are to be hits.
-        method: auto, cross-encoder, or the name of a prompt: `reranker_methods`.
-    """
-
-    model: str
-    top: int = 20
-    method: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +45,6 @@ class SearchOptions:
     mmr: float | None = None
     context: int = 0
     rerank: Rerank | None = None
-
-
-_LEAST = {"k": 1, "dim": 1, "rerank_dim": 1, "per_document": 1, "context": 0}
-_RANGES = {"weight": (0, 1), "min_score": (-1, 1), "min_z": (-np.inf, np.inf), "mmr": (0, 1)}
 
 
 def search_options(
@@ -124,9 +72,12 @@ def search_options(
     """
     options = SearchOptions(**asked)
     checked: dict[str, Any] = {"where": _condition(store, where)}
-    for name, least in _LEAST.items():
-        if name in ("k", "context") or getattr(options, name) is not None:
-            checked[name] = _whole(name, getattr(options, name), least)
+    numbers = {}
+    for name, (kind, option) in (options_of(AskKeywords) | options_of(SearchKeywords)).items():
+        if kind is int or (kind == int | None and getattr(options, name) is not None):
+            checked[name] = _whole(name, getattr(options, name), int(option.least or 0))
+        elif kind == float | None and getattr(options, name) is not None:
+            numbers[name] = option
     check_widths(store.manifest.dim, checked.get("dim"), checked.get("rerank_dim"))
     mode = _mode(store, asked.get("mode"), in_words=in_words, encodes=encodes)
     for name in ("weight", "fusion"):
@@ -140,9 +91,8 @@ def search_options(
         raise QueryError(shown, "use `min_score`, which limits the cosine", where="`min_z`")
     if not isinstance(options.fold, bool):
         raise QueryError(f"fold={options.fold!r} is neither true nor false", "give one of them", where="`fold`")
-    for name, limits in _RANGES.items():
-        if getattr(options, name) is not None:
-            checked[name] = _number(name, getattr(options, name), *limits)
+    for name, option in numbers.items():
+        checked[name] = _number(name, getattr(options, name), option)
     if asked.get("weight") is None:
         checked["weight"] = WEIGHT if own_weight is None else own_weight
     checked["rerank"] = _rerank(checked["k"], options.rerank, in_words=in_words)
@@ -209,8 +159,10 @@ def _whole(name: str, value: object, least: int = 1) -> int:
     return int(value)
 
 
-def _number(name: str, value: float, least: float, most: float) -> float:
+def _number(name: str, value: float, option: Option) -> float:
     """A number in a range; NaN is in none."""
+    least = -np.inf if option.least is None else option.least
+    most = np.inf if option.most is None else option.most
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not least <= value <= most:
         limits = f"from {least:g} to {most:g}" if np.isfinite(least) else "a number"
         raise QueryError(f"{name}={value!r} is out of range", f"give {limits}", where=f"`{name}`")

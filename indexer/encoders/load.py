@@ -15,7 +15,8 @@ from ragidx.indexer.devices import check_device, check_dtype, check_models, choo
 from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS, filter_spec, located, resolve
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.models.locate import SERVED, ModelFiles
-from ragidx.indexer.specs import TOKEN_TABLE, EncoderOptions, EncoderSpec, FilterSpec, RunOptions, written_out
+from ragidx.indexer.options import written_out
+from ragidx.indexer.specs import TOKEN_TABLE, EncoderOptions, EncoderSpec, FilterSpec, RunOptions
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.embedder import Embedder

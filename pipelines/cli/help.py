@@ -15,11 +15,13 @@ from typing import Any
 import click
 
 from ragidx.corpora.errors import RagidxError
+from ragidx.indexer.options import options_of
 from ragidx.pipelines.cli.config import place_of
 
 GROUPED_FROM = 12  # options; shorter lists are read whole
 
-# Parameter names by group, in the order of the help page. An option in no group is one of the run.
+# Parameter names by group, in the order of the help page. An option in no group is one of the run; those of a search
+# say theirs themselves.
 GROUPS = {
     "Model": "model revision adapters endpoint tokenizer device dtype attn offline",
     "Method": "",  # the fields of `EncoderSpec` that are not of the model: `groups` adds them
@@ -31,9 +33,9 @@ GROUPS = {
     "reread retry workers",
     "Shard": "shards shard stage ray actors commit",
     "Question": "queries qrels split drop_self without_labels query_log kind seed query_vectors vector run",
-    "Ranking": "mode weight fusion rerank_dim where min_score min_z",
+    "Ranking": "",
     "Reranking": "rerank rerank_top rerank_method",
-    "Hit": "k hit per_document fold mmr context full show",
+    "Hit": "hit full show",
     "Comparison": "measure reference margin force",
     "Training": "pairs instructions negatives teacher like_teacher hidden_share limit epochs minutes batch rate "
     "scale read_tokens matryoshka every patience rank alpha dropout attention_dropout end_token power stored rows "
@@ -112,9 +114,13 @@ OTHERWISE = {
 def groups() -> dict[str, list[str]]:
     """The groups with all names; imports what the list of commands, which has no options, does not need."""
     from ragidx.indexer.specs import EncoderSpec
+    from ragidx.retriever.keywords import AskKeywords, SearchKeywords
 
     named = {group: names.split() for group, names in GROUPS.items()}
-    return named | {"Method": [field.name for field in dataclasses.fields(EncoderSpec)]}
+    named["Method"] = [field.name for field in dataclasses.fields(EncoderSpec)]
+    for name, (_, option) in (options_of(AskKeywords) | options_of(SearchKeywords)).items():
+        named[option.group].append(name)
+    return named
 
 
 class GroupedCommand(click.Command):

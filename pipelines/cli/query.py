@@ -13,6 +13,7 @@ from ragidx.corpora.records import json_text
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.hits import PER_DOCUMENT, hits_json, show_answer, show_served, warnings_as_notes
+from ragidx.pipelines.cli.keywords import keyword_options
 from ragidx.pipelines.cli.options import (
     device_option,
     dtype_option,
@@ -24,6 +25,7 @@ from ragidx.pipelines.cli.options import (
     path_option,
     typed_options,
 )
+from ragidx.retriever.keywords import AskKeywords, Rerank, SearchKeywords
 
 if TYPE_CHECKING:
     from ragidx.retriever.searcher import Searcher
@@ -49,9 +51,7 @@ _BLOCK = 256  # queries that are answered at once
     metavar="TARGET",
     help="Ask the rows where an engine has them: a target of `ragidx export`, in place of --index.",
 )
-@click.option("-k", type=click.IntRange(min=1), default=10, show_default=True, help="Hits to return.")
-@click.option("--instruction", metavar="S", help="Task sentence put before the query, or task:NAME; '' for none.")
-@click.option("--where", metavar="EXPR", help="Keep chunks whose metadata match, such as 'year >= 1900'.")
+@keyword_options(AskKeywords)
 @click.option("--model", metavar="PATH", help="Where the index's model is now, if it was moved.")
 @click.option(
     "--adapter",
@@ -70,37 +70,10 @@ _BLOCK = 256  # queries that are answered at once
     metavar="FILE",
     help="Query vectors instead of TEXT: an .npy file, a JSON list of numbers, or a list of such lists; - for stdin.",
 )
-@click.option("--dim", type=click.IntRange(min=1), metavar="N", help="Compare only the first N numbers of the vectors.")
-@click.option(
-    "--rerank-dim",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="With --dim: compare the found chunks again, by the first N numbers.",
-)
-@click.option(
-    "--mode",
-    metavar="M",
-    help="dense (by the vectors), lexical (by the words), or hybrid, which is the default where the index has both.",
-)
-@click.option(
-    "--weight",
-    type=float,
-    metavar="W",
-    help="Weight of the vectors in hybrid search [default: 0.5, or what adapt chose].",
-)
-@click.option("--fusion", metavar="F", help="z (scores against those of all chunks) or rrf (places) [default: z].")
-@click.option("--min-score", type=float, metavar="C", help="Drop chunks with a cosine below C.")
-@click.option("--min-z", type=float, metavar="Z", help="Drop chunks with a score of hybrid search below Z.")
-@click.option(
-    "--per-document",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="At most N hits of a document [default: 3; with --json, --queries or --vector any number].",
-)
-@click.option("--fold/--no-fold", default=True, help="Show equal and nearly equal passages once [default: fold].")
-@click.option("--mmr", type=float, metavar="L", help="Prefer hits unlike those before; 1 is by score, 0 by unlikeness.")
-@click.option(
-    "--context", type=click.IntRange(min=0), default=0, metavar="N", help="Show N chunks of the document on each side."
+@keyword_options(
+    SearchKeywords,
+    but=["rerank"],
+    notes={"per_document": "[default: 3; with --json, --queries or --vector any number]"},
 )
 @click.option(
     "--rerank",
@@ -173,8 +146,6 @@ def command(
     is_one = at is None and text is not None and len(index) == 1
     if is_one and _answered_by_service(index[0], text or "", options, full=full, as_json=as_json):
         return
-    from ragidx.retriever.options import Rerank
-
     if at is not None and "index" in typed_options():
         raise click.UsageError("--index and --at exclude each other: remove one")
     options["rerank"] = None if rerank is None else Rerank(rerank, rerank_top, rerank_method)

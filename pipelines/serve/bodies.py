@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from collections.abc import Collection, Mapping
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -14,7 +16,11 @@ from pydantic import (
     StrictBool,
     ValidationError,
     WithJsonSchema,
+    create_model,
 )
+
+from ragidx.indexer.options import Option, options_of
+from ragidx.retriever.keywords import AskKeywords, SearchKeywords, VectorKeywords
 
 MAX_K = 1_000
 MAX_TEXT = 10_000  # characters of a question
@@ -49,7 +55,6 @@ Number = Annotated[float, Field(allow_inf_nan=False), NUMBER]
 _NO_NUL = {"pattern": "^[^\\u0000]*$"}
 Text = Annotated[str, Field(pattern=_NO_NUL["pattern"])]
 Name = Annotated[Text, Field(min_length=1, max_length=64, description="Which index, where several are served.")]
-Where = Annotated[Text, Field(max_length=MAX_WHERE, description="A condition, such as 'year >= 1900'.")]
 
 
 class Body(BaseModel):
@@ -58,46 +63,57 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Shape(Body):
-    """The options of every search, as of `Index.search`."""
-
-    index: Name | None = None
-    k: Whole = Field(default=10, ge=1, le=MAX_K, description="Hits of each question.")
-    where: Where | None = None
-    dim: Annotated[int, Field(ge=1, le=MAX_WIDTH, description="Compare the first numbers only."), NUMBER] | None = None
-    rerank_dim: Annotated[int, Field(ge=1, le=MAX_WIDTH, description="With dim: of the best."), NUMBER] | None = None
-    min_score: (
-        Annotated[
-            float, Field(ge=-1, le=1, description="Skip chunks with a smaller cosine.", allow_inf_nan=False), NUMBER
-        ]
-        | None
-    ) = None
-    per_document: Annotated[int, Field(ge=1, le=MAX_K, description="Hits of a document, at most."), NUMBER] | None = (
-        None
-    )
-    fold: StrictBool = Field(default=True, description="Show equal and nearly equal passages once.")
-    mmr: (
-        Annotated[
-            float,
-            Field(ge=0, le=1, description="1 orders by score alone, 0 by unlikeness.", allow_inf_nan=False),
-            NUMBER,
-        ]
-        | None
-    ) = None
-    context: Whole = Field(default=0, ge=0, le=20, description="Chunks of the document on each side.")
+_MOST = {"k": MAX_K, "per_document": MAX_K, "dim": MAX_WIDTH, "rerank_dim": MAX_WIDTH, "context": 20}
+"""What a service gives at most, where the option itself has no end."""
 
 
-class Ranking(Shape):
+def _body_of(*keywords: type, but: Collection[str] = ()) -> type[Body]:
+    """A body with the options of TypedDicts, which carry their descriptions and bounds."""
+    options = {name: one for each in keywords for name, one in options_of(each).items() if name not in but}
+    fields: dict[str, Any] = {
+        name: (field_type(name, kind, option, _MOST), Field(default=option.default, description=option.about))
+        for name, (kind, option) in options.items()
+    }
+    return create_model("Options", __base__=Body, **fields)
+
+
+def field_type(name: str, kind: Any, option: Option, most: Mapping[str, int]) -> Any:
+    """The type of a field; neither true nor "1" is a number, and no text has a NUL.
+
+    Args:
+        name: of the keyword.
+        kind: its type, which may be None, too.
+        option: what it says of itself.
+        most: where a number ends for this caller, by name.
+    """
+    plain, *rest = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    strict: Any = plain
+    if plain in (int, float):
+        finite: Any = {"allow_inf_nan": False} if plain is float else {}
+        strict = Annotated[plain, Field(ge=option.least, le=most.get(name, option.most), **finite), NUMBER]
+    elif plain is str:
+        strict = Annotated[Text, Field(max_length=MAX_WHERE if name == "where" else MAX_TEXT)]
+    elif plain is bool:
+        strict = StrictBool
+    return strict | None if rest else strict
+
+
+if TYPE_CHECKING:  # their fields are known when they are made
+
+    class _Vectors(Body):
+        k: int
+        where: str | None
+
+    class _Questions(_Vectors): ...
+else:
+    _Vectors = _body_of(VectorKeywords, AskKeywords, but=["instruction"])
+    _Questions = _body_of(SearchKeywords, AskKeywords, but=["rerank"])
+
+
+class Ranking(_Questions):
     """The options of a search with questions."""
 
-    instruction: Annotated[Text, Field(max_length=MAX_TEXT)] | None = None
-    mode: Literal["dense", "lexical", "hybrid"] | None = None
-    weight: (
-        Annotated[float, Field(ge=0, le=1, description="Of the cosine in hybrid search.", allow_inf_nan=False), NUMBER]
-        | None
-    ) = None
-    fusion: Literal["z", "rrf"] | None = None
-    min_z: Number | None = Field(default=None, description="Skip chunks with a smaller score of hybrid search.")
+    index: Name | None = None
     rerank: StrictBool = Field(default=False, description="Let the service's reranker order the best again.")
     rerank_top: Annotated[int, Field(ge=1, le=200, description="Passages that it reads."), NUMBER] | None = None
 
@@ -120,9 +136,10 @@ class SearchBatch(Ranking):
 Vector = Annotated[list[Number], Field(min_length=1, max_length=MAX_WIDTH)]
 
 
-class VectorSearch(Shape):
+class VectorSearch(_Vectors):
     """Vectors in place of questions."""
 
+    index: Name | None = None
     vectors: list[Vector] = Field(min_length=1, max_length=MAX_VECTORS)
 
 

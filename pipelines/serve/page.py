@@ -180,7 +180,7 @@ class Page:
         """The hits of a question."""
         options: dict[str, Any] = {"mode": asked["mode"] or None, "where": asked["where"].strip() or None}
         size = int(asked["k"]) if asked["k"] in SIZES else int(SIZES[0])
-        search = bodies.Search(query=asked["q"], k=size, per_document=3, **options)
+        search = bodies.Search.model_validate({"query": asked["q"], "k": size, "per_document": 3, **options})
 
         def shown(found: Found) -> list[Tree]:
             [hits] = found.hits

@@ -222,7 +222,7 @@ def endpoint(handlers: Handlers, route: Route) -> Callable[[Request], Awaitable[
     return do
 
 
-def _answer(served: Served, asked: bodies.Shape, found: Found, own: dict[str, Any]) -> Response:
+def _answer(served: Served, asked: bodies.Ranking | bodies.VectorSearch, found: Found, own: dict[str, Any]) -> Response:
     """What the answers of all searches have, and their own."""
     manifest = found.state.store.manifest
     about = {"index": served.name, "generation": manifest.generation, "created": manifest.created}

@@ -22,8 +22,9 @@ from ragidx.indexer.specs import TABLE
 from ragidx.indexer.store.files import MANIFEST
 from ragidx.indexer.store.manifest import files_of
 from ragidx.pipelines.base.resources import usable_cores
+from ragidx.retriever.keywords import Rerank
 from ragidx.retriever.models import HERE, ModelPlace
-from ragidx.retriever.options import LEXICAL, Rerank, SearchOptions
+from ragidx.retriever.options import LEXICAL, SearchOptions
 from ragidx.retriever.ranking import Queries, needs_vectors
 from ragidx.retriever.searcher import Searcher, check_questions
 

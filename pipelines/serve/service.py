@@ -29,7 +29,7 @@ from ragidx.pipelines.serve.served import Pools, Served, checked, run
 from ragidx.pipelines.serve.settings import Settings
 from ragidx.pipelines.serve.writes import Writes
 from ragidx.retriever.contents import documents_by_id
-from ragidx.retriever.options import Rerank
+from ragidx.retriever.keywords import Rerank
 from ragidx.retriever.passages import Stem, passage, simple_stem
 from ragidx.retriever.ranking import Queries, unit_queries
 from ragidx.retriever.searcher import Searcher
@@ -110,7 +110,7 @@ class Service:
         self,
         served: Served,
         queries: Sequence[str] | None,
-        asked: bodies.Shape,
+        asked: bodies.Ranking | bodies.VectorSearch,
         shaped: Callable[[Found], T],
         vectors: Any = None,
     ) -> T:
