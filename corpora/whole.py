@@ -1,15 +1,16 @@
-"""A program's documents, stored whole beside their chunks: the column `whole`.
+"""What chunks lack of their document, stored beside them, so that it comes back as it was: `whole` and `gaps`.
 
-Document <-> JSON text
+A program's document <-> JSON text, the column `whole`
+the text of a document from a source <-> its chunks, and JSON text, the column `gaps`
 
-The text is in the first row of a document, and empty in its others; rows of documents from a source have null. So a
-document is written, deleted, merged and rolled back with its rows.
+Both are in the first row of a document. So it is written, deleted, merged and rolled back with its rows. Of a program's
+document the other rows have an empty `whole`, and rows of documents from a source have null.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -41,8 +42,54 @@ def document_from(doc_id: str, whole: str) -> Document:
         metadata = values_from_json(found["metadata"])
         return Document(doc_id, found["text"], metadata, found["markdown"], heading=found["heading"])
     except (ValueError, TypeError, KeyError, AttributeError) as fault:
-        hint = "go back with `ragidx rollback`"
-        raise IndexFormatError(f"the document is damaged: {fault}", hint, where=printable(doc_id)) from fault
+        raise _damaged(doc_id, fault) from fault
+
+
+def gaps_of(text: str, spans: Iterable[tuple[int, int]]) -> str | None:
+    r"""What of a text is in none of the spans, and is not line ends alone, as JSON; None: there is no such thing.
+
+    Args:
+        text: the whole.
+        spans: begin and end of its chunks, by rising begins.
+
+    >>> gaps_of("One.\n\nTwo. Three.\n", [(0, 4), (6, 10), (11, 17)])
+    '[[10," "],[17,"\\n"]]'
+    """
+    gaps, end = list[tuple[int, str]](), 0
+    for start, stop in (*spans, (len(text), len(text))):
+        between = text[end:start]
+        if between.strip("\n") or (between and start == len(text)):  # that a text goes on behind its chunks is told
+            gaps.append((end, between))
+        end = max(end, stop)
+    return json.dumps(gaps, ensure_ascii=False, separators=(",", ":")) if gaps else None
+
+
+def joined(doc_id: str, parts: Iterable[tuple[int, str]], gaps: str | None) -> str:
+    r"""The text of its chunks, each with where it begins, by rising begins, and of what `gaps_of` gave.
+
+    Raises:
+        IndexFormatError: it did not.
+
+    >>> joined("a", [(0, "One."), (6, "Two."), (11, "Three.")], '[[10," "],[17,"\\n"]]')
+    'One.\n\nTwo. Three.\n'
+    """
+    try:
+        between = {begin: text + "" for begin, text in json.loads(gaps)} if gaps else {}
+    except (ValueError, TypeError) as fault:
+        raise _damaged(doc_id, fault) from fault
+    pieces, end = list[str](), 0
+    for start, text in parts:
+        if start > end:
+            pieces.append(between.get(end, "\n" * (start - end)))
+        pieces.append(text[max(0, end - start) :])
+        end = max(end, start + len(text))
+    return "".join([*pieces, between.get(end, "")])
+
+
+def _damaged(doc_id: str, fault: Exception) -> IndexFormatError:
+    return IndexFormatError(
+        f"the document is damaged: {fault}", "go back with `ragidx rollback`", where=printable(doc_id)
+    )
 
 
 def values_to_json(metadata: Mapping[str, Scalar]) -> dict[str, Any]:

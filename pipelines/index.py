@@ -213,7 +213,7 @@ class Reader:
     def get(self, ids: Sequence[str], *, missing: Literal["error", "skip"] = "error") -> list[Document]:
         """Documents by their ids, in the order asked for.
 
-        A document of a folder has the text of its chunks; what lies between them, white space, is line ends.
+        Texts are whole: as a reader, or a program, gave them.
 
         Args:
             ids: of documents.

@@ -2,8 +2,7 @@
 
 store, and a condition -> Documents, counts, values, record batches; one batch at a time
 
-A document of a folder is put together of its chunks: what lies between them is white space; line ends take its place,
-so that offsets hold.
+A document of a folder is put together of its chunks, and of what lies between them.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import pyarrow.compute as pc
 
 from ragidx.corpora.errors import QueryError, unknown_name
 from ragidx.corpora.records import FILE_FIELDS, Chunk, Document, Scalar, known_form, with_nfc
-from ragidx.corpora.whole import document_from
+from ragidx.corpora.whole import document_from, joined
 from ragidx.indexer.arrays import Bools, Floats
 from ragidx.indexer.store.rows import Row, true_places
 from ragidx.indexer.store.store import Store
@@ -63,11 +62,12 @@ def document_of(rows: Sequence[Row]) -> Document:
     ordered = sorted(rows, key=lambda row: (row.start, row.end))
     if (whole := next((row.whole for row in rows if row.whole), None)) is not None:
         return document_from(ordered[0].doc_id, whole)
-    text, first = "", ordered[0]
-    if not any(row.start for row in rows):  # the texts of precomputed vectors are none of one text
-        text, ordered = "\n".join(row.text for row in rows if row.text), []
-    for row in ordered:
-        text += "\n" * (row.start - len(text)) + row.text[max(0, len(text) - row.start) :]
+    first = ordered[0]
+    if len(rows) > 1 and not any(row.start for row in rows):  # the texts of precomputed vectors are none of one text
+        text = "\n".join(row.text for row in rows if row.text)
+    else:
+        gaps = next((row.gaps for row in rows if row.gaps), None)
+        text = joined(first.doc_id, ((row.start, row.text) for row in ordered), gaps)
     metadata = {name: value for name, value in first.metadata.items() if name not in FILE_FIELDS}
     return Document(first.doc_id, text, metadata, line=first.line)
 

@@ -40,7 +40,7 @@ from ragidx.indexer.store.files import (
     numbered_path,
 )
 
-FORMAT = 5
+FORMAT = 6
 FIELD_KINDS = (
     "types of fields"  # a segment has several columns for a field, or of types that no live row has a value of
 )

@@ -10,6 +10,8 @@
                                        newlines say so, and the page stays
     whole                              large_string: of a program's document, the document as JSON in its first row and
                                        empty in the others; null where the document comes from a source
+    gaps                               large_string: in the first row of a document from a source, what of its text is
+                                       in no chunk (`ragidx.corpora.whole`); null where line ends are all, and elsewhere
     meta.<field>                       bool, int64, double, large_string, large_list<large_string>, timestamp[us] (UTC);
                                        null where a document lacks the field; one column for each kind of its values
 
@@ -79,6 +81,7 @@ NULLABLE = pa.schema(
     [
         *(pa.field("line", pa.int32()), pa.field("page", pa.int32()), pa.field("turns", TURNS)),
         pa.field("whole", pa.large_string()),
+        pa.field("gaps", pa.large_string()),
     ]
 )
 COLUMNS = pa.schema([*FIXED, *NULLABLE])
@@ -101,6 +104,7 @@ class Row:
     page: int | None = None
     turns: tuple[Place, ...] | None = None
     whole: str | None = None
+    gaps: str | None = None
     owner: int = 0
 
     @property

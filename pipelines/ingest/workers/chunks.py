@@ -18,7 +18,7 @@ from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import DefectError
 from ragidx.corpora.language import LANGUAGE, language_finder
 from ragidx.corpora.records import Chunk, Document, Place
-from ragidx.corpora.whole import whole_of
+from ragidx.corpora.whole import gaps_of, whole_of
 from ragidx.indexer.digests import digest
 from ragidx.indexer.store.rows import Row
 
@@ -98,6 +98,7 @@ class Cutter:
             metadata.setdefault(LANGUAGE, self._find_language(document.text))
         positions = document.positions(chunk.start for chunk in chunks)
         turns = _turns(document, chunks)
+        gaps = gaps_of(document.text, ((chunk.start, chunk.end) for chunk in chunks)) if draft.whole is None else None
         for chunk, (line, page), turned in zip(chunks, positions, turns, strict=True):
             text = self.chunker.encoded_text(chunk)
             row = Row(
@@ -115,6 +116,7 @@ class Cutter:
                 turns=turned,
                 owner=draft.owner,
                 whole=draft.whole if draft.whole is None or not items else "",
+                gaps=None if items else gaps,
             )
             items.append(Item(row, text))
         return items

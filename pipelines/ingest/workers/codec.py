@@ -86,7 +86,8 @@ def _said(draft: Draft) -> list[Any]:
         encoded_text = None if item.text == r.text else item.text
         ids = None if item.ids is None else item.ids.hex()
         rows.append((r.start, r.end, r.text, r.heading, r.text_hash.hex(), r.line, r.page, r.turns, encoded_text, ids))
-    return [*head, "items", [rows, values_to_json(draft.items[0].row.metadata) if draft.items else {}]]
+    first = draft.items[0].row if draft.items else None
+    return [*head, "items", [rows, values_to_json(first.metadata) if first else {}, first.gaps if first else None]]
 
 
 def encoded_vectors(batch: VectorBatch) -> Message:
@@ -163,8 +164,8 @@ def _draft(owner: int, doc_id: Any, doc_hash: Any, n_chars: Any, what: Any, valu
             *(_places(places), values_from_json(file), _places(parts)),
         )
         return dataclasses.replace(draft, document=document)
-    rows, metadata = values
-    shared, items = values_from_json(metadata), []
+    rows, metadata, gaps = values
+    shared, items = values_from_json(metadata), list[Item]()
     for start, end, text, heading, text_hash, line, page, turns, longer, ids in rows:
         row = Row(
             chunk_id=f"{draft.id}:{_int(start)}-{_int(end)}",
@@ -180,6 +181,7 @@ def _draft(owner: int, doc_id: Any, doc_hash: Any, n_chars: Any, what: Any, valu
             page=_place(page),
             turns=None if turns is None else _places(turns),
             owner=owner,
+            gaps=None if items or gaps is None else _utf8(gaps),
         )
         items.append(Item(row, text if longer is None else _utf8(longer), None if ids is None else _ids(ids)))
     return dataclasses.replace(draft, items=items)

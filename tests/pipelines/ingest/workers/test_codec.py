@@ -101,13 +101,14 @@ WRONG_ROWS = [
 
 
 def test_a_row_comes_back() -> None:
-    body = json.dumps([["draft", "a", "00" * 16, 4, "items", [[ROW], {"year": 1999}]]]).encode()
+    body = json.dumps([["draft", "a", "00" * 16, 4, "items", [[ROW], {"year": 1999}, '[[4," "]]']]]).encode()
 
     (found,) = codec.decoded(({"kind": "events"}, body))
 
     assert isinstance(found, Draft)
     assert found.items is not None
-    assert (found.items[0].row.chunk_id, found.items[0].row.metadata) == ("a:0-4", {"year": 1999})
+    row = found.items[0].row
+    assert (row.chunk_id, row.metadata, row.gaps) == ("a:0-4", {"year": 1999}, '[[4," "]]')
 
 
 @pytest.mark.parametrize(
@@ -115,8 +116,9 @@ def test_a_row_comes_back() -> None:
     [
         *([["draft", 3, "00" * 16, 1, "known", None]], [["draft", "a", "00", 1, "known", None]]),
         *([["draft", "a", "00" * 16, -1, "known", None]], [["draft", "\ud800", "00" * 16, 1, "known", None]]),
-        [["draft", "a", "00" * 16, 1, "items", [2, {}]]],
-        *([["draft", "a", "00" * 16, 1, "items", [[row], {}]]] for row in WRONG_ROWS),
+        [["draft", "a", "00" * 16, 1, "items", [2, {}, None]]],
+        *([["draft", "a", "00" * 16, 1, "items", [[row], {}, None]]] for row in WRONG_ROWS),
+        [["draft", "a", "00" * 16, 1, "items", [[ROW], {}, 7]]],
         *([["skip", "a"]], [["items"]], [3], 7),
     ],
 )
