@@ -42,7 +42,7 @@ from bare_engines import ENGINES, K
 from figures import record
 
 import ragidx
-from ragidx.pipelines.integrations.engines.about import About
+from ragidx.pipelines.integrations.engines.about import AboutTable
 from ragidx.pipelines.integrations.engines.columns import rows_of, vectors_of
 from ragidx.pipelines.integrations.engines.table import Target, is_target
 
@@ -131,7 +131,7 @@ class Used:
 def exports(make_engine, work, index, used, turns):
     """The runs of the export and of the engine's own loader, and the engine with the last of them."""
     store = index.searcher.store
-    about = About.of(store)
+    about = AboutTable.of(store)
     ours, theirs, rows = [], [], None
     index.export(f"parquet:{work}/first.parquet")  # what is read and loaded first is in memory then
     for turn in range(turns):

@@ -33,7 +33,7 @@ Run: TypeAlias = dict[str, dict[str, float]]
 """query id -> document id -> score, higher is better."""
 
 
-class Pairs(NamedTuple):
+class SentencePairs(NamedTuple):
     """Pairs of sentences, and how alike people find those of a pair."""
 
     first: list[str]
@@ -137,7 +137,7 @@ def place_in_qrels(path: str | os.PathLike[str], name: str, *, is_query: bool = 
     return f"{file}:{next(lines, 1)}"
 
 
-def load_pairs(path: str | os.PathLike[str], *, split: str = "test") -> Pairs:
+def load_pairs(path: str | os.PathLike[str], *, split: str = "test") -> SentencePairs:
     """Pairs of sentences with scores, a pair a line.
 
     Args:
@@ -150,7 +150,7 @@ def load_pairs(path: str | os.PathLike[str], *, split: str = "test") -> Pairs:
         CorpusError: the file is missing, unreadable or empty, or has lines that are not pairs.
     """
     file = file_at(Path(path), *_pair_files(split))
-    pairs = Pairs([], [], [])
+    pairs = SentencePairs([], [], [])
     first = next((line for _, line in lines_of(file)), "")
     as_json, split_line = first.lstrip().startswith("{"), _tabbed if "\t" in first else _comma_separated
     try:

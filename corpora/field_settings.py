@@ -17,7 +17,7 @@ from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.corpora.limits import ReadOptions
 
 if TYPE_CHECKING:
-    from ragidx.corpora.ignore import Rules
+    from ragidx.corpora.ignore import IgnoreRules
 
 
 class FieldSettings(NamedTuple):
@@ -154,7 +154,7 @@ _EXAMPLES = {
 
 
 @functools.lru_cache(maxsize=8 * _MOST)
-def _rules(glob: str) -> Rules:
-    from ragidx.corpora.ignore import Rules  # every command imports this module, few match a glob
+def _rules(glob: str) -> IgnoreRules:
+    from ragidx.corpora.ignore import IgnoreRules  # every command imports this module, few match a glob
 
-    return Rules([glob])
+    return IgnoreRules([glob])

@@ -31,7 +31,7 @@ _MOST_WAYS = 2  # the power of a path's length that `re` may take
 _HARD_COST = 100  # what a rule for RE2 counts among those without a plain name
 
 
-class Rules:
+class IgnoreRules:
     """Rules in their order; the last that is about a path decides, as in git.
 
     Raises:
@@ -60,14 +60,14 @@ class Rules:
         return found
 
 
-def rules_of(lines: Sequence[str], where: str) -> Rules:
+def rules_of(lines: Sequence[str], where: str) -> IgnoreRules:
     """The rules that a user writes.
 
     Raises:
         SpecError: they are no rules, or too many; `where` names the option.
     """
     try:
-        return Rules(lines)
+        return IgnoreRules(lines)
     except ValueError as fault:
         raise SpecError(str(fault), "write it as in a .gitignore file", where=where) from fault
 

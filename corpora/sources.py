@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeAlias
 
 from ragidx.corpora.errors import CorpusError, check_machine, lone_surrogate
 from ragidx.corpora.evalset_files import ENDINGS, is_file
-from ragidx.corpora.ignore import Rules, is_rule, rules_of
+from ragidx.corpora.ignore import IgnoreRules, is_rule, rules_of
 from ragidx.corpora.limits import MIB, shown_bytes
 from ragidx.corpora.records import Skip
 
@@ -81,7 +81,7 @@ _INDEX_FOLDERS = {"segments": re.compile(r"[0-9]{8,16}-[0-9]{4,9}"), "journal": 
 _KINDS = {stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
 
 
-class Span(NamedTuple):
+class LineSpan(NamedTuple):
     """Whole lines of a file of JSON Lines.
 
     Args:
@@ -117,7 +117,7 @@ class Source:
     beir: bool = False
     status: os.stat_result | None = field(default=None, compare=False, repr=False)
     owner: int = 0
-    span: Span | None = None
+    span: LineSpan | None = None
 
     @property
     def n_bytes(self) -> int:
@@ -188,7 +188,7 @@ def beir_corpus(folder: Path) -> Source | None:
     return None
 
 
-_Rules: TypeAlias = tuple[tuple[str, Rules], ...]  # (folder of the .gitignore, its rules), the innermost last
+_Rules: TypeAlias = tuple[tuple[str, IgnoreRules], ...]  # (folder of the .gitignore, its rules), the innermost last
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +204,8 @@ class _Walk:
 
     root: Path
     real_root: Path
-    include: Rules | None
-    exclude: Rules | None
+    include: IgnoreRules | None
+    exclude: IgnoreRules | None
     indexes: frozenset[str]  # as folders are shown: "a/b/"
     on_skip: Callable[[Skip], None]
 
@@ -323,7 +323,7 @@ class _Walk:
             else:
                 good.append(line.removesuffix("\r"))
         try:
-            return (*folder.rules, (folder.prefix, Rules(good)))
+            return (*folder.rules, (folder.prefix, IgnoreRules(good)))
         except ValueError as fault:
             self._skip(where, str(fault))
             return folder.rules

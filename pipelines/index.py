@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ragidx.pipelines.maintain.delete import DeleteReport
     from ragidx.pipelines.maintain.rewrite import ReshapeReport
     from ragidx.pipelines.plan.plan import Plan
-    from ragidx.retriever.hit import Answer
+    from ragidx.retriever.hit import Hits
 
 
 class UpgradeKeywords(EncoderOptions, RunOptions, total=False):
@@ -143,7 +143,7 @@ class Reader:
         where: str | None = None,
         instruction: str | None = None,
         **options: Unpack[SearchKeywords],
-    ) -> Answer:
+    ) -> Hits:
         """The k best chunks for a question, best first; fewer only if the index, or the options, leave no more.
 
         The list has `notes`: what there is to say of the whole answer, such as that the index has no word of it.
@@ -173,7 +173,7 @@ class Reader:
         where: str | None = None,
         instruction: str | None = None,
         **options: Unpack[SearchKeywords],
-    ) -> list[Answer]:
+    ) -> list[Hits]:
         """As `search`, for many questions at once: they are encoded and searched in batches."""
         _check_options("Index.search_batch", options, SearchKeywords)
         return self.searcher.search(queries, k=k, where=where, instruction=instruction, **options)
@@ -186,7 +186,7 @@ class Reader:
         *,
         where: str | None = None,
         **options: Unpack[VectorKeywords],
-    ) -> list[Answer]:
+    ) -> list[Hits]:
         """As `search`, for vectors (q, dim), which are brought to unit length. A vector has no words."""
         _check_options("Index.search_vectors", options, VectorKeywords)
         return self.searcher.search(vectors=vectors, k=k, where=where, **options)
@@ -962,7 +962,7 @@ def search(
     where: str | None = None,
     instruction: str | None = None,
     **options: Unpack[SearchKeywords],
-) -> Answer:
+) -> Hits:
     """The k best chunks of several indexes for a question, best first; each hit has its `index`.
 
     They are ranked as in one index of all their documents, with the same scores, where the words of all are stemmed

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ragidx.indexer.ann.moments import Spread
+from ragidx.indexer.ann.moments import ScoreSpread
 from ragidx.indexer.ann.prefixes import shortened
 from ragidx.indexer.arrays import Bools, Doubles, Floats, Ints
 from ragidx.indexer.store.scores import cosines
@@ -179,7 +179,7 @@ class _Line:
     c: float
 
     @classmethod
-    def of(cls, weight: float, dense: Spread, row: int, bm25: Spread | None) -> _Line:
+    def of(cls, weight: float, dense: ScoreSpread, row: int, bm25: ScoreSpread | None) -> _Line:
         """The sum of weighted z-scores; statistics are rounded, so that the order of additions leaves no trace."""
         mean, deviation = np.float32(dense.mean[row]), np.float32(dense.deviation[row])
         a, c = (weight / float(deviation), -weight * float(mean) / float(deviation)) if deviation else (0.0, 0.0)

@@ -97,7 +97,7 @@ class Hit:
         return found | {"metadata": json_values(self.metadata), "also": [span._asdict() for span in self.also]}
 
 
-class Answer(list[Hit]):
+class Hits(list[Hit]):
     """The hits for a question, best first.
 
     Attributes:

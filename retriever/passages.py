@@ -34,7 +34,7 @@ _STOP = frozenset(
 )
 
 
-class Passage(NamedTuple):
+class Excerpt(NamedTuple):
     """What is shown of a hit, and where that begins in its file; None where it has no lines, or no pages."""
 
     text: str
@@ -42,10 +42,10 @@ class Passage(NamedTuple):
     page: int | None
 
 
-def passage(hit: Hit, query: str, stem: Stem) -> Passage:
+def passage(hit: Hit, query: str, stem: Stem) -> Excerpt:
     """The part of a hit's text that is nearest to a question."""
     text, begin = nearest(hit.text, query, stem)
-    return Passage(text, *hit.position(begin))
+    return Excerpt(text, *hit.position(begin))
 
 
 def simple_stem(word: str) -> str:

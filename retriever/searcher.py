@@ -25,7 +25,7 @@ from ragidx.corpora.errors import QueryError, lone_surrogate
 from ragidx.indexer.specs import MODEL, TABLE, IndexSpec
 from ragidx.indexer.store.generations import committed
 from ragidx.indexer.store.store import Store
-from ragidx.retriever.hit import NO_KNOWN_WORD, Answer, Hit
+from ragidx.retriever.hit import NO_KNOWN_WORD, Hit, Hits
 from ragidx.retriever.models import (
     HERE,
     ModelPlace,
@@ -118,7 +118,7 @@ class Searcher:
         vectors: ArrayLike | None = None,
         instruction: str | None = None,
         **options: Any,
-    ) -> list[Answer]:
+    ) -> list[Hits]:
         """The hits of each query; the options are those of `Index.search`, and `Index` says what they mean.
 
         Vectors are (q, dim) numbers; of an index of precomputed vectors that was shrunk, also (q, as many as they had
@@ -147,7 +147,7 @@ class Searcher:
         encoded = self.encode(queries, instruction) if needs_vectors(checked) else None
         return self.hits(Queries(encoded, queries), checked)
 
-    def hits(self, queries: Queries, options: SearchOptions) -> list[Answer]:
+    def hits(self, queries: Queries, options: SearchOptions) -> list[Hits]:
         """The hits of queries that are encoded, read again by the reranker where one is asked for."""
         if options.rerank is None:
             return self.noted(shaped_hits(self.store, queries, options), options, queries.texts)
@@ -179,13 +179,13 @@ class Searcher:
 
     def noted(
         self, answers: Sequence[Sequence[Hit]], options: SearchOptions, texts: Sequence[str] | None = None
-    ) -> list[Answer]:
+    ) -> list[Hits]:
         """The hits of each query, with what there is to say of them; an engine does not tell which words it has.
 
         Where there are no hits, the `texts` of the queries tell whether the index has a word of them.
         """
         if options.mode != HYBRID or isinstance(self.store, StoreElsewhere):
-            return list(map(Answer, answers))
+            return list(map(Hits, answers))
 
         def is_unknown(place: int, hits: Sequence[Hit]) -> bool:
             if hits or texts is None or not self.store.n_rows:
@@ -193,7 +193,7 @@ class Searcher:
             return self.store.lexical is None or self.store.lexical.scores(texts[place]) is None
 
         return [
-            Answer(hits, notes=[NO_KNOWN_WORD] if is_unknown(place, hits) else []) for place, hits in enumerate(answers)
+            Hits(hits, notes=[NO_KNOWN_WORD] if is_unknown(place, hits) else []) for place, hits in enumerate(answers)
         ]
 
     def rank_documents(self, queries: Sequence[str] | None = None, **options: Any) -> list[list[tuple[str, float]]]:

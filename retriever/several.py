@@ -33,7 +33,7 @@ from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.specs import TABLE
 from ragidx.indexer.store.rows import META, union
 from ragidx.indexer.store.store import Store
-from ragidx.retriever.hit import Answer
+from ragidx.retriever.hit import Hits
 from ragidx.retriever.models import FILTER_FILE, QUESTIONS_FILE
 from ragidx.retriever.options import DENSE, SearchOptions
 from ragidx.retriever.ranking import Queries, needs_vectors
@@ -87,7 +87,7 @@ class Several(Searcher):
         vectors: ArrayLike | None = None,
         instruction: str | None = None,
         **options: Any,
-    ) -> list[Answer]:
+    ) -> list[Hits]:
         """The hits of each query, as of a searcher.
 
         Raises:

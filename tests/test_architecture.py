@@ -76,6 +76,7 @@ PIPELINES = [
 ]
 APART = [("pipelines.experiments", "pipelines.integrations"), ("pipelines.integrations", "pipelines.experiments")]
 HANDLE = "ragidx.pipelines.index"
+FRAMEWORKS = "ragidx.pipelines.integrations.frameworks."
 
 MODULES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 NAMES = {"ragidx." + ".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in MODULES}
@@ -138,9 +139,7 @@ def test_the_handle_imports_the_packages_of_its_room_only_when_it_is_asked() -> 
 
 
 def test_a_framework_is_served_with_the_public_names_alone() -> None:
-    adapters = {
-        name: path for name, path in NAMES.items() if name.startswith("ragidx.pipelines.integrations.frameworks.")
-    }
+    adapters = {name: path for name, path in NAMES.items() if name.startswith(FRAMEWORKS)}
 
     assert {imported for path in adapters.values() for imported, _ in _imports(path)} - adapters.keys() == {"ragidx"}
 
@@ -186,6 +185,18 @@ def test_every_package_has_its_place_in_the_order() -> None:
 
     assert {p for p in packages if p not in placed and p.rpartition(".")[0] not in placed} == set()
     assert placed - packages == set()
+
+
+def test_no_public_class_name_has_two_homes() -> None:
+    """A framework's conventions name its adapters: those of several begin alike."""
+    homes: dict[str, list[str]] = {}
+    for name, path in NAMES.items():
+        for node in ast.parse(path.read_bytes()).body:
+            is_adapter = name.startswith(FRAMEWORKS) and isinstance(node, ast.ClassDef) and node.name[:6] == "Ragidx"
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and not is_adapter:
+                homes.setdefault(node.name, []).append(name)
+
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
 
 
 def test_no_folder_holds_more_than_fifteen_modules() -> None:

@@ -19,7 +19,7 @@ from itertools import pairwise
 import tokenizers
 
 from ragidx.corpora.chunking.levels import Levels
-from ragidx.corpora.chunking.packing import CHARS_A_TOKEN, Span, Window, pack
+from ragidx.corpora.chunking.packing import CHARS_A_TOKEN, TextSpan, Window, pack
 from ragidx.corpora.chunking.pieces import Counter
 from ragidx.corpora.chunking.places import halves, next_seen, stripped
 from ragidx.corpora.errors import SpecError, panics_of
@@ -120,11 +120,11 @@ class Chunker:
         made = self._tokenizer
         return Counter(made) if isinstance(made, tokenizers.Tokenizer) else made()
 
-    def _batches(self, document: Document, found: Sequence[Section]) -> Iterator[list[Span]]:
+    def _batches(self, document: Document, found: Sequence[Section]) -> Iterator[list[TextSpan]]:
         """Spans, a window at a time; with `spec.headings` none crosses a heading."""
         text = document.text
         if self._spec.size is None:
-            yield [Span(0, len(text), False)]
+            yield [TextSpan(0, len(text), False)]
             return
         levels = Levels(text, found)
         if not self._spec.headings or not found:
@@ -135,9 +135,9 @@ class Chunker:
             budget = max(1, self.capacity - max(tokens for _, tokens, _ in prefixes))
             doubtful = any(doubt for *_, doubt in prefixes)
             for spans in self._windows(levels, text, group[0].start, end, budget):
-                yield [Span(one.start, one.end, True) for one in spans] if doubtful else spans
+                yield [TextSpan(one.start, one.end, True) for one in spans] if doubtful else spans
 
-    def _windows(self, levels: Levels, text: str, start: int, end: int, budget: int) -> Iterator[list[Span]]:
+    def _windows(self, levels: Levels, text: str, start: int, end: int, budget: int) -> Iterator[list[TextSpan]]:
         """The spans of `text[start:end]`; what depends on the text behind a window is cut with the next."""
         # The spec's overlap is a share of its size: a model that leaves less room keeps the share.
         overlap = self._spec.overlap * budget // (self._spec.size or budget)
@@ -153,7 +153,7 @@ class Chunker:
             yield spans
             start, behind = following, spans[-1].end
 
-    def _fitting(self, chunk_of: Callable[[int, int], Chunk], text: str, spans: Sequence[Span]) -> Iterator[Chunk]:
+    def _fitting(self, chunk_of: Callable[[int, int], Chunk], text: str, spans: Sequence[TextSpan]) -> Iterator[Chunk]:
         """The spans' text in chunks of at most `capacity` tokens: one that is too long is halved until it fits."""
         inner = [stripped(text, span.start, span.end) for span in spans]
         chunks = [chunk_of(start, end) for start, end in inner]
@@ -164,7 +164,7 @@ class Chunker:
                 if chunk.text:
                     yield chunk
             else:
-                parts = [Span(chunk.start + start, chunk.start + end, True) for start, end in halves(chunk.text)]
+                parts = [TextSpan(chunk.start + start, chunk.start + end, True) for start, end in halves(chunk.text)]
                 yield from self._fitting(chunk_of, text, parts)
 
     def _counts(self, chunks: Sequence[Chunk]) -> list[int]:

@@ -1,6 +1,6 @@
 """Packing: pieces become spans of at most so many tokens, each cut at the best place in its second half.
 
-Pieces, their levels and a budget -> `Span`s. Greedy from left to right: a span depends on nothing further than its
+Pieces, their levels and a budget -> `TextSpan`s. Greedy from left to right: a span depends on nothing further than its
 budget behind it, so a text that is seen a window at a time is cut as if it were seen at once. Linear time.
 """
 
@@ -18,7 +18,7 @@ _AHEAD = 3  # pieces at the end of a window that may be others when more of the 
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TextSpan:
     """`text[start:end]`, white space around it included."""
 
     start: int
@@ -39,7 +39,7 @@ class Window:
 
 def pack(
     window: Window, levels: Levels, counter: Counter, budget: int, overlap: int, behind: int
-) -> tuple[list[Span], int]:
+) -> tuple[list[TextSpan], int]:
     """The spans of a window that do not depend on what follows it, and where the next one begins.
 
     Args:
@@ -52,7 +52,7 @@ def pack(
     """
     p = window.pieces
     if window.last and p.seen[-1] <= budget and window.end - window.start <= CHARS_A_TOKEN * budget:
-        return [Span(window.start, window.end, bool(p.doubts[-1]) or not counter.exact)], window.end
+        return [TextSpan(window.start, window.end, bool(p.doubts[-1]) or not counter.exact)], window.end
     return _Packer(window, levels.of(p, window.start, window.end), counter, budget).spans(overlap, behind)
 
 
@@ -63,8 +63,8 @@ class _Packer:
     counter: Counter
     budget: int
 
-    def spans(self, overlap: int, behind: int) -> tuple[list[Span], int]:
-        p, found = self.window.pieces, list[Span]()
+    def spans(self, overlap: int, behind: int) -> tuple[list[TextSpan], int]:
+        p, found = self.window.pieces, list[TextSpan]()
         n, first = len(p.ends), 0
         least = int(p.ends.searchsorted(behind, "right"))  # the piece that the next span holds, or a later one
         while first < n:
@@ -111,10 +111,10 @@ class _Packer:
         best = min(SENTENCES, int(levels.max()))
         return low + int((levels >= best).argmax()) if best >= WORD else cut + 1
 
-    def _span(self, first: int, cut: int) -> Span:
+    def _span(self, first: int, cut: int) -> TextSpan:
         p = self.window.pieces
         doubtful = p.doubts[cut + 1] > p.doubts[first] or p.seen[cut] - p.tokens[first] >= self.budget - 1
-        return Span(self._begin(first), int(p.ends[cut]), bool(doubtful or not self.counter.exact))
+        return TextSpan(self._begin(first), int(p.ends[cut]), bool(doubtful or not self.counter.exact))
 
     def _begin(self, piece: int) -> int:
         """Where the text of a piece begins."""

@@ -26,7 +26,7 @@ MAX_ROWS, MAX_BYTES = 4096, 4 * _BATCH_NUMBERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VectorBatch:
+class VectorRows:
     """Some rows of a file, or of a program, without broken ones.
 
     Args:

@@ -23,13 +23,13 @@ from ragidx.corpora.readers.fields import from_value
 from ragidx.corpora.readers.records.columnar import column_values, open_table
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Scalar
-from ragidx.corpora.vectors.batch import MAX_BYTES, MAX_ROWS, VectorBatch, batch_rows, check_width, row_ids
+from ragidx.corpora.vectors.batch import MAX_BYTES, MAX_ROWS, VectorRows, batch_rows, check_width, row_ids
 from ragidx.corpora.vectors.fields import VectorColumns, is_text
 
 Faults: TypeAlias = dict[int, str]  # row of a batch -> why it is skipped
 
 
-def read_columns(file: SourceFile, vector_field: str | None, dim: int | None, *, named: bool) -> Iterator[VectorBatch]:
+def read_columns(file: SourceFile, vector_field: str | None, dim: int | None, *, named: bool) -> Iterator[VectorRows]:
     """The rows of a file.
 
     Args:
@@ -55,7 +55,7 @@ def read_columns(file: SourceFile, vector_field: str | None, dim: int | None, *,
             file.skip("holds no row")
 
 
-def read_tables(tables: Iterable[Any], file: SourceFile, vector_field: str | None) -> Iterator[VectorBatch]:
+def read_tables(tables: Iterable[Any], file: SourceFile, vector_field: str | None) -> Iterator[VectorRows]:
     """The rows of Arrow tables or record batches, as those of a file; `file` is their name and says how they are read.
 
     Raises:
@@ -84,7 +84,7 @@ class _Rows:
         self._file, self._dim, self._named = file, dim, named
         self._is_checked = False
 
-    def batches(self, columns: VectorColumns, batch: Any, share: float) -> Iterator[VectorBatch]:
+    def batches(self, columns: VectorColumns, batch: Any, share: float) -> Iterator[VectorRows]:
         """The rows of one record batch, in pieces of bounded size."""
         batch.validate(full=True)
         self._check_width(columns.vector, _storage(batch.column(columns.vector)))
@@ -106,7 +106,7 @@ class _Rows:
         self._dim = usual if self._dim is None else self._dim
         self._is_checked = True
 
-    def _piece(self, columns: VectorColumns, piece: Any, first: int, share: float) -> VectorBatch | None:
+    def _piece(self, columns: VectorColumns, piece: Any, first: int, share: float) -> VectorRows | None:
         faults: Faults = {}
         rows = np.arange(first, first + piece.num_rows)
         matrix = _matrix(_storage(piece.column(columns.vector)), self._dim or 1, faults)
@@ -120,7 +120,7 @@ class _Rows:
         good = [row for row in range(len(rows)) if row not in faults]
         if not good:
             return None
-        return VectorBatch(
+        return VectorRows(
             file=self._file.source.name,
             rows=rows[good],
             ids=[ids[row] for row in good],

@@ -1,6 +1,6 @@
 """Precomputed vectors: parquet, arrow, feather and npy files, one or a folder of them, as batches.
 
-    path -> VectorBatch, bounded in size, all of one width
+    path -> VectorRows, bounded in size, all of one width
 
 A broken row is skipped and reported. A file that cannot be read, has no vectors, or has vectors of another width
 throughout is an error, unlike in a folder of documents. So is a file that changes while it is read: its size, time and
@@ -20,10 +20,10 @@ from ragidx.corpora.limits import ReadOptions, UnreadableError
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import OnSkip
 from ragidx.corpora.sources import Source, sources
-from ragidx.corpora.vectors.batch import VectorBatch, batch_rows, check_width, row_ids
+from ragidx.corpora.vectors.batch import VectorRows, batch_rows, check_width, row_ids
 from ragidx.corpora.vectors.npy import open_npy
 
-__all__ = ["ENDINGS", "Reader", "VectorBatch", "read_vectors", "vector_batches", "vector_sizes"]
+__all__ = ["ENDINGS", "Reader", "VectorRows", "read_vectors", "vector_batches", "vector_sizes"]
 
 _NPY = ".npy"
 ENDINGS = (".parquet", ".arrow", ".feather", ".ipc", _NPY)
@@ -32,7 +32,7 @@ ENDINGS = (".parquet", ".arrow", ".feather", ".ipc", _NPY)
 HINT = "repair the file, or exclude it"
 _GIVE = f"give one of {', '.join(ENDINGS)}, or a folder of them"
 
-Reader: TypeAlias = Callable[[SourceFile, str | None, int | None, bool], Iterator[VectorBatch]]
+Reader: TypeAlias = Callable[[SourceFile, str | None, int | None, bool], Iterator[VectorRows]]
 """Of a file with columns: given that of vectors, their width, and whether ids that are row numbers have its name."""
 
 
@@ -48,7 +48,7 @@ def vector_batches(
     on_skip: OnSkip,
     on_source: Callable[[Source], None] = lambda source: None,
     read: Reader | None = None,
-) -> Iterator[VectorBatch]:
+) -> Iterator[VectorRows]:
     """The rows of a file, or of all files of a folder, streaming.
 
     Args:
@@ -114,7 +114,7 @@ def _is_read(file: SourceFile, *, is_folder: bool) -> bool:
     raise CorpusError("it is not a file of vectors", _GIVE, where=file.source.name)
 
 
-def read_vectors(file: SourceFile, vector_field: str | None, dim: int | None, named: bool) -> Iterator[VectorBatch]:
+def read_vectors(file: SourceFile, vector_field: str | None, dim: int | None, named: bool) -> Iterator[VectorRows]:
     """The rows of a file, read in this process.
 
     Raises:
@@ -134,7 +134,7 @@ def read_vectors(file: SourceFile, vector_field: str | None, dim: int | None, na
         raise CorpusError(reason, HINT, where=name) from fault
 
 
-def _unchanged(file: SourceFile, batches: Iterator[VectorBatch]) -> Iterator[VectorBatch]:
+def _unchanged(file: SourceFile, batches: Iterator[VectorRows]) -> Iterator[VectorRows]:
     """The batches of a file that nothing writes meanwhile."""
     before = _state(file)
     try:
@@ -172,7 +172,7 @@ def _check_unchanged(file: SourceFile, before: tuple[int, ...]) -> None:
         )
 
 
-def _read_npy(file: SourceFile, vector_field: str | None, dim: int | None, named: bool) -> Iterator[VectorBatch]:
+def _read_npy(file: SourceFile, vector_field: str | None, dim: int | None, named: bool) -> Iterator[VectorRows]:
     """A matrix, block by block; its ids are the row numbers."""
     if (vector_field, file.options.id_field, file.options.text_field) != (None, None, None):
         raise CorpusError(
@@ -188,7 +188,7 @@ def _read_npy(file: SourceFile, vector_field: str | None, dim: int | None, named
         for start in range(0, matrix.total, step):
             vectors = matrix.rows(start, step)
             rows = np.arange(start, start + len(vectors))
-            yield VectorBatch(
+            yield VectorRows(
                 file=file.source.name,
                 rows=rows,
                 ids=row_ids(file, rows, named=named),

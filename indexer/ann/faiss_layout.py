@@ -33,7 +33,7 @@ _FOURCC = {  # of codes, in lists or not; RaBitQ has one for 1 bit and one for m
 _SCALARS = {"SQ8": 0, "SQ4": 1, "SQfp16": 4, "SQ6": 6}  # FAISS's numbers of them
 
 
-class Walk:
+class FieldWalk:
     """A file of FAISS's, field by field.
 
     Args:
@@ -102,14 +102,14 @@ class Walk:
 
 
 @contextlib.contextmanager
-def walking(path: Path) -> Iterator[Walk]:
+def walking(path: Path) -> Iterator[FieldWalk]:
     """The file, opened for checking.
 
     Raises:
         IndexFormatError: it cannot be read.
     """
     with reading(path), path.open("rb") as file:
-        yield Walk(path, file)
+        yield FieldWalk(path, file)
 
 
 def check_layout(path: Path, recipe: Recipe, dim: int, rows: int, repeats: int) -> None:
@@ -143,7 +143,7 @@ def check_layout(path: Path, recipe: Recipe, dim: int, rows: int, repeats: int) 
         walk.end(REPEAT_BYTES * repeats)
 
 
-def _graph(walk: Walk, dim: int, rows: int) -> None:
+def _graph(walk: FieldWalk, dim: int, rows: int) -> None:
     """Header, chances of levels, links up to each level, level and offset of each node, links; no vectors."""
     walk.header(b"IHNs", dim, rows)
     walk.items(8)
@@ -155,7 +155,7 @@ def _graph(walk: Walk, dim: int, rows: int) -> None:
     walk.expect("4s", b"null")
 
 
-def _codes(walk: Walk, recipe: Recipe, dim: int, rows: int) -> None:
+def _codes(walk: FieldWalk, recipe: Recipe, dim: int, rows: int) -> None:
     size = recipe.code_bytes(dim)
     walk.header(_FOURCC[_kind(recipe)][0], dim, rows)
     _coder(walk, recipe, dim)
@@ -165,7 +165,7 @@ def _codes(walk: Walk, recipe: Recipe, dim: int, rows: int) -> None:
         walk.fields(struct.Struct("<B"))  # bits of a query
 
 
-def _lists(walk: Walk, recipe: Recipe, lists: int, dim: int, rows: int, held: int) -> None:
+def _lists(walk: FieldWalk, recipe: Recipe, lists: int, dim: int, rows: int, held: int) -> None:
     size = recipe.code_bytes(dim)
     walk.header(_FOURCC[_kind(recipe)][1], dim, rows)
     walk.expect("Q", lists)
@@ -197,7 +197,7 @@ def _lists(walk: Walk, recipe: Recipe, lists: int, dim: int, rows: int, held: in
     walk.skip(held * (size + 8), "its rows")
 
 
-def _coder(walk: Walk, recipe: Recipe, dim: int) -> None:
+def _coder(walk: FieldWalk, recipe: Recipe, dim: int) -> None:
     """The tables by which codes are read."""
     size = recipe.code_bytes(dim)
     if recipe.code.startswith("SQ"):

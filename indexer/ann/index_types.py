@@ -164,7 +164,7 @@ class Effort:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class TunedIndex:
     """The index of a segment, and what tuning found.
 
     Attributes:
@@ -245,7 +245,7 @@ class IndexOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Footprint:
+class VectorFootprint:
     """The estimated bytes of an index, without texts and metadata.
 
     Attributes:
@@ -259,17 +259,17 @@ class Footprint:
     build_bytes: int
 
 
-def footprint_of(recipe: Recipe | None, rows: int, dim: int) -> Footprint:
+def footprint_of(recipe: Recipe | None, rows: int, dim: int) -> VectorFootprint:
     """The footprint of `rows` vectors of `dim` with a recipe; None: flat."""
     vectors = 2 * dim * rows
     if recipe is None:
-        return Footprint(vectors, vectors, 0)
+        return VectorFootprint(vectors, vectors, 0)
     lists = recipe.lists or 0
     tables = 4 * dim * (lists + dim * recipe.rotate + 256 * recipe.code.startswith("PQ"))
     beside = rows * (recipe.code_bytes(dim) + 8 * bool(lists)) + tables
     if recipe.links is not None:
-        return Footprint(vectors + beside, vectors + beside, vectors + beside)
-    return Footprint(vectors + beside, beside, beside + 4 * dim * train_rows(recipe, rows, dim))
+        return VectorFootprint(vectors + beside, vectors + beside, vectors + beside)
+    return VectorFootprint(vectors + beside, beside, beside + 4 * dim * train_rows(recipe, rows, dim))
 
 
 def check_index_type(text: str, dim: int | None = None) -> None:

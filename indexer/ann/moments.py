@@ -26,7 +26,7 @@ _ROWS_A_NUMBER = 8  # the file has a quarter of the bytes of the vectors, at mos
 
 
 @dataclass(frozen=True)
-class Spread:
+class ScoreSpread:
     """The scores of rows for each of q queries, in sum.
 
     Attributes:
@@ -45,14 +45,14 @@ class Spread:
         found = np.sqrt(self.squares / max(1, self.n))
         return np.where(found > _ROUNDING * np.abs(self.mean), found, 0.0)
 
-    def without(self, other: Spread) -> Spread:
+    def without(self, other: ScoreSpread) -> ScoreSpread:
         """That of the rows which are left without the other ones, which are some of these."""
         n = self.n - other.n
         if n <= 0:
-            return Spread(0, np.zeros_like(self.mean), np.zeros_like(self.squares))
+            return ScoreSpread(0, np.zeros_like(self.mean), np.zeros_like(self.squares))
         mean = self.mean + (self.mean - other.mean) * (other.n / n)
         squares = self.squares - other.squares - (self.mean - other.mean) ** 2 * (self.n * other.n / n)
-        return Spread(n, mean, np.where(squares > _CANCELLED * self.squares, squares, 0.0))
+        return ScoreSpread(n, mean, np.where(squares > _CANCELLED * self.squares, squares, 0.0))
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,12 @@ class Moments:
         apart = other.mean - mean
         return Moments(n, mean, self.scatter - other.scatter - np.outer(apart, apart * (n * other.n / self.n)))
 
-    def spread(self, queries: Floats) -> Spread:
+    def spread(self, queries: Floats) -> ScoreSpread:
         """Of the products of the vectors with queries (q, d)."""
         asked = queries.astype(np.float64)
         upper = np.einsum("qd,qd->q", asked @ np.triu(self.scatter), asked)
         squares = 2 * upper - (asked**2) @ np.diagonal(self.scatter)
-        return Spread(self.n, asked @ self.mean, np.maximum(squares, 0))
+        return ScoreSpread(self.n, asked @ self.mean, np.maximum(squares, 0))
 
     def to_bytes(self) -> bytes:
         """As the file holds them."""
@@ -149,19 +149,19 @@ def moments_of(blocks: Iterable[Floats], dim: int) -> Moments:
     return functools.reduce(Moments.__add__, map(_of_block, blocks), none)
 
 
-def spread_of(scores: Floats) -> Spread:
+def spread_of(scores: Floats) -> ScoreSpread:
     """Of scores (q, rows) that a scan has found."""
     exact, n = scores.astype(np.float64), scores.shape[1]
     mean = exact.sum(axis=1) / max(1, n)
-    return Spread(n, mean, ((exact - mean[:, None]) ** 2).sum(axis=1))
+    return ScoreSpread(n, mean, ((exact - mean[:, None]) ** 2).sum(axis=1))
 
 
-def merged_spread(parts: Sequence[Spread]) -> Spread:
+def merged_spread(parts: Sequence[ScoreSpread]) -> ScoreSpread:
     """Of all rows of some parts, for the same queries; `parts` is not empty."""
     n = sum(part.n for part in parts)
     mean = sum((part.n * part.mean for part in parts), np.zeros_like(parts[0].mean)) / max(1, n)
     between = (part.squares + part.n * (part.mean - mean) ** 2 for part in parts)
-    return Spread(n, mean, sum(between, np.zeros_like(mean)))
+    return ScoreSpread(n, mean, sum(between, np.zeros_like(mean)))
 
 
 def _of_block(block: Floats) -> Moments:

@@ -31,7 +31,7 @@ from ragidx.corpora.errors import IndexFormatError, MachineError, RagidxError, c
 from ragidx.indexer import atomic
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES, Halves, codes_of, exact_index, map_vectors, vectors_header
 from ragidx.indexer.ann.index_types import padded
-from ragidx.indexer.ann.moments import Moments, Spread, moments_of, wants_moments
+from ragidx.indexer.ann.moments import Moments, ScoreSpread, moments_of, wants_moments
 from ragidx.indexer.ann.search import Exact, filled, search_exact
 from ragidx.indexer.arrays import Bools, Floats, Ints
 from ragidx.indexer.normalize import l2_normalize
@@ -83,7 +83,7 @@ class Prefixes:
     def repeats(self) -> None:
         """As of a segment without a faster index."""
 
-    def spread(self, queries: Floats) -> Spread | None:
+    def spread(self, queries: Floats) -> ScoreSpread | None:
         """As of a segment."""
         return None if self.moments is None else self.moments.spread(queries)
 

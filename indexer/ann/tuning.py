@@ -34,8 +34,8 @@ from ragidx.indexer.ann.index_types import (
     TUNED_K,
     Effort,
     IndexOptions,
-    Measured,
     Recipe,
+    TunedIndex,
     candidates,
     footprint_of,
     with_lists,
@@ -68,7 +68,7 @@ class Truth:
 
 def choose(
     vectors: Path, dim: int, rows: int, options: IndexOptions, max_memory: int | None, on_stage: OnStage
-) -> tuple[Any, Repeats | None, Measured] | None:
+) -> tuple[Any, Repeats | None, TunedIndex] | None:
     """Make the index of a segment, without its repeats; None: exact search.
 
     Args:
@@ -85,7 +85,7 @@ def choose(
     possible = fitting(options, rows, dim, max_memory)
     if possible[0] is None:
         return None
-    best: Measured | None = None
+    best: TunedIndex | None = None
     repeats = find_repeats(vectors, dim, rows)
     for candidate in filter(None, possible):
         recipe = candidate if repeats is None else with_lists(candidate, rows - len(repeats))
@@ -161,7 +161,7 @@ def _questions(codes: Halves, kept: Ints, count: int, *, in_lists: bool) -> Floa
 
 def tune(
     index: Any, recipe: Recipe, truth: Truth, vectors: Any, target: float, repeats: Repeats | None = None
-) -> Measured:
+) -> TunedIndex:
     """The least effort that reaches the target recall, the fastest of several; the best if none does."""
 
     @functools.cache
@@ -176,7 +176,7 @@ def tune(
         best = min(reached, key=lambda effort: _seconds(index, recipe, effort, truth, vectors, repeats))
     else:
         best = max((ladder[-1] for ladder in ladders), key=recall)
-    return Measured(recipe, best, recall(best), len(truth.queries), 0 if repeats is None else len(repeats))
+    return TunedIndex(recipe, best, recall(best), len(truth.queries), 0 if repeats is None else len(repeats))
 
 
 def _ladders(recipe: Recipe) -> Iterator[list[Effort]]:
@@ -227,7 +227,7 @@ def _too_large(every: list[Recipe | None], rows: int, dim: int, options: IndexOp
     )
 
 
-def _too_rough(best: Measured, rows: int, dim: int, options: IndexOptions) -> SpecError:
+def _too_rough(best: TunedIndex, rows: int, dim: int, options: IndexOptions) -> SpecError:
     flat = _megabytes(footprint_of(None, rows, dim).memory_bytes)
     graph = _megabytes(footprint_of(Recipe(links=16), rows, dim).memory_bytes)
     other = "allow more `max_memory`" if options.index_type == AUTO else "take another `index_type`"

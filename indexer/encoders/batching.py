@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ragidx.corpora.errors import ModelError
-from ragidx.indexer.encoders.protocol import Batch
+from ragidx.indexer.encoders.protocol import EncodedRows
 from ragidx.indexer.prompts.rendering import Rendered
 
 CPU_BUDGET = 2048
@@ -42,7 +42,7 @@ def run(
     pad: int,
     device: torch.device,
     apart: int | None = None,
-) -> Iterator[Batch]:
+) -> Iterator[EncodedRows]:
     """Every row through `forward`, in batches, longest first; rows of more than `apart` tokens apart from the others.
 
     Raises:
@@ -66,7 +66,7 @@ def run(
             if device.type == "cuda":
                 torch.cuda.empty_cache()
             continue
-        yield Batch(
+        yield EncodedRows(
             rows,
             vectors,
             sum(rendered[i].n_tokens for i in rows),

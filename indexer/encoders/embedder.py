@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ragidx.indexer.arrays import Floats
-from ragidx.indexer.encoders.protocol import Batch, Encoder, check_finite, check_texts, collect
+from ragidx.indexer.encoders.protocol import EncodedRows, Encoder, check_finite, check_texts, collect
 from ragidx.indexer.normalize import l2_normalize
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Embedder:
         raw: bool = False,
         tune: bool = True,
         names: Sequence[str] | None = None,
-    ) -> Iterator[Batch]:
+    ) -> Iterator[EncodedRows]:
         """Vectors as they come, in the order that suits the encoder.
 
         Args:

@@ -24,10 +24,10 @@ from tokenizers.pre_tokenizers import Split
 
 from ragidx.corpora.errors import IndexFormatError, ModelError, RagidxError, SpecError, first_line, panics_of
 from ragidx.indexer.arrays import Floats
-from ragidx.indexer.encoders.protocol import Batch, Encoder, OtherModelError, Usage
+from ragidx.indexer.encoders.protocol import EncodedRows, Encoder, EndpointUsage, OtherModelError
 from ragidx.indexer.model_files import expanded
 from ragidx.indexer.models.address import Address
-from ragidx.indexer.models.client import Calls, Client, RefusedTextError
+from ragidx.indexer.models.client import Calls, EndpointClient, RefusedTextError
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.prompts.forms import forms_of
@@ -66,9 +66,9 @@ class EndpointEncoder(Encoder):
     def __init__(self, files: ModelFiles, spec: EncoderSpec, address: Address) -> None:
         self.files, self.spec, self.address = files, spec, address
         self.device = address.place
-        self._client, self._forms = Client(address), forms_of(spec.template)
+        self._client, self._forms = EndpointClient(address), forms_of(spec.template)
         self._counting = threading.Lock()
-        self._usage = Usage(address.url, counted_by="" if spec.tokenizer is None else Path(spec.tokenizer).name)
+        self._usage = EndpointUsage(address.url, counted_by="" if spec.tokenizer is None else Path(spec.tokenizer).name)
         self.hidden = 0
         try:
             self.canary, _ = self._ask([CANARY], Calls())
@@ -95,7 +95,7 @@ class EndpointEncoder(Encoder):
             raise OtherModelError(message, hint, where=self.address.url)
 
     @property
-    def usage(self) -> Usage:
+    def usage(self) -> EndpointUsage:
         """What was asked so far, the canary included."""
         self._usage.n_requests, self._usage.n_retries = self._client.n_requests, self._client.n_retries
         return self._usage
@@ -121,7 +121,7 @@ class EndpointEncoder(Encoder):
 
     def batches(
         self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None, tune: bool = True
-    ) -> Iterator[Batch]:
+    ) -> Iterator[EncodedRows]:
         """Vectors as they come; those that were under way when a request failed come before its error."""
         sent = [self._sent(text, instruction) for text in texts]
         counter = self._counter(instruction)
@@ -132,7 +132,7 @@ class EndpointEncoder(Encoder):
             if n_tokens is not None and instruction is None and self.spec.tokenizer is not None:
                 n_cut = n_cut_texts(read, len(counter.prefix) + len(counter.suffix), n_tokens)
                 self._usage.n_cut = (self._usage.n_cut or 0) + n_cut
-            yield Batch(
+            yield EncodedRows(
                 rows,
                 vectors if project is None else project(vectors),
                 sum(read) if n_tokens is None else n_tokens,

@@ -35,7 +35,7 @@ TUNE_FROM = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class EncodedRows:
     """Vectors of some rows of a call."""
 
     rows: list[int]  # which texts of the call, in the vectors' order
@@ -45,7 +45,7 @@ class Batch:
 
 
 @dataclass
-class Usage:
+class EndpointUsage:
     """What an endpoint was asked so far."""
 
     url: str
@@ -73,7 +73,7 @@ class Encoder(ABC):
     takes_ids = False  # whether much of its time is the tokenizer's, so that `tokenizer.know` pays
 
     @property
-    def usage(self) -> Usage | None:
+    def usage(self) -> EndpointUsage | None:
         """What a server was asked; None: the model runs here."""
         return None
 
@@ -131,7 +131,7 @@ class Encoder(ABC):
     @abstractmethod
     def batches(
         self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None, tune: bool = True
-    ) -> Iterator[Batch]:
+    ) -> Iterator[EncodedRows]:
         """Vectors as they come, in the order that suits the encoder.
 
         Args:
@@ -172,7 +172,9 @@ class Encoder(ABC):
         return collect(check_finite(batches, texts), len(texts), self.hidden)
 
 
-def check_finite(batches: Iterable[Batch], texts: Sequence[str], names: Sequence[str] | None = None) -> Iterator[Batch]:
+def check_finite(
+    batches: Iterable[EncodedRows], texts: Sequence[str], names: Sequence[str] | None = None
+) -> Iterator[EncodedRows]:
     """The batches of these texts as they are; a message has the text's name, else its number and beginning.
 
     Raises:
@@ -189,7 +191,7 @@ def check_finite(batches: Iterable[Batch], texts: Sequence[str], names: Sequence
         yield batch
 
 
-def collect(batches: Iterable[Batch], n: int, width: int) -> Floats:
+def collect(batches: Iterable[EncodedRows], n: int, width: int) -> Floats:
     """(n, width) of n texts, in their order; how many were cut is logged once."""
     out = np.zeros((n, width), np.float32)
     cut = 0

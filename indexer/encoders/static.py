@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from ragidx.corpora.errors import ModelError
 from ragidx.indexer.arrays import Floats, Ints
-from ragidx.indexer.encoders.protocol import Batch, Encoder
+from ragidx.indexer.encoders.protocol import EncodedRows, Encoder
 from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.models import checkpoint
 from ragidx.indexer.models.locate import ModelFiles
@@ -55,14 +55,14 @@ class StaticEncoder(Prompted, Encoder):
 
     def batches(
         self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None, tune: bool = True
-    ) -> Iterator[Batch]:
+    ) -> Iterator[EncodedRows]:
         """Vectors as they come, in the texts' order; the arguments are those of `Encoder.batches`."""
         for start in range(0, len(texts), _GROUP):
             rows = self.rendered(texts[start : start + _GROUP], instruction)
             vectors = np.stack([self._vector(row) for row in rows])
             if project is not None:  # row by row: a product of several at once rounds by how many they are
                 vectors = np.concatenate([project(vector[None]) for vector in vectors])
-            yield Batch(
+            yield EncodedRows(
                 list(range(start, start + len(rows))),
                 vectors,
                 sum(row.n_tokens for row in rows),

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ragidx.indexer.encoders import batching, precision
 from ragidx.indexer.encoders.batching import Budget
-from ragidx.indexer.encoders.protocol import TUNE_FROM, Batch, Encoder
+from ragidx.indexer.encoders.protocol import TUNE_FROM, EncodedRows, Encoder
 from ragidx.indexer.filters.filter import Filter, apply
 from ragidx.indexer.prompts.rendering import Rendered
 
@@ -77,7 +77,7 @@ class BatchEncoder(Encoder):
 
     def batches(
         self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None, tune: bool = True
-    ) -> Iterator[Batch]:
+    ) -> Iterator[EncodedRows]:
         """Vectors as they come, longest texts first; the arguments are those of `Encoder.batches`.
 
         Queries do not tune: they are short, and their best settings are not those of documents.
@@ -166,7 +166,7 @@ class BatchEncoder(Encoder):
     def module(self) -> torch.nn.Module:
         """The network, for the choice of its number format."""
 
-    def _run(self, rows: Sequence[Rendered], forward: batching.Forward) -> Iterator[Batch]:
+    def _run(self, rows: Sequence[Rendered], forward: batching.Forward) -> Iterator[EncodedRows]:
         place = torch.device(self.device)
 
         def passing(ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from safetensors.numpy import save as save_tensors
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.indexer.arrays import Doubles, Floats, Ints
-from ragidx.indexer.filters.fitting import Sample, lowest
+from ragidx.indexer.filters.fitting import FilterSample, lowest
 from ragidx.indexer.filters.heads import Head, load_head
 from ragidx.indexer.filters.logits import average_of_log_p, delta, log_frequencies, top_tokens
 from ragidx.indexer.filters.unembedding import Spectrum, find_unembedding, spectrum_of
@@ -212,7 +212,7 @@ class EmbedFilter(Filter):
         return cls(made.matrix, made.columns)
 
 
-def make_filter(spec: FilterSpec, source: HeadOwner, sample: Sample | None = None) -> Filter | None:
+def make_filter(spec: FilterSpec, source: HeadOwner, sample: FilterSample | None = None) -> Filter | None:
     """The filter of a spec; None for `none` that is not centred. Some are fitted on a sample of the corpus.
 
     Raises:
@@ -232,7 +232,7 @@ def make_filter(spec: FilterSpec, source: HeadOwner, sample: Sample | None = Non
     if spec.name.startswith(HEAD):
         return head_filter(load_head(expanded(spec.name.removeprefix(HEAD))), spec)
     if not spec.center:
-        return None if spec.name == "none" else MAKERS[spec.name](spec, source, sample or Sample())
+        return None if spec.name == "none" else MAKERS[spec.name](spec, source, sample or FilterSample())
     assert sample is not None
     every = np.arange(source.hidden)
     made = coordinates(source.hidden, every) if spec.name == "none" else MAKERS[spec.name](spec, source, sample)
@@ -295,7 +295,7 @@ def drawn_columns(hidden: int, width: int, seed: int) -> Ints:
     return np.sort(np.array(lowest(seed, map(str, range(hidden)), width), dtype=np.int64))
 
 
-Maker: TypeAlias = Callable[[FilterSpec, HeadOwner, Sample], Filter]
+Maker: TypeAlias = Callable[[FilterSpec, HeadOwner, FilterSample], Filter]
 Choice: TypeAlias = Callable[[int, int, FilterSpec], Ints]  # hidden width, kept width, spec -> columns
 
 
@@ -317,7 +317,7 @@ def _of_coordinates(choice: Choice) -> Maker:
 def _of_spectrum(choice: Choice) -> Maker:
     """A filter that keeps directions of the spectrum, chosen by their rank."""
 
-    def make(spec: FilterSpec, source: HeadOwner, sample: Sample) -> Filter:
+    def make(spec: FilterSpec, source: HeadOwner, sample: FilterSample) -> Filter:
         spectrum = spectrum_of(source.files)
         hidden = len(spectrum.directions)
         return directions(spectrum, choice(hidden, spec.width(hidden), spec))
@@ -328,7 +328,7 @@ def _of_spectrum(choice: Choice) -> Maker:
 def _of_effect(size: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> Maker:
     """A filter that keeps the directions that do least to the frequent tokens of the corpus."""
 
-    def make(spec: FilterSpec, source: HeadOwner, sample: Sample) -> Filter:
+    def make(spec: FilterSpec, source: HeadOwner, sample: FilterSample) -> Filter:
         head, spectrum = find_unembedding(source.files), spectrum_of(source.files)
         counts = sample.token_counts(head.shape[0])
         frequent = top_tokens(counts, spec.topk)
@@ -346,7 +346,7 @@ def _of_components(*, scaled: bool) -> Maker:
     Whitening (BERT-whitening) scales each to variance 1; PCA leaves it the variance that it has.
     """
 
-    def make(spec: FilterSpec, source: HeadOwner, sample: Sample) -> Filter:
+    def make(spec: FilterSpec, source: HeadOwner, sample: FilterSample) -> Filter:
         width = spec.width(source.hidden)
         mean, components = sample.components(width, spec.name)
         matrix = components.directions[:, :width]

@@ -92,7 +92,7 @@ def as_questions(texts: Iterable[str], seed: int) -> list[str]:
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
+class FilterSample:
     """A sample of the corpus; a filter needs some of the fields, or none."""
 
     embeddings: Floats | None = None  # (n, d), raw: neither filtered nor normalised

@@ -1,6 +1,6 @@
 """Blocks: the texts and names of consecutive rows become postings, some 100,000 words at a time.
 
-(text, name) of each row -> tokens -> `Piece`s: the terms of a block, rising, with their rows and counts
+(text, name) of each row -> tokens -> `PostingsPiece`s: the terms of a block, rising, with their rows and counts
 
 A block ends when it has many tokens or many different ones, so that memory depends neither on the number of rows nor on
 the number of different words. `postings_writer` joins blocks, whoever made them: a piece travels as bytes.
@@ -28,7 +28,7 @@ _BLOCK_CHARS = 1 << 20  # of different tokens
 
 
 @dataclass
-class Piece:
+class PostingsPiece:
     """Some terms, rising, and their postings: `sizes[i]` rows and counts of `terms[i]`, one term after the other."""
 
     terms: list[str]
@@ -41,12 +41,14 @@ class Piece:
         """Where the postings of each term end; a zero in front."""
         return np.concatenate([[0], np.cumsum(self.sizes, dtype=np.int64)])
 
-    def part(self, start: int, stop: int) -> Piece:
+    def part(self, start: int, stop: int) -> PostingsPiece:
         """Some of the terms, by their places."""
         first, last = self.ends[start], self.ends[stop]
-        return Piece(self.terms[start:stop], self.sizes[start:stop], self.rows[first:last], self.counts[first:last])
+        return PostingsPiece(
+            self.terms[start:stop], self.sizes[start:stop], self.rows[first:last], self.counts[first:last]
+        )
 
-    def split(self, last: str) -> tuple[Piece, Piece]:
+    def split(self, last: str) -> tuple[PostingsPiece, PostingsPiece]:
         """The terms up to `last`, and the others."""
         at = bisect.bisect_right(self.terms, last)
         return self.part(0, at), self.part(at, len(self.terms))
@@ -74,7 +76,7 @@ class _Vocabulary(dict[str, int]):
         return found
 
 
-def blocks(texts: Iterable[tuple[str, str]], analyzer: Analyzer, first: int = 0) -> Iterator[Piece]:
+def blocks(texts: Iterable[tuple[str, str]], analyzer: Analyzer, first: int = 0) -> Iterator[PostingsPiece]:
     """The postings of consecutive rows, block by block.
 
     Args:
@@ -96,7 +98,7 @@ def blocks(texts: Iterable[tuple[str, str]], analyzer: Analyzer, first: int = 0)
     yield _piece(vocabulary, numbers, ends, first)
 
 
-def _piece(vocabulary: _Vocabulary, numbers: list[int], ends: list[int], first: int) -> Piece:
+def _piece(vocabulary: _Vocabulary, numbers: list[int], ends: list[int], first: int) -> PostingsPiece:
     """The postings of rows from `first` on, of which each ends there in the numbers of terms."""
     lengths = np.diff(np.array([0, *ends]))
     rows = np.repeat(np.arange(first, first + len(lengths)), lengths)
@@ -118,7 +120,7 @@ def _piece(vocabulary: _Vocabulary, numbers: list[int], ends: list[int], first: 
     of_rows = np.flatnonzero(filled)
     sizes = np.bincount(places, minlength=len(terms) + 1)
     sizes[0] = len(of_rows)
-    return Piece(
+    return PostingsPiece(
         [LENGTHS, *terms] if terms else [],
         sizes if terms else sizes[:0],
         np.concatenate([of_rows + first, row_numbers]).astype(np.uint32),
@@ -126,7 +128,7 @@ def _piece(vocabulary: _Vocabulary, numbers: list[int], ends: list[int], first: 
     )
 
 
-def packed(piece: Piece) -> bytes:
+def packed(piece: PostingsPiece) -> bytes:
     """A piece as bytes: a stream of one record batch."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, SCHEMA) as target:
@@ -135,7 +137,7 @@ def packed(piece: Piece) -> bytes:
     return found
 
 
-def unpacked(data: bytes, rows: range) -> list[Piece]:
+def unpacked(data: bytes, rows: range) -> list[PostingsPiece]:
     """The inverse, checked.
 
     Args:
@@ -157,7 +159,7 @@ def unpacked(data: bytes, rows: range) -> list[Piece]:
     return pieces
 
 
-def _check(piece: Piece, batch: Any, rows: range) -> None:
+def _check(piece: PostingsPiece, batch: Any, rows: range) -> None:
     ends = piece.ends
     offsets = [numbers_of(batch.column(place), "<i8", length=len(batch) + 1) for place in (1, 2)]
     if not all(np.array_equal(places, ends) for places in offsets) or len(piece.rows) != len(piece.counts):
@@ -175,11 +177,13 @@ def _check(piece: Piece, batch: Any, rows: range) -> None:
         raise ValueError("terms that do not rise")
 
 
-def piece_of(batch: Any) -> Piece:
+def piece_of(batch: Any) -> PostingsPiece:
     """The piece of a record batch."""
     rows, counts = batch.column(1), batch.column(2)
     sizes = np.diff(numbers_of(rows, "<i8", length=len(rows) + 1))
-    return Piece(batch.column(0).to_pylist(), sizes, numbers_of(rows.values, "<u4"), numbers_of(counts.values, "<u4"))
+    return PostingsPiece(
+        batch.column(0).to_pylist(), sizes, numbers_of(rows.values, "<u4"), numbers_of(counts.values, "<u4")
+    )
 
 
 def record_batch(terms: Sequence[str], sizes: Ints, rows: NDArray[Any], counts: NDArray[Any], schema: Any) -> Any:

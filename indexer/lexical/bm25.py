@@ -31,7 +31,7 @@ _KEPT_BYTES = 64 << 20  # of terms
 _DENSE = 4  # a term in more than a fourth of the rows is kept as an array over all of them
 
 
-class Words(Protocol):
+class RowPostings(Protocol):
     """The postings of some rows."""
 
     @property
@@ -69,7 +69,7 @@ class Bm25:
         n_terms: the sum of their lengths.
     """
 
-    def __init__(self, segments: Sequence[Words]) -> None:
+    def __init__(self, segments: Sequence[RowPostings]) -> None:
         self._segments = segments
         self._terms: ByteCache[_Term] = ByteCache(_KEPT_BYTES)
         lengths = np.concatenate([segment.lengths for segment in segments])
@@ -116,7 +116,7 @@ class Bm25:
         return _Term(len(rows), None, whole)
 
 
-def _shares(segment: Words, term: str, norms: Floats) -> tuple[Ints, Floats]:
+def _shares(segment: RowPostings, term: str, norms: Floats) -> tuple[Ints, Floats]:
     """The rows with a term in their text or name, and what it adds to each but for its idf."""
     rows, shares = np.zeros(0, np.int64), np.zeros(0, np.float32)
     if (found := segment.find(term)) is not None:

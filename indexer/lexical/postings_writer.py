@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ragidx.indexer import atomic
 from ragidx.indexer.atomic import FileEntry, NewFile
-from ragidx.indexer.lexical.blocks import Piece, piece_of, record_batch
+from ragidx.indexer.lexical.blocks import PostingsPiece, piece_of, record_batch
 from ragidx.indexer.lexical.postings import SCHEMA, TEXTS
 
 _BATCH_POSTINGS = 1 << 14  # a question reads a batch for each of its terms
@@ -28,7 +28,7 @@ _RUN_CHARS = 1 << 14  # of those terms
 _RUNS = 32  # that are merged into one
 
 
-def write_postings(path: Path, pieces: Iterable[Piece], known_by: str = "") -> FileEntry:
+def write_postings(path: Path, pieces: Iterable[PostingsPiece], known_by: str = "") -> FileEntry:
     """Write the file of a segment.
 
     Args:
@@ -56,7 +56,7 @@ class _Runs:
 
     def __init__(self, path: Path) -> None:
         self._temporary = path.with_name(f".{path.name}.{atomic.unique()}{atomic.TEMPORARY}")
-        self._last: Piece | None = None
+        self._last: PostingsPiece | None = None
         self._spilled: NewFile | None = None
         self._levels: list[list[tuple[int, int]]] = []  # the runs in it; 32 of a level make one of the next
 
@@ -68,18 +68,18 @@ class _Runs:
             self._spilled.close()
             atomic.remove(self._temporary)
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: PostingsPiece) -> None:
         """Take the postings of the next rows."""
         if self._last is not None:
             self._spill(iter([self._last]), 0)
         self._last = piece
 
-    def in_order(self) -> list[Iterator[Piece]]:
+    def in_order(self) -> list[Iterator[PostingsPiece]]:
         """The runs, the first rows first."""
         runs = [self._read(run) for level in reversed(self._levels) for run in level]
         return [*runs, iter([] if self._last is None else [self._last])]
 
-    def _spill(self, pieces: Iterator[Piece], level: int) -> None:
+    def _spill(self, pieces: Iterator[PostingsPiece], level: int) -> None:
         """Write a run to the temporary file, a stream of record batches; merge runs where there are many."""
         if self._spilled is None:
             self._spilled = NewFile(self._temporary)
@@ -95,14 +95,14 @@ class _Runs:
             runs, self._levels[level] = self._levels[level], []
             self._spill(_merged([self._read(run) for run in runs]), level + 1)
 
-    def _read(self, place: tuple[int, int]) -> Iterator[Piece]:
+    def _read(self, place: tuple[int, int]) -> Iterator[PostingsPiece]:
         """A run, batch by batch."""
         with atomic.writing(self._temporary), pa.memory_map(str(self._temporary)) as file:
             data = file.read_buffer().slice(place[0], place[1] - place[0])
         yield from map(piece_of, pa.ipc.open_stream(pa.BufferReader(data)))
 
 
-def _cut(piece: Piece) -> Iterator[Piece]:
+def _cut(piece: PostingsPiece) -> Iterator[PostingsPiece]:
     """A piece in parts that are small enough to have one of each run in memory."""
     chars = np.cumsum([0, *map(len, piece.terms)])
     start = 0
@@ -117,7 +117,7 @@ def _cut(piece: Piece) -> Iterator[Piece]:
         start = stop
 
 
-def _merged(runs: Sequence[Iterator[Piece]]) -> Iterator[Piece]:
+def _merged(runs: Sequence[Iterator[PostingsPiece]]) -> Iterator[PostingsPiece]:
     """The terms of all runs, each once, with the rows of earlier runs first."""
     waiting = [(next(run, None), run) for run in runs]
     heads = [(piece, run) for piece, run in waiting if piece is not None and piece.terms]
@@ -137,13 +137,13 @@ def _merged(runs: Sequence[Iterator[Piece]]) -> Iterator[Piece]:
         yield from run
 
 
-def _joined(parts: Sequence[Piece]) -> Piece:
+def _joined(parts: Sequence[PostingsPiece]) -> PostingsPiece:
     terms = sorted(set(itertools.chain.from_iterable(part.terms for part in parts)))
     rank = {term: number for number, term in enumerate(terms)}
     ranks = [np.array([rank[term] for term in part.terms], np.int64) for part in parts]
     every = np.concatenate([np.repeat(one, part.sizes) for one, part in zip(ranks, parts, strict=True)])
     order = np.argsort(every, kind="stable")
-    return Piece(
+    return PostingsPiece(
         terms,
         np.bincount(every, minlength=len(terms)),
         np.concatenate([part.rows for part in parts])[order],
@@ -151,9 +151,9 @@ def _joined(parts: Sequence[Piece]) -> Piece:
     )
 
 
-def _batches(pieces: Iterable[Piece], schema: Any) -> Iterator[Any]:
+def _batches(pieces: Iterable[PostingsPiece], schema: Any) -> Iterator[Any]:
     """Record batches of whole terms: at least one, more as long as they fit."""
-    waiting: list[Piece] = []
+    waiting: list[PostingsPiece] = []
     size = n_terms = 0
     for piece in pieces:
         start = 0
@@ -171,7 +171,7 @@ def _batches(pieces: Iterable[Piece], schema: Any) -> Iterator[Any]:
         yield _batch(waiting, schema)
 
 
-def _batch(pieces: Sequence[Piece], schema: Any) -> Any:
+def _batch(pieces: Sequence[PostingsPiece], schema: Any) -> Any:
     sizes = np.concatenate([piece.sizes for piece in pieces])
     rows = np.concatenate([piece.rows for piece in pieces]).astype(np.int64) + 1
     first = np.cumsum(sizes) - sizes

@@ -97,7 +97,7 @@ class Calls:
             self._waiting.discard(wire)
 
 
-class Client:
+class EndpointClient:
     """Requests to one address. Threads may share it.
 
     Raises:

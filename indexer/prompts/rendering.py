@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ragidx.corpora.errors import SpecError
-from ragidx.indexer.prompts.templates import Piece, Template
+from ragidx.indexer.prompts.templates import Template, TemplatePiece
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
 from ragidx.indexer.specs import EncoderSpec
 
@@ -196,7 +196,7 @@ def _respan(row: Rendered, tokenizer: TextTokenizer, pooling: str) -> Rendered:
 
 def _render_pieces(
     template: Template,
-    pieces: Sequence[Piece],
+    pieces: Sequence[TemplatePiece],
     texts: Sequence[str],
     tokenizer: TextTokenizer,
     limit: int | None,

@@ -27,7 +27,7 @@ _INSTRUCTED = "Instruct: {instruction}\n"
 
 
 @dataclass(frozen=True)
-class Piece:
+class TemplatePiece:
     """A part of a template that is tokenised on its own."""
 
     text: str
@@ -39,14 +39,14 @@ class Template:
     """The strings around a text; see templates.toml for the fields."""
 
     name: str
-    document: tuple[Piece, ...]
-    query: tuple[Piece, ...]
+    document: tuple[TemplatePiece, ...]
+    query: tuple[TemplatePiece, ...]
     joined: bool = False
     span: str = "pieces"
     specials: str = "none"
     instructed: bool = False
     clean: bool = False
-    plain: tuple[Piece, ...] = ()  # a query without an instruction, where it is not the query less some pieces
+    plain: tuple[TemplatePiece, ...] = ()  # a query without an instruction, where it is not the query less some pieces
     strip: bool | str = False  # white space at the text's end; "eos": where an EOS token behind it is pooled
     also: tuple[Template, ...] = ()  # further prompts for the same text; the vectors are averaged
 
@@ -56,7 +56,7 @@ class Template:
         also = [other.content() for other in self.also]
         return json.dumps([parts, self.joined, self.span, self.specials, self.clean, self.strip, also])
 
-    def side(self, instruction: str | None) -> tuple[Piece, ...]:
+    def side(self, instruction: str | None) -> tuple[TemplatePiece, ...]:
         """The pieces of documents (`instruction` None) or queries, the instruction filled in; without one, the
         pieces that would hold it are omitted.
 
@@ -68,7 +68,9 @@ class Template:
         instruction = instruction.strip()
         check_instruction(instruction, self.name, [piece.text for piece in self.query])
         if instruction:
-            return tuple(Piece(piece.text.replace("{instruction}", instruction), piece.pool) for piece in self.query)
+            return tuple(
+                TemplatePiece(piece.text.replace("{instruction}", instruction), piece.pool) for piece in self.query
+            )
         if self.joined:
             return self.document
         return self.plain or tuple(piece for piece in self.query if "{instruction}" not in piece.text)
@@ -154,16 +156,16 @@ def _from_toml(name: str, fields: dict[str, Any], family: str, copies: int) -> T
     return _joined(name, forms, queries, settings | {"specials": "model"})
 
 
-def _pieces(side: list[dict[str, Any]], copies: int) -> tuple[Piece, ...]:
-    pieces: list[Piece] = []
+def _pieces(side: list[dict[str, Any]], copies: int) -> tuple[TemplatePiece, ...]:
+    pieces: list[TemplatePiece] = []
     for piece in side:
         kind = piece.get("copies")
         if kind is None:
-            pieces.append(Piece(piece["piece"], piece.get("pool", False)))
+            pieces.append(TemplatePiece(piece["piece"], piece.get("pool", False)))
         else:
             # A single copy has none before it, so it is pooled itself.
             pooled = {0} if kind == "first" or copies == 1 else set(range(1, copies))
-            pieces += [Piece(piece["piece"], number in pooled) for number in range(copies)]
+            pieces += [TemplatePiece(piece["piece"], number in pooled) for number in range(copies)]
     return tuple(pieces)
 
 
@@ -171,7 +173,7 @@ def _joined(name: str, documents: list[str], queries: list[str] | None, settings
     """A template of whole strings; more than one are prompts for the same text."""
     queries = queries or [_INSTRUCTED + form for form in documents]
     prompts = [
-        Template(name=name, document=(Piece(document),), query=(Piece(query),), **settings)
+        Template(name=name, document=(TemplatePiece(document),), query=(TemplatePiece(query),), **settings)
         for document, query in zip(documents, queries, strict=True)
     ]
     return dataclasses.replace(prompts[0], also=tuple(prompts[1:]))
@@ -196,7 +198,7 @@ def _from_string(template: str, like: dict[str, Any]) -> Template:
     if not like.get("joined"):
         parts = [part for part in re.split(r"(\{text\})", template) if part]
         last = max(i for i, part in enumerate(parts) if part == "{text}")
-        pieces = tuple(Piece(part, i == last) for i, part in enumerate(parts))
+        pieces = tuple(TemplatePiece(part, i == last) for i, part in enumerate(parts))
         return Template(name=template, document=pieces, query=pieces, specials="model")
     if like["span"] == "text" and template.count("{text}") > 1:
         raise SpecError(

@@ -13,7 +13,7 @@ from typing import Any
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES
-from ragidx.indexer.ann.index_types import Effort, Measured, Recipe, padded
+from ragidx.indexer.ann.index_types import Effort, Recipe, TunedIndex, padded
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.json_checks import integer, mapping, optional, record, refuse, share, string, table
 from ragidx.indexer.store.files import ANN, CHUNKS, LEXICAL, MOMENTS, SEGMENTS, VECTORS, generation_of
@@ -31,7 +31,7 @@ class SegmentEntry:
     id: str
     rows: int
     files: Mapping[str, FileEntry]
-    ann: Measured | None = None
+    ann: TunedIndex | None = None
 
     def to_json(self) -> dict[str, Any]:
         """All fields; of `ann` the recipe as its factory string."""
@@ -58,8 +58,8 @@ class SegmentEntry:
         return next((name for name in self.files if generation_of(MOMENTS, name)), None)
 
 
-def _measured(factory: str, beam: int, lists: int, factor: int, recall: float, sample: int, repeats: int) -> Measured:
-    return Measured(Recipe.parse(factory), Effort(beam, lists, factor), recall, sample, repeats)
+def _measured(factory: str, beam: int, lists: int, factor: int, recall: float, sample: int, repeats: int) -> TunedIndex:
+    return TunedIndex(Recipe.parse(factory), Effort(beam, lists, factor), recall, sample, repeats)
 
 
 _NUMBER = integer(0, MAX_ROWS)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from ragidx.indexer.ann import search as ann
 from ragidx.indexer.ann.faiss_files import Halves, exact_index
 from ragidx.indexer.ann.index_types import padded
-from ragidx.indexer.ann.moments import Moments, Spread, moments_of, most_beside, spread_of
+from ragidx.indexer.ann.moments import Moments, ScoreSpread, moments_of, most_beside, spread_of
 from ragidx.indexer.ann.prefixes import Prefixes
 from ragidx.indexer.ann.repeats import Repeats
 from ragidx.indexer.arrays import Bools, Floats, Ints
@@ -99,7 +99,7 @@ class LiveRows:
             return ann.search_exact(self._copy, ann.filled(queries, self.dim), k, allowed)[0]
         return self.view.scan(queries, k, self._allowed(allowed))
 
-    def spread(self, queries: Floats) -> Spread | None:
+    def spread(self, queries: Floats) -> ScoreSpread | None:
         """How the cosines of queries (q, dim) with the rows spread; None: the rows have to be scanned."""
         if self._moments is None:
             return None

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ragidx.indexer.ann.moments import Spread, merged_spread, spread_of
+from ragidx.indexer.ann.moments import ScoreSpread, merged_spread, spread_of
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.lexical.postings import Postings
 from ragidx.indexer.lexical.spec import LexicalSpec
 from ragidx.indexer.store.live import LivePostings
-from ragidx.indexer.store.topk import Part, Searched
+from ragidx.indexer.store.topk import Searched, SegmentRows
 
 if TYPE_CHECKING:  # a search by vectors alone does not need it
     from ragidx.indexer.lexical.analyzer import Analyzer
@@ -36,17 +36,17 @@ def cosines(vectors: Floats, query: Floats) -> Floats:
     return found
 
 
-def spread_of_cosines(parts: Sequence[Part], queries: Floats) -> Spread:
+def spread_of_cosines(parts: Sequence[SegmentRows], queries: Floats) -> ScoreSpread:
     """Of the cosines of queries (q, width) with all rows; `parts` is not empty."""
     spreads = ((part.view, part.view.spread(queries)) for part in parts)
     return merged_spread([_scanned(view, queries) if spread is None else spread for view, spread in spreads])
 
 
-def _scanned(view: Searched, queries: Floats) -> Spread:
+def _scanned(view: Searched, queries: Floats) -> ScoreSpread:
     count = view.n_rows
     step = max(1, _BLOCK // max(1, count))
     parts = [spread_of(view.scan(queries[start : start + step], count, None)) for start in range(0, len(queries), step)]
-    return Spread(
+    return ScoreSpread(
         count, np.concatenate([part.mean for part in parts]), np.concatenate([part.squares for part in parts])
     )
 
@@ -77,9 +77,9 @@ class LexicalPart:
         """BM25 (rows,) of all rows; None if no row has a word of the question."""
         return self.bm25.scores(self.analyzer(question))
 
-    def spread(self, scores: Floats) -> Spread:
+    def spread(self, scores: Floats) -> ScoreSpread:
         """Of the BM25 of all rows."""
         n = self.bm25.n_rows
         mean = np.array([scores.sum(dtype=np.float64) / max(1, n)])
         squares = np.square(scores, dtype=np.float64).sum()
-        return Spread(n, mean, np.maximum(squares - n * mean**2, 0))
+        return ScoreSpread(n, mean, np.maximum(squares - n * mean**2, 0))

@@ -28,7 +28,7 @@ from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.ann import search as ann
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES, Halves, check_ann, codes_of, map_ann, map_vectors
 from ragidx.indexer.ann.index_types import padded
-from ragidx.indexer.ann.moments import Moments, Spread, left_out_of
+from ragidx.indexer.ann.moments import Moments, ScoreSpread, left_out_of
 from ragidx.indexer.ann.prefixes import Prefixes, open_prefixes
 from ragidx.indexer.ann.repeats import Repeats
 from ragidx.indexer.arrays import Bools, Floats, Ints
@@ -120,7 +120,7 @@ class Segment:
         """How many rows it stores."""
         return self.entry.rows
 
-    def spread(self, queries: Floats) -> Spread | None:
+    def spread(self, queries: Floats) -> ScoreSpread | None:
         """How the cosines of queries (q, dim) with all rows spread, where the segment keeps their moments."""
         if len(self.left_out):
             raise damaged(self.folder / str(self.entry.moments), _LEFT_OUT)

@@ -23,7 +23,7 @@ import numpy as np
 from ragidx.corpora.errors import IndexFormatError, QueryError
 from ragidx.corpora.records import Chunk
 from ragidx.indexer.ann import search as ann
-from ragidx.indexer.ann.moments import Spread
+from ragidx.indexer.ann.moments import ScoreSpread
 from ragidx.indexer.ann.prefixes import shortened
 from ragidx.indexer.arrays import Bools, Floats, Ints, grouped
 from ragidx.indexer.atomic import FileEntry
@@ -36,7 +36,7 @@ from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.rows import Row, Schema, chunk_of, places_of, union
 from ragidx.indexer.store.scores import LexicalPart, spread_of_cosines
 from ragidx.indexer.store.segment import Segment
-from ragidx.indexer.store.topk import RERANKED, Part, TopRows, by_chunk_id, limited, nearest, search_parts
+from ragidx.indexer.store.topk import RERANKED, SegmentRows, TopRows, by_chunk_id, limited, nearest, search_parts
 
 __all__ = ["Row", "Store", "TopRows"]
 
@@ -200,7 +200,7 @@ class Store:
         """
         return nearest(self._parts(allowed, dim), queries, k)
 
-    def spread(self, queries: Floats, dim: int | None = None) -> Spread:
+    def spread(self, queries: Floats, dim: int | None = None) -> ScoreSpread:
         """How the cosines of queries (q, `dim`) with all rows spread; there is at least one row."""
         return spread_of_cosines(self._parts(None, dim), queries)
 
@@ -302,7 +302,7 @@ class Store:
             raise damaged(self.path / blob_path(name, entry), "its checksum differs from the manifest's")
         return data
 
-    def _parts(self, allowed: Bools | None, dim: int | None = None) -> list[Part]:
+    def _parts(self, allowed: Bools | None, dim: int | None = None) -> list[SegmentRows]:
         """The segments for a search, each with the rows that are allowed; None: all, which is searched faster."""
         if allowed is not None and allowed.shape != (self.n_rows,):
             raise ValueError(f"the mask has the shape {allowed.shape}, not ({self.n_rows},)")
@@ -310,7 +310,7 @@ class Store:
         for view, first in zip(self.views, self.starts.tolist(), strict=False):
             mask = None if allowed is None else allowed[first : first + view.n_rows]
             mask = None if mask is None or mask.all() else mask
-            parts.append(Part(view if dim is None else view.narrowed(dim), first, mask))
+            parts.append(SegmentRows(view if dim is None else view.narrowed(dim), first, mask))
         return parts
 
     def _grouped(self, rows: Ints) -> Iterator[tuple[Segment | LiveRows, Ints, Ints]]:

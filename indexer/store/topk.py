@@ -27,7 +27,7 @@ RERANKED = 100  # at least so many rows are compared again
 _BLOCK = 1 << 22  # scores held at once: 48 MiB with their rows
 
 
-class Part(NamedTuple):
+class SegmentRows(NamedTuple):
     """The rows of a segment in a search, numbered from `first` on, and which may be found, (rows,); None: all."""
 
     view: Searched
@@ -47,7 +47,7 @@ class TopRows(NamedTuple):
     rows: list[list[int]]
 
 
-def search_parts(parts: Sequence[Part], ids: Ids, queries: Floats, k: int) -> TopRows:
+def search_parts(parts: Sequence[SegmentRows], ids: Ids, queries: Floats, k: int) -> TopRows:
     """The k best allowed rows of all parts for each query (q, width)."""
     if k < 1:
         raise ValueError(f"k is {k}, not 1 or more")
@@ -70,7 +70,7 @@ def search_parts(parts: Sequence[Part], ids: Ids, queries: Floats, k: int) -> To
     return TopRows(scores, rows or [[] for _ in queries])
 
 
-def nearest(parts: Sequence[Part], queries: Floats, k: int) -> tuple[Floats, Ints]:
+def nearest(parts: Sequence[SegmentRows], queries: Floats, k: int) -> tuple[Floats, Ints]:
     """As `search_parts`, but rows of equal scores are in no useful order, and any of those at the edge: (q, n) both.
 
     Where there are fewer rows, -inf and -1.
@@ -87,7 +87,7 @@ def limited(scores: Floats) -> Floats:
     return bounded
 
 
-def _search(part: Part, queries: Floats, k: int) -> tuple[Floats, Ints]:
+def _search(part: SegmentRows, queries: Floats, k: int) -> tuple[Floats, Ints]:
     scores, rows = part.view.search(queries, min(k, part.view.n_rows), part.allowed)
     if part.first:
         rows[rows >= 0] += part.first
@@ -122,14 +122,14 @@ def _shared(scores: Floats, wide: int) -> list[int]:
     return np.flatnonzero(same[:, :wide].any(axis=1)).tolist()
 
 
-def _cut(parts: Sequence[Part], last: Ints) -> list[int]:
+def _cut(parts: Sequence[SegmentRows], last: Ints) -> list[int]:
     """Which queries have a last row (q,) that an approximate search found alone of a group of equal vectors."""
     ends = [part.view.repeats.are_repeated(last - part.first) for part in parts if part.view.repeats is not None]
     return np.flatnonzero(np.any(ends, axis=0)).tolist() if ends else []
 
 
 def _best(
-    parts: Sequence[Part], ids: Ids, query: Floats, k: int, found: Sequence[tuple[Floats, Ints]]
+    parts: Sequence[SegmentRows], ids: Ids, query: Floats, k: int, found: Sequence[tuple[Floats, Ints]]
 ) -> tuple[Floats, list[int]]:
     """The k best of what the parts found for one query, with every row that has the score of the last place."""
     every = np.sort(np.concatenate([scores for scores, _ in found]))
@@ -142,7 +142,7 @@ def _best(
     return scores[order], rows[order].tolist()
 
 
-def _with_ties(part: Part, query: Floats, last: np.float32, scores: Floats, rows: Ints) -> tuple[Floats, Ints]:
+def _with_ties(part: SegmentRows, query: Floats, last: np.float32, scores: Floats, rows: Ints) -> tuple[Floats, Ints]:
     """The hits of a part, and all rows beyond them that have the score `last` of the last place.
 
     An approximate search knows those of equal vectors alone.

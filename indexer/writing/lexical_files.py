@@ -23,7 +23,7 @@ from ragidx.indexer.ann.moments import moments_of, most_beside, wants_moments
 from ragidx.indexer.ann.tuning import OnStage
 from ragidx.indexer.arrays import Bools, Ints
 from ragidx.indexer.lexical.analyzer import Analyzer
-from ragidx.indexer.lexical.blocks import Piece, blocks
+from ragidx.indexer.lexical.blocks import PostingsPiece, blocks
 from ragidx.indexer.lexical.postings_writer import write_postings
 from ragidx.indexer.lexical.spec import LexicalSpec
 from ragidx.indexer.store.entries import SegmentEntry
@@ -32,7 +32,7 @@ from ragidx.indexer.store.rows import META
 from ragidx.indexer.store.segment import BATCH_ROWS, Segment
 
 OnRows: TypeAlias = Callable[[int], None]
-MakePieces: TypeAlias = Callable[[Segment, LexicalSpec, OnRows], Generator[Piece]]
+MakePieces: TypeAlias = Callable[[Segment, LexicalSpec, OnRows], Generator[PostingsPiece]]
 """Gives the postings of a segment's rows by a spec, in their order; the last argument is that of `pieces_of`."""
 
 WORDS = "of words"
@@ -95,7 +95,9 @@ def lexical_entry(
     return dataclasses.replace(entry, files=files)
 
 
-def pieces_of(segment: Segment, analyzer: Analyzer, on_rows: OnRows, batches: range | None = None) -> Generator[Piece]:
+def pieces_of(
+    segment: Segment, analyzer: Analyzer, on_rows: OnRows, batches: range | None = None
+) -> Generator[PostingsPiece]:
     """The postings of a segment's rows, from its stored texts.
 
     Args:

@@ -40,7 +40,7 @@ DEAD_SHARE = 0.1  # a segment with more dead rows than this is rewritten without
 
 
 @dataclass(frozen=True)
-class Change:
+class NewForm:
     """The form of the rewritten index.
 
     Attributes:
@@ -64,7 +64,7 @@ class Change:
     notes: Mapping[str, Json] = field(default_factory=dict)
 
 
-Decision: TypeAlias = Callable[[Store], Change | None]
+Decision: TypeAlias = Callable[[Store], NewForm | None]
 """The new form of a state; None if there is nothing to do. Called once, with the lock held."""
 
 
@@ -101,12 +101,12 @@ def compact(folder: Path, *, everything: bool = False, on_stage: OnStage = lambd
         RagidxError: the folder cannot be written; the committed state is what it was.
     """
 
-    def decide(store: Store) -> Change | None:
+    def decide(store: Store) -> NewForm | None:
         base, chosen = store.manifest, _worth_rewriting(store, everything=everything)
         if not chosen:
             return None
         blobs = {name: store.blob(name) for name in base.files}
-        return Change(base.spec, base.fingerprint, base.dim, base.index, blobs, chosen)
+        return NewForm(base.spec, base.fingerprint, base.dim, base.index, blobs, chosen)
 
     return replace(folder, decide, on_stage=on_stage)
 
@@ -143,7 +143,11 @@ def replace(
 
 
 def copy(
-    store: Store, target: Path, decide: Callable[[Store], Change], *, on_stage: OnStage = lambda stage, rows, done: None
+    store: Store,
+    target: Path,
+    decide: Callable[[Store], NewForm],
+    *,
+    on_stage: OnStage = lambda stage, rows, done: None,
 ) -> Rewritten:
     """As `replace`, of a state that is open into a folder that is empty or missing. The old index is only read.
 
@@ -211,7 +215,7 @@ def _is_index(target: Path) -> bool:
         return True
 
 
-def _rewrite(store: Store, target: Path, change: Change, on_stage: OnStage) -> Rewritten:
+def _rewrite(store: Store, target: Path, change: NewForm, on_stage: OnStage) -> Rewritten:
     """Rewrite segments of `store` below `target`, whose lock is held, and commit them together with the others."""
     base, same = store.manifest, target == store.path
     numbers = range(len(store.segments))

@@ -12,7 +12,7 @@ from ragidx.pipelines.cli import console, describe
 from ragidx.pipelines.cli.help import GroupedCommand, as_options
 from ragidx.pipelines.cli.options import json_option, offline_option
 from ragidx.pipelines.cli.vector_options import encoder_options, encoding_options, instruction_option
-from ragidx.pipelines.doctor.report import Check, Report
+from ragidx.pipelines.doctor.report import Check, DoctorReport
 
 
 @click.command("doctor", cls=GroupedCommand)
@@ -61,7 +61,7 @@ _model = next(option for option in command.params if option.name == "model")
 _model.help = f"Check this model too: {(_model.help or '').replace(' (bundled, the default)', '')}"
 
 
-def _tell(report: Report) -> None:
+def _tell(report: DoctorReport) -> None:
     """Findings, each with its hint below it, then checks."""
     rows: list[list[str]] = []
     for finding in report.findings:

@@ -16,11 +16,11 @@ from ragidx.pipelines.cli.help import as_options
 
 if TYPE_CHECKING:
     from ragidx.pipelines.experiments.evaluate.cells import Costs
-    from ragidx.pipelines.experiments.evaluate.report import Report, TaskReport
+    from ragidx.pipelines.experiments.evaluate.report import EvaluationReport, TaskReport
     from ragidx.pipelines.experiments.evaluate.significance import MeanDifference
 
 
-def tell(report: Report, out: Path | None, *, as_json: bool) -> None:
+def tell(report: EvaluationReport, out: Path | None, *, as_json: bool) -> None:
     """What a command has measured, and where it was written."""
     interrupts.check()  # nothing checked after the last stage
     if as_json:
@@ -31,7 +31,7 @@ def tell(report: Report, out: Path | None, *, as_json: bool) -> None:
         console.note(f"Written to {out}: results.csv and what belongs to it")
 
 
-def print_report(report: Report) -> None:
+def print_report(report: EvaluationReport) -> None:
     """The report on stdout, notes on stderr."""
     room = min(console.width(sys.stdout), 120)
     for number, task in enumerate(report.tasks):

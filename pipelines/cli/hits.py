@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.passages import show_hits
-from ragidx.retriever.hit import Answer, Hit, RerankWarning
-from ragidx.retriever.passages import Passage, Stem, passage, simple_stem
+from ragidx.retriever.hit import Hit, Hits, RerankWarning
+from ragidx.retriever.passages import Excerpt, Stem, passage, simple_stem
 
 if TYPE_CHECKING:
     from ragidx.retriever.searcher import Searcher
@@ -30,7 +30,7 @@ def warnings_as_notes() -> Iterator[None]:
 
 
 def show_answer(
-    searcher: Searcher, text: str, options: Mapping[str, Any], hits: Answer, mode: str, shown: Mapping[str, Any]
+    searcher: Searcher, text: str, options: Mapping[str, Any], hits: Hits, mode: str, shown: Mapping[str, Any]
 ) -> None:
     """Print the table of hits, and the notes.
 
@@ -53,8 +53,8 @@ def show_answer(
 
 def show_served(
     answer: Mapping[str, Any],
-    hits: Answer,
-    passages: Sequence[Passage],
+    hits: Hits,
+    passages: Sequence[Excerpt],
     options: Mapping[str, Any],
     *,
     full: bool,
@@ -84,7 +84,7 @@ def _stem(searcher: Searcher) -> Stem:
     return (None if lexical is None else stemmer(lexical.stemmer)) or simple_stem
 
 
-def _tell_about(hits: Answer, options: Mapping[str, Any], mode: str) -> None:
+def _tell_about(hits: Hits, options: Mapping[str, Any], mode: str) -> None:
     for note in hits.notes:
         console.note(note)
     _tell_fewer(hits, options, mode)

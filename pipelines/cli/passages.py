@@ -16,7 +16,7 @@ import click
 
 from ragidx.pipelines.cli import console
 from ragidx.retriever.hit import Hit, place_in
-from ragidx.retriever.passages import WORD, Passage, Stem, passage, printable_text, simple_stem, stems_of
+from ragidx.retriever.passages import WORD, Excerpt, Stem, passage, printable_text, simple_stem, stems_of
 
 if TYPE_CHECKING:
     from ragidx.corpora.records import Scalar
@@ -32,7 +32,7 @@ def show_hits(
     *,
     full: bool = False,
     fields: Sequence[str] = (),
-    passages: Sequence[Passage] | None = None,
+    passages: Sequence[Excerpt] | None = None,
     words: str = "bm25",
 ) -> None:
     """A table on stdout: rank, scores and source; below it the passage, and where else it is.

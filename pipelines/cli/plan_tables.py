@@ -12,7 +12,7 @@ from ragidx.pipelines.cli import console, describe
 from ragidx.pipelines.cli.help import reasons
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.plan.footprint import Footprint
+    from ragidx.pipelines.plan.footprint import IndexFootprint
     from ragidx.pipelines.plan.plan import Plan
 
 _LOADING_S = 2.0  # less is not shown
@@ -69,7 +69,7 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
-def _print_index_types(size: Footprint) -> None:
+def _print_index_types(size: IndexFootprint) -> None:
     """One row a type, and whether it fits --max-memory if set."""
     head = ["index type", "disk", "memory to search", "memory to build", "exact"]
     rows = [
@@ -135,7 +135,7 @@ def cost(p: Plan) -> list[tuple[str, str]]:
     ]
 
 
-def _parts(size: Footprint) -> str:
+def _parts(size: IndexFootprint) -> str:
     """The parts of the index, without the few bytes of its headers."""
     parts = {
         "vectors": size.vector_bytes,

@@ -217,7 +217,7 @@ def _answered_by_service(index: Path, text: str, options: Mapping[str, Any], *, 
     if not typed.keys() <= _SHOWN | _ANSWERED:
         return False
     from ragidx.pipelines.serve.client import answer_of, through_socket
-    from ragidx.retriever.passages import Passage
+    from ragidx.retriever.passages import Excerpt
 
     asked = {name: options[name] for name in _ANSWERED & typed.keys()}
     shown = PER_DOCUMENT if not as_json and options["per_document"] is None else options["per_document"]
@@ -227,7 +227,7 @@ def _answered_by_service(index: Path, text: str, options: Mapping[str, Any], *, 
     try:
         about = {name: answer[name] for name in ("query", "where", "k", "mode", "stemmer", "notes")}
         hits = answer_of(answer)
-        passages = [Passage(**hit["passage"]) for hit in answer["hits"]]
+        passages = [Excerpt(**hit["passage"]) for hit in answer["hits"]]
     except (LookupError, TypeError):  # of a service of another version
         return False
     about.pop("stemmer")

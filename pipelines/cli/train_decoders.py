@@ -31,7 +31,7 @@ from ragidx.pipelines.cli.vector_options import (
 )
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.experiments.train.decoders.runs import Report
+    from ragidx.pipelines.experiments.train.decoders.runs import DecoderReport
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -198,7 +198,7 @@ def _train(stage: str, model: str, as_json: bool, options: dict[str, Any]) -> No
     if "cache" in options:
         named["cache"] = options["cache"]
     with StageLines(as_json=as_json, is_kept=False) as lines:
-        report: Report = getattr(train, stage)(model, on_progress=lines.stage, **named)
+        report: DecoderReport = getattr(train, stage)(model, on_progress=lines.stage, **named)
     interrupts.check()
     if as_json:
         console.print_json(report.to_json())
@@ -210,7 +210,7 @@ def _train(stage: str, model: str, as_json: bool, options: dict[str, Any]) -> No
         raise click.exceptions.Exit(1)
 
 
-def _shown(r: Report) -> list[tuple[str, str]]:
+def _shown(r: DecoderReport) -> list[tuple[str, str]]:
     gain = f"{r.gain.mean:+.3f} [{r.gain.low:+.3f}, {r.gain.high:+.3f}], p {r.gain.p:.2g}"
     fields = [
         ("model", f"{r.model}, {r.n_learning:,} numbers learn"),

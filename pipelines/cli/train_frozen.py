@@ -35,7 +35,7 @@ from ragidx.pipelines.cli.vector_options import (
 )
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.experiments.train.frozen import Report
+    from ragidx.pipelines.experiments.train.frozen import TrainingReport
     from ragidx.pipelines.experiments.train.static_models import StaticReport
     from ragidx.pipelines.experiments.trials.questions import QuestionsReport
 
@@ -322,7 +322,7 @@ def _learnt(r: StaticReport) -> list[tuple[str, str]]:
     ]
 
 
-def _show(report: Report, follow_up: list[str], as_json: bool) -> None:
+def _show(report: TrainingReport, follow_up: list[str], as_json: bool) -> None:
     interrupts.check()
     if as_json:
         console.print_json(report.to_json())
@@ -332,7 +332,7 @@ def _show(report: Report, follow_up: list[str], as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _building(source: str, report: Report, options: dict[str, Any]) -> list[str]:
+def _building(source: str, report: TrainingReport, options: dict[str, Any]) -> list[str]:
     """What takes it: a build with what was said of the model, or an upgrade of the index."""
     from ragidx.indexer.specs import ENCODER_OPTIONS
 
@@ -347,7 +347,7 @@ def _building(source: str, report: Report, options: dict[str, Any]) -> list[str]
     return parts
 
 
-def _print(r: Report, follow_up: str) -> None:
+def _print(r: TrainingReport, follow_up: str) -> None:
     pairs = f"{r.n_pairs:,} of {r.of_pairs:,} pairs, {r.n_held_out:,} held out"
     click.echo(f"{r.model}: {pairs}; encoding {duration(r.encoding_seconds)}, training {duration(r.training_seconds)}")
     click.echo()

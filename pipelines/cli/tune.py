@@ -22,7 +22,7 @@ from ragidx.pipelines.cli.vector_options import measured_options, rest_of_encode
 
 if TYPE_CHECKING:
     from ragidx.pipelines.experiments.tune.proposal import Estimate, Proposal, Tried
-    from ragidx.pipelines.experiments.tune.search import Part
+    from ragidx.pipelines.experiments.tune.search import TunedChoice
 
 _SHOWN = 6  # rows of a part
 
@@ -106,7 +106,7 @@ def _estimate(estimate: Estimate) -> str:
     )
 
 
-def _table(rows: list[Tried], part: Part, measure: str) -> tuple[list[str], list[list[str]]]:
+def _table(rows: list[Tried], part: TunedChoice, measure: str) -> tuple[list[str], list[list[str]]]:
     """The best rows, with the default and what was chosen."""
     best = sorted(rows, key=lambda one: -one.mean)
     shown = [one for place, one in enumerate(best) if place < _SHOWN or one.what in (part.default, part.chosen)]
@@ -120,7 +120,7 @@ def _table(rows: list[Tried], part: Part, measure: str) -> tuple[list[str], list
     return ["vectors, dense search" if rows[0].part == "vectors" else "search", "bytes", measure, "difference"], cells
 
 
-def verdict(part: Part, what: str) -> str:
+def verdict(part: TunedChoice, what: str) -> str:
     """What the choice of vectors or of a search is worth, and what to take."""
     if part.chosen == part.default:
         return f"Nothing that was tried is better than the default {what} by more than chance: keep {part.default}."

@@ -41,7 +41,7 @@ from ragidx.pipelines.distribute.vectors import commit_vectors
 from ragidx.pipelines.ingest.build import Before, remove_others
 from ragidx.pipelines.ingest.build import commit as commit_build
 from ragidx.pipelines.ingest.changes import Kind
-from ragidx.pipelines.ingest.corpus import LAYOUTS, Reading, Selection
+from ragidx.pipelines.ingest.corpus import LAYOUTS, CorpusSelection, Reading
 from ragidx.pipelines.ingest.file_cache import SeenFiles
 from ragidx.pipelines.ingest.ledger import REPEATED, Ledger
 from ragidx.pipelines.ingest.report import BuildReport, OnProgress, Progress, Skips
@@ -98,7 +98,7 @@ def _committed(division: Division, descriptors: Sequence[Descriptor] | None, pro
     started = time.perf_counter()
     seed = division.seed()
     shards = shards_of(division, descriptors, seed.manifest.fingerprint)
-    selection = Selection(division.entries, division.names)
+    selection = CorpusSelection(division.entries, division.names)
     reading = Reading(division.corpus, division.index, division.reading_options(), selection, seed.manifest.notes)
     ledger = Ledger(selection, progress, Skips(reading.options.strict, reading.options.accept))
     ledger.take(division.ledger)

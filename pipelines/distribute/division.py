@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 import ragidx
 from ragidx.corpora.errors import CorpusError, IndexFormatError, SpecError
-from ragidx.corpora.sources import Source, Span
+from ragidx.corpora.sources import LineSpan, Source
 from ragidx.indexer import atomic
 from ragidx.indexer.ann.index_types import DEFAULT_OPTIONS, IndexOptions
 from ragidx.indexer.arrays import Floats
@@ -225,7 +225,7 @@ class Division:
             last = self.n - 1
             raise SpecError(f"there is no shard {number}", f"the shards are 0 to {last}", where=str(self.stage))
         return [
-            Source(Path(path), name, size, beir=beir, owner=owner, span=None if span is None else Span(*span))
+            Source(Path(path), name, size, beir=beir, owner=owner, span=None if span is None else LineSpan(*span))
             for path, name, size, _, beir, owner, span in self._part(number)
         ]
 

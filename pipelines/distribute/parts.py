@@ -17,7 +17,7 @@ from ragidx.corpora.limits import MIB, UnreadableError
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.readers.records.jsonl import spans
 from ragidx.corpora.readers.registry import is_lines
-from ragidx.corpora.sources import Source, Span
+from ragidx.corpora.sources import LineSpan, Source
 from ragidx.indexer.lexical.spec import decided
 from ragidx.pipelines.ingest.corpus import Reading
 from ragidx.pipelines.ingest.resolve import Resolved
@@ -44,7 +44,7 @@ def parts_of(sources: Sequence[Source], n: int, reading: Reading) -> list[list[S
     return parts
 
 
-def _spans(source: Source, starts: Sequence[int], reading: Reading) -> list[Span]:
+def _spans(source: Source, starts: Sequence[int], reading: Reading) -> list[LineSpan]:
     """The parts of a file, of which the beginning decides how all of it is read; none where it is not split."""
     if not is_lines(source, reading.read_options):
         return []
@@ -102,5 +102,5 @@ def _from_line(source: Source, start: int) -> Source:
         if (begin := file.tell()) < source.size:
             for _ in range(_SAMPLE_TEXTS):
                 file.readline()
-            return dataclasses.replace(source, span=Span(begin, file.tell(), 0, 0))
+            return dataclasses.replace(source, span=LineSpan(begin, file.tell(), 0, 0))
     return source

@@ -29,9 +29,9 @@ from ragidx.indexer.store.store import Store
 from ragidx.pipelines.distribute.descriptor import Descriptor
 from ragidx.pipelines.distribute.division import SHARD, Division, same_files, write_descriptor
 from ragidx.pipelines.ingest.build import Before, add_documents, changes_of, cutter_of, writer_of
-from ragidx.pipelines.ingest.changes import Change, Kind
-from ragidx.pipelines.ingest.corpus import LAYOUTS, OnWalkSkip, Reading, Selection
-from ragidx.pipelines.ingest.encode import Vectors
+from ragidx.pipelines.ingest.changes import Kind, Verdict
+from ragidx.pipelines.ingest.corpus import LAYOUTS, CorpusSelection, OnWalkSkip, Reading
+from ragidx.pipelines.ingest.encode import NewVectors
 from ragidx.pipelines.ingest.endpoint import check_model, good_journal, run_notes
 from ragidx.pipelines.ingest.file_cache import SeenFiles
 from ragidx.pipelines.ingest.ledger import Ledger
@@ -79,7 +79,7 @@ def build_shard(division: Division, number: int, *, on_progress: OnProgress | No
         division.corpus,
         division.index,
         resolved.options,
-        Selection(division.entries, division.names),
+        CorpusSelection(division.entries, division.names),
         seed.manifest.notes,
         division=division,
         number=number,
@@ -102,7 +102,7 @@ def build_shard(division: Division, number: int, *, on_progress: OnProgress | No
         seen = SeenFiles(folder, reading.read_options, writer.known_documents(), reread=True)
         documents = _Documents()
         changes = documents.noted(changes_of(reading, cutter, before, seen, writer, ledger))
-        with Vectors(resolved, writer, division.fitted(), ledger) as vectors:
+        with NewVectors(resolved, writer, division.fitted(), ledger) as vectors:
             add_documents(changes, cutter, before, writer, vectors, ledger)
         seen.keep()
         seen.write()
@@ -182,7 +182,7 @@ class _Documents:
     def __init__(self) -> None:
         self._noted: list[tuple[bytes, int, int]] = []
 
-    def noted(self, changes: Iterable[Change]) -> Iterator[Change]:
+    def noted(self, changes: Iterable[Verdict]) -> Iterator[Verdict]:
         for change in changes:
             if change.kind in _DECIDED:
                 self._noted.append((digest(change.draft.id), change.draft.owner, _DECIDED[change.kind]))

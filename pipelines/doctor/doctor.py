@@ -18,7 +18,7 @@ from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.specs import EncoderOptions, EncoderSpec, filter_kind
 from ragidx.pipelines.doctor.checks import probe, probe_endpoint, probe_static
 from ragidx.pipelines.doctor.machine import findings
-from ragidx.pipelines.doctor.report import Check, Report
+from ragidx.pipelines.doctor.report import Check, DoctorReport
 
 
 def examine(
@@ -29,7 +29,7 @@ def examine(
     attn: str = "auto",
     endpoint: str | None = None,
     **options: Unpack[EncoderOptions],
-) -> Report:
+) -> DoctorReport:
     """What is on this machine and, where a model is named, how it fares there.
 
     Args:
@@ -54,10 +54,10 @@ def examine(
                 "add `model=mini`, a folder or a hub id",
                 where=f"`{named[0]}`",
             )
-        return Report(findings())
+        return DoctorReport(findings())
     files = located(model, options)
     spec = resolve(files, **options)
-    report = Report(findings(), model, spec)
+    report = DoctorReport(findings(), model, spec)
     try:
         needs = check_network(files, spec, device=device, dtype=dtype, attn=attn, endpoint=endpoint)
     except RagidxError as fault:

@@ -61,7 +61,7 @@ def measured(name: str, dtype: str, difference: float, limit: float, *, hint: st
 
 
 @dataclass(frozen=True)
-class Report:
+class DoctorReport:
     """What the doctor found.
 
     Attributes:

@@ -35,9 +35,9 @@ from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.live_kinds import mixed_fields
 from ragidx.indexer.writing.vacuum import cleaned_if_refused
 from ragidx.indexer.writing.writer import StoreWriter
-from ragidx.pipelines.ingest.changes import Change, Decisions, Kind
+from ragidx.pipelines.ingest.changes import Decisions, Kind, Verdict
 from ragidx.pipelines.ingest.corpus import LAYOUTS, Reading, check_removal, chunker_of
-from ragidx.pipelines.ingest.encode import Vectors, windows
+from ragidx.pipelines.ingest.encode import NewVectors, windows
 from ragidx.pipelines.ingest.endpoint import check_model, forget_sample, good_journal, run_notes
 from ragidx.pipelines.ingest.file_cache import SeenFiles
 from ragidx.pipelines.ingest.fit_filter import fit_on_corpus
@@ -130,7 +130,7 @@ def _run(
         reread = options.reread or before.looks_again or before.relabels
         seen = SeenFiles(index, reading.read_options, writer.known_documents(), reread=reread, retry=options.retry)
         changes = changes_of(reading, cutter, before, seen, writer, ledger)
-        with Vectors(resolved, writer, fitted, ledger) as vectors:
+        with NewVectors(resolved, writer, fitted, ledger) as vectors:
             add_documents(changes, cutter, before, writer, vectors, ledger)
         seen.keep()
         gone = remove_others(reading, before, seen, writer, ledger)
@@ -162,7 +162,7 @@ def cutter_of(resolved: Resolved, reading: Reading, progress: Progress) -> Cutte
 
 
 def add_documents(
-    changes: Iterator[Change], cutter: Cutter, before: Before, writer: StoreWriter, vectors: Vectors, ledger: Ledger
+    changes: Iterator[Verdict], cutter: Cutter, before: Before, writer: StoreWriter, vectors: NewVectors, ledger: Ledger
 ) -> None:
     """Cut and encode what is new or changed, and give its rows to the writer."""
     drafts = _new_drafts(changes, cutter, before, writer, vectors)
@@ -216,7 +216,7 @@ def changes_of(
     seen: SeenFiles,
     writer: StoreWriter,
     ledger: Ledger,
-) -> Iterator[Change]:
+) -> Iterator[Verdict]:
     """What is decided about each document, those of a program first; a file that did not change is not opened."""
 
     def skip(skip: Skip | Left) -> None:
@@ -250,7 +250,7 @@ def changes_of(
 
 
 def _new_drafts(
-    changes: Iterator[Change], cutter: Cutter, before: Before, writer: StoreWriter, vectors: Vectors
+    changes: Iterator[Verdict], cutter: Cutter, before: Before, writer: StoreWriter, vectors: NewVectors
 ) -> Iterator[Draft]:
     """The documents that are cut; what the index has of the others stays, what it has of these does not."""
     for change in changes:

@@ -33,7 +33,7 @@ class Kind(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Verdict:
     """A document, and what is decided about it."""
 
     kind: Kind
@@ -69,13 +69,13 @@ class Decisions:
         self._anew, self._seen = anew, seen
         self._taken = DigestTable()  # with the owner of each
 
-    def changes(self, drafts: Iterable[Draft]) -> Iterator[Change]:
+    def changes(self, drafts: Iterable[Draft]) -> Iterator[Verdict]:
         """What becomes of the documents of a file."""
         for draft in drafts:
             kind = self._kind(draft)
             if self._seen is not None and kind in (Kind.DELETED, Kind.REPEATED, Kind.TAKEN):
                 self._seen.read_again()  # so that it is counted the next time, too
-            yield Change(kind, draft)
+            yield Verdict(kind, draft)
 
     def _kind(self, draft: Draft) -> Kind:
         if draft.id in self._deleted.get(draft.owner, ()):

@@ -54,7 +54,7 @@ _GUARDED_FROM = 10  # documents of an index: of fewer, a build may remove most
 
 
 @dataclass(frozen=True)
-class Selection:
+class CorpusSelection:
     """What a build reads.
 
     Attributes:
@@ -111,14 +111,14 @@ class Reading:
     corpus: str | Path
     index: Path
     options: BuildOptions
-    selection: Selection
+    selection: CorpusSelection
     notes: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def alone(cls, corpus: str | Path, index: Path, options: BuildOptions) -> Reading:
         """A corpus that belongs to no index; `index` is not read where it is in the corpus."""
         entry = SourceEntry(number=0, name="", path="", include=options.include, exclude=options.exclude)
-        return cls(corpus, index, options, Selection((entry,), ("",), {"": corpus}))
+        return cls(corpus, index, options, CorpusSelection((entry,), ("",), {"": corpus}))
 
     @property
     def read_options(self) -> ReadOptions:

@@ -23,7 +23,7 @@ import numpy as np
 from ragidx.corpora.errors import ModelError, RagidxError
 from ragidx.indexer.encoders.embedder import Embedder
 from ragidx.indexer.encoders.load import encoder_of
-from ragidx.indexer.encoders.protocol import Batch
+from ragidx.indexer.encoders.protocol import EncodedRows
 from ragidx.indexer.models.locate import ModelFiles, locate
 from ragidx.indexer.specs import EncoderSpec
 from ragidx.pipelines.ingest.resolve import Resolved
@@ -74,7 +74,7 @@ class _Spread(Embedder):
         raw: bool = False,
         tune: bool = True,
         names: Sequence[str] | None = None,
-    ) -> Iterator[Batch]:
+    ) -> Iterator[EncodedRows]:
         """As `Embedder.batches`; filtered documents are spread, others are not."""
         parts = _parts(texts, len(self.resolved.devices))
         if len(parts) < 2 or instruction is not None or raw:
@@ -108,7 +108,7 @@ class _Spread(Embedder):
             self.devices.append(_Device(job, self.answers))
             self.ends.callback(self.devices[-1].close)  # it has given all, or the build has failed
 
-    def _answers(self, *, wait: bool) -> Iterator[Batch]:
+    def _answers(self, *, wait: bool) -> Iterator[EncodedRows]:
         """The batches that are there; or the next one, or end of a part, and those that are there then."""
         with contextlib.suppress(queue.Empty):
             while True:
@@ -142,13 +142,15 @@ class _Device(Process):
         self.rows = rows
         self.send({"kind": "part"}, json.dumps([[texts[row] for row in rows], _of(rows, names)]).encode())
 
-    def batches(self, answer: Message) -> Iterator[Batch]:
+    def batches(self, answer: Message) -> Iterator[EncodedRows]:
         """The batch in an answer; none, and the device is free, after the last one of a part."""
         header: dict[str, Any] = answer[0]
         match header["kind"]:
             case "batch":
                 vectors = np.frombuffer(answer[1], np.float32).reshape(header["shape"])
-                yield _in_call(Batch(header["rows"], vectors, header["n_tokens"], header["n_truncated"]), self.rows)
+                yield _in_call(
+                    EncodedRows(header["rows"], vectors, header["n_tokens"], header["n_truncated"]), self.rows
+                )
             case "end":
                 self.rows = []
             case "error":
@@ -244,6 +246,6 @@ def _of(rows: Sequence[int], names: Sequence[str] | None) -> list[str] | None:
     return None if names is None else [names[row] for row in rows]
 
 
-def _in_call(batch: Batch, rows: Sequence[int]) -> Batch:
+def _in_call(batch: EncodedRows, rows: Sequence[int]) -> EncodedRows:
     """A batch of a part, with the rows of the call."""
     return dataclasses.replace(batch, rows=[rows[row] for row in batch.rows])

@@ -1,7 +1,7 @@
 """Encoding: chunks to vectors by text hash, for builds, fits of filters and sweeps; chunks to rows, for builds.
 
 items -> windows -> texts, each once -> vectors (n, k) of text hashes, batch by batch, in the order that suits the
-encoder. `Vectors`: windows -> rows with the vector that is known, else the model's, in order -> the writer
+encoder. `NewVectors`: windows -> rows with the vector that is known, else the model's, in order -> the writer
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def with_vector(items: Sequence[Item], hashes: Collection[bytes], skips: Skips) 
     return [item for item in items if item.row.text_hash in hashes]
 
 
-class Vectors(contextlib.ExitStack):
+class NewVectors(contextlib.ExitStack):
     """The vectors of a build; processes of further devices end with it.
 
     `fitted` are vectors by text hash that fitting the filter has made already.

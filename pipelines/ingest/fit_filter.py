@@ -18,7 +18,7 @@ from ragidx.indexer.arrays import Floats
 from ragidx.indexer.digests import digest
 from ragidx.indexer.encoders.embedder import Embedder
 from ragidx.indexer.encoders.protocol import collect
-from ragidx.indexer.filters.fitting import DocumentSample, Sample, as_questions, lowest
+from ragidx.indexer.filters.fitting import DocumentSample, FilterSample, as_questions, lowest
 from ragidx.indexer.filters.unembedding import find_unembedding
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import IndexSpec, filter_kind
@@ -98,7 +98,7 @@ def fit_filter(
     sample = [every[place] for place in lowest(spec.seed, (item.row.chunk_id for item in every), spec.sample)]
     ids = resolved.encoder.tokenizer.ids([item.text for item in sample]) if spec.counts_tokens else None
     if not spec.wants_embeddings:
-        resolved.fit(Sample(ids=ids))
+        resolved.fit(FilterSample(ids=ids))
         return len(sample), {}
     different = {item.row.text_hash: item for item in sample}
     progress.n_sample = len(different)
@@ -117,7 +117,7 @@ def fit_filter(
             embeddings[places[key]] = vector
         texts = as_questions([item.row.chunk.text for item in sample], spec.seed) if spec.center else []
         questions = _encoded(resolved, texts, journal)
-    resolved.fit(Sample(embeddings[[places[item.row.text_hash] for item in sample]], ids, questions))
+    resolved.fit(FilterSample(embeddings[[places[item.row.text_hash] for item in sample]], ids, questions))
     assert resolved.filter is not None
     unit = l2_normalize(resolved.filter(embeddings)).vectors
     return len(sample), {key: vector for key, vector in zip(different, unit, strict=True) if vector.any()}

@@ -19,8 +19,8 @@ from ragidx.corpora.spec import Json
 from ragidx.indexer.store.lock import now
 from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.source_list import PROGRAM, SourceEntry
-from ragidx.pipelines.ingest.changes import Change, Kind
-from ragidx.pipelines.ingest.corpus import Selection, check_removal
+from ragidx.pipelines.ingest.changes import Kind, Verdict
+from ragidx.pipelines.ingest.corpus import CorpusSelection, check_removal
 from ragidx.pipelines.ingest.removal import Missing, check_folders, is_unreadable
 from ragidx.pipelines.ingest.report import Progress, Skips
 from ragidx.pipelines.ingest.selection import lost
@@ -74,7 +74,7 @@ class Ledger:
         n_rows, n_chunks_reused: chunks that were added, and those of them whose vector was known.
     """
 
-    selection: Selection
+    selection: CorpusSelection
     progress: Progress
     skips: Skips
     sources: defaultdict[int, Count] = field(default_factory=lambda: defaultdict(Count))
@@ -144,7 +144,7 @@ class Ledger:
         self.sources[source.owner].n_same += n_documents
         self._count(n_documents)
 
-    def change(self, change: Change) -> None:
+    def change(self, change: Verdict) -> None:
         """Note what was decided about a document."""
         if change.kind is Kind.DELETED:
             self.n_deleted_before += 1

@@ -21,7 +21,7 @@ from ragidx.indexer.specs import EncoderSpec, FilterSpec, IndexSpec
 
 if TYPE_CHECKING:
     from ragidx.corpora.readers.layouts import Layouts
-    from ragidx.indexer.encoders.protocol import Usage
+    from ragidx.indexer.encoders.protocol import EndpointUsage
     from ragidx.indexer.lexical.spec import LexicalSpec
     from ragidx.indexer.store.manifest import Manifest
     from ragidx.indexer.writing.field_bounds import FieldBounds
@@ -297,7 +297,7 @@ class BuildReport:
     )  # text: of each type the first documents
     n_shared_fields: int = 0  # beyond the 1,000 of an index, in one field as JSON
     n_values_dropped: int = 0  # of them, that had no room there
-    endpoint: Usage | None = None  # what a server was asked, where the model is one of a server
+    endpoint: EndpointUsage | None = None  # what a server was asked, where the model is one of a server
     over_memory: OverMemory | None = None  # where a search needs a MiB more than was allowed, or more
 
     def to_json(self) -> dict[str, Any]:

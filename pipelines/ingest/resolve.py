@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ragidx.indexer.encoders.embedder import Embedder
     from ragidx.indexer.encoders.protocol import Encoder
     from ragidx.indexer.filters.filter import Filter
-    from ragidx.indexer.filters.fitting import Sample
+    from ragidx.indexer.filters.fitting import FilterSample
 
 
 @dataclass
@@ -118,7 +118,7 @@ class Resolved:
         """Whether the filter is still to be fitted on a sample of the corpus."""
         return self.stored is None and bool(self.spec.filter.fitted)
 
-    def fit(self, sample: Sample) -> None:
+    def fit(self, sample: FilterSample) -> None:
         """Make the filter from a sample of the corpus; before anything asks for it, its width or its content."""
         from ragidx.indexer.filters.filter import make_filter
 

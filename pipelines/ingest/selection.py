@@ -29,7 +29,7 @@ from ragidx.indexer.store.source_list import (
     stored_path,
 )
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.ingest.corpus import Reading, Selection, sources_at
+from ragidx.pipelines.ingest.corpus import CorpusSelection, Reading, sources_at
 from ragidx.pipelines.ingest.options import BuildOptions
 from ragidx.pipelines.ingest.removal import file_names
 from ragidx.pipelines.ingest.workers.files import document_hash
@@ -68,7 +68,7 @@ def reading_of(corpus: Corpus, index: Path, options: BuildOptions, stored: Store
     if isinstance(corpus, Mapping) and corpus:
         selection = _named(dict(zip(corpus, paths, strict=True)), index, known, _globs_of(corpus))
     elif not paths:
-        selection = Selection(known, tuple(entry.name for entry in known))
+        selection = CorpusSelection(known, tuple(entry.name for entry in known))
     elif not known:
         selection = _beside(paths, index, ())
     else:
@@ -98,8 +98,8 @@ def lost(name: str, what: str) -> SpecError:
 
 
 def _with_globs(
-    selection: Selection, options: BuildOptions, own: Mapping[str, Mapping[str, Any]] | None = None
-) -> Selection:
+    selection: CorpusSelection, options: BuildOptions, own: Mapping[str, Mapping[str, Any]] | None = None
+) -> CorpusSelection:
     """The selection; globs that are named replace those of the sources that are read; `own`: those of single ones."""
     named: dict[str, Sequence[str]] = {"include": options.include, "exclude": options.exclude}
     entries = []
@@ -193,7 +193,7 @@ def _beside(
     name: str | None = None,
     *,
     all_files: bool = True,
-) -> Selection:
+) -> CorpusSelection:
     """New sources beside those that are known, with names of their own if none is given; the first has bare ids."""
     entries = list(known)
     for path in paths:
@@ -208,7 +208,7 @@ def _beside(
         place, prefix = stored_path(path, index), f"{named}/" if entries else ""
         entries.append(SourceEntry(number=free_number(entries), name=named, path=place, prefix=prefix))
     names = tuple(entry.name for entry in entries[len(known) :])
-    return Selection(tuple(entries), names, dict(zip(names, paths, strict=True)))
+    return CorpusSelection(tuple(entries), names, dict(zip(names, paths, strict=True)))
 
 
 def _named(
@@ -216,7 +216,7 @@ def _named(
     index: Path,
     known: Sequence[SourceEntry],
     globs: Mapping[str, Mapping[str, Any]],
-) -> Selection:
+) -> CorpusSelection:
     """The sources of these names at their present places; the others are put beside."""
     entries = {entry.name: entry for entry in known}
     named = {unicodedata.normalize("NFC", name): path for name, path in paths.items()}
@@ -228,7 +228,7 @@ def _named(
             all_files = not globs.get(name, {}).get("exclude")
             entries[name] = _beside([path], index, tuple(entries.values()), name, all_files=all_files).entries[-1]
         entries[name] = dataclasses.replace(entries[name], **globs.get(name, {}))
-    return Selection(tuple(entries.values()), tuple(named), named)
+    return CorpusSelection(tuple(entries.values()), tuple(named), named)
 
 
 def _check_renamed(name: str, path: str | Path, index: Path, others: Iterable[SourceEntry]) -> None:
@@ -259,7 +259,7 @@ def _check_place(path: str | Path, index: Path, entries: Iterable[SourceEntry], 
 
 def _known(
     paths: Sequence[str | Path], index: Path, known: Sequence[SourceEntry], stored: Store | None, *, replaces: bool
-) -> Selection:
+) -> CorpusSelection:
     """The sources that the paths are; one that was moved gets its new path."""
     entries, names = {entry.name: entry for entry in known}, dict[str, str | Path]()
     for path in paths:
@@ -278,10 +278,10 @@ def _known(
                 raise _unknown(path, index, known)
             entries[source.name] = dataclasses.replace(source, path=stored_path(path, index))
         names[source.name] = path
-    return Selection(tuple(entries.values()), tuple(names), names)
+    return CorpusSelection(tuple(entries.values()), tuple(names), names)
 
 
-def _without_missing(selection: Selection, index: Path, *, may_miss: bool) -> Selection:
+def _without_missing(selection: CorpusSelection, index: Path, *, may_miss: bool) -> CorpusSelection:
     """The selection; a source that is gone counts as read and empty, where that may be."""
     paths = dict(selection.paths)
     for entry in selection.selected:

@@ -24,7 +24,7 @@ from ragidx.corpora.addresses import hidden
 from ragidx.corpora.errors import IndexFormatError, SpecError, lone_surrogate, printable, unknown_name
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.integrations.engines import files
-from ragidx.pipelines.integrations.engines.about import About
+from ragidx.pipelines.integrations.engines.about import AboutTable
 from ragidx.pipelines.integrations.engines.columns import DIGEST, rows_of
 from ragidx.pipelines.integrations.engines.table import ENGINES, EXAMPLES, Table, Target, is_target
 
@@ -84,7 +84,7 @@ def export(
     started = time.perf_counter()
     if lone_surrogate(to) is not None:
         raise SpecError("its name is not UTF-8", "name another target", where=printable(to))
-    about, n_rows = About.of(store), store.manifest.n_chunks
+    about, n_rows = AboutTable.of(store), store.manifest.n_chunks
     if not n_rows:
         raise SpecError("the index has no rows to export", "build it first", where=str(store.path))
     if is_target(to):
@@ -96,7 +96,7 @@ def export(
     return dataclasses.replace(done, seconds=time.perf_counter() - started)
 
 
-def _to_file(store: Store, to: str, about: About, on_progress: OnProgress, *, replace: bool) -> ExportReport:
+def _to_file(store: Store, to: str, about: AboutTable, on_progress: OnProgress, *, replace: bool) -> ExportReport:
     kind, path = target_of(to)
     before, n_rows = None, store.manifest.n_chunks
     try:
@@ -124,7 +124,7 @@ def _to_file(store: Store, to: str, about: About, on_progress: OnProgress, *, re
 class _Export:
     """Rows on their way to a table; those that it cannot hold are counted."""
 
-    def __init__(self, store: Store, table: Table, about: About, on_progress: OnProgress) -> None:
+    def __init__(self, store: Store, table: Table, about: AboutTable, on_progress: OnProgress) -> None:
         self._store, self._table, self._about, self._on_progress = store, table, about, on_progress
         self._refused = Counter[str]()
         self._n_read = self._n_written = 0
@@ -192,7 +192,7 @@ class _Export:
             raise SpecError(f"it cannot hold {self._refused.total():,} rows: {why}", hint, where=to)
 
 
-def _check_same_space(before: About, about: About, to: str) -> None:
+def _check_same_space(before: AboutTable, about: AboutTable, to: str) -> None:
     spaces = [(one.fingerprint, one.dim, one.spec.get("precomputed")) for one in (before, about)]
     if spaces[0] != spaces[1]:
         raise SpecError(
@@ -203,8 +203,8 @@ def _check_same_space(before: About, about: About, to: str) -> None:
 
 
 class _Kind(NamedTuple):
-    about: Callable[[Path], About | None]
-    write: Callable[[Store, Path, About, files.OnRows], None]
+    about: Callable[[Path], AboutTable | None]
+    write: Callable[[Store, Path, AboutTable, files.OnRows], None]
 
 
 _KINDS = {

@@ -20,7 +20,7 @@ from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.manifest import files_of
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing import rewrite
-from ragidx.indexer.writing.rewrite import Change, Rewritten
+from ragidx.indexer.writing.rewrite import NewForm, Rewritten
 from ragidx.pipelines.ingest.options import index_options
 from ragidx.pipelines.ingest.report import made_in
 from ragidx.pipelines.ingest.resolve import fingerprint_of
@@ -95,7 +95,7 @@ def shrink(
         RagidxError: the folder cannot be written.
     """
 
-    def decide(store: Store) -> Change | None:
+    def decide(store: Store) -> NewForm | None:
         return None if dim == store.manifest.dim else _change(store, dim)
 
     return _report(Path(index), rewrite.replace(Path(index), decide, on_stage=on_stage))
@@ -130,14 +130,14 @@ def reindex(
         RagidxError: the folder cannot be written.
     """
 
-    def decide(store: Store) -> Change:
+    def decide(store: Store) -> NewForm:
         wanted = store.manifest.dim if dim is None else dim
         return _change(store, wanted, index_type=index_type, target_recall=target_recall, max_memory=max_memory)
 
     return _report(Path(target), rewrite.copy(opened or Store.open(index), Path(target), decide, on_stage=on_stage))
 
 
-def _change(store: Store, dim: int, **asked: Any) -> Change:
+def _change(store: Store, dim: int, **asked: Any) -> NewForm:
     """The index at this width, under the options of an index that are named."""
     base = store.manifest
     spec = IndexSpec.from_json(dict(base.spec), where=str(store.path))
@@ -146,7 +146,7 @@ def _change(store: Store, dim: int, **asked: Any) -> Change:
         spec, blobs = _narrower(spec, blobs, base.dim, dim)
     options = index_options(base.index, dim, **asked)
     spec = dataclasses.replace(spec, index_type=options.index_type)
-    return Change(spec.to_json(), fingerprint_of(spec, blobs), dim, options, blobs)
+    return NewForm(spec.to_json(), fingerprint_of(spec, blobs), dim, options, blobs)
 
 
 def _narrower(spec: IndexSpec, blobs: dict[str, bytes], stored: int, dim: int) -> tuple[IndexSpec, dict[str, bytes]]:

@@ -70,7 +70,7 @@ class TypeFootprint:
 
 
 @dataclass(frozen=True)
-class Footprint:
+class IndexFootprint:
     """What the index would take.
 
     Attributes:
@@ -181,7 +181,7 @@ def footprint(
     packed: Packed,
     new: Sequence[tuple[int, Recipe | None]],
     text_bytes: int,
-) -> Footprint:
+) -> IndexFootprint:
     """What the index would take after the build that adds the segments `new`, with so many bytes of texts in them."""
     manifest = None if resolved.stored is None else resolved.stored.manifest
     old = () if manifest is None else manifest.segments
@@ -204,7 +204,7 @@ def footprint(
     here = _of_type(options, parts, dim, 0, base)
     others = [dataclasses.replace(options, index_type=name) for name in INDEX_TYPES if name != options.index_type]
     types = [_of_type(one, parts, dim, index_bytes - here.disk_bytes, base) for one in (options, *others)]
-    return Footprint(
+    return IndexFootprint(
         n_chunks=n_rows,
         index_bytes=index_bytes,
         vector_bytes=2 * padded(dim) * n_rows,

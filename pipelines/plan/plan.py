@@ -31,7 +31,7 @@ from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.indexer.store.lookup import CommittedVectors, Documents
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.writing.vacuum import check_folder
-from ragidx.pipelines.ingest.changes import Change, Decisions, Kind
+from ragidx.pipelines.ingest.changes import Decisions, Kind, Verdict
 from ragidx.pipelines.ingest.corpus import Reading, chunker_of
 from ragidx.pipelines.ingest.encode import too_long
 from ragidx.pipelines.ingest.fit_filter import check_fit
@@ -42,7 +42,7 @@ from ragidx.pipelines.ingest.report import PLANNING, OnProgress, Progress, Skips
 from ragidx.pipelines.ingest.resolve import Resolved, resolve
 from ragidx.pipelines.ingest.selection import Corpus, as_paths, reading_of
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item
-from ragidx.pipelines.plan.footprint import SAMPLE_ROWS, Footprint, first_recipes, footprint, pack
+from ragidx.pipelines.plan.footprint import SAMPLE_ROWS, IndexFootprint, first_recipes, footprint, pack
 from ragidx.pipelines.plan.speed import TEXTS, Speed, measure
 
 WHOLE_BYTES = 8 << 20  # a corpus of up to so many is read whole: some ten seconds of cutting
@@ -104,7 +104,7 @@ class Plan:
     encode_seconds: float
     lexical_seconds: float
     seconds: float
-    footprint: Footprint
+    footprint: IndexFootprint
 
     def to_json(self) -> dict[str, Any]:
         """All fields, as JSON types; docs/plan.md lists them."""
@@ -239,7 +239,7 @@ class _Counts:
         self._n_bytes += count
         self.ledger.progress.add_bytes(count)
 
-    def _take(self, change: Change, here: Counter[str]) -> None:
+    def _take(self, change: Verdict, here: Counter[str]) -> None:
         self.ledger.change(change)
         self._n_chars += change.draft.n_chars
         if not change.is_cut and change.kind is not Kind.SAME:

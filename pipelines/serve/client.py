@@ -23,7 +23,7 @@ from typing import Any
 from ragidx.corpora.addresses import hidden
 from ragidx.corpora.errors import BusyError, QueryError, RagidxError
 from ragidx.corpora.records import Document
-from ragidx.retriever.hit import Answer, DocumentSpan, Hit
+from ragidx.retriever.hit import DocumentSpan, Hit, Hits
 
 _PATH_BYTES = 104  # of a socket, on every system
 PATIENCE_S, WAIT_S = 1.0, 5.0  # for a service that hangs: then something is said, then it is not waited for
@@ -58,20 +58,20 @@ class Client:
         self._url, self._parts, self._index, self._timeout = hidden(url), parts, index, timeout
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
 
-    def search(self, query: str, k: int = 10, *, where: str | None = None, **options: Any) -> Answer:
+    def search(self, query: str, k: int = 10, *, where: str | None = None, **options: Any) -> Hits:
         """As `Index.search`; `rerank` is true or false: the service has the model."""
         return answer_of(self._ask("POST", "/v1/search", {"query": query, "k": k, "where": where, **options}))
 
     def search_batch(
         self, queries: Sequence[str], k: int = 10, *, where: str | None = None, **options: Any
-    ) -> list[Answer]:
+    ) -> list[Hits]:
         """As `Index.search_batch`."""
         asked = {"queries": list(queries), "k": k, "where": where, **options}
         return [answer_of(answer) for answer in self._ask("POST", "/v1/search:batch", asked)["answers"]]
 
     def search_vectors(
         self, vectors: Sequence[Sequence[float]], k: int = 10, *, where: str | None = None, **options: Any
-    ) -> list[Answer]:
+    ) -> list[Hits]:
         """As `Index.search_vectors`, for lists of numbers."""
         rows = [list(map(float, vector)) for vector in vectors]
         asked = {"vectors": rows, "k": k, "where": where, **options}
@@ -188,11 +188,11 @@ def through_socket(
     return None
 
 
-def answer_of(found: Mapping[str, Any]) -> Answer:
+def answer_of(found: Mapping[str, Any]) -> Hits:
     """The hits of a question, with their notes; times in metadata are text in ISO form."""
     fields = [{name: value for name, value in hit.items() if name != "passage"} for hit in found["hits"]]
     hits = (Hit(**hit | {"also": tuple(DocumentSpan(**span) for span in hit["also"])}) for hit in fields)
-    return Answer(hits, notes=found.get("notes", ()))
+    return Hits(hits, notes=found.get("notes", ()))
 
 
 def _over_socket(path: Path, body: Mapping[str, Any], on_wait: Callable[[], None]) -> tuple[int, dict[str, Any]]:

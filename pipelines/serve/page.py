@@ -27,7 +27,7 @@ from ragidx.pipelines.serve import bodies
 from ragidx.pipelines.serve.facets import Facet, condition, facets_of
 from ragidx.pipelines.serve.guard import RefusedError
 from ragidx.pipelines.serve.served import NotReadyError, Served, run
-from ragidx.pipelines.serve.service import Found, Service, refused, stem_of
+from ragidx.pipelines.serve.service import FoundHits, Service, refused, stem_of
 from ragidx.retriever.contents import rows
 from ragidx.retriever.hit import json_values, place_in
 from ragidx.retriever.options import MODES
@@ -182,7 +182,7 @@ class Page:
         size = int(asked["k"]) if asked["k"] in SIZES else int(SIZES[0])
         search = bodies.Search.model_validate({"query": asked["q"], "k": size, "per_document": 3, **options})
 
-        def shown(found: Found) -> list[Tree]:
+        def shown(found: FoundHits) -> list[Tree]:
             [hits] = found.hits
             notes = (el("p", note, class_="note") for note in hits.notes)
             if not hits:

@@ -22,7 +22,7 @@ from ragidx.pipelines.serve import bodies
 from ragidx.pipelines.serve.guard import RETRY, RefusedError, is_local
 from ragidx.pipelines.serve.interface import Route, description
 from ragidx.pipelines.serve.served import BATCH, NotReadyError, Served, run
-from ragidx.pipelines.serve.service import Found, Service, describe, hits_json, refused
+from ragidx.pipelines.serve.service import FoundHits, Service, describe, hits_json, refused
 from ragidx.pipelines.serve.writes import Writes
 from ragidx.retriever.hit import json_values
 from ragidx.retriever.searcher import Searcher
@@ -42,7 +42,7 @@ class Handlers:
         request.state.query = asked.query
         served = self.service.served(asked.index, _socket(request))
 
-        def written(found: Found) -> Response:
+        def written(found: FoundHits) -> Response:
             lexical = found.state.store.manifest.lexical
             about: dict[str, Any] = {"query": asked.query}
             about |= {"stemmer": None if lexical is None else lexical.stemmer}
@@ -58,7 +58,7 @@ class Handlers:
         served = self.service.served(asked.index, _socket(request))
         request.state.query = asked.queries
 
-        def written(found: Found) -> Response:
+        def written(found: FoundHits) -> Response:
             answers = [
                 {"query": query, "notes": hits.notes, "hits": hits_json(hits, query, found.state)}
                 for query, hits in zip(asked.queries, found.hits, strict=True)
@@ -77,7 +77,7 @@ class Handlers:
             )
         vectors = np.array(asked.vectors, np.float64)
 
-        def written(found: Found) -> Response:
+        def written(found: FoundHits) -> Response:
             answers = [
                 {"query": None, "notes": hits.notes, "hits": [hit.to_json() for hit in hits]} for hits in found.hits
             ]
@@ -222,7 +222,9 @@ def endpoint(handlers: Handlers, route: Route) -> Callable[[Request], Awaitable[
     return do
 
 
-def _answer(served: Served, asked: bodies.Ranking | bodies.VectorSearch, found: Found, own: dict[str, Any]) -> Response:
+def _answer(
+    served: Served, asked: bodies.Ranking | bodies.VectorSearch, found: FoundHits, own: dict[str, Any]
+) -> Response:
     """What the answers of all searches have, and their own."""
     manifest = found.state.store.manifest
     about = {"index": served.name, "generation": manifest.generation, "created": manifest.created}

@@ -29,7 +29,7 @@ from ragidx.retriever.ranking import Queries, needs_vectors
 from ragidx.retriever.searcher import Searcher, check_questions
 
 if TYPE_CHECKING:
-    from ragidx.retriever.hit import Answer
+    from ragidx.retriever.hit import Hits
 
 WATCH_S = 1.0  # between looks at the manifest
 REMOTE_S = 10.0  # between looks at an engine
@@ -259,7 +259,7 @@ class Served:
         asked: Queries,
         instruction: str | None,
         options: SearchOptions,
-        shaped: Callable[[list[Answer], dict[str, float]], T],
+        shaped: Callable[[list[Hits], dict[str, float]], T],
     ) -> T:
         """What `shaped` makes, in the thread that searches, of the hits of some queries and the ms of each stage."""
         started = time.perf_counter()

@@ -35,7 +35,7 @@ from ragidx.retriever.ranking import Queries, unit_queries
 from ragidx.retriever.searcher import Searcher
 
 if TYPE_CHECKING:
-    from ragidx.retriever.hit import Answer, Hit
+    from ragidx.retriever.hit import Hit, Hits
 
 T = TypeVar("T")
 
@@ -54,12 +54,12 @@ _INSIDE = (
 )  # their texts name places of this machine
 
 
-class Found(NamedTuple):
+class FoundHits(NamedTuple):
     """The hits of each question in one state; `took_ms` by stage."""
 
     state: Searcher
     mode: str
-    hits: list[Answer]
+    hits: list[Hits]
     took_ms: dict[str, float]
 
 
@@ -111,7 +111,7 @@ class Service:
         served: Served,
         queries: Sequence[str] | None,
         asked: bodies.Ranking | bodies.VectorSearch,
-        shaped: Callable[[Found], T],
+        shaped: Callable[[FoundHits], T],
         vectors: Any = None,
     ) -> T:
         """What `shaped` makes of the hits of questions or vectors in one state; it is called in another thread."""
@@ -141,11 +141,13 @@ class Service:
             texts = Queries(unit_queries(vectors, state.store.manifest.dim, width, index=served.name))
         instruction = getattr(asked, "instruction", None)
 
-        def found(hits: list[Answer], took: dict[str, float]) -> T:
+        def found(hits: list[Hits], took: dict[str, float]) -> T:
             took["total"] = 1000 * (time.perf_counter() - begun)
             for stage, milliseconds in took.items():
                 self.metrics.stages.labels(stage).observe(milliseconds / 1000)
-            return shaped(Found(state, search.mode, hits, {stage: round(value, 3) for stage, value in took.items()}))
+            return shaped(
+                FoundHits(state, search.mode, hits, {stage: round(value, 3) for stage, value in took.items()})
+            )
 
         return await served.search(state, texts, instruction, search, found)
 

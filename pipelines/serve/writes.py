@@ -25,7 +25,7 @@ _WAIT = 0.8  # of the deadline, for another writer; the rest is for the commit
 
 
 @dataclass
-class Change:
+class WaitingWrite:
     """A document to add, or the id of one to delete."""
 
     document: Document | None
@@ -43,7 +43,7 @@ class Writes:
 
     def __init__(self, served: Served, deadline_s: float) -> None:
         self.served, self._wait_s = served, _WAIT * deadline_s
-        self._waiting: list[Change] = []
+        self._waiting: list[WaitingWrite] = []
         self._worker: asyncio.Task[None] | None = None
 
     async def add(self, document: Document) -> int:
@@ -58,7 +58,7 @@ class Writes:
 
     async def _change(self, document: Document | None, name: str) -> int | None:
         done: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(Change(document, name, done))
+        self._waiting.append(WaitingWrite(document, name, done))
         if self._worker is None:
             self._worker = asyncio.create_task(self._work())
         return await done
@@ -71,7 +71,7 @@ class Writes:
         finally:
             self._worker = None
 
-    async def _commit(self, group: Sequence[Change]) -> None:
+    async def _commit(self, group: Sequence[WaitingWrite]) -> None:
         if not group:
             return
         try:
@@ -93,7 +93,7 @@ class Writes:
                 change.done.set_result(opened.store.manifest.generation if is_found else None)
 
 
-def _committed(state: Searcher, group: Sequence[Change], wait_s: float) -> tuple[Searcher, list[bool]]:
+def _committed(state: Searcher, group: Sequence[WaitingWrite], wait_s: float) -> tuple[Searcher, list[bool]]:
     """The state after the changes, on the disk; and whether there was something to delete."""
     path, found = state.store.path, []
     with Batch(state, wait_s) as batch:

@@ -20,7 +20,7 @@ from ragidx.corpora.limits import ReadOptions
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import Source
 from ragidx.corpora.vectors.batch import check_width
-from ragidx.corpora.vectors.files import Reader, VectorBatch, vector_batches, vector_sizes
+from ragidx.corpora.vectors.files import Reader, VectorRows, vector_batches, vector_sizes
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.manifest import Manifest, files_of
 from ragidx.indexer.writing.vacuum import cleaned_if_refused
@@ -155,7 +155,7 @@ class _Build:
         self.progress.tell(at_once=True)
         return self.report
 
-    def _batches(self, dim: int | None, read: Reader) -> Iterator[VectorBatch]:
+    def _batches(self, dim: int | None, read: Reader) -> Iterator[VectorRows]:
         o = self.options
         return vector_batches(
             self.vectors,
@@ -170,7 +170,7 @@ class _Build:
             read=read,
         )
 
-    def _add(self, writer: RowWriter, batch: VectorBatch, check: ModelCheck | None) -> None:
+    def _add(self, writer: RowWriter, batch: VectorRows, check: ModelCheck | None) -> None:
         faults = writer.add_sound(batch)
         if check is not None:
             check.add(batch.ids, batch.texts, batch.vectors, without=faults)

@@ -23,7 +23,7 @@ from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.rows import Row
 from ragidx.pipelines.ingest.options import BuildOptions
-from ragidx.pipelines.integrations.engines.about import About
+from ragidx.pipelines.integrations.engines.about import AboutTable
 from ragidx.pipelines.integrations.engines.columns import DIGEST, FIXED
 from ragidx.pipelines.integrations.engines.files import about_file
 from ragidx.pipelines.integrations.engines.table import Target, is_target
@@ -36,7 +36,7 @@ class Imported(NamedTuple):
     """Where vectors are read from: a file, what is known of them, and the name of the source in messages."""
 
     path: Path
-    about: About | None
+    about: AboutTable | None
     shown: str
 
 
@@ -82,7 +82,7 @@ def source_of(vectors: str | Path) -> Iterator[Imported]:
         yield Imported(path, about, target.shown)
 
 
-def adopted(about: About, options: BuildOptions, where: str) -> Adopted | None:
+def adopted(about: AboutTable, options: BuildOptions, where: str) -> Adopted | None:
     """What encodes the questions; None: nothing does.
 
     Raises:

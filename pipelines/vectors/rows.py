@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from ragidx.corpora.errors import CorpusError, lone_surrogate
 from ragidx.corpora.readers.fields import from_value
 from ragidx.corpora.records import Scalar
-from ragidx.corpora.vectors.batch import VectorBatch, batch_rows
+from ragidx.corpora.vectors.batch import VectorRows, batch_rows
 
 NOTHING_ADDED = "repair it, or remove the row; nothing of this call was added"
 
@@ -22,7 +22,7 @@ def checked_rows(
     texts: Sequence[str | None] | None,
     metadata: Sequence[Mapping[str, object]] | None,
     doc_ids: Iterable[str | int] | None,
-) -> list[VectorBatch]:
+) -> list[VectorRows]:
     """What a program gives, as batches of rows that an index can hold.
 
     Raises:
@@ -49,7 +49,7 @@ def checked_rows(
     values = [{}] * len(names) if metadata is None else list(map(_scalars, names, metadata))
     step = batch_rows(dim)
     return [
-        VectorBatch(
+        VectorRows(
             ids=names[start : start + step],
             vectors=matrix[start : start + step],
             texts=written[start : start + step],

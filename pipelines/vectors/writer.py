@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.records import plain
 from ragidx.corpora.spec import Json
-from ragidx.corpora.vectors.batch import MAX_WIDTH, VectorBatch
+from ragidx.corpora.vectors.batch import MAX_WIDTH, VectorRows
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.digests import DIGEST_BYTES, as_digests, digest
 from ragidx.indexer.normalize import UnitRows, cut_rows, l2_normalize
@@ -172,7 +172,7 @@ class RowWriter:
                 whole, cut = self._unit(batch.vectors)
                 self._put(batch, whole.vectors, cut.vectors, np.arange(len(batch.ids)))
 
-    def add_sound(self, rows: VectorBatch) -> dict[int, str]:
+    def add_sound(self, rows: VectorRows) -> dict[int, str]:
         """As `add_vectors`, of rows that are clean but for their vectors and ids: broken ones are skipped.
 
         Returns:
@@ -269,7 +269,7 @@ class RowWriter:
         return given, cut_rows(given, self.stored_dim)
 
     def _put(
-        self, rows: VectorBatch, given: NDArray[np.float32], cut: NDArray[np.float32], sound: NDArray[np.int64]
+        self, rows: VectorRows, given: NDArray[np.float32], cut: NDArray[np.float32], sound: NDArray[np.int64]
     ) -> None:
         """Write those of the sound rows that are new, or differ from what the index has under their ids."""
         keys = [digest(rows.ids[row]) for row in sound.tolist()]
@@ -312,7 +312,7 @@ def _width(dim: object) -> int:
     return int(dim)
 
 
-def _hashes(rows: VectorBatch, unit: NDArray[np.float32], sound: NDArray[np.int64]) -> list[bytes]:
+def _hashes(rows: VectorRows, unit: NDArray[np.float32], sound: NDArray[np.int64]) -> list[bytes]:
     """16 bytes for all that is given for a row but its id: the vector's float16 code, document, text and metadata."""
     codes, size = unit.astype("<f2").tobytes(), 2 * unit.shape[1]
     own = rows.ids if rows.doc_ids is None else rows.doc_ids
@@ -326,7 +326,7 @@ def _hashes(rows: VectorBatch, unit: NDArray[np.float32], sound: NDArray[np.int6
     return found
 
 
-def _index_rows(rows: VectorBatch, places: Sequence[int], hashes: Sequence[bytes]) -> list[Row]:
+def _index_rows(rows: VectorRows, places: Sequence[int], hashes: Sequence[bytes]) -> list[Row]:
     documents = rows.ids if rows.doc_ids is None else rows.doc_ids
     return [
         Row(rows.ids[row], documents[row], 0, len(rows.texts[row]), rows.texts[row], "", held, held, rows.metadata[row])

@@ -12,7 +12,7 @@ import zstandard
 
 from ragidx.corpora.errors import CorpusError
 from ragidx.corpora.evalsets import (
-    Pairs,
+    SentencePairs,
     has_pairs,
     has_queries,
     load_pairs,
@@ -244,7 +244,7 @@ def test_a_folder_without_queries_has_none(tmp_path: Path) -> None:
 
 # pairs
 
-TWO = Pairs(["A girl sings.", "Two, or more."], ["A girl is singing.", "None"], [4.5, 0.0])
+TWO = SentencePairs(["A girl sings.", "Two, or more."], ["A girl is singing.", "None"], [4.5, 0.0])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathspec import GitIgnoreSpec
 from pathspec.patterns.gitignore import GitIgnorePatternError
 
 from ragidx.corpora import ignore
-from ragidx.corpora.ignore import Rules
+from ragidx.corpora.ignore import IgnoreRules
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import sources
 
@@ -24,7 +24,7 @@ MANY_STARS = st.lists(st.sampled_from(["*", "a", "b", "?", "**/", "/"]), min_siz
 
 
 def test_a_bracket_in_brackets_is_one_without_a_warning() -> None:
-    rules = Rules(["[[]"])
+    rules = IgnoreRules(["[[]"])
 
     assert (rules.check("["), rules.check("a")) == (True, None)
 
@@ -41,10 +41,10 @@ def test_rules_mean_what_pathspec_says(lines: list[str], path: str, slash: bool)
         return
     except GitIgnorePatternError:
         with pytest.raises(ValueError, match="invalid git pattern"):
-            Rules(lines)
+            IgnoreRules(lines)
         return
 
-    assert Rules(lines).check(path) == expected.check_file(path).include
+    assert IgnoreRules(lines).check(path) == expected.check_file(path).include
 
 
 @pytest.mark.parametrize("rule", ["*a" * 30 + "*b", "**/a/" * 30 + "b"])
@@ -67,7 +67,7 @@ def test_a_path_is_asked_about_by_the_rules_that_name_a_part_of_it(monkeypatch: 
             return super().match_file(file)
 
     monkeypatch.setattr(ignore, "GitIgnoreSpecPattern", Counted)
-    rules = Rules([*(f"rule{number}" for number in range(2000)), "docs/rule7/*.md", "*.log"])
+    rules = IgnoreRules([*(f"rule{number}" for number in range(2000)), "docs/rule7/*.md", "*.log"])
 
     found = [rules.check(f"docs/rule{number}/a.md") for number in (7, 5000)]
 
@@ -89,8 +89,8 @@ def test_more_rules_without_a_name_than_can_be_asked_are_reported(rule: str, cou
 
 
 def test_a_range_that_is_upside_down_matches_nothing() -> None:
-    assert Rules(["[b-a]", "*.log"]).check("a.log") is True
-    assert Rules(["[b-a]"]).check("a") is None
+    assert IgnoreRules(["[b-a]", "*.log"]).check("a.log") is True
+    assert IgnoreRules(["[b-a]"]).check("a") is None
 
 
 def test_a_rule_that_is_no_utf_8_matches_nothing(tmp_path: Path) -> None:

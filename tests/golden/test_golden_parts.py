@@ -16,7 +16,7 @@ from ragidx.indexer.encoders.batching import collate
 from ragidx.indexer.encoders.decoder import DecoderEncoder
 from ragidx.indexer.encoders.load import encoder_of
 from ragidx.indexer.filters.filter import MAKERS, coordinates, directions, drawn_columns, edge_columns, kept_columns
-from ragidx.indexer.filters.fitting import Sample
+from ragidx.indexer.filters.fitting import FilterSample
 from ragidx.indexer.filters.logits import average_of_log_p, delta, top_logits, top_tokens
 from ragidx.indexer.filters.unembedding import find_unembedding, spectrum_of
 from ragidx.indexer.models.checkpoint import INPUTS
@@ -242,7 +242,7 @@ def test_golden_spectroscopy(case: Case) -> None:
 def test_golden_whitening_and_pca(case: Case) -> None:
     expected, tolerance = case.expected, case.tolerance
     n, hidden = expected["fit"].shape
-    sample = Sample(expected["fit"])
+    sample = FilterSample(expected["fit"])
 
     whitening, turned = (
         MAKERS[name](FilterSpec(name, dim=case.dim), SimpleNamespace(hidden=hidden), sample)

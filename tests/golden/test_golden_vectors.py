@@ -28,7 +28,7 @@ from ragidx.indexer.filters.filter import directions, kept_columns
 from ragidx.indexer.filters.unembedding import spectrum_of
 from ragidx.indexer.models.locate import locate
 from ragidx.indexer.prompts.rendering import Rendered, render
-from ragidx.indexer.prompts.templates import Piece, Template, load_template, template_of_model
+from ragidx.indexer.prompts.templates import Template, TemplatePiece, load_template, template_of_model
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
 from ragidx.indexer.specs import EncoderSpec
 
@@ -253,12 +253,18 @@ def _prompts(case: Case) -> Template:
     span = "text" if str(case.pooling).startswith("sum") else "last"
     made = [
         Template(
-            "", (Piece(form),), (Piece(form),), True, span, "model", clean=not case.method.startswith("embedfilter")
+            "",
+            (TemplatePiece(form),),
+            (TemplatePiece(form),),
+            True,
+            span,
+            "model",
+            clean=not case.method.startswith("embedfilter"),
         )
         for form in forms
     ]
     if span == "text":
-        return dataclasses.replace(made[0], document=(Piece("{text}"),))
+        return dataclasses.replace(made[0], document=(TemplatePiece("{text}"),))
     return dataclasses.replace(made[0], also=tuple(made[1:]))
 
 
@@ -278,7 +284,7 @@ def _authors_template(form: str, values: dict[str, str], tokenizer: TextTokenize
         for spelling, slot in specials.items():
             text = text.replace(spelling, slot)
         if text:
-            pieces.append(Piece(text, pooled))
+            pieces.append(TemplatePiece(text, pooled))
     return Template("", tuple(pieces), tuple(pieces))
 
 

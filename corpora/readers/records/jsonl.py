@@ -24,7 +24,7 @@ from ragidx.corpora.readers.records.documents import Record, paths_of, record_do
 from ragidx.corpora.readers.records.paths import at
 from ragidx.corpora.readers.source_file import SourceFile, read_all
 from ragidx.corpora.records import Document
-from ragidx.corpora.sources import Source, Span
+from ragidx.corpora.sources import LineSpan, Source
 
 OnRepeat: TypeAlias = Callable[[str], object]
 
@@ -48,7 +48,7 @@ def read_json_lines(file: SourceFile) -> Iterator[Document]:
         yield from record_documents(file, _line_records(file, lines, taken, n_before))
 
 
-def spans(source: Source, starts: Sequence[int], options: ReadOptions) -> list[Span]:
+def spans(source: Source, starts: Sequence[int], options: ReadOptions) -> list[LineSpan]:
     """A file of JSON Lines, cut before the first lines that begin at these bytes or later; none where it is refused.
 
     Raises:
@@ -56,7 +56,7 @@ def spans(source: Source, starts: Sequence[int], options: ReadOptions) -> list[S
         OSError: it cannot be read.
     """
     file = SourceFile(source=source, options=options, on_skip=lambda skip: None)
-    parts, limit = list[Span](), file.limits.line_bytes
+    parts, limit = list[LineSpan](), file.limits.line_bytes
     with file.stream() as stream:
         head = _head(stream, limit)
         if head.data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or is_binary(head.line):
@@ -66,21 +66,21 @@ def spans(source: Source, starts: Sequence[int], options: ReadOptions) -> list[S
         begun, wanted = (0, 0, 0), list(starts)
         while line := stream.readline(limit + 1):
             if wanted and place >= wanted[0]:
-                parts.append(Span(begun[0], place, *begun[1:]))
+                parts.append(LineSpan(begun[0], place, *begun[1:]))
                 begun, wanted = (place, n_lines, n_records), [start for start in wanted if start > place]
             place += len(line)
             n_lines += 1
             n_records += not line.isspace()
             if len(line) > limit and not line.endswith(b"\n"):
                 place += _discard_line(stream)
-    parts.append(Span(begun[0], place, *begun[1:]))
+    parts.append(LineSpan(begun[0], place, *begun[1:]))
     return parts
 
 
 class _Lines:
     """The lines of a part of a file."""
 
-    def __init__(self, stream: IO[bytes], span: Span) -> None:
+    def __init__(self, stream: IO[bytes], span: LineSpan) -> None:
         stream.seek(span.start)
         self._stream, self._left = stream, span.stop - span.start
 

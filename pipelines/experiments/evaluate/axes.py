@@ -18,7 +18,7 @@ from ragidx.indexer.encoders.methods import METHODS, filter_spec
 from ragidx.indexer.specs import ATTENTIONS, FILTERS, HEAD, POOLINGS, QUESTIONS, FilterSpec, filter_kind
 from ragidx.pipelines.experiments.evaluate.grid import Searches
 from ragidx.pipelines.experiments.evaluate.sources.series import Series, WidthChoice, notes_on_fit, series_of
-from ragidx.pipelines.experiments.evaluate.sources.source import IndexSource, Source
+from ragidx.pipelines.experiments.evaluate.sources.source import IndexSource, VectorSource
 from ragidx.retriever.options import DENSE, FUSIONS, HYBRID, LEXICAL, MODES, Z
 
 MOST_CELLS = 1000
@@ -115,7 +115,7 @@ class Axes:
                 "name fewer values, or say that you mean it: `yes=True`",
             )
 
-    def series(self, source: Source) -> tuple[list[Series], list[str]]:
+    def series(self, source: VectorSource) -> tuple[list[Series], list[str]]:
         """Filters and widths of a source: those that were named, else what a build of its model takes; and notes on
         those that cannot be.
 
@@ -162,7 +162,9 @@ class Axes:
         unique = {(one.name, one.offset, one.means is None, one.widths): one for one in series}
         return list(unique.values()), notes + [note for one in series for note in one.left_out]
 
-    def _of_filter(self, source: Source, name: str | None, offset: int | None, center: bool | None) -> list[Series]:
+    def _of_filter(
+        self, source: VectorSource, name: str | None, offset: int | None, center: bool | None
+    ) -> list[Series]:
         encoder, widths = source.spec.encoder, self.widths
         if encoder is None:
             spec = FilterSpec(name or "none")

@@ -29,7 +29,7 @@ from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.experiments.evaluate.measures import ANN_RECALL, OVERLAP
 from ragidx.pipelines.experiments.evaluate.significance import K
 from ragidx.pipelines.experiments.evaluate.sources.series import full_width
-from ragidx.pipelines.experiments.evaluate.sources.source import Source
+from ragidx.pipelines.experiments.evaluate.sources.source import VectorSource
 from ragidx.retriever.fusion import Scored
 from ragidx.retriever.options import DENSE, LEXICAL, SearchOptions
 from ragidx.retriever.ranking import Queries, rank
@@ -87,7 +87,7 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class Words:
+class WordIndex:
     """The words of chunks: an index without useful vectors.
 
     Attributes:
@@ -109,7 +109,7 @@ class FullWidth:
         vectors: (q, dim) of the queries, in its space.
     """
 
-    def __init__(self, source: Source, vectors: Floats) -> None:
+    def __init__(self, source: VectorSource, vectors: Floats) -> None:
         self._source, self._series = source, full_width(source)
         self._queries = self._series.narrow(vectors, source.dim)
         self._nearest, _ = exact_search(self._blocks(), self._queries, min(K, source.n_rows))
@@ -178,7 +178,7 @@ def index_of(
     return Store.open(folder), time.perf_counter() - started
 
 
-def words_of(folder: Path, source: Source) -> Words:
+def words_of(folder: Path, source: VectorSource) -> WordIndex:
     """The words of a source's chunks, indexed.
 
     Args:
@@ -190,7 +190,7 @@ def words_of(folder: Path, source: Source) -> Words:
     atomic.remove(folder)  # its mapping stays
     parts = store.manifest.segments
     n_bytes = sum(part.files[part.lexical].bytes for part in parts if part.lexical is not None)
-    return Words(store, n_bytes, seconds)
+    return WordIndex(store, n_bytes, seconds)
 
 
 def vector_bytes(store: Store) -> int:
@@ -278,7 +278,7 @@ def share_found(found: Floats, exact: Floats) -> Doubles:
     return (found >= exact[:, -1:] - _TIE).mean(axis=1)  # type: ignore[no-any-return]
 
 
-def costs_of(store: Store, queries: Queries, options: SearchOptions, seconds: float, words: Words | None) -> Costs:
+def costs_of(store: Store, queries: Queries, options: SearchOptions, seconds: float, words: WordIndex | None) -> Costs:
     """What a search takes.
 
     Args:

@@ -19,7 +19,7 @@ from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.experiments.evaluate.measures import DEPTH, of_rankings
 from ragidx.pipelines.experiments.evaluate.sources.series import Series
-from ragidx.pipelines.experiments.evaluate.sources.source import Source
+from ragidx.pipelines.experiments.evaluate.sources.source import VectorSource
 from ragidx.retriever.fusion import RRF_CONSTANT
 from ragidx.retriever.options import DENSE, RRF, SearchOptions
 
@@ -56,7 +56,7 @@ class Chance:
         drop_self: the document with the query's id is no answer.
     """
 
-    source: Source
+    source: VectorSource
     vectors: Floats
     texts: Sequence[str]
     qrels: Qrels

@@ -13,7 +13,7 @@ from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.corpora.evalsets import Qrels
 from ragidx.indexer.arrays import Doubles
 from ragidx.pipelines.experiments.evaluate.choice import MARGIN, Choice, cheapest
-from ragidx.pipelines.experiments.evaluate.grid import Measured
+from ragidx.pipelines.experiments.evaluate.grid import MeasuredConfiguration
 from ragidx.pipelines.experiments.evaluate.measures import (
     AGREEMENT,
     CORRELATIONS,
@@ -23,7 +23,7 @@ from ragidx.pipelines.experiments.evaluate.measures import (
     of_rankings,
     own_first,
 )
-from ragidx.pipelines.experiments.evaluate.report import Configuration, Overall, Row, TaskReport, names_of
+from ragidx.pipelines.experiments.evaluate.report import Configuration, EvaluationRow, Overall, TaskReport, names_of
 from ragidx.pipelines.experiments.evaluate.significance import (
     FEWEST_DATA_SETS,
     Interval,
@@ -80,7 +80,9 @@ def measure_of(task: Task, wanted: Wanted, *, is_log: bool = False) -> str:
     return measure
 
 
-def rows_of_runs(runs: Sequence[Task], qrels: Qrels, *, drop_self: bool = False) -> tuple[list[Measured], list[str]]:
+def rows_of_runs(
+    runs: Sequence[Task], qrels: Qrels, *, drop_self: bool = False
+) -> tuple[list[MeasuredConfiguration], list[str]]:
     """Finished runs, measured whole, and notes on them.
 
     Raises:
@@ -94,13 +96,13 @@ def rows_of_runs(runs: Sequence[Task], qrels: Qrels, *, drop_self: bool = False)
             run = {name: {doc_id: hits[doc_id] for doc_id in hits if doc_id != name} for name, hits in run.items()}
         elif own := own_first(run, qrels):
             notes.append(own)
-        rows.append(Measured(Configuration(run=task.name), of_rankings(run, qrels)))
+        rows.append(MeasuredConfiguration(Configuration(run=task.name), of_rankings(run, qrels)))
     return rows, notes
 
 
 def report_of(
     task: Task,
-    rows: Sequence[Measured],
+    rows: Sequence[MeasuredConfiguration],
     query_ids: list[str],
     sizes: tuple[int, int],
     notes: list[str],
@@ -125,7 +127,7 @@ def report_of(
         if task.synthetic is not None:
             against = [one and _of_its_kind(one, rows[number], rows[place]) for number, one in enumerate(against)]
     shown = [
-        Row(
+        EvaluationRow(
             configuration=one.configuration,
             name=name,
             bytes=one.bytes,
@@ -176,21 +178,23 @@ def overall(tasks: Sequence[TaskReport]) -> tuple[Overall, ...]:
     )
 
 
-def _pairs(rows: Sequence[Measured], matrix: Doubles, task: Task) -> dict[tuple[int, int], MeanDifference]:
+def _pairs(rows: Sequence[MeasuredConfiguration], matrix: Doubles, task: Task) -> dict[tuple[int, int], MeanDifference]:
     pairs = all_pairs(matrix)
     if task.synthetic is None:
         return pairs
     return {(one, other): _of_its_kind(apart, rows[one], rows[other]) for (one, other), apart in pairs.items()}
 
 
-def _of_its_kind(apart: MeanDifference, row: Measured, reference: Measured) -> MeanDifference:
+def _of_its_kind(apart: MeanDifference, row: MeasuredConfiguration, reference: MeasuredConfiguration) -> MeanDifference:
     """Made queries share words with their document: they say nothing of search by words against search without."""
     if row.configuration.mode == reference.configuration.mode:
         return apart
     return dataclasses.replace(apart, verdict=UNLIKE)
 
 
-def _choice(rows: Sequence[Measured], matrix: Doubles, margin: float, place: int, task: Task) -> Choice | None:
+def _choice(
+    rows: Sequence[MeasuredConfiguration], matrix: Doubles, margin: float, place: int, task: Task
+) -> Choice | None:
     """Among rows with known bytes, the others being no indexes; by made queries, among those of one mode."""
     mode = rows[place].configuration.mode
     numbers = [

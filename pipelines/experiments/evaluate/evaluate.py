@@ -1,7 +1,8 @@
 """Evaluate: which configuration is better on some data, whether the difference is real, and what the cheapest costs.
 
 data sets x encoders -> raw vectors, from the cache or encoded once -> each filter and width -> each search -> measures
-by query -> `Report`: intervals, differences from the reference with corrected p, the cheapest row that is not worse.
+by query -> `EvaluationReport`: intervals, differences from the reference with corrected p, the cheapest row that is not
+worse.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from ragidx.pipelines.experiments.evaluate.axes import AXES, ENCODER_AXES, Axes,
 from ragidx.pipelines.experiments.evaluate.choice import MARGIN
 from ragidx.pipelines.experiments.evaluate.conclusions import Wanted, measure_of, overall, report_of, rows_of_runs
 from ragidx.pipelines.experiments.evaluate.files import check_out, write_out
-from ragidx.pipelines.experiments.evaluate.grid import Measured, Rankings, Similarities
+from ragidx.pipelines.experiments.evaluate.grid import MeasuredConfiguration, Rankings, Similarities
 from ragidx.pipelines.experiments.evaluate.measures import DEPTH, ir_measures
-from ragidx.pipelines.experiments.evaluate.report import Report, TaskReport
+from ragidx.pipelines.experiments.evaluate.report import EvaluationReport, TaskReport
 from ragidx.pipelines.experiments.evaluate.significance import FEWEST_DATA_SETS
 from ragidx.pipelines.experiments.evaluate.sources.corpus import CorpusSource
 from ragidx.pipelines.experiments.evaluate.sources.pairs import PairsSource
 from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors, cache_folder
 from ragidx.pipelines.experiments.evaluate.sources.series import fitted_sample
-from ragidx.pipelines.experiments.evaluate.sources.source import IndexSource, Source
+from ragidx.pipelines.experiments.evaluate.sources.source import IndexSource, VectorSource
 from ragidx.pipelines.experiments.evaluate.synthetic import KINDS, synthetic, taken_out
 from ragidx.pipelines.experiments.evaluate.tasks import (
     INDEX,
@@ -87,7 +88,7 @@ def evaluate(
     on_progress: OnStage | None = None,
     on_build: OnProgress | None = None,
     **options: Any,
-) -> Report:
+) -> EvaluationReport:
     """Measure every configuration of a grid, and say which differences are real.
 
     Each of the first options may be a list; all combinations are measured, from one encoding for each encoder.
@@ -183,7 +184,7 @@ def evaluate(
     over_sets, notes = overall(reports), []
     if len(reports) >= FEWEST_DATA_SETS and not over_sets:
         notes.append("No test over the data sets: some of them do not have the row of the reference.")
-    report = Report(tuple(reports), over_sets, tuple(notes))
+    report = EvaluationReport(tuple(reports), over_sets, tuple(notes))
     return report if out is None else write_out(report, Path(out))
 
 
@@ -228,14 +229,14 @@ class _Measuring:
             RagidxError: no configuration could be measured; the first one's fault.
         """
         self.notes[:] = () if task.judged is None else task.judged.notes
-        of_runs, run_notes = list[Measured](), list[str]()
+        of_runs, run_notes = list[MeasuredConfiguration](), list[str]()
         if runs and task.judged is not None:  # before the others: a run of another set is an error
             of_runs, run_notes = rows_of_runs(runs, task.judged.qrels, drop_self=self.drop_self)
             run_notes.append(f"The rows are measured by their first {DEPTH} documents, runs whole.")
         with tempfile.TemporaryDirectory(prefix="ragidx-evaluate-") as temporary:
             folder, sizes, is_log = Path(temporary), (0, 0), task.judged is not None and not task.judged.qrels
             measure = measure_of(task, self.wanted, is_log=is_log)
-            rows: list[Measured] = []
+            rows: list[MeasuredConfiguration] = []
             meter: Rankings | Similarities | None = None
             fault: RagidxError | None = None
             for options in self.axes.encoders:
@@ -288,7 +289,7 @@ class _Measuring:
         )
 
     @contextlib.contextmanager
-    def _opened(self, task: Task, options: Mapping[str, Any], folder: Path) -> Iterator[Source]:
+    def _opened(self, task: Task, options: Mapping[str, Any], folder: Path) -> Iterator[VectorSource]:
         if task.kind == INDEX:
             asked_by = {"questions": MODEL} if self.queries is not None else {}  # the table knows their sentences
             yield IndexSource(task.path, {**self.axes.options, **asked_by, **options})

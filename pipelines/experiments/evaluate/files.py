@@ -19,7 +19,7 @@ from ragidx.corpora.records import json_text
 from ragidx.indexer import atomic
 from ragidx.pipelines.base.pictures import FORMATS
 from ragidx.pipelines.base.results import check_folder, write_result
-from ragidx.pipelines.experiments.evaluate.report import Report
+from ragidx.pipelines.experiments.evaluate.report import EvaluationReport
 
 NO_PICTURE = f"No picture: matplotlib is not installed ({install('plot')})."
 
@@ -41,7 +41,7 @@ def check_out(out: Path) -> None:
     check_folder(out, _ELSEWHERE)
 
 
-def write_out(report: Report, out: Path) -> Report:
+def write_out(report: EvaluationReport, out: Path) -> EvaluationReport:
     """Write the files; each appears whole or not at all.
 
     Returns:
@@ -95,7 +95,7 @@ def _earlier_runs(out: Path) -> set[str]:
         return set()
 
 
-def _by_query(report: Report) -> bytes:
+def _by_query(report: EvaluationReport) -> bytes:
     """A row for each query of each row: task, number of the row from 1, query, and its measures."""
     tables = []
     for task in report.tasks:

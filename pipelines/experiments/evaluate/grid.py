@@ -16,7 +16,7 @@ from types import MappingProxyType
 import numpy as np
 
 from ragidx.corpora.errors import CorpusError, SpecError
-from ragidx.corpora.evalsets import Pairs, Qrels, Run
+from ragidx.corpora.evalsets import Qrels, Run, SentencePairs
 from ragidx.indexer import atomic
 from ragidx.indexer.ann.index_types import AUTO, DEFAULT_RECALL, FLAT, MIN_ROWS, IndexOptions, padded
 from ragidx.indexer.arrays import Bools, Doubles, Floats
@@ -26,7 +26,7 @@ from ragidx.pipelines.experiments.evaluate.cells import (
     Costs,
     FullWidth,
     Search,
-    Words,
+    WordIndex,
     costs_of,
     documents,
     factory_of,
@@ -39,7 +39,7 @@ from ragidx.pipelines.experiments.evaluate.chance import PROJECTIONS, Chance, ra
 from ragidx.pipelines.experiments.evaluate.measures import DEPTH, NEARNESS, of_rankings, of_similarities, own_first
 from ragidx.pipelines.experiments.evaluate.report import Configuration
 from ragidx.pipelines.experiments.evaluate.sources.series import Series, full_width
-from ragidx.pipelines.experiments.evaluate.sources.source import NOTHING_TO_SEARCH, Source
+from ragidx.pipelines.experiments.evaluate.sources.source import NOTHING_TO_SEARCH, VectorSource
 from ragidx.retriever.options import DENSE, HYBRID, LEXICAL, WEIGHT, SearchOptions
 from ragidx.retriever.ranking import Queries
 
@@ -67,7 +67,7 @@ class Searches:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredConfiguration:
     """One configuration, measured.
 
     Attributes:
@@ -91,10 +91,10 @@ class Measured:
 class _Opened:
     """A source that is measured, and what its rows share: the queries' vectors, the words, exact search."""
 
-    source: Source
+    source: VectorSource
     vectors: Floats
     doc_ids: list[str]
-    words: Words | None
+    words: WordIndex | None
     full: FullWidth | None
 
 
@@ -136,11 +136,11 @@ class Rankings:
         self._folder, self._tell = folder, tell
         self._measure, self._drop_self, self._keep_runs = measure, drop_self, keep_runs
         self._with_costs, self._vectors = costs, vectors
-        self._words: dict[bytes, Words] = {}
+        self._words: dict[bytes, WordIndex] = {}
         self._has_own = False
         self.notes: list[str] = []
 
-    def measure(self, source: Source, series: Sequence[Series]) -> Iterator[Measured]:
+    def measure(self, source: VectorSource, series: Sequence[Series]) -> Iterator[MeasuredConfiguration]:
         """All configurations of a source: words alone, where no equal chunks were measured, then each width.
 
         Raises:
@@ -191,7 +191,7 @@ class Rankings:
         widths = sum(len(one.widths) * (each + (drawn and _is_embedfilter(one))) for one in series)
         return of_words + self._with_costs + widths
 
-    def _of_width(self, series: Series, width: int, opened: _Opened) -> Iterator[Measured]:
+    def _of_width(self, series: Series, width: int, opened: _Opened) -> Iterator[MeasuredConfiguration]:
         source, words = opened.source, opened.words
         queries = series.narrow(opened.vectors, width, of_queries=True)
         base = configuration_of(source, series, width)
@@ -261,7 +261,7 @@ class Rankings:
         made.add(factory)
         return repeated
 
-    def _words_of(self, source: Source) -> tuple[Words | None, bool]:
+    def _words_of(self, source: VectorSource) -> tuple[WordIndex | None, bool]:
         """The words of a source's chunks, and whether they are new; None: they are not searched, or there are none."""
         if set(self._searches.modes) == {DENSE}:
             return None, False
@@ -285,7 +285,7 @@ class Rankings:
         costs: Costs | None = None,
         more: Mapping[str, Doubles] = MappingProxyType({}),
         empty: Bools | None = None,
-    ) -> Measured:
+    ) -> MeasuredConfiguration:
         run: Run = {}
         if self._qrels or self._keep_runs:
             run = documents(search, self._ids, doc_ids, DEPTH + self._drop_self)
@@ -297,7 +297,7 @@ class Rankings:
                 self._has_own = True  # once, of the first configuration
                 self._note(own)
         values = {**(of_rankings(run, self._qrels) if self._qrels else {}), **more}
-        return Measured(configuration, values, bytes, chance, run if self._keep_runs else {}, costs)
+        return MeasuredConfiguration(configuration, values, bytes, chance, run if self._keep_runs else {}, costs)
 
     def _note(self, message: str) -> None:
         if message not in self.notes:
@@ -307,11 +307,11 @@ class Rankings:
 class Similarities:
     """Measures sources on pairs of sentences; a source's rows are the first sentences, then the second ones."""
 
-    def __init__(self, pairs: Pairs, tell: Stages, *, measure: str) -> None:
+    def __init__(self, pairs: SentencePairs, tell: Stages, *, measure: str) -> None:
         self._pairs, self._tell, self._measure = pairs, tell, measure
         self.notes: list[str] = []  # nothing is left out
 
-    def measure(self, source: Source, series: Sequence[Series]) -> Iterator[Measured]:
+    def measure(self, source: VectorSource, series: Sequence[Series]) -> Iterator[MeasuredConfiguration]:
         """Each width of each series."""
         vectors = np.concatenate(list(source.blocks()))
         for one in series:
@@ -322,7 +322,9 @@ class Similarities:
                     drawn = [random_projection(source.dim, width, seed, one.means) for seed in range(PROJECTIONS)]
                     chance = tuple(float(self._values(vectors, by, width)[self._measure].mean()) for by in drawn)
                 configuration = configuration_of(source, one, width)
-                yield Measured(configuration, self._values(vectors, one, width), 2.0 * padded(width), chance)
+                yield MeasuredConfiguration(
+                    configuration, self._values(vectors, one, width), 2.0 * padded(width), chance
+                )
 
     def count(self, series: Sequence[Series]) -> int:
         """Stages that `measure` will tell of."""
@@ -338,7 +340,7 @@ def _is_embedfilter(series: Series) -> bool:
     return series.name == "embedfilter" and series.map is not None
 
 
-def configuration_of(source: Source, series: Series, width: int) -> Configuration:
+def configuration_of(source: VectorSource, series: Series, width: int) -> Configuration:
     """What made the vectors of a width."""
     encoder = source.spec.encoder
     made = (

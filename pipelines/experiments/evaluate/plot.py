@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ragidx.pipelines.base.pictures import check_plot, saved, style
-from ragidx.pipelines.experiments.evaluate.report import Report, Row, TaskReport
+from ragidx.pipelines.experiments.evaluate.report import EvaluationReport, EvaluationRow, TaskReport
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,7 @@ _CHANCE = "#bbbbbb"
 _APART = 1.15  # ticks nearer than this ratio would lie over each other
 
 
-def draw(report: Report, format: str) -> bytes:
+def draw(report: EvaluationReport, format: str) -> bytes:
     """The picture as a file of this format, svg or png.
 
     Raises:
@@ -56,9 +56,9 @@ def _draw_quality(axes: Axes, task: TaskReport) -> None:
     axes.set_title(_plain(f"{task.name}: {len(task.query_ids):,} queries{synthetic}"), fontsize=10)
 
 
-def _lines(task: TaskReport) -> list[tuple[list[Row], str, str]]:
+def _lines(task: TaskReport) -> list[tuple[list[EvaluationRow], str, str]]:
     """Configurations at several widths, with a colour and a marker."""
-    lines: dict[tuple[object, ...], list[Row]] = {}
+    lines: dict[tuple[object, ...], list[EvaluationRow]] = {}
     for row in task.rows:
         if row.bytes is not None:
             lines.setdefault(row.configuration.line(), []).append(row)
@@ -132,7 +132,7 @@ def _draw_bars(axes: Axes, task: TaskReport) -> None:
     axes.set_xlabel(task.measure)
 
 
-def _label(rows: list[Row]) -> str:
+def _label(rows: list[EvaluationRow]) -> str:
     """The name without the width, which is the axis."""
     words = [word for word in rows[0].name.split() if not word.startswith(("dim=", "tau="))]
     return _plain(" ".join(words) or rows[0].name)

@@ -1,7 +1,8 @@
 """What an evaluation gives: one kind of row for every configuration, measured on every data set.
 
-`Report` -> tasks -> rows -> JSON, CSV. A row says what was measured (`Configuration`), its cost (bytes a chunk) and how
-good it is, with an interval; its difference from the reference has a p that is corrected for the number of rows.
+`EvaluationReport` -> tasks -> rows -> JSON, CSV. A row says what was measured (`Configuration`), its cost (bytes a
+chunk) and how good it is, with an interval; its difference from the reference has a p that is corrected for the number
+of rows.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _COSTS = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class EvaluationRow:
     """One configuration on one data set.
 
     Attributes:
@@ -111,7 +112,7 @@ class TaskReport:
     query_ids: tuple[str, ...]
     measure: str
     reference: int
-    rows: tuple[Row, ...]
+    rows: tuple[EvaluationRow, ...]
     values: Mapping[str, Doubles]
     choice: Choice | None
     pairs: Mapping[tuple[int, int], MeanDifference] = field(default_factory=dict)
@@ -135,7 +136,7 @@ class Overall:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class EvaluationReport:
     """An evaluation.
 
     Attributes:
@@ -181,7 +182,7 @@ class Report:
         return text.getvalue()
 
 
-def _cells(task: TaskReport, row: Row) -> dict[str, object]:
+def _cells(task: TaskReport, row: EvaluationRow) -> dict[str, object]:
     cells: dict[str, object] = {
         "task": task.name,
         "synthetic": task.synthetic or "",

@@ -26,7 +26,7 @@ from ragidx.pipelines.experiments.evaluate.conclusions import Wanted, report_of
 from ragidx.pipelines.experiments.evaluate.files import check_out, write_out
 from ragidx.pipelines.experiments.evaluate.grid import Rankings, Searches
 from ragidx.pipelines.experiments.evaluate.measures import MEASURES, ir_measures
-from ragidx.pipelines.experiments.evaluate.report import Report
+from ragidx.pipelines.experiments.evaluate.report import EvaluationReport
 from ragidx.pipelines.experiments.evaluate.sources.corpus import CorpusSource
 from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors, cache_folder
 from ragidx.pipelines.experiments.evaluate.sources.series import (
@@ -38,7 +38,7 @@ from ragidx.pipelines.experiments.evaluate.sources.series import (
     notes_on_fit,
     series_of,
 )
-from ragidx.pipelines.experiments.evaluate.sources.source import IndexSource, Source
+from ragidx.pipelines.experiments.evaluate.sources.source import IndexSource, VectorSource
 from ragidx.pipelines.experiments.evaluate.tasks import CORPUS, INDEX, Judged, Task, check_documents, judged_of, of_beir
 from ragidx.pipelines.ingest.options import ENCODING_OPTIONS, build_options, check_names
 from ragidx.pipelines.ingest.report import OnProgress
@@ -71,7 +71,7 @@ def sweep(
     on_progress: OnStage | None = None,
     on_build: OnProgress | None = None,
     **options: Any,
-) -> Report:
+) -> EvaluationReport:
     """Measure storage, time and quality at several widths.
 
     Args:
@@ -122,7 +122,7 @@ def sweep(
     with contextlib.ExitStack() as opens:
         folder = Path(opens.enter_context(tempfile.TemporaryDirectory(prefix="ragidx-sweep-")))
         if is_index:
-            opened: Source = IndexSource(source, made_with, query_vectors)
+            opened: VectorSource = IndexSource(source, made_with, query_vectors)
         else:
             tell("encoding the corpus")
             sample = fitted_sample(filters, fields)
@@ -157,7 +157,7 @@ def sweep(
         with_words = [one for one in rows if one.configuration.mode != DENSE]
         of_words = report_of(task, with_words, list(judged.texts), sizes, [], Wanted())
         reports.append(dataclasses.replace(of_words, name=f"{task.name}, with words", notes=()))
-    report = Report(tuple(reports))
+    report = EvaluationReport(tuple(reports))
     return report if results is None else write_out(report, results)
 
 
@@ -171,7 +171,7 @@ def _judged(texts: dict[str, str], qrels: Path | None) -> Judged:
 
 
 def _queries(
-    source: Source, queries: Path | None, texts: dict[str, str] | None, judged: Judged | None
+    source: VectorSource, queries: Path | None, texts: dict[str, str] | None, judged: Judged | None
 ) -> tuple[Judged, Floats]:
     """What is asked, with its vectors: queries, given vectors, or some of the rows."""
     given = source.given
@@ -193,7 +193,7 @@ def _queries(
     return judged, given[[row for row, name in enumerate(texts) if name in judged.texts]]
 
 
-def _without_full(series: Sequence[Series], source: Source) -> Iterator[Series]:
+def _without_full(series: Sequence[Series], source: VectorSource) -> Iterator[Series]:
     """What the rows of the full width do not show already: truncation to all coordinates is that."""
     for one in series:
         widths = tuple(width for width in one.widths if one.map is not None or width != source.dim)

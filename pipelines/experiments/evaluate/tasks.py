@@ -16,9 +16,9 @@ from pathlib import Path
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.evalset_files import ENDINGS, is_file
 from ragidx.corpora.evalsets import (
-    Pairs,
     Qrels,
     Run,
+    SentencePairs,
     has_pairs,
     has_qrels,
     has_queries,
@@ -77,7 +77,7 @@ class Task:
     kind: str
     path: Path
     judged: Judged | None = None
-    pairs: Pairs | None = None
+    pairs: SentencePairs | None = None
     run: Run | None = None
 
     @property

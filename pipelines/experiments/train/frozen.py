@@ -23,7 +23,7 @@ from ragidx.indexer.store.files import MANIFEST
 from ragidx.pipelines.base.stages import Stages
 from ragidx.pipelines.experiments.evaluate.significance import MeanDifference, difference
 from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors, cache_folder
-from ragidx.pipelines.experiments.train.pairs import Pairs, read_pairs
+from ragidx.pipelines.experiments.train.pairs import TrainingPairs, read_pairs
 from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.resolve import Resolved, resolve_against
 from ragidx.retriever.searcher import Searcher
@@ -58,7 +58,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Report:
+class TrainingReport:
     """What was trained.
 
     Attributes:
@@ -89,12 +89,12 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Task:
+class TrainingTask:
     """What is trained on and measured on, by which model."""
 
     resolved: Resolved
-    rest: Pairs
-    held: Pairs
+    rest: TrainingPairs
+    held: TrainingPairs
     of_pairs: int
 
 
@@ -115,7 +115,7 @@ def task_of(
     limit: int | None,
     epochs: int,
     seed: int,
-) -> Task:
+) -> TrainingTask:
     """The pairs, drawn and split, and the model without a filter; of an index, its own.
 
     Raises:
@@ -128,7 +128,7 @@ def task_of(
     held, rest = held_and_rest(every, limit, seed)
     named = {name: value for name, value in options.items() if value is not None}
     resolved = resolve_against(build_options(what, **{**_of_source(model), **named, "filter": "none"}))
-    return Task(resolved, rest, held, len(every))
+    return TrainingTask(resolved, rest, held, len(every))
 
 
 def check_numbers(*, seed: int, **named: int | None) -> None:
@@ -161,7 +161,9 @@ def listed(pairs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> 
     return [Path(path) for path in ([pairs] if isinstance(pairs, str | os.PathLike) else pairs)]
 
 
-def held_and_rest(every: Pairs, limit: int | None, seed: int, most: int = _MOST_HELD_OUT) -> tuple[Pairs, Pairs]:
+def held_and_rest(
+    every: TrainingPairs, limit: int | None, seed: int, most: int = _MOST_HELD_OUT
+) -> tuple[TrainingPairs, TrainingPairs]:
     """The pairs that say what was learnt, some `most` at most, and those that are learnt from, of `limit` drawn.
 
     Raises:
@@ -254,7 +256,7 @@ def reciprocal_ranks(queries: Floats, positives: Floats, texts: Sequence[str] | 
     return ranks
 
 
-def encoded(pairs: Pairs, resolved: Resolved, cache: str | os.PathLike[str] | None, tell: Stages) -> Sides:
+def encoded(pairs: TrainingPairs, resolved: Resolved, cache: str | os.PathLike[str] | None, tell: Stages) -> Sides:
     """Raw vectors of both sides, from the cache where they are."""
     made: list[Floats] = []
     with RawVectors(resolved, cache_folder(cache)) as vectors:

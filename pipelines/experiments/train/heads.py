@@ -23,7 +23,7 @@ from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.devices import check_models
 from ragidx.indexer.filters.filter import Filter
-from ragidx.indexer.filters.fitting import Sample
+from ragidx.indexer.filters.fitting import FilterSample
 from ragidx.indexer.filters.heads import Head, load_head
 from ragidx.indexer.filters.unembedding import decompose
 from ragidx.pipelines.base.stages import OnStage, Stages
@@ -33,8 +33,8 @@ from ragidx.pipelines.experiments.train.frozen import (
     EPOCHS,
     MOST_PAIRS,
     RATE,
-    Report,
     Sides,
+    TrainingReport,
     check_target,
     contrast,
     encoded,
@@ -70,7 +70,7 @@ def head(
     cache: str | os.PathLike[str] | None = "",
     on_progress: OnStage | None = None,
     **options: Any,
-) -> Report:
+) -> TrainingReport:
     """Train a map over the vectors of a model, or of the model of an index.
 
     Args:
@@ -143,7 +143,7 @@ def head(
         atomic.write_file(target, Head(made.matrix, made.shift, about).to_bytes())
     else:
         notes.append("On the pairs that were held out it is worse than no map, so it is not written: `force=True`.")
-    return Report(
+    return TrainingReport(
         file=str(target) if is_kept else None,
         model=resolved.encoder_spec.model,
         n_pairs=len(rest),
@@ -164,7 +164,7 @@ def whitening(sides: Sides, dim: int | None = None) -> Filter:
     """
     rows = np.concatenate([sides.queries, sides.positives])
     width = dim or max(1, rows.shape[1] // 4)
-    mean, components = Sample(rows).components(width, "whitening")
+    mean, components = FilterSample(rows).components(width, "whitening")
     matrix = components.directions[:, :width] / components.values[:width]
     return Filter(matrix.astype(np.float32), shift=(mean @ matrix).astype(np.float32))
 

@@ -1,8 +1,8 @@
 """Pairs that a corpus makes of itself: a sentence or a heading of a chunk, and the chunk without it.
 
-index -> `Pairs`: two data sets, `sentence` (inverse cloze; Lee et al. 2019) and `heading`, each pair owned by its
-document. What asks is taken out wherever the chunk has it, as in the test without labels, so that nothing is learnt of
-words that are merely repeated; no pair is of a document that the test asks for.
+index -> `TrainingPairs`: two data sets, `sentence` (inverse cloze; Lee et al. 2019) and `heading`, each pair owned by
+its document. What asks is taken out wherever the chunk has it, as in the test without labels, so that nothing is learnt
+of words that are merely repeated; no pair is of a document that the test asks for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ragidx.corpora.chunking import Chunker
 from ragidx.indexer.filters.fitting import lot
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.experiments.evaluate.synthetic import HEADING, own_queries, words_of
-from ragidx.pipelines.experiments.train.pairs import Pairs
+from ragidx.pipelines.experiments.train.pairs import TrainingPairs
 
 SENTENCE = "sentence"
 TOGETHER = 13
@@ -27,7 +27,7 @@ _SPARE = 1.5  # chunks that are drawn for each that is wanted: some have nothing
 _MOST_A_CHUNK = 6
 
 
-def own_pairs(store: Store, chunker: Chunker, *, without: Collection[str], limit: int, seed: int) -> Pairs:
+def own_pairs(store: Store, chunker: Chunker, *, without: Collection[str], limit: int, seed: int) -> TrainingPairs:
     """At most `limit` pairs of each kind; of few chunks several sentences each.
 
     Args:
@@ -50,10 +50,10 @@ def own_pairs(store: Store, chunker: Chunker, *, without: Collection[str], limit
     every = [pair for pairs in found.values() for pair in pairs]
     queries, positives, owners = (list(column) for column in zip(*every, strict=True)) if every else ([], [], [])
     groups = np.repeat(np.arange(len(found)), [len(pairs) for pairs in found.values()])
-    return Pairs(queries, positives, groups, tuple(found), owners)
+    return TrainingPairs(queries, positives, groups, tuple(found), owners)
 
 
-def without(pairs: Pairs, queries: Iterable[str], texts: Iterable[str]) -> Pairs:
+def without(pairs: TrainingPairs, queries: Iterable[str], texts: Iterable[str]) -> TrainingPairs:
     """The pairs that know neither a query nor a text, as `knowing` has it; nor is an answer of theirs part of one."""
     every = [" ".join(_words(text)) for text in texts]
     knows, joined = knowing(queries, every), "\n".join(f" {text} " for text in every)

@@ -3,8 +3,8 @@
     {"query": "who signed?", "positive": "The lease was signed by Ada."}    one a line, in files of JSON Lines, or
     columns of these names in parquet
 
-files and folders, packed or not -> `Pairs`, each file a data set of its own -> some of them, as many of each -> batches
-of one data set, none with a text twice.
+files and folders, packed or not -> `TrainingPairs`, each file a data set of its own -> some of them, as many of each ->
+batches of one data set, none with a text twice.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COLUMNS = ("query", "positive", "negative")
 
 
 @dataclass(frozen=True)
-class Pairs:
+class TrainingPairs:
     """Pairs of several data sets.
 
     Attributes:
@@ -58,10 +58,10 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.queries)
 
-    def some(self, numbers: Ints) -> Pairs:
+    def some(self, numbers: Ints) -> TrainingPairs:
         """Those with these numbers."""
         places = numbers.tolist()
-        return Pairs(
+        return TrainingPairs(
             [self.queries[place] for place in places],
             [self.positives[place] for place in places],
             self.groups[numbers],
@@ -70,7 +70,7 @@ class Pairs:
             [self.negatives[place] for place in places],
         )
 
-    def drawn(self, n: int, seed: int) -> Pairs:
+    def drawn(self, n: int, seed: int) -> TrainingPairs:
         """At most n, as many of each data set as there are; in their order."""
         if n >= len(self):
             return self
@@ -82,7 +82,7 @@ class Pairs:
         taken = [order[self.groups[order] == group][: share[group]] for group in range(len(sizes))]
         return self.some(np.sort(np.concatenate(taken)))
 
-    def split(self, n: int, seed: int) -> tuple[Pairs, Pairs]:
+    def split(self, n: int, seed: int) -> tuple[TrainingPairs, TrainingPairs]:
         """Those of random owners, n or more, and the others without a text that is in the first, nor as a wrong answer
         one that is an answer there.
         """
@@ -146,9 +146,9 @@ def _times(values: Ints) -> Ints:
     return times
 
 
-def joined(one: Pairs, other: Pairs) -> Pairs:
+def joined(one: TrainingPairs, other: TrainingPairs) -> TrainingPairs:
     """All pairs of both, the data sets of the first before those of the other."""
-    return Pairs(
+    return TrainingPairs(
         one.queries + other.queries,
         one.positives + other.positives,
         np.concatenate([one.groups, other.groups + len(one.names)]),
@@ -158,7 +158,7 @@ def joined(one: Pairs, other: Pairs) -> Pairs:
     )
 
 
-def read_pairs(paths: Sequence[str | Path]) -> Pairs:
+def read_pairs(paths: Sequence[str | Path]) -> TrainingPairs:
     """The pairs of files, and of the files of folders.
 
     Raises:
@@ -182,7 +182,7 @@ def read_pairs(paths: Sequence[str | Path]) -> Pairs:
     if len(set(names)) < len(names):  # of several folders
         names = tuple(str(file) for file in files)
     groups = np.repeat(np.arange(len(files)), sizes)
-    return Pairs(list(queries), list(positives), groups, names, negatives=list(negatives))
+    return TrainingPairs(list(queries), list(positives), groups, names, negatives=list(negatives))
 
 
 def _files(path: Path) -> list[Path]:

@@ -30,13 +30,13 @@ from ragidx.pipelines.experiments.train.frozen import (
     EPOCHS,
     MOST_PAIRS,
     RATE,
-    Report,
+    TrainingReport,
     check_target,
     contrast,
     scores,
     task_of,
 )
-from ragidx.pipelines.experiments.train.pairs import Pairs
+from ragidx.pipelines.experiments.train.pairs import TrainingPairs
 from ragidx.pipelines.ingest.options import QUERY_OPTIONS, check_names
 from ragidx.pipelines.ingest.resolve import Resolved
 
@@ -70,7 +70,7 @@ def pooling(
     cache: str | os.PathLike[str] | None = "",
     on_progress: OnStage | None = None,
     **options: Any,
-) -> Report:
+) -> TrainingReport:
     """Train a pooling over the states of a decoder, or of the model of an index.
 
     Args:
@@ -135,7 +135,7 @@ def pooling(
         notes.append(
             "On the pairs that were held out it is worse than the last layer, so it is not written: `force=True`."
         )
-    return Report(
+    return TrainingReport(
         file=str(target) if is_kept else None,
         model=resolved.encoder_spec.model,
         n_pairs=len(task.rest),
@@ -219,7 +219,7 @@ def _decoder(vectors: RawVectors) -> DecoderEncoder:
     return encoder
 
 
-def _encode(pairs: Pairs, vectors: RawVectors, rows: str, sides: Sequence[States], tell: Stages) -> None:
+def _encode(pairs: TrainingPairs, vectors: RawVectors, rows: str, sides: Sequence[States], tell: Stages) -> None:
     """Write the states of both sides of the pairs."""
     encoder = _decoder(vectors)
     for what, texts, said, states in (

@@ -32,7 +32,7 @@ from ragidx.pipelines.experiments.train.frozen import check_numbers, check_targe
 from ragidx.pipelines.experiments.train.tables import (
     AT_ONCE,
     MOST_PAIRS,
-    Trained,
+    TrainedTable,
     spelled,
     texts_of,
     train_rows,
@@ -213,7 +213,7 @@ class _Learnt:
     """A table in the space of a model."""
 
     table: TokenTable
-    trained: Trained
+    trained: TrainedTable
     ids: list[Ints]
     cosine: float
     n_held: int

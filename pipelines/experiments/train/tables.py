@@ -61,7 +61,7 @@ class Bags:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedTable:
     """What was learnt.
 
     Attributes:
@@ -155,7 +155,7 @@ def train_rows(
     rate: float = 3e-3,
     seed: int = 0,
     tell: Callable[[str], None] = lambda stage: None,
-) -> Trained:
+) -> TrainedTable:
     """Rows whose sums over texts are like `vectors` less their mean.
 
     Args:
@@ -194,7 +194,7 @@ def train_rows(
         schedule.step()
         losses.append(float(loss.detach()))
     means = tuple(float(np.mean(part)) for part in np.array_split(losses, epochs) if len(part))
-    return Trained(tokens, chosen, table.detach().numpy(), means)
+    return TrainedTable(tokens, chosen, table.detach().numpy(), means)
 
 
 def _batches(n: int, epochs: int, batch: int, seed: int) -> Iterator[Ints]:

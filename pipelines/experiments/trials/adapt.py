@@ -34,7 +34,7 @@ from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing import rewrite
 from ragidx.indexer.writing.adoption import adopt
-from ragidx.indexer.writing.rewrite import Change
+from ragidx.indexer.writing.rewrite import NewForm
 from ragidx.pipelines.base.stages import OnStage, Stages
 from ragidx.pipelines.experiments.evaluate.choice import MARGIN
 from ragidx.pipelines.experiments.evaluate.significance import FEWEST_QUERIES
@@ -56,7 +56,7 @@ from ragidx.pipelines.experiments.train.frozen import (
 )
 from ragidx.pipelines.experiments.train.heads import linear
 from ragidx.pipelines.experiments.train.own_pairs import own_pairs, without
-from ragidx.pipelines.experiments.train.pairs import Pairs, joined, read_pairs
+from ragidx.pipelines.experiments.train.pairs import TrainingPairs, joined, read_pairs
 from ragidx.pipelines.experiments.trials import comparison as trial
 from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.ingest.options import build_options
@@ -271,7 +271,7 @@ class _Run:
     cache: str | os.PathLike[str] | None
     tell: Stages
 
-    def run(self, asked: _Asked, given: Pairs | None, table: Searcher | None, *, force: bool) -> AdaptReport:
+    def run(self, asked: _Asked, given: TrainingPairs | None, table: Searcher | None, *, force: bool) -> AdaptReport:
         """Train, compare, and commit what is better; `table`: the index whose questions a table encodes."""
         began, shown, base = time.perf_counter(), self.shown, self.shown.store.manifest
         every, n_dropped = self._pairs(asked, given)
@@ -321,7 +321,7 @@ class _Run:
             report, generation=done.manifest.generation, committed=True, seconds=time.perf_counter() - began
         )
 
-    def _pairs(self, asked: _Asked, given: Pairs | None) -> tuple[Pairs, int]:
+    def _pairs(self, asked: _Asked, given: TrainingPairs | None) -> tuple[TrainingPairs, int]:
         """What is learnt from, of documents that no query asks for; and how many of the user's pairs are dropped."""
         store, n_dropped = self.shown.store, 0
         chunker, out_of = chunker_of(self.shown.encoder, self.shown.spec.chunk), asked.documents()
@@ -346,7 +346,7 @@ def _stored(raw: Sides, before: Filter | None) -> Sides:
     return Sides(stored_units(raw.queries, before and before.of_queries()), stored_units(raw.positives, before))
 
 
-def _counts(pairs: Pairs) -> dict[str, int]:
+def _counts(pairs: TrainingPairs) -> dict[str, int]:
     counts = np.bincount(pairs.groups, minlength=len(pairs.names)).tolist()
     return {name: count for name, count in zip(pairs.names, counts, strict=True) if count}
 
@@ -361,17 +361,17 @@ def _copy(store: Store, folder: Path, made: Filter, fingerprint: str) -> Store:
 
 def _change(
     made: Filter | None, fingerprint: str, weight: float | None, note: Mapping[str, Json]
-) -> Callable[[Store], Change]:
+) -> Callable[[Store], NewForm]:
     """The index with one more map behind its filter, or with another weight alone."""
 
-    def decide(store: Store) -> Change:
+    def decide(store: Store) -> NewForm:
         base, where = store.manifest, str(store.path)
         if base.fingerprint != fingerprint:
             raise SpecError("the index was made anew meanwhile, with other options", "run `adapt` again", where=where)
         spec = IndexSpec.from_json(dict(base.spec), where=where)
         spec = dataclasses.replace(spec, weight=spec.weight if weight is None else weight)
         blobs = {name: store.blob(name) for name in base.files}
-        change = Change(spec.to_json(), base.fingerprint, base.dim, base.index, blobs, (), notes={NOTE: dict(note)})
+        change = NewForm(spec.to_json(), base.fingerprint, base.dim, base.index, blobs, (), notes={NOTE: dict(note)})
         if made is None:
             return change
         before = stored_filter(store, spec.filter) or coordinates(base.dim, np.arange(base.dim))

@@ -39,7 +39,7 @@ from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.token_table import QUESTIONS_NOTE, TokenTable, plain, token_ids
 from ragidx.indexer.writing import rewrite
-from ragidx.indexer.writing.rewrite import Change
+from ragidx.indexer.writing.rewrite import NewForm
 from ragidx.pipelines.base.stages import OnStage, Stages
 from ragidx.pipelines.experiments.evaluate.choice import MARGIN
 from ragidx.pipelines.experiments.evaluate.significance import FEWEST_QUERIES
@@ -232,13 +232,13 @@ def train_questions(
 _UNNOTED = ("index", "generation", "seconds")
 
 
-def _change(store: Store, seen: Store, encodes: str, data: bytes, note: Mapping[str, Json]) -> Change:
+def _change(store: Store, seen: Store, encodes: str, data: bytes, note: Mapping[str, Json]) -> NewForm:
     """The index with the table."""
     _check_same(store, seen)
     base, where = store.manifest, str(store.path)
     spec = dataclasses.replace(IndexSpec.from_json(dict(base.spec), where=where), questions=encodes)
     blobs = {name: store.blob(name) for name in base.files} | {QUESTIONS_FILE: data}
-    return Change(spec.to_json(), base.fingerprint, base.dim, base.index, blobs, (), notes={NOTE: dict(note)})
+    return NewForm(spec.to_json(), base.fingerprint, base.dim, base.index, blobs, (), notes={NOTE: dict(note)})
 
 
 def _now(shown: Searcher) -> Searcher:

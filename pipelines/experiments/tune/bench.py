@@ -1,7 +1,7 @@
 """What a tuning measures: each layer of each method encoded once, each configuration searched once.
 
-sample and encodings -> a `Source` for each layer -> `Measurements`: dense search of any `Vectors`, and all searches of
-some of them, by query.
+sample and encodings -> a `VectorSource` for each layer -> `Measurements`: dense search of any `VectorsChoice`, and all
+searches of some of them, by query.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from ragidx.corpora.records import Chunk
 from ragidx.indexer.arrays import Doubles, Floats, Ints
 from ragidx.indexer.specs import FilterSpec, filter_kind
 from ragidx.pipelines.base.stages import Stages
-from ragidx.pipelines.experiments.evaluate.grid import Measured, Rankings, Searches
+from ragidx.pipelines.experiments.evaluate.grid import MeasuredConfiguration, Rankings, Searches
 from ragidx.pipelines.experiments.evaluate.report import Configuration
 from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors
 from ragidx.pipelines.experiments.evaluate.sources.series import Series, WidthChoice, series_of
-from ragidx.pipelines.experiments.evaluate.sources.source import Source
-from ragidx.pipelines.experiments.tune.sample import Sample
-from ragidx.pipelines.experiments.tune.search import Search, Vectors
+from ragidx.pipelines.experiments.evaluate.sources.source import VectorSource
+from ragidx.pipelines.experiments.tune.sample import TuneSample
+from ragidx.pipelines.experiments.tune.search import SearchChoice, VectorsChoice
 from ragidx.retriever.options import DENSE
 
 
 @dataclass(frozen=True)
-class Encoding:
+class EncodedSample:
     """A sample as a method encodes it.
 
     Attributes:
@@ -49,10 +49,10 @@ class Encoding:
     questions: Floats
 
 
-class LayerSource(Source):
+class LayerSource(VectorSource):
     """A layer of a sample as a source of evaluations: chunks and queries with vectors that are there already."""
 
-    def __init__(self, encoding: Encoding, layer: int | None, sample: Sample) -> None:
+    def __init__(self, encoding: EncodedSample, layer: int | None, sample: TuneSample) -> None:
         resolved, place = encoding.vectors.resolved, encoding.layers.index(layer)
         own = resolved.encoder_spec if layer is None else dataclasses.replace(resolved.encoder_spec, layer=layer)
         self.spec = dataclasses.replace(resolved.spec, encoder=own)
@@ -97,8 +97,8 @@ class Measurements:
 
     def __init__(
         self,
-        sample: Sample,
-        encodings: Mapping[str, Encoding],
+        sample: TuneSample,
+        encodings: Mapping[str, EncodedSample],
         searches: Searches,
         measure: str,
         folder: Path,
@@ -109,12 +109,12 @@ class Measurements:
             Rankings(sample.judged.texts, sample.judged.qrels, one, folder, tell)
             for one in (Searches((DENSE,)), searches)
         )
-        self.by_vectors: dict[Vectors, Measured | None] = {}
-        self.by_search: dict[Vectors, dict[Search, Measured]] = {}
+        self.by_vectors: dict[VectorsChoice, MeasuredConfiguration | None] = {}
+        self.by_search: dict[VectorsChoice, dict[SearchChoice, MeasuredConfiguration]] = {}
         self.faults: dict[str, None] = {}
         self._series: dict[tuple[object, ...], Series] = {}
 
-    def dense(self, vectors: Vectors) -> Doubles | None:
+    def dense(self, vectors: VectorsChoice) -> Doubles | None:
         """(q,) of dense search; None: there are no such vectors, and `faults` says why."""
         if vectors not in self.by_vectors:
             try:
@@ -125,14 +125,14 @@ class Measurements:
         found = self.by_vectors[vectors]
         return None if found is None else found.values[self._measure]
 
-    def searches(self, vectors: Vectors) -> dict[Search, Doubles]:
+    def searches(self, vectors: VectorsChoice) -> dict[SearchChoice, Doubles]:
         """(q,) of every search."""
         if vectors not in self.by_search:
             rows = self._all.measure(*self._of(vectors))
             self.by_search[vectors] = {_search_of(row.configuration): row for row in rows}
         return {one: row.values[self._measure] for one, row in self.by_search[vectors].items()}
 
-    def _of(self, vectors: Vectors) -> tuple[LayerSource, list[Series]]:
+    def _of(self, vectors: VectorsChoice) -> tuple[LayerSource, list[Series]]:
         source = LayerSource(self._encodings[vectors.method], vectors.layer, self._sample)
         key = (vectors.filter, vectors.dim, vectors.offset)
         if vectors.center or key not in self._series:
@@ -145,6 +145,6 @@ class Measurements:
         return source, [self._series[key]]
 
 
-def _search_of(configuration: Configuration) -> Search:
+def _search_of(configuration: Configuration) -> SearchChoice:
     assert configuration.mode is not None
-    return Search(configuration.mode, configuration.fusion, configuration.weight)
+    return SearchChoice(configuration.mode, configuration.fusion, configuration.weight)

@@ -1,6 +1,6 @@
 """The methods of a model that are tuned: opened for every layer, sized by what there is time for, encoded.
 
-task and options -> `Model`s; a draw of documents -> as many as encoding takes no longer than it may -> `Encoding`s
+task and options -> `Model`s; a draw of documents -> as many as encoding takes no longer than it may -> `EncodedSample`s
 """
 
 from __future__ import annotations
@@ -23,9 +23,16 @@ from ragidx.pipelines.base.stages import Stages
 from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors
 from ragidx.pipelines.experiments.evaluate.sources.source import IndexSource
 from ragidx.pipelines.experiments.evaluate.tasks import INDEX, Task
-from ragidx.pipelines.experiments.tune.bench import Encoding
+from ragidx.pipelines.experiments.tune.bench import EncodedSample
 from ragidx.pipelines.experiments.tune.proposal import Estimate
-from ragidx.pipelines.experiments.tune.sample import MOST_CHUNKS, Drawn, Sample, from_corpus, from_index, some_queries
+from ragidx.pipelines.experiments.tune.sample import (
+    MOST_CHUNKS,
+    Drawn,
+    TuneSample,
+    from_corpus,
+    from_index,
+    some_queries,
+)
 from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.report import OnProgress, Progress
@@ -127,7 +134,7 @@ def drawn_of(task: Task, model: Model, seed: int, on_build: OnProgress | None) -
     return from_corpus(task.path, model.default.options, cutter, judged, Progress(on_progress=on_build), seed)
 
 
-def sized(drawn: Drawn, models: Sequence[Model], minutes: float, on_estimate: Callable[[Estimate], None]) -> Sample:
+def sized(drawn: Drawn, models: Sequence[Model], minutes: float, on_estimate: Callable[[Estimate], None]) -> TuneSample:
     """The largest sample for which there is time and memory, or the smallest of all."""
     chunker = chunker_of(models[0].vectors.encoder, models[0].default.spec.chunk)
     chunks = itertools.islice(itertools.chain.from_iterable(drawn.documents.values()), _TIMED)
@@ -154,7 +161,7 @@ def sized(drawn: Drawn, models: Sequence[Model], minutes: float, on_estimate: Ca
     return sample
 
 
-def encoded(model: Model, sample: Sample, tell: Stages) -> Encoding:
+def encoded(model: Model, sample: TuneSample, tell: Stages) -> EncodedSample:
     """All layers of the sample, or the model's own vectors."""
     vectors = model.vectors
     chunker = chunker_of(vectors.encoder, model.default.spec.chunk)
@@ -176,4 +183,4 @@ def encoded(model: Model, sample: Sample, tell: Stages) -> Encoding:
         for texts in (queries, sentences)
     )
     layers = (None,) if model.own is None else (*range(1, len(asked)), -1)
-    return Encoding(vectors, layers, texts, np.concatenate(list(parts()), axis=1), asked, questions)
+    return EncodedSample(vectors, layers, texts, np.concatenate(list(parts()), axis=1), asked, questions)

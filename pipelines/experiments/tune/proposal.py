@@ -13,13 +13,13 @@ from ragidx.indexer.encoders.methods import default_filter, resolve
 from ragidx.indexer.specs import ENCODER_OPTIONS
 from ragidx.pipelines.experiments.evaluate.significance import too_few
 from ragidx.pipelines.experiments.evaluate.tasks import INDEX, Task
-from ragidx.pipelines.experiments.tune.sample import Sample
-from ragidx.pipelines.experiments.tune.search import Part, Search, Space, Vectors
+from ragidx.pipelines.experiments.tune.sample import TuneSample
+from ragidx.pipelines.experiments.tune.search import SearchChoice, Space, TunedChoice, VectorsChoice
 from ragidx.pipelines.ingest.options import CORPUS_OPTIONS
 from ragidx.pipelines.ingest.resolve import Resolved
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.experiments.evaluate.grid import Measured
+    from ragidx.pipelines.experiments.evaluate.grid import MeasuredConfiguration
     from ragidx.pipelines.experiments.tune.bench import Measurements
 
 
@@ -49,14 +49,14 @@ class Tried:
 
     Attributes:
         part: vectors, searched by cosines alone, or search.
-        what: `Vectors` or `Search`.
+        what: `VectorsChoice` or `SearchChoice`.
         mean: of the measure.
         difference: from the default of its part.
         bytes: a chunk.
     """
 
     part: str
-    what: Vectors | Search
+    what: VectorsChoice | SearchChoice
     mean: float
     difference: float
     bytes: float
@@ -91,8 +91,8 @@ class Proposal:
     synthetic: bool
     measure: str
     tried: tuple[Tried, ...]
-    vectors: Part
-    search: Part
+    vectors: TunedChoice
+    search: TunedChoice
     build: str
     query: str
     notes: tuple[str, ...] = ()
@@ -101,7 +101,7 @@ class Proposal:
         """All of it."""
         data = dataclasses.asdict(self)
         for name in ("vectors", "search"):
-            part: Part = getattr(self, name)
+            part: TunedChoice = getattr(self, name)
             data[name] |= {"is_better": part.is_better, "advised": dataclasses.asdict(part.advised)}
         return data
 
@@ -111,9 +111,9 @@ def proposal_of(
     made_by: Mapping[str, Resolved],
     space: Space,
     bench: Measurements,
-    sample: Sample,
+    sample: TuneSample,
     measure: str,
-    parts: tuple[Part, Part],
+    parts: tuple[TunedChoice, TunedChoice],
 ) -> Proposal:
     """The report of a finished search; `made_by`: what makes the vectors of each method."""
     vectors, search = parts
@@ -138,14 +138,16 @@ def proposal_of(
     )
 
 
-def _tried(part: str, rows: Mapping[Any, Measured | None], default: Vectors | Search, measure: str) -> Iterator[Tried]:
+def _tried(
+    part: str, rows: Mapping[Any, MeasuredConfiguration | None], default: VectorsChoice | SearchChoice, measure: str
+) -> Iterator[Tried]:
     """What could be measured, with its difference from the default."""
     measured = {what: (float(row.values[measure].mean()), row.bytes) for what, row in rows.items() if row is not None}
     for what, (mean, n_bytes) in measured.items():
         yield Tried(part, what, mean, mean - measured[default][0], n_bytes or 0.0)
 
 
-def _build(task: Task, made: Resolved, advised: Vectors) -> str:
+def _build(task: Task, made: Resolved, advised: VectorsChoice) -> str:
     """The command that builds an index with these vectors, and else as the default's are made."""
     spec, usual = made.encoder_spec, resolve(made.files, method=advised.method)
     words = ["ragidx", "build"]
@@ -182,7 +184,7 @@ def _typed(name: str, value: Any) -> list[str]:
     return [option, "none" if value is None else str(value)]
 
 
-def _query(search: Search) -> str:
+def _query(search: SearchChoice) -> str:
     words = ["ragidx", "query", "...", "--mode", search.mode]
     if search.fusion is not None:
         words += ["--fusion", search.fusion]

@@ -1,7 +1,7 @@
 """The part of a corpus that a tuning is measured on: the documents that answer the queries, and others, by lots.
 
 corpus or index, read once -> documents in the order of their lots, cut into chunks -> queries, judged or made of these
-documents -> `Sample`: as many chunks and queries as there is time to encode. Nothing is encoded here.
+documents -> `TuneSample`: as many chunks and queries as there is time to encode. Nothing is encoded here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SHARE = 0.75  # of a sample, for the documents that answer queries
 
 
 @dataclass(frozen=True)
-class Sample:
+class TuneSample:
     """What is encoded.
 
     Attributes:
@@ -68,7 +68,7 @@ class Drawn:
     judged: Judged
     notes: tuple[str, ...] = ()
 
-    def sample(self, n: int) -> Sample:
+    def sample(self, n: int) -> TuneSample:
         """As many queries and chunks as there is time for, but no fewer than 20 queries with their documents."""
         documents, judged = self.documents, self.judged
         queries, taken, left = list[str](), dict[str, None](), n
@@ -85,7 +85,7 @@ class Drawn:
             if name not in taken and len(chunks) <= left:
                 left -= len(chunks)
                 taken[name] = None
-        return Sample(
+        return TuneSample(
             chunks=tuple(chunk for name in documents if name in taken for chunk in documents[name]),
             judged=_of(judged, queries),
             n_documents=len(taken),

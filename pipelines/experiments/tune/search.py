@@ -1,9 +1,9 @@
 """The strategy of a tuning: one choice after the other, and the whole of it again without the queries that test it.
 
-What a build stores (`Vectors`): method and layer, then filter and width, by dense search. Then how it is searched
-(`Search`). In each step the present choice stays unless another one is better by more than the standard error of the
-difference. What the choice is worth is measured by cross-fitting: on each fifth of the queries with what the other four
-fifths choose, in all steps. Values come from a `Bench`; what is encoded and how is not known here.
+What a build stores (`VectorsChoice`): method and layer, then filter and width, by dense search. Then how it is searched
+(`SearchChoice`). In each step the present choice stays unless another one is better by more than the standard error of
+the difference. What the choice is worth is measured by cross-fitting: on each fifth of the queries with what the other
+four fifths choose, in all steps. Values come from a `Bench`; what is encoded and how is not known here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ C = TypeVar("C")
 
 
 @dataclass(frozen=True, slots=True)
-class Vectors:
+class VectorsChoice:
     """What a build stores; `layer` None: the only one that the model has; `offset` None: centred, or no EmbedFilter."""
 
     method: str
@@ -40,7 +40,7 @@ class Vectors:
     def __str__(self) -> str:
         """For people.
 
-        >>> str(Vectors("echo", 9, "embedfilter", 288, 1, center=True))
+        >>> str(VectorsChoice("echo", 9, "embedfilter", 288, 1, center=True))
         'echo, layer 9, centred, embedfilter from 1, 288 dimensions'
         """
         layer = "" if self.layer is None else ", last layer" if self.layer == -1 else f", layer {self.layer}"
@@ -51,7 +51,7 @@ class Vectors:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class SearchChoice:
     """How it is searched; fusion and weight of hybrid search."""
 
     mode: str
@@ -66,10 +66,10 @@ class Search:
 class Bench(Protocol):
     """What measures; each value once."""
 
-    def dense(self, vectors: Vectors) -> Doubles | None:
+    def dense(self, vectors: VectorsChoice) -> Doubles | None:
         """(q,) of dense search; None: there are no such vectors."""
 
-    def searches(self, vectors: Vectors) -> Mapping[Search, Doubles]:
+    def searches(self, vectors: VectorsChoice) -> Mapping[SearchChoice, Doubles]:
         """(q,) of every search."""
 
 
@@ -83,13 +83,13 @@ class Space:
         steps: of the choice of vectors: from the present choice to others.
     """
 
-    vectors: Vectors
-    search: Search
-    steps: Sequence[Callable[[Vectors], Sequence[Vectors]]]
+    vectors: VectorsChoice
+    search: SearchChoice
+    steps: Sequence[Callable[[VectorsChoice], Sequence[VectorsChoice]]]
 
 
 @dataclass(frozen=True)
-class Part:
+class TunedChoice:
     """A part of the choice: the vectors, or the search.
 
     Attributes:
@@ -115,7 +115,7 @@ class Part:
         return self.chosen if self.is_better else self.default
 
 
-def search(space: Space, bench: Bench, n_queries: int) -> tuple[Part, Part]:
+def search(space: Space, bench: Bench, n_queries: int) -> tuple[TunedChoice, TunedChoice]:
     """The choice of vectors, and of a search of those that are advised."""
     folds = np.random.default_rng(_SEED).permutation(n_queries) % min(FOLDS, n_queries)
     others = [folds != fold for fold in range(folds.max() + 1)]
@@ -123,7 +123,7 @@ def search(space: Space, bench: Bench, n_queries: int) -> tuple[Part, Part]:
 
     found = [_vectors(space, bench, here) for here in others]
     gain = _gain(folds, [_dense(bench, one) for one in found], [_dense(bench, space.vectors)] * len(others))
-    vectors = Part(space.vectors, _vectors(space, bench, everything), tuple(found), gain)
+    vectors = TunedChoice(space.vectors, _vectors(space, bench, everything), tuple(found), gain)
 
     # Each fold's search is of what the other folds chose, so that no query has a say in anything it tests.
     of_folds = [bench.searches(one) for one in (found if vectors.is_better else [space.vectors] * len(others))]
@@ -134,10 +134,10 @@ def search(space: Space, bench: Bench, n_queries: int) -> tuple[Part, Part]:
         [values[space.search] for values in of_folds],
     )
     best = _best(bench.searches(vectors.advised), space.search, everything)
-    return vectors, Part(space.search, best, tuple(chosen), gain)
+    return vectors, TunedChoice(space.search, best, tuple(chosen), gain)
 
 
-def _vectors(space: Space, bench: Bench, here: NDArray[np.bool_]) -> Vectors:
+def _vectors(space: Space, bench: Bench, here: NDArray[np.bool_]) -> VectorsChoice:
     """What some of the queries choose, step by step."""
     present = space.vectors
     for step in space.steps:
@@ -161,7 +161,7 @@ def _gain(folds: NDArray[np.int64], chosen: Sequence[Doubles], default: Sequence
     return corrected if len(folds) >= FEWEST_QUERIES else dataclasses.replace(corrected, verdict="not real")
 
 
-def _dense(bench: Bench, vectors: Vectors) -> Doubles:
+def _dense(bench: Bench, vectors: VectorsChoice) -> Doubles:
     values = bench.dense(vectors)
     assert values is not None  # it was chosen, or is the default
     return values

@@ -1,8 +1,8 @@
 """Tune: which layer, filter and search suit a corpus and a model, by queries of that corpus; nothing is changed.
 
-corpus or index -> `Sample`, as large as the time allows -> every layer of each method, in one pass -> `search`, on the
-rows of an evaluation -> `Proposal`: what was tried, the choice with what it is worth on queries that did not choose it,
-and the command that builds it.
+corpus or index -> `TuneSample`, as large as the time allows -> every layer of each method, in one pass -> `search`, on
+the rows of an evaluation -> `Proposal`: what was tried, the choice with what it is worth on queries that did not choose
+it, and the command that builds it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from ragidx.pipelines.experiments.evaluate.grid import Searches
 from ragidx.pipelines.experiments.evaluate.measures import MEASURES
 from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import cache_folder
 from ragidx.pipelines.experiments.evaluate.tasks import CORPUS, INDEX, check_together, task_of
-from ragidx.pipelines.experiments.tune.bench import Encoding, Measurements
+from ragidx.pipelines.experiments.tune.bench import EncodedSample, Measurements
 from ragidx.pipelines.experiments.tune.models import Model, drawn_of, encoded, models_of, sized
 from ragidx.pipelines.experiments.tune.proposal import Estimate, Proposal, proposal_of
-from ragidx.pipelines.experiments.tune.sample import Sample
-from ragidx.pipelines.experiments.tune.search import Search, Space, Vectors, search
+from ragidx.pipelines.experiments.tune.sample import TuneSample
+from ragidx.pipelines.experiments.tune.search import SearchChoice, Space, VectorsChoice, search
 from ragidx.pipelines.ingest.options import ENCODING_OPTIONS, check_names
 from ragidx.pipelines.ingest.report import OnProgress
 from ragidx.retriever.options import DENSE, HYBRID, LEXICAL, WEIGHT, Z
@@ -110,7 +110,7 @@ def tune(
 
 def prepared(
     models: Sequence[Model],
-    sample: Sample,
+    sample: TuneSample,
     filters: Sequence[str] | None,
     measure: str,
     tell: Stages,
@@ -125,21 +125,21 @@ def prepared(
     return _space(models, encodings, filters), bench
 
 
-def _space(models: Sequence[Model], encodings: Mapping[str, Encoding], filters: Sequence[str] | None) -> Space:
+def _space(models: Sequence[Model], encodings: Mapping[str, EncodedSample], filters: Sequence[str] | None) -> Space:
     """What is tried: every layer with the default filter and without one; then filters and widths at that layer."""
     first = models[0]
     spec, hidden = first.default.spec.filter, first.vectors.resolved.hidden
-    default = Vectors(first.method, first.own, spec.name, spec.width(hidden), spec.offset, spec.center)
+    default = VectorsChoice(first.method, first.own, spec.name, spec.width(hidden), spec.offset, spec.center)
     own = [] if first.method in OWN_MODULES else ["embedfilter"]
     if first.default.files.family == TOKEN_TABLE:
         own = ["truncation"]
     names = ["none", *own, "pca", "whitening"] if filters is None else filters
 
-    def layers(present: Vectors) -> list[Vectors]:
-        found = list[Vectors]()
+    def layers(present: VectorsChoice) -> list[VectorsChoice]:
+        found = list[VectorsChoice]()
         for one in models:
             own = filter_spec(one.default.files, one.default.encoder_spec)
-            kept = Vectors(one.method, None, own.name, own.width(hidden), own.offset, own.center)
+            kept = VectorsChoice(one.method, None, own.name, own.width(hidden), own.offset, own.center)
             if one is first:
                 kept = default
             for layer in encodings[one.method].layers:
@@ -147,17 +147,17 @@ def _space(models: Sequence[Model], encodings: Mapping[str, Encoding], filters: 
                 found += dict.fromkeys([here, replace(here, filter="none", dim=hidden, offset=None)])
         return found
 
-    def widths(present: Vectors) -> list[Vectors]:
+    def widths(present: VectorsChoice) -> list[VectorsChoice]:
         return [
             replace(present, filter=name, dim=dim, offset=offset)
             for name in names
             for dim, offset in _widths(name, hidden, default.offset)
         ]
 
-    def centers(present: Vectors) -> list[Vectors]:
+    def centers(present: VectorsChoice) -> list[VectorsChoice]:
         return [] if present.filter.startswith(HEAD) else [replace(present, center=not present.center)]
 
-    return Space(default, Search(HYBRID, Z, WEIGHT), (layers, widths, centers))
+    return Space(default, SearchChoice(HYBRID, Z, WEIGHT), (layers, widths, centers))
 
 
 def _widths(name: str, hidden: int, offset: int | None) -> list[tuple[int, int | None]]:

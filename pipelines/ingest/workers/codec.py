@@ -1,7 +1,7 @@
 """What a worker says of a file, as messages: skips, bytes read, layouts and drafts, in their order.
 
     events -> header {"kind": "events"}, body: JSON -> events
-    rows of precomputed vectors -> header {"kind": "vectors", ...}, body: an Arrow IPC stream -> `VectorBatch`
+    rows of precomputed vectors -> header {"kind": "vectors", ...}, body: an Arrow IPC stream -> `VectorRows`
 
 JSON, since most files have a few chunks, and an Arrow stream of these takes nine times as long to make.
 A draft has the items that were cut; or neither them nor the document, where the worker saw that it is known; or, where
@@ -24,7 +24,7 @@ from ragidx.corpora.errors import SpecError
 from ragidx.corpora.left import Left
 from ragidx.corpora.readers.layouts import Layout
 from ragidx.corpora.records import Document, Place, Skip
-from ragidx.corpora.vectors.batch import VectorBatch
+from ragidx.corpora.vectors.batch import VectorRows
 from ragidx.corpora.whole import values_from_json, values_to_json
 from ragidx.indexer.digests import DIGEST_BYTES
 from ragidx.indexer.store.rows import Row
@@ -51,7 +51,7 @@ class Decided(NamedTuple):
     layout: Layout
 
 
-Event: TypeAlias = Skip | Left | NRead | Decided | Draft | VectorBatch
+Event: TypeAlias = Skip | Left | NRead | Decided | Draft | VectorRows
 
 
 def encoded(events: Sequence[Event]) -> Message:
@@ -90,7 +90,7 @@ def _said(draft: Draft) -> list[Any]:
     return [*head, "items", [rows, values_to_json(first.metadata) if first else {}, first.gaps if first else None]]
 
 
-def encoded_vectors(batch: VectorBatch) -> Message:
+def encoded_vectors(batch: VectorRows) -> Message:
     """The message of rows of precomputed vectors."""
     columns = {
         "row": pa.array(batch.rows),
@@ -133,7 +133,7 @@ def _events(said: Any, owner: int) -> Iterator[Event]:
             yield _draft(owner, *values)
 
 
-def _vectors(header: Mapping[str, Any], body: bytes) -> VectorBatch:
+def _vectors(header: Mapping[str, Any], body: bytes) -> VectorRows:
     with pa.ipc.open_stream(body) as stream:
         table = stream.read_next_batch()
     table.validate(full=True)
@@ -141,7 +141,7 @@ def _vectors(header: Mapping[str, Any], body: bytes) -> VectorBatch:
     numbers = vectors.flatten().to_numpy()
     if numbers.dtype.kind != "f" or rows.dtype != np.int64:
         raise ValueError("no vectors")
-    return VectorBatch(
+    return VectorRows(
         file=_text(header["file"]),
         rows=rows,
         ids=list(map(_text, table["id"].to_pylist())),

@@ -40,9 +40,9 @@ from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.limits import MIB, Limits, ReadOptions
 from ragidx.corpora.readers.layouts import Layout, Layouts
 from ragidx.corpora.readers.source_file import SourceFile
-from ragidx.corpora.sources import Source, Span
+from ragidx.corpora.sources import LineSpan, Source
 from ragidx.corpora.spec import ChunkSpec
-from ragidx.corpora.vectors.files import VectorBatch, read_vectors
+from ragidx.corpora.vectors.files import VectorRows, read_vectors
 from ragidx.pipelines.base.no_network import close_network
 from ragidx.pipelines.ingest.workers import codec, frames
 from ragidx.pipelines.ingest.workers.capacity import NO_MEMORY
@@ -187,7 +187,7 @@ class _Worker:
             items = [dataclasses.replace(item, ids=one) for item, one in zip(items, ids, strict=True)]
         return dataclasses.replace(draft, items=items, document=None)
 
-    def _vectors(self, task: dict[str, Any], source: Source, saying: _Saying) -> Iterator[VectorBatch]:
+    def _vectors(self, task: dict[str, Any], source: Source, saying: _Saying) -> Iterator[VectorRows]:
         file = SourceFile(source=source, options=self._options, on_skip=saying.add)
         yield from read_vectors(file, *task["vectors"])
 
@@ -226,7 +226,7 @@ class _Saying:
 
     def add(self, event: codec.Event) -> None:
         """Take an event; each document gets the whole limit on CPU time."""
-        if isinstance(event, VectorBatch):
+        if isinstance(event, VectorRows):
             self.flush()
             self._worker.send(*codec.encoded_vectors(event))
             _limit_cpu(self._seconds)
@@ -260,7 +260,7 @@ def _as_tuple(value: Any) -> Any:
 
 def _source(told: list[Any]) -> Source:
     path, name, size, beir, status, owner, span = told
-    found, part = os.stat_result(status) if status else None, None if span is None else Span(*span)
+    found, part = os.stat_result(status) if status else None, None if span is None else LineSpan(*span)
     return Source(None if path is None else Path(path), name, size, beir=beir, status=found, owner=owner, span=part)
 
 

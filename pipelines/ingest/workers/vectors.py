@@ -14,7 +14,7 @@ from ragidx.corpora.limits import Limits, ReadOptions
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Skip
-from ragidx.corpora.vectors.files import HINT, Reader, VectorBatch
+from ragidx.corpora.vectors.files import HINT, Reader, VectorRows
 from ragidx.pipelines.ingest.workers.spread import Spread, events, is_death
 
 _BYTES_A_BYTE = 4  # of memory for a file: one record batch may be all of it, packed
@@ -31,10 +31,10 @@ def vector_reader(sizes: Sequence[int], options: ReadOptions) -> Iterator[Reader
     spread = Spread(options, Layouts(), lambda skip: None)
     with spread.pool(1) as pool:
 
-        def read(file: SourceFile, vector_field: str | None, dim: int | None, named: bool) -> Iterator[VectorBatch]:
+        def read(file: SourceFile, vector_field: str | None, dim: int | None, named: bool) -> Iterator[VectorRows]:
             number = spread.begin(file.source, pool, [vector_field, dim, named])
             for event in events(file.source, pool, number):
-                if isinstance(event, VectorBatch):
+                if isinstance(event, VectorRows):
                     yield event
                 elif isinstance(event, Skip):
                     if is_death(event, file.source):

@@ -18,7 +18,7 @@ import pyarrow as pa
 from ragidx.corpora.errors import MachineError
 from ragidx.corpora.limits import MIB, ReadOptions
 from ragidx.indexer.lexical.analyzer import Analyzer
-from ragidx.indexer.lexical.blocks import Piece, packed, unpacked
+from ragidx.indexer.lexical.blocks import PostingsPiece, packed, unpacked
 from ragidx.indexer.lexical.spec import LexicalSpec
 from ragidx.indexer.store.entries import parse_segment
 from ragidx.indexer.store.files import CHUNKS
@@ -39,7 +39,7 @@ _OPTIONS = ReadOptions()
 _JOB: Message = {"kind": "job", "options": dataclasses.asdict(_OPTIONS), "language": False, "known": None}, b""
 
 
-def make_pieces(workers: int | None, segment: Segment, spec: LexicalSpec, on_rows: OnRows) -> Generator[Piece]:
+def make_pieces(workers: int | None, segment: Segment, spec: LexicalSpec, on_rows: OnRows) -> Generator[PostingsPiece]:
     """The postings of a segment, in the order of its rows; a `MakePieces`, but for the first argument.
 
     `workers` None: as many as the machine has room for, and none for a small segment.
@@ -71,9 +71,9 @@ def _count(workers: int | None, segment: Segment) -> int:
         return 1
 
 
-def _made(pool: Pool, task: int, rows: range) -> list[Piece] | None:
+def _made(pool: Pool, task: int, rows: range) -> list[PostingsPiece] | None:
     """What a worker makes of some rows; None: it could not."""
-    made: list[Piece] = []
+    made: list[PostingsPiece] = []
     try:
         for header, body in pool.messages(task):
             kind = header.get("kind")

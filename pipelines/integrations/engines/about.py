@@ -27,7 +27,7 @@ _FORMAT = 1
 
 
 @dataclass(frozen=True)
-class About:
+class AboutTable:
     """What is known of the rows of a target.
 
     Attributes:

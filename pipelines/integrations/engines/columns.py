@@ -6,7 +6,7 @@
     the fields of the metadata         each in its own type
 
 Engines forbid many names, each its own. So a field goes by its name where that is letters, digits and `_`, and else has
-`_` in place of all other characters; `About.columns` says which column a field has.
+`_` in place of all other characters; `AboutTable.columns` says which column a field has.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ragidx.retriever.where.masks import fields_of
 
 if TYPE_CHECKING:
     from ragidx.indexer.store.store import Store
-    from ragidx.pipelines.integrations.engines.about import About
+    from ragidx.pipelines.integrations.engines.about import AboutTable
 
 TEXTS = ("chunk_id", "doc_id", "text", "heading")
 WHOLE = ("start", "end", "line", "page")
@@ -68,7 +68,7 @@ def columns_for(fields: Mapping[str, str], built_in: Collection[str]) -> dict[st
     return found
 
 
-def schema_of(about: About) -> Any:
+def schema_of(about: AboutTable) -> Any:
     """The Arrow schema of a table: the fixed columns, the fields, the digest, the vector."""
     fixed = [pa.field(name, pa.large_string(), nullable=False) for name in TEXTS]
     fixed += [pa.field(name, pa.int64()) for name in WHOLE]
@@ -77,7 +77,7 @@ def schema_of(about: About) -> Any:
     return pa.schema([*fixed, *own, pa.field(DIGEST, pa.int64(), nullable=False), vector])
 
 
-def rows_of(store: Store, about: About) -> Iterator[Any]:
+def rows_of(store: Store, about: AboutTable) -> Iterator[Any]:
     """All rows of an index that are alive, as record batches of `schema_of`."""
     schema, own = schema_of(about), about.own_columns()
     fields, named = fields_of(store), {of: name for name, of in columns_of(store).items()}

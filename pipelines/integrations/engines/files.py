@@ -1,7 +1,7 @@
 """Targets that are files: one of Parquet, and a folder that `datasets.load_dataset` reads.
 
 Columns: chunk_id, doc_id, text, heading, start, end, line, page, the fields of the metadata under their names, and
-`vector`, a list of `dim` float16, bit for bit as the index has it. The schema has `About` under the key `ragidx`.
+`vector`, a list of `dim` float16, bit for bit as the index has it. The schema has `AboutTable` under the key `ragidx`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer import atomic
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.integrations.engines.about import KEY, About
+from ragidx.pipelines.integrations.engines.about import KEY, AboutTable
 from ragidx.retriever.contents import batches, columns_of
 
 VECTOR = "vector"
@@ -35,7 +35,7 @@ cosine. ragidx made it; the schema of the file says how, under the key `ragidx`.
 """
 
 
-def about_file(path: Path) -> About | None:
+def about_file(path: Path) -> AboutTable | None:
     """What a Parquet file says of its rows; None where there is no such file, or it is not one of an index."""
     try:
         found = (pq.read_schema(path).metadata or {}).get(KEY.encode())
@@ -43,10 +43,10 @@ def about_file(path: Path) -> About | None:
         return None
     except (OSError, pa.ArrowInvalid) as fault:
         raise SpecError(f"it is no Parquet file: {fault}", "name another target", where=str(path)) from fault
-    return None if found is None else About.from_bytes(found, str(path))
+    return None if found is None else AboutTable.from_bytes(found, str(path))
 
 
-def write_parquet(store: Store, path: Path, about: About, on_rows: OnRows) -> None:
+def write_parquet(store: Store, path: Path, about: AboutTable, on_rows: OnRows) -> None:
     """Write all rows that are alive; the file is there when it is whole."""
 
     def write(file: atomic.NewFile) -> None:
@@ -70,14 +70,14 @@ def write_parquet(store: Store, path: Path, about: About, on_rows: OnRows) -> No
     atomic.write_file(path, write)
 
 
-def write_dataset(store: Store, folder: Path, about: About, on_rows: OnRows) -> None:
+def write_dataset(store: Store, folder: Path, about: AboutTable, on_rows: OnRows) -> None:
     """Write a folder with a card and one file of Parquet, which is there when it is whole."""
     atomic.make_folder(folder / "data")
     atomic.write_file(folder / "README.md", _CARD.format(dim=about.dim).encode())
     write_parquet(store, folder / _DATA, about, on_rows)
 
 
-def about_dataset(folder: Path) -> About | None:
+def about_dataset(folder: Path) -> AboutTable | None:
     """What the folder of a dataset says of its rows; None where there is none.
 
     Raises:

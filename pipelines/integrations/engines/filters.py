@@ -33,7 +33,7 @@ def nnf(condition: Condition, *, negate: bool = False) -> Condition:
     return Condition("not", parts=(condition,))
 
 
-class Dialect:
+class FilterDialect:
     """Writes a condition for an engine.
 
     Args:
@@ -59,7 +59,7 @@ class Dialect:
         )
 
 
-class Sql(Dialect, ABC):
+class Sql(FilterDialect, ABC):
     """SQL, which has the three values of our logic itself: `not` of unknown is unknown.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""LanceDB: a table in a folder or an object store. `About` is in the metadata of the field `vector`.
+"""LanceDB: a table in a folder or an object store. `AboutTable` is in the metadata of the field `vector`.
 
 LanceDB commits rows and each index by themselves, so what is read is the version that has the tag `ragidx`: it is moved
 when all is there. A table that was opened shows the state that it found until it is opened again.
@@ -20,7 +20,7 @@ import lancedb
 import pyarrow as pa
 from lancedb.index import FTS, HnswSq
 
-from ragidx.pipelines.integrations.engines.about import KEY, About
+from ragidx.pipelines.integrations.engines.about import KEY, AboutTable
 from ragidx.pipelines.integrations.engines.columns import SCORE, schema_of
 from ragidx.pipelines.integrations.engines.filters import Sql
 from ragidx.pipelines.integrations.engines.lance_patterns import UntranslatableError, rust
@@ -44,7 +44,7 @@ class LanceTable(Table):
     def __init__(self, target: Target) -> None:
         self.target = target
         self._opened: Any = None
-        self._about: About | None = None
+        self._about: AboutTable | None = None
         self._open()
 
     @functools.cached_property
@@ -76,7 +76,7 @@ class LanceTable(Table):
             table.restore()
         return table
 
-    def _show(self, table: Any, about: About) -> None:
+    def _show(self, table: Any, about: AboutTable) -> None:
         """Make the indexes that are missing, and let all that was written be read."""
         indexed = {column for one in table.list_indices() for column in one.columns}
         if about.n_rows >= INDEXED and VECTOR not in indexed:
@@ -95,12 +95,12 @@ class LanceTable(Table):
             names.update(page.tables)
         return names
 
-    def about(self) -> About | None:
+    def about(self) -> AboutTable | None:
         if self._opened is not None and self._about is None:
             raise self.not_ours()
         return self._about
 
-    def replace(self, rows: Iterable[Any], about: About) -> None:
+    def replace(self, rows: Iterable[Any], about: AboutTable) -> None:
         schema = _with_about(schema_of(about), about)
         with self.target.faults(*_FAULTS):
             batches = (batch.cast(schema) for batch in rows)
@@ -115,7 +115,7 @@ class LanceTable(Table):
             self._opened = self._latest()  # an update that broke off may have left rows
         return super().digests()
 
-    def update(self, rows: Iterable[Any], gone: Callable[[], Sequence[str]], about: About) -> None:
+    def update(self, rows: Iterable[Any], gone: Callable[[], Sequence[str]], about: AboutTable) -> None:
         schema = schema_of(about)
         with self.target.faults(*_FAULTS):
             table = self._latest()
@@ -221,18 +221,18 @@ def _text(value: str) -> str:
 
 
 def _stored(table: Any) -> bytes | None:
-    """The `About` of the version that a table is at."""
+    """The `AboutTable` of the version that a table is at."""
     schema = table.schema
     metadata = (schema.field(VECTOR).metadata or {}) if VECTOR in schema.names else {}
     return metadata.get(KEY.encode())
 
 
-def _with_about(schema: Any, about: About) -> Any:
+def _with_about(schema: Any, about: AboutTable) -> Any:
     at = schema.get_field_index(VECTOR)
     return schema.set(at, schema.field(at).with_metadata({KEY: about.to_bytes()}))
 
 
-def _words(about: About) -> dict[str, Any]:
+def _words(about: AboutTable) -> dict[str, Any]:
     """How texts become words: stemmed as those of the index where LanceDB has its language."""
     language = about.stemmer.capitalize()
     known = {"stem": True, "language": language, "remove_stop_words": False} if language in _LANGUAGES else {}

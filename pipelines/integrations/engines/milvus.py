@@ -1,10 +1,10 @@
 """Milvus: a collection behind an alias, on a server or in a folder of Milvus Lite.
 
-    the alias NAME -> NAME_<8 hex digits>, the rows;    NAME_<8 hex digits>_about, its `About`, in parts
+    the alias NAME -> NAME_<8 hex digits>, the rows;    NAME_<8 hex digits>_about, its `AboutTable`, in parts
 
 A replacement fills a new collection and then moves the alias: whoever opened the table before must open it again. An
-update is not atomic: a reader sees its rows change one by one, `About` last. Vectors are float32, which holds every
-float16: Milvus Lite has nothing else, and with half precision a server would round the question, too.
+update is not atomic: a reader sees its rows change one by one, `AboutTable` last. Vectors are float32, which holds
+every float16: Milvus Lite has nothing else, and with half precision a server would round the question, too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pymilvus.client.connection_manager import ConnectionManager
 from pymilvus.exceptions import ConnectionConfigException, ErrorCode
 
 from ragidx.corpora.errors import EngineError, QueryError, SpecError
-from ragidx.pipelines.integrations.engines.about import About
+from ragidx.pipelines.integrations.engines.about import AboutTable
 from ragidx.pipelines.integrations.engines.columns import SCORE, schema_of
 from ragidx.pipelines.integrations.engines.filters import nnf
 from ragidx.pipelines.integrations.engines.milvus_rows import (
@@ -54,7 +54,7 @@ _BLOCK = 1_000  # rows of one call, and ids in one condition
 _MESSAGE = 2**24  # bytes of one call, where they can be chosen; a server takes 64 MiB
 _CONNECT_S = 10.0
 _UNREACHED = "Fail connecting to server"
-_PART = 30_000  # characters of an `About` in one row; as JSON they may become twice as many bytes
+_PART = 30_000  # characters of an `AboutTable` in one row; as JSON they may become twice as many bytes
 _FAULTS = (MilvusException, grpc.RpcError, OSError, ValueError)
 for _name in ("pymilvus", "milvus_lite"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)  # what they raise they log, too, with a traceback
@@ -69,7 +69,7 @@ class MilvusTable(Table):
     def __init__(self, target: Target) -> None:
         self.target, self.rows_in = target, ""
         self._client: Any = None
-        self._about: About | None = None
+        self._about: AboutTable | None = None
         self._lite = "://" not in target.place
         if not self._lite and re.search("[@?]", target.place):
             hint = f"put it into the environment variable {_TOKEN}, as USER:PASSWORD or a token"
@@ -135,12 +135,12 @@ class MilvusTable(Table):
                     raise ReplacedError.of(self.target) from None
                 raise OSError(fault.message) from None
 
-    def about(self) -> About | None:
+    def about(self) -> AboutTable | None:
         if self.rows_in and self._about is None:
             raise self.not_ours()
         return self._about
 
-    def check(self, about: About) -> None:
+    def check(self, about: AboutTable) -> None:
         if about.dim > _MAX_DIM:
             message = f"Milvus holds vectors of up to {_MAX_DIM:,} numbers, and these have {about.dim:,}"
             raise SpecError(message, "build the index with a smaller `dim`", where=self.target.shown)
@@ -148,7 +148,7 @@ class MilvusTable(Table):
     def refused(self, rows: Any) -> Mapping[str, Bools]:
         return rows_over(rows)
 
-    def replace(self, rows: Iterable[Any], about: About) -> None:
+    def replace(self, rows: Iterable[Any], about: AboutTable) -> None:
         if self._client is None:
             self._connect()
         name = self.target.name
@@ -178,7 +178,7 @@ class MilvusTable(Table):
                     client.drop_collection(match[0])
         self._open()
 
-    def update(self, rows: Iterable[Any], gone: Callable[[], Sequence[str]], about: About) -> None:
+    def update(self, rows: Iterable[Any], gone: Callable[[], Sequence[str]], about: AboutTable) -> None:
         with self._asked() as client:
             self._write(client.upsert, self.rows_in, rows)
             for block in _blocks(gone()):
@@ -192,8 +192,8 @@ class MilvusTable(Table):
             for start in range(0, len(batch), at_once):
                 write(name, rows_to(batch.slice(start, at_once)))
 
-    def _keep(self, name: str, about: About) -> None:
-        """Write an `About`, and then delete the one before it."""
+    def _keep(self, name: str, about: AboutTable) -> None:
+        """Write an `AboutTable`, and then delete the one before it."""
         text = about.to_bytes().decode("ascii")
         parts = [text[start : start + _PART] for start in range(0, len(text), _PART)]
         key = f"{about.generation:012} {about.created} {len(parts)}"
@@ -203,7 +203,7 @@ class MilvusTable(Table):
         self._client.delete(f"{name}_about", filter=f"part < {text_of(f'{key}/')} or part > {text_of(f'{key}/~')}")
 
     def _kept(self, name: str) -> bytes:
-        """The latest `About` of which all parts are there."""
+        """The latest `AboutTable` of which all parts are there."""
         found: dict[str, list[str]] = {}
         for rows in self._pages(f"{name}_about", "part", [], ["data"], _MESSAGE // _PART):
             for row in rows:

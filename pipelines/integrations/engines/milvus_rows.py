@@ -18,7 +18,7 @@ from ragidx.retriever.contents import VECTOR
 
 if TYPE_CHECKING:
     from ragidx.indexer.arrays import Bools
-    from ragidx.pipelines.integrations.engines.about import About
+    from ragidx.pipelines.integrations.engines.about import AboutTable
     from ragidx.retriever.where.conditions import Condition
 
 MAX_TEXT, MAX_ITEMS = 65_535, 4_096
@@ -83,7 +83,7 @@ class Expression(Sql):
         return f'({column} like "{"" if test == "starts with" else "%"}{pattern}%")'
 
 
-def schema_for(about: About) -> Any:
+def schema_for(about: AboutTable) -> Any:
     """The fields of a collection of rows."""
     schema = MilvusClient.create_schema()
     for field in schema_of(about):

@@ -1,4 +1,4 @@
-"""PostgreSQL with pgvector: a table of a database. `About` is in the table `ragidx_tables` beside it.
+"""PostgreSQL with pgvector: a table of a database. `AboutTable` is in the table `ragidx_tables` beside it.
 
 A replacement is one transaction, and so is an update: a reader sees the old rows or the new ones, and a crash leaves
 the old ones. A replacement fills a new table; that takes the place of the old one when nobody reads the old one.
@@ -24,7 +24,7 @@ from psycopg import conninfo, errors, sql
 
 from ragidx.corpora.errors import EngineError, SpecError
 from ragidx.pipelines.integrations.engines import postgres_sql as statements
-from ragidx.pipelines.integrations.engines.about import About
+from ragidx.pipelines.integrations.engines.about import AboutTable
 from ragidx.pipelines.integrations.engines.columns import SCORE, schema_of, vectors_of
 from ragidx.pipelines.integrations.engines.postgres_sql import ABOUTS, Statements, batch_of, packed
 from ragidx.pipelines.integrations.engines.table import INDEXED, Table, Target
@@ -74,7 +74,7 @@ class PostgresTable(Table):
         _check_place(target)
         self._idle = deque[_Connection]()
         self._of_thread = threading.local()
-        self._about: About | None = None
+        self._about: AboutTable | None = None
         self._stored: bytes | None = None
         self._columns: dict[str, str] = {}
         self._has_index = False
@@ -129,7 +129,7 @@ class PostgresTable(Table):
         """Look at the state that is there now."""
         with self._connected() as connection:
             looked = self._shape(connection)
-            while True:  # the table may be replaced between its columns and its `About`
+            while True:  # the table may be replaced between its columns and its `AboutTable`
                 before = looked
                 self._stored = self._read_stored(connection) if before[0] else None
                 if (looked := self._shape(connection)) == before:
@@ -144,7 +144,7 @@ class PostgresTable(Table):
         return columns or {}, has_index
 
     def _read_stored(self, connection: _Connection) -> bytes | None:
-        """The `About` that is in the database."""
+        """The `AboutTable` that is in the database."""
         if connection.execute("SELECT to_regclass(%s)", [ABOUTS]).fetchall() == [(None,)]:
             return None
         asked = sql.SQL("SELECT about FROM {} WHERE name = %s").format(sql.Identifier(ABOUTS))
@@ -160,13 +160,13 @@ class PostgresTable(Table):
         stored = self._read_stored(connection)
         if self._about is None or stored is None or stored == self._stored:
             return
-        now = About.from_bytes(stored, self.target.shown)
+        now = AboutTable.from_bytes(stored, self.target.shown)
         if now.fingerprint != self._about.fingerprint:
             raise EngineError("its vectors were replaced by another model's", "open it again", where=self.target.shown)
         if now.fields != self._about.fields:
             raise EngineError("its columns were replaced by others", "open it again", where=self.target.shown)
 
-    def about(self) -> About | None:
+    def about(self) -> AboutTable | None:
         if self._columns:
             if self._about is None:
                 raise self.not_ours()
@@ -185,7 +185,7 @@ class PostgresTable(Table):
         too_long = pc.greater(pc.binary_length(rows.column("chunk_id")), _MAX_ID).to_numpy(zero_copy_only=False)
         return {"a text with NUL characters": with_nul, f"an id of more than {_MAX_ID:,} bytes": too_long}
 
-    def check(self, about: About) -> None:
+    def check(self, about: AboutTable) -> None:
         if about.dim > _MAX_DIM:
             message = f"the vectors have {about.dim:,} dimensions, and pgvector holds at most {_MAX_DIM:,}"
             raise SpecError(message, "build an index of fewer dimensions: `dim`", where=self.target.shown)
@@ -193,7 +193,7 @@ class PostgresTable(Table):
             message = f"no table can have the name {ABOUTS!r}: that says which tables ragidx wrote"
             raise SpecError(message, "name another table: TARGET#NAME", where=self.target.shown)
 
-    def replace(self, rows: Iterable[Any], about: About) -> None:
+    def replace(self, rows: Iterable[Any], about: AboutTable) -> None:
         written = Statements(self.target.name, about)
         with self._connected() as connection:
             self._make_extension(connection)
@@ -214,7 +214,7 @@ class PostgresTable(Table):
             hint = "install pgvector 0.8 or later, and let an administrator run CREATE EXTENSION vector there"
             raise EngineError(message, hint, where=self.target.shown) from None
 
-    def update(self, rows: Iterable[Any], gone: Callable[[], Sequence[str]], about: About) -> None:
+    def update(self, rows: Iterable[Any], gone: Callable[[], Sequence[str]], about: AboutTable) -> None:
         written = Statements(self.target.name, about)
         with self._connected() as connection:
             connection.execute(written.write(statements.BEGIN_UPDATE))
@@ -329,7 +329,7 @@ def _check_place(target: Target) -> None:
         raise EngineError(said, hint, where=target.shown)
 
 
-def _is_indexed(about: About) -> bool:
+def _is_indexed(about: AboutTable) -> bool:
     """Whether such a table has an approximate index."""
     return about.n_rows >= INDEXED and about.dim <= _MAX_INDEXED_DIM
 

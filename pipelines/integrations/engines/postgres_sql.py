@@ -21,11 +21,11 @@ from ragidx.retriever.contents import VECTOR
 
 if TYPE_CHECKING:
     from ragidx.indexer.arrays import Floats
-    from ragidx.pipelines.integrations.engines.about import About
+    from ragidx.pipelines.integrations.engines.about import AboutTable
     from ragidx.retriever.where.conditions import Condition
 
 ABOUTS = "ragidx_tables"
-"""The table that has the `About` of each other."""
+"""The table that has the `AboutTable` of each other."""
 
 _TYPES = {
     pa.large_string(): "text",
@@ -110,7 +110,7 @@ class Statements:
         shape: of which model the vectors are, and of which types the fields; stored as `fingerprint`.
     """
 
-    def __init__(self, name: str, about: About, *, has_words: bool = True) -> None:
+    def __init__(self, name: str, about: AboutTable, *, has_words: bool = True) -> None:
         self.about = about
         self.shape = f"{about.fingerprint} {json.dumps(about.fields, sort_keys=True)}"
         self.types = {
@@ -151,7 +151,7 @@ class Statements:
             columns: None: all.
             by: rows whose value of this column is in the parameter `ids`.
         """
-        condition = "TRUE" if where is None else Dialect(self.about.columns(), self.about.fields).written(where)
+        condition = "TRUE" if where is None else PostgresDialect(self.about.columns(), self.about.fields).written(where)
         allowed: sql.Composable = sql.SQL(condition.replace("%", "%%"))
         if by is not None:
             allowed = sql.SQL("{} AND {} = ANY(%(ids)s)").format(allowed, sql.Identifier(by))
@@ -161,7 +161,7 @@ class Statements:
         return self.write(template, where=allowed, read=read)
 
 
-class Dialect(Sql):
+class PostgresDialect(Sql):
     """The SQL of PostgreSQL."""
 
     engine = "PostgreSQL"

@@ -1,4 +1,4 @@
-"""Qdrant: rows are points of the collection `NAME_<8 hex>`, which has the alias NAME; `About` is in one beside it.
+"""Qdrant: rows are points of the collection `NAME_<8 hex>`, which has the alias NAME; `AboutTable` is in one beside it.
 
     qdrant:http://HOST:6333    a server; its key is in the environment variable QDRANT_API_KEY
     qdrant:DIR                 the client's local mode: a folder that is read into memory, open once at a time
@@ -9,7 +9,8 @@ is a missing key, but of a list it is null: an empty list is none. A time is tex
 compared by `Distance.DOT`, which stores them as they are: `Distance.COSINE` scales them, which may change last bits.
 
 A replacement fills a new collection, then moves the alias in one step; a reader that has the old one open must open the
-table again. An update is many writes, `About` last: readers see each of them, and the next one repairs what broke off.
+table again. An update is many writes, `AboutTable` last: readers see each of them, and the next one repairs what broke
+off.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException
 
 from ragidx.corpora.errors import BusyError, SpecError
-from ragidx.pipelines.integrations.engines.about import About
+from ragidx.pipelines.integrations.engines.about import AboutTable
 from ragidx.pipelines.integrations.engines.columns import batches_of, beside, schema_of, vectors_of
 from ragidx.pipelines.integrations.engines.filters import nnf
 from ragidx.pipelines.integrations.engines.qdrant_filters import Filters, is_one_of
@@ -53,7 +54,7 @@ _MAX_DIM = 65_536
 _BLOCK = 1_000  # ids in one request, rows in one answer
 _PAGE_NUMBERS = 1 << 18  # in the vectors of one answer; some 20 bytes each as JSON
 _REQUEST_BYTES = 1 << 20  # of Arrow; as JSON they are up to ten times as many, and a server takes 32 MB
-_PART = 1 << 20  # characters of `About` in one point
+_PART = 1 << 20  # characters of `AboutTable` in one point
 _CONNECT_S, _ANSWER_S = 10, 60
 _FAULTS = (ApiException, QdrantException, OSError, ValueError, RuntimeError, sqlite3.Error)
 _INDEXES = {"string": "keyword", "list": "keyword", "int": "integer", "timestamp": "datetime"}
@@ -66,7 +67,7 @@ class QdrantTable(Table):
         self.target, self._is_closed = target, True
         self._is_local = "://" not in target.place
         self.rows_in = ""  # the one that has the rows
-        self._about: About | None = None
+        self._about: AboutTable | None = None
         self._n_points = 0
         if self._is_local and re.fullmatch(r"[\w.-]+:\d+", target.place):
             hint = f"write the URL of the server: qdrant:http://{target.place}"
@@ -94,17 +95,17 @@ class QdrantTable(Table):
             if self._about is not None:
                 self._n_points = client.get_collection(self.rows_in).points_count or 0
 
-    def about(self) -> About | None:
+    def about(self) -> AboutTable | None:
         if self.rows_in and self._about is None:
             raise self.not_ours()
         return self._about
 
-    def check(self, about: About) -> None:
+    def check(self, about: AboutTable) -> None:
         if about.dim > _MAX_DIM:
             message = f"its vectors can have {_MAX_DIM:,} dimensions, and these have {about.dim:,}"
             raise SpecError(message, "build the index with fewer: `dim`", where=self.target.shown)
 
-    def replace(self, rows: Iterable[Any], about: About) -> None:
+    def replace(self, rows: Iterable[Any], about: AboutTable) -> None:
         if self._is_closed:
             self._connect()
         client, name, made = self._client, self.target.name, f"{self.target.name}_{secrets.token_hex(4)}"
@@ -128,7 +129,7 @@ class QdrantTable(Table):
             self._drop_unused()
         self._open()
 
-    def update(self, rows: Iterable[Any], gone: Callable[[], Sequence[str]], about: About) -> None:
+    def update(self, rows: Iterable[Any], gone: Callable[[], Sequence[str]], about: AboutTable) -> None:
         with self._asking():
             self._write(self.rows_in, rows)
             ids = _point_ids(gone())
@@ -251,7 +252,7 @@ class QdrantTable(Table):
                 wait=True,
             )
 
-    def _write_about(self, collection: str, about: About) -> None:
+    def _write_about(self, collection: str, about: AboutTable) -> None:
         """Write its parts, then the point 0, which names them: until then it is the one of before."""
         beside, text = _beside(collection), about.to_bytes().decode()
         parts = {str(uuid.uuid4()): text[start : start + _PART] for start in range(0, len(text), _PART)}
@@ -261,7 +262,7 @@ class QdrantTable(Table):
         unused = models.Filter(must_not=[models.HasIdCondition(has_id=[0, *parts])])
         self._client.delete(beside, models.FilterSelector(filter=unused))
 
-    def _read_about(self) -> About | None:
+    def _read_about(self) -> AboutTable | None:
         beside = _beside(self.rows_in)
         if not self._client.collection_exists(beside):
             return None

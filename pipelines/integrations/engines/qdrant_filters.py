@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 from qdrant_client import models
 
-from ragidx.pipelines.integrations.engines.filters import Dialect
+from ragidx.pipelines.integrations.engines.filters import FilterDialect
 from ragidx.retriever.where.conditions import COMPARISONS, Condition, Literal, whole
 
 if TYPE_CHECKING:
     from qdrant_client import QdrantClient
 
-    from ragidx.pipelines.integrations.engines.about import About
+    from ragidx.pipelines.integrations.engines.about import AboutTable
 
 _INT64 = range(-(2**63), 2**63)
 _FLOAT_BITS = 53  # of an integer that is compared as a float
 _HAS_TEXT_TESTS = (1, 20)  # the version of the server
 
 
-class Filters(Dialect):
+class Filters(FilterDialect):
     """Writes filters for the columns of a table."""
 
     engine = "Qdrant"
 
-    def __init__(self, about: About, client: QdrantClient) -> None:
+    def __init__(self, about: AboutTable, client: QdrantClient) -> None:
         super().__init__(about.columns(), about.fields)
         self._client = client
 

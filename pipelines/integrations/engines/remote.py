@@ -45,8 +45,8 @@ from ragidx.retriever.where.masks import fields_of
 if TYPE_CHECKING:
     from ragidx.indexer.arrays import Floats, Ints
     from ragidx.indexer.store.manifest import Manifest
-    from ragidx.pipelines.integrations.engines.about import About
-    from ragidx.retriever.hit import Answer
+    from ragidx.pipelines.integrations.engines.about import AboutTable
+    from ragidx.retriever.hit import Hits
     from ragidx.retriever.ranking import Queries
     from ragidx.retriever.where.conditions import Condition
 
@@ -66,7 +66,7 @@ class RemoteStore(StoreElsewhere):
         shown: the target, for messages.
     """
 
-    def __init__(self, table: Table, about: About, shown: str) -> None:
+    def __init__(self, table: Table, about: AboutTable, shown: str) -> None:
         seed = _seed(about)
         super().__init__(Path(shown), _manifest(seed.manifest, about), [], None, seed._blobs)
         self.table, self.about = table, about
@@ -76,7 +76,7 @@ class RemoteStore(StoreElsewhere):
         self._rows: list[Row] = []
         self._vectors: list[Floats] = []
 
-    def is_of(self, about: About, table: Table) -> bool:
+    def is_of(self, about: AboutTable, table: Table) -> bool:
         """Whether a table that was opened now is this one, in this state."""
         return self.about.is_of(about) and self.table.rows_in == table.rows_in
 
@@ -235,14 +235,14 @@ class RemoteSearcher(Searcher):
         checked = super().options(in_words=in_words, **options)
         return dataclasses.replace(checked, fusion=RRF)
 
-    def hits(self, queries: Queries, options: SearchOptions) -> list[Answer]:
+    def hits(self, queries: Queries, options: SearchOptions) -> list[Hits]:
         """The hits of queries that are encoded."""
         asked = copy.copy(self)
         asked.store = self.store.asked()
         return Searcher.hits(asked, queries, options)
 
 
-def _seed(about: About) -> Store:
+def _seed(about: AboutTable) -> Store:
     """An index without rows that has the spec of a table and what belongs to it; its files are gone, and stay open."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, temporary_room(Path(folder)):
         with StoreWriter(
@@ -257,7 +257,7 @@ def _seed(about: About) -> Store:
         return Store.open(Path(folder) / "index")
 
 
-def _manifest(seed: Manifest, about: About) -> Manifest:
+def _manifest(seed: Manifest, about: AboutTable) -> Manifest:
     """What an index would say of the rows of a table."""
     own = {_plain(field): about.fields[field] for field in about.own_columns() if field != _SOURCE}
     return dataclasses.replace(

@@ -2,7 +2,7 @@
 
     lancedb:DIR[#NAME]    postgresql://HOST/DATABASE[#NAME]    qdrant:DIR or URL[#NAME]    milvus:FILE or URL[#NAME]
 
-A table is what others may hold too: nothing is done to one that has no `About`, unless it is replaced.
+A table is what others may hold too: nothing is done to one that has no `AboutTable`, unless it is replaced.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from ragidx.corpora.addresses import PLAIN, are_hosts, hidden, pairs_of
 from ragidx.corpora.errors import EngineError, IndexFormatError, RagidxError, SpecError, missing_extra, unknown_name
 from ragidx.indexer.offline import check_allowed, is_offline
-from ragidx.pipelines.integrations.engines.about import About
+from ragidx.pipelines.integrations.engines.about import AboutTable
 from ragidx.pipelines.integrations.engines.columns import DIGEST, FIXED
 from ragidx.retriever.contents import VECTOR
 
@@ -148,7 +148,7 @@ class ReplacedError(EngineError):
 
 
 class Table(ABC):
-    """A table of an engine. Rows are Arrow record batches of `columns.schema_of`, by the columns of `About.columns`.
+    """A table of an engine. Rows are Arrow record batches of `columns.schema_of`, by `AboutTable.columns`.
 
     Attributes:
         has_words: whether the engine ranks texts by the words of a question.
@@ -164,7 +164,7 @@ class Table(ABC):
     is_whole = True
     rows_in = ""
     _unreadable: IndexFormatError | None = None
-    _about: About | None = None
+    _about: AboutTable | None = None
     target: Target
 
     @abstractmethod
@@ -172,18 +172,18 @@ class Table(ABC):
         """Look at the state that is there now."""
 
     @abstractmethod
-    def about(self) -> About | None:
+    def about(self) -> AboutTable | None:
         """What it holds; None: there is no such table.
 
         Raises:
-            SpecError: there is a table of this name that has no `About`.
+            SpecError: there is a table of this name that has no `AboutTable`.
         """
 
     def refused(self, rows: Any) -> Mapping[str, Bools]:
         """Which rows of a batch the engine cannot hold, by the reason."""
         return {}
 
-    def check(self, about: About) -> None:
+    def check(self, about: AboutTable) -> None:
         """Whether the engine can hold such rows at all.
 
         Raises:
@@ -192,7 +192,7 @@ class Table(ABC):
         return
 
     @abstractmethod
-    def replace(self, rows: Iterable[Any], about: About) -> None:
+    def replace(self, rows: Iterable[Any], about: AboutTable) -> None:
         """Put these rows in place of all that it holds; a reader sees the old ones or the new ones."""
 
     def digests(self) -> dict[str, int]:
@@ -203,7 +203,7 @@ class Table(ABC):
         return found
 
     @abstractmethod
-    def update(self, rows: Iterable[Any], gone: Callable[[], Sequence[str]], about: About) -> None:
+    def update(self, rows: Iterable[Any], gone: Callable[[], Sequence[str]], about: AboutTable) -> None:
         """Add these rows, or put them in place of those with the same `chunk_id`.
 
         Args:
@@ -261,23 +261,23 @@ class Table(ABC):
             self._about = before
             raise ReplacedError.of(self.target)
 
-    def read_about(self, data: bytes | None) -> About | None:
+    def read_about(self, data: bytes | None) -> AboutTable | None:
         """What bytes say; of those that cannot be read `not_ours` says why, so that the table can be replaced."""
         self._unreadable = None
         try:
-            return None if data is None else About.from_bytes(data, self.target.shown)
+            return None if data is None else AboutTable.from_bytes(data, self.target.shown)
         except IndexFormatError as fault:
             self._unreadable = fault
             return None
 
     def not_ours(self, message: str = "it is a table that ragidx did not write") -> RagidxError:
-        """The fault of a table that has no `About`, or one that does not fit."""
+        """The fault of a table that has no `AboutTable`, or one that does not fit."""
         if self._unreadable is not None:
             return self._unreadable
         hint = "name another table: TARGET#NAME, or replace it: `ragidx export --replace`"
         return SpecError(message, hint, where=self.target.shown)
 
-    def known(self) -> About | None:
+    def known(self) -> AboutTable | None:
         """What it holds; None: ragidx did not write it."""
         try:
             return self.about()

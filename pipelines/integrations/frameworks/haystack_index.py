@@ -37,7 +37,7 @@ from ragidx.pipelines.integrations.frameworks.haystack_filters import (
 from ragidx.pipelines.integrations.frameworks.haystack_rows import (
     BARE,
     META,
-    Row,
+    HaystackRow,
     is_plain,
     packed,
     refused,
@@ -322,7 +322,7 @@ def _named(index: ragidx.Index, ids: Sequence[str]) -> str | None:
         return None
 
 
-def _add(batch: Any, rows: Sequence[Row]) -> None:
+def _add(batch: Any, rows: Sequence[HaystackRow]) -> None:
     if rows:
         names, vectors, texts, metadata = zip(*rows, strict=True)
         batch.add_vectors(names, np.stack(vectors), texts=texts, metadata=metadata)

@@ -33,7 +33,7 @@ _SCORE = f"{_OWN}score"
 _UNIT = 1e-3  # as near to length 1 as half precision is
 
 
-class Row(NamedTuple):
+class HaystackRow(NamedTuple):
     """A row of precomputed vectors."""
 
     name: str
@@ -42,7 +42,7 @@ class Row(NamedTuple):
     metadata: dict[str, Any]
 
 
-def packed(document: Document, kinds: dict[str, str], dim: int) -> Row:
+def packed(document: Document, kinds: dict[str, str], dim: int) -> HaystackRow:
     """A document as a row.
 
     Args:
@@ -79,10 +79,12 @@ def packed(document: Document, kinds: dict[str, str], dim: int) -> Row:
             metadata[BARE] = True
         if abs(length - 1) > _UNIT and math.isfinite(length):  # else the index refuses it
             metadata[_LENGTH] = length
-    return Row(name, vector, document.content or "", metadata)
+    return HaystackRow(name, vector, document.content or "", metadata)
 
 
-def repacked(document: Document, held: ragidx.Document, vector: NDArray[np.float16], kinds: dict[str, str]) -> Row:
+def repacked(
+    document: Document, held: ragidx.Document, vector: NDArray[np.float16], kinds: dict[str, str]
+) -> HaystackRow:
     """The row of a document whose meta alone have changed: its vector is that of the index, to the bit."""
     row = packed(document, kinds, len(vector))
     kept = {name: held.metadata[name] for name in (BARE, _LENGTH) if name in held.metadata}

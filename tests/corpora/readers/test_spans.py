@@ -16,7 +16,7 @@ from ragidx.corpora.readers.records.jsonl import spans
 from ragidx.corpora.readers.registry import is_lines, read_file
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Skip
-from ragidx.corpora.sources import Source, Span
+from ragidx.corpora.sources import LineSpan, Source
 
 LINES = [
     b"\n",
@@ -30,11 +30,13 @@ LINES = [
 OPTIONS = ReadOptions(limits=Limits(line_bytes=50))
 
 
-def source(path: Path, span: Span | None = None) -> Source:
+def source(path: Path, span: LineSpan | None = None) -> Source:
     return Source(path, path.name, path.stat().st_size, status=path.stat(), span=span)
 
 
-def read(path: Path, span: Span | None = None, known: dict[str, Layout] | None = None) -> tuple[list[Any], list[Skip]]:
+def read(
+    path: Path, span: LineSpan | None = None, known: dict[str, Layout] | None = None
+) -> tuple[list[Any], list[Skip]]:
     """The documents and skips of a file, or of a part of it, and how many bytes were said to be read."""
     skips: list[Skip] = []
     n_read: list[int] = []

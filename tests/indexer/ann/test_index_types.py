@@ -12,9 +12,9 @@ from ragidx.indexer.ann import index_types
 from ragidx.indexer.ann.index_types import (
     INDEX_TYPES,
     Effort,
-    Footprint,
     IndexOptions,
     Recipe,
+    VectorFootprint,
     candidates,
     check_index_type,
     footprint_of,
@@ -28,7 +28,7 @@ from ragidx.indexer.store.files import VECTORS
 from ...raising import message_of
 
 
-def footprint(index_type: str, rows: int, dim: int) -> Footprint:
+def footprint(index_type: str, rows: int, dim: int) -> VectorFootprint:
     """Of the first choice of an index type."""
     return footprint_of(candidates(index_type, rows, padded(dim))[0], rows, padded(dim))
 
@@ -173,7 +173,7 @@ def test_the_footprint_is_what_the_files_have(tmp_path, ann_kit, monkeypatch, te
 
 
 def test_flat_takes_two_bytes_a_number_and_nothing_else():
-    assert footprint("flat", 1000, 384) == Footprint(768_000, 768_000, 0)
+    assert footprint("flat", 1000, 384) == VectorFootprint(768_000, 768_000, 0)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragidx.indexer.ann.moments import Moments, Spread, merged_spread, moments_of, wants_moments
+from ragidx.indexer.ann.moments import Moments, ScoreSpread, merged_spread, moments_of, wants_moments
 from ragidx.indexer.arrays import Floats
 
 DIM = 12
@@ -24,16 +24,16 @@ def queries(seed: int, common: float) -> Floats:
     return vectors(seed + 1, 3, common)
 
 
-def assert_same(found: Spread, expected: Spread) -> None:
+def assert_same(found: ScoreSpread, expected: ScoreSpread) -> None:
     assert found.n == expected.n
     assert found.mean == pytest.approx(expected.mean, abs=1e-7)
     assert found.deviation == pytest.approx(expected.deviation, rel=1e-6, abs=1e-8)
 
 
-def scanned(stored: Floats, asked: Floats) -> Spread:
+def scanned(stored: Floats, asked: Floats) -> ScoreSpread:
     """In float64, since a float32 product of 12 numbers is rounded more than the spread."""
     scores = asked.astype(np.float64) @ stored.astype(np.float64).T
-    return Spread(len(stored), scores.mean(axis=1), len(stored) * scores.var(axis=1))
+    return ScoreSpread(len(stored), scores.mean(axis=1), len(stored) * scores.var(axis=1))
 
 
 def test_by_hand() -> None:

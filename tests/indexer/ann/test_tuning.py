@@ -10,7 +10,7 @@ import pytest
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann import index_types, tuning
 from ragidx.indexer.ann import search as ann
-from ragidx.indexer.ann.index_types import Effort, IndexOptions, Measured, Recipe, footprint_of
+from ragidx.indexer.ann.index_types import Effort, IndexOptions, Recipe, TunedIndex, footprint_of
 from ragidx.indexer.ann.tuning import choose, exact_answers, tune
 from ragidx.indexer.store.files import VECTORS
 
@@ -43,7 +43,7 @@ def refused(path: Path, options: IndexOptions, memory: int | None = None) -> str
     return message_of(SpecError, lambda: chosen(path, options, memory))
 
 
-def measured(stored, recipe: str, target: float) -> Measured:
+def measured(stored, recipe: str, target: float) -> TunedIndex:
     vectors, path = stored
     made = Recipe.parse(recipe)
     return tune(ann.make(made, path, DIM, ROWS), made, exact_answers(path, DIM, ROWS), vectors, target)

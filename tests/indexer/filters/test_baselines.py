@@ -17,7 +17,7 @@ from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.encoders.methods import filter_spec, resolve
 from ragidx.indexer.filters import filter as filters
 from ragidx.indexer.filters.filter import MAKERS, Filter, make_filter
-from ragidx.indexer.filters.fitting import Sample
+from ragidx.indexer.filters.fitting import FilterSample
 from ragidx.indexer.filters.logits import average_of_log_p, delta, top_tokens
 from ragidx.indexer.filters.unembedding import find_unembedding, spectrum_of
 from ragidx.indexer.models.locate import locate
@@ -36,12 +36,12 @@ def model(tiny_model: Callable[..., Path]) -> Any:
 
 
 @functools.cache
-def _sample(seed: int = 0) -> Sample:
+def _sample(seed: int = 0) -> FilterSample:
     """Of a corpus with a mean, in which directions vary unlike and tokens occur unlike."""
     random = np.random.default_rng(seed)
     embeddings = random.standard_normal((300, 32)) @ np.diag(np.linspace(3, 0.2, 32)) + 5
     ids = [random.zipf(1.6, 40).clip(0, 300).tolist() for _ in range(30)]
-    return Sample(embeddings.astype("f4"), ids)
+    return FilterSample(embeddings.astype("f4"), ids)
 
 
 def _made(name: str, source: Any, **options: Any) -> Filter:
@@ -182,7 +182,7 @@ def test_optimal_keeps_what_moves_the_frequent_tokens_least(name: str, size: Any
 
 
 def test_tokens_that_never_occur_are_not_frequent_however_many_are_asked_for(model: Any) -> None:
-    sample = Sample(ids=[[5, 5, 5, 9]])
+    sample = FilterSample(ids=[[5, 5, 5, 9]])
 
     few = make_filter(FilterSpec(name="optimal", dim=8, topk=2), model, sample)
     many = make_filter(FilterSpec(name="optimal", dim=8, topk=10_000), model, sample)

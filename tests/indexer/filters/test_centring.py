@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.filters.filter import Filter
-from ragidx.indexer.filters.fitting import N_QUESTIONS, Sample, as_questions
+from ragidx.indexer.filters.fitting import N_QUESTIONS, FilterSample, as_questions
 from ragidx.indexer.specs import FilterSpec, requirements
 
 from ...raising import message_of
@@ -65,7 +65,7 @@ def test_a_zero_embedding_stays_zero_on_both_sides() -> None:
 
 
 def test_means_skip_embeddings_of_nothing() -> None:
-    sample = Sample(embeddings=np.array([[1, 3], [0, 0], [3, 5]]), questions=np.array([[0, 0], [4, 4]]))
+    sample = FilterSample(embeddings=np.array([[1, 3], [0, 0], [3, 5]]), questions=np.array([[0, 0], [4, 4]]))
 
     documents, questions = sample.means()
 
@@ -73,7 +73,7 @@ def test_means_skip_embeddings_of_nothing() -> None:
 
 
 def test_a_sample_of_nothing_has_no_mean() -> None:
-    sample = Sample(embeddings=np.ones((2, 3)), questions=np.zeros((2, 3)))
+    sample = FilterSample(embeddings=np.ones((2, 3)), questions=np.zeros((2, 3)))
 
     assert message_of(SpecError, sample.means) == (
         "`filter`: the sample of the corpus has no embedding to fit a filter on\n  hint: take another filter"

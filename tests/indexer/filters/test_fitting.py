@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.records import Document
 from ragidx.indexer.filters.filter import MAKERS, Filter
-from ragidx.indexer.filters.fitting import DocumentSample, Sample, lot, lowest
+from ragidx.indexer.filters.fitting import DocumentSample, FilterSample, lot, lowest
 from ragidx.indexer.specs import FilterSpec
 
 from ...raising import message_of
@@ -99,7 +99,7 @@ def test_the_lowest_lots_come_first(names: list[str], seed: int, n: int) -> None
 
 
 def _fitted(name: str, rows: np.ndarray, width: int) -> Filter:
-    return MAKERS[name](FilterSpec(name, dim=width), SimpleNamespace(hidden=rows.shape[1]), Sample(rows))
+    return MAKERS[name](FilterSpec(name, dim=width), SimpleNamespace(hidden=rows.shape[1]), FilterSample(rows))
 
 
 @settings(max_examples=40, deadline=None)
@@ -110,7 +110,7 @@ def test_mean_and_components_are_those_of_numpy(n: int, hidden: int, far: float,
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ragidx.indexer.filters.fitting._BLOCK", 7)
-        mean, components = Sample(np.concatenate([zeros, rows])).components(1, "pca")
+        mean, components = FilterSample(np.concatenate([zeros, rows])).components(1, "pca")
 
     np.testing.assert_allclose(mean, rows.mean(axis=0, dtype="f8"), rtol=1e-9, atol=1e-9)
     expected = np.cov(rows.T.astype("f8"), bias=True).reshape(hidden, hidden)
@@ -170,19 +170,19 @@ def test_equal_chunks_vary_in_nothing() -> None:
 
 
 def test_tokens_are_counted_up_to_the_rows_of_the_head() -> None:
-    assert Sample(ids=[[1, 1, 4], [], [0, 9]]).token_counts(5).tolist() == [1, 2, 0, 0, 1]
+    assert FilterSample(ids=[[1, 1, 4], [], [0, 9]]).token_counts(5).tolist() == [1, 2, 0, 0, 1]
 
 
 @pytest.mark.parametrize(
     ("sample", "what"),
     [
-        (Sample(embeddings=np.zeros((3, 4), "f4")), "embedding"),
-        (Sample(embeddings=np.zeros((0, 4), "f4")), "embedding"),
-        (Sample(ids=[[], []]), "token"),
-        (Sample(ids=[[12, 99]]), "token"),
+        (FilterSample(embeddings=np.zeros((3, 4), "f4")), "embedding"),
+        (FilterSample(embeddings=np.zeros((0, 4), "f4")), "embedding"),
+        (FilterSample(ids=[[], []]), "token"),
+        (FilterSample(ids=[[12, 99]]), "token"),
     ],
 )
-def test_a_sample_of_nothing_is_refused(sample: Sample, what: str) -> None:
+def test_a_sample_of_nothing_is_refused(sample: FilterSample, what: str) -> None:
     assert message_of(
         SpecError, lambda: sample.components(1, "pca") if what == "embedding" else sample.token_counts(10)
     ) == (f"`filter`: the sample of the corpus has no {what} to fit a filter on\n  hint: take another filter")

@@ -15,7 +15,7 @@ import pytest
 
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.models.address import Address, address_of
-from ragidx.indexer.models.client import Calls, Client, Patience, RefusedTextError
+from ragidx.indexer.models.client import Calls, EndpointClient, Patience, RefusedTextError
 
 from ...embedding_server import EmbeddingServer, Handler, Reply, after, dropped, endless, running, status, vectors
 from ...raising import message_of
@@ -25,7 +25,7 @@ KEY = "sk-s3cret-0123456789"
 
 
 def ask(server: EmbeddingServer, patience: Patience = QUICK, calls: Calls | None = None) -> Any:
-    client = Client(address_of(server.url), patience)
+    client = EndpointClient(address_of(server.url), patience)
     return client.post({"model": "m", "input": ["a b"]}, 10_000, calls or Calls())
 
 
@@ -41,7 +41,7 @@ def other() -> Iterator[EmbeddingServer]:
 
 
 def test_a_request_is_answered_over_one_connection(server: EmbeddingServer) -> None:
-    client = Client(address_of(server.url), QUICK)
+    client = EndpointClient(address_of(server.url), QUICK)
 
     for _ in range(3):
         assert client.post({"model": "m", "input": ["a b"]}, 10_000, Calls())["usage"]["prompt_tokens"] == 2
@@ -81,7 +81,9 @@ def test_a_connection_that_the_server_closed_meanwhile_is_no_failure(server: Emb
         handler.close_connection = True  # and does not say so
 
     server.replies.append(closing)
-    client = Client(address_of(server.url), Patience(attempts=2, wait_s=60))  # it may be noticed only by sending
+    client = EndpointClient(
+        address_of(server.url), Patience(attempts=2, wait_s=60)
+    )  # it may be noticed only by sending
 
     for _ in range(2):
         assert client.post({"model": "m", "input": ["a"]}, 10_000, Calls())["data"]
@@ -129,7 +131,7 @@ def test_a_wait_may_be_named_by_a_date(server: EmbeddingServer) -> None:
 @pytest.mark.slow
 def test_all_threads_wait_while_the_server_rests(server: EmbeddingServer) -> None:
     server.replies.append(status(429, Retry_After="1"))
-    client = Client(address_of(server.url), QUICK)
+    client = EndpointClient(address_of(server.url), QUICK)
     message, calls = {"model": "m", "input": ["a"]}, Calls()
     first = threading.Thread(target=client.post, args=(message, 10_000, calls))
     first.start()
@@ -199,7 +201,7 @@ def test_a_server_that_is_down_is_told_at_once() -> None:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/v1/embeddings"
 
-    assert message_of(ModelError, lambda: Client(Address(url)).post({}, 10, Calls())) == (
+    assert message_of(ModelError, lambda: EndpointClient(Address(url)).post({}, 10, Calls())) == (
         f"{url}: does not answer: Connection refused\n  hint: start the server, or name another with `endpoint`"
     )
 
@@ -304,7 +306,9 @@ def test_an_address_that_an_index_keeps_gets_no_key(server: EmbeddingServer, mon
     server.replies.append(status(401))
     url = f"{server.url}/embeddings"
 
-    said = message_of(ModelError, lambda: Client(Address(url, named=False), QUICK).post({"input": []}, 10_000, Calls()))
+    said = message_of(
+        ModelError, lambda: EndpointClient(Address(url, named=False), QUICK).post({"input": []}, 10_000, Calls())
+    )
 
     assert said == (
         f"{url}: it asks for a key (status 401), and an address that an index keeps gets none\n"
@@ -317,7 +321,7 @@ def test_offline_asks_this_machine_alone(server: EmbeddingServer, monkeypatch: p
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert ask(server)["data"]
 
-    assert message_of(SpecError, lambda: Client(address_of("https://api.example/v1"))) == (
+    assert message_of(SpecError, lambda: EndpointClient(address_of("https://api.example/v1"))) == (
         "`endpoint`: api.example is another machine, and no network may be used\n"
         "  hint: name a server on this machine, or allow the network"
     )

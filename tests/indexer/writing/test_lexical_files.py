@@ -23,7 +23,7 @@ from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing import merging
 from ragidx.indexer.writing.history import rollback
-from ragidx.indexer.writing.rewrite import Change, compact, copy, replace
+from ragidx.indexer.writing.rewrite import NewForm, compact, copy, replace
 
 Documents = Mapping[str, Sequence[str]]
 
@@ -138,9 +138,9 @@ def compacts(kit: Any, index: Path) -> None:
     assert compact(index).committed
 
 
-def narrower(store: Store) -> Change:
+def narrower(store: Store) -> NewForm:
     base = store.manifest
-    return Change(base.spec, "e" * 64, 4, base.index, {})
+    return NewForm(base.spec, "e" * 64, 4, base.index, {})
 
 
 def shrinks(kit: Any, index: Path) -> None:

@@ -15,7 +15,7 @@ from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing.history import history, rollback
-from ragidx.indexer.writing.rewrite import Change, compact, copy
+from ragidx.indexer.writing.rewrite import NewForm, compact, copy
 from ragidx.indexer.writing.vacuum import vacuum
 
 from ...raising import message_of
@@ -98,9 +98,9 @@ def test_no_other_index_is_written_into_it(index: Path, tmp_path: Path, kit: Any
     kit.build(tmp_path / "other", STATES[0])
     before = tree_of(index)
 
-    def as_it_is(store: Store) -> Change:
+    def as_it_is(store: Store) -> NewForm:
         base = store.manifest
-        return Change(base.spec, base.fingerprint, base.dim, base.index, {})
+        return NewForm(base.spec, base.fingerprint, base.dim, base.index, {})
 
     assert message_of(SpecError, lambda: copy(Store.open(tmp_path / "other"), index, as_it_is)) == (
         f"{index}: there is an index already\n  hint: name a folder for the new index; the source is `index`"

@@ -145,7 +145,7 @@ COPYING = """
     from faults import Disk, Killed, turns
     from states import content_of
     from ragidx.corpora.errors import IndexFormatError, SpecError
-    from ragidx.indexer.writing.rewrite import Change, copy
+    from ragidx.indexer.writing.rewrite import NewForm, copy
     from ragidx.indexer.store.store import Store
     from ragidx.indexer.store.verify import verify
 
@@ -153,7 +153,7 @@ COPYING = """
 
     def change(store):
         old = store.manifest
-        return Change(old.spec, old.fingerprint, old.dim, old.index, {name: store.blob(name) for name in old.files})
+        return NewForm(old.spec, old.fingerprint, old.dim, old.index, {name: store.blob(name) for name in old.files})
 
     def operate():
         copy(Store.open(source), target, change)

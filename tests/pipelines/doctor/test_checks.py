@@ -21,7 +21,7 @@ from ragidx.indexer.encoders.methods import resolve
 from ragidx.indexer.models.locate import locate
 from ragidx.pipelines.doctor import checks as probes
 from ragidx.pipelines.doctor.doctor import default_filter_check, examine
-from ragidx.pipelines.doctor.report import Check, Report
+from ragidx.pipelines.doctor.report import Check, DoctorReport
 
 Make = Callable[..., Path]
 
@@ -34,7 +34,7 @@ SAME = "alone and in a batch"
 # a model that is well
 
 
-def _named(report: Report, dtype: str = "float32") -> dict[str, Check]:
+def _named(report: DoctorReport, dtype: str = "float32") -> dict[str, Check]:
     return {check.name: check for check in report.checks if check.dtype == dtype}
 
 

@@ -28,7 +28,7 @@ from ragidx.indexer.devices import check_device, check_devices
 from ragidx.indexer.encoders.embedder import Embedder
 from ragidx.indexer.encoders.load import encoder_of
 from ragidx.indexer.encoders.methods import located, resolve
-from ragidx.indexer.encoders.protocol import Batch
+from ragidx.indexer.encoders.protocol import EncodedRows
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.distributed import LEAST_TEXTS, _Device, _files, _parts, job_of
 
@@ -275,7 +275,7 @@ def test_a_device_that_is_done_gets_more_while_another_has_a_part(
 ) -> None:
     batches, n_own = Embedder.batches, []
 
-    def slow(embedder: Any, texts: list[str], **options: Any) -> Iterator[Batch]:
+    def slow(embedder: Any, texts: list[str], **options: Any) -> Iterator[EncodedRows]:
         n_own.append(len(texts))
         for batch in batches(embedder, texts, **options):
             for row in range(len(batch.rows)):

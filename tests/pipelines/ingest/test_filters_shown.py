@@ -127,7 +127,7 @@ def test_the_line_of_a_fit_counts_the_sample(
     ("where", "told"),
     [
         ("fit_filter.fit_filter", "the filter was not fitted, and the same command starts again"),
-        ("encode.Vectors.add", "encoded chunks are kept, and the same command continues"),
+        ("encode.NewVectors.add", "encoded chunks are kept, and the same command continues"),
     ],
 )
 def test_an_interrupted_build_says_what_is_kept(

@@ -9,7 +9,7 @@ import pytest
 
 import ragidx
 from ragidx.corpora.field_settings import setting_for
-from ragidx.corpora.ignore import Rules
+from ragidx.corpora.ignore import IgnoreRules
 from ragidx.corpora.records import known_form
 from ragidx.pipelines.maintain.delete import delete
 
@@ -60,7 +60,7 @@ def test_a_deletion_takes_either_form(index: ragidx.Index) -> None:
 
 
 def test_globs_are_compared_in_one_form() -> None:
-    assert Rules([NFD]).check(NFC)
+    assert IgnoreRules([NFD]).check(NFC)
     assert setting_for((f"{NFD}=body",), NFC) == "body"
 
 

@@ -19,10 +19,10 @@ from ragidx.corpora.records import Chunk
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.atomic import temporary_room
-from ragidx.indexer.filters.fitting import DocumentSample, Sample, lowest
+from ragidx.indexer.filters.fitting import DocumentSample, FilterSample, lowest
 from ragidx.indexer.specs import FilterSpec
 from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors
-from ragidx.pipelines.experiments.evaluate.sources.source import Source
+from ragidx.pipelines.experiments.evaluate.sources.source import VectorSource
 from ragidx.pipelines.ingest.corpus import Reading, chunker_of
 from ragidx.pipelines.ingest.encode import too_long, windows, with_vector
 from ragidx.pipelines.ingest.fit_filter import document_sample
@@ -30,7 +30,7 @@ from ragidx.pipelines.ingest.report import OnProgress, Progress, Skips
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item, cut_ahead
 
 
-class CorpusSource(Source):
+class CorpusSource(VectorSource):
     """A corpus, encoded when this is made.
 
     Args:
@@ -77,7 +77,7 @@ class CorpusSource(Source):
             self._raw = np.memmap(self._path, "<f4", "r", shape=(len(self._chunk_ids), self.dim))
         self.notes = tuple(self._notes())
 
-    def sample(self, spec: FilterSpec) -> Sample:
+    def sample(self, spec: FilterSpec) -> FilterSample:
         """That of a build: of documents with the lowest lots the chunks with the lowest lots."""
         chosen = {draft.id for draft in self._drawn}
         rows = [row for row, doc_id in enumerate(self._doc_ids) if doc_id in chosen]

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import numpy as np
 
-from ragidx.corpora.evalsets import Pairs
+from ragidx.corpora.evalsets import SentencePairs
 from ragidx.corpora.records import Chunk
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.specs import FilterSpec
 from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors
-from ragidx.pipelines.experiments.evaluate.sources.source import Source
+from ragidx.pipelines.experiments.evaluate.sources.source import VectorSource
 
 
-class PairsSource(Source):
+class PairsSource(VectorSource):
     """The sentences of pairs, encoded when this is made.
 
     Args:
@@ -28,7 +28,7 @@ class PairsSource(Source):
         vectors: of the encoder.
     """
 
-    def __init__(self, name: Path, pairs: Pairs, vectors: RawVectors) -> None:
+    def __init__(self, name: Path, pairs: SentencePairs, vectors: RawVectors) -> None:
         self.name, self.spec = str(name), vectors.resolved.spec
         self.hidden = self.dim = vectors.resolved.hidden
         self.n_documents = len(pairs.scores)

@@ -20,7 +20,7 @@ from ragidx.indexer.filters.filter import Filter, make_filter
 from ragidx.indexer.filters.heads import load_head
 from ragidx.indexer.model_files import expanded
 from ragidx.indexer.specs import FILTERS, HEAD, TOKEN_TABLE, FilterSpec, filter_kind
-from ragidx.pipelines.experiments.evaluate.sources.source import Source
+from ragidx.pipelines.experiments.evaluate.sources.source import VectorSource
 
 TAUS = (1.0, 2.0, 4.0, 8.0, 16.0)
 
@@ -94,7 +94,7 @@ class WidthChoice:
         return tuple(sorted(every - {0}, reverse=True))
 
 
-def full_width(source: Source) -> Series:
+def full_width(source: VectorSource) -> Series:
     """A source's vectors, whole."""
     return Series(source.spec.filter.name, (source.dim,), None, source.is_unit)
 
@@ -127,7 +127,7 @@ def check_filters(names: Sequence[str]) -> None:
 
 
 def series_of(
-    source: Source,
+    source: VectorSource,
     names: Sequence[str] | None,
     widths: WidthChoice,
     fields: Mapping[str, Any],
@@ -167,7 +167,7 @@ def series_of(
     return [_series(source, name, widths, fields, named=names is not None, center=center) for name in wanted]
 
 
-def notes_on_fit(source: Source, series: Sequence[Series]) -> list[str]:
+def notes_on_fit(source: VectorSource, series: Sequence[Series]) -> list[str]:
     """What differs from a build where vectors of an index are fitted on: they have unit length."""
     fitted = [one.name for one in series if one.name in _FITTED_ON_VECTORS and one.map is not None]
     fitted += ["centring"] * any(one.means is not None for one in series)
@@ -179,7 +179,7 @@ def notes_on_fit(source: Source, series: Sequence[Series]) -> list[str]:
     ]
 
 
-def _suitable(source: Source) -> list[str]:
+def _suitable(source: VectorSource) -> list[str]:
     """EmbedFilter for decoders; truncation and PCA where no unembedding matrix belongs to the vectors."""
     made = source.spec.encoder
     is_table = made is not None and made.layer == 0 and source.files.family == TOKEN_TABLE
@@ -187,7 +187,7 @@ def _suitable(source: Source) -> list[str]:
     return ["truncation", "pca"] if has_none else ["embedfilter"]
 
 
-def _check_model(names: Sequence[str], source: Source) -> None:
+def _check_model(names: Sequence[str], source: VectorSource) -> None:
     """Whether there is a model for the filters that are made of one."""
     wanting = [name for name in names if filter_kind(name).head]
     if wanting and source.spec.encoder is None:
@@ -214,7 +214,7 @@ def _check_none(widths: WidthChoice, hidden: int) -> None:
 
 
 def _series(
-    source: Source, name: str, widths: WidthChoice, fields: Mapping[str, Any], *, named: bool, center: bool
+    source: VectorSource, name: str, widths: WidthChoice, fields: Mapping[str, Any], *, named: bool, center: bool
 ) -> Series:
     """What is fitted skips widths that the sample is too poor for; all of them only where it was not named."""
     if name in ("none", "truncation") and not center:

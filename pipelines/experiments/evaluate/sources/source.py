@@ -20,7 +20,7 @@ from ragidx.corpora.errors import CorpusError, ModelError, SpecError
 from ragidx.corpora.records import Chunk
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.encoders.protocol import Encoder
-from ragidx.indexer.filters.fitting import Sample, as_questions, lowest
+from ragidx.indexer.filters.fitting import FilterSample, as_questions, lowest
 from ragidx.indexer.lexical.stemming import AUTO
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.specs import FilterSpec, IndexSpec
@@ -51,7 +51,7 @@ _OPENING = {
 _UNSAID = (None, (), "auto")
 
 
-class Source(ABC):
+class VectorSource(ABC):
     """Vectors of a corpus, each with a chunk and a document, some of which may be held out.
 
     Attributes:
@@ -119,15 +119,15 @@ class Source(ABC):
         """
         return self._vectors.queries(queries)
 
-    def sample(self, spec: FilterSpec) -> Sample:
+    def sample(self, spec: FilterSpec) -> FilterSample:
         """What a filter is fitted on: of the chunks with the lowest lots."""
         return self._sample(spec, lowest(spec.seed, self._names("chunk_id"), spec.sample))
 
-    def _sample(self, spec: FilterSpec, drawn: Sequence[int]) -> Sample:
+    def _sample(self, spec: FilterSpec, drawn: Sequence[int]) -> FilterSample:
         """Of rows that were drawn, in the order of their lots."""
         embeddings = self.rows(np.sort(np.array(drawn, np.int64))) if spec.wants_embeddings else None
         ids = self.encoder.tokenizer.ids(self._encoded_texts(drawn)) if spec.counts_tokens else None
-        return Sample(embeddings, ids, self._questions(spec, drawn) if spec.center else None)
+        return FilterSample(embeddings, ids, self._questions(spec, drawn) if spec.center else None)
 
     def _questions(self, spec: FilterSpec, drawn: Sequence[int]) -> Floats:
         """(m, dim) of sentences of these rows, which stand for questions."""
@@ -212,7 +212,7 @@ class Source(ABC):
         return self.rows(drawn)
 
 
-class IndexSource(Source):
+class IndexSource(VectorSource):
     """The live rows of a committed state of an index, as they are stored.
 
     Args:

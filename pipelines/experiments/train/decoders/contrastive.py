@@ -52,13 +52,13 @@ from ragidx.pipelines.experiments.train.decoders.material import (
 )
 from ragidx.pipelines.experiments.train.decoders.network import Network
 from ragidx.pipelines.experiments.train.decoders.runs import (
-    Report,
+    DecoderReport,
     arguments,
     carried_out,
     of_network,
 )
 from ragidx.pipelines.experiments.train.frozen import held_and_rest, listed, reciprocal_ranks
-from ragidx.pipelines.experiments.train.pairs import Pairs, read_pairs
+from ragidx.pipelines.experiments.train.pairs import TrainingPairs, read_pairs
 from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.resolve import resolve_against
 
@@ -68,7 +68,7 @@ _PASSES = 1.4  # a pass without gradients and one with them, of the latter
 _INSTRUCTED = 'a JSON object says it: {"FILE": "the instruction of its queries"}'
 
 
-class Encoding(InputModule):
+class MethodModule(InputModule):
     """A method's vectors, as sentence-transformers' trainer asks for them.
 
     Args:
@@ -141,7 +141,7 @@ def contrastive(
     cache: str | os.PathLike[str] | None = "",
     on_progress: OnStage | None = None,
     **options: Any,
-) -> Report:
+) -> DecoderReport:
     """Train a decoder on pairs of texts that belong together.
 
     A model that SimCSE or contrastive training made goes on with its LoRA matrices; any other begins new ones.
@@ -211,7 +211,7 @@ def simcse(
     out: str | os.PathLike[str],
     on_progress: OnStage | None = None,
     **options: Any,
-) -> Report:
+) -> DecoderReport:
     """Train a decoder on texts alone, each twice under dropout, as LLM2Vec's second stage (Gao et al. 2021).
 
     Args:
@@ -232,7 +232,7 @@ def simcse(
     rest, held = held_texts(Path(text), resolved, how)
     run = Run(Path(out), "simcse", {**about_model(resolved), "data": digest_of([*rest, *held]), "how": how.key()})
     network = Network(resolved, how)
-    encoding = Encoding(network, how.read_tokens)
+    encoding = MethodModule(network, how.read_tokens)
     features = list(encoding.preprocess(rest[:2]).values())
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         if torch.equal(network(*features), network(*features)):
@@ -275,10 +275,10 @@ class _Task:
     like_teacher: float = 0.0
     notes: tuple[str, ...] = ()
 
-    def trained(self, what: str, tell: Stages, began: float) -> Report:
+    def trained(self, what: str, tell: Stages, began: float) -> DecoderReport:
         """The run from its beginning or its last checkpoint to its end."""
         run, network, how = self.run, self.network, self.how
-        encoding = Encoding(network, how.read_tokens)
+        encoding = MethodModule(network, how.read_tokens)
         batches = batches_of(self.data, how)
         run.planned(lambda: _plan(encoding, how, self.data, len(batches)))
         model = SentenceTransformer(modules=[encoding], device=network.encoder.device)
@@ -312,7 +312,7 @@ class _Task:
         )
 
 
-def _plan(encoding: Encoding, how: How, data: datasets.DatasetDict, steps: int) -> dict[str, Any]:
+def _plan(encoding: MethodModule, how: How, data: datasets.DatasetDict, steps: int) -> dict[str, Any]:
     """Steps, and texts of a mini-batch, as a small one that is measured has it."""
     features = encoding.preprocess(longest_of(data))
     cost = measured(encoding.network, *features.values())
@@ -355,7 +355,7 @@ def _halves(text: str) -> tuple[str, str]:
     return between.join(parts[::2]), between.join(parts[1::2])
 
 
-def _digest(*parts: Pairs) -> str:
+def _digest(*parts: TrainingPairs) -> str:
     """Of all texts, and of which data set each is."""
     rows = [row for one in parts for row in (one.queries, one.positives, *map(list, one.negatives))]
     return digest_of(

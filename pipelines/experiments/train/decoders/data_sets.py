@@ -24,7 +24,7 @@ from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors
 from ragidx.pipelines.experiments.train.decoders.how import How
 from ragidx.pipelines.experiments.train.decoders.material import filled, mined
 from ragidx.pipelines.experiments.train.frozen import encoded
-from ragidx.pipelines.experiments.train.pairs import Pairs
+from ragidx.pipelines.experiments.train.pairs import TrainingPairs
 from ragidx.pipelines.ingest.resolve import Resolved
 
 QUERY, POSITIVE, LABEL = "query", "positive", "label"
@@ -34,7 +34,7 @@ _SAMPLED = 256  # rows, whose tokens are counted
 
 
 def columns_of(
-    pairs: Pairs, negatives: int | None, by: Resolved, cache: str | os.PathLike[str] | None, tell: Stages
+    pairs: TrainingPairs, negatives: int | None, by: Resolved, cache: str | os.PathLike[str] | None, tell: Stages
 ) -> tuple[list[dict[str, str]], tuple[str, ...]]:
     """The texts of each pair, by column, as many wrong answers for all of a data set; and what to say of them."""
     own = [list(texts) for texts in pairs.negatives]
@@ -78,7 +78,7 @@ def labels_of(
 
 
 def data_sets(
-    pairs: Pairs, columns: Sequence[Mapping[str, str]], labels: Sequence[Floats] | None
+    pairs: TrainingPairs, columns: Sequence[Mapping[str, str]], labels: Sequence[Floats] | None
 ) -> datasets.DatasetDict:
     """By name, a column for each side."""
     found = {}

@@ -20,7 +20,7 @@ from ragidx.indexer.models.locate import TRAINED_POOLING
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.pipelines.experiments.train.decoders.how import How
 from ragidx.pipelines.experiments.train.frozen import Sides
-from ragidx.pipelines.experiments.train.pairs import Pairs
+from ragidx.pipelines.experiments.train.pairs import TrainingPairs
 from ragidx.pipelines.experiments.train.tables import texts_of
 from ragidx.pipelines.ingest.options import QUERY_OPTIONS, build_options, check_names
 from ragidx.pipelines.ingest.resolve import Resolved, resolve_against
@@ -110,7 +110,7 @@ def held_texts(corpus: Path, resolved: Resolved, how: How) -> tuple[list[str], l
     return [texts[place] for place in sorted(order[n:])], [texts[place] for place in sorted(order[:n])]
 
 
-def mined(pairs: Pairs, sides: Sides, n: int) -> list[list[str]]:
+def mined(pairs: TrainingPairs, sides: Sides, n: int) -> list[list[str]]:
     """For each query the n texts of its data set that are nearest to it, of those with less than 95 % of the cosine of
     its own (NV-Retriever, Moreira et al. 2024); fewer where there are not so many.
 
@@ -136,7 +136,7 @@ def mined(pairs: Pairs, sides: Sides, n: int) -> list[list[str]]:
     return found
 
 
-def filled(pairs: Pairs, wrong: Sequence[Sequence[str]], wanted: Sequence[int]) -> list[list[str]]:
+def filled(pairs: TrainingPairs, wrong: Sequence[Sequence[str]], wanted: Sequence[int]) -> list[list[str]]:
     """As many wrong answers as wanted: those that there are, again, and where there are none other texts of the data
     set, of other owners; none for a data set in which a query has no such text.
     """
@@ -158,7 +158,7 @@ def filled(pairs: Pairs, wrong: Sequence[Sequence[str]], wanted: Sequence[int]) 
     return found
 
 
-def _right(pairs: Pairs) -> dict[str, set[str]]:
+def _right(pairs: TrainingPairs) -> dict[str, set[str]]:
     """Owners of the texts that answer each query."""
     right: dict[str, set[str]] = {}
     for query, owner in zip(pairs.queries, pairs.owners, strict=True):

@@ -31,7 +31,7 @@ from ragidx.pipelines.experiments.train.decoders.how import How
 from ragidx.pipelines.experiments.train.decoders.material import about_model, digest_of, held_texts, resolved_of
 from ragidx.pipelines.experiments.train.decoders.network import Network
 from ragidx.pipelines.experiments.train.decoders.runs import (
-    Report,
+    DecoderReport,
     arguments,
     carried_out,
     of_network,
@@ -53,7 +53,7 @@ def mntp(
     hidden_share: float | None = None,
     on_progress: OnStage | None = None,
     **options: Any,
-) -> Report:
+) -> DecoderReport:
     """Train a decoder to attend both ways, on texts alone, by masked next-token prediction.
 
     Args:

@@ -42,7 +42,7 @@ Score = Callable[[], Doubles]
 
 
 @dataclass(frozen=True)
-class Report:
+class DecoderReport:
     """What a run made.
 
     Attributes:
@@ -244,7 +244,7 @@ def carried_out(
     tell: Stages,
     began: float,
     notes: Sequence[str] = (),
-) -> Report:
+) -> DecoderReport:
     """Train, from the last checkpoint where there is one; write the best weights, if they are better than at the start.
 
     Args:
@@ -310,7 +310,7 @@ def carried_out(
         )
     losses = [row["loss"] for row in run.rows() if "loss" in row]
     tenth = max(1, len(losses) // 10)
-    return Report(
+    return DecoderReport(
         folder=str(run.out) if is_kept else None,
         stage=run.stage,
         model=network.spec.model,

@@ -12,7 +12,7 @@ import ragidx
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.evalsets import run_lines
 from ragidx.pipelines.experiments.evaluate.conclusions import overall
-from ragidx.pipelines.experiments.evaluate.report import Report, TaskReport
+from ragidx.pipelines.experiments.evaluate.report import EvaluationReport, TaskReport
 from ragidx.pipelines.experiments.evaluate.significance import all_pairs
 
 from ....raising import message_of
@@ -84,7 +84,7 @@ def test_all_pairs_are_compared_where_it_is_asked_for(tmp_path: Path) -> None:
     assert compared(tmp_path, runs).pairs == {}
     assert report.pairs == all_pairs(report.values["ndcg@10"])
     assert [one.verdict for one in report.pairs.values()] == ["better", "better", "equal"]
-    first = Report((report,)).to_json()["tasks"][0]["pairs"][0]
+    first = EvaluationReport((report,)).to_json()["tasks"][0]["pairs"][0]
     assert (first["row"], first["other"], first["verdict"]) == ("b.run", "a.run", "better")
 
 

@@ -11,7 +11,7 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.corpora.evalsets import load_qrels, load_queries
-from ragidx.pipelines.experiments.evaluate.report import Report, Row
+from ragidx.pipelines.experiments.evaluate.report import EvaluationReport, EvaluationRow
 
 from ....measuring import ndcg_at_10
 from ....raising import message_of
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 DOCUMENTS = ragidx.ChunkSpec(size=None)
 
 
-def evaluate(*sources: Any, **options: Any) -> Report:
+def evaluate(*sources: Any, **options: Any) -> EvaluationReport:
     """With a model that has every filter."""
     return ragidx.evaluate(*sources, **{"model": "mini-decoder", **options})
 
@@ -32,12 +32,12 @@ def best_first(hits: Mapping[str, float]) -> list[str]:
     return sorted(hits, key=lambda name: (-round(hits[name], 4), name))
 
 
-def rows_of(report: Report) -> dict[str, Row]:
+def rows_of(report: EvaluationReport) -> dict[str, EvaluationRow]:
     (task,) = report.tasks
     return {row.name: row for row in task.rows}
 
 
-def values_of(report: Report, name: str) -> list[Any]:
+def values_of(report: EvaluationReport, name: str) -> list[Any]:
     """One value of each configuration, in order."""
     return [getattr(row.configuration, name) for task in report.tasks for row in task.rows]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ragidx.corpora.errors import CorpusError, SpecError
-from ragidx.corpora.evalsets import Pairs
+from ragidx.corpora.evalsets import SentencePairs
 from ragidx.pipelines.experiments.evaluate.tasks import CORPUS, PAIRS, check_documents, task_of
 
 from ....raising import message_of
@@ -95,7 +95,7 @@ def test_pairs_are_known_by_their_file_or_folder(tmp_path: Path, name: str, text
 
     for path in (tmp_path / name, tmp_path):
         task = task_of(path)
-        assert (task.kind, task.pairs) == (PAIRS, Pairs(["a"], ["b"], [4.5]))
+        assert (task.kind, task.pairs) == (PAIRS, SentencePairs(["a"], ["b"], [4.5]))
 
 
 def test_a_folder_with_a_table_is_a_corpus_where_queries_are_given(tmp_path: Path, beir: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import ragidx
 from ragidx.pipelines.experiments.evaluate.sources.corpus import CorpusSource
 from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors
-from ragidx.pipelines.experiments.evaluate.sources.source import IndexSource, Source
+from ragidx.pipelines.experiments.evaluate.sources.source import IndexSource, VectorSource
 from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.resolve import resolve_against
 
@@ -29,7 +29,7 @@ def corpus(tmp_path: Path) -> Path:
     return folder
 
 
-def check_that_equal_chunks_change_nothing(source: Source) -> None:
+def check_that_equal_chunks_change_nothing(source: VectorSource) -> None:
     everything, chunks = np.arange(source.n_rows), list(source.chunks())
     before = source.rows(everything)
 

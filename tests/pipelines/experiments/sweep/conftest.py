@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ragidx.pipelines.experiments.evaluate.report import Report
+from ragidx.pipelines.experiments.evaluate.report import EvaluationReport
 from ragidx.pipelines.vectors.build import build_vectors
 
 SUBJECTS = ["river", "mill", "lease", "tower", "bees", "planet", "printing", "bread", "music", "bridge", "medicine"]
@@ -50,19 +50,19 @@ def random_rows(rows: int, dim: int, seed: int = 0) -> list[list[float]]:
     return found
 
 
-def rows_of(report: Report) -> list[tuple[str | None, int | None, str | None]]:
+def rows_of(report: EvaluationReport) -> list[tuple[str | None, int | None, str | None]]:
     """Filter, width and index type of each row of vectors alone."""
     return [
         (row.configuration.filter, row.configuration.dim, row.configuration.index_type) for row in report.tasks[0].rows
     ]
 
 
-def widths_of(report: Report, name: str) -> list[int | None]:
+def widths_of(report: EvaluationReport, name: str) -> list[int | None]:
     """Of a filter, without exact search at full width."""
     return [dim for filter_name, dim, index_type in rows_of(report) if filter_name == name and index_type != "exact"]
 
 
-def means_of(report: Report, measure: str) -> list[float]:
+def means_of(report: EvaluationReport, measure: str) -> list[float]:
     """Of the rows of vectors alone."""
     return [row.means[measure] for row in report.tasks[0].rows]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ragidx.pipelines.experiments.evaluate.plot import draw
-from ragidx.pipelines.experiments.evaluate.report import Report
+from ragidx.pipelines.experiments.evaluate.report import EvaluationReport
 from ragidx.pipelines.experiments.evaluate.sweep import sweep
 
 from .conftest import random_rows
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("briefly")]
 
 
 @pytest.fixture
-def report(given_index: Callable[..., Path], tmp_path: Path) -> Report:
+def report(given_index: Callable[..., Path], tmp_path: Path) -> EvaluationReport:
     """Of two filters, without qrels."""
     np.save(tmp_path / "q.npy", np.array(random_rows(30, 8, seed=1), "f4"))
     return sweep(given_index(random_rows(60, 8)), filters=["truncation", "pca"], query_vectors=tmp_path / "q.npy")
@@ -32,7 +32,7 @@ def _words(svg: bytes) -> list[str]:
 
 
 @pytest.mark.wheel
-def test_the_picture_names_what_it_shows(report: Report) -> None:
+def test_the_picture_names_what_it_shows(report: EvaluationReport) -> None:
     words = _words(draw(report, "svg"))
 
     assert {"given: 30 queries", "overlap@10", "bytes a chunk", "ms a query, one thread"} <= set(words)
@@ -40,16 +40,16 @@ def test_the_picture_names_what_it_shows(report: Report) -> None:
     assert draw(report, "svg") == draw(report, "svg")
 
 
-def test_without_costs_there_is_no_time(report: Report) -> None:
+def test_without_costs_there_is_no_time(report: EvaluationReport) -> None:
     task = report.tasks[0]
     bare = dataclasses.replace(task, rows=tuple(dataclasses.replace(row, costs=None) for row in task.rows))
 
-    assert "ms a query, one thread" not in _words(draw(Report((bare,)), "svg"))
+    assert "ms a query, one thread" not in _words(draw(EvaluationReport((bare,)), "svg"))
 
 
-def test_ticks_never_lie_over_each_other(report: Report) -> None:
+def test_ticks_never_lie_over_each_other(report: EvaluationReport) -> None:
     task = report.tasks[0]
     near = dataclasses.replace(task.rows[1], bytes=(task.rows[1].bytes or 0) * 1.1)
-    crowded = Report((dataclasses.replace(task, rows=(*task.rows, near)),))
+    crowded = EvaluationReport((dataclasses.replace(task, rows=(*task.rows, near)),))
 
     assert f"{near.bytes:,.0f}" not in _words(draw(crowded, "svg"))

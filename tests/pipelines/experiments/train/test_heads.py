@@ -17,7 +17,7 @@ from ragidx.indexer.filters.heads import load_head
 from ragidx.pipelines.experiments.train import heads
 from ragidx.pipelines.experiments.train.frozen import scores
 from ragidx.pipelines.experiments.train.heads import Sides, linear, whitening
-from ragidx.pipelines.experiments.train.pairs import Pairs
+from ragidx.pipelines.experiments.train.pairs import TrainingPairs
 
 from ....raising import message_of
 
@@ -39,7 +39,7 @@ def _sides(n: int = 400, seed: int = 0) -> Sides:
 def _batches(epochs: int, groups: list[int] | None = None, seed: int = 0) -> Iterator[Ints]:
     """Of 400 pairs without an equal text."""
     texts = [f"{number:03}" for number in range(400)]
-    return Pairs(texts, texts, np.array(groups or [0] * 400), ()).batches(epochs, seed)
+    return TrainingPairs(texts, texts, np.array(groups or [0] * 400), ()).batches(epochs, seed)
 
 
 def _found(sides: Sides, one: Filter | None) -> float:

@@ -14,7 +14,7 @@ from pyarrow import parquet
 import ragidx
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.pipelines.experiments.train.own_pairs import knowing, own_pairs, without
-from ragidx.pipelines.experiments.train.pairs import Pairs, joined, read_pairs
+from ragidx.pipelines.experiments.train.pairs import TrainingPairs, joined, read_pairs
 from ragidx.pipelines.ingest.corpus import chunker_of
 
 from ....raising import message_of
@@ -24,10 +24,10 @@ def _lines(n: int, name: str = "q") -> str:
     return "".join(json.dumps({"query": f"{name}{i}", "positive": f"p{i}", "negative": ["n"]}) + "\n" for i in range(n))
 
 
-def _pairs(*sizes: int) -> Pairs:
+def _pairs(*sizes: int) -> TrainingPairs:
     names = [f"{group}-{place}" for group, size in enumerate(sizes) for place in range(size)]
     groups = np.repeat(np.arange(len(sizes)), sizes)
-    return Pairs(names, [f"p{name}" for name in names], groups, tuple(map(str, range(len(sizes)))))
+    return TrainingPairs(names, [f"p{name}" for name in names], groups, tuple(map(str, range(len(sizes)))))
 
 
 def test_each_file_is_a_data_set_packed_or_not(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_of_many_pairs_each_data_set_gives_as_many() -> None:
 
 def test_no_text_that_is_held_out_is_trained_on() -> None:
     names = [f"q{place % 10}" for place in range(40)]
-    pairs = Pairs(names, [f"p{place}" for place in range(40)], np.zeros(40, np.int64), ("f",))
+    pairs = TrainingPairs(names, [f"p{place}" for place in range(40)], np.zeros(40, np.int64), ("f",))
 
     held, rest = pairs.split(5, seed=0)
 
@@ -88,7 +88,7 @@ def test_no_text_that_is_held_out_is_trained_on() -> None:
 
 def test_an_answer_that_is_held_out_is_no_wrong_answer_in_training() -> None:
     texts = [f"p{place}" for place in range(40)]
-    pairs = Pairs(
+    pairs = TrainingPairs(
         [f"q{place}" for place in range(40)], texts, np.zeros(40, np.int64), ("f",), negatives=[tuple(texts)] * 40
     )
 
@@ -141,7 +141,7 @@ def test_a_file_that_is_not_there_or_no_utf8_is_named(tmp_path: Path) -> None:
 
 def test_batches_are_of_one_data_set_and_have_no_text_twice() -> None:
     numbers, groups = np.arange(600) % 40, np.repeat([0, 1, 2], 200)
-    pairs = Pairs(list(map(str, numbers)), list(map(str, range(600))), groups, ())
+    pairs = TrainingPairs(list(map(str, numbers)), list(map(str, range(600))), groups, ())
 
     batches = list(pairs.batches(epochs=2, seed=0))
 
@@ -154,7 +154,7 @@ def test_batches_are_of_one_data_set_and_have_no_text_twice() -> None:
 def test_texts_of_one_owner_are_in_no_batch_together_and_on_one_side_of_a_split() -> None:
     owners = [str(number % 50) for number in range(600)]
     texts = list(map(str, range(600)))
-    pairs = Pairs(texts, texts, np.zeros(600, np.int64), ("a",), owners)
+    pairs = TrainingPairs(texts, texts, np.zeros(600, np.int64), ("a",), owners)
 
     for batch in pairs.batches(epochs=2, seed=0):
         assert len({owners[place] for place in batch}) == len(batch) > 30
@@ -224,6 +224,6 @@ def test_a_text_that_holds_what_is_asked_is_known(text: str, is_known: bool) -> 
 
 def test_a_pair_is_apart_where_neither_side_is_known_nor_part_of_a_text() -> None:
     texts = ["the house by the lake", "who signed the lease of it", "a bridge over the river"]
-    pairs = Pairs(["one", "two", "three"], texts, np.zeros(3, np.int64), ("f",))
+    pairs = TrainingPairs(["one", "two", "three"], texts, np.zeros(3, np.int64), ("f",))
 
     assert without(pairs, ["who signed the lease"], [LONG]).queries == ["three"]

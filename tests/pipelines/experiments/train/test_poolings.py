@@ -17,7 +17,7 @@ from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.encoders.trained_pooling import load_pooling
 from ragidx.pipelines.experiments.train import poolings
 from ragidx.pipelines.experiments.train.frozen import scores
-from ragidx.pipelines.experiments.train.pairs import Pairs, read_pairs
+from ragidx.pipelines.experiments.train.pairs import TrainingPairs, read_pairs
 from ragidx.pipelines.experiments.train.poolings import States
 
 from ....raising import message_of
@@ -66,7 +66,7 @@ def test_states_come_back_as_they_were_written_and_padded(tmp_path: Path) -> Non
 def test_a_pooling_finds_the_layer_that_pairs_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(poolings, "RATE", 1e-2)  # so small a network needs larger steps
     numbers = [f"{number:03}" for number in range(240)]
-    batches = Pairs(numbers, numbers, np.zeros(240, np.int64), ()).batches(epochs=150, seed=0)
+    batches = TrainingPairs(numbers, numbers, np.zeros(240, np.int64), ()).batches(epochs=150, seed=0)
     others = _sides(tmp_path, seed=1)
 
     net = poolings._trained(_sides(tmp_path, seed=0), batches, True, (4, 2, 8), seed=0)

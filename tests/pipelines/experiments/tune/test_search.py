@@ -9,33 +9,35 @@ import numpy as np
 import pytest
 
 from ragidx.indexer.arrays import Doubles
-from ragidx.pipelines.experiments.tune.search import FOLDS, Search, Space, Vectors, search
+from ragidx.pipelines.experiments.tune.search import FOLDS, SearchChoice, Space, VectorsChoice, search
 
-LAST = Vectors("echo", -1, "embedfilter", 16)
-HALF = Search("hybrid", "z", 0.5)
-SEARCHES = [HALF, Search("hybrid", "z", 0.3), Search("dense")]
+LAST = VectorsChoice("echo", -1, "embedfilter", 16)
+HALF = SearchChoice("hybrid", "z", 0.5)
+SEARCHES = [HALF, SearchChoice("hybrid", "z", 0.3), SearchChoice("dense")]
 
 
 class Table:
     """Values by query of vectors and of searches, as a function has them."""
 
-    def __init__(self, of_vectors: Callable[[Vectors], Doubles], of_search: Callable[[Search], Doubles]) -> None:
+    def __init__(
+        self, of_vectors: Callable[[VectorsChoice], Doubles], of_search: Callable[[SearchChoice], Doubles]
+    ) -> None:
         self._of_vectors, self._of_search = of_vectors, of_search
         self.n_measured = 0
 
-    def dense(self, vectors: Vectors) -> Doubles | None:
+    def dense(self, vectors: VectorsChoice) -> Doubles | None:
         self.n_measured += 1
         return None if vectors.filter == "whitening" else self._of_vectors(vectors)
 
-    def searches(self, vectors: Vectors) -> Mapping[Search, Doubles]:
+    def searches(self, vectors: VectorsChoice) -> Mapping[SearchChoice, Doubles]:
         return {one: self._of_search(one) for one in SEARCHES}
 
 
-def layers(present: Vectors) -> list[Vectors]:
+def layers(present: VectorsChoice) -> list[VectorsChoice]:
     return [dataclasses.replace(present, layer=layer) for layer in (1, 2, 3)]
 
 
-def filters(present: Vectors) -> list[Vectors]:
+def filters(present: VectorsChoice) -> list[VectorsChoice]:
     return [dataclasses.replace(present, filter=name) for name in ("none", "pca", "whitening")]
 
 
@@ -48,7 +50,7 @@ def noise(*key: object, size: int = 100, seed: int = 0) -> Doubles:
 
 
 def test_the_best_of_each_step_is_chosen_and_its_worth_is_measured_on_other_queries() -> None:
-    right = Vectors("echo", 2, "pca", 16)
+    right = VectorsChoice("echo", 2, "pca", 16)
     table = Table(
         lambda one: 0.5 * noise("q") + 0.2 * (one.layer == right.layer) + 0.1 * (one.filter == right.filter),
         lambda one: 0.5 * noise("q") + 0.1 * (one.weight == 0.3) + 0.02 * noise(one),
@@ -58,7 +60,7 @@ def test_the_best_of_each_step_is_chosen_and_its_worth_is_measured_on_other_quer
 
     assert (vectors.chosen, vectors.is_better, vectors.advised) == (right, True, right)
     assert vectors.gain.mean == pytest.approx(0.3)
-    assert (found.chosen, found.is_better) == (Search("hybrid", "z", 0.3), True)
+    assert (found.chosen, found.is_better) == (SearchChoice("hybrid", "z", 0.3), True)
     assert found.gain.mean == pytest.approx(0.1, abs=0.01)
 
 

@@ -16,7 +16,7 @@ from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.pipelines.cli.tune import verdict
 from ragidx.pipelines.experiments.evaluate.significance import MeanDifference
 from ragidx.pipelines.experiments.tune.proposal import Estimate
-from ragidx.pipelines.experiments.tune.search import Part, Vectors
+from ragidx.pipelines.experiments.tune.search import TunedChoice, VectorsChoice
 
 from ...conftest import Done
 
@@ -127,7 +127,7 @@ def test_the_best_is_tried_centred_and_not(corpus: Path, tmp_path: Path, decoder
     of_corpus = ragidx.evaluate(corpus, mode="dense", filter="none", layer=1, center=center, **decoder)
 
     assert found.vectors.default.center is center
-    assert {one.what.center for one in found.tried if isinstance(one.what, Vectors)} == {False, True}
+    assert {one.what.center for one in found.tried if isinstance(one.what, VectorsChoice)} == {False, True}
     assert ("--center" in found.build.split()) is found.vectors.advised.center
     default = next(one for one in found.tried if one.what == found.vectors.default)
     assert default.mean == pytest.approx(of_corpus.tasks[0].rows[0].means["ndcg@10"], abs=1e-6)
@@ -229,7 +229,7 @@ def test_json_has_everything_that_was_tried(corpus: Path, run: Callable[..., Don
 def test_the_verdict_says_what_to_take(part: dict[str, Any], words: str) -> None:
     gain = MeanDifference(0.1, 0.05, 0.15, 0.01, part.get("verdict", "not real"), 0.06)
 
-    assert verdict(Part(1, part.get("chosen", 2), (), gain), "search") == words
+    assert verdict(TunedChoice(1, part.get("chosen", 2), (), gain), "search") == words
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from worker_corpora import WORDS, children, linux
 
 import ragidx
 from ragidx.indexer.lexical.analyzer import Analyzer
-from ragidx.indexer.lexical.blocks import Piece, blocks, packed, unpacked
+from ragidx.indexer.lexical.blocks import PostingsPiece, blocks, packed, unpacked
 from ragidx.indexer.lexical.postings_writer import write_postings
 from ragidx.indexer.store.segment import Segment
 from ragidx.indexer.store.store import Store
@@ -91,7 +91,7 @@ def test_workers_that_cannot_start_change_nothing(
 TEXTS = st.lists(st.tuples(st.text("ab.é火 ", max_size=12), st.text("xy", max_size=2)), max_size=5)
 
 
-def of(piece: Piece) -> tuple[list[str], list[int], list[int], list[int]]:
+def of(piece: PostingsPiece) -> tuple[list[str], list[int], list[int], list[int]]:
     return piece.terms, piece.sizes.tolist(), piece.rows.tolist(), piece.counts.tolist()
 
 
@@ -128,7 +128,7 @@ def test_a_damaged_piece_is_an_error_or_a_piece(texts: list[tuple[str, str]], da
 def test_postings_that_cannot_be_are_refused(
     terms: list[str], sizes: list[int], rows: list[int], counts: list[int]
 ) -> None:
-    piece = Piece(terms, np.array(sizes), np.array(rows, "u4"), np.array(counts, "u4"))
+    piece = PostingsPiece(terms, np.array(sizes), np.array(rows, "u4"), np.array(counts, "u4"))
 
     with pytest.raises(ValueError, match=r"cannot be|do not rise"):
         unpacked(packed(piece), range(2))

@@ -14,7 +14,7 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import CorpusError, IndexFormatError, SpecError
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.integrations.engines.about import About
+from ragidx.pipelines.integrations.engines.about import AboutTable
 
 from ...conftest import Done
 
@@ -105,7 +105,7 @@ def test_a_table_that_is_not_there(place: Callable[[str], str], tmp_path: Path) 
 
 
 def test_what_it_says_is_not_trusted(index: Index) -> None:
-    about = About.of(index.searcher.store)
+    about = AboutTable.of(index.searcher.store)
     data = about.to_bytes()
     for broken in (
         b"",
@@ -115,10 +115,10 @@ def test_what_it_says_is_not_trusted(index: Index) -> None:
         data.replace(b'"format": 1', b'"format": 2'),
     ):
         with pytest.raises(IndexFormatError, match="what it says of its vectors cannot be read"):
-            About.from_bytes(broken, "here")
-    outside = About(**{**vars(about), "files": {"../outside": b"x"}})
+            AboutTable.from_bytes(broken, "here")
+    outside = AboutTable(**{**vars(about), "files": {"../outside": b"x"}})
     with pytest.raises(IndexFormatError, match="cannot be read"):
-        About.from_bytes(outside.to_bytes(), "here")
+        AboutTable.from_bytes(outside.to_bytes(), "here")
 
 
 FOREIGN = {"id": ["a", "b", "c"], "text": ["A.", "B.", None], "year": [1, None, 3], "tag": ["x", "it's", None]}

@@ -18,7 +18,7 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import IndexFormatError, QueryError, RagidxError, SpecError
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.integrations.engines.about import About
+from ragidx.pipelines.integrations.engines.about import AboutTable
 from ragidx.pipelines.integrations.engines.columns import rows_of
 from ragidx.pipelines.integrations.engines.table import Table, Target
 from ragidx.retriever.where.parser import parse
@@ -96,7 +96,7 @@ def test_what_milvus_cannot_hold_is_counted(tmp_path: Path, file: Path) -> None:
 
 
 def test_a_dimension_over_the_limit_is_refused(index: Index, file: Path) -> None:
-    about = dataclasses.replace(About.of(index.searcher.store), dim=32_769)
+    about = dataclasses.replace(AboutTable.of(index.searcher.store), dim=32_769)
     with pytest.raises(SpecError, match="vectors of up to 32,768 numbers, and these have 32,769"):
         opened(f"milvus:{file}").check(about)
 
@@ -160,11 +160,11 @@ def test_what_a_crash_leaves_is_deleted_by_the_next(index: Index, file: Path, cl
     table = opened(to)
 
     def rows() -> Iterator[Any]:
-        yield from rows_of(store, About.of(store))
+        yield from rows_of(store, AboutTable.of(store))
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        table.replace(rows(), About.of(store))
+        table.replace(rows(), AboutTable.of(store))
     assert (table.count(), len(client.list_collections())) == (6, 4)
     index.export(to, replace=True)
     table.close()
@@ -189,7 +189,7 @@ def test_a_collection_of_somebody_else(index: Index, file: Path, client: MilvusC
 
 
 def test_an_about_of_megabytes(index: Index, file: Path) -> None:
-    to, about = f"milvus:{file}", About.of(index.searcher.store)
+    to, about = f"milvus:{file}", AboutTable.of(index.searcher.store)
     index.export(to)
     table = opened(to)
     large = dataclasses.replace(about, files={"filter": os.urandom(2_000_000)}, generation=about.generation + 1)

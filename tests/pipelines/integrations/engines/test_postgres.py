@@ -18,7 +18,7 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import EngineError, QueryError, SpecError
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.integrations.engines.about import About
+from ragidx.pipelines.integrations.engines.about import AboutTable
 from ragidx.pipelines.integrations.engines.columns import rows_of, schema_of
 from ragidx.pipelines.integrations.engines.table import Table, Target
 from ragidx.retriever.where.parser import parse
@@ -27,7 +27,7 @@ psycopg = pytest.importorskip("psycopg")
 engine = pytest.importorskip("ragidx.pipelines.integrations.engines.postgres")
 dialect = pytest.importorskip("ragidx.pipelines.integrations.engines.postgres_sql").Dialect({}, {})
 
-ABOUT = About({"kind": "precomputed"}, "one", 1, "now", 8, {"doc_id": "string", "year": "int", "tags": "list"}, {})
+ABOUT = AboutTable({"kind": "precomputed"}, "one", 1, "now", 8, {"doc_id": "string", "year": "int", "tags": "list"}, {})
 Open = Callable[[str], Any]
 _TESTS = itertools.count()
 
@@ -51,7 +51,7 @@ def opened() -> Iterator[Open]:
         yield lambda to: closed.enter_context(closing(Target.parse(to).open()))
 
 
-def batch(names: Sequence[str], about: About = ABOUT, **columns: Sequence[Any]) -> Any:
+def batch(names: Sequence[str], about: AboutTable = ABOUT, **columns: Sequence[Any]) -> Any:
     """Rows with random vectors."""
     vectors = np.random.default_rng(len(names)).normal(size=(len(names), about.dim))
     vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float16)
@@ -377,7 +377,7 @@ def test_the_page_asks_by_hand(index: Index, to: str, sql: Any) -> None:
 def test_the_rows_are_bit_for_bit(index: Index, to: str, sql: Any) -> None:
     index.export(to)
     store = index.searcher.store
-    [rows] = rows_of(store, About.of(store))
+    [rows] = rows_of(store, AboutTable.of(store))
     query = (
         f'SELECT chunk_id, vector::text, "end", pg_typeof(vector)::text FROM {to.partition("#")[2]} ORDER BY chunk_id'
     )

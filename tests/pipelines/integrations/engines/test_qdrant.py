@@ -21,7 +21,7 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import BusyError, QueryError, RagidxError, SpecError
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.integrations.engines.about import About
+from ragidx.pipelines.integrations.engines.about import AboutTable
 from ragidx.pipelines.integrations.engines.columns import rows_of, vectors_of
 from ragidx.pipelines.integrations.engines.table import Table, Target
 from ragidx.retriever.where.parser import parse
@@ -191,11 +191,11 @@ def test_a_replacement_that_breaks_off_changes_nothing_and_is_cleaned_up(index: 
     store = index.searcher.store
 
     def breaking() -> Iterator[Any]:
-        yield from rows_of(store, About.of(store))
+        yield from rows_of(store, AboutTable.of(store))
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        table.replace(breaking(), About.of(store))
+        table.replace(breaking(), AboutTable.of(store))
 
     assert len(names(to)) == 4
     assert table.count() == opened(to).count() == 5
@@ -237,7 +237,7 @@ def test_an_alias_of_something_else_is_moved_and_its_collection_stays(index: Ind
 
 
 def test_what_is_said_of_the_rows_may_be_long(index: Index, to: str) -> None:
-    about = dataclasses.replace(About.of(index.searcher.store), files={"filter": os.urandom(3 << 20)})
+    about = dataclasses.replace(AboutTable.of(index.searcher.store), files={"filter": os.urandom(3 << 20)})
     table = opened(to)
 
     table.replace([], about)
@@ -251,7 +251,7 @@ def test_what_is_said_of_the_rows_may_be_long(index: Index, to: str) -> None:
 
 def test_too_many_dimensions_are_refused(index: Index, to: str) -> None:
     with pytest.raises(SpecError) as fault:
-        opened(to).check(dataclasses.replace(About.of(index.searcher.store), dim=65_537))
+        opened(to).check(dataclasses.replace(AboutTable.of(index.searcher.store), dim=65_537))
 
     assert str(fault.value) == (
         f"{to}: its vectors can have 65,536 dimensions, and these have 65,537\n"
@@ -305,10 +305,10 @@ def test_a_server_has_the_rows_of_the_index(index: Index, monkeypatch: pytest.Mo
         table = opened(to)
 
         store = index.searcher.store
-        assert table.about() == About.of(store)
+        assert table.about() == AboutTable.of(store)
         expected = {
             row: vector.tobytes()
-            for batch in rows_of(store, About.of(store))
+            for batch in rows_of(store, AboutTable.of(store))
             for row, vector in zip(batch.column("chunk_id").to_pylist(), vectors_of(batch), strict=True)
         }
         found = {

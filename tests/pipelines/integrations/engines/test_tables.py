@@ -11,7 +11,7 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import QueryError, SpecError
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.integrations.engines.about import About
+from ragidx.pipelines.integrations.engines.about import AboutTable
 from ragidx.pipelines.integrations.engines.columns import rows_of, vectors_of
 from ragidx.pipelines.integrations.engines.table import Table, Target
 from ragidx.retriever.where.parser import parse
@@ -74,7 +74,7 @@ def rows(table: Table | Index, where: str | None = None) -> list[dict[str, Any]]
     """All rows, in the order of their ids."""
     if isinstance(table, Index):
         store = table.searcher.store
-        batches: Sequence[Any] = list(rows_of(store, About.of(store)))
+        batches: Sequence[Any] = list(rows_of(store, AboutTable.of(store)))
     else:
         about = table.about()
         assert about is not None
@@ -91,7 +91,7 @@ def test_the_rows_are_those_of_the_index(index: Index, place: Place) -> None:
     report = index.export(place("chunks"))
     assert (report.n_rows, report.n_written, report.n_deleted, report.refused) == (6, 6, 0, {})
     table = opened(place("chunks"))
-    assert table.about() == About.of(index.searcher.store)
+    assert table.about() == AboutTable.of(index.searcher.store)
     assert table.count() == 6
     assert rows(table) == rows(index)
     ids = [row["chunk_id"] for row in rows(index)]
@@ -113,7 +113,7 @@ def test_again_writes_what_changed(index: Index, place: Place) -> None:
     table = opened(place("chunks"))
     assert rows(table) == rows(index)
     assert (report.n_rows, report.n_written, report.generation) == (6, 2, index.generation)
-    assert table.about() == About.of(index.searcher.store)
+    assert table.about() == AboutTable.of(index.searcher.store)
     table.close()
 
 
@@ -191,11 +191,11 @@ def test_words_are_found(exported: tuple[Index, str]) -> None:
 
 def test_words_of_another_language_are_made_anew(index: Index, place: Place, tmp_path: Any) -> None:
     index.export(place("chunks"))
-    about = About.of(index.searcher.store)
+    about = AboutTable.of(index.searcher.store)
     with Index.create(tmp_path / "german", stemmer="german") as other:
         other.add(list(index.documents()))
         other.export(place("chunks"))
-        assert About.of(other.searcher.store).stemmer != about.stemmer
+        assert AboutTable.of(other.searcher.store).stemmer != about.stemmer
     table = opened(place("chunks"))
     held = table.about()
     assert held is not None

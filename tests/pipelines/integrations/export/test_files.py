@@ -16,7 +16,7 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import IndexFormatError, RagidxError, SpecError
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.integrations.engines.about import About
+from ragidx.pipelines.integrations.engines.about import AboutTable
 
 from ....indexer.faults import Disk, Failing
 from ...conftest import Done
@@ -56,8 +56,8 @@ def test_what_is_there_is_what_the_index_has(index: Index, tmp_path: Path, kind:
     stored = index.searcher.store
     assert np.array_equal(vectors_of(table).astype(np.float32), stored.vectors(range(stored.n_rows)))
     found = pq.read_schema(path if kind == "parquet" else next((path / "data").iterdir())).metadata[b"ragidx"]
-    about = About.from_bytes(found, to)
-    assert about == About.of(stored)
+    about = AboutTable.from_bytes(found, to)
+    assert about == AboutTable.of(stored)
     assert (about.spec, about.fingerprint) == (dict(index.info().spec), index.info().fingerprint)
 
 

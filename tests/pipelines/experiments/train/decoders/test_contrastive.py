@@ -17,13 +17,13 @@ import ragidx
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.indexer.encoders.load import load_encoder
 from ragidx.indexer.models import lora
-from ragidx.pipelines.experiments.train.decoders.contrastive import Encoding, Loss
+from ragidx.pipelines.experiments.train.decoders.contrastive import Loss, MethodModule
 from ragidx.pipelines.experiments.train.decoders.data_sets import _packed, data_sets, longest_of, sampled
 from ragidx.pipelines.experiments.train.decoders.material import filled, mined
 from ragidx.pipelines.experiments.train.decoders.network import Network
 from ragidx.pipelines.experiments.train.frozen import Sides
 from ragidx.pipelines.experiments.train.objectives import contrastive_loss
-from ragidx.pipelines.experiments.train.pairs import Pairs, read_pairs
+from ragidx.pipelines.experiments.train.pairs import TrainingPairs, read_pairs
 
 from .....raising import message_of
 from .conftest import SMALL, WORDS
@@ -35,14 +35,14 @@ TEXTS = [f"The {word} lies in the valley." for word in WORDS]
 
 
 def _loss(network: Network, mini_batch: int, **options: Any) -> Loss:
-    loss = Loss(SentenceTransformer(modules=[Encoding(network, 64)], device="cpu"), mini_batch_size=mini_batch)
+    loss = Loss(SentenceTransformer(modules=[MethodModule(network, 64)], device="cpu"), mini_batch_size=mini_batch)
     for name, value in options.items():
         setattr(loss, name, value)
     return loss
 
 
 def _sides(network: Network) -> list[dict[str, torch.Tensor]]:
-    encoding = Encoding(network, 64)
+    encoding = MethodModule(network, 64)
     return [encoding.preprocess(QUERIES, ""), encoding.preprocess(TEXTS)]
 
 
@@ -99,7 +99,7 @@ def test_the_cosines_of_the_teacher_are_learnt(network: Callable[..., Network]) 
 
 
 def test_wrong_answers_are_the_nearest_below_a_share_of_the_own_text() -> None:
-    pairs = Pairs(list("abc"), ["A", "B", "C"], np.array([0, 0, 0]), ("set",))
+    pairs = TrainingPairs(list("abc"), ["A", "B", "C"], np.array([0, 0, 0]), ("set",))
     texts = np.array([[1, 0], [0.99, 0.14], [0, 1]], np.float32)
 
     found = mined(pairs, Sides(np.array([[1, 0], [1, 0], [0, 1]], np.float32), texts), 2)
@@ -108,20 +108,20 @@ def test_wrong_answers_are_the_nearest_below_a_share_of_the_own_text() -> None:
 
 
 def test_wrong_answers_are_of_the_same_data_set_and_no_text_of_the_same_owner() -> None:
-    pairs = Pairs(list("abc"), ["A", "B", "C"], np.array([0, 0, 1]), ("x", "y"), owners=["o", "o", "p"])
+    pairs = TrainingPairs(list("abc"), ["A", "B", "C"], np.array([0, 0, 1]), ("x", "y"), owners=["o", "o", "p"])
 
     assert mined(pairs, Sides(np.eye(3, dtype=np.float32), np.eye(3, dtype=np.float32)), 2) == [[], [], []]
 
 
 def test_another_answer_to_the_same_query_is_no_wrong_one() -> None:
-    pairs = Pairs(list("aab"), ["A", "Z", "B"], np.array([0, 0, 0]), ("set",))
+    pairs = TrainingPairs(list("aab"), ["A", "Z", "B"], np.array([0, 0, 0]), ("set",))
     sides = Sides(np.eye(3, dtype=np.float32), np.eye(3, dtype=np.float32))
 
     assert mined(pairs, sides, 2) == [["B"], ["B"], ["A", "Z"]]
 
 
 def test_wrong_answers_that_are_missing_are_drawn_from_the_data_set() -> None:
-    pairs = Pairs(list("aabc"), ["A", "Z", "B", "C"], np.array([0, 0, 0, 1]), ("x", "y"))
+    pairs = TrainingPairs(list("aabc"), ["A", "Z", "B", "C"], np.array([0, 0, 0, 1]), ("x", "y"))
 
     found = filled(pairs, [["n"], [], ["m", "o", "p"], []], [2, 2, 2, 2])
 

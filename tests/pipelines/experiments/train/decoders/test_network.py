@@ -13,7 +13,7 @@ import torch
 
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.encoders.load import load_embedder, load_encoder
-from ragidx.pipelines.experiments.train.decoders.contrastive import Encoding
+from ragidx.pipelines.experiments.train.decoders.contrastive import MethodModule
 from ragidx.pipelines.experiments.train.decoders.network import Network
 
 from .....raising import message_of
@@ -34,7 +34,7 @@ def _moved(network: Network, seed: int = 0) -> Network:
 
 
 def _features(network: Network, texts: list[str], instruction: str | None = None) -> list[torch.Tensor]:
-    return list(Encoding(network, 64).preprocess(texts, instruction).values())
+    return list(MethodModule(network, 64).preprocess(texts, instruction).values())
 
 
 @pytest.mark.parametrize(
