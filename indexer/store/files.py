@@ -37,6 +37,9 @@ ANN = "ann.faiss"
 LEXICAL = "lexical"
 MOMENTS = "moments"
 
+DELETED_FILE = "deleted.json"
+"""The ids of documents or rows that `delete` removed, as sorted JSON; beside the files of the spec."""
+
 _GENERATION = "([0-9]{8,16})"
 _NAMES = {
     MANIFEST: re.compile(r"manifest\.([1-9][0-9]{0,15})\.json"),

@@ -28,6 +28,7 @@ from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import BY_RULE
 from ragidx.corpora.spec import Json
 from ragidx.indexer.digests import as_digests, digest
+from ragidx.indexer.store.files import DELETED_FILE
 from ragidx.indexer.store.lookup import Documents
 from ragidx.indexer.store.manifest import Manifest, files_of
 from ragidx.indexer.store.source_list import PROGRAM, SOURCES, SourceEntry, sources_of
@@ -44,7 +45,6 @@ from ragidx.pipelines.ingest.fit_filter import fit_on_corpus
 from ragidx.pipelines.ingest.ledger import LEFT, Ledger, rules
 from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.removal import (
-    DELETED_FILE,
     SHOWN,
     Missing,
     check_folders,

@@ -28,10 +28,10 @@ from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.models.locate import ModelFiles, locate
 from ragidx.indexer.prompts.templates import load_template
 from ragidx.indexer.specs import HEAD, EncoderOptions, EncoderSpec, IndexSpec, RunOptions
+from ragidx.indexer.store.files import DELETED_FILE
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.options import INDEX_OPTIONS, BuildOptions, index_options
-from ragidx.pipelines.ingest.removal import DELETED_FILE
 from ragidx.retriever.models import FILTER_FILE, kept_endpoint, stored_filter
 
 if TYPE_CHECKING:

@@ -28,6 +28,7 @@ from ragidx.corpora.sources import Source
 from ragidx.indexer.ann.index_types import FLAT
 from ragidx.indexer.encoders.protocol import TUNE_FROM
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
+from ragidx.indexer.store.files import DELETED_FILE
 from ragidx.indexer.store.lookup import CommittedVectors, Documents
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.writing.vacuum import check_folder
@@ -37,7 +38,7 @@ from ragidx.pipelines.ingest.encode import too_long
 from ragidx.pipelines.ingest.fit_filter import check_fit
 from ragidx.pipelines.ingest.ledger import Ledger
 from ragidx.pipelines.ingest.options import build_options
-from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_ids, missing
+from ragidx.pipelines.ingest.removal import deleted_ids, missing
 from ragidx.pipelines.ingest.report import PLANNING, OnProgress, Progress, Skips
 from ragidx.pipelines.ingest.resolve import Resolved, resolve
 from ragidx.pipelines.ingest.selection import Corpus, as_paths, reading_of

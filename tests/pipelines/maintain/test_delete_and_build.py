@@ -11,9 +11,10 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import IndexFormatError
+from ragidx.indexer.store.files import DELETED_FILE
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.history import rollback
-from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_file, deleted_ids
+from ragidx.pipelines.ingest.removal import deleted_file, deleted_ids
 from ragidx.pipelines.maintain.delete import delete
 from ragidx.pipelines.maintain.rewrite import compact
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from ragidx import Index
+from ragidx.indexer.store.files import DELETED_FILE
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.ingest.removal import DELETED_FILE
 from ragidx.pipelines.maintain.delete import delete
 from ragidx.pipelines.maintain.rewrite import compact
 from ragidx.pipelines.vectors.build import build_vectors
