@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from ragidx.corpora.addresses import hidden
 from ragidx.corpora.errors import SpecError
-from ragidx.indexer.offline import is_this_machine
+from ragidx.indexer.models.offline import is_this_machine
 
 NAMED_IN = "RAGIDX_ENDPOINT"  # the variable of the environment
 KEYS = ("RAGIDX_API_KEY", "OPENAI_API_KEY")  # variables of the environment, the first that is set

@@ -32,7 +32,7 @@ from urllib3.exceptions import ConnectTimeoutError, HTTPError, InvalidHeader, Pr
 
 from ragidx.corpora.errors import ModelError, first_line
 from ragidx.indexer.models.address import KEYS, Address, api_key
-from ragidx.indexer.offline import check_allowed
+from ragidx.indexer.models.offline import check_allowed
 
 _BUSY = frozenset({429, 503})  # the server has too much to do: no request is sent before its time is up
 _PASSING = _BUSY | {408, 425, 500, 502, 504, 529}

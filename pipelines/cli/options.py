@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from ragidx.indexer.offline import VARIABLES
+from ragidx.indexer.models.offline import VARIABLES
 from ragidx.pipelines.cli.config import config_option
 from ragidx.pipelines.cli.console import QUIET
 

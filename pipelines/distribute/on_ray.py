@@ -24,7 +24,7 @@ from typing import Any
 
 from ragidx.corpora.addresses import hidden
 from ragidx.corpora.errors import BusyError, MachineError, SpecError, first_line, missing_extra
-from ragidx.indexer.offline import VARIABLES, check_allowed
+from ragidx.indexer.models.offline import VARIABLES, check_allowed
 from ragidx.pipelines.base.resources import usable_cores
 from ragidx.pipelines.distribute.commit import commit
 from ragidx.pipelines.distribute.descriptor import Descriptor

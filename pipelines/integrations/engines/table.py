@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from ragidx.corpora.addresses import PLAIN, are_hosts, hidden, pairs_of
 from ragidx.corpora.errors import EngineError, IndexFormatError, RagidxError, SpecError, missing_extra, unknown_name
-from ragidx.indexer.offline import check_allowed, is_offline
+from ragidx.indexer.models.offline import check_allowed, is_offline
 from ragidx.pipelines.integrations.engines.about import AboutTable
 from ragidx.pipelines.integrations.engines.columns import DIGEST, FIXED
 from ragidx.retriever.contents import VECTOR
