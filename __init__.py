@@ -13,6 +13,8 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ragidx.indexer.faces import face
+
 if TYPE_CHECKING:
     from ragidx.corpora.errors import (
         BusyError,
@@ -131,12 +133,11 @@ _MODULES = {"distribute": "pipelines.distribute", "train": "pipelines.experiment
 sys.modules[f"{__name__}.frameworks"] = importlib.import_module("ragidx.pipelines.integrations.frameworks")
 
 
+_named = face(__name__, _HOMES)
+
+
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(f"ragidx.{_MODULES[name]}")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'ragidx' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"ragidx.{_HOMES[name]}"), name)
+    return importlib.import_module(f"ragidx.{_MODULES[name]}") if name in _MODULES else _named(name)
 
 
 def __dir__() -> list[str]:

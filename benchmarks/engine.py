@@ -27,7 +27,7 @@ import numpy as np
 from figures import record
 
 from ragidx.indexer.ann.search import search_exact
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.indexer.writing.merging import memory_bytes
 
 

@@ -23,7 +23,7 @@ from usearch.index import Index
 
 import ragidx
 from ragidx.indexer.ann import search as ann
-from ragidx.pipelines.vectors.writer import RowWriter
+from ragidx.pipelines.vectors import RowWriter
 
 TARGET, K = 0.95, 10
 EFFORTS = [*range(10, 64, 2), *range(64, 256, 8), *range(256, 1025, 32)]

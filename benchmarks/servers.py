@@ -30,7 +30,7 @@ from grow import load as unit_vectors
 from serve import load, post, resident
 
 import ragidx
-from ragidx.pipelines.vectors.writer import RowWriter
+from ragidx.pipelines.vectors import RowWriter
 
 K = 10
 CHROMA = """

@@ -25,7 +25,7 @@ from pathlib import Path
 import psutil
 from figures import record
 
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 
 FLAT = ("--index-type", "flat")
 

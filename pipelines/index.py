@@ -1025,7 +1025,7 @@ def _built(
         if vector_field is not None or made_by:
             raise TypeError("vector_field and made_by are about vectors")
         return build_corpus(sources, index, on_progress=on_progress, **options)
-    from ragidx.pipelines.vectors.build import build_vectors
+    from ragidx.pipelines.vectors import build_vectors
 
     if sources is not None:
         raise TypeError("give sources or vectors, not both")

@@ -20,8 +20,8 @@ from ragidx.corpora.errors import QueryError, unknown_name
 from ragidx.corpora.records import FILE_FIELDS, Chunk, Document, Scalar, known_form, with_nfc
 from ragidx.corpora.whole import document_from, joined
 from ragidx.indexer.arrays import Bools, Floats
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.rows import Row, true_places
-from ragidx.indexer.store.store import Store
 from ragidx.retriever.ranking import StoreElsewhere
 from ragidx.retriever.where.masks import OWNER, fields_of, matching_rows, parse_for, source_names
 

@@ -22,8 +22,8 @@ import numpy as np
 from ragidx.indexer.ann.moments import ScoreSpread
 from ragidx.indexer.ann.prefixes import shortened
 from ragidx.indexer.arrays import Bools, Doubles, Floats, Ints
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.scores import cosines
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.topk import RERANKED
 from ragidx.indexer.widening import until_enough
 from ragidx.retriever.options import RRF, SearchOptions

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.specs import MODEL, QUESTIONS, TABLE, EncoderSpec, FilterSpec, IndexSpec
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import blob_path
-from ragidx.indexer.store.store import Store
 
 if TYPE_CHECKING:
+    from ragidx.indexer.encoders import Encoder
     from ragidx.indexer.encoders.load import StoredEndpoint
-    from ragidx.indexer.encoders.protocol import Encoder
     from ragidx.indexer.filters.filter import Filter
     from ragidx.indexer.models.locate import ModelFiles
     from ragidx.indexer.token_table import TokenTable

@@ -14,7 +14,8 @@ import numpy as np
 
 from ragidx.corpora.errors import QueryError, unknown_name
 from ragidx.indexer.options import Option, options_of
-from ragidx.indexer.store.store import Store, check_widths
+from ragidx.indexer.store import Store
+from ragidx.indexer.store.store import check_widths
 from ragidx.retriever.keywords import AskKeywords, Rerank, SearchKeywords
 
 if TYPE_CHECKING:

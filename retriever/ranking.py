@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from ragidx.corpora.errors import QueryError
 from ragidx.indexer.arrays import Bools, Floats
 from ragidx.indexer.normalize import cut_rows, l2_normalize
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.retriever.fusion import Scored, rank_dense, rank_hybrid, rank_lexical, with_cosines
 from ragidx.retriever.options import DENSE, HYBRID, LEXICAL, SearchOptions
 

@@ -23,8 +23,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ragidx.corpora.errors import QueryError, lone_surrogate
 from ragidx.indexer.specs import MODEL, TABLE, IndexSpec
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.generations import committed
-from ragidx.indexer.store.store import Store
 from ragidx.retriever.hit import NO_KNOWN_WORD, Hit, Hits
 from ragidx.retriever.models import (
     HERE,
@@ -42,8 +42,7 @@ from ragidx.retriever.ranking import Queries, StoreElsewhere, needs_vectors, uni
 from ragidx.retriever.shaping import shaped_hits
 
 if TYPE_CHECKING:
-    from ragidx.indexer.encoders.embedder import Embedder
-    from ragidx.indexer.encoders.protocol import Encoder
+    from ragidx.indexer.encoders import Embedder, Encoder
     from ragidx.indexer.models.locate import ModelFiles
     from ragidx.indexer.token_table import TokenTable
     from ragidx.retriever.rerank import Reranker
@@ -257,7 +256,7 @@ class Searcher:
     @functools.cached_property
     def embedder(self) -> Embedder:
         """What makes the index's vectors: its encoder and the filter that it keeps."""
-        from ragidx.indexer.encoders.embedder import Embedder
+        from ragidx.indexer.encoders import Embedder
 
         return Embedder(self.encoder, stored_filter(self.store, self.spec.filter))
 

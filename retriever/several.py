@@ -31,8 +31,8 @@ from numpy.typing import ArrayLike, NDArray
 from ragidx.corpora.errors import QueryError
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.specs import TABLE
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.rows import META, union
-from ragidx.indexer.store.store import Store
 from ragidx.retriever.hit import Hits
 from ragidx.retriever.models import FILTER_FILE, QUESTIONS_FILE
 from ragidx.retriever.options import DENSE, SearchOptions

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.rows import Row
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.widening import until_enough
 from ragidx.retriever.fusion import RRF_CONSTANT, Scored
 from ragidx.retriever.hit import DocumentSpan, Hit

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import fnmatch
 import functools
+import importlib
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -83,6 +84,19 @@ NAMES = {"ragidx." + ".".join(path.relative_to(ROOT).with_suffix("").parts): pat
 
 
 @functools.cache
+def _faces() -> dict[str, str]:
+    """The module of each name that a package shows."""
+    return {
+        f"{name.removesuffix('.__init__')}.{alias.name}": str(node.module)
+        for name, path in NAMES.items()
+        if name.endswith(".__init__")
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+@functools.cache
 def _imports(path: Path) -> list[tuple[str, bool]]:
     """Modules of ragidx that a module imports, and whether it does so when it runs (not for types alone)."""
     tree = ast.parse(path.read_text("utf-8"))
@@ -100,7 +114,8 @@ def _imports(path: Path) -> list[tuple[str, bool]]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             module = str(node.module)
-            found = [whole if (whole := f"{module}.{alias.name}") in NAMES else module for alias in node.names]
+            wholes = [f"{module}.{alias.name}" for alias in node.names]
+            found = [whole if whole in NAMES else _faces().get(whole, module) for whole in wholes]
         imports += ((name, id(node) not in for_types) for name in found if name.split(".")[0] == "ragidx")
     return imports
 
@@ -219,6 +234,29 @@ def test_a_module_is_not_named_after_a_package_that_it_imports() -> None:
             for alias in node.names
         }
         assert path.stem not in imported
+
+
+FACES = [
+    path
+    for path in [ROOT / "__init__.py", *MODULES]
+    if path.name == "__init__.py" and "__all__ = [" in path.read_text("utf-8")
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", FACES, ids=lambda path: str(path.parent.relative_to(ROOT)))
+def test_a_face_shows_the_same_names_to_programs_and_to_type_checkers(path: Path) -> None:
+    face = importlib.import_module(".".join(("ragidx", *path.parent.relative_to(ROOT).parts)))
+    typed = {
+        alias.name: importlib.import_module(str(node.module))
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.name in face.__all__
+    }
+
+    assert [name for name in face.__all__ if not hasattr(face, name)] == []
+    assert [name for name, home in typed.items() if getattr(face, name) is not getattr(home, name)] == []
 
 
 def test_every_folder_of_tests_is_collected(pytestconfig: pytest.Config) -> None:

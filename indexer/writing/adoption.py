@@ -15,13 +15,13 @@ from pathlib import Path
 
 from ragidx.corpora.spec import Json
 from ragidx.indexer import atomic
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.deletions import by_segment
 from ragidx.indexer.store.entries import SegmentEntry
 from ragidx.indexer.store.files import SEGMENTS, lexical_name, moments_name, segment_id
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.lock import now
 from ragidx.indexer.store.manifest import Manifest
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.commit import commit, write_blobs, write_deletions
 from ragidx.indexer.writing.vacuum import vacuum
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.indexer.ann.index_types import AUTO, MIN_ROWS, IndexOptions, padded
 from ragidx.indexer.ann.tuning import exact_answers, tune
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.entries import SegmentEntry
 from ragidx.indexer.store.files import VECTORS
 from ragidx.indexer.store.manifest import Manifest, NewerFormatError, read_manifest
 from ragidx.indexer.store.segment import Segment
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.merging import memory_bytes
 from ragidx.indexer.writing.vacuum import highest_generation
 

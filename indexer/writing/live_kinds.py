@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow.compute as pc
 
 from ragidx.indexer.arrays import Bools
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.deletions import by_segment
 from ragidx.indexer.store.rows import FieldKind, Schema, places_of, schema_of, widen
 from ragidx.indexer.store.segment import BATCH_ROWS, Segment
-from ragidx.indexer.store.store import Store
 
 _NAMED = 3  # documents of a type
 

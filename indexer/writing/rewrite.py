@@ -23,12 +23,12 @@ from ragidx.indexer import atomic
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.ann.tuning import OnStage
 from ragidx.indexer.specs import requirements
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.deletions import by_segment
 from ragidx.indexer.store.generations import committed
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.manifest import Manifest, files_of, read_manifest
 from ragidx.indexer.store.rows import schema_of
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.commit import publish
 from ragidx.indexer.writing.history import ROLLED_BACK
 from ragidx.indexer.writing.live_kinds import live_kinds

@@ -34,6 +34,7 @@ from ragidx.indexer.arrays import Ints
 from ragidx.indexer.lexical.spec import OFF, decided
 from ragidx.indexer.lexical.stemming import check_stemmer
 from ragidx.indexer.specs import requirements
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.deletions import by_segment
 from ragidx.indexer.store.files import JOURNAL, SEGMENTS
 from ragidx.indexer.store.lock import Lock
@@ -41,7 +42,6 @@ from ragidx.indexer.store.lookup import CommittedVectors, Documents
 from ragidx.indexer.store.manifest import MAX_DIM, Manifest, file_entry
 from ragidx.indexer.store.rows import FieldKind, Row, union
 from ragidx.indexer.store.segment import Segment
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.adoption import linked
 from ragidx.indexer.writing.base_state import read_base, retuned
 from ragidx.indexer.writing.commit import publish

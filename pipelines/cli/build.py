@@ -226,7 +226,7 @@ def _build_vectors(
     vectors: str, vector_field: str | None, index: Path, options: Mapping[str, Any], *, as_json: bool
 ) -> BuildReport:
     """A build of precomputed vectors, with its progress."""
-    from ragidx.pipelines.vectors.build import build_vectors
+    from ragidx.pipelines.vectors import build_vectors
 
     known = ("model", *QUERY_OPTIONS, *STORE_OPTIONS)
     taken = {name: value for name, value in options.items() if name in known}

@@ -33,7 +33,7 @@ def tell_report(r: BuildReport, *, as_json: bool) -> None:
 
 
 def _largest(r: BuildReport) -> list[tuple[str, str]]:
-    from ragidx.indexer.store.store import Store
+    from ragidx.indexer.store import Store
 
     return describe.largest(Store.open(r.index)) if r.committed else []
 

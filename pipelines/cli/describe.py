@@ -14,7 +14,7 @@ from ragidx.pipelines.cli import console
 
 if TYPE_CHECKING:
     from ragidx.indexer.lexical.spec import LexicalSpec
-    from ragidx.indexer.store.store import Store
+    from ragidx.indexer.store import Store
     from ragidx.pipelines.experiments.trials.comparison import Comparison
 
 

@@ -12,7 +12,7 @@ from ragidx.pipelines.cli import console, describe
 from ragidx.pipelines.cli.help import GroupedCommand, as_options
 from ragidx.pipelines.cli.options import json_option, offline_option
 from ragidx.pipelines.cli.vector_options import encoder_options, encoding_options, instruction_option
-from ragidx.pipelines.doctor.report import Check, DoctorReport
+from ragidx.pipelines.doctor import Check, DoctorReport
 
 
 @click.command("doctor", cls=GroupedCommand)
@@ -42,7 +42,7 @@ def command(
     \b
         ragidx doctor --model Qwen/Qwen2.5-0.5B --method llm2vec
     """
-    from ragidx.pipelines.doctor.doctor import examine
+    from ragidx.pipelines.doctor import examine
 
     with console.waiting("examining this machine" if model is None else f"loading {model} and checking it"):
         found = examine(model, device=device, dtype=dtype, attn=attn, endpoint=endpoint, **options)

@@ -36,7 +36,7 @@ def command(index: Path, to: str, replace: bool, strict: bool, as_json: bool) ->
     The same state again does nothing; a later state writes the rows that changed. A target that holds something else,
     or vectors of another model or filter, is refused without --replace.
     """
-    from ragidx.indexer.store.store import Store
+    from ragidx.indexer.store import Store
     from ragidx.pipelines.integrations.export import export
 
     store = Store.open(index)

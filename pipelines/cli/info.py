@@ -25,8 +25,8 @@ def command(index: Path, as_json: bool) -> None:
         ragidx info
     """
     from ragidx.indexer.specs import IndexSpec
+    from ragidx.indexer.store import Store
     from ragidx.indexer.store.manifest import files_of
-    from ragidx.indexer.store.store import Store
     from ragidx.pipelines.ingest.report import made_in
 
     store = Store.open(index)

@@ -24,8 +24,8 @@ def command(index: Path, as_json: bool) -> int:
     Other damage is reported on stderr: in kept generations, which only `ragidx rollback` needs, and in narrow copies of
     the vectors, which are made again at their next use.
     """
+    from ragidx.indexer.store import Store
     from ragidx.indexer.store.files import MANIFEST
-    from ragidx.indexer.store.store import Store
     from ragidx.indexer.store.verify import verify_committed, verify_kept
 
     if not (index / MANIFEST).is_file():

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.indexer.specs import IndexSpec
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.manifest import Manifest, files_of
-from ragidx.indexer.store.store import Store
 from ragidx.pipelines.distribute.descriptor import Descriptor, manifest_digest
 from ragidx.pipelines.distribute.division import Division, notes_of
 from ragidx.pipelines.ingest.report import BuildReport

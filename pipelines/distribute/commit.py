@@ -25,13 +25,13 @@ from ragidx.corpora.spec import Json
 from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Ints
 from ragidx.indexer.specs import IndexSpec
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.lookup import Documents
 from ragidx.indexer.store.source_list import PROGRAM
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.writing import StoreWriter
 from ragidx.indexer.writing.vacuum import cleaned_if_refused
-from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.distribute.checks import DIVISION, as_it_is, check_base, shards_of
 from ragidx.pipelines.distribute.descriptor import Descriptor
 from ragidx.pipelines.distribute.division import COMMITTED, SHARD, Division, notes_of, remove_stage

@@ -30,9 +30,9 @@ from ragidx.indexer.digests import as_digests
 from ragidx.indexer.store.lookup import Documents
 from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.source_list import STANDARD_INPUT
+from ragidx.indexer.writing import StoreWriter
 from ragidx.indexer.writing.merging import memory_bytes
 from ragidx.indexer.writing.vacuum import check_folder
-from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.distribute.division import (
     FITTED,
     FITTED_KEYS,

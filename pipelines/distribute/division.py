@@ -33,12 +33,12 @@ from ragidx.indexer.ann.index_types import DEFAULT_OPTIONS, IndexOptions
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.digests import DIGEST_BYTES
 from ragidx.indexer.json_checks import mapping
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import MANIFEST
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.manifest import Manifest, NewerFormatError
 from ragidx.indexer.store.source_list import SourceEntry
-from ragidx.indexer.store.store import Store
 from ragidx.pipelines.distribute.descriptor import ID, Descriptor, manifest_digest, read_descriptor
 from ragidx.pipelines.ingest.options import BuildOptions, build_options
 

@@ -24,8 +24,8 @@ from ragidx.corpora.records import OnSkip
 from ragidx.corpora.sources import Source
 from ragidx.indexer import atomic
 from ragidx.indexer.digests import DIGEST_BYTES, digest
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.generations import committed_or_none
-from ragidx.indexer.store.store import Store
 from ragidx.pipelines.distribute.descriptor import Descriptor
 from ragidx.pipelines.distribute.division import SHARD, Division, same_files, write_descriptor
 from ragidx.pipelines.ingest.build import Before, add_documents, changes_of, cutter_of, writer_of

@@ -29,9 +29,9 @@ from ragidx.corpora.sources import Source
 from ragidx.corpora.vectors.columnar import read_tables
 from ragidx.indexer import atomic
 from ragidx.indexer.ann.index_types import IndexOptions
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
+from ragidx.indexer.writing import StoreWriter
 from ragidx.indexer.writing.vacuum import check_folder, cleaned_if_refused
-from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.distribute.checks import DIVISION, check_base, shards_of
 from ragidx.pipelines.distribute.descriptor import Descriptor, manifest_digest
 from ragidx.pipelines.distribute.division import (
@@ -45,9 +45,10 @@ from ragidx.pipelines.distribute.division import (
 from ragidx.pipelines.ingest.corpus import check_removal
 from ragidx.pipelines.ingest.options import INDEX_OPTIONS, build_options, check_names, index_options
 from ragidx.pipelines.ingest.report import BuildReport, Progress, Skips
+from ragidx.pipelines.vectors import RowWriter
 from ragidx.pipelines.vectors.build import finish
 from ragidx.pipelines.vectors.spec import spec_of_vectors
-from ragidx.pipelines.vectors.writer import DELETED, SEEN_BEFORE, RowWriter
+from ragidx.pipelines.vectors.writer import DELETED, SEEN_BEFORE
 
 _OPTIONS = (*INDEX_OPTIONS, "text_field", "id_field", "strict", "allow_removal", "rebuild", "restore")
 _KEPT = (*INDEX_OPTIONS, "text_field", "id_field", "strict", "allow_removal", "restore")

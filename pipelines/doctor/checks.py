@@ -19,8 +19,8 @@ import numpy as np
 from ragidx.corpora.errors import ModelError, RagidxError
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.devices import choose_device
+from ragidx.indexer.encoders import Encoder
 from ragidx.indexer.encoders.load import encoder_of
-from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import EncoderSpec

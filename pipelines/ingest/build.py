@@ -28,14 +28,14 @@ from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import BY_RULE
 from ragidx.corpora.spec import Json
 from ragidx.indexer.digests import as_digests, digest
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import DELETED_FILE
 from ragidx.indexer.store.lookup import Documents
 from ragidx.indexer.store.manifest import Manifest, files_of
 from ragidx.indexer.store.source_list import PROGRAM, SOURCES, SourceEntry, sources_of
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.writing import StoreWriter
 from ragidx.indexer.writing.live_kinds import mixed_fields
 from ragidx.indexer.writing.vacuum import cleaned_if_refused
-from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.ingest.changes import Decisions, Kind, Verdict
 from ragidx.pipelines.ingest.corpus import LAYOUTS, Reading, check_removal, chunker_of
 from ragidx.pipelines.ingest.encode import NewVectors, windows

@@ -28,19 +28,19 @@ from ragidx.corpora.records import Document, OnSkip, Skip
 from ragidx.corpora.sources import Source, sources
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.specs import holds_precomputed
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import MANIFEST
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.lookup import program_documents
 from ragidx.indexer.store.manifest import Manifest, NewerFormatError, OlderFormatError, read_manifest
 from ragidx.indexer.store.source_list import SourceEntry, sources_of
-from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.options import BuildOptions
 from ragidx.pipelines.ingest.report import Progress, Skips
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item, cut_ahead, program_draft
 from ragidx.pipelines.ingest.workers.spread import Spread
 
 if TYPE_CHECKING:
-    from ragidx.indexer.encoders.protocol import Encoder
+    from ragidx.indexer.encoders import Encoder
     from ragidx.indexer.filters.fitting import DocumentSample
 
 OnWalkSkip: TypeAlias = Callable[[Skip, int], None]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from ragidx.corpora.errors import ModelError, RagidxError
-from ragidx.indexer.encoders.embedder import Embedder
+from ragidx.indexer.encoders import Embedder
 from ragidx.indexer.encoders.load import encoder_of
 from ragidx.indexer.encoders.protocol import EncodedRows
 from ragidx.indexer.models.locate import ModelFiles, locate

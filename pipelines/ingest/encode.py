@@ -18,7 +18,7 @@ from ragidx.corpora.errors import is_panic, panics_of
 from ragidx.corpora.records import Skip
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.arrays import Floats
-from ragidx.indexer.encoders.embedder import Embedder
+from ragidx.indexer.encoders import Embedder
 from ragidx.indexer.encoders.protocol import TUNE_FROM
 from ragidx.pipelines.ingest.distributed import embedder_of
 from ragidx.pipelines.ingest.endpoint import check_model, check_uncut
@@ -26,8 +26,8 @@ from ragidx.pipelines.ingest.report import Progress, Skips, StrictError
 from ragidx.pipelines.ingest.workers.chunks import Item
 
 if TYPE_CHECKING:
-    from ragidx.indexer.encoders.protocol import Encoder
-    from ragidx.indexer.writing.writer import StoreWriter
+    from ragidx.indexer.encoders import Encoder
+    from ragidx.indexer.writing import StoreWriter
     from ragidx.pipelines.ingest.ledger import Ledger
     from ragidx.pipelines.ingest.resolve import Resolved
 

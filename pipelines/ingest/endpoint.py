@@ -27,8 +27,8 @@ from ragidx.indexer.models.address import KEPT_AS
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.store.files import JOURNAL
 from ragidx.indexer.store.lock import Lock
+from ragidx.indexer.writing import StoreWriter
 from ragidx.indexer.writing.journal import Journal
-from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.ingest.report import StrictError
 from ragidx.pipelines.ingest.resolve import Resolved
 

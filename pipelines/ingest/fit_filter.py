@@ -16,7 +16,7 @@ import numpy as np
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.digests import digest
-from ragidx.indexer.encoders.embedder import Embedder
+from ragidx.indexer.encoders import Embedder
 from ragidx.indexer.encoders.protocol import collect
 from ragidx.indexer.filters.fitting import DocumentSample, FilterSample, as_questions, lowest
 from ragidx.indexer.filters.unembedding import find_unembedding

@@ -27,11 +27,11 @@ from ragidx.corpora.readers.registry import is_named_packed
 from ragidx.corpora.sources import BY_RULE, beir_corpus
 from ragidx.corpora.spec import Json
 from ragidx.indexer.digests import Digests, as_digests, digest
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import DELETED_FILE
 from ragidx.indexer.store.lookup import Documents, program_documents
 from ragidx.indexer.store.source_list import PROGRAM, SourceEntry
-from ragidx.indexer.store.store import Store
-from ragidx.indexer.writing.writer import StoreWriter
+from ragidx.indexer.writing import StoreWriter
 
 SHOWN = 10
 """Ids of removed and stale documents in a report."""

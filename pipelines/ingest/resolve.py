@@ -28,15 +28,14 @@ from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.models.locate import ModelFiles, locate
 from ragidx.indexer.prompts.templates import load_template
 from ragidx.indexer.specs import HEAD, EncoderOptions, EncoderSpec, IndexSpec, RunOptions
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import DELETED_FILE
 from ragidx.indexer.store.generations import committed_or_none
-from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.options import INDEX_OPTIONS, BuildOptions, index_options
 from ragidx.retriever.models import FILTER_FILE, kept_endpoint, stored_filter
 
 if TYPE_CHECKING:
-    from ragidx.indexer.encoders.embedder import Embedder
-    from ragidx.indexer.encoders.protocol import Encoder
+    from ragidx.indexer.encoders import Embedder, Encoder
     from ragidx.indexer.filters.filter import Filter
     from ragidx.indexer.filters.fitting import FilterSample
 
@@ -109,7 +108,7 @@ class Resolved:
     @property
     def embedder(self) -> Embedder:
         """What makes the vectors: encoder and filter."""
-        from ragidx.indexer.encoders.embedder import Embedder
+        from ragidx.indexer.encoders import Embedder
 
         return Embedder(self.encoder, self.filter)
 

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 from ragidx.corpora.errors import CorpusError, SpecError, check_machine, unknown_name
 from ragidx.corpora.sources import beir_corpus
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.source_list import (
     STANDARD_INPUT,
@@ -28,7 +29,6 @@ from ragidx.indexer.store.source_list import (
     sources_of,
     stored_path,
 )
-from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.corpus import CorpusSelection, Reading, sources_at
 from ragidx.pipelines.ingest.options import BuildOptions
 from ragidx.pipelines.ingest.removal import file_names

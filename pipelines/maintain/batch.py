@@ -24,20 +24,20 @@ from ragidx.corpora.records import Document, Scalar, known_form
 from ragidx.corpora.spec import Json
 from ragidx.indexer.digests import digest
 from ragidx.indexer.specs import holds_precomputed
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.generations import committed
 from ragidx.indexer.store.rows import kind_of, schema_of
 from ragidx.indexer.store.source_list import PROGRAM, SOURCES, SourceEntry, sources_of
-from ragidx.indexer.store.store import Store
-from ragidx.indexer.writing.writer import StoreWriter
+from ragidx.indexer.writing import StoreWriter
 from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.ingest.encode import WINDOW_CHARS, WINDOW_CHUNKS, encode
 from ragidx.pipelines.ingest.removal import note_deleted
 from ragidx.pipelines.ingest.report import Progress
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Item, program_draft
 from ragidx.pipelines.maintain.delete import Missing, chosen, writer_on
+from ragidx.pipelines.vectors import RowWriter
 from ragidx.pipelines.vectors.rows import names_of
 from ragidx.pipelines.vectors.spec import check_given
-from ragidx.pipelines.vectors.writer import RowWriter
 from ragidx.retriever.searcher import Searcher
 
 _MAX_CHARS = 64 * MIB  # of a program's document: as long as a line of JSON Lines

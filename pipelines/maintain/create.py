@@ -11,10 +11,10 @@ from typing import Any
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.store.generations import committed_or_none
-from ragidx.indexer.writing.writer import StoreWriter
+from ragidx.indexer.writing import StoreWriter
 from ragidx.pipelines.ingest.options import INDEX_OPTIONS, build_options
 from ragidx.pipelines.ingest.resolve import resolve
-from ragidx.pipelines.vectors.writer import RowWriter
+from ragidx.pipelines.vectors import RowWriter
 
 
 def create(path: Path, dim: int | None, options: Mapping[str, Any], *, exist_ok: bool) -> None:

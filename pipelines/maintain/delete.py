@@ -28,14 +28,14 @@ from ragidx.corpora.records import known_form, with_nfc
 from ragidx.corpora.spec import Json
 from ragidx.indexer.arrays import Bools, Ints, numbers_of
 from ragidx.indexer.specs import holds_precomputed
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import DELETED_FILE
 from ragidx.indexer.store.generations import committed
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.lookup import document_rows
 from ragidx.indexer.store.rows import COLUMNS
 from ragidx.indexer.store.source_list import PROGRAM, SOURCES, sources_of
-from ragidx.indexer.store.store import Store
-from ragidx.indexer.writing.writer import StoreWriter
+from ragidx.indexer.writing import StoreWriter
 from ragidx.pipelines.ingest.ledger import LEFT
 from ragidx.pipelines.ingest.removal import deleted_file, deleted_ids, note_deleted
 from ragidx.retriever.where.masks import matching_rows, parse_for

@@ -17,8 +17,8 @@ import numpy as np
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann.tuning import OnStage
 from ragidx.indexer.specs import IndexSpec
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.manifest import files_of
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing import rewrite
 from ragidx.indexer.writing.rewrite import NewForm, Rewritten
 from ragidx.pipelines.ingest.options import index_options

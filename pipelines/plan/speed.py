@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ragidx.indexer.encoders.protocol import Encoder
+    from ragidx.indexer.encoders import Encoder
     from ragidx.indexer.filters.filter import Filter
 
 TEXTS = 2048  # that the speed may be measured on

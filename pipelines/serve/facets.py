@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ragidx.corpora.records import FILE_FIELDS
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.retriever.contents import batches, values
 from ragidx.retriever.searcher import Searcher
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ragidx.indexer.arrays import Bools, Ints, numbers_of
 from ragidx.indexer.digests import DIGEST_BYTES, Digests, DigestTable, as_digests, digest
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 
 _DIGEST = f"S{DIGEST_BYTES}"
 _ROW = np.dtype([("document", "<u8"), ("hash", _DIGEST), ("alive", "?"), ("kept", "?")])  # the hash: as committed

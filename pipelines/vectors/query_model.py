@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.digests import digest
+from ragidx.indexer.encoders import Encoder
 from ragidx.indexer.encoders.methods import continued_options, filter_spec
-from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import FilterSpec, IndexSpec
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.manifest import Manifest
-from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.options import BuildOptions
 from ragidx.pipelines.ingest.report import QueryModelCheck
 from ragidx.pipelines.ingest.resolve import Resolved, resolve_against

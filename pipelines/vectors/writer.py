@@ -26,13 +26,13 @@ from ragidx.corpora.vectors.batch import MAX_WIDTH, VectorRows
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.digests import DIGEST_BYTES, as_digests, digest
 from ragidx.indexer.normalize import UnitRows, cut_rows, l2_normalize
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import DELETED_FILE
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.source_list import PROGRAM
-from ragidx.indexer.store.store import Store
-from ragidx.indexer.writing.writer import StoreWriter
+from ragidx.indexer.writing import StoreWriter
 from ragidx.pipelines.ingest.endpoint import endpoint_note
 from ragidx.pipelines.ingest.options import index_options
 from ragidx.pipelines.ingest.removal import deleted_file, deleted_ids

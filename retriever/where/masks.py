@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ragidx.indexer.specs import holds_precomputed
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.source_list import sources_of
-from ragidx.indexer.store.store import Store
 from ragidx.retriever.where.conditions import Condition
 from ragidx.retriever.where.parser import parse
 

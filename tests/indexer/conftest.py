@@ -28,7 +28,7 @@ from ragidx.indexer.ann.repeats import Repeats
 from ragidx.indexer.store.files import ANN, VECTORS
 from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.rows import Row
-from ragidx.indexer.writing.writer import StoreWriter
+from ragidx.indexer.writing import StoreWriter
 
 
 class StoreKit:

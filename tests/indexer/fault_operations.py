@@ -23,10 +23,10 @@ from states import State, state_of
 from ragidx.corpora.errors import BusyError
 from ragidx.indexer.ann import index_types, moments
 from ragidx.indexer.ann.index_types import IndexOptions
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import UPGRADES
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.manifest import Manifest
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing import segment_writer
 from ragidx.indexer.writing.adoption import adopt

@@ -21,8 +21,8 @@ from conftest import StoreKit
 from states import words_of
 
 from ragidx.corpora.errors import IndexFormatError
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.manifest import read_manifest
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 
 MEMORY_BYTES = 4 << 30

@@ -10,7 +10,7 @@ import numpy as np
 
 from ragidx.indexer.lexical.bm25 import Bm25
 from ragidx.indexer.lexical.spec import LexicalSpec
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 
 QUESTIONS = ("an ant and a cow", "text 1 of d1", "one bee, three cows")
 

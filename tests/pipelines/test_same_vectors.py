@@ -18,16 +18,16 @@ import pytest
 import ragidx
 from ragidx.frameworks.langchain import RagidxEmbeddings
 from ragidx.indexer.arrays import Floats
-from ragidx.indexer.encoders.embedder import Embedder
+from ragidx.indexer.encoders import Embedder
 from ragidx.indexer.filters.filter import make_filter
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import FilterSpec
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.pipelines.experiments.evaluate.sources.corpus import CorpusSource
 from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors
 from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.resolve import resolve_against
-from ragidx.pipelines.vectors.build import build_vectors
+from ragidx.pipelines.vectors import build_vectors
 
 from ..conftest import SENTENCES
 

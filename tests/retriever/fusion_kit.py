@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragidx.indexer.lexical.analyzer import Analyzer
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.vectors.writer import RowWriter
+from ragidx.pipelines.vectors import RowWriter
 from ragidx.retriever.fusion import Scored, rank_hybrid, rank_lexical
 from ragidx.retriever.options import SearchOptions
 

@@ -13,7 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ragidx.indexer.ann import index_types, tuning
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.retriever.fusion import Scored
 
 from .fusion_kit import WORDS, Corpus, Plain, any_corpus, cosines, hybrid, is_stored_as_here, lexical, named, unit

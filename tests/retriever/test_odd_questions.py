@@ -13,7 +13,7 @@ import ragidx
 from ragidx.corpora.errors import QueryError
 from ragidx.indexer.store.manifest import _with_checksum
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.vectors.writer import RowWriter
+from ragidx.pipelines.vectors import RowWriter
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import ragidx
 from ragidx.corpora.errors import IndexFormatError, ModelError, QueryError, SpecError
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.maintain.rewrite import shrink
-from ragidx.pipelines.vectors.writer import RowWriter
+from ragidx.pipelines.vectors import RowWriter
 from ragidx.retriever import contents
 
 from ..raising import message_of

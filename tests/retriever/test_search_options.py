@@ -10,8 +10,8 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import QueryError
-from ragidx.indexer.store.store import Store
-from ragidx.pipelines.vectors.writer import RowWriter
+from ragidx.indexer.store import Store
+from ragidx.pipelines.vectors import RowWriter
 from ragidx.retriever.options import SearchOptions, search_options
 from ragidx.retriever.ranking import needs_vectors
 from ragidx.retriever.where.conditions import Condition

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ragidx
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.retriever.fusion import Scored, rank_dense
 from ragidx.retriever.hit import Hit
 from ragidx.retriever.options import SearchOptions

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import ragidx
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.vectors.writer import RowWriter
+from ragidx.pipelines.vectors import RowWriter
 from ragidx.retriever import contents
 from ragidx.retriever.hit import DocumentSpan, Hit
 

@@ -21,11 +21,11 @@ from ragidx.indexer.ann.faiss_files import faiss
 from ragidx.indexer.ann.index_types import FLAT, Effort, IndexOptions
 from ragidx.indexer.arrays import Doubles, Floats, Ints
 from ragidx.indexer.atomic import temporary_room
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import ANN, VECTORS
 from ragidx.indexer.store.rows import Row
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.widening import until_enough
-from ragidx.indexer.writing.writer import StoreWriter
+from ragidx.indexer.writing import StoreWriter
 from ragidx.pipelines.experiments.evaluate.measures import ANN_RECALL, OVERLAP
 from ragidx.pipelines.experiments.evaluate.significance import K
 from ragidx.pipelines.experiments.evaluate.sources.series import full_width

@@ -16,7 +16,7 @@ import numpy as np
 from ragidx.corpora.evalsets import Qrels, Run
 from ragidx.indexer.arrays import Doubles, Floats, Ints
 from ragidx.indexer.filters.filter import Filter
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.pipelines.experiments.evaluate.measures import DEPTH, of_rankings
 from ragidx.pipelines.experiments.evaluate.sources.series import Series
 from ragidx.pipelines.experiments.evaluate.sources.source import VectorSource

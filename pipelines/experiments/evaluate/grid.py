@@ -20,7 +20,7 @@ from ragidx.corpora.evalsets import Qrels, Run, SentencePairs
 from ragidx.indexer import atomic
 from ragidx.indexer.ann.index_types import AUTO, DEFAULT_RECALL, FLAT, MIN_ROWS, IndexOptions, padded
 from ragidx.indexer.arrays import Bools, Doubles, Floats
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.pipelines.base.stages import Stages
 from ragidx.pipelines.experiments.evaluate.cells import (
     Costs,

@@ -29,7 +29,7 @@ from ragidx.retriever.contents import rows
 from ragidx.retriever.hit import Hit
 
 if TYPE_CHECKING:
-    from ragidx.indexer.encoders.protocol import Encoder
+    from ragidx.indexer.encoders import Encoder
     from ragidx.retriever.searcher import Searcher
 
 _UNLIMITED = 1 << 30

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from ragidx.corpora.errors import missing_extra
+from ragidx.indexer.faces import face
 
 if TYPE_CHECKING:
     from ragidx.pipelines.experiments.train.decoders.contrastive import contrastive, simcse
@@ -30,12 +30,11 @@ _HOMES = {
 }
 _DECODERS = ("torch", "transformers", "sentence_transformers", "peft", "accelerate", "datasets")
 _NEED = {"contrastive": _DECODERS, "export": _DECODERS[:3], "mntp": _DECODERS, "simcse": _DECODERS}
+_named = face(__name__, _HOMES, shown="ragidx.train")
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'ragidx.train' has no attribute {name!r}")
     missing = [package for package in _NEED.get(name, ()) if importlib.util.find_spec(package) is None]
     if missing:
         raise missing_extra(f"`train.{name}` needs", missing, "train" if len(_NEED[name]) > 3 else "models")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return _named(name)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ragidx.corpora.chunking import Chunker
 from ragidx.indexer.filters.fitting import lot
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.pipelines.experiments.evaluate.synthetic import HEADING, own_queries, words_of
 from ragidx.pipelines.experiments.train.pairs import TrainingPairs
 

@@ -29,9 +29,9 @@ from ragidx.indexer.devices import check_models
 from ragidx.indexer.filters.filter import Filter, coordinates, stored_units
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import IndexSpec
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import UPGRADES
 from ragidx.indexer.store.lock import Lock
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing import rewrite
 from ragidx.indexer.writing.adoption import adopt
 from ragidx.indexer.writing.rewrite import NewForm

@@ -19,7 +19,7 @@ import numpy as np
 
 from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Doubles, Floats
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.indexer.writing.adoption import adopt
 from ragidx.pipelines.experiments.evaluate.significance import LEVEL, K, difference, lower_bound, ndcg, queries_needed
 from ragidx.pipelines.experiments.evaluate.synthetic import synthetic, taken_out

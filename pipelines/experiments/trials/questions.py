@@ -34,9 +34,9 @@ from ragidx.indexer.encoders.static import StaticEncoder
 from ragidx.indexer.filters.filter import stored_units
 from ragidx.indexer.filters.fitting import lowest
 from ragidx.indexer.specs import MODEL, TABLE, IndexSpec
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import UPGRADES
 from ragidx.indexer.store.lock import Lock
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.token_table import QUESTIONS_NOTE, TokenTable, plain, token_ids
 from ragidx.indexer.writing import rewrite
 from ragidx.indexer.writing.rewrite import NewForm

@@ -26,10 +26,10 @@ from ragidx.indexer.encoders import methods
 from ragidx.indexer.encoders.methods import continued_options, filter_spec, located
 from ragidx.indexer.lexical.spec import OFF
 from ragidx.indexer.specs import HEAD, EncoderOptions, IndexSpec
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import UPGRADES
 from ragidx.indexer.store.generations import committed
 from ragidx.indexer.store.lock import Lock
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.adoption import adopt
 from ragidx.pipelines.experiments.evaluate.choice import MARGIN
 from ragidx.pipelines.experiments.evaluate.significance import FEWEST_QUERIES

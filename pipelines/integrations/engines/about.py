@@ -14,8 +14,8 @@ from typing import Any, Self
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.models.address import KEPT_AS
 from ragidx.indexer.specs import holds_precomputed
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import DELETED_FILE, is_file_name
-from ragidx.indexer.store.store import Store
 from ragidx.pipelines.integrations.engines.columns import FIXED, columns_for
 from ragidx.retriever.where.masks import schema_of
 

@@ -26,7 +26,7 @@ from ragidx.retriever.contents import VECTOR, batches, columns_of
 from ragidx.retriever.where.masks import fields_of
 
 if TYPE_CHECKING:
-    from ragidx.indexer.store.store import Store
+    from ragidx.indexer.store import Store
     from ragidx.pipelines.integrations.engines.about import AboutTable
 
 TEXTS = ("chunk_id", "doc_id", "text", "heading")

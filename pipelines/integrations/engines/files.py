@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer import atomic
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.pipelines.integrations.engines.about import KEY, AboutTable
 from ragidx.retriever.contents import batches, columns_of
 

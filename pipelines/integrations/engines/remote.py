@@ -28,10 +28,10 @@ from ragidx.corpora.errors import QueryError, SpecError
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.atomic import temporary_room
 from ragidx.indexer.lexical.spec import LexicalSpec
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.scores import cosines
-from ragidx.indexer.store.store import Store
-from ragidx.indexer.writing.writer import StoreWriter
+from ragidx.indexer.writing import StoreWriter
 from ragidx.pipelines.integrations.engines.columns import FIXED, SCORE, vectors_of
 from ragidx.pipelines.integrations.engines.table import ReplacedError, Table, Target
 from ragidx.retriever.contents import columns_of

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann import index_types
 from ragidx.indexer.ann.gpu import DeviceVectors, gpus
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 
 from ...raising import message_of
 

@@ -23,8 +23,9 @@ from ragidx.indexer import atomic
 from ragidx.indexer.ann import prefixes
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES, map_vectors
 from ragidx.indexer.ann.prefixes import Prefixes, is_whole, open_prefixes, shortened
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import VECTORS
-from ragidx.indexer.store.store import Store, check_widths
+from ragidx.indexer.store.store import check_widths
 from ragidx.indexer.store.verify import verify, verify_committed, verify_kept
 
 from ...raising import message_of

@@ -14,8 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from ragidx import load_encoder
 from ragidx.corpora.errors import ModelError
-from ragidx.indexer.encoders.embedder import Embedder
-from ragidx.indexer.encoders.protocol import Encoder
+from ragidx.indexer.encoders import Embedder, Encoder
 from ragidx.indexer.filters.filter import Filter
 
 from ...conftest import SENTENCES

@@ -21,9 +21,8 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_N
 
 from ragidx import load_encoder
 from ragidx.corpora.errors import ModelError, SpecError
-from ragidx.indexer.encoders import static
+from ragidx.indexer.encoders import Encoder, static
 from ragidx.indexer.encoders.decoder import DecoderEncoder
-from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.encoders.static import StaticEncoder
 from ragidx.indexer.filters import unembedding
 from ragidx.indexer.filters.filter import Filter

@@ -9,7 +9,7 @@ import pytest
 
 from ragidx.indexer.ann import index_types
 from ragidx.indexer.ann.index_types import IndexOptions
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ragidx.corpora.errors import IndexFormatError
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 
 from ...raising import message_of
 

@@ -10,8 +10,8 @@ import pytest
 
 from ragidx.indexer import byte_cache
 from ragidx.indexer.byte_cache import ByteCache
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.segment import BATCH_ROWS, CACHE_BYTES, Segment
-from ragidx.indexer.store.store import Store
 
 from ...fork_kit import run_forking
 

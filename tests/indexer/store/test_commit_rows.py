@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ragidx.corpora.errors import CorpusError, ModelError
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.verify import verify
 
 

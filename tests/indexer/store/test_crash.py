@@ -12,7 +12,7 @@ import pytest
 
 from ragidx.corpora.errors import BusyError, RagidxError
 from ragidx.indexer import atomic
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.verify import verify
 
 from ...raising import message_of

@@ -15,7 +15,7 @@ from fault_operations import tree_of
 from states import state_of
 
 from ragidx.corpora.errors import IndexFormatError, RagidxError
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.verify import verify
 
 pytestmark = pytest.mark.slow

@@ -16,7 +16,7 @@ from states import State, state_of
 
 from ragidx.corpora.errors import IndexFormatError, RagidxError
 from ragidx.indexer.atomic import TEMPORARY
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.verify import verify
 
 pytestmark = pytest.mark.slow

@@ -27,7 +27,7 @@ from fault_reader import plant, sign
 from fault_writers import ONE_THREAD
 
 from ragidx.indexer.ann.index_types import IndexOptions
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.verify import verify
 
 pytestmark = pytest.mark.slow

@@ -16,8 +16,8 @@ from fault_writers import Order, Writers
 from states import documents_of, state_of
 
 from ragidx.corpora.errors import BusyError
+from ragidx.indexer.store import Store
 from ragidx.indexer.store import lock as lock_module
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing.history import history, rollback
 

@@ -15,9 +15,8 @@ from ragidx.corpora.errors import IndexFormatError
 from ragidx.corpora.records import Document
 from ragidx.corpora.whole import whole_of
 from ragidx.indexer.digests import digest
-from ragidx.indexer.store import generations
+from ragidx.indexer.store import Store, generations
 from ragidx.indexer.store.deletions import SCHEMA
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 
 from ...raising import message_of

@@ -15,9 +15,9 @@ from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.ann import index_types, moments
 from ragidx.indexer.ann import search as ann
 from ragidx.indexer.lexical.postings import Postings
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.live import LiveRows
 from ragidx.indexer.store.segment import Segment
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing import merging
 from ragidx.indexer.writing.rewrite import compact

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragidx.indexer.digests import DigestTable, as_digests, digest
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.lookup import CommittedVectors, Documents
-from ragidx.indexer.store.store import Store
 
 HASHES = [bytes([number]) * 15 + b"\0" for number in range(4)]  # numpy drops trailing zeros where it can
 

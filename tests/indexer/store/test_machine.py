@@ -16,7 +16,7 @@ import pytest
 from faults import Unreadable
 
 from ragidx.corpora.errors import MachineError, machine_error
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing.history import history
 

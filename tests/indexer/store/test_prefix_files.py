@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.verify import verify, verify_committed
 
 ONE = {f"d{n:02d}": [f"t{n} {part}" for part in range(5)] for n in range(40)}

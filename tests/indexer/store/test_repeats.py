@@ -12,7 +12,7 @@ from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.ann import index_types
 from ragidx.indexer.ann import search as ann
 from ragidx.indexer.ann.index_types import Effort, IndexOptions
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing import merging
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ragidx.corpora.errors import QueryError
 from ragidx.indexer.ann import index_types
 from ragidx.indexer.ann.index_types import IndexOptions
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing import segment_writer
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from fault_reader import flip
 
+from ragidx.indexer.store import Store
 from ragidx.indexer.store import verify as verifying
 from ragidx.indexer.store.manifest import read_manifest
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify, verify_committed
 
 STEPS = ("read_manifest", "check_file", "read_deletions", "_read_all", "prefix_files", "is_whole", "earlier")

@@ -15,11 +15,11 @@ from fault_operations import tree_of
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann.index_types import IndexOptions
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.rows import Row
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
-from ragidx.indexer.writing.writer import StoreWriter
+from ragidx.indexer.writing import StoreWriter
 
 ROWS, DIM = 10_000, 16
 OPTIONS = {

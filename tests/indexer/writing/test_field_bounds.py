@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.indexer.writing import field_bounds
 from ragidx.indexer.writing.field_bounds import FieldBounds
 

@@ -16,9 +16,9 @@ from faults import Disk, Unreadable
 from states import content_of, texts_of
 
 from ragidx.corpora.errors import BusyError, IndexFormatError, SpecError
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.manifest import files_of, read_manifest
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import line_of, verify
 from ragidx.indexer.writing.history import ROLLED_BACK, history, rollback
 from ragidx.indexer.writing.vacuum import vacuum

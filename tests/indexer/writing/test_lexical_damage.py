@@ -14,7 +14,7 @@ from fault_operations import small_indexes
 from fault_reader import plant, sign
 
 from ragidx.corpora.errors import IndexFormatError
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.verify import verify
 
 from .postings_kit import FIRST, SECOND, Term, file_of, forge, make_index, terms_of

@@ -18,8 +18,8 @@ from states import Words, content_of, words_of
 
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.lexical.spec import LexicalSpec
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.manifest import Manifest
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing import merging
 from ragidx.indexer.writing.history import rollback

@@ -17,8 +17,8 @@ from ragidx.indexer.lexical.analyzer import Analyzer
 from ragidx.indexer.lexical.blocks import blocks
 from ragidx.indexer.lexical.postings_writer import write_postings
 from ragidx.indexer.lexical.spec import LexicalSpec
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.manifest import read_manifest
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.pipelines.ingest.options import index_options
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.manifest import FIELD_KINDS
 from ragidx.indexer.store.rows import kind_of, schema_of
 from ragidx.indexer.store.segment import Segment
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing import merging
 from ragidx.indexer.writing.history import rollback

@@ -12,7 +12,7 @@ from fault_operations import tree_of
 from states import texts_of
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing.history import history, rollback
 from ragidx.indexer.writing.rewrite import NewForm, compact, copy

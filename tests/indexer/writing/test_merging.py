@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from states import content_of, files_of, texts_of
 
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import SEGMENTS
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing import merging as assembly
 from ragidx.indexer.writing.history import history, rollback

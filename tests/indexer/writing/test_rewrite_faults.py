@@ -17,7 +17,7 @@ import pytest
 from faults import Disk, Failing, Step, error_of
 from states import content_of, files_of
 
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing import merging
 from ragidx.indexer.writing.rewrite import compact
@@ -46,7 +46,7 @@ CHILD = """
     from states import content_of
     from ragidx.indexer.writing import merging
     from ragidx.indexer.writing.rewrite import compact
-    from ragidx.indexer.store.store import Store
+    from ragidx.indexer.store import Store
     from ragidx.indexer.store.verify import verify
 
     merging.MAX_SMALL = int(os.environ["FEW"])
@@ -146,7 +146,7 @@ COPYING = """
     from states import content_of
     from ragidx.corpora.errors import IndexFormatError, SpecError
     from ragidx.indexer.writing.rewrite import NewForm, copy
-    from ragidx.indexer.store.store import Store
+    from ragidx.indexer.store import Store
     from ragidx.indexer.store.verify import verify
 
     target, blobs = root / "new" / "target", {}

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from states import content_of, files_of, texts_of
 
 from ragidx.corpora.errors import BusyError, IndexFormatError
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import deletions_path
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing import segment_writer
 from ragidx.indexer.writing.history import ROLLED_BACK, history, rollback

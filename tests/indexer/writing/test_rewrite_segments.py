@@ -13,9 +13,9 @@ from states import Content, content_of, files_of, texts_of
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann import index_types, tuning
 from ragidx.indexer.ann.index_types import IndexOptions, footprint_of
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import ANN
 from ragidx.indexer.store.manifest import Manifest
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing import lexical_files, segment_writer
 from ragidx.indexer.writing import merging as assembly

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from ragidx.corpora.errors import ModelError, RagidxError
 from ragidx.indexer import atomic
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES, vectors_header
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import CHUNKS, VECTORS
 from ragidx.indexer.store.segment import Segment
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing import segment_writer
 from ragidx.indexer.writing.segment_writer import SegmentWriter

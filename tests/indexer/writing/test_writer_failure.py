@@ -14,9 +14,9 @@ from faults import Disk, Failing, Step, error_of, turns
 from states import State, state_of
 
 from ragidx.corpora.errors import ModelError
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.verify import verify
-from ragidx.indexer.writing.writer import StoreWriter
+from ragidx.indexer.writing import StoreWriter
 
 OLD = {"a": ["a 0", "a 1"], "b": ["b 0"]}
 FAILED = "this writer failed, and what it wrote may be incomplete; make another one"

@@ -14,7 +14,7 @@ import pytest
 
 from ragidx.indexer.ann import index_types, tuning
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.vectors.writer import RowWriter
+from ragidx.pipelines.vectors import RowWriter
 
 from ..conftest import Done
 

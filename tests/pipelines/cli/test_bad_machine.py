@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 
 from ..conftest import Done
 from .bad_input_kit import TINY, check_still_answers, documents_of

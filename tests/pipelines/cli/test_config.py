@@ -14,7 +14,7 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.specs import IndexSpec
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.pipelines.cli.build import command as build
 from ragidx.pipelines.cli.config import found_config, options_of_file, read_config
 

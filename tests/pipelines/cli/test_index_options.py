@@ -12,7 +12,7 @@ import pytest
 import ragidx
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.store.manifest import read_manifest
-from ragidx.pipelines.vectors.writer import RowWriter
+from ragidx.pipelines.vectors import RowWriter
 
 ROWS, DIM = 10_000, 8
 

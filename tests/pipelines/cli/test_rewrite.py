@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from ragidx.indexer.ann import index_types, tuning
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.pipelines.cli import console, describe, progress
-from ragidx.pipelines.vectors.writer import RowWriter
+from ragidx.pipelines.vectors import RowWriter
 
 from ..conftest import Done
 from .conftest import INDEX, fields

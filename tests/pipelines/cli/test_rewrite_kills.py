@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 
 from ..conftest import Done
 from .conftest import INDEX, fields

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ragidx.pipelines.vectors.build import build_vectors
+from ragidx.pipelines.vectors import build_vectors
 
 from ..conftest import Done
 

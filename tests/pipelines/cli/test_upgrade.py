@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.verify import verify
 
 from ...embedding_server import EmbeddingServer, running

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import ragidx
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.pipelines import distribute
 from ragidx.pipelines.distribute import Division
 from ragidx.pipelines.ingest.report import BuildReport

@@ -25,7 +25,7 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import BusyError, CorpusError, MachineError, RagidxError, SpecError
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.pipelines import distribute
 from ragidx.pipelines.distribute import Division, on_ray
 from ragidx.pipelines.ingest.report import Progress

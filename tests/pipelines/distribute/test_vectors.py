@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import ragidx
 from ragidx.corpora.errors import CorpusError, IndexFormatError, SpecError
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.pipelines import distribute
 from ragidx.pipelines.distribute import Descriptor, Division
 from ragidx.pipelines.ingest.report import BuildReport, StrictError

@@ -19,9 +19,9 @@ from ragidx.indexer.encoders import backbone as backbones
 from ragidx.indexer.encoders.load import encoder_of, load_encoder
 from ragidx.indexer.encoders.methods import resolve
 from ragidx.indexer.models.locate import locate
+from ragidx.pipelines.doctor import Check, DoctorReport, examine
 from ragidx.pipelines.doctor import checks as probes
-from ragidx.pipelines.doctor.doctor import default_filter_check, examine
-from ragidx.pipelines.doctor.report import Check, DoctorReport
+from ragidx.pipelines.doctor.doctor import default_filter_check
 
 Make = Callable[..., Path]
 

@@ -15,8 +15,8 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.records import FILE_FIELDS
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import FILE_CACHE
-from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.report import BuildReport
 
 from ...indexer.states import live_vectors

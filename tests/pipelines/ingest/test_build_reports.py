@@ -9,7 +9,7 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import CorpusError, RagidxError
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.pipelines.ingest.report import Progress
 
 from ...raising import message_of

@@ -17,7 +17,7 @@ from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.encoders.endpoint import CANARY
 from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.specs import FilterSpec, IndexSpec
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.retriever.models import FILTER_FILE
 

@@ -25,11 +25,11 @@ from hypothesis import strategies as st
 import ragidx
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.devices import check_device, check_devices
-from ragidx.indexer.encoders.embedder import Embedder
+from ragidx.indexer.encoders import Embedder
 from ragidx.indexer.encoders.load import encoder_of
 from ragidx.indexer.encoders.methods import located, resolve
 from ragidx.indexer.encoders.protocol import EncodedRows
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.pipelines.ingest.distributed import LEAST_TEXTS, _Device, _files, _parts, job_of
 
 from ...raising import message_of

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 import ragidx
 from ragidx.corpora.errors import ModelError
 from ragidx.indexer.digests import digest
-from ragidx.indexer.encoders.embedder import Embedder
+from ragidx.indexer.encoders import Embedder
 from ragidx.indexer.store.rows import Row
 from ragidx.pipelines.ingest.encode import WINDOW_CHARS, WINDOW_CHUNKS, encode, windows
 from ragidx.pipelines.ingest.report import Progress

@@ -22,13 +22,12 @@ from ragidx.corpora.errors import ModelError, RagidxError, SpecError
 from ragidx.indexer.encoders.endpoint import CANARY, REQUEST_TEXTS
 from ragidx.indexer.encoders.protocol import OtherModelError
 from ragidx.indexer.normalize import l2_normalize
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.pipelines.experiments.evaluate.sweep import sweep
 from ragidx.pipelines.ingest.report import StrictError
 from ragidx.pipelines.plan.plan import plan
-from ragidx.pipelines.vectors.build import build_vectors
-from ragidx.pipelines.vectors.writer import RowWriter
+from ragidx.pipelines.vectors import RowWriter, build_vectors
 
 from ...embedding_server import EmbeddingServer, Handler, after, status, vector_of, vectors, write_tokenizer
 from ...raising import message_of

@@ -13,8 +13,8 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import BusyError, ModelError
 from ragidx.indexer.encoders.endpoint import CANARY
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.lock import Lock
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 
 from ...embedding_server import EmbeddingServer, Handler, changed, status, vectors

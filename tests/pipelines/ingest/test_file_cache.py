@@ -16,8 +16,8 @@ import pytest
 import ragidx
 from ragidx.corpora.readers import registry as readers
 from ragidx.corpora.readers import source_file
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import FILE_CACHE
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.history import rollback
 from ragidx.pipelines.ingest import file_cache as seen
 from ragidx.pipelines.ingest.ledger import REPEATED

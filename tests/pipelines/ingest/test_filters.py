@@ -15,7 +15,7 @@ import ragidx
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.specs import FILTERS, FilterSpec, IndexSpec
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.pipelines.ingest.report import Progress
 from ragidx.retriever.models import FILTER_FILE
 

@@ -23,7 +23,7 @@ FORKER = """
     import json, os, random, signal, sys
     import torch
     import ragidx
-    from ragidx.indexer.store.store import Store
+    from ragidx.indexer.store import Store
     from ragidx.indexer.store.verify import verify
     from ragidx.pipelines.ingest import build as _loaded
 

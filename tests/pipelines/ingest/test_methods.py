@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ragidx
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 
 from ...tiny_weights import write_adapter, write_pooler
 

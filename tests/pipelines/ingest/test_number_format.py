@@ -11,7 +11,7 @@ import pytest
 
 import ragidx
 from ragidx.indexer.encoders import precision
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.pipelines.ingest.report import Progress
 
 pytestmark = pytest.mark.slow

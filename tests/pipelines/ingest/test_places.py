@@ -19,8 +19,8 @@ import ragidx
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.records import Document, Place
 from ragidx.corpora.spec import ChunkSpec
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.rows import COLUMNS, arrays_of, rows_of
-from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest import file_cache
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft
 from ragidx.pipelines.ingest.workers.files import document_hash

@@ -14,7 +14,7 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import SpecError
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.pipelines.ingest.removal import is_unreadable
 
 from ..conftest import Done

@@ -12,8 +12,8 @@ import pytest
 import ragidx
 from ragidx import Index
 from ragidx.corpora.errors import SpecError
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.manifest import read_manifest
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing import field_bounds
 from ragidx.pipelines.ingest import file_cache
 from ragidx.pipelines.plan.plan import plan

@@ -13,8 +13,7 @@ from ragidx.corpora.errors import CorpusError
 from ragidx.indexer.store.files import JOURNAL, LOCK, SEGMENTS
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.writing.vacuum import cleaned_if_refused
-from ragidx.pipelines.vectors.build import build_vectors
-from ragidx.pipelines.vectors.writer import RowWriter
+from ragidx.pipelines.vectors import RowWriter, build_vectors
 
 from ..conftest import Done
 

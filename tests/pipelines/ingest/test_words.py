@@ -12,7 +12,7 @@ import pytest
 
 import ragidx
 from ragidx.indexer.lexical.spec import LexicalSpec
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.retriever import contents
 
 from ..conftest import Done

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ragidx.indexer.specs import IndexSpec
-from ragidx.indexer.store.store import Store
-from ragidx.pipelines.vectors.writer import RowWriter
+from ragidx.indexer.store import Store
+from ragidx.pipelines.vectors import RowWriter
 
 INDEX = Path("ragidx-index")
 

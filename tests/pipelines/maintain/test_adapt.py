@@ -18,8 +18,8 @@ from ragidx.corpora.errors import BusyError, CorpusError, ModelError, SpecError
 from ragidx.corpora.records import Document
 from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.normalize import l2_normalize
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.lock import Lock
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.indexer.token_table import TokenTable
 from ragidx.pipelines.base.stages import Stage

@@ -9,7 +9,7 @@ import pytest
 
 import ragidx
 from ragidx.corpora.records import Document
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.pipelines.experiments.evaluate.synthetic import taken_out
 from ragidx.pipelines.experiments.trials.comparison import compare, questions
 from ragidx.retriever.searcher import Searcher

@@ -23,12 +23,12 @@ from hypothesis import strategies as st
 
 import ragidx
 from ragidx.corpora.errors import BusyError, IndexFormatError, QueryError, RagidxError
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.lock import Lock
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing.history import rollback
 from ragidx.pipelines.maintain.delete import _nearest, delete
-from ragidx.pipelines.vectors.writer import RowWriter
+from ragidx.pipelines.vectors import RowWriter
 from ragidx.retriever import contents
 
 from ...raising import message_of

@@ -11,8 +11,8 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import IndexFormatError
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import DELETED_FILE
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.history import rollback
 from ragidx.pipelines.ingest.removal import deleted_file, deleted_ids
 from ragidx.pipelines.maintain.delete import delete

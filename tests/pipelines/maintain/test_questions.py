@@ -16,9 +16,8 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import BusyError, CorpusError, ModelError, SpecError
-from ragidx.indexer.store import manifest
+from ragidx.indexer.store import Store, manifest
 from ragidx.indexer.store.lock import Lock
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing import rewrite
 from ragidx.pipelines.base.stages import Stages

@@ -12,12 +12,12 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import BusyError, RagidxError, SpecError
 from ragidx.indexer.ann import index_types, tuning
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.lock import Lock
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing import merging as assembly
 from ragidx.pipelines.maintain.rewrite import compact, reindex
-from ragidx.pipelines.vectors.writer import RowWriter
+from ragidx.pipelines.vectors import RowWriter
 
 from ...indexer.states import live_vectors
 from ...raising import message_of

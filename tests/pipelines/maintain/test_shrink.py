@@ -13,8 +13,8 @@ import ragidx
 from ragidx.corpora.errors import BusyError, IndexFormatError, SpecError
 from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.specs import FilterSpec
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.lock import Lock
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing.history import rollback
 from ragidx.pipelines.maintain.rewrite import compact, reindex, shrink

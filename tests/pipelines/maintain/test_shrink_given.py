@@ -10,14 +10,14 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import CorpusError, IndexFormatError, SpecError
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import MANIFEST
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.manifest import manifest_bytes, read_manifest
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing import rewrite
 from ragidx.pipelines.maintain.rewrite import reindex, shrink
-from ragidx.pipelines.vectors.writer import RowWriter
+from ragidx.pipelines.vectors import RowWriter
 
 from ...raising import message_of
 from .conftest import INDEX, files, spec_of

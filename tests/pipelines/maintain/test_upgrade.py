@@ -16,8 +16,8 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import BusyError, CorpusError, IndexFormatError, ModelError, RagidxError, SpecError
 from ragidx.corpora.records import Document
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.lock import Lock
-from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.pipelines.experiments.evaluate.significance import lower_bound, ndcg
 from ragidx.pipelines.experiments.trials import upgrade as upgrading

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import ragidx
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.verify import verify
 
 from ...indexer.states import live_vectors
@@ -27,7 +27,7 @@ FORKER = """
 
     import ragidx
     from ragidx.corpora.records import Document
-    from ragidx.indexer.store.store import Store
+    from ragidx.indexer.store import Store
     from ragidx.indexer.store.verify import verify
     from ragidx.pipelines.experiments.trials import upgrade as _loaded
 

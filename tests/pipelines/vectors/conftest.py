@@ -13,7 +13,7 @@ import pytest
 
 import ragidx
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.vectors.build import build_vectors
+from ragidx.pipelines.vectors import build_vectors
 
 AXES = np.eye(4, dtype=np.float32)
 INDEX = "ragidx-index"

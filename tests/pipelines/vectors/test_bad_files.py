@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 from ragidx.corpora.errors import CorpusError
 from ragidx.corpora.vectors.files import vector_batches
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.vectors.build import build_vectors
-from ragidx.pipelines.vectors.writer import RowWriter
+from ragidx.pipelines.vectors import RowWriter, build_vectors
 from ragidx.retriever import contents
 
 from ...raising import message_of

@@ -12,7 +12,7 @@ import pytest
 
 from ragidx.corpora.errors import CorpusError
 from ragidx.pipelines.ingest.report import StrictError
-from ragidx.pipelines.vectors.build import build_vectors
+from ragidx.pipelines.vectors import build_vectors
 
 from ...raising import message_of
 from .conftest import AXES, content_of, table_of

@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 from ragidx import Index
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import DELETED_FILE
-from ragidx.indexer.store.store import Store
 from ragidx.pipelines.maintain.delete import delete
 from ragidx.pipelines.maintain.rewrite import compact
-from ragidx.pipelines.vectors.build import build_vectors
-from ragidx.pipelines.vectors.writer import RowWriter
+from ragidx.pipelines.vectors import RowWriter, build_vectors
 
 from .conftest import AXES, content_of, table_of
 

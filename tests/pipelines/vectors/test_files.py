@@ -17,7 +17,7 @@ import pytest
 
 from ragidx.indexer.store.verify import verify
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.vectors.build import build_vectors
+from ragidx.pipelines.vectors import build_vectors
 from ragidx.retriever import contents
 
 from .conftest import AXES, content_of, table_of
@@ -203,7 +203,7 @@ def test_what_changed_is_replaced_and_what_is_gone_is_deleted(write: Callable[..
 def test_neither_building_nor_searching_loads_torch(write: Callable[..., Path], tmp_path: Path) -> None:
     path = write(table_of(text=["a", "b", "c", "d"]))
     code = (
-        "import sys, numpy, ragidx\nfrom ragidx.pipelines.vectors.build import build_vectors\n"
+        "import sys, numpy, ragidx\nfrom ragidx.pipelines.vectors import build_vectors\n"
         f"build_vectors({str(path)!r}, {str(tmp_path / 'index')!r})\n"
         f"print(len(ragidx.Index({str(tmp_path / 'index')!r}).search_vectors(numpy.eye(4), k=2)))\n"
         "print(sorted({'torch', 'transformers', 'sentence_transformers'} & set(sys.modules)))"

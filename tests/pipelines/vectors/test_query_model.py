@@ -16,9 +16,9 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import CorpusError, ModelError, SpecError
 from ragidx.indexer.specs import Precomputed
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.pipelines.maintain.rewrite import reindex, shrink
-from ragidx.pipelines.vectors.build import build_vectors
+from ragidx.pipelines.vectors import build_vectors
 
 from ...raising import message_of
 from .conftest import INDEX, TEXTS, WITHOUT, build_with_tiny, first_hit
@@ -134,7 +134,7 @@ def test_a_model_that_has_moved_is_named_and_one_that_has_changed_is_refused(fol
 def test_the_next_build_keeps_the_model_and_loads_no_torch() -> None:
     build_with_tiny()
     code = (
-        "import sys, ragidx\nfrom ragidx.pipelines.vectors.build import build_vectors\n"
+        "import sys, ragidx\nfrom ragidx.pipelines.vectors import build_vectors\n"
         f"report = build_vectors('v.parquet', {INDEX!r})\n"
         "print(report.committed, report.queries.n_checked, report.queries.encoder)\n"
         "print(sorted({'torch', 'transformers', 'sentence_transformers'} & set(sys.modules)))"

@@ -15,7 +15,7 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.digests import digest
-from ragidx.pipelines.vectors.build import build_vectors
+from ragidx.pipelines.vectors import build_vectors
 from ragidx.pipelines.vectors.query_model import N_TEXTS
 
 from ...raising import message_of

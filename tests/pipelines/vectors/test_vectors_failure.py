@@ -14,11 +14,11 @@ import pytest
 from faults import Disk, Failing, Step, error_of, turns
 
 from ragidx.corpora.errors import RagidxError
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.maintain.batch import VectorBatch
-from ragidx.pipelines.vectors.writer import RowWriter
+from ragidx.pipelines.vectors import RowWriter
 
 AXES = np.eye(4, dtype=np.float32)
 FAILED = "this writer failed, and what it wrote may be incomplete; make another one"

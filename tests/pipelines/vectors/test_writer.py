@@ -18,8 +18,7 @@ from ragidx.indexer.specs import IndexSpec, Precomputed
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.ingest.build import build
 from ragidx.pipelines.maintain.batch import VectorBatch
-from ragidx.pipelines.vectors.build import build_vectors
-from ragidx.pipelines.vectors.writer import RowWriter
+from ragidx.pipelines.vectors import RowWriter, build_vectors
 from ragidx.retriever import contents
 
 from ...raising import message_of

@@ -24,8 +24,7 @@ from ragidx.corpora.errors import BusyError
 from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.digests import digest
-from ragidx.indexer.encoders.embedder import Embedder
-from ragidx.indexer.encoders.protocol import Encoder
+from ragidx.indexer.encoders import Embedder, Encoder
 from ragidx.indexer.model_files import user_cache
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.writing.journal import Journal

@@ -19,12 +19,12 @@ import numpy as np
 from ragidx.corpora.errors import CorpusError, ModelError, SpecError
 from ragidx.corpora.records import Chunk
 from ragidx.indexer.arrays import Floats, Ints
-from ragidx.indexer.encoders.protocol import Encoder
+from ragidx.indexer.encoders import Encoder
 from ragidx.indexer.filters.fitting import FilterSample, as_questions, lowest
 from ragidx.indexer.lexical.stemming import AUTO
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.specs import FilterSpec, IndexSpec
-from ragidx.indexer.store.store import Store
+from ragidx.indexer.store import Store
 from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors
 from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.retriever.models import ModelPlace, stored_filter

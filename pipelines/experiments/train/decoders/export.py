@@ -28,9 +28,9 @@ from torch import nn
 
 from ragidx.corpora.errors import RagidxError, SpecError
 from ragidx.indexer import atomic
+from ragidx.indexer.encoders import Embedder
 from ragidx.indexer.encoders.backbone import attend_both_ways, silence_transformers
 from ragidx.indexer.encoders.decoder import DecoderEncoder
-from ragidx.indexer.encoders.embedder import Embedder
 from ragidx.indexer.encoders.load import load_embedder
 from ragidx.indexer.encoders.methods import METHODS, SENTENCE_TRANSFORMERS
 from ragidx.indexer.encoders.static import StaticEncoder

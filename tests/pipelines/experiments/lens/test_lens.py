@@ -12,8 +12,8 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import ModelError, QueryError, SpecError
+from ragidx.indexer.encoders import Encoder
 from ragidx.indexer.encoders.load import load_encoder
-from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.filters.filter import make_filter
 from ragidx.indexer.filters.logits import logits, token_coordinates
 from ragidx.indexer.filters.unembedding import find_unembedding, spectrum_of

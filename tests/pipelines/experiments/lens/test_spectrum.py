@@ -28,7 +28,7 @@ from ragidx.pipelines.experiments.lens.plot import draw
 from ragidx.pipelines.experiments.lens.spectrum import SpectrumReport, parts_of, spectrum
 from ragidx.pipelines.experiments.lens.vocabulary import Vocabulary
 from ragidx.pipelines.ingest.build import build
-from ragidx.pipelines.vectors.writer import RowWriter
+from ragidx.pipelines.vectors import RowWriter
 
 from ....raising import message_of
 

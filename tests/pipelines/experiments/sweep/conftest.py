@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ragidx.pipelines.experiments.evaluate.report import EvaluationReport
-from ragidx.pipelines.vectors.build import build_vectors
+from ragidx.pipelines.vectors import build_vectors
 
 SUBJECTS = ["river", "mill", "lease", "tower", "bees", "planet", "printing", "bread", "music", "bridge", "medicine"]
 

@@ -22,7 +22,7 @@ from ragidx.pipelines.experiments.evaluate.sources.series import WidthChoice, se
 from ragidx.pipelines.experiments.evaluate.sources.source import IndexSource
 from ragidx.pipelines.experiments.evaluate.sweep import KNOWN as KNOWN_OPTIONS
 from ragidx.pipelines.experiments.evaluate.sweep import sweep
-from ragidx.pipelines.vectors.build import build_vectors
+from ragidx.pipelines.vectors import build_vectors
 
 from ....raising import message_of
 from .conftest import means_of, random_rows, rows_of, widths_of

@@ -17,7 +17,7 @@ from ragidx.corpora.errors import ModelError, QueryError, RagidxError, SpecError
 from ragidx.pipelines.experiments.evaluate.sources.source import IndexSource
 from ragidx.pipelines.experiments.evaluate.sweep import sweep
 from ragidx.pipelines.maintain.rewrite import shrink
-from ragidx.pipelines.vectors.build import build_vectors
+from ragidx.pipelines.vectors import build_vectors
 
 from ....raising import message_of
 from .conftest import SUBJECTS, means_of, random_rows

@@ -18,8 +18,8 @@ import ragidx
 from ragidx.indexer.lexical.analyzer import Analyzer
 from ragidx.indexer.lexical.blocks import PostingsPiece, blocks, packed, unpacked
 from ragidx.indexer.lexical.postings_writer import write_postings
+from ragidx.indexer.store import Store
 from ragidx.indexer.store.segment import Segment
-from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.workers import words
 
 
