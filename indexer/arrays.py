@@ -1,9 +1,13 @@
-"""Names of array types; shapes are in the docstrings of the functions. And numbers, of Arrow arrays and of rows."""
+"""Names of array types; shapes are in the docstrings of the functions. Numbers of Arrow arrays, rows by part; blocks.
+
+`slices` cuts what is all there, by number; `bundles` gathers what comes one by one, by size.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, TypeAlias
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +16,45 @@ Floats: TypeAlias = NDArray[np.float32]
 Doubles: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
+
+T = TypeVar("T")
+
+
+class _Sliced(Protocol):
+    """A sequence or an array."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice, /) -> Any: ...
+
+
+S = TypeVar("S", bound=_Sliced)
+
+
+def slices(items: S, size: int) -> Iterator[S]:
+    """All items in their order, `size` at a time.
+
+    >>> list(slices("abcde", 2))
+    ['ab', 'cd', 'e']
+    """
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def bundles(items: Iterable[T], size_of: Callable[[T], int], enough: int, most: int = sys.maxsize) -> Iterator[list[T]]:
+    """All items in their order, as many at a time as have `enough` size together, or as there may be at `most`.
+
+    >>> list(bundles(["a", "bcd", "e", "f"], len, 4, 2))
+    [['a', 'bcd'], ['e', 'f']]
+    """
+    held, size = list[T](), 0
+    for item in items:
+        held.append(item)
+        size += size_of(item)
+        if size >= enough or len(held) >= most:
+            yield held
+            held, size = [], 0
+    if held:
+        yield held
 
 
 def numbers_of(column: Any, kind: str, length: int | None = None) -> NDArray[Any]:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from ragidx.corpora.errors import QueryError, unknown_name
 from ragidx.corpora.records import FILE_FIELDS, Chunk, Document, Scalar, known_form, with_nfc
 from ragidx.corpora.whole import document_from, joined
-from ragidx.indexer.arrays import Bools, Floats
+from ragidx.indexer.arrays import Bools, Floats, slices
 from ragidx.indexer.store import Store
 from ragidx.indexer.store.rows import Row, true_places
 from ragidx.retriever.ranking import StoreElsewhere
@@ -201,14 +201,14 @@ def _rows(store: Store) -> Iterator[Row]:
     """All rows, in the order of the index, but those of a document together: two segments may share one."""
     if isinstance(store, StoreElsewhere):
         every = list(dict.fromkeys(_ids(store, None)))
-        for first in range(0, len(every), _BLOCK):
-            yield from sorted(store.rows_named("doc_id", every[first : first + _BLOCK]), key=lambda row: row.doc_id)
+        for names in slices(every, _BLOCK):
+            yield from sorted(store.rows_named("doc_id", names), key=lambda row: row.doc_id)
         return
     ids = pa.chunked_array([batch.column(0) for _, batch in store.batches(["doc_id"])], pa.large_string())
     places = ids.combine_chunks().dictionary_encode().indices.to_numpy()
     numbers = np.argsort(places, kind="stable")
-    for start in range(0, len(numbers), _BLOCK):
-        yield from store.rows(numbers[start : start + _BLOCK])
+    for some in slices(numbers, _BLOCK):
+        yield from store.rows(some)
 
 
 def _ids(store: Store, where: str | None) -> Iterator[str]:

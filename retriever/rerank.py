@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ragidx.corpora.errors import ModelError, SpecError, check_machine, first_line, unknown_name
-from ragidx.indexer.arrays import Floats
+from ragidx.indexer.arrays import Floats, slices
 from ragidx.indexer.devices import check_models, choose_device
 from ragidx.indexer.models.locate import ModelFiles, locate
 from ragidx.indexer.prompts.tokenizer import load_tokenizer
@@ -159,8 +159,8 @@ class DecoderReranker:
             ModelError: the question alone is longer than the model reads.
         """
         found: list[float] = []
-        for start in range(0, len(passages), _BATCH):
-            rows = [self._ids(query, passage) for passage in passages[start : start + _BATCH]]
+        for batch in slices(passages, _BATCH):
+            rows = [self._ids(query, passage) for passage in batch]
             found += self._yes_no(rows) if self._prompt.method == "yes-no" else self._likelihood(rows)
         return np.array(found, np.float32)
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from ragidx.corpora.chunking.sentences import sentences
 from ragidx.corpora.errors import SpecError
-from ragidx.indexer.arrays import Doubles, Floats, Ints
+from ragidx.indexer.arrays import Doubles, Floats, Ints, slices
 from ragidx.indexer.digests import digest
 from ragidx.indexer.filters.unembedding import Spectrum, decompose
 
@@ -129,8 +129,8 @@ class FilterSample:
             raise _nothing("embedding")
         mean = rows.mean(axis=0, dtype=np.float64)
         covariance = np.zeros((len(mean), len(mean)))
-        for start in range(0, len(rows), _BLOCK):
-            centred = rows[start : start + _BLOCK] - mean
+        for block in slices(rows, _BLOCK):
+            centred = block - mean
             covariance += centred.T @ centred / len(rows)
         components = decompose(covariance)
         length = np.sqrt(np.trace(covariance) + mean @ mean)

@@ -23,7 +23,7 @@ from ragidx.indexer.ann.index_types import padded
 from ragidx.indexer.ann.moments import Moments, ScoreSpread, moments_of, most_beside, spread_of
 from ragidx.indexer.ann.prefixes import Prefixes
 from ragidx.indexer.ann.repeats import Repeats
-from ragidx.indexer.arrays import Bools, Floats, Ints
+from ragidx.indexer.arrays import Bools, Floats, Ints, slices
 from ragidx.indexer.lexical.postings import Postings, TermPostings, Uints
 from ragidx.indexer.store.rows import Row, Schema, places_of
 from ragidx.indexer.store.segment import Segment
@@ -154,8 +154,7 @@ class LiveRows:
         return exact_index(padded(self.dim), self._halves())
 
     def _halves(self) -> Iterator[Halves]:
-        for start in range(0, self.n_rows, _BLOCK_ROWS):
-            yield self.view.halves(self._stored[start : start + _BLOCK_ROWS])
+        return map(self.view.halves, slices(self._stored, _BLOCK_ROWS))
 
     @functools.cached_property
     def _moments(self) -> tuple[Moments, Floats] | None:

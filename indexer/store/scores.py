@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ragidx.indexer.ann.moments import ScoreSpread, merged_spread, spread_of
-from ragidx.indexer.arrays import Floats
+from ragidx.indexer.arrays import Floats, slices
 from ragidx.indexer.lexical.postings import Postings
 from ragidx.indexer.lexical.spec import LexicalSpec
 from ragidx.indexer.store.live import LivePostings
@@ -45,7 +45,7 @@ def spread_of_cosines(parts: Sequence[SegmentRows], queries: Floats) -> ScoreSpr
 def _scanned(view: Searched, queries: Floats) -> ScoreSpread:
     count = view.n_rows
     step = max(1, _BLOCK // max(1, count))
-    parts = [spread_of(view.scan(queries[start : start + step], count, None)) for start in range(0, len(queries), step)]
+    parts = [spread_of(view.scan(block, count, None)) for block in slices(queries, step)]
     return ScoreSpread(
         count, np.concatenate([part.mean for part in parts]), np.concatenate([part.squares for part in parts])
     )

@@ -11,6 +11,7 @@ import numpy as np
 from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.indexer.ann.moments import spread_of
 from ragidx.indexer.ann.prefixes import is_prefix_of, is_whole, prefix_files
+from ragidx.indexer.arrays import slices
 from ragidx.indexer.damage import damaged
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.deletions import read_deletions
@@ -116,15 +117,14 @@ def _read_all(segment: Segment) -> None:
         _ = segment.ann_index  # checks every link and row number
         if segment.repeats is not None and not segment.repeats.same(segment.codes):
             raise damaged(segment.folder / ANN, "a row that it lists as a repeat has another vector")
-    for start in range(0, segment.entry.rows, BATCH_ROWS):
-        numbers = range(start, min(start + BATCH_ROWS, segment.entry.rows))
+    for numbers in slices(range(segment.entry.rows), BATCH_ROWS):
         for row in segment.rows(numbers):
             if row.whole:
                 checked_document(segment.folder, row.doc_id, row.whole, row.doc_hash)
         lengths = np.linalg.norm(segment.vectors(numbers).astype(np.float64), axis=1)
         bad = np.flatnonzero(~(np.abs(lengths - 1) <= 2 * NORM_TOLERANCE))
         if len(bad):
-            raise damaged(segment.folder, f"row {start + bad[0]} is not of unit length")
+            raise damaged(segment.folder, f"row {numbers[bad[0]]} is not of unit length")
     if segment.postings is not None:
         segment.postings.read_all()
     if segment.moments is not None and not _are_moments(segment):

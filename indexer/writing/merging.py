@@ -20,7 +20,7 @@ from ragidx.indexer.ann.faiss_files import Halves, write
 from ragidx.indexer.ann.index_types import padded
 from ragidx.indexer.ann.prefixes import shortened
 from ragidx.indexer.ann.tuning import OnStage, choose
-from ragidx.indexer.arrays import Bools, Floats
+from ragidx.indexer.arrays import Bools, Floats, bundles
 from ragidx.indexer.lexical.spec import LexicalSpec, decided
 from ragidx.indexer.store.entries import SegmentEntry
 from ragidx.indexer.store.files import ANN, SEGMENTS, VECTORS
@@ -282,11 +282,4 @@ def _cut(codes: Halves, dim: int, table: Any) -> Halves:
 
 def _groups(batches: Iterable[Any]) -> Iterator[list[Any]]:
     """Record batches that are copied at once: few where the texts are long."""
-    group: list[Any] = []
-    for batch in batches:
-        group.append(batch)
-        if len(group) == _GROUP_BATCHES or sum(one.nbytes for one in group) >= _GROUP_BYTES:
-            yield group
-            group = []
-    if group:
-        yield group
+    return bundles(batches, lambda batch: int(batch.nbytes), _GROUP_BYTES, _GROUP_BATCHES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -322,9 +321,9 @@ def _answer_vectors(
 def _answer_lines(searcher: Searcher, queries: Path, options: Mapping[str, Any]) -> None:
     """A line of JSON for each query."""
     from ragidx.corpora.evalsets import load_queries
+    from ragidx.indexer.arrays import slices
 
-    waiting = iter(load_queries(queries).items())
-    while block := list(itertools.islice(waiting, _BLOCK)):
+    for block in slices(list(load_queries(queries).items()), _BLOCK):
         answers = searcher.search([text for _, text in block], **options)
         for (name, text), hits in zip(block, answers, strict=True):
             found = {"id": name, "query": text, "notes": hits.notes, "hits": hits_json(searcher, hits, text)}

@@ -30,7 +30,7 @@ from ragidx.corpora.errors import CorpusError, IndexFormatError, SpecError
 from ragidx.corpora.sources import LineSpan, Source
 from ragidx.indexer import atomic
 from ragidx.indexer.ann.index_types import DEFAULT_OPTIONS, IndexOptions
-from ragidx.indexer.arrays import Floats
+from ragidx.indexer.arrays import Floats, slices
 from ragidx.indexer.digests import DIGEST_BYTES
 from ragidx.indexer.json_checks import mapping
 from ragidx.indexer.store import Store
@@ -208,9 +208,7 @@ class Division:
     def fitted(self) -> dict[bytes, Floats]:
         """The vectors by text hash that the fit of the filter has made already."""
         keys, vectors = (np.load(self._whole(name)) for name in (FITTED_KEYS, FITTED))
-        data = keys.tobytes()
-        names = [data[start : start + DIGEST_BYTES] for start in range(0, len(data), DIGEST_BYTES)]
-        return dict(zip(names, vectors, strict=True))
+        return dict(zip(slices(keys.tobytes(), DIGEST_BYTES), vectors, strict=True))
 
     def files(self, number: int) -> list[Source]:
         """What a shard reads.

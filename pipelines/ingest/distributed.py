@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from ragidx.corpora.errors import ModelError, RagidxError
+from ragidx.indexer.arrays import slices
 from ragidx.indexer.encoders import Embedder
 from ragidx.indexer.encoders.load import encoder_of
 from ragidx.indexer.encoders.protocol import EncodedRows
@@ -239,7 +240,7 @@ def _parts(texts: Sequence[str], n_devices: int) -> deque[list[int]]:
     """Rows of a call, cut into parts of equally many texts; the longest texts come first."""
     order = sorted(range(len(texts)), key=lambda row: -len(texts[row]))
     size = max(LEAST_TEXTS, -(-len(order) // (_PARTS * n_devices)))
-    return deque(order[start : start + size] for start in range(0, len(order), size))
+    return deque(slices(order, size))
 
 
 def _of(rows: Sequence[int], names: Sequence[str] | None) -> list[str] | None:

@@ -17,7 +17,7 @@ import numpy as np
 from ragidx.corpora.errors import is_panic, panics_of
 from ragidx.corpora.records import Skip
 from ragidx.corpora.spec import ChunkSpec
-from ragidx.indexer.arrays import Floats
+from ragidx.indexer.arrays import Floats, bundles, slices
 from ragidx.indexer.encoders import Embedder
 from ragidx.indexer.encoders.protocol import TUNE_FROM
 from ragidx.pipelines.ingest.distributed import embedder_of
@@ -38,16 +38,7 @@ _ROWS = 256  # that the writer gets at once
 
 def windows(items: Iterable[Item]) -> Iterator[list[Item]]:
     """Chunks that are encoded together: enough that sorting by length pays, few enough to stay in memory."""
-    window: list[Item] = []
-    n_chars = 0
-    for item in items:
-        window.append(item)
-        n_chars += len(item.text)
-        if len(window) >= WINDOW_CHUNKS or n_chars >= WINDOW_CHARS:
-            yield window
-            window, n_chars = [], 0
-    if window:
-        yield window
+    return bundles(items, lambda item: len(item.text), WINDOW_CHARS, WINDOW_CHUNKS)
 
 
 def encode(
@@ -117,8 +108,7 @@ class NewVectors(contextlib.ExitStack):
         vectors |= (fitted := {key: self._fitted.pop(key) for key in missing if key in self._fitted})
         vectors |= self._encode([item for key, item in missing.items() if key not in fitted])
         items = with_vector(window, vectors, ledger.skips)
-        for start in range(0, len(items), _ROWS):
-            part = [item.row for item in items[start : start + _ROWS]]
+        for part in slices([item.row for item in items], _ROWS):
             self._writer.add(part, np.stack([vectors[row.text_hash] for row in part]))
         ledger.n_rows += len(items)
         ledger.n_chunks_reused += len(items) - sum(key in vectors for key in missing)  # less what is zero

@@ -25,6 +25,7 @@ from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann.index_types import FLAT, INDEX_TYPES, IndexOptions, Recipe, footprint_of, padded
 from ragidx.indexer.ann.moments import Moments, wants_moments
 from ragidx.indexer.ann.tuning import fitting
+from ragidx.indexer.arrays import slices
 from ragidx.indexer.atomic import temporary_room
 from ragidx.indexer.lexical.spec import decided
 from ragidx.indexer.store.files import CHUNKS
@@ -131,8 +132,7 @@ def pack(rows: Sequence[Row], dim: int, lexical: str) -> Packed:
     vectors[:, 0] = 1
     with tempfile.TemporaryDirectory(prefix="ragidx-plan-") as place, temporary_room(Path(place)):
         writer = SegmentWriter(Path(place) / "segment", dim)
-        for start in range(0, len(rows), BATCH_ROWS):
-            part = rows[start : start + BATCH_ROWS]
+        for part in slices(rows, BATCH_ROWS):
             writer.add(part, vectors[: len(part)])
         entry = writer.finish()
         files, seconds = entry.files, time.perf_counter() - started

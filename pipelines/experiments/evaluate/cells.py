@@ -19,7 +19,7 @@ from ragidx.corpora.evalsets import Run
 from ragidx.indexer import atomic
 from ragidx.indexer.ann.faiss_files import faiss
 from ragidx.indexer.ann.index_types import FLAT, Effort, IndexOptions
-from ragidx.indexer.arrays import Doubles, Floats, Ints
+from ragidx.indexer.arrays import Doubles, Floats, Ints, slices
 from ragidx.indexer.atomic import temporary_room
 from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import ANN, VECTORS
@@ -164,8 +164,7 @@ def index_of(
         StoreWriter(folder, spec={}, fingerprint="0" * 64, dim=dim, index=options, journal=False) as writer,
     ):
         for block in blocks:
-            for start in range(0, len(block), _ROWS):
-                vectors = block[start : start + _ROWS]
+            for vectors in slices(block, _ROWS):
                 vectors[~vectors.any(axis=1), 0] = 1  # a filter may leave nothing of one; a row needs a length
                 names = [f"{row:012d}" for row in range(number, number + len(vectors))]
                 here = [

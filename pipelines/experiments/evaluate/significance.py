@@ -23,7 +23,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from ragidx.indexer.arrays import Doubles
+from ragidx.indexer.arrays import Doubles, slices
 
 K = 10
 RESAMPLES = 10_000
@@ -125,8 +125,8 @@ def all_pairs(values: Doubles) -> dict[tuple[int, int], MeanDifference]:
     """Each of (c, q) against each before it, corrected by `holm`: (number, that before) -> difference."""
     pairs = [(number, before) for before, number in itertools.combinations(range(len(values)), 2)]
     means, found = resampled(values), list[MeanDifference]()
-    for start in range(0, len(pairs), _PAIRS):
-        numbers, before = (list(places) for places in zip(*pairs[start : start + _PAIRS], strict=True))
+    for some in slices(pairs, _PAIRS):
+        numbers, before = (list(places) for places in zip(*some, strict=True))
         found += _differences(values[numbers] - values[before], means[numbers] - means[before])
     return dict(zip(pairs, holm(found), strict=True))
 

@@ -8,7 +8,7 @@ character is escaped as in Python. The network is never loaded here: head and to
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ragidx.corpora.errors import ModelError
+from ragidx.indexer.arrays import bundles
 from ragidx.indexer.encoders.methods import ENDPOINT
 from ragidx.indexer.filters.logits import top_logits
 from ragidx.indexer.filters.unembedding import Spectrum, find_unembedding, spectrum_of
@@ -91,7 +92,7 @@ class Vocabulary:
         """(V,) how often each token is in texts, and how many texts there are; special tokens are never counted."""
         counted = np.zeros(self.head.shape[0], dtype=np.int64)
         n_texts = 0
-        for batch in _batches(texts):
+        for batch in bundles(texts, len, _BATCH_CHARS, _BATCH_TEXTS):
             n_texts += len(batch)
             for ids in self._tokenizer.ids(batch):
                 found = np.asarray(ids, dtype=np.int64)
@@ -158,16 +159,3 @@ def _letters_of_bytes() -> dict[str, int]:
     themselves = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(0x100) if byte not in set(themselves)]
     return {chr(byte): byte for byte in themselves} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
-
-
-def _batches(texts: Iterable[str]) -> Iterator[Sequence[str]]:
-    batch: list[str] = []
-    n_chars = 0
-    for text in texts:
-        batch.append(text)
-        n_chars += len(text)
-        if len(batch) >= _BATCH_TEXTS or n_chars >= _BATCH_CHARS:
-            yield batch
-            batch, n_chars = [], 0
-    if batch:
-        yield batch

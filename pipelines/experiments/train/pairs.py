@@ -20,7 +20,7 @@ import numpy as np
 
 from ragidx.corpora.errors import CorpusError, SpecError, check_machine, lone_surrogate
 from ragidx.corpora.evalset_files import ENDINGS, LineError, lines_of, take_lines
-from ragidx.indexer.arrays import Ints
+from ragidx.indexer.arrays import Ints, slices
 
 _LINE = 'write one JSON object a line: {"query": "...", "positive": "..."}'
 _BATCH = 256
@@ -115,9 +115,8 @@ class TrainingPairs:
                 times = _times(owners[order])
                 for turn in range(times.max() + 1):
                     of_turn = order[times == turn]
-                    for start in range(0, len(of_turn), _BATCH):
-                        part = of_turn[start : start + _BATCH]
-                        part = part[np.unique(queries[part], return_index=True)[1]]
+                    for drawn_at_once in slices(of_turn, _BATCH):
+                        part = drawn_at_once[np.unique(queries[drawn_at_once], return_index=True)[1]]
                         if len(part) > 1:
                             batches.append(part)
             yield from (batches[place] for place in drawn.permutation(len(batches)))

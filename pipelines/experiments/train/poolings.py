@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ragidx.corpora.errors import SpecError, unknown_name
-from ragidx.indexer.arrays import Floats, Ints
+from ragidx.indexer.arrays import Floats, Ints, slices
 from ragidx.indexer.atomic import temporary_room
 from ragidx.indexer.devices import check_models
 from ragidx.pipelines.base.stages import OnStage, Stages
@@ -283,10 +283,7 @@ def _all(net: TrainablePooling, side: States) -> Floats:
     import torch
 
     with torch.inference_mode():
-        parts = [
-            net(*side.padded(np.arange(start, min(start + _POOLED_AT_ONCE, len(side))))).numpy()
-            for start in range(0, len(side), _POOLED_AT_ONCE)
-        ]
+        parts = [net(*side.padded(rows)).numpy() for rows in slices(np.arange(len(side)), _POOLED_AT_ONCE)]
     return np.concatenate(parts)
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from ragidx.corpora.errors import MachineError
 from ragidx.corpora.limits import MIB, ReadOptions
+from ragidx.indexer.arrays import slices
 from ragidx.indexer.lexical.analyzer import Analyzer
 from ragidx.indexer.lexical.blocks import PostingsPiece, packed, unpacked
 from ragidx.indexer.lexical.spec import LexicalSpec
@@ -45,7 +46,7 @@ def make_pieces(workers: int | None, segment: Segment, spec: LexicalSpec, on_row
     `workers` None: as many as the machine has room for, and none for a small segment.
     """
     last = -(-segment.entry.rows // BATCH_ROWS)
-    parts = [range(start, min(start + TASK_BATCHES, last)) for start in range(0, last, TASK_BATCHES)]
+    parts = list(slices(range(last), TASK_BATCHES))
     count = min(_count(workers, segment), len(parts))
     if count < 2:
         yield from pieces_of(segment, spec.make_analyzer(), on_rows)

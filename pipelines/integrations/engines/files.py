@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer import atomic
+from ragidx.indexer.arrays import bundles
 from ragidx.indexer.store import Store
 from ragidx.pipelines.integrations.engines.about import KEY, AboutTable
 from ragidx.retriever.contents import batches, columns_of
@@ -95,14 +96,4 @@ def _names(folder: Path) -> set[str]:
 
 def _groups(store: Store) -> Iterator[Any]:
     """All rows as tables of `_GROUP_ROWS`; an empty one where there is none."""
-    held: list[Any] = []
-    names = [*columns_of(store), VECTOR]
-    n_held = 0
-    for batch in batches(store, names):
-        held.append(batch)
-        n_held += len(batch)
-        if n_held >= _GROUP_ROWS:
-            yield pa.Table.from_batches(held)
-            held, n_held = [], 0
-    if held:
-        yield pa.Table.from_batches(held)
+    return map(pa.Table.from_batches, bundles(batches(store, [*columns_of(store), VECTOR]), len, _GROUP_ROWS))

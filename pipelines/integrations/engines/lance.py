@@ -20,6 +20,7 @@ import lancedb
 import pyarrow as pa
 from lancedb.index import FTS, HnswSq
 
+from ragidx.indexer.arrays import slices
 from ragidx.pipelines.integrations.engines.about import KEY, AboutTable
 from ragidx.pipelines.integrations.engines.columns import SCORE, schema_of
 from ragidx.pipelines.integrations.engines.filters import Sql
@@ -123,9 +124,8 @@ class LanceTable(Table):
             if first is not None:
                 reader = pa.RecordBatchReader.from_batches(schema, itertools.chain([first], rows))
                 table.merge_insert("chunk_id").when_matched_update_all().when_not_matched_insert_all().execute(reader)
-            ids = gone()
-            for start in range(0, len(ids), _BLOCK):
-                table.delete(f"chunk_id IN ({', '.join(map(_text, ids[start : start + _BLOCK]))})")
+            for block in slices(gone(), _BLOCK):
+                table.delete(f"chunk_id IN ({', '.join(map(_text, block))})")
             table.update_field_metadata({"path": VECTOR, "metadata": {KEY: about.to_bytes().decode()}})
             self._show(table, about)
         self._open()
@@ -149,8 +149,8 @@ class LanceTable(Table):
         filters = [[self._filter(where)]] if where is not None else [[]]
         if ids is not None:
             column, values = ids
-            blocks = [values[start : start + _BLOCK] for start in range(0, len(values), _BLOCK)]
-            filters = [[*filters[0], f"{column} IN ({', '.join(map(_text, block))})"] for block in blocks]
+            tests = [f"{column} IN ({', '.join(map(_text, block))})" for block in slices(values, _BLOCK)]
+            filters = [[*filters[0], test] for test in tests]
         for parts in filters:
             with self.target.faults(*_FAULTS):
                 asked = self._opened.search()

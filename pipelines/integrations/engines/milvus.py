@@ -28,6 +28,7 @@ from pymilvus.client.connection_manager import ConnectionManager
 from pymilvus.exceptions import ConnectionConfigException, ErrorCode
 
 from ragidx.corpora.errors import EngineError, QueryError, SpecError
+from ragidx.indexer.arrays import slices
 from ragidx.pipelines.integrations.engines.about import AboutTable
 from ragidx.pipelines.integrations.engines.columns import SCORE, schema_of
 from ragidx.pipelines.integrations.engines.filters import nnf
@@ -181,7 +182,7 @@ class MilvusTable(Table):
     def update(self, rows: Iterable[Any], gone: Callable[[], Sequence[str]], about: AboutTable) -> None:
         with self._asked() as client:
             self._write(client.upsert, self.rows_in, rows)
-            for block in _blocks(gone()):
+            for block in slices(gone(), _BLOCK):
                 client.delete(self.rows_in, filter=one_of("chunk_id", block))
             self._keep(self.rows_in, about)
         self._open()
@@ -195,11 +196,11 @@ class MilvusTable(Table):
     def _keep(self, name: str, about: AboutTable) -> None:
         """Write an `AboutTable`, and then delete the one before it."""
         text = about.to_bytes().decode("ascii")
-        parts = [text[start : start + _PART] for start in range(0, len(text), _PART)]
+        parts = list(slices(text, _PART))
         key = f"{about.generation:012} {about.created} {len(parts)}"
         rows = [{"part": f"{key}/{n:06}", "data": part, VECTOR: [1.0, 0.0]} for n, part in enumerate(parts)]
-        for start in range(0, len(rows), _MESSAGE // _PART):
-            self._client.upsert(f"{name}_about", rows[start : start + _MESSAGE // _PART])
+        for some in slices(rows, _MESSAGE // _PART):
+            self._client.upsert(f"{name}_about", some)
         self._client.delete(f"{name}_about", filter=f"part < {text_of(f'{key}/')} or part > {text_of(f'{key}/~')}")
 
     def _kept(self, name: str) -> bytes:
@@ -243,7 +244,7 @@ class MilvusTable(Table):
         large = {VECTOR, "text"} & {*schema.names}
         at_once = 2 * _MESSAGE // (4 * self._about.dim + 8_192) if large else _MAX_ROWS  # 8 KiB: the texts of a row
         first = [] if where is None else [self._filter(where)]
-        parts = [first] if ids is None else [[*first, one_of(ids[0], block)] for block in _blocks(ids[1])]
+        parts = [first] if ids is None else [[*first, one_of(ids[0], block)] for block in slices(ids[1], _BLOCK)]
         for part in parts:
             for rows in self._pages(self.rows_in, "chunk_id", part, schema.names, at_once):
                 yield batch_of(rows, schema)
@@ -295,7 +296,3 @@ def _check_opens(place: str) -> None:
         MilvusLite(place).close()
     except MilvusLiteError as fault:
         raise OSError(str(fault)) from None
-
-
-def _blocks(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (ids[start : start + _BLOCK] for start in range(0, len(ids), _BLOCK))

@@ -37,6 +37,7 @@ from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException
 
 from ragidx.corpora.errors import BusyError, SpecError
+from ragidx.indexer.arrays import slices
 from ragidx.pipelines.integrations.engines.about import AboutTable
 from ragidx.pipelines.integrations.engines.columns import batches_of, beside, schema_of, vectors_of
 from ragidx.pipelines.integrations.engines.filters import nnf
@@ -132,9 +133,8 @@ class QdrantTable(Table):
     def update(self, rows: Iterable[Any], gone: Callable[[], Sequence[str]], about: AboutTable) -> None:
         with self._asking():
             self._write(self.rows_in, rows)
-            ids = _point_ids(gone())
-            for start in range(0, len(ids), _BLOCK):
-                self._client.delete(self.rows_in, models.PointIdsList(points=ids[start : start + _BLOCK]))
+            for ids in slices(_point_ids(gone()), _BLOCK):
+                self._client.delete(self.rows_in, models.PointIdsList(points=ids))
             self._write_about(self.rows_in, about)
         self._open()
 
@@ -255,7 +255,7 @@ class QdrantTable(Table):
     def _write_about(self, collection: str, about: AboutTable) -> None:
         """Write its parts, then the point 0, which names them: until then it is the one of before."""
         beside, text = _beside(collection), about.to_bytes().decode()
-        parts = {str(uuid.uuid4()): text[start : start + _PART] for start in range(0, len(text), _PART)}
+        parts = {str(uuid.uuid4()): part for part in slices(text, _PART)}
         for part, characters in parts.items():
             self._client.upsert(beside, [models.PointStruct(id=part, vector=[1.0], payload={"text": characters})])
         self._client.upsert(beside, [models.PointStruct(id=0, vector=[1.0], payload={"parts": list(parts)})])

@@ -22,7 +22,7 @@ import numpy as np
 
 from ragidx.corpora.errors import BusyError
 from ragidx.indexer import atomic
-from ragidx.indexer.arrays import Floats
+from ragidx.indexer.arrays import Floats, slices
 from ragidx.indexer.digests import digest
 from ragidx.indexer.encoders import Embedder, Encoder
 from ragidx.indexer.model_files import user_cache
@@ -125,8 +125,7 @@ class RawVectors(contextlib.ExitStack):
         journal, step = self._journal(role, n_layers), _QUERIES_AT_ONCE if n_layers == 1 else _LAYERS_AT_ONCE
         keys = [digest(text) for text in texts]
         missing = list({key: text for key, text in zip(keys, texts, strict=True) if not journal.get([key])}.items())
-        for start in range(0, len(missing), step):
-            part = missing[start : start + step]
+        for part in slices(missing, step):
             self._append(journal, [key for key, _ in part], make([text for _, text in part]))
         if missing:
             self._note_format()

@@ -18,7 +18,7 @@ import numpy as np
 
 from ragidx.corpora.errors import CorpusError, ModelError, SpecError
 from ragidx.corpora.records import Chunk
-from ragidx.indexer.arrays import Floats, Ints
+from ragidx.indexer.arrays import Floats, Ints, slices
 from ragidx.indexer.encoders import Encoder
 from ragidx.indexer.filters.fitting import FilterSample, as_questions, lowest
 from ragidx.indexer.lexical.stemming import AUTO
@@ -183,8 +183,7 @@ class VectorSource(ABC):
 
     def blocks(self) -> Iterator[Floats]:
         """The rows that are searched, in order."""
-        step = max(1, _BLOCK_BYTES // (4 * self.dim))
-        return (self.rows(self._searched[start : start + step]) for start in range(0, self.n_rows, step))
+        return map(self.rows, slices(self._searched, max(1, _BLOCK_BYTES // (4 * self.dim))))
 
     def texts(self) -> Iterator[str]:
         """The text of each row that is searched, its headings in front, in order."""

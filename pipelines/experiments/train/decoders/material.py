@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from ragidx.corpora.errors import SpecError
+from ragidx.indexer.arrays import slices
 from ragidx.indexer.devices import choose_device
 from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.models.locate import TRAINED_POOLING
@@ -121,8 +122,7 @@ def mined(pairs: TrainingPairs, sides: Sides, n: int) -> list[list[str]]:
     queries, positives = l2_normalize(sides.queries).vectors, l2_normalize(sides.positives).vectors
     for group in np.unique(pairs.groups):
         places = np.flatnonzero(pairs.groups == group)
-        for start in range(0, len(places), _AT_ONCE):
-            part = places[start : start + _AT_ONCE]
+        for part in slices(places, _AT_ONCE):
             cosines = queries[part] @ positives[places].T
             own = (queries[part] * positives[part]).sum(axis=1, keepdims=True)
             cosines[cosines >= own * np.where(own > 0, _MARGIN, 1 / _MARGIN)] = -np.inf

@@ -83,17 +83,6 @@ def test_counting_takes_every_token_once_and_no_special_one(tiny_vocabulary: Voc
 
 
 @pytest.mark.slow
-@given(batches=st.lists(st.integers(0, 50), max_size=20))
-def test_batches_hold_every_text_once_and_are_bounded_by_characters(batches: list[int]) -> None:
-    texts = [f"{number}:" + "x" * size * 100_000 for number, size in enumerate(batches)]
-
-    found = list(vocabulary._batches(texts))
-
-    assert [text for batch in found for text in batch] == texts
-    assert all(sum(map(len, batch[:-1])) < vocabulary._BATCH_CHARS for batch in found)
-
-
-@pytest.mark.slow
 @given(st.text())
 def test_a_shown_token_is_one_word_that_a_terminal_prints(name: str) -> None:
     shown = visible(name)
