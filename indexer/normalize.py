@@ -3,7 +3,7 @@
 (n, dim) float16, float32 or float64 -> (n, dim) float32; of those, the first numbers again. Lengths are taken in
 float64 for any input: the squares of float16 and float32 numbers leave their own range long before the numbers
 do. A row of zeros or with a number that is not finite has no direction: it becomes zeros and a fault, and the caller
-decides whether that is an error. All unit vectors of this package are made here.
+decides whether that is an error. All unit vectors of this package are made here, and widths are checked.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ragidx.corpora.errors import QueryError, SpecError
 
 ZERO = "the vector is zero"
 NOT_FINITE = "the vector holds a number that is not finite"
@@ -81,3 +83,57 @@ def cut_rows(unit: UnitRows, dim: int) -> UnitRows:
     cut, before = l2_normalize(unit.vectors[:, :dim]), dict(unit.faults)
     nothing = f"the first {dim:,} of {width:,} numbers of the vector are zero"  # of a finite row, nothing else can be
     return UnitRows(cut.vectors, [(row, before.get(row, nothing)) for row, _ in cut.faults])
+
+
+def check_width(
+    field: str, width: int, stored: int, *, error: type[QueryError | SpecError] = QueryError, or_else: str = ""
+) -> None:
+    """Check that an index of `stored` dimensions has the first `width`.
+
+    Args:
+        field: the option that asks for them.
+        width: how many.
+        stored: how many there are.
+        error: what is raised.
+        or_else: the end of its hint.
+    """
+    if not 1 <= width <= stored:
+        raise error(
+            f"{field.replace('_', ' ')} {width:,} is not from 1 to {stored:,}, the dimensions stored in the index",
+            f"give at most {stored:,}; for more, build again with a larger `dim` and `rebuild=True`{or_else}",
+            where=f"`{field}`",
+        )
+
+
+def check_widths(stored: int, dim: int | None, rerank_dim: int | None) -> None:
+    """Check the widths of a search in an index of `stored` dimensions.
+
+    Raises:
+        QueryError: a width is out of range, or the two do not fit together.
+    """
+    if dim is None and rerank_dim is not None:
+        raise QueryError("this compares again what `dim` has found", "give `dim`, too", where="`rerank_dim`")
+    for field, width in (("dim", dim), ("rerank_dim", rerank_dim)):
+        if width is not None:
+            check_width(field, width, stored)
+    if dim is not None and rerank_dim is not None and rerank_dim <= dim:
+        raise QueryError(
+            f"rerank dim {rerank_dim:,} adds nothing to the {dim:,} dimensions that are searched",
+            f"give more than {dim:,}, or remove it",
+            where="`rerank_dim`",
+        )
+
+
+def check_query_width(width: int, dim: int, *, input_dim: int | None = None, where: str = "") -> None:
+    """Check that vectors of questions are as wide as those of the index, or as these were before they were cut.
+
+    Raises:
+        QueryError: they are not.
+    """
+    if width not in (dim, input_dim):
+        before = "" if input_dim is None else f", and had {input_dim:,} before they were cut"
+        raise QueryError(
+            f"the query's vector has {width:,} numbers, those of the index have {dim:,}{before}",
+            "make it as the vectors of the index were made",
+            where=where,
+        )

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ragidx.corpora.errors import QueryError, unknown_name
+from ragidx.indexer.normalize import check_widths
 from ragidx.indexer.options import Option, options_of
 from ragidx.indexer.store import Store
-from ragidx.indexer.store.store import check_widths
 from ragidx.retriever.keywords import AskKeywords, Rerank, SearchKeywords
 
 if TYPE_CHECKING:

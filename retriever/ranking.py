@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ragidx.corpora.errors import QueryError
 from ragidx.indexer.arrays import Bools, Floats
-from ragidx.indexer.normalize import cut_rows, l2_normalize
+from ragidx.indexer.normalize import check_query_width, cut_rows, l2_normalize
 from ragidx.indexer.store import Store
 from ragidx.retriever.fusion import Scored, rank_dense, rank_hybrid, rank_lexical, with_cosines
 from ragidx.retriever.options import DENSE, HYBRID, LEXICAL, SearchOptions
@@ -96,14 +96,7 @@ def unit_queries(
     matrix = np.asarray(vectors)
     if matrix.ndim != 2 or matrix.dtype.kind not in "fiu" or matrix.dtype.itemsize > 8:
         raise ValueError(f"query vectors have the shape {matrix.shape} and hold {matrix.dtype}, not (q, {dim})")
-    width = matrix.shape[1]
-    if width not in (dim, input_dim):
-        before = "" if input_dim is None else f", and had {input_dim:,} before they were cut"
-        raise QueryError(
-            f"the query's vector has {width:,} numbers, those of the index have {dim:,}{before}",
-            "make it as the vectors of the index were made",
-            where=str(file or index),
-        )
+    check_query_width(matrix.shape[1], dim, input_dim=input_dim, where=str(file or index))
     unit = cut_rows(l2_normalize(matrix), dim)
     for row, reason in unit.faults:
         place = f"query {row + 1:,}" if len(matrix) > 1 else ""

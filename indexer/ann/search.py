@@ -22,6 +22,7 @@ from ragidx.indexer.ann.faiss_files import HEADER_BYTES, empty, faiss, inner, ma
 from ragidx.indexer.ann.index_types import PQ_ENTRIES, TUNED_K, Effort, Recipe, padded, train_rows
 from ragidx.indexer.ann.repeats import Repeats
 from ragidx.indexer.arrays import Bools, Floats, Ints
+from ragidx.indexer.normalize import check_query_width
 
 Exact: TypeAlias = Callable[[Floats, int], tuple[Floats, Ints]]  # as `search_exact`, of the rows that are allowed
 OnRows: TypeAlias = Callable[[int], None]  # called with the number of rows that are done
@@ -207,11 +208,7 @@ def checked_queries(queries: Floats, dim: int) -> Floats:
     """
     if queries.ndim != 2:
         raise ValueError(f"queries have the shape {queries.shape}, not (q, {dim})")
-    if queries.shape[1] != dim:
-        raise QueryError(
-            f"the query vector has {queries.shape[1]:,} dimensions, the index has {dim:,}",
-            "encode the query as the index was encoded: same model, method and filter",
-        )
+    check_query_width(queries.shape[1], dim)
     if not np.isfinite(queries).all():
         raise QueryError("the query vector holds a number that is not finite", "encode the query in float32")
     return np.ascontiguousarray(queries, np.float32)
@@ -332,8 +329,8 @@ def _approximate(
         searched, params = faiss().IndexRefine(index, vectors), _params_of(recipe, effort, factor, repeats)
     if allowed is None:
         with _threads(vectors, queries):
-            best = searched.search(queries, depth, params=params)
-        return best[0][:, :k], best[1][:, :k]
+            scores, rows = searched.search(queries, depth, params=params)
+        return scores[:, :k], rows[:, :k]
     scores, rows = np.full((len(queries), k), -np.inf, np.float32), np.full((len(queries), k), -1, np.int64)
     step = max(1, int(_BLOCK_FOUND / (depth * factor)))
     for start in range(0, len(queries), step):

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ragidx.corpora.errors import IndexFormatError, QueryError
+from ragidx.corpora.errors import IndexFormatError
 from ragidx.corpora.records import Chunk
 from ragidx.indexer.ann import search as ann
 from ragidx.indexer.ann.moments import ScoreSpread
@@ -28,6 +28,7 @@ from ragidx.indexer.ann.prefixes import shortened
 from ragidx.indexer.arrays import Bools, Floats, Ints, grouped
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.damage import damaged, reading
+from ragidx.indexer.normalize import check_widths
 from ragidx.indexer.store.deletions import by_segment, read_deletions
 from ragidx.indexer.store.files import blob_path
 from ragidx.indexer.store.generations import check_files, committed, segments_of, with_way_back
@@ -362,26 +363,3 @@ def _mapped(folder: Path, name: str, entry: FileEntry) -> mmap.mmap:
     path = folder / blob_path(name, entry)
     with reading(path, "it cannot be mapped: "), path.open("rb") as file:  # a commit just removed it, or it is empty
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-
-
-def check_widths(stored: int, dim: int | None, rerank_dim: int | None) -> None:
-    """Check the widths of a search in an index of `stored` dimensions.
-
-    Raises:
-        QueryError: a width is out of range, or the two do not fit together.
-    """
-    if dim is None and rerank_dim is not None:
-        raise QueryError("this compares again what `dim` has found", "give `dim`, too", where="`rerank_dim`")
-    for field, width in (("dim", dim), ("rerank_dim", rerank_dim)):
-        if width is not None and not 1 <= width <= stored:
-            raise QueryError(
-                f"{field.replace('_', ' ')} {width:,} is not from 1 to {stored:,}, the dimensions stored in the index",
-                f"give at most {stored:,}; for more, build again with a larger `dim` and `rebuild=True`",
-                where=f"`{field}`",
-            )
-    if dim is not None and rerank_dim is not None and rerank_dim <= dim:
-        raise QueryError(
-            f"rerank dim {rerank_dim:,} adds nothing to the {dim:,} dimensions that are searched",
-            f"give more than {dim:,}, or remove it",
-            where="`rerank_dim`",
-        )

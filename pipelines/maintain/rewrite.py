@@ -16,6 +16,7 @@ import numpy as np
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann.tuning import OnStage
+from ragidx.indexer.normalize import check_width
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store import Store
 from ragidx.indexer.store.manifest import files_of
@@ -154,13 +155,8 @@ def _narrower(spec: IndexSpec, blobs: dict[str, bytes], stored: int, dim: int) -
     from ragidx.indexer.filters.filter import Filter, coordinates
     from ragidx.indexer.token_table import TokenTable
 
-    if not 1 <= dim <= stored:
-        raise SpecError(
-            f"dim {dim:,} is not from 1 to {stored:,}, the dimensions stored in the index",
-            f"give at most {stored:,}; for more, build again with a larger `dim` and `rebuild=True`, or go back "
-            "with `ragidx rollback` if it was shrunk",
-            where="`dim`",
-        )
+    or_else = ", or go back with `ragidx rollback` if it was shrunk"
+    check_width("dim", dim, stored, error=SpecError, or_else=or_else)
     if not spec.filter.nested:
         raise SpecError(
             f"filter '{spec.filter.name}' keeps numbers in no order: the first {dim} are not its narrower form",

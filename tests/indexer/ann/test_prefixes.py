@@ -23,9 +23,9 @@ from ragidx.indexer import atomic
 from ragidx.indexer.ann import prefixes
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES, map_vectors
 from ragidx.indexer.ann.prefixes import Prefixes, is_whole, open_prefixes, shortened
+from ragidx.indexer.normalize import check_widths
 from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import VECTORS
-from ragidx.indexer.store.store import check_widths
 from ragidx.indexer.store.verify import verify, verify_committed, verify_kept
 
 from ...raising import message_of
@@ -338,7 +338,7 @@ def test_widths_that_do_not_go_together_are_refused(index, kit, options, message
 
 
 def test_a_query_of_the_narrow_width_is_refused_because_stored_ones_are_wide(index, kit):
-    with pytest.raises(QueryError, match="the query vector has 4 dimensions, the index has 8"):
+    with pytest.raises(QueryError, match="the query's vector has 4 numbers, those of the index have 8"):
         Store.open(index).search(kit.queries(1, dim=4), 3, dim=4)
 
 
