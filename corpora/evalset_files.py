@@ -79,9 +79,11 @@ def take_lines(file: Path, what: str, lines: Iterable[tuple[int, T]], add: Calla
             faults.append((number, fault))
     if not number:
         raise CorpusError(f"the file holds no {what}", "check that it is the right one", where=str(file))
+    if not faults:
+        return
+    line_number, first = faults[0]
     if len(faults) == 1:
-        raise CorpusError(str(faults[0][1]), faults[0][1].hint, where=f"{file}:{faults[0][0]}")
-    if faults:
-        shown = [f"\n  line {number}: {fault}" for number, fault in faults[:_FAULTS_SHOWN]]
-        more = f"\n  and {len(faults) - _FAULTS_SHOWN} more" if len(faults) > _FAULTS_SHOWN else ""
-        raise CorpusError(f"{len(faults)} lines have faults{''.join(shown)}{more}", faults[0][1].hint, where=str(file))
+        raise CorpusError(str(first), first.hint, where=f"{file}:{line_number}")
+    shown = [f"\n  line {number}: {fault}" for number, fault in faults[:_FAULTS_SHOWN]]
+    more = f"\n  and {len(faults) - _FAULTS_SHOWN} more" if len(faults) > _FAULTS_SHOWN else ""
+    raise CorpusError(f"{len(faults)} lines have faults{''.join(shown)}{more}", first.hint, where=str(file))

@@ -118,13 +118,14 @@ class Repeats:
             k: how many.
             allowed: (n_rows,), the rows that may be given; None: all.
         """
-        shape, n = (len(found[1]), k), min(k, found[1].shape[1])
+        (its_scores, its_rows), (led_scores, led_rows) = found, led
+        shape, n = (len(its_rows), k), min(k, its_rows.shape[1])
         scores, rows = np.full(shape, -np.inf, np.float32), np.full(shape, -1, np.int64)
-        scores[:, :n], rows[:, :n] = found[0][:, :n], found[1][:, :n]
-        better = (led[0] >= found[0][:, -1:]) & (led[1] >= 0)
-        for query in np.flatnonzero(self._are_firsts(found[1]).any(axis=1) | better.any(axis=1)):
-            entries, places = np.unique(np.append(found[1][query], led[1][query][better[query]]), return_index=True)
-            shown = np.append(found[0][query], led[0][query][better[query]])[places]
+        scores[:, :n], rows[:, :n] = its_scores[:, :n], its_rows[:, :n]
+        better = (led_scores >= its_scores[:, -1:]) & (led_rows >= 0)
+        for query in np.flatnonzero(self._are_firsts(its_rows).any(axis=1) | better.any(axis=1)):
+            entries, places = np.unique(np.append(its_rows[query], led_rows[query][better[query]]), return_index=True)
+            shown = np.append(its_scores[query], led_scores[query][better[query]])[places]
             starts, ends = (np.searchsorted(self.firsts, entries, side) for side in ("left", "right"))
             ends = ends if allowed is not None else np.minimum(ends, starts + k)
             parts = [self.rows[start:end] for start, end in zip(starts, ends, strict=True) if start < end]

@@ -11,7 +11,7 @@ import bisect
 import functools
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
@@ -33,6 +33,13 @@ if TYPE_CHECKING:
 _DIGEST = f"S{DIGEST_BYTES}"
 _RUN = np.dtype([("document", "S16"), ("hash", "V16"), ("owner", "<i4"), ("first", "<i8"), ("count", "<i4")])
 _FLAGS = np.dtype([("kept", "?"), ("dead", "?")])
+
+
+class _Placed(NamedTuple):
+    """A run, and the row from which its rows are counted."""
+
+    row: int
+    run: Any
 
 
 class Documents:
@@ -105,12 +112,12 @@ class Documents:
     def get(self, doc_id: str) -> bytes | None:
         """The hash of the document, None where it has no row that is alive."""
         runs = self._alive(doc_id)
-        return self._run(runs[0])[1]["hash"].tobytes() if runs else None
+        return self._run(runs[0]).run["hash"].tobytes() if runs else None
 
     def owner(self, doc_id: str) -> int | None:
         """The number of the document's source, 0 for a program; None where it has no row that is alive."""
         runs = self._alive(doc_id)
-        return int(self._run(runs[0])[1]["owner"]) if runs else None
+        return int(self._run(runs[0]).run["owner"]) if runs else None
 
     def of(self, owners: Collection[int]) -> Digests:
         """The digests of the ids of all documents of these owners, each once."""
@@ -175,10 +182,9 @@ class Documents:
             self._asked = doc_id, self._table.find(digest(doc_id))
         return [number for number in self._asked[1] if not self._flags["dead"][number]]
 
-    def _run(self, number: int) -> tuple[int, Any]:
-        """A run, and the row from which its rows are counted."""
+    def _run(self, number: int) -> _Placed:
         start, row, runs = self._parts[bisect.bisect_right(self._parts, number, key=lambda part: part[0]) - 1]
-        return row, runs[number - start]
+        return _Placed(row, runs[number - start])
 
     def _rows(self, numbers: Sequence[int]) -> Ints:
         """The rows of some runs."""

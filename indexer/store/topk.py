@@ -64,9 +64,9 @@ def search_parts(parts: Sequence[SegmentRows], ids: Ids, queries: Floats, k: int
         rows += _lists(numbers[:, :wide])
         for query in sorted({*_shared(best, wide), *_cut(parts, numbers[:, wide - 1])}):
             mine = [(part_scores[query], part_rows[query]) for part_scores, part_rows in answers]
-            ranked = _best(parts, ids, block[query : query + 1], wide, mine)
+            ranked, rows[start + query] = _best(parts, ids, block[query : query + 1], wide, mine)
             scores[start + query] = -np.inf
-            scores[start + query, : len(ranked[0])], rows[start + query] = ranked
+            scores[start + query, : len(ranked)] = ranked
     return TopRows(scores, rows or [[] for _ in queries])
 
 
@@ -149,11 +149,12 @@ def _with_ties(part: SegmentRows, query: Floats, last: np.float32, scores: Float
     """
 
     def ask(_: list[int], wide: int) -> list[tuple[Floats, Ints]]:
-        wider = _search(part, query, wide)
-        return [(wider[0][0], wider[1][0])]
+        (scores,), (rows,) = _search(part, query, wide)
+        return [(scores, rows)]
 
     def lacks(found: tuple[Floats, Ints], _: int) -> bool:
-        return len(found[1]) < part.view.n_rows and found[1][-1] >= 0 and bool(found[0][-1] == last)
+        scores, rows = found
+        return len(rows) < part.view.n_rows and rows[-1] >= 0 and bool(scores[-1] == last)
 
     if part.view.repeats is not None:
         equal = part.view.repeats.equals(rows[scores == last] - part.first, part.allowed)

@@ -155,7 +155,10 @@ def _write_moments(segment: Segment, generation: int) -> atomic.FileEntry:
 def _uncounted(segment: Segment, dead: Bools | None) -> Ints | None:
     """The dead rows that the moments of a segment count, if they are so many that questions would wait for them."""
     found = None if dead is None else segment.moments_of_live(dead)
-    return found[1] if found is not None and len(found[1]) > most_beside(segment.dim) else None
+    if found is None:
+        return None
+    _, beside = found
+    return beside if len(beside) > most_beside(segment.dim) else None
 
 
 def _write_moments_without(segment: Segment, gone: Ints, generation: int) -> atomic.FileEntry:

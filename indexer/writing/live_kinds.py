@@ -76,8 +76,8 @@ def mixed_fields(store: Store) -> dict[str, dict[str, list[str]]]:
                             known.append(name)
             first += len(batch)
     found: dict[str, dict[str, list[str]]] = {}
-    for one in sorted(counts, key=lambda one: (one[0], -counts[one])):
-        found.setdefault(one[0], {})[one[1]] = documents[one][:_NAMED]
+    for field, its_kind in sorted(counts, key=lambda one: (one[0], -counts[one])):
+        found.setdefault(field, {})[its_kind] = documents[field, its_kind][:_NAMED]
     return {name: of_kinds for name, of_kinds in found.items() if len(of_kinds) > 1}
 
 

@@ -203,7 +203,7 @@ def _encode(stdin: BinaryIO, out: BinaryIO) -> None:
 
     exactly = frames.reader(stdin)
     job, filter_ = frames.read(exactly)
-    part = frames.read(exactly)  # before the model is loaded: the build does not wait for that
+    _, part = frames.read(exactly)  # before the model is loaded: the build does not wait for that
     files = _files(**json.loads(job["files"]))
     if job["gguf"] is not None:
         files = dataclasses.replace(locate(job["gguf"]), name=files.name, pooler=files.pooler)
@@ -212,14 +212,14 @@ def _encode(stdin: BinaryIO, out: BinaryIO) -> None:
     embedder = Embedder(encoder, Filter.from_bytes(filter_) if filter_ else None)
     with encoder.on_threads(job["threads"]):
         while True:
-            texts, names = json.loads(part[1])
+            texts, names = json.loads(part)
             for batch in embedder.batches(texts, tune=False, names=names):
                 vectors = np.ascontiguousarray(batch.vectors, np.float32)
                 counts = {"n_tokens": batch.n_tokens, "n_truncated": batch.n_truncated}
                 header = {"kind": "batch", "rows": batch.rows, "shape": vectors.shape, **counts}
                 frames.write(out, header, vectors.tobytes())
             frames.write(out, {"kind": "end"})
-            part = frames.read(exactly)
+            _, part = frames.read(exactly)
 
 
 def _files(folder: str, adapters: Sequence[str], pooler: str | None, names: Sequence[str], **others: Any) -> ModelFiles:

@@ -312,7 +312,7 @@ class VectorBatch(RowWriter):
 
     def __init__(self, store: Store, timeout: float, *, compact: bool = True) -> None:
         manifest = committed(store.path)
-        dim = check_given(manifest, str(store.path))[1].input_dim or manifest.dim
+        dim = check_given(manifest, str(store.path)).given.input_dim or manifest.dim
         super().__init__(store.path, dim, timeout=timeout, opened=store, compact=compact)
         self.types, self.blank = Types(self._writer), list[str]()
 

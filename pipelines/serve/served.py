@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 from ragidx.corpora.errors import IndexFormatError, RagidxError
 from ragidx.indexer.arrays import Floats
@@ -64,18 +64,27 @@ async def run(pool: ThreadPoolExecutor, function: Callable[P, T], *args: P.args,
     return await asyncio.wrap_future(pool.submit(function, *args, **options))
 
 
+class _Waiting(NamedTuple):
+    """Questions that are to be encoded, and who waits for their vectors."""
+
+    searcher: Searcher
+    instruction: str | None
+    queries: Sequence[str]
+    future: asyncio.Future[Floats]
+
+
 class Questions:
     """Encodes questions in batches without a timer: a batch is what waited while the one before it ran."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool = pool
-        self._waiting: list[tuple[Searcher, str | None, Sequence[str], asyncio.Future[Floats]]] = []
+        self._waiting: list[_Waiting] = []
         self._worker: asyncio.Task[None] | None = None
 
     async def encoded(self, searcher: Searcher, queries: Sequence[str], instruction: str | None) -> Floats:
         """(q, dim) of some questions."""
         future: asyncio.Future[Floats] = asyncio.get_running_loop().create_future()
-        self._waiting.append((searcher, instruction, queries, future))
+        self._waiting.append(_Waiting(searcher, instruction, queries, future))
         if self._worker is None:
             self._worker = asyncio.create_task(self._work())
         return await future
@@ -88,42 +97,40 @@ class Questions:
 
     async def _work_off(self) -> None:
         while self._waiting:
-            searcher, instruction = self._waiting[0][:2]
-            batch: list[tuple[Sequence[str], asyncio.Future[Floats]]] = []
+            searcher, instruction, *_ = self._waiting[0]
+            batch: list[_Waiting] = []
             left, room = [], BATCH
             for one in self._waiting:
-                alike = one[0] is searcher and one[1] == instruction
-                if alike and (room >= len(one[2]) or not batch):
-                    room -= len(one[2])
-                    batch.append(one[2:])
+                alike = one.searcher is searcher and one.instruction == instruction
+                if alike and (room >= len(one.queries) or not batch):
+                    room -= len(one.queries)
+                    batch.append(one)
                 else:
                     left.append(one)
             self._waiting = left
-            await self._encode(searcher, instruction, [one for one in batch if not one[1].done()])
+            await self._encode(searcher, instruction, [one for one in batch if not one.future.done()])
 
-    async def _encode(
-        self, searcher: Searcher, instruction: str | None, batch: Sequence[tuple[Sequence[str], asyncio.Future[Floats]]]
-    ) -> None:
+    async def _encode(self, searcher: Searcher, instruction: str | None, batch: Sequence[_Waiting]) -> None:
         """Encode a batch; where it fails, each of it alone, so that a question fails by itself."""
         if not batch:
             return
-        texts = [text for queries, _ in batch for text in queries]
+        texts = [text for one in batch for text in one.queries]
         try:
             vectors = await run(self._pool, searcher.encode, texts, instruction)
         except asyncio.CancelledError:
             raise
         except BaseException as fault:  # noqa: BLE001 - a panic of a library too: raised where the question was asked
             if len(batch) == 1:
-                if not batch[0][1].done():
-                    batch[0][1].set_exception(fault)
+                if not batch[0].future.done():
+                    batch[0].future.set_exception(fault)
                 return
             for one in batch:
                 await self._encode(searcher, instruction, [one])
             return
-        for queries, future in batch:
-            if not future.done():
-                future.set_result(vectors[: len(queries)])
-            vectors = vectors[len(queries) :]
+        for one in batch:
+            if not one.future.done():
+                one.future.set_result(vectors[: len(one.queries)])
+            vectors = vectors[len(one.queries) :]
 
 
 class Served:

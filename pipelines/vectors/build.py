@@ -107,7 +107,7 @@ class _Build:
     def _run(self, read: Reader) -> BuildReport:
         o, started = self.options, time.perf_counter()
         old = None if o.rebuild else committed_or_none(self.index)
-        cut_from = None if old is None else check_given(old, str(self.index))[1].input_dim
+        cut_from = None if old is None else check_given(old, str(self.index)).given.input_dim
         batches = self._batches(None if old is None or cut_from else old.dim, read)
         first = next(batches, None)
         if first is None:

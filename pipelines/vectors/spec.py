@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 from ragidx.corpora.errors import IndexFormatError, SpecError, lone_surrogate
 from ragidx.corpora.spec import ChunkSpec
@@ -70,8 +71,15 @@ def spec_of_vectors(
     return want
 
 
-def check_given(manifest: Manifest, where: str) -> tuple[IndexSpec, Precomputed]:
-    """The spec of an index, if it holds precomputed vectors, and what it says of them.
+class GivenSpec(NamedTuple):
+    """The spec of an index of precomputed vectors, and what it says of them."""
+
+    spec: IndexSpec
+    given: Precomputed
+
+
+def check_given(manifest: Manifest, where: str) -> GivenSpec:
+    """The spec of an index, if it holds precomputed vectors.
 
     Raises:
         SpecError: a model of ragidx made them.
@@ -92,4 +100,4 @@ def check_given(manifest: Manifest, where: str) -> tuple[IndexSpec, Precomputed]
             "put the manifest back, or replace the index with `rebuild=True`",
             where=where,
         )
-    return spec, given
+    return GivenSpec(spec, given)

@@ -162,7 +162,8 @@ class RowWriter:
         names = [name for batch in batches for name in batch.ids]
         faults, first = _repeated([digest(name) for name in names], range(len(names))), 0
         for batch in batches:
-            faults |= {first + row: reason for row, reason in self._unit(batch.vectors)[1].faults}
+            _, cut = self._unit(batch.vectors)
+            faults |= {first + row: reason for row, reason in cut.faults}
             first += len(batch.ids)
         if faults:
             row = min(faults)

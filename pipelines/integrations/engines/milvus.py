@@ -244,7 +244,10 @@ class MilvusTable(Table):
         large = {VECTOR, "text"} & {*schema.names}
         at_once = 2 * _MESSAGE // (4 * self._about.dim + 8_192) if large else _MAX_ROWS  # 8 KiB: the texts of a row
         first = [] if where is None else [self._filter(where)]
-        parts = [first] if ids is None else [[*first, one_of(ids[0], block)] for block in slices(ids[1], _BLOCK)]
+        parts = [first]
+        if ids is not None:
+            column, values = ids
+            parts = [[*first, one_of(column, block)] for block in slices(values, _BLOCK)]
         for part in parts:
             for rows in self._pages(self.rows_in, "chunk_id", part, schema.names, at_once):
                 yield batch_of(rows, schema)

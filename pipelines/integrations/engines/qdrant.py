@@ -160,7 +160,9 @@ class QdrantTable(Table):
     ) -> Iterator[Any]:
         schema, condition = self._schema(columns), self._filter(where)
         if ids is not None:
-            among = is_one_of(*ids) if ids[0] != "chunk_id" else models.HasIdCondition(has_id=_point_ids(ids[1]))
+            column, values = ids
+            is_id = column == "chunk_id"
+            among = models.HasIdCondition(has_id=_point_ids(values)) if is_id else is_one_of(column, values)
             condition = models.Filter(must=[among] if condition is None else [condition, among])
         payload, has_vector = [name for name in schema.names if name != VECTOR], VECTOR in schema.names
         limit = max(1, min(_BLOCK, _PAGE_NUMBERS // schema.field(VECTOR).type.list_size)) if has_vector else _BLOCK

@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -31,6 +31,14 @@ WEIGHTS = "weights.safetensors"
 
 _RUN, _LOG, _BEST = "run.json", "log.jsonl", "best.safetensors"
 _CHECKPOINT = (WEIGHTS, "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
+
+
+class BestWeights(NamedTuple):
+    """The best weights of a run so far, with their step and score."""
+
+    weights: dict[str, Tensor]
+    step: int
+    score: float
 
 
 class Run:
@@ -117,14 +125,14 @@ class Run:
         save_file(dict(weights), new, metadata={"step": str(step), "score": repr(score)})
         atomic.replace(new, self.folder / _BEST)
 
-    def best(self) -> tuple[dict[str, Tensor], int, float] | None:
-        """The best weights so far, their step and score; None before there are any."""
+    def best(self) -> BestWeights | None:
+        """None before there are any."""
         path = self.folder / _BEST
         if not path.is_file():
             return None
         with safe_open(path, framework="pt") as stored:
             about = stored.metadata()
-        return load_file(path), int(about["step"]), float(about["score"])
+        return BestWeights(load_file(path), int(about["step"]), float(about["score"]))
 
     def finish(self, made: Mapping[str, Any]) -> None:
         """Say how the model was made, and remove what only a run needs."""

@@ -130,11 +130,11 @@ class Watch(TrainerCallback):
             values = self.score()
             best = self.run.best()
             assert best is not None  # of the start
-            if values.mean() > best[2]:
+            if values.mean() > best.score:
                 self._keep(step, values)
             else:
                 self.run.log(step=step, score=float(values.mean()))
-                stale = (step - best[1]) // self.every
+                stale = (step - best.step) // self.every
                 if self.patience and stale >= self.patience:
                     self.run.end()
                     control.should_training_stop = True
@@ -284,11 +284,11 @@ def carried_out(
             raise
         best = run.best()
         assert best is not None  # of the start
-        if best[1] or not how.force:
-            network.restore(best[0])
+        if best.step or not how.force:
+            network.restore(best.weights)
         after = score()
     gain, notes = difference(after, watch.before), [*notes]
-    is_kept = how.force or best[1] > 0
+    is_kept = how.force or best.step > 0
     if not is_kept:
         notes.append(
             f"By the {what} that were held out no step is better than the start: `force=True` writes the last."
@@ -303,7 +303,7 @@ def carried_out(
         run.finish(
             {
                 "model": network.spec.model,
-                "step": best[1],
+                "step": best.step,
                 "before": float(watch.before.mean()),
                 "after": float(after.mean()),
             }
@@ -318,7 +318,7 @@ def carried_out(
         n_texts=n_texts,
         n_held_out=len(after),
         steps=len(losses),
-        best_step=best[1],
+        best_step=best.step,
         of_steps=watch.steps,
         first_loss=float(np.mean(losses[:tenth])),
         last_loss=float(np.mean(losses[-tenth:])),

@@ -25,7 +25,7 @@ from ragidx.retriever.where.parser import parse
 
 psycopg = pytest.importorskip("psycopg")
 engine = pytest.importorskip("ragidx.pipelines.integrations.engines.postgres")
-dialect = pytest.importorskip("ragidx.pipelines.integrations.engines.postgres_sql").Dialect({}, {})
+dialect = pytest.importorskip("ragidx.pipelines.integrations.engines.postgres_sql").PostgresDialect({}, {})
 
 ABOUT = AboutTable({"kind": "precomputed"}, "one", 1, "now", 8, {"doc_id": "string", "year": "int", "tags": "list"}, {})
 Open = Callable[[str], Any]
