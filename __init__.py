@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ragidx.pipelines.serve.client import Client
     from ragidx.retriever.hit import Hit
     from ragidx.retriever.keywords import Rerank
+    from ragidx.retriever.where.conditions import Condition, field
 
 __version__ = "0.1.0"
 
@@ -58,6 +59,7 @@ __all__ = [
     "Chunk",
     "ChunkSpec",
     "Client",
+    "Condition",
     "CorpusError",
     "DefectError",
     "DeleteReport",
@@ -84,6 +86,7 @@ __all__ = [
     "connect",
     "distribute",
     "evaluate",
+    "field",
     "load_embedder",
     "load_encoder",
     "search",
@@ -99,6 +102,7 @@ _HOMES = {
     "Chunk": "corpora.records",
     "ChunkSpec": "corpora.spec",
     "Client": "pipelines.serve.client",
+    "Condition": "retriever.where.conditions",
     "CorpusError": "corpora.errors",
     "DefectError": "corpora.errors",
     "EngineError": "corpora.errors",
@@ -123,6 +127,7 @@ _HOMES = {
     "build": "pipelines.index",
     "connect": "pipelines.index",
     "evaluate": "pipelines.experiments.evaluate.evaluate",
+    "field": "retriever.where.conditions",
     "load_embedder": "indexer.encoders.load",
     "load_encoder": "indexer.encoders.load",
     "search": "pipelines.index",

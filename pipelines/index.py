@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ragidx.pipelines.maintain.rewrite import ReshapeReport
     from ragidx.pipelines.plan.plan import Plan
     from ragidx.retriever.hit import Hits
+    from ragidx.retriever.where.conditions import Condition
 
 
 class UpgradeKeywords(EncoderOptions, RunOptions, total=False):
@@ -140,7 +141,7 @@ class Reader:
         k: int = 10,
         *,
         vector: ArrayLike | None = None,
-        where: str | None = None,
+        where: str | Condition | None = None,
         instruction: str | None = None,
         **options: Unpack[SearchKeywords],
     ) -> Hits:
@@ -152,7 +153,7 @@ class Reader:
             query: the question; it is text, and no query language: quotes, `+`, `-` and `field:value` mean nothing.
             k: 1 or more.
             vector: (dim,) numbers in place of a question.
-            where: a condition on metadata, such as `subject == "history" and year >= 1900`.
+            where: a condition on metadata, such as `ragidx.field("year") >= 1900`; as text, `year >= 1900`.
             instruction: the task sentence put before the question for the model; None: the index's own; empty: none.
 
         Raises:
@@ -170,7 +171,7 @@ class Reader:
         queries: Sequence[str],
         k: int = 10,
         *,
-        where: str | None = None,
+        where: str | Condition | None = None,
         instruction: str | None = None,
         **options: Unpack[SearchKeywords],
     ) -> list[Hits]:
@@ -184,7 +185,7 @@ class Reader:
         vectors: ArrayLike,
         k: int = 10,
         *,
-        where: str | None = None,
+        where: str | Condition | None = None,
         **options: Unpack[VectorKeywords],
     ) -> list[Hits]:
         """As `search`, for vectors (q, dim), which are brought to unit length. A vector has no words."""
@@ -198,7 +199,7 @@ class Reader:
         k: int = 10,
         *,
         vectors: ArrayLike | None = None,
-        where: str | None = None,
+        where: str | Condition | None = None,
         instruction: str | None = None,
         **options: Unpack[RankKeywords],
     ) -> list[list[tuple[str, float]]]:
@@ -238,19 +239,19 @@ class Reader:
 
         return chunks(self.searcher.store, ids, document)
 
-    def documents(self, *, where: str | None = None, source: str | None = None) -> Iterator[Document]:
+    def documents(self, *, where: str | Condition | None = None, source: str | None = None) -> Iterator[Document]:
         """All documents, or those of which a chunk fulfils a condition, or of one source, in the order of the index."""
         from ragidx.retriever.contents import documents
 
         return documents(self.searcher.store, where, source)
 
-    def count(self, where: str | None = None) -> int:
+    def count(self, where: str | Condition | None = None) -> int:
         """How many documents there are, or how many of them have a chunk that fulfils a condition."""
         from ragidx.retriever.contents import count
 
         return count(self.searcher.store, where)
 
-    def values(self, field: str, *, where: str | None = None, limit: int = 20) -> list[tuple[Scalar, int]]:
+    def values(self, field: str, *, where: str | Condition | None = None, limit: int = 20) -> list[tuple[Scalar, int]]:
         """The commonest values of a field of `schema`, each with the number of its chunks, the most frequent first.
 
         Raises:
@@ -260,7 +261,9 @@ class Reader:
 
         return values(self.searcher.store, field, where, limit)
 
-    def to_batches(self, columns: Sequence[str] | None = None, *, where: str | None = None) -> Iterator[Any]:
+    def to_batches(
+        self, columns: Sequence[str] | None = None, *, where: str | Condition | None = None
+    ) -> Iterator[Any]:
         """The chunks as `pyarrow.RecordBatch`es, one at a time.
 
         Args:
@@ -632,7 +635,7 @@ class Index(Reader):
         self,
         ids: Sequence[str] | None = None,
         *,
-        where: str | None = None,
+        where: str | Condition | None = None,
         missing: Literal["error", "skip"] = "error",
         dry_run: bool = False,
         compact: bool = True,
@@ -959,7 +962,7 @@ def search(
     k: int = 10,
     *,
     vector: ArrayLike | None = None,
-    where: str | None = None,
+    where: str | Condition | None = None,
     instruction: str | None = None,
     **options: Unpack[SearchKeywords],
 ) -> Hits:

@@ -23,7 +23,9 @@ from ragidx.indexer.arrays import Bools, Floats, slices
 from ragidx.indexer.store import Store
 from ragidx.indexer.store.rows import Row, true_places
 from ragidx.retriever.ranking import StoreElsewhere
-from ragidx.retriever.where.masks import OWNER, fields_of, matching_rows, parse_for, source_names
+from ragidx.retriever.where.binding import unbound
+from ragidx.retriever.where.conditions import Condition, Field
+from ragidx.retriever.where.masks import OWNER, bind_to, fields_of, matching_rows, source_names
 
 VECTOR = "vector"
 _FIXED = ("chunk_id", "doc_id", "text", "heading", "start", "end", "line", "page")
@@ -72,7 +74,7 @@ def document_of(rows: Sequence[Row]) -> Document:
     return Document(first.doc_id, text, metadata, line=first.line)
 
 
-def documents(store: Store, where: str | None = None, source: str | None = None) -> Iterator[Document]:
+def documents(store: Store, where: str | Condition | None = None, source: str | None = None) -> Iterator[Document]:
     """All documents, or those of which a chunk fulfils a condition, or of one source, in the order of the index."""
     wanted = set(_ids(store, _with_source(where, source))) if where is not None or source is not None else None
     for doc_id, rows in itertools.groupby(_rows(store), key=lambda row: row.doc_id):
@@ -97,7 +99,7 @@ def documents_by_id(store: Store, ids: Sequence[str], *, missing: str = "error")
     return [document_of(by_id[name]) for name in ids if name in by_id]
 
 
-def count(store: Store, where: str | None = None) -> int:
+def count(store: Store, where: str | Condition | None = None) -> int:
     """How many documents there are, or have a chunk that fulfils a condition."""
     return store.manifest.n_documents if where is None else len(set(_ids(store, where)))
 
@@ -111,7 +113,7 @@ def largest_file(store: Store) -> tuple[str, int]:
     return counts.most_common(1)[0]
 
 
-def values(store: Store, field: str, where: str | None = None, limit: int = 20) -> list[tuple[Scalar, int]]:
+def values(store: Store, field: str, where: str | Condition | None = None, limit: int = 20) -> list[tuple[Scalar, int]]:
     """The commonest values of a field, with the number of their chunks."""
     found: Counter[Scalar] = Counter()
     for batch in batches(store, [field], where):
@@ -139,7 +141,7 @@ def columns_of(store: Store) -> dict[str, str]:
     return known
 
 
-def batches(store: Store, columns: Sequence[str] | None = None, where: str | None = None) -> Iterator[Any]:
+def batches(store: Store, columns: Sequence[str] | None = None, where: str | Condition | None = None) -> Iterator[Any]:
     """The chunks as record batches.
 
     Raises:
@@ -151,7 +153,7 @@ def batches(store: Store, columns: Sequence[str] | None = None, where: str | Non
         if name not in known and name != VECTOR:
             fault = unknown_name("column", name, [*known, VECTOR])
             raise QueryError(fault.message, fault.hint, where="`columns`")
-    condition = None if where is None else parse_for(store, where)
+    condition = None if where is None else bind_to(store, where)
     if isinstance(store, StoreElsewhere):
         return store.record_batches(asked, condition)
     allowed = None if condition is None else matching_rows(store, condition)
@@ -211,13 +213,13 @@ def _rows(store: Store) -> Iterator[Row]:
         yield from store.rows(some)
 
 
-def _ids(store: Store, where: str | None) -> Iterator[str]:
+def _ids(store: Store, where: str | Condition | None) -> Iterator[str]:
     return itertools.chain.from_iterable(batch.column(0).to_pylist() for batch in batches(store, ["doc_id"], where))
 
 
-def _with_source(where: str | None, source: str | None) -> str:
+def _with_source(where: str | Condition | None, source: str | None) -> str | Condition | None:
     """A condition, on a source too."""
     if source is None:
-        return where or ""
-    named = 'file.source == "' + source.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    return named if where is None else f"({where}) and {named}"
+        return where
+    named = Field("file.source") == source
+    return named if where is None else unbound(where) & named

@@ -1,6 +1,6 @@
 """What is asked of an index beside the question: how it is ranked, among which chunks, and what becomes of the hits.
 
-keywords, as a user gives them, and an index -> SearchOptions: checked, and the condition parsed, once for a search,
+keywords, as a user gives them, and an index -> SearchOptions: checked, and the condition bound, once for a search,
 before anything is encoded for it.
 """
 
@@ -30,7 +30,7 @@ WEIGHT = 0.5
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """The options of a search in one index, as `Index.search` describes them; the condition is parsed."""
+    """The options of a search in one index, as `Index.search` describes them; the condition is bound to it."""
 
     k: int = 10
     where: Condition | None = None
@@ -63,7 +63,7 @@ def search_options(
         store: the index.
         in_words: whether it is asked in words, not with vectors.
         encodes: whether a model encodes questions for it.
-        where: the condition, as text or parsed.
+        where: the condition, as text or as a value.
         own_weight: in hybrid search, where none is asked for; None: `WEIGHT`.
         asked: the others, unchecked; None: the default.
 
@@ -103,14 +103,9 @@ def search_options(
 def _condition(store: Store, where: str | Condition | None) -> Condition | None:
     if where is None:
         return None
-    from ragidx.retriever.where.conditions import Condition
-    from ragidx.retriever.where.masks import parse_for
+    from ragidx.retriever.where.masks import bind_to
 
-    if isinstance(where, Condition):
-        return where
-    if not isinstance(where, str):
-        raise QueryError(f"the condition is {where!r}, no text", "write one such as 'year >= 1900'", where="condition")
-    return parse_for(store, where)
+    return bind_to(store, where)
 
 
 def _rerank(k: int, asked: Rerank | None, *, in_words: bool) -> Rerank | None:

@@ -39,8 +39,9 @@ from ragidx.retriever.options import DENSE, SearchOptions
 from ragidx.retriever.ranking import Queries, needs_vectors
 from ragidx.retriever.searcher import Searcher, check_questions
 from ragidx.retriever.shaping import fused_hits, shaped_hits
+from ragidx.retriever.where.binding import bind
+from ragidx.retriever.where.conditions import Condition
 from ragidx.retriever.where.masks import fields_of, schema_of
-from ragidx.retriever.where.parser import parse
 
 if TYPE_CHECKING:
     from ragidx.retriever.rerank import Reranker
@@ -136,7 +137,8 @@ class Several(Searcher):
         """The options of a search in all as one; where each index answers by itself, those of the first."""
         if self.by_places(in_words=in_words, **options):
             return self._own(in_words=in_words, **options)[0]
-        return super().options(in_words=in_words, **self._parsed(options))
+        where, other = self._bound(options)
+        return dataclasses.replace(super().options(in_words=in_words, **other), where=where)
 
     @property
     def paths(self) -> list[str]:
@@ -159,13 +161,14 @@ class Several(Searcher):
 
     def _own(self, *, in_words: bool = True, **options: Any) -> list[SearchOptions]:
         """The options of a search in each index."""
-        parsed = self._parsed(options)
-        return [one.options(in_words=in_words, **parsed) for one in self.searchers]
+        where, other = self._bound(options)
+        return [dataclasses.replace(one.options(in_words=in_words, **other), where=where) for one in self.searchers]
 
-    def _parsed(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Options whose condition is parsed for the fields of all."""
+    def _bound(self, options: dict[str, Any]) -> tuple[Condition | None, dict[str, Any]]:
+        """The condition about the fields of all, and the other options."""
         where = options.get("where")
-        return options | {"where": parse(where, self._fields)} if isinstance(where, str) else options
+        other = {name: value for name, value in options.items() if name != "where"}
+        return None if where is None else bind(where, self._fields), other
 
 
 def _widened(store: Store, fields: dict[str, str]) -> Store:

@@ -39,6 +39,7 @@ from ragidx.pipelines.vectors import RowWriter
 from ragidx.pipelines.vectors.rows import names_of
 from ragidx.pipelines.vectors.spec import check_given
 from ragidx.retriever.searcher import Searcher
+from ragidx.retriever.where.conditions import Condition
 
 _MAX_CHARS = 64 * MIB  # of a program's document: as long as a line of JSON Lines
 
@@ -175,7 +176,9 @@ class Batch:
         where = str(self._state.store.path)
         raise SpecError("the index holds encoded texts", "give it documents: `add`", where=where)
 
-    def delete(self, ids: Sequence[str] | None = None, *, where: str | None = None, missing: Missing = "error") -> None:
+    def delete(
+        self, ids: Sequence[str] | None = None, *, where: str | Condition | None = None, missing: Missing = "error"
+    ) -> None:
         """Delete documents; a program's for good, one of a source until `build` with `restore`.
 
         Args:
@@ -331,7 +334,11 @@ class VectorBatch(RowWriter):
         raise SpecError("the index holds precomputed vectors", "give it vectors: `add_vectors`", where=str(self.path))
 
     def delete(
-        self, ids: Iterable[str | int] | None = None, *, where: str | None = None, missing: Missing = "error"
+        self,
+        ids: Iterable[str | int] | None = None,
+        *,
+        where: str | Condition | None = None,
+        missing: Missing = "error",
     ) -> None:
         """As `Batch.delete`, of rows, or of all rows of a document; builds from a file skip them."""
         names = None if ids is None else names_of(ids, "ids")

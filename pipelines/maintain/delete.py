@@ -38,7 +38,8 @@ from ragidx.indexer.store.source_list import PROGRAM, SOURCES, sources_of
 from ragidx.indexer.writing import StoreWriter
 from ragidx.pipelines.ingest.ledger import LEFT
 from ragidx.pipelines.ingest.removal import deleted_file, deleted_ids, note_deleted
-from ragidx.retriever.where.masks import matching_rows, parse_for
+from ragidx.retriever.where.conditions import Condition
+from ragidx.retriever.where.masks import bind_to, matching_rows
 
 Missing: TypeAlias = Literal["error", "skip"]
 
@@ -81,7 +82,7 @@ def delete(
     index: str | Path = "ragidx-index",
     *,
     ids: Sequence[str] | None = None,
-    where: str | None = None,
+    where: str | Condition | None = None,
     missing: Missing = "error",
     dry_run: bool = False,
     compact: bool = True,
@@ -218,7 +219,11 @@ class Chosen(NamedTuple):
 
 
 def chosen(
-    store: Store, ids: Collection[str] | None, where: str | None, missing: Missing, known: Collection[str] = ()
+    store: Store,
+    ids: Collection[str] | None,
+    where: str | Condition | None,
+    missing: Missing,
+    known: Collection[str] = (),
 ) -> Chosen:
     """What is deleted: as `delete`; ids that are `known` elsewhere need not be in this index.
 
@@ -239,7 +244,7 @@ def chosen(
     doc_ids = _column(store, "doc_id").combine_chunks()
     goes = np.ones(len(doc_ids), np.bool_)
     if where is not None:
-        goes = matching_rows(store, parse_for(store, where))
+        goes = matching_rows(store, bind_to(store, where))
     if ids is not None:
         goes = goes & _named(store, doc_ids, ids, missing, known, has_rows=has_rows)
     encoded = doc_ids.dictionary_encode()

@@ -24,6 +24,7 @@ from ragidx.corpora.addresses import hidden
 from ragidx.corpora.errors import BusyError, QueryError, RagidxError
 from ragidx.corpora.records import Document
 from ragidx.retriever.hit import DocumentSpan, Hit, Hits
+from ragidx.retriever.where.conditions import Condition
 
 _PATH_BYTES = 104  # of a socket, on every system
 PATIENCE_S, WAIT_S = 1.0, 5.0  # for a service that hangs: then something is said, then it is not waited for
@@ -58,23 +59,23 @@ class Client:
         self._url, self._parts, self._index, self._timeout = hidden(url), parts, index, timeout
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
 
-    def search(self, query: str, k: int = 10, *, where: str | None = None, **options: Any) -> Hits:
+    def search(self, query: str, k: int = 10, *, where: str | Condition | None = None, **options: Any) -> Hits:
         """As `Index.search`; `rerank` is true or false: the service has the model."""
-        return answer_of(self._ask("POST", "/v1/search", {"query": query, "k": k, "where": where, **options}))
+        return answer_of(self._ask("POST", "/v1/search", {"query": query, "k": k, "where": _written(where), **options}))
 
     def search_batch(
-        self, queries: Sequence[str], k: int = 10, *, where: str | None = None, **options: Any
+        self, queries: Sequence[str], k: int = 10, *, where: str | Condition | None = None, **options: Any
     ) -> list[Hits]:
         """As `Index.search_batch`."""
-        asked = {"queries": list(queries), "k": k, "where": where, **options}
+        asked = {"queries": list(queries), "k": k, "where": _written(where), **options}
         return [answer_of(answer) for answer in self._ask("POST", "/v1/search:batch", asked)["answers"]]
 
     def search_vectors(
-        self, vectors: Sequence[Sequence[float]], k: int = 10, *, where: str | None = None, **options: Any
+        self, vectors: Sequence[Sequence[float]], k: int = 10, *, where: str | Condition | None = None, **options: Any
     ) -> list[Hits]:
         """As `Index.search_vectors`, for lists of numbers."""
         rows = [list(map(float, vector)) for vector in vectors]
-        asked = {"vectors": rows, "k": k, "where": where, **options}
+        asked = {"vectors": rows, "k": k, "where": _written(where), **options}
         return [answer_of(answer) for answer in self._ask("POST", "/v1/vector", asked)["answers"]]
 
     def document(
@@ -186,6 +187,11 @@ def through_socket(
         if status == 200 and all(answer[name] == committed[name] for name in ("generation", "created")):
             return answer
     return None
+
+
+def _written(where: str | Condition | None) -> str | None:
+    """A condition as a request has it."""
+    return str(where) if isinstance(where, Condition) else where
 
 
 def answer_of(found: Mapping[str, Any]) -> Hits:

@@ -1,57 +1,53 @@
-"""Conditions on metadata: a tree that says for each row of a table whether it passes.
+"""Conditions as values: a tree of comparisons, which a program writes by `field`, and the parser makes of text.
 
-pyarrow.Table, one column a field -> (rows,) bool. What builds the tree from text, and binds literals to the fields'
-types, is `ragidx.retriever.where.parser`.
+    (field("year") >= 1990) & field("lang").is_in(["de", "fr"])        year >= 1990 and lang in ("de", "fr")
 
-Three-valued logic, as in SQL: a comparison with a missing value (null) is unknown, `not` of unknown is unknown, `and`
-is false and `or` true where one side says so already; a row passes where the whole is true. So `not year > 5` leaves
-out rows without a year, and `year is null` finds them. A column that a table does not have is null in every row.
-Texts are compared in Unicode form NFC.
+A condition is of no index. `binding` checks it against the fields of one, `answers` says which rows it allows, and
+engines translate it. What Python would answer to `and`, `or`, `not`, a chain or missing brackets is an error.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
-import operator
-import unicodedata
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime
-from functools import reduce
-from typing import Any, TypeAlias
+from datetime import date, datetime
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias, TypeVar
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
+from ragidx.corpora.errors import QueryError, lone_surrogate
 
 Literal: TypeAlias = bool | int | float | str | datetime
+Value: TypeAlias = Literal | date
+"""What a field can be compared with; a date is its first moment."""
 
-TEXT_TESTS: dict[str, Callable[[Any, str], Any]] = {
-    "starts with": pc.starts_with,
-    "contains": pc.match_substring,
-    "matches": pc.match_substring_regex,  # RE2: linear in the text, anywhere in it
-}
-COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], bool]]] = {
-    "<": (pc.less, operator.lt),
-    "<=": (pc.less_equal, operator.le),
-    ">": (pc.greater, operator.gt),
-    ">=": (pc.greater_equal, operator.ge),
-    "==": (pc.equal, operator.eq),
-    "!=": (pc.not_equal, operator.ne),
-}
-"""Of a column with a value, and of two numbers."""
+T = TypeVar("T")
 
-_INT64 = range(-(2**63), 2**63)
+KEYWORDS = ("and", "or", "not", "in", "is", "null", "true", "false")  # no field names, unless in backticks
+WORD = r"[^\W\d][\w.-]*"
+_ESCAPED = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_JOIN = 'join conditions by & and |, negate by ~, each in brackets: (field("a") >= 1) & ~(field("b") == 2)'
 
 
-@dataclass(frozen=True, slots=True)
+class Place(NamedTuple):
+    """Where a comparison is in a text: the places of its field and its sign, and its values as they were typed."""
+
+    text: str
+    field: int
+    sign: int
+    values: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Condition:
-    """A node of the tree, equal by value.
+    """A condition on metadata, made by `ragidx.field`; `&`, `|` and `~` combine conditions. Equal by value.
+
+    As text it is what `where` takes too, in the language of conditions.
 
     Attributes:
-        op: `and` and `or` of the parts, `not` of the one part; of `COMPARISONS` or `TEXT_TESTS`; `in`, `is null`;
-            `has item`, of a list: one of its items is the text, whole.
+        op: `and` and `or` of the parts, `not` of the one part; a comparison, `in`, `is null`, `starts with`, `contains`
+            or `matches`.
         field: that is compared; None of `and`, `or` and `not`.
         values: what it is compared with: one, or those of `in`.
         parts: the conditions inside.
@@ -61,111 +57,239 @@ class Condition:
     field: str | None = None
     values: tuple[Literal, ...] = ()
     parts: tuple[Condition, ...] = ()
+    test: Callable[[Any], bool] | None = None  # of the op `passes`
+    place: Place | None = None  # in the text that it was read from
+    depth: int = dataclasses.field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "depth", 1 + max((part.depth for part in self.parts), default=-1))
+
+    def __and__(self, other: Condition) -> Condition:
+        return _joined("and", self, other)
+
+    def __or__(self, other: Condition) -> Condition:
+        return _joined("or", self, other)
+
+    def __invert__(self) -> Condition:
+        return Condition("not", parts=(self,))
+
+    def __rand__(self, other: object) -> NoReturn:
+        raise _unjoined(other)
+
+    __ror__ = __rand__
+
+    def __bool__(self) -> bool:
+        raise QueryError(
+            "a condition is neither true nor false, as and, or, not and a < b < c ask", _JOIN, where="condition"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Condition) and self._nodes() == other._nodes()
+
+    def __hash__(self) -> int:
+        return hash(self._nodes())
+
+    def __repr__(self) -> str:
+        return f"<ragidx.Condition {self}>"
+
+    def __str__(self) -> str:
+        """The condition as text, which is read as the same condition."""
+        return self.fold(_written)
 
     @property
     def fields(self) -> frozenset[str]:
         """The fields that the condition reads."""
-        own = [] if self.field is None else [self.field]
-        return frozenset(own).union(*(part.fields for part in self.parts))
+        return frozenset(field for _, field, *_ in self._nodes() if field is not None)
 
-    def mask(self, table: pa.Table) -> NDArray[np.bool_]:
-        """(rows,) True where the row passes; unknown is False."""
-        known = pc.fill_null(self._answer(table), False)
-        rows: NDArray[np.bool_] = known.to_numpy(zero_copy_only=False) if table.num_rows else np.zeros(0, np.bool_)
-        return rows
+    def fold(self, make: Callable[[Condition, list[T]], T]) -> T:
+        """What `make` says of the whole, which it is asked of each condition inside with what it said of its parts.
 
-    def _answer(self, table: pa.Table) -> Any:
-        """A Boolean array of pyarrow with a null where the answer is unknown."""
-        if self.op == "not":
-            return pc.invert(self.parts[0]._answer(table))
-        if self.parts:
-            join = pc.and_kleene if self.op == "and" else pc.or_kleene
-            return reduce(join, (part._answer(table) for part in self.parts))
-        like = self.values[0] if self.values and self.op != "has item" else None
-        values = [unicodedata.normalize("NFC", value) if isinstance(value, str) else value for value in self.values]
-        return _tested(_column(table, self.field, like), self.op, values)
+        Without recursion: a condition that a program makes may be deeper than Python calls.
+        """
+        done: list[T] = []
+        todo = [(self, False)]
+        while todo:
+            node, is_ready = todo.pop()
+            if node.parts and not is_ready:
+                todo.append((node, True))
+                todo += [(part, False) for part in reversed(node.parts)]
+            else:
+                first = len(done) - len(node.parts)
+                done[first:] = [make(node, done[first:])]
+        return done[0]
 
-
-def _tested(column: Any, op: str, values: Sequence[Literal]) -> Any:
-    if op == "is null":
-        return pc.is_null(column)
-    if any(isinstance(value, str) and not value.isascii() for value in values) and op != "has item":
-        column = pc.utf8_normalize(column, "NFC")  # ASCII is the same in every form
-    if op == "in":
-        return _is_one_of(column, values)
-    if op == "has item":
-        return _has_item(column, values[0])
-    if op in TEXT_TESTS:
-        return TEXT_TESTS[op](column, str(values[0]))
-    return _compared(column, op, values[0])
+    def _nodes(self) -> tuple[tuple[Any, ...], ...]:
+        found: list[tuple[Any, ...]] = []
+        self.fold(lambda node, _: found.append((node.op, node.field, node.values, len(node.parts), node.test)))
+        return tuple(found)
 
 
-def _compared(column: Any, op: str, value: Literal) -> Any:
-    """`column op value`; numbers are compared exactly, whatever their types."""
-    if not pa.types.is_integer(column.type):
-        return COMPARISONS[op][0](column, pa.scalar(value, _type_of(value)))
-    op, bound = whole(op, value)
-    if bound not in _INT64:  # every row is on the same side of it
-        return _if_known(column, pa.scalar(COMPARISONS[op][1](0, bound)))
-    return COMPARISONS[op][0](column, pa.scalar(bound, pa.int64()))
+class Field:
+    """A field of the metadata, by its name as conditions have it. Compared with a value it is a `Condition`."""
+
+    __slots__ = ("name",)
+    __hash__ = None  # type: ignore[assignment]  # two fields are not compared
+    __array_ufunc__: Final = None  # so that `numpy.int64(1990) <= field("year")` is a condition, too
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str) or not name:
+            raise QueryError(f"{name!r:.80} names no field", 'give its name, as field("year")', where="condition")
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"field({self.name!r})"
+
+    def __eq__(self, value: Value) -> Condition:  # type: ignore[override]
+        return self._compared("==", value)
+
+    def __ne__(self, value: Value) -> Condition:  # type: ignore[override]
+        return self._compared("!=", value)
+
+    def __lt__(self, value: Value) -> Condition:
+        return self._compared("<", value)
+
+    def __le__(self, value: Value) -> Condition:
+        return self._compared("<=", value)
+
+    def __gt__(self, value: Value) -> Condition:
+        return self._compared(">", value)
+
+    def __ge__(self, value: Value) -> Condition:
+        return self._compared(">=", value)
+
+    def is_in(self, values: Iterable[Value]) -> Condition:
+        """Whether it is one of some values; of a list of texts, whether one of its items is."""
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise _fault(self.name, f"{values!r:.80} is no list of values", 'give several: is_in(["a", "b"])')
+        literals = tuple(dict.fromkeys((type(one), one) for one in (self._literal(value) for value in values)))
+        if not literals:
+            return self.is_null() & ~self.is_null()
+        return Condition("in", self.name, tuple(one for _, one in literals))
+
+    def contains(self, text: str) -> Condition:
+        """Whether a text has a part, or a list of texts an item."""
+        return self._compared("contains", text)
+
+    def starts_with(self, text: str) -> Condition:
+        """Whether a text begins with another."""
+        return self._compared("starts with", text)
+
+    def matches(self, pattern: str) -> Condition:
+        """Whether a regular expression of RE2 is found anywhere in a text."""
+        return self._compared("matches", pattern)
+
+    def is_null(self) -> Condition:
+        """Whether there is no value; `~` of it: whether there is one."""
+        return Condition("is null", self.name)
+
+    def __bool__(self) -> bool:
+        raise self._alone()
+
+    def __and__(self, other: object) -> NoReturn:
+        raise self._alone()
+
+    __or__ = __rand__ = __ror__ = __and__
+
+    def __invert__(self) -> NoReturn:
+        raise self._alone()
+
+    def __contains__(self, item: object) -> bool:
+        raise _fault(self.name, "Python's `in` makes no condition", f"write {self!r}.contains(...) or .is_in([...])")
+
+    def _alone(self) -> QueryError:
+        return _fault(self.name, "a field without a comparison is no condition", f"write {self!r} == True; {_JOIN}")
+
+    def _compared(self, op: str, value: object) -> Condition:
+        return Condition(op, self.name, (self._literal(value),))
+
+    def _literal(self, value: Any) -> Literal:
+        """A value in the type that it counts as."""
+        if hasattr(value, "dtype") and getattr(value, "ndim", 0) == 0:  # a number of numpy
+            value = value.item()
+        if isinstance(value, int):
+            return value if isinstance(value, bool) else int(value)
+        if isinstance(value, float) and math.isfinite(value):
+            return float(value)
+        if isinstance(value, str) and lone_surrogate(value) is None:
+            return str.__str__(value)
+        if isinstance(value, date):
+            return value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
+        raise _fault(self.name, f"is compared with {value!r:.80}", self._hint(value))
+
+    def _hint(self, value: object) -> str:
+        if value is None:
+            return f"write {self!r}.is_null(), or ~{self!r}.is_null()"
+        if isinstance(value, Field | Condition):
+            return f"a field is compared with a value; {_JOIN}"
+        if isinstance(value, str):
+            return "the text holds half of a surrogate pair: write the character itself"
+        return "give a text, a finite number, true, false or a time; one of several by is_in([1, 2])"
 
 
-def _is_one_of(column: Any, values: Sequence[Literal]) -> Any:
-    """Where it is one of the values, all of one type."""
-    if pa.types.is_integer(column.type):
-        values = [bound for value in values if (bound := whole("==", value)[1]) in _INT64]
-    found = pa.array(values, column.type)
-    if pa.types.is_floating(column.type):  # `is_in` compares bits, and + 0.0 makes -0.0 the other zero
-        column, found = pc.add(column, 0.0), pc.add(found, 0.0)
-    return _if_known(column, pc.is_in(column, value_set=found))
+def field(name: str) -> Field:
+    """A field of the metadata, to be compared.
+
+        index.search("who signed?", where=(ragidx.field("year") >= 1990) & ragidx.field("lang").is_in(["de", "fr"]))
+
+    Args:
+        name: as `Index.schema` has it.
+
+    Raises:
+        QueryError: by a comparison: nothing can be compared with the value.
+
+    >>> print((field("year") >= 1990) & ~field("tags").contains("draft"))
+    year >= 1990 and not tags contains "draft"
+    """
+    return Field(name)
 
 
-def _has_item(column: Any, item: Literal) -> Any:
-    """Where one of the items of a list is this text."""
-    if not pa.types.is_large_list(column.type):  # the table does not have it
-        return column
-    lists = column.combine_chunks()
-    found = pc.list_parent_indices(lists).filter(pc.equal(pc.utf8_normalize(pc.list_flatten(lists), "NFC"), item))
-    rows = np.zeros(len(lists), np.bool_)
-    rows[found.to_numpy()] = True
-    return _if_known(lists, pa.array(rows))
+def passes(name: str, test: Callable[[Any], bool]) -> Condition:
+    """Whether the value of a field passes a test in Python, which sees each value once or more often, and no null."""
+    return Condition("passes", name, test=test)
 
 
-def whole(op: str, value: Literal) -> tuple[str, int]:
-    """The comparison of whole numbers that says the same; a bound outside of int64 where it is never or always true."""
-    assert not isinstance(value, str | datetime)  # the column holds numbers
-    if not isinstance(value, float) or value.is_integer():
-        return op, int(value)
-    if op in ("==", "!="):
-        return op, _INT64.stop
-    return ("<=" if op in ("<", "<=") else ">"), math.floor(value)
+def _joined(op: str, left: Condition, right: object) -> Condition:
+    if not isinstance(right, Condition):
+        raise _unjoined(right)
+    parts = [one.parts if one.op == op else (one,) for one in (left, right)]
+    return Condition(op, parts=(*parts[0], *parts[1]))
 
 
-def _if_known(column: Any, answer: Any) -> Any:
-    return pc.if_else(pc.is_valid(column), answer, pa.scalar(None, pa.bool_()))
+def _unjoined(other: object) -> QueryError:
+    return QueryError(f"{other!r:.80} beside & or | is no condition", _JOIN, where="condition")
 
 
-def _column(table: pa.Table, field: str | None, like: Literal | None) -> Any:
-    """The column in a type that compares with `like`; integers are int64, and there are no dictionaries."""
-    if field not in table.column_names:
-        return pa.chunked_array([pa.nulls(table.num_rows, _type_of(like))])
-    column = table.column(field)
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if isinstance(like, str):
-        return column.cast(pa.large_string())
-    if isinstance(like, datetime):
-        return column.cast(pa.timestamp("us"))
-    if pa.types.is_integer(column.type):
-        return column.cast(pa.int64())
-    return column.cast(pa.float64()) if pa.types.is_floating(column.type) else column
+def _fault(name: str, message: str, hint: str) -> QueryError:
+    return QueryError(message, hint, where=f"condition, field {name!r:.80}")
 
 
-def _type_of(value: Literal | None) -> Any:
-    if value is None or isinstance(value, bool):
-        return pa.bool_()
-    if isinstance(value, str):
-        return pa.large_string()
-    if isinstance(value, datetime):
-        return pa.timestamp("us")
-    return pa.float64() if isinstance(value, float) else pa.int64()
+def _written(node: Condition, inner: list[str]) -> str:
+    if node.parts:
+        looser = {"and": ("and", "or"), "or": ("or",), "not": ("and", "or")}[node.op]
+        texts = [f"({text})" if part.op in looser else text for part, text in zip(node.parts, inner, strict=True)]
+        return f"not {texts[0]}" if node.op == "not" else f" {node.op} ".join(texts)
+    name, values = shown_field(str(node.field)), [shown_value(value) for value in node.values]
+    return f"{name} in ({', '.join(values)})" if node.op == "in" else " ".join([name, node.op, *values])
+
+
+def shown_field(name: str) -> str:
+    """A field as text has it.
+
+    >>> shown_field("year"), shown_field("section title")
+    ('year', '`section title`')
+    """
+    is_word = re.fullmatch(WORD, name) and name.lower() not in KEYWORDS
+    return name if is_word else _quoted(name, "`")
+
+
+def shown_value(value: Literal) -> str:
+    """A value as text has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    return _quoted(value if isinstance(value, str) else value.isoformat(), '"')
+
+
+def _quoted(text: str, mark: str) -> str:
+    return mark + "".join(_ESCAPED.get(one, f"\\{mark}" if one == mark else one) for one in text) + mark

@@ -1,8 +1,7 @@
 """Which rows of an index a condition allows: the condition's fields are bound to the index's own columns.
 
-A condition is text, in the language of `ragidx.retriever.where.parser`; a mask is bool (rows,), over the whole index.
-`file.source`, the name of a document's source, follows from the column
-`owner`.
+A condition is a text or a value; a mask is bool (rows,), over the whole index. `file.source`, the name of a document's
+source, follows from the column `owner`.
 
 A field of the metadata goes by its name. Where that is the name of something every chunk has, `doc_id` or `heading`,
 the name means what it means in a hit, and the field is `metadata.doc_id` or `metadata.heading`, as in a hit, too.
@@ -21,8 +20,9 @@ from numpy.typing import NDArray
 from ragidx.indexer.specs import holds_precomputed
 from ragidx.indexer.store import Store
 from ragidx.indexer.store.source_list import sources_of
+from ragidx.retriever.where.answers import mask
+from ragidx.retriever.where.binding import bind
 from ragidx.retriever.where.conditions import Condition
-from ragidx.retriever.where.parser import parse
 
 _STRING = "string"
 _DOC_ID, _SOURCE, OWNER = "doc_id", "file.source", "owner"
@@ -33,13 +33,13 @@ def schema_of(store: Store) -> dict[str, str]:
     return {name: kind for name, (_, kind) in fields_of(store).items()}
 
 
-def parse_for(store: Store, where: str) -> Condition:
-    """The condition that a text writes about this index.
+def bind_to(store: Store, where: str | Condition) -> Condition:
+    """The condition, as text or as a value, about this index.
 
     Raises:
-        QueryError: the condition is wrong, with its place.
+        QueryError: the condition is wrong.
     """
-    return parse(where, schema_of(store))
+    return bind(where, schema_of(store))
 
 
 def matching_rows(store: Store, condition: Condition) -> NDArray[np.bool_]:
@@ -47,7 +47,7 @@ def matching_rows(store: Store, condition: Condition) -> NDArray[np.bool_]:
 
     Args:
         store: the index, or several as one: then a field that one of them does not have is null in its rows.
-        condition: of `parse_for` it.
+        condition: of `bind_to` it.
     """
     masks = [np.zeros(0, np.bool_)]
     for part in store.parts:
@@ -59,7 +59,7 @@ def matching_rows(store: Store, condition: Condition) -> NDArray[np.bool_]:
                 pa.chunked_array([source_names(part, values.combine_chunks())]) if name == OWNER else values
                 for name, values in zip(columns, table.columns, strict=True)
             ]
-            masks.append(condition.mask(pa.table(values, names or [_DOC_ID])))
+            masks.append(mask(condition, pa.table(values, names or [_DOC_ID])))
     return np.concatenate(masks)
 
 

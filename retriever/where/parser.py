@@ -1,4 +1,4 @@
-"""The language of metadata conditions: text and a schema become a Condition.
+"""The language of metadata conditions: text becomes a `Condition`, of no index yet.
 
     subject == "history" and (year >= 1900 or year is null) and not source in ("web", 'press')
 
@@ -10,57 +10,34 @@
     field       a word of letters, digits, `_`, `.`, `-`, or anything in backticks
     literal     "text" or 'text' with backslash escapes (\\\\ \\" \\' \\n \\r \\t \\uXXXX), 12, -1.5e3, true, false
 
-Words of the language may be in capitals, names of fields are as in the schema. Literals are checked against the field's
-type here, so that a mistake is reported with its place before anything is read. What null does is in `conditions`.
-Nothing is evaluated as code, and length, depth and lists are bounded.
+Words of the language may be in capitals, names of fields are as in the schema. Each comparison keeps its place, for
+messages of `binding`, which knows the types. What null does is in `answers`. Nothing is evaluated as code, and length,
+depth and lists are bounded.
 """
 
 from __future__ import annotations
 
-import difflib
+import dataclasses
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from ragidx.corpora.errors import QueryError, lone_surrogate
-from ragidx.corpora.records import with_nfc
-from ragidx.retriever.where.conditions import COMPARISONS, Condition, Literal
+from ragidx.retriever.where.conditions import KEYWORDS, WORD, Condition, Literal, Place
 
 MAX_CHARS = 10_000
 MAX_DEPTH = 50
 MAX_VALUES = 1_000
 
-_KEYWORDS = ("and", "or", "not", "in", "is", "null", "true", "false")  # no field names, unless in backticks
-_KINDS = {
-    "bool": "a truth value",
-    "int": "a number",
-    "float": "a number",
-    "string": "text",
-    "list": "a list of texts",
-    "timestamp": "a time",
-}
-_NOT_OF_LISTS = (*COMPARISONS, "in", "not", "starts", "matches")
-_WRITTEN_AS = {"list": "string", "timestamp": "string"}  # what a value that is compared with the field is written as
-_LIST_HINT = "use contains, with one whole item; is null or is not null"
-_TIME_HINT = 'write it as "2024", "2024-01-31" or "2024-01-31T12:00:00"; without a zone it is in UTC'
-_TYPE_HINTS = {
-    "timestamp": _TIME_HINT,
-    "string": 'write it in quotes: "{}"',
-    "list": 'write it in quotes: "{}"',
-    "bool": "compare it with true or false",
-}
+_SIGNS = ("==", "!=", "<", "<=", ">", ">=")
 _INSTEAD = {"=": "==", "<>": "!=", "&&": "and", "||": "or", "!": "not"}
 _ESCAPES = {"\\": "\\", '"': '"', "'": "'", "`": "`", "n": "\n", "r": "\r", "t": "\t"}
 _COMPARISONS = "== != < <= > >=, in, not in, is null, is not null, starts with, contains, matches"
 _TOKEN = re.compile(
-    r"""(?P<space>\s+)
-      | (?P<word>[^\W\d][\w.-]*)
+    rf"""(?P<space>\s+)
+      | (?P<word>{WORD})
       | (?P<number>[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?(?!\w))
       | (?P<quoted>"(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' | `(?:[^`\\]|\\.)*`)
       | (?P<sign>==|!=|<=|>=|<>|&&|\|\||[<>=!(),])""",
@@ -79,19 +56,17 @@ class _Token:
         return self.kind in ("word", "sign") and self.text.lower() in words
 
 
-def parse(text: str, schema: Mapping[str, str]) -> Condition:
+def parse(text: str) -> Condition:
     """The condition that `text` writes.
 
     Args:
         text: at most 10,000 characters, 50 deep, 1,000 values a list.
-        schema: field -> "bool", "int", "float", "string", "list" or "timestamp", built-in fields included.
 
     Raises:
-        QueryError: the text is not a condition, names an unknown field, or compares it with a value of another type.
-            The message shows the place.
+        QueryError: the text is not a condition. The message shows the place.
 
-    >>> parse("YEAR_ >= 1900", {"YEAR_": "int"})
-    Condition(op='>=', field='YEAR_', values=(1900,), parts=())
+    >>> parse("YEAR >= 1900 AND not (open == true)")
+    <ragidx.Condition YEAR >= 1900 and not open == true>
     """
     if not text.strip():
         raise QueryError("the condition is empty", "write one such as year >= 1900, or remove it", where="condition")
@@ -99,15 +74,14 @@ def parse(text: str, schema: Mapping[str, str]) -> Condition:
         raise QueryError(
             f"the condition has {len(text):,} characters", f"at most {MAX_CHARS:,} are read", where="condition"
         )
-    return _Parser(text, schema).whole()
+    return _Parser(text).whole()
 
 
 class _Parser:
     """Recursive descent, one token ahead."""
 
-    def __init__(self, text: str, schema: Mapping[str, str]) -> None:
+    def __init__(self, text: str) -> None:
         self._text = text
-        self._schema = schema
         self._tokens = _tokens(text)
         self._next = 0
 
@@ -135,117 +109,62 @@ class _Parser:
                 token, f"the condition is more than {MAX_DEPTH} deep", "remove brackets that change nothing"
             )
         if self._taken("not"):
-            return _not(self._part(depth + 1))
+            return ~self._part(depth + 1)
         if self._taken("("):
             inner = self._either(depth + 1)
             self._expect(")", "close the bracket")
             return inner
-        return _in_both_forms(self._comparison())
+        return self._comparison()
 
     def _comparison(self) -> Condition:
         token = self._take()
-        field = self._field(token)
-        kind = self._schema[field]
-        sign = self._take()
+        field, sign = self._field(token), self._take()
+        place = Place(self._text, token.at, sign.at)
         if sign.says("is"):
             negated = self._taken("not")
             self._expect("null", "write is null or is not null")
-            return _not(Condition("is null", field)) if negated else Condition("is null", field)
-        if kind == "list" and sign.says(*_NOT_OF_LISTS):
-            raise self._fault(sign, f"{sign.text} does not apply to {field!r}, a list of texts", _LIST_HINT)
-        if sign.says("not"):
-            self._expect("in", "write not before the field, or not in after it")
-            return _not(Condition("in", field, self._values(field, kind)))
-        if sign.says("in"):
-            return Condition("in", field, self._values(field, kind))
-        if sign.says("starts", "contains", "matches"):
-            return self._text_test(sign, field, kind)
-        if not sign.says(*COMPARISONS):
+            return _turned(Condition("is null", field, place=place), negated)
+        if sign.says("not", "in"):
+            negated = sign.says("not")
+            if negated:
+                self._expect("in", "write not before the field, or not in after it")
+            return _turned(self._compared("in", field, place, self._values(field)), negated)
+        if sign.says("starts"):
+            self._expect("with", "write starts with")
+            return self._compared("starts with", field, place, [self._literal(field)])
+        if not sign.says(*_SIGNS, "contains", "matches"):
             hint = _instead(sign) or f"write one of {_COMPARISONS}"
             raise self._fault(sign, f"expected a comparison after {token.text}, found {sign.text}", hint)
-        if kind == "bool" and sign.text not in ("==", "!="):
-            raise self._fault(sign, f"{sign.text} does not apply to {field!r}, a truth value", "use == or !=")
-        return Condition(sign.text, field, (self._literal(field, kind),))
+        return self._compared(sign.text.lower(), field, place, [self._literal(field)])
 
-    def _text_test(self, sign: _Token, field: str, kind: str) -> Condition:
-        test = sign.text.lower()
-        if test == "starts":
-            self._expect("with", "write starts with")
-            test = "starts with"
-        if kind == "list":
-            return Condition("has item", field, (self._literal(field, kind),))
-        if kind != "string":
-            raise self._fault(sign, f"{test} reads text, and {field!r} is {_KINDS[kind]}", "use == != < <= > >= or in")
-        token = self._peek()
-        value = str(self._literal(field, kind))
-        if test == "matches":
-            try:
-                pc.match_substring_regex(pa.array([""]), value)
-            except pa.ArrowInvalid as fault:
-                reason = str(fault).removeprefix("Invalid regular expression: ")
-                hint = "write it in RE2's syntax, which has no backreferences and no lookaround"
-                raise self._fault(token, f"the regular expression is broken: {reason}", hint) from fault
-        return Condition(test, field, (value,))
+    def _compared(self, op: str, field: str, place: Place, values: list[_Token]) -> Condition:
+        typed = place._replace(values=tuple((token.at, token.text) for token in values))
+        return Condition(op, field, tuple(token.value for token in values), place=typed)
 
     def _field(self, token: _Token) -> str:
-        name = str(token.value) if token.kind == "field" else token.text
-        if token.kind not in ("word", "field") or (token.kind == "word" and token.text.lower() in _KEYWORDS):
+        if token.kind not in ("word", "field") or (token.kind == "word" and token.text.lower() in KEYWORDS):
             hint = _instead(token) or "a comparison begins with a field, as in year >= 1900"
             raise self._fault(token, f"expected a field, found {token.text}", hint)
-        if name not in self._schema:
-            known = sorted(self._schema)
-            near = difflib.get_close_matches(name, known, n=1)
-            guess = f"; did you mean {near[0]!r}?" if near else ""
-            hint = f"fields: {', '.join(known[:30])}{f' and {len(known) - 30} more' if len(known) > 30 else ''}"
-            raise self._fault(token, f"unknown field {name!r}{guess}", hint)
-        return name
+        return str(token.value) if token.kind == "field" else token.text
 
-    def _values(self, field: str, kind: str) -> tuple[Literal, ...]:
+    def _values(self, field: str) -> list[_Token]:
         self._expect("(", "put the values in brackets: in (1, 2)")
-        values = [self._literal(field, kind)]
+        values = [self._literal(field)]
         while self._taken(","):
             if len(values) == MAX_VALUES:
                 hint = "split it into several lists, joined by or"
                 raise self._fault(self._peek(), f"the list has more than {MAX_VALUES:,} values", hint)
-            values.append(self._literal(field, kind))
+            values.append(self._literal(field))
         self._expect(")", "separate values by commas, and close the bracket")
-        return tuple(values)
+        return values
 
-    def _literal(self, field: str, kind: str) -> Literal:
+    def _literal(self, field: str) -> _Token:
         token = self._take()
-        value = token.value
         if token.says("true", "false"):
-            value, written = token.text.lower() == "true", "bool"
-        elif token.kind in ("text", "number"):
-            written = "string" if token.kind == "text" else "float"
-        else:
+            return dataclasses.replace(token, value=token.says("true"))
+        if token.kind not in ("text", "number"):
             raise self._fault(token, f"expected a value, found {token.text}", _value_hint(token, field))
-        if _KINDS[written] != _KINDS[_WRITTEN_AS.get(kind, kind)]:
-            message = f"{field!r} is {_KINDS[kind]}, and {token.text} is {_KINDS[written]}"
-            hint = _TYPE_HINTS.get(kind, "compare it with a number, without quotes")
-            raise self._fault(token, message, hint.replace("{}", token.text))
-        if kind == "timestamp":
-            return self._time(token, field)
-        if kind != "float" or isinstance(value, datetime):
-            return value
-        try:
-            number = float(value)
-        except OverflowError as fault:
-            raise self._fault(token, f"{token.text} is out of range", "the field holds 64-bit numbers") from fault
-        if number != value:
-            message = (
-                f"{field!r} has fractions, and rounds whole numbers past 2**53: none of its values is {token.text}"
-            )
-            raise self._fault(token, message, f"the nearest that it can hold is {number!r}")
-        return number
-
-    def _time(self, token: _Token, field: str) -> datetime:
-        try:
-            value = datetime.fromisoformat(_whole_date(str(token.value)))
-            return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-        except (ValueError, OverflowError) as fault:
-            message = f"{field!r} is a time, and {token.text} is none in ISO form"
-            raise self._fault(token, message, _TIME_HINT) from fault
+        return token
 
     def _peek(self) -> _Token:
         return self._tokens[self._next]
@@ -267,32 +186,11 @@ class _Parser:
             raise self._fault(token, f"expected {word}, found {token.text}", hint)
 
     def _fault(self, token: _Token, message: str, hint: str) -> QueryError:
-        return _fault(self._text, token.at, message, hint)
+        return fault_at(self._text, token.at, message, hint)
 
 
-def _not(inner: Condition) -> Condition:
-    return Condition("not", parts=(inner,))
-
-
-def _in_both_forms(one: Condition) -> Condition:
-    """A comparison that is true of a text's Unicode form NFC as well, for engines, which compare what they hold."""
-    if one.op == "not":
-        return _not(_in_both_forms(one.parts[0]))
-    values = with_nfc(value for value in one.values if isinstance(value, str))
-    if all(value in one.values for value in values):
-        return one
-    if one.op == "!=":
-        return _not(Condition("in", one.field, tuple(values)))
-    if one.op in ("==", "in"):
-        return Condition("in", one.field, tuple(values))
-    if one.op in ("starts with", "contains"):
-        return Condition("or", parts=tuple(Condition(one.op, one.field, (value,)) for value in values))
-    return one
-
-
-def _whole_date(text: str) -> str:
-    """A year or a month is its first day."""
-    return text + "-01-01"[len(text) - 4 :] if re.fullmatch(r"\d{4}(-\d\d)?", text, re.ASCII) else text
+def _turned(one: Condition, negated: bool) -> Condition:
+    return ~one if negated else one
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -302,8 +200,8 @@ def _tokens(text: str) -> list[_Token]:
         match = _TOKEN.match(text, at)
         if match is None:
             if text[at] in "\"'`":
-                raise _fault(text, at, f"the {text[at]} is not closed", "close it, and write \\ before one inside")
-            raise _fault(
+                raise fault_at(text, at, f"the {text[at]} is not closed", "close it, and write \\ before one inside")
+            raise fault_at(
                 text, at, f"{text[at]!r} has no meaning here", "put text in quotes, odd field names in backticks"
             )
         kind, typed = str(match.lastgroup), match[0]
@@ -321,7 +219,9 @@ def _tokens(text: str) -> list[_Token]:
 def _number(text: str, at: int, typed: str) -> int | float:
     value = float(typed)
     if len(typed) > 100 or not math.isfinite(value):
-        raise _fault(text, at, "the number is out of range", "the largest is about 1.8e308, in at most 100 characters")
+        raise fault_at(
+            text, at, "the number is out of range", "the largest is about 1.8e308, in at most 100 characters"
+        )
     return value if re.search(r"[.eE]", typed) else int(typed)
 
 
@@ -332,12 +232,12 @@ def _unescaped(text: str, at: int, typed: str) -> str:
             return chr(int(code[1:], 16))
         if code not in _ESCAPES:
             place = at + 1 + match.start()
-            raise _fault(text, place, f"unknown escape \\{code}", "write \\\\ for a backslash")
+            raise fault_at(text, place, f"unknown escape \\{code}", "write \\\\ for a backslash")
         return _ESCAPES[code]
 
     value = re.sub(r"\\(?:(u[0-9a-fA-F]{4})|(.))", escape, typed[1:-1], flags=re.DOTALL)
     if lone_surrogate(value) is not None:
-        raise _fault(text, at, "the text holds half of a surrogate pair", "write the character itself")
+        raise fault_at(text, at, "the text holds half of a surrogate pair", "write the character itself")
     return value
 
 
@@ -354,7 +254,7 @@ def _value_hint(token: _Token, field: str) -> str:
     return _instead(token) or "a value is a text in quotes, a number, true or false"
 
 
-def _fault(text: str, at: int, message: str, hint: str) -> QueryError:
+def fault_at(text: str, at: int, message: str, hint: str) -> QueryError:
     """The message, and below it the text around the place with a caret under it."""
     first = max(0, at - 50)
     shown = [c if c.isprintable() else " " for c in text[first : at + 30]]

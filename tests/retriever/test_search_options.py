@@ -41,7 +41,11 @@ def test_the_options_hold_the_parsed_condition(index: Path) -> None:
     ("wrong", "message"),
     [
         ({"k": 0}, "`k`: k=0 asks for no hit\n  hint: give 1 or more"),
-        ({"where": 3}, "condition: the condition is 3, no text\n  hint: write one such as 'year >= 1900'"),
+        (
+            {"where": 3},
+            "condition: 3 is no condition\n  hint: write a text such as 'year >= 1900', or compare a field: "
+            'ragidx.field("year") >= 1900',
+        ),
         (
             {"dim": 5},
             "`dim`: dim 5 is not from 1 to 4, the dimensions stored in the index\n"

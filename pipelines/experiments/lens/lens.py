@@ -31,6 +31,7 @@ from ragidx.retriever.hit import Hit
 if TYPE_CHECKING:
     from ragidx.indexer.encoders import Encoder
     from ragidx.retriever.searcher import Searcher
+    from ragidx.retriever.where.conditions import Condition
 
 _UNLIMITED = 1 << 30
 _TOLERANCE = 1e-3  # of the inner products of a filter's columns, which are float32
@@ -151,7 +152,7 @@ def lens_hit(
     hit: int = 1,
     *,
     instruction: str | None = None,
-    where: str | None = None,
+    where: str | Condition | None = None,
     k: int = 10,
 ) -> HitLens:
     """What a query and one of its hits write, and which tokens their score comes from.

@@ -15,7 +15,8 @@ from datetime import datetime
 from typing import ClassVar, NoReturn
 
 from ragidx.corpora.errors import QueryError
-from ragidx.retriever.where.conditions import TEXT_TESTS, Condition, Literal
+from ragidx.retriever.where.answers import TEXT_TESTS
+from ragidx.retriever.where.conditions import Condition, Literal
 
 NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _INT64 = range(-(2**63), 2**63)

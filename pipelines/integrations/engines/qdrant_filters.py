@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from qdrant_client import models
 
 from ragidx.pipelines.integrations.engines.filters import FilterDialect
-from ragidx.retriever.where.conditions import COMPARISONS, Condition, Literal, whole
+from ragidx.retriever.where.answers import COMPARISONS, whole
+from ragidx.retriever.where.conditions import Condition, Literal
 
 if TYPE_CHECKING:
     from qdrant_client import QdrantClient

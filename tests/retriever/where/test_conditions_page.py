@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ import ragidx
 from ragidx.corpora.errors import QueryError
 from ragidx.corpora.records import FILE_FIELDS
 from ragidx.pipelines.index import Index
-from ragidx.retriever.where.conditions import COMPARISONS, TEXT_TESTS
+from ragidx.retriever.where.answers import COMPARISONS, TEXT_TESTS
 from ragidx.retriever.where.parser import MAX_CHARS, MAX_DEPTH, MAX_VALUES
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "conditions.md").read_text("utf-8")
@@ -60,7 +60,9 @@ def test_the_page_has_its_examples() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("condition", "finds"), EXAMPLES, ids=[condition for condition, _ in EXAMPLES])
 def test_each_example_finds_what_the_page_says(condition: str, finds: str, reader: Index) -> None:
-    [hits] = reader.search_vectors(np.ones((1, reader.info().dim)), k=9, where=condition)
+    where = eval(condition, {"field": ragidx.field, "date": date}) if "field(" in condition else condition
+
+    [hits] = reader.search_vectors(np.ones((1, reader.info().dim)), k=9, where=where)
 
     assert sorted(hit.doc_id.removesuffix(".md") for hit in hits) == sorted(finds.split(", "))
 

@@ -15,7 +15,7 @@ import ragidx
 from ragidx.corpora.errors import QueryError
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.integrations.engines.table import Target
-from ragidx.retriever.where.parser import parse
+from ragidx.retriever.where.binding import bind
 
 EDGES: dict[str, list[Any]] = {
     "when": [
@@ -66,7 +66,7 @@ def test_they_are_compared_as_in_the_index(edges: tuple[Index, str], field: str)
             conditions += [] if field == "list" else [f"{field} in ({literal})", f"{field} not in ({literal})"]
             for where in conditions:
                 try:
-                    batches = list(table.select(parse(where, index.schema), ["doc_id"]))
+                    batches = list(table.select(bind(where, index.schema), ["doc_id"]))
                 except QueryError:  # the engine cannot express it
                     n_refused += 1
                     continue

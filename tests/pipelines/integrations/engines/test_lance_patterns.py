@@ -14,7 +14,7 @@ import ragidx
 from ragidx.corpora.errors import QueryError
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.integrations.engines.table import Target
-from ragidx.retriever.where.parser import parse
+from ragidx.retriever.where.binding import bind
 
 pytest.importorskip("lancedb", reason="needs lancedb, of the extra 'test'")
 
@@ -54,7 +54,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def found_by(table: Any, pattern: str) -> list[str]:
     """The texts that a pattern finds in LanceDB."""
     written = "".join(f"\\u{ord(c):04x}" if ord(c) < 0x10000 else c for c in pattern)
-    condition = parse(f'`s` matches "{written}"', {"s": "string"})
+    condition = bind(f'`s` matches "{written}"', {"s": "string"})
     rows = [number for batch in table.select(condition, ["doc_id"]) for number in batch.column(0).to_pylist()]
     return [TEXTS[number] for number in sorted(map(int, rows))]
 

@@ -21,7 +21,7 @@ from ragidx.pipelines.index import Index
 from ragidx.pipelines.integrations.engines.about import AboutTable
 from ragidx.pipelines.integrations.engines.columns import rows_of
 from ragidx.pipelines.integrations.engines.table import Table, Target
-from ragidx.retriever.where.parser import parse
+from ragidx.retriever.where.binding import bind
 from tests.pipelines.integrations.engines.conftest import made_in
 
 if importlib.util.find_spec("milvus_lite") is None:
@@ -116,14 +116,14 @@ def test_texts_and_names_that_the_language_of_milvus_uses(tmp_path: Path, file: 
     expected |= {"s starts with '\"%'": ['a"b'], "s == '_\\\\_\\r'": ["a'b"], "doc_id in ('a\\\\b')": ["a\\b"]}
     expected |= {"tags contains '%'": ['a"b'], "not tags contains 'x' and s contains '_'": ["a\\b"]}
     for where, ids in expected.items():
-        condition = parse(where, index.schema)
+        condition = bind(where, index.schema)
         if "tags" in where and "contains '_'" in where:
             with pytest.raises(QueryError, match="Milvus cannot compare 's' by a text with % or _ beside a list"):
                 table.count(condition)
             continue
         assert [row["doc_id"] for batch in table.select(condition, ["doc_id"]) for row in batch.to_pylist()] == ids
     with pytest.raises(QueryError, match="Milvus cannot compare 's' by a text with a backslash"):
-        table.count(parse("s contains '\\\\'", index.schema))
+        table.count(bind("s contains '\\\\'", index.schema))
     found = table.select(columns=["doc_id"], ids=("doc_id", ['a"b', "a\\b"]))
     assert sorted(row["doc_id"] for batch in found for row in batch.to_pylist()) == ['a"b', "a\\b"]
     table.close()

@@ -21,7 +21,7 @@ from ragidx.pipelines.index import Index
 from ragidx.pipelines.integrations.engines.about import AboutTable
 from ragidx.pipelines.integrations.engines.columns import rows_of, schema_of
 from ragidx.pipelines.integrations.engines.table import Table, Target
-from ragidx.retriever.where.parser import parse
+from ragidx.retriever.where.binding import bind
 
 psycopg = pytest.importorskip("psycopg")
 engine = pytest.importorskip("ragidx.pipelines.integrations.engines.postgres")
@@ -212,7 +212,7 @@ def test_vectors_that_were_replaced_are_not_compared(to: str, dim: int, opened: 
     table.replace([batch(["a"])], ABOUT)
     open_before = opened(to)
     table.replace([batch(["b"], other)], other)
-    vector, nothing = np.ones(8, np.float32), parse("doc_id == 'z'", ABOUT.fields)
+    vector, nothing = np.ones(8, np.float32), bind("doc_id == 'z'", ABOUT.fields)
     for ask in (
         lambda: open_before.nearest(vector, 1, None),
         lambda: open_before.nearest(vector, 1, nothing),
@@ -266,7 +266,7 @@ def test_the_approximate_index_answers_as_all_rows_do(
     for where, allowed in (None, np.arange(n)), ("year >= 1990", np.arange(1990, n)), ("year == 7", np.array([7])):
         asked = vectors[5] + np.float32(0.01)
         best = allowed[np.argsort(-(vectors[allowed] @ asked), kind="stable")[:10]]
-        condition = None if where is None else parse(where, ABOUT.fields)
+        condition = None if where is None else bind(where, ABOUT.fields)
         found = table.nearest(asked, 10, condition).column("year").to_pylist()
         assert len(set(found) & set(best.tolist())) >= min(9, len(best))
     plan = f"EXPLAIN SELECT chunk_id FROM {table.target.name} ORDER BY vector <#> '{vectors[5].tolist()}' LIMIT 20"
@@ -352,7 +352,7 @@ def test_a_table_that_has_no_column_of_words(index: Index, to: str, sql: Any, op
 def test_a_field_may_have_the_name_of_the_score(index: Index, to: str, opened: Open) -> None:
     index.add([ragidx.Document("goal", "A goal in the last minute.", {"score": 3})])
     index.export(to)
-    found = opened(to).by_words("goal", 1, parse("score == 3", index.schema))
+    found = opened(to).by_words("goal", 1, bind("score == 3", index.schema))
     assert (found.column("score_2").to_pylist(), found.column("score").type) == ([3], pa.float32())
 
 

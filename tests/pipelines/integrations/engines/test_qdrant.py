@@ -24,7 +24,7 @@ from ragidx.pipelines.index import Index
 from ragidx.pipelines.integrations.engines.about import AboutTable
 from ragidx.pipelines.integrations.engines.columns import rows_of, vectors_of
 from ragidx.pipelines.integrations.engines.table import Table, Target
-from ragidx.retriever.where.parser import parse
+from ragidx.retriever.where.binding import bind
 
 pytest.importorskip("qdrant_client")
 
@@ -108,7 +108,7 @@ def ids(table: Table | Index, where: str) -> list[str]:
     else:
         about = table.about()
         assert about is not None
-        batches = table.select(parse(where, about.fields), ["doc_id"])
+        batches = table.select(bind(where, about.fields), ["doc_id"])
     return sorted({row["doc_id"] for batch in batches for row in batch.to_pylist()})
 
 
@@ -138,7 +138,7 @@ def test_what_a_filter_cannot_say_is_refused(index: Index, to: str) -> None:
         "flag == true or name >= 'a'": "'name' by >= of text",
     }.items():
         with pytest.raises(QueryError, match="Qdrant cannot compare") as fault:
-            table.count(parse(where, index.schema))
+            table.count(bind(where, index.schema))
         assert fault.value.message == f"Qdrant cannot compare {what}"
 
 
@@ -342,9 +342,9 @@ def test_an_older_server_is_not_asked_for_parts_of_texts(index: Index) -> None:
         index.export(f"qdrant:{url}#chunks")
         table = opened(f"qdrant:{url}#chunks")
 
-        assert table.count(parse("name == 'under'", index.schema)) == 1
+        assert table.count(bind("name == 'under'", index.schema)) == 1
         with pytest.raises(QueryError, match="Qdrant cannot compare 'name' by contains"):
-            table.count(parse("name contains 'under'", index.schema))
+            table.count(bind("name contains 'under'", index.schema))
         table.close()
 
 

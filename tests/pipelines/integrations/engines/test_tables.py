@@ -14,7 +14,7 @@ from ragidx.pipelines.index import Index
 from ragidx.pipelines.integrations.engines.about import AboutTable
 from ragidx.pipelines.integrations.engines.columns import rows_of, vectors_of
 from ragidx.pipelines.integrations.engines.table import Table, Target
-from ragidx.retriever.where.parser import parse
+from ragidx.retriever.where.binding import bind
 
 Place = Callable[[str], str]
 
@@ -78,7 +78,7 @@ def rows(table: Table | Index, where: str | None = None) -> list[dict[str, Any]]
     else:
         about = table.about()
         assert about is not None
-        batches = list(table.select(None if where is None else parse(where, about.fields)))
+        batches = list(table.select(None if where is None else bind(where, about.fields)))
     found = [
         row | {"vector": vector.tobytes()}
         for batch in batches
@@ -149,7 +149,7 @@ def test_vectors_of_another_model_are_refused(index: Index, place: Place, tmp_pa
 def test_conditions_mean_what_they_mean_in_the_index(exported: tuple[Index, str], engine: str, where: str) -> None:
     index, to = exported
     table = opened(to)
-    condition = parse(where, index.schema)
+    condition = bind(where, index.schema)
     vector = index.searcher.encode(["where do bees fly?"])[0]
     if any(part in where for part in REFUSED.get(engine, ())):
         with pytest.raises(QueryError, match=r"cannot compare '.*' by") as fault:
@@ -183,9 +183,9 @@ def test_words_are_found(exported: tuple[Index, str]) -> None:
     found = table.by_words("bees; or flowers' antennas", 10, None)
     assert set(found.column("doc_id").to_pylist()) == {"bees", "tower"}
     assert found.column("score").to_pylist() == sorted(found.column("score").to_pylist(), reverse=True)
-    assert table.by_words("bees flowers antennas", 10, parse("year > 0", index.schema)).column(
-        "doc_id"
-    ).to_pylist() == ["tower"]
+    assert table.by_words("bees flowers antennas", 10, bind("year > 0", index.schema)).column("doc_id").to_pylist() == [
+        "tower"
+    ]
     table.close()
 
 
