@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from ragidx.retriever.hit import Hit
     from ragidx.retriever.keywords import Rerank
     from ragidx.retriever.where.conditions import Condition, field
+    from ragidx.retriever.where.parser import condition
 
 __version__ = "0.1.0"
 
@@ -83,6 +84,7 @@ __all__ = [
     "SpecError",
     "UpgradeReport",
     "build",
+    "condition",
     "connect",
     "distribute",
     "evaluate",
@@ -125,6 +127,7 @@ _HOMES = {
     "SpecError": "corpora.errors",
     "UpgradeReport": "pipelines.experiments.trials.upgrade",
     "build": "pipelines.index",
+    "condition": "retriever.where.parser",
     "connect": "pipelines.index",
     "evaluate": "pipelines.experiments.evaluate.evaluate",
     "field": "retriever.where.conditions",

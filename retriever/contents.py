@@ -23,9 +23,9 @@ from ragidx.indexer.arrays import Bools, Floats, slices
 from ragidx.indexer.store import Store
 from ragidx.indexer.store.rows import Row, true_places
 from ragidx.retriever.ranking import StoreElsewhere
-from ragidx.retriever.where.binding import unbound
 from ragidx.retriever.where.conditions import Condition, Field
 from ragidx.retriever.where.masks import OWNER, bind_to, fields_of, matching_rows, source_names
+from ragidx.retriever.where.parser import condition as as_value
 
 VECTOR = "vector"
 _FIXED = ("chunk_id", "doc_id", "text", "heading", "start", "end", "line", "page")
@@ -222,4 +222,4 @@ def _with_source(where: str | Condition | None, source: str | None) -> str | Con
     if source is None:
         return where
     named = Field("file.source") == source
-    return named if where is None else unbound(where) & named
+    return named if where is None else as_value(where) & named

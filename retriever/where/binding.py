@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from ragidx.corpora.errors import QueryError
 from ragidx.corpora.records import with_nfc
 from ragidx.retriever.where.conditions import Condition, Literal, shown_value
-from ragidx.retriever.where.parser import fault_at, parse
+from ragidx.retriever.where.parser import condition, fault_at
 
 MAX_DEPTH = 1_000
 
@@ -56,25 +56,11 @@ def bind(where: str | Condition, schema: Mapping[str, str]) -> Condition:
     >>> bind("YEAR_ >= 1900", {"YEAR_": "int"})
     <ragidx.Condition YEAR_ >= 1900>
     """
-    condition = unbound(where)
-    if condition.depth > MAX_DEPTH:
+    tree = condition(where)
+    if tree.depth > MAX_DEPTH:
         hint = "of many conditions take one by is_in, or join all by the same sign"
         raise QueryError(f"the condition is more than {MAX_DEPTH:,} deep", hint, where="condition")
-    return condition.fold(lambda node, parts: _bound(node, parts, schema))
-
-
-def unbound(where: str | Condition) -> Condition:
-    """The tree of a condition in either form, of no index yet.
-
-    Raises:
-        QueryError: it is no condition.
-    """
-    if isinstance(where, str):
-        return parse(where)
-    if not isinstance(where, Condition):
-        hint = "write a text such as 'year >= 1900', or compare a field: ragidx.field(\"year\") >= 1900"
-        raise QueryError(f"{where!r:.80} is no condition", hint, where="condition")
-    return where
+    return tree.fold(lambda node, parts: _bound(node, parts, schema))
 
 
 def _bound(node: Condition, parts: list[Condition], schema: Mapping[str, str]) -> Condition:

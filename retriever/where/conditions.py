@@ -46,8 +46,8 @@ class Condition:
     As text it is what `where` takes too, in the language of conditions.
 
     Attributes:
-        op: `and` and `or` of the parts, `not` of the one part; a comparison, `in`, `is null`, `starts with`, `contains`
-            or `matches`.
+        op: `and` and `or` of the parts, `not` of the one part; a comparison, `in`, `is null`, `starts with`,
+            `contains`, `matches` or `passes`.
         field: that is compared; None of `and`, `or` and `not`.
         values: what it is compared with: one, or those of `in`.
         parts: the conditions inside.
@@ -182,6 +182,10 @@ class Field:
         """Whether there is no value; `~` of it: whether there is one."""
         return Condition("is null", self.name)
 
+    def passes(self, test: Callable[[Any], bool]) -> Condition:
+        """Whether a function says yes to the value; it is asked of each different one, and of no null."""
+        return Condition("passes", self.name, test=test)
+
     def __bool__(self) -> bool:
         raise self._alone()
 
@@ -241,11 +245,6 @@ def field(name: str) -> Field:
     year >= 1990 and not tags contains "draft"
     """
     return Field(name)
-
-
-def passes(name: str, test: Callable[[Any], bool]) -> Condition:
-    """Whether the value of a field passes a test in Python, which sees each value once or more often, and no null."""
-    return Condition("passes", name, test=test)
 
 
 def _joined(op: str, left: Condition, right: object) -> Condition:

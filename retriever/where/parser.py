@@ -77,6 +77,20 @@ def parse(text: str) -> Condition:
     return _Parser(text).whole()
 
 
+def condition(where: str | Condition) -> Condition:
+    """A condition as a value: of a text what it writes, in the language of conditions; a value is itself.
+
+    Raises:
+        QueryError: it is no condition; of a text, the message shows the place.
+    """
+    if isinstance(where, str):
+        return parse(where)
+    if not isinstance(where, Condition):
+        hint = "write a text such as 'year >= 1900', or compare a field: ragidx.field(\"year\") >= 1900"
+        raise QueryError(f"{where!r:.80} is no condition", hint, where="condition")
+    return where
+
+
 class _Parser:
     """Recursive descent, one token ahead."""
 

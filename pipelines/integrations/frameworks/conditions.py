@@ -6,7 +6,7 @@ store's own, and searches by vectors pass it over.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -14,48 +14,25 @@ from numpy.typing import ArrayLike, NDArray
 
 import ragidx
 
-MAX_VALUES = 1_000  # of a list in a condition
-MAX_CHARS = 9_000  # of a condition, which may have 10,000: callers put more beside it
+MOST_DEEP = 100  # filters in filters, which are read by recursion
 
 
-def quoted(text: str) -> str:
-    """Text, as a condition has it.
+def constant(answer: bool) -> ragidx.Condition:
+    """What all rows fulfil, or none: each has the id of a document."""
+    without = ragidx.field("doc_id").is_null()
+    return ~without if answer else without
 
-    >>> print(quoted('say "no"'))
-    "say \\"no\\""
+
+def settled(field: str, found: ragidx.Condition, *, missing: bool) -> ragidx.Condition:
+    """A condition on a field that is never unknown, so that `~` of it finds all others.
+
+    Args:
+        field: of the index.
+        found: which rows are found among those that have it.
+        missing: whether those are found that have it not.
     """
-    return _marked(text, '"')
-
-
-def shown(field: str) -> str:
-    """A field, as a condition has it.
-
-    >>> print(shown("a`b"))
-    `a\\`b`
-    """
-    return _marked(field, "`")
-
-
-def lists(field: str, literals: Sequence[str], *, sign: str = "in") -> list[str]:
-    """Tests whether a field is one of some values, each of as many as a list may have.
-
-    >>> lists("year", ["1", "2"])
-    ['`year` in (1, 2)']
-    """
-    parts = (literals[start : start + MAX_VALUES] for start in range(0, len(literals), MAX_VALUES))
-    return [f"{shown(field)} {sign} ({', '.join(part)})" for part in parts]
-
-
-def one_of(field: str, values: Iterable[str]) -> Iterator[str]:
-    """Conditions that together find what has one of the values in a field of text, each short enough."""
-    held, size = list[str](), 0
-    for value in map(quoted, dict.fromkeys(values)):
-        if held and (size + len(value) > MAX_CHARS or len(held) == MAX_VALUES):
-            yield from lists(field, held)
-            held, size = [], 0
-        held.append(value)
-        size += len(value) + 2
-    yield from lists(field, held)
+    without = ragidx.field(field).is_null()
+    return without | found if missing else ~without & found
 
 
 def width_of(index: ragidx.Index) -> int:
@@ -95,12 +72,9 @@ def placed(embedding: ArrayLike) -> tuple[NDArray[Any], bool]:
     return np.eye(1, vector.size)[0], True
 
 
-def with_vector(where: str | None, mark: str, index: ragidx.Index) -> str | None:
+def with_vector(where: str | ragidx.Condition | None, mark: str, index: ragidx.Index) -> str | ragidx.Condition | None:
     """A condition of a search by vectors: no row that stands for zeros is found."""
     if mark not in index.schema:
         return where
-    return f"{shown(mark)} is null" + (f" and ({where})" if where else "")
-
-
-def _marked(text: str, mark: str) -> str:
-    return mark + text.replace("\\", "\\\\").replace(mark, f"\\{mark}") + mark
+    placed = ragidx.field(mark).is_null()
+    return placed if where is None else placed & ragidx.condition(where)

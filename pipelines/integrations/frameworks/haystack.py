@@ -87,7 +87,8 @@ class RagidxRetriever:
             raise TypeError("a pipeline with a RemoteIndex cannot be written: what connects it may be secret")
         opened = self.index.__reduce__()[0].keywords
         usual = inspect.signature(ragidx.Index).parameters
-        options = dict(self.options)
+        where = self.options.get("where")
+        options = self.options | ({} if where is None else {"where": str(where)})
         if isinstance(options.get("rerank"), ragidx.Rerank):
             options["rerank"] = dataclasses.asdict(options["rerank"])
         return default_to_dict(
@@ -141,8 +142,8 @@ class RagidxRetriever:
     def _search(self, query: str, filters: Filters, k: int) -> list[ragidx.Hit]:
         options = dict(self.options)
         if filters:
-            asked = filtering.condition(filters, filtering.fields_of_texts(self.index.schema), self.index)
-            options["where"] = asked if options.get("where") is None else f"({options['where']}) and {asked}"
+            asked = filtering.condition(filters, filtering.columns_of_texts(self.index.schema))
+            options["where"] = asked if options.get("where") is None else ragidx.condition(options["where"]) & asked
         return self.index.search(query, k, **options)
 
 

@@ -1,6 +1,6 @@
 """The index below a document store: Haystack's documents written, found and deleted. For `ragidx.frameworks.haystack`.
 
-    filters -> a condition -> documents;    what no condition says is asked of every document, by Haystack's function
+    filters -> a condition -> documents
 
 A write is one commit, or none. A call shows the newest committed state, and all that it reads is of one state.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
+import json
 import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
@@ -26,9 +27,8 @@ from numpy.typing import ArrayLike, NDArray
 import ragidx
 from ragidx.pipelines.integrations.frameworks.conditions import width_of, with_vector
 from ragidx.pipelines.integrations.frameworks.haystack_filters import (
-    Field,
-    Fields,
-    UnsayableError,
+    Column,
+    Columns,
     at_one_state,
     check,
     condition,
@@ -37,16 +37,16 @@ from ragidx.pipelines.integrations.frameworks.haystack_filters import (
 from ragidx.pipelines.integrations.frameworks.haystack_rows import (
     BARE,
     META,
+    SCORE,
     HaystackRow,
     is_plain,
     packed,
     refused,
     repacked,
     unpacked,
+    untagged,
     value_key,
 )
-
-_ASKED = 100  # ids in one condition
 
 Filters = dict[str, Any] | None
 
@@ -163,7 +163,7 @@ class Rows:
         with index.batch() as batch:
             index.refresh()
             found = {document.id: document for document in _read(index, filters)}
-            kinds, vectors = dict(index.schema), _vectors(index, list(found))
+            kinds, vectors = dict(index.schema), _vectors(index, ragidx.field("doc_id").is_in(found))
             _add(
                 batch,
                 [
@@ -241,101 +241,77 @@ class Rows:
 
 
 def _read(index: ragidx.Index, filters: Filters, *, vectors: bool = False) -> list[Document]:
-    where, is_rest = _where(index, filters)
-    held = list(index.documents(where=where))
-    codes = _vectors(index, None, where) if vectors or is_rest else {}
-    found = [unpacked(one.id, one.text, one.metadata, codes.get(one.id)) for one in held]
-    if is_rest and filters:
-        _check_embeddings(filters)
-        found = [document for document in found if matches(filters, document)]
-    return found if vectors else [dataclasses.replace(document, embedding=None) for document in found]
+    where = _where(index, filters)
+    codes = _vectors(index, where) if vectors else {}
+    return [unpacked(one.id, one.text, one.metadata, codes.get(one.id)) for one in index.documents(where=where)]
 
 
 def _nearest(
     index: ragidx.Index, vector: NDArray[np.float32], filters: Filters, k: int, vectors: bool
 ) -> list[Document]:
-    where, is_rest = _where(index, filters)
-    if is_rest:
-        found = [document for document in _read(index, filters, vectors=True) if any(document.embedding or ())]
-        units = np.array([document.embedding for document in found], np.float32).reshape(-1, len(vector))
-        units /= np.linalg.norm(units, axis=1, keepdims=True)
-        scores = units @ (vector / np.linalg.norm(vector))
-        best = np.argsort(-scores, kind="stable")[:k].tolist()
-        kept = [dataclasses.replace(found[row], score=float(scores[row])) for row in best]
-        return kept if vectors else [dataclasses.replace(document, embedding=None) for document in kept]
-    hits = index.search(vector=vector, k=k, where=with_vector(where, BARE, index), fold=False)
-    codes = _vectors(index, [hit.doc_id for hit in hits]) if vectors else {}
+    where = with_vector(_where(index, filters), BARE, index)
+    hits = index.search(vector=vector, k=k, where=where, fold=False)
+    codes = _vectors(index, ragidx.field("doc_id").is_in(hit.doc_id for hit in hits)) if vectors else {}
     return [unpacked(hit.doc_id, hit.text, hit.metadata, codes.get(hit.doc_id), hit.score) for hit in hits]
 
 
-def _where(index: ragidx.Index, filters: Filters) -> tuple[str | None, bool]:
-    """The condition of filters, and whether they must be asked of each document instead: no condition says the same."""
-    if not filters:
-        return None, False
-    try:
-        return condition(filters, _fields_of(index.schema), index), False
-    except UnsayableError:
-        return None, True
+def _where(index: ragidx.Index, filters: Filters) -> ragidx.Condition | None:
+    return condition(filters, _columns_of(index)) if filters else None
 
 
-def _fields_of(schema: Mapping[str, str]) -> Fields:
-    """What a name of a filter is in the index."""
+def _columns_of(index: ragidx.Index) -> Columns:
+    """Where the values of a comparison are in the index: fields of meta in one column, and as JSON in another."""
+    schema = index.schema
 
-    def field(name: str) -> Field | None:
+    def columns(filters: dict[str, Any]) -> list[Column] | ragidx.Condition:
+        name = filters["field"]
         first, *rest = name.split(".")
-        if name == "id":
-            return Field("doc_id", "string")
-        if name in ("embedding", "content", "score", "meta"):
-            raise UnsayableError(f"no condition asks for '{name}'")
+        if name in ("embedding", "content", "meta"):
+            return _by_documents(index, filters)
         if name in ("blob", "sparse_embedding") or (rest and first != "meta"):
-            return None
-        key = rest[0] if rest else first
-        if META + key in schema:
-            raise UnsayableError(f"'{key}' holds values that no condition asks for")
-        return Field(key, schema[key]) if len(rest) < 2 and is_plain(key) and key in schema else None
+            return []
+        if name in ("id", "score"):
+            return [Column("doc_id", "string")] if name == "id" else [Column(SCORE, "float")] if SCORE in schema else []
+        key, *steps = rest or [name]
+        found = [Column(key, schema[key])] if not steps and is_plain(key) and key in schema else []
+        packed = [Column(META + key, "string", read=functools.partial(_step, steps))] if META + key in schema else []
+        return found + packed
 
-    return field
+    return columns
 
 
-def _vectors(
-    index: ragidx.Index, names: Sequence[str] | None, where: str | None = None
-) -> dict[str, NDArray[np.float16]]:
-    """The vectors of rows by their names: of some, or of those that fulfil a condition."""
+def _step(steps: Sequence[str], written: str) -> Any:
+    """What a filter reaches in a value that is written as JSON."""
+    value = untagged(json.loads(written))
+    for step in steps:
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def _by_documents(index: ragidx.Index, filters: dict[str, Any]) -> ragidx.Condition:
+    """A comparison of what no field holds, which Haystack's own function answers for each document.
+
+    Raises:
+        FilterError: it compares embeddings with numbers: they are not here as they were written.
+    """
+    if filters["field"] == "embedding" and filters["value"] not in (None, [None]):
+        raise FilterError("embeddings are kept in half precision, so 'embedding' is compared with None alone")
+    some = np.ones(1, np.float16)  # whether there is an embedding is asked alone
+    every = (unpacked(one.id, one.text, one.metadata, some) for one in index.documents())
+    return ragidx.field("doc_id").is_in(document.id for document in every if matches(filters, document))
+
+
+def _vectors(index: ragidx.Index, where: ragidx.Condition | None) -> dict[str, NDArray[np.float16]]:
+    """The vectors of the rows that fulfil a condition, by their names."""
     found: dict[str, NDArray[np.float16]] = {}
-    conditions = [where]
-    if names is not None:
-        some = [names[start : start + _ASKED] for start in range(0, len(names), _ASKED)]
-        conditions = [_named(index, ids) for ids in some]
-    for one in conditions:
-        for batch in index.to_batches(["doc_id", "vector"], where=one):
-            vectors = batch.column("vector")
-            codes = vectors.flatten().to_numpy(zero_copy_only=False).reshape(len(vectors), -1)
-            found.update(zip(batch.column("doc_id").to_pylist(), codes, strict=True))
+    for batch in index.to_batches(["doc_id", "vector"], where=where):
+        vectors = batch.column("vector")
+        codes = vectors.flatten().to_numpy(zero_copy_only=False).reshape(len(vectors), -1)
+        found.update(zip(batch.column("doc_id").to_pylist(), codes, strict=True))
     return found
-
-
-def _named(index: ragidx.Index, ids: Sequence[str]) -> str | None:
-    """The condition that finds some documents by their ids; None, which finds all, where these are too long for one."""
-    try:
-        return condition({"field": "id", "operator": "in", "value": list(ids)}, _fields_of({}), index)
-    except UnsayableError:
-        return None
 
 
 def _add(batch: Any, rows: Sequence[HaystackRow]) -> None:
     if rows:
         names, vectors, texts, metadata = zip(*rows, strict=True)
         batch.add_vectors(names, np.stack(vectors), texts=texts, metadata=metadata)
-
-
-def _check_embeddings(filters: dict[str, Any]) -> None:
-    """Refuse to compare embeddings with numbers: they are not here as they were written.
-
-    Raises:
-        FilterError: the filters do.
-    """
-    if "field" not in filters:
-        for part in filters["conditions"]:
-            _check_embeddings(part)
-    elif filters["field"] == "embedding" and filters["value"] not in (None, [None]):
-        raise FilterError("embeddings are kept in half precision, so 'embedding' is compared with None alone")

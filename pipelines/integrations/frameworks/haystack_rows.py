@@ -29,7 +29,7 @@ META = f"{_OWN}meta."  # before the name of a field: its value as JSON text
 _LENGTH = f"{_OWN}length"  # of the embedding, where it is not 1; 0: it is zeros
 _NULLS = f"{_OWN}nulls"  # fields of meta that are None
 _BLANK = f"{_OWN}blank"  # the content is empty text, not None
-_SCORE = f"{_OWN}score"
+SCORE = f"{_OWN}score"
 _UNIT = 1e-3  # as near to length 1 as half precision is
 
 
@@ -63,7 +63,7 @@ def packed(document: Document, kinds: dict[str, str], dim: int) -> HaystackRow:
     if document.content == "":
         metadata[_BLANK] = True
     if document.score is not None:
-        metadata[_SCORE] = float(document.score)
+        metadata[SCORE] = float(document.score)
     vector = np.zeros(dim, np.float32)
     vector[0] = 1
     if document.embedding is None:
@@ -103,7 +103,7 @@ def unpacked(
     meta: dict[str, Any] = {}
     for field, value in metadata.items():
         if field.startswith(META):
-            meta[field.removeprefix(META)] = _untagged(json.loads(value))
+            meta[field.removeprefix(META)] = untagged(json.loads(value))
         elif not field.startswith(_OWN):
             meta[field] = value.isoformat() if isinstance(value, datetime) else value
     meta |= dict.fromkeys(metadata.get(_NULLS, ()))
@@ -115,7 +115,7 @@ def unpacked(
         id=name,
         content=text or ("" if metadata.get(_BLANK) else None),
         meta=meta,
-        score=metadata.get(_SCORE) if score is None else score,
+        score=metadata.get(SCORE) if score is None else score,
         embedding=embedding,
     )
 
@@ -179,17 +179,18 @@ def _tagged(value: Any) -> Any:
     raise TypeError(f"it holds a {type(value).__name__}" + " with names that are no text" * isinstance(value, dict))
 
 
-def _untagged(value: Any) -> Any:
+def untagged(value: Any) -> Any:
+    """A value of what `_tagged` makes of it."""
     if isinstance(value, list):
-        return [_untagged(one) for one in value]
+        return [untagged(one) for one in value]
     if not isinstance(value, dict):
         return value
     [(kind, content)] = value.items()
     if kind == "datetime":
         return datetime.fromisoformat(content)
     if kind == "tuple":
-        return tuple(_untagged(one) for one in content)
-    return {name: _untagged(one) for name, one in content.items()}
+        return tuple(untagged(one) for one in content)
+    return {name: untagged(one) for name, one in content.items()}
 
 
 def refused(name: str, message: str, hint: str) -> ragidx.CorpusError:

@@ -1,31 +1,31 @@
 """Filters of LangChain as conditions of ragidx. Extra `langchain`, for `ragidx.frameworks.langchain`.
 
-    {"year": {"$gte": 1990}, "lang": "en"} -> '`year` >= 1990 and `lang` in ("en")'
+    {"year": {"$gte": 1990}, "lang": "en"} -> (field("year") >= 1990) & (field("lang") == "en"), never unknown
 
 An answer of such a filter is true or false: `$ne` and `$nin` match documents without the field, as in MongoDB, and
-`$not` turns any answer round. An answer of a condition may be unknown, too. So `$not` is pushed down to the
-comparisons, and each says what becomes of documents without the field. A value of None is a field that is missing.
+`$not` turns any answer round. A value of None is a field that is missing.
 """
 
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from functools import reduce
+from operator import and_, ge, gt, le, lt, or_
 from typing import Any
 
 import ragidx
-from ragidx.pipelines.integrations.frameworks.conditions import lists, quoted, shown
+from ragidx.pipelines.integrations.frameworks.conditions import MOST_DEEP, constant, settled
 
-_ORDER = {"$gt": (">", "<="), "$gte": (">=", "<"), "$lt": ("<", ">="), "$lte": ("<=", ">")}  # and what is not so
+_ORDER = {"$gt": gt, "$gte": ge, "$lt": lt, "$lte": le}
 _OF_FIELDS = ("$eq", "$ne", *_ORDER, "$in", "$nin", "$exists", "$not")
 _OF_FILTERS = ("$and", "$or", "$not")
 _BUILT_IN = ("doc_id", "heading", "file.source")  # names that mean something else in a condition
-_ALL, _NONE = "doc_id is not null", "doc_id is null"  # every document has an id
 
 
-def where_of(asked: Mapping[str, Any] | str | None, index: ragidx.Index) -> str | None:
+def where_of(
+    asked: Mapping[str, Any] | str | ragidx.Condition | None, index: ragidx.Index
+) -> str | ragidx.Condition | None:
     """The condition that a filter is; None: there is no filter.
 
     Args:
@@ -35,92 +35,60 @@ def where_of(asked: Mapping[str, Any] | str | None, index: ragidx.Index) -> str 
     Raises:
         QueryError: an operator is unknown, or a value is nothing that can be compared.
     """
-    if asked is None or isinstance(asked, str):
+    if asked is None or isinstance(asked, str | ragidx.Condition):
         return asked
     if not isinstance(asked, Mapping):
-        raise _fault(f"{asked!r:.80} is no filter", 'give a dict, {"year": {"$gte": 1990}}, or a condition as text')
-    return _all_of(asked, index, True) if asked else None
+        raise _fault(f"{asked!r:.80} is no filter", 'give a dict, {"year": {"$gte": 1990}}, or a condition')
+    return _all_of(asked, index, 0) if asked else None
 
 
-def _all_of(asked: Any, index: ragidx.Index, wanted: bool) -> str:
-    """What passes all parts of a filter; or, where `wanted` is False, what does not."""
+def _all_of(asked: Any, index: ragidx.Index, depth: int) -> ragidx.Condition:
+    """What passes all parts of a filter."""
     if not isinstance(asked, Mapping):
         raise _fault(f"{asked!r:.80} is no filter", 'give a dict, such as {"year": {"$gte": 1990}}')
-    parts = [_part(name, value, index, wanted) for name, value in asked.items()]
-    return _joined(parts, wanted) if parts else _constant(wanted)
+    if depth > MOST_DEEP:
+        raise _fault(f"the filter is more than {MOST_DEEP} deep", "remove what changes nothing")
+    return reduce(and_, [_part(name, value, index, depth) for name, value in asked.items()] or [constant(True)])
 
 
-def _part(name: Any, value: Any, index: ragidx.Index, wanted: bool) -> str:
+def _part(name: Any, value: Any, index: ragidx.Index, depth: int) -> ragidx.Condition:
     if not isinstance(name, str):
         raise _fault(f"the field {name!r:.80} is no text", "give the name of a field")
     if name == "$not":
-        return _all_of(value, index, not wanted)
+        return ~_all_of(value, index, depth + 1)
     if name in ("$and", "$or"):
         if not isinstance(value, list | tuple) or not value:
             raise _fault(f"{name} is {value!r:.80}, no list of filters", f'give {{"{name}": [filter, filter]}}')
-        return _joined([_all_of(part, index, wanted) for part in value], (name == "$and") == wanted)
+        return reduce(and_ if name == "$and" else or_, [_all_of(part, index, depth + 1) for part in value])
     if name.startswith("$"):
         raise _unknown(name, _OF_FILTERS)
     tests = value if isinstance(value, Mapping) else {"$eq": value}
     if not tests:
         raise _fault(f"the field '{name}' is compared with nothing", 'give a value, or an operator: {"$gte": 1990}')
-    return _joined([_test(name, operator, one, index, wanted) for operator, one in tests.items()], wanted)
+    return reduce(and_, [_test(name, operator, one, index, depth) for operator, one in tests.items()])
 
 
-def _test(field: str, operator: Any, value: Any, index: ragidx.Index, wanted: bool) -> str:
-    """What passes one operator, or does not."""
+def _test(asked: str, operator: Any, value: Any, index: ragidx.Index, depth: int) -> ragidx.Condition:
+    """What passes one operator."""
     if operator not in _OF_FIELDS:
         raise _unknown(str(operator), _OF_FIELDS)
     if operator == "$not":
-        return _part(field, value, index, not wanted)
-    name = _name_in(index, field)
+        return ~_all_of({asked: value}, index, depth + 1)
+    name = _name_in(index, asked)
+    field = ragidx.field(name or "doc_id")
     if operator == "$exists":
         if not isinstance(value, bool):
-            raise _fault(f"$exists of the field '{field}' is {value!r:.80}", "give true or false")
-        is_there = value == wanted
-        return _constant(not is_there) if name is None else f"{shown(name)} is {'not ' if is_there else ''}null"
-    if operator in _ORDER:
-        return _ordered(name, operator, _literal(field, value), wanted)
+            raise _fault(f"$exists of the field '{asked}' is {value!r:.80}", "give true or false")
+        there = constant(False) if name is None else ~field.is_null()
+        return there if value else ~there
     values = value if operator in ("$in", "$nin") else [value]
     if not isinstance(values, list | tuple | set | frozenset):
-        raise _fault(f"{operator} of the field '{field}' is {value!r:.80}, no list", f'give {{"{operator}": [1, 2]}}')
-    literals = [_literal(field, one) for one in values if one is not None]
-    is_in = wanted == (operator in ("$eq", "$in"))
-    has_none = len(literals) < len(values)
-    if name is None:
-        return _constant(has_none == is_in)
-    return _contained(name, index.schema[name], literals, has_none, is_in)
-
-
-def _ordered(name: str | None, operator: str, literal: str, wanted: bool) -> str:
-    """Where a field is more or less than a value, or is not."""
-    if name is None:
-        return _constant(not wanted)
-    sign, opposite = _ORDER[operator]
-    field = shown(name)
-    return f"{field} {sign} {literal}" if wanted else f"({field} {opposite} {literal} or {field} is null)"
-
-
-def _contained(field: str, kind: str, literals: Sequence[str], has_none: bool, is_in: bool) -> str:
-    """Where a field is one of the values, or is none; a list of texts, where one of its items is."""
-    name, sign = shown(field), "" if is_in else "not "
-    if kind == "list":
-        tests = [f"{sign}{name} contains {literal}" for literal in literals]
-    else:
-        tests = lists(field, literals, sign=f"{sign}in")
-    if is_in:
-        return _joined([*tests, f"{name} is null"] if has_none else tests, False) if tests or has_none else _NONE
-    if has_none:
-        return _joined([*tests, f"{name} is not null"], True)
-    return f"({_joined(tests, True)} or {name} is null)" if tests else _ALL
-
-
-def _joined(parts: Sequence[str], by_and: bool) -> str:
-    return parts[0] if len(parts) == 1 else f"({(' and ' if by_and else ' or ').join(parts)})"
-
-
-def _constant(answer: bool) -> str:
-    return _ALL if answer else _NONE
+        raise _fault(f"{operator} of the field '{asked}' is {value!r:.80}, no list", f'give {{"{operator}": [1, 2]}}')
+    wanted = [_checked(asked, one) for one in values if one is not None or operator in _ORDER]
+    missing = len(wanted) < len(values)
+    found = _ORDER[operator](field, wanted[0]) if operator in _ORDER else field.is_in(wanted)
+    found = constant(missing) if name is None else settled(name, found, missing=missing)
+    return ~found if operator in ("$ne", "$nin") else found
 
 
 def _name_in(index: ragidx.Index, field: str) -> str | None:
@@ -133,20 +101,16 @@ def _name_in(index: ragidx.Index, field: str) -> str | None:
     return field if field in index.schema else None
 
 
-def _literal(field: str, value: Any) -> str:
-    """A value, as a condition has it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return str(int(value))
-    if isinstance(value, float) and math.isfinite(value):
-        return repr(float(value))
-    if isinstance(value, str | datetime):
-        return quoted(value if isinstance(value, str) else value.isoformat())
-    hint = "give a text, a number, true, false or a time"
-    if isinstance(value, list | tuple | set):
-        hint = 'for one of several values give {"$in": [1, 2]}'
-    raise _fault(f"the field '{field}' is compared with {value!r:.80}", hint)
+def _checked(field: str, value: Any) -> Any:
+    """A value that a field can be compared with."""
+    try:
+        ragidx.field("doc_id").is_in([value])
+    except ragidx.QueryError as fault:
+        hint = "give a text, a number, true, false or a time"
+        if isinstance(value, list | tuple | set):
+            hint = 'for one of several values give {"$in": [1, 2]}'
+        raise _fault(f"the field '{field}' is compared with {value!r:.80}", hint) from fault
+    return value
 
 
 def _unknown(operator: str, known: Sequence[str]) -> ragidx.QueryError:

@@ -19,7 +19,7 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
 import ragidx
-from ragidx.pipelines.integrations.frameworks.conditions import check_widths, one_of, placed, with_vector
+from ragidx.pipelines.integrations.frameworks.conditions import check_widths, placed, with_vector
 from ragidx.pipelines.integrations.frameworks.langchain_filters import where_of
 from ragidx.pipelines.integrations.frameworks.langchain_rows import (
     BARE,
@@ -32,7 +32,7 @@ from ragidx.pipelines.integrations.frameworks.langchain_rows import (
     row_document,
 )
 
-Filter: TypeAlias = Mapping[str, Any] | str | None
+Filter: TypeAlias = Mapping[str, Any] | str | ragidx.Condition | None
 Answer: TypeAlias = tuple[Document, ragidx.Hit]
 
 _READ_WHOLE = 10**9  # tokens of a chunk: as many as the model reads, so that of a longer text nothing is cut off
@@ -95,10 +95,10 @@ class Opened:
             return []
         relevance = [2 * score - 1 for _, score in relevant(answers)]
         vectors = dict[str, Any]()
-        for where in one_of("doc_id", [hit.doc_id for _, hit in answers]):
-            for batch in index.to_batches(["chunk_id", "vector"], where=where):
-                flat = batch.column("vector").flatten().to_numpy(zero_copy_only=False)
-                vectors |= zip(batch.column("chunk_id").to_pylist(), flat.reshape(batch.num_rows, -1), strict=True)
+        named = ragidx.field("doc_id").is_in(hit.doc_id for _, hit in answers)
+        for batch in index.to_batches(["chunk_id", "vector"], where=named):
+            flat = batch.column("vector").flatten().to_numpy(zero_copy_only=False)
+            vectors |= zip(batch.column("chunk_id").to_pylist(), flat.reshape(batch.num_rows, -1), strict=True)
         here = [row for row, (_, hit) in enumerate(answers) if hit.chunk_id in vectors]  # others were deleted meanwhile
         chosen = diverse(
             [relevance[row] for row in here], [vectors[answers[row][1].chunk_id] for row in here], k, weight
@@ -198,7 +198,7 @@ class StoreBatch(contextlib.AbstractContextManager["StoreBatch"]):
 
     def delete(self, ids: Sequence[str] | None = None, *, filter: Filter = None) -> None:
         """As of the store; a filter is asked of what the index held before the batch."""
-        if ids is None and not filter:
+        if ids is None and (filter is None or filter in ("", {})):
             raise ragidx.QueryError(
                 "nothing says what to delete",
                 "give ids or a filter; all documents at once are not deleted",
@@ -290,7 +290,8 @@ def _documents(index: ragidx.Index, hits: Sequence[ragidx.Hit]) -> list[Answer]:
         return [(row_document(hit.chunk_id, hit.text, hit.metadata), hit) for hit in hits]
     names = {hit.doc_id for hit in hits}
     if index.sources():
-        names = {name for where in one_of("doc_id", names) for name in _without_source(index, where)}
+        named = ragidx.field("doc_id").is_in(names) & ragidx.field("file.source").is_null()
+        names = {name for batch in index.to_batches(["doc_id"], where=named) for name in batch.column(0).to_pylist()}
     own = {one.id: program_document(one) for one in index.get(list(names), missing="skip")}
     found, seen = list[Answer](), set[str]()
     for hit in hits:
@@ -302,20 +303,14 @@ def _documents(index: ragidx.Index, hits: Sequence[ragidx.Hit]) -> list[Answer]:
     return found
 
 
-def _without_source(index: ragidx.Index, where: str) -> Iterator[str]:
-    """The ids of a program's documents."""
-    for batch in index.to_batches(["doc_id"], where=f"{where} and file.source is null"):
-        yield from batch.column(0).to_pylist()
-
-
 def _chunks(index: ragidx.Index, ids: Sequence[str]) -> dict[str, Document]:
     """Chunks of files, by their ids."""
     names = [match[1] for name in ids if (match := _CHUNK_ID.fullmatch(name))]
     fields, wanted = index.info().schema, set(ids)
+    named = ragidx.field("doc_id").is_in(names) & ~ragidx.field("file.source").is_null()
     return {
         row["chunk_id"]: chunk_document(row, fields)
-        for where in one_of("doc_id", names)
-        for batch in index.to_batches(where=f"{where} and file.source is not null")
+        for batch in index.to_batches(where=named)
         for row in batch.to_pylist()
         if row["chunk_id"] in wanted
     }

@@ -237,7 +237,7 @@ class RagidxVectorStore(VectorStore):
             query: the question.
             k: 1 or more.
             filter: fields and their values, with the operators $eq $ne $gt $gte $lt $lte $in $nin $exists, $and $or
-                $not; or a condition of ragidx, as text.
+                $not; or a condition of ragidx.
             options: of `Index.search`: `mode="hybrid"`, `min_score`, `instruction` and so on.
 
         Raises:

@@ -40,7 +40,7 @@ except ImportError as fault:
         "pip install '.[llamaindex]' in a checkout of ragidx",
     ) from fault
 
-from ragidx.pipelines.integrations.frameworks.conditions import check_widths, one_of, placed
+from ragidx.pipelines.integrations.frameworks.conditions import check_widths, placed
 from ragidx.pipelines.integrations.frameworks.llamaindex_filters import CONTENT, NODE_ID, REF_DOC_ID, select
 from ragidx.pipelines.integrations.frameworks.llamaindex_rows import (
     best,
@@ -146,8 +146,7 @@ class RagidxVectorStore(BasePydanticVectorStore):
         if ref_doc_id is None or (index := self._filled()) is None:
             return
         # nodes without a document have "None" in the first field, and their own id in the second
-        [of_nodes], [of_rows] = one_of(REF_DOC_ID, [ref_doc_id]), one_of("doc_id", [ref_doc_id])
-        index.delete(where=f"{of_nodes} and {of_rows}")
+        index.delete(where=(ragidx.field(REF_DOC_ID) == ref_doc_id) & (ragidx.field("doc_id") == ref_doc_id))
 
     def delete_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
@@ -165,13 +164,7 @@ class RagidxVectorStore(BasePydanticVectorStore):
             )
         if (index := self._filled()) is None:
             return
-        chosen = select(index.schema, filters, node_ids)
-        if chosen.where is not None and not chosen.tests and not chosen.nothing:
-            index.delete(where=chosen.where)
-        elif doomed := [row["chunk_id"] for row in rows(index, chosen, node_ids)]:
-            with index.batch() as batch:
-                for where in one_of(NODE_ID, doomed):
-                    batch.delete(where=where)
+        index.delete(where=select(index.schema, filters, node_ids))
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """Nodes by id, in the order asked for, without those that are not there; or all nodes; that pass the filters.
@@ -183,14 +176,14 @@ class RagidxVectorStore(BasePydanticVectorStore):
         """
         if (index := self._filled()) is None:
             return []
-        found = {row["chunk_id"]: row for row in rows(index, select(index.schema, filters, node_ids), node_ids)}
+        found = {row["chunk_id"]: row for row in rows(index, select(index.schema, filters, node_ids))}
         names = found if node_ids is None else [name for name in dict.fromkeys(node_ids) if name in found]
         return [node_of(found[name]["text"], found[name]) for name in names]
 
     def clear(self) -> None:
         """Delete all nodes. The index stays, and the width of its vectors."""
         if (index := self._filled()) is not None:
-            index.delete(where=f"{NODE_ID} is not null")
+            index.delete(where=~ragidx.field(NODE_ID).is_null())
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """The most similar nodes; similarities are cosines.

@@ -1,12 +1,12 @@
 """Nodes of LlamaIndex as rows of an index of precomputed vectors: written, read back, and searched.
 
-node -> fields of a row, checked            row, hit -> node            Selection, query -> hits
+node -> fields of a row, checked            row, hit -> node            condition, query -> hits
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from llama_index.core.indices.query.embedding_utils import get_top_k_mmr_embeddings
@@ -15,14 +15,13 @@ from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQu
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
 import ragidx
-from ragidx.pipelines.integrations.frameworks.conditions import one_of, with_vector
+from ragidx.pipelines.integrations.frameworks.conditions import with_vector
 from ragidx.pipelines.integrations.frameworks.llamaindex_filters import (
     CONTENT,
     NODE_ID,
     REF_DOC_ID,
     SAME_AS_REF_DOC_ID,
     TYPE,
-    Selection,
     content_of,
 )
 
@@ -30,7 +29,6 @@ _MODES = (VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR, VectorStoreQue
 _UNUSED = ("alpha", "sparse_top_k", "hybrid_top_k", "output_fields", "embedding_field")
 _COLUMNS = ("chunk_id", "text", CONTENT, TYPE, REF_DOC_ID)
 BARE = "_bare"  # the embedding is zeros
-_WIDER = 8  # times as many hits are read where tests left too few
 _KINDS = (bool, int, float, str, list)
 
 
@@ -107,33 +105,17 @@ def checked(index: ragidx.Index) -> ragidx.Index:
     return index
 
 
-def rows(index: ragidx.Index, chosen: Selection, node_ids: Sequence[str] | None) -> Iterator[dict[str, Any]]:
-    """The rows of a selection, by the names of columns; its node ids are looked for in pieces."""
-    if chosen.nothing:
-        return
-    pieces: Iterable[str | None] = [chosen.where]
-    if chosen.where is None and node_ids is not None:  # more ids than a condition takes
-        pieces = one_of(NODE_ID, node_ids)
-    for where in pieces:
-        for batch in index.to_batches(_COLUMNS, where=where):
-            yield from filter(chosen.has, batch.to_pylist())
+def rows(index: ragidx.Index, where: ragidx.Condition | None) -> Iterator[dict[str, Any]]:
+    """The rows that fulfil a condition, by the names of columns."""
+    for batch in index.to_batches(_COLUMNS, where=where):
+        yield from batch.to_pylist()
 
 
-def best(index: ragidx.Index, query: VectorStoreQuery, k: int, chosen: Selection) -> list[ragidx.Hit]:
-    """The k best rows of a selection; where tests leave too few, more are read until there are no more."""
-    wide = k
-    while not chosen.nothing:
-        options: dict[str, Any] = {"k": wide, "where": chosen.where, "fold": False}
-        if query.mode == VectorStoreQueryMode.TEXT_SEARCH:
-            hits = index.search(query.query_str, mode="lexical", **options)
-        else:
-            options["where"] = with_vector(chosen.where, BARE, index)
-            hits = index.search(vector=query.query_embedding, **options)
-        found = [hit for hit in hits if chosen.has(hit.metadata)]
-        if len(found) >= k or len(hits) < wide:
-            return found[:k]
-        wide *= _WIDER
-    return []
+def best(index: ragidx.Index, query: VectorStoreQuery, k: int, where: ragidx.Condition | None) -> list[ragidx.Hit]:
+    """The k best rows that fulfil a condition."""
+    if query.mode == VectorStoreQueryMode.TEXT_SEARCH:
+        return index.search(query.query_str, k, mode="lexical", where=where, fold=False)
+    return index.search(vector=query.query_embedding, k=k, where=with_vector(where, BARE, index), fold=False)
 
 
 def diverse(
@@ -151,10 +133,9 @@ def diverse(
         )
     by_id = {hit.chunk_id: hit for hit in candidates}
     vectors: dict[str, Any] = {}
-    for where in one_of(NODE_ID, by_id):
-        for batch in index.to_batches(["chunk_id", "vector"], where=where):
-            found = batch.column(1).flatten().to_numpy().astype("float64").reshape(batch.num_rows, -1)
-            vectors |= zip(batch.column(0).to_pylist(), found, strict=True)
+    for batch in index.to_batches(["chunk_id", "vector"], where=ragidx.field(NODE_ID).is_in(by_id)):
+        found = batch.column(1).flatten().to_numpy().astype("float64").reshape(batch.num_rows, -1)
+        vectors |= zip(batch.column(0).to_pylist(), found, strict=True)
     held = [name for name in by_id if name in vectors]  # another thread may have deleted some meanwhile
     scores, names = get_top_k_mmr_embeddings(
         query.query_embedding or [],

@@ -22,7 +22,7 @@ from ragidx.corpora.errors import QueryError
 from ragidx.indexer.store.rows import KINDS
 from ragidx.retriever.where.answers import mask
 from ragidx.retriever.where.binding import bind
-from ragidx.retriever.where.conditions import Condition, field, passes
+from ragidx.retriever.where.conditions import Condition, field
 from ragidx.retriever.where.parser import parse
 
 from ...raising import message_of
@@ -100,6 +100,18 @@ def test_odd_names_are_written_in_backticks() -> None:
     assert str(field("Null") == 1) == "`Null` == 1"
     assert str(field("x.y-z") == 1) == "x.y-z == 1"
     assert parse(str(field("two\nlines") == 1)) == (field("two\nlines") == 1)
+
+
+def test_a_text_is_made_a_value_and_a_value_is_itself() -> None:
+    text = ragidx.condition("year == 1900 or price > 1")
+
+    assert text == (field("year") == 1900) | (field("price") > 1)
+    assert rows(text & (field("price") > 2)) == [3]
+    assert ragidx.condition(text) is text
+    with pytest.raises(QueryError, match="character 6: expected a comparison"):
+        ragidx.condition("year = 5")
+    with pytest.raises(QueryError, match="condition, character 1: unknown field 'yaer'"):
+        bind((field("year") == 1) & ragidx.condition("yaer == 5"), SCHEMA)
 
 
 def test_conditions_are_equal_by_value() -> None:
@@ -255,10 +267,10 @@ def test_a_test_in_python_sees_each_value_and_no_null() -> None:
         return value in ("law", 1900, ["b"])
 
     for name, expected in (("name", [0]), ("year", [0]), ("tags", [3])):
-        assert rows(passes(name, test)) == expected
-        assert rows(~passes(name, test)) == [row for row in (0, 1, 3) if row not in expected]
+        assert rows(field(name).passes(test)) == expected
+        assert rows(~field(name).passes(test)) == [row for row in (0, 1, 3) if row not in expected]
     assert None not in seen
-    assert mask(bind(passes("name", test), SCHEMA), TABLE.drop(["name"])).tolist() == [False] * 4
+    assert mask(bind(field("name").passes(test), SCHEMA), TABLE.drop(["name"])).tolist() == [False] * 4
 
 
 def test_a_table_of_many_rows_is_answered_row_by_row() -> None:

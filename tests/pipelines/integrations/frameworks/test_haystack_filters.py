@@ -148,8 +148,7 @@ def test_a_retriever_of_texts_finds_what_haystacks_own_finds_in_its_documents(tm
     assert len(found) > 500
     assert len(deep) == 80
     assert refused_deep == Counter()
-    known = ("compares numbers and ISO dates", "holds fractions", "compares whole lists", "no condition compares")
-    assert [why for why in refused if not any(part in why for part in known)] == []
+    assert [why for why in refused if "compares numbers and ISO dates" not in why] == []
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +159,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> ragidx.Index:
     return index
 
 
-def test_dates_become_a_few_ranges_however_many_there_are(index: ragidx.Index) -> None:
+def test_dates_that_are_text_are_compared_as_dates(index: ragidx.Index) -> None:
     store = RagidxDocumentStore(index.path)
     later = {"field": "meta.day", "operator": ">=", "value": "2024-03-01T00:00:00"}
 
@@ -169,7 +168,7 @@ def test_dates_become_a_few_ranges_however_many_there_are(index: ragidx.Index) -
 
 
 @pytest.mark.slow
-def test_more_values_than_a_condition_holds_are_asked_of_each_document_by_the_store_alone(index: ragidx.Index) -> None:
+def test_a_list_may_be_longer_than_that_of_a_condition_as_text(index: ragidx.Index) -> None:
     store = RagidxDocumentStore(index.path)
     many = {"field": "meta.day", "operator": "in", "value": [f"not a date {number}" for number in range(2000)]}
 
@@ -204,9 +203,11 @@ def test_malformed_filters_are_refused_before_there_is_an_index(tmp_path: Path) 
         RagidxDocumentStore(tmp_path / "none").filter_documents({"field": "meta.a", "operator": "=="})
 
 
-def test_filters_as_deep_as_no_condition_are_asked_of_each_document(index: ragidx.Index) -> None:
+def test_filters_may_be_deeper_than_a_condition_as_text(index: ragidx.Index) -> None:
     deep: dict[str, Any] = {"field": "meta.day", "operator": "==", "value": "2024-01-01"}
-    for _ in range(30):
+    for _ in range(100):
         deep = {"operator": "NOT", "conditions": [deep]}
 
     assert RagidxDocumentStore(index.path).count_documents_by_filter(deep) == 1
+    with pytest.raises(FilterError, match="more than 100 deep"):
+        RagidxDocumentStore(index.path).count_documents_by_filter({"operator": "NOT", "conditions": [deep]})

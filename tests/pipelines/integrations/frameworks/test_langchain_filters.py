@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,7 @@ EXAMPLES: list[tuple[Any, set[str]]] = [
     ({}, EVERY),
     (None, EVERY),
     ('doc_id == "mill" or year > 1950', {"mill", "tower"}),
+    ((ragidx.field("doc_id") == "mill") | (ragidx.field("year") > 1950), {"mill", "tower"}),
 ]
 
 
@@ -194,9 +196,13 @@ def test_a_list_may_be_longer_than_a_condition_s(store: RagidxVectorStore) -> No
         ({"year": {"$exists": 1}}, "`filter`: $exists of the field 'year' is 1\n  hint: give true or false"),
         ({"year": {"$gt": None}}, "`filter`: the field 'year' is compared with None\n  hint: give a text, a number"),
         ({"year": float("nan")}, "`filter`: the field 'year' is compared with nan\n  hint: give a text, a number"),
+        (
+            reduce(lambda inner, _: {"$not": inner}, range(101), {"year": 1}),
+            "`filter`: the filter is more than 100 deep",
+        ),
         ({1: 2}, "`filter`: the field 1 is no text\n  hint: give the name of a field"),
         (print, "`filter`: <built-in function print> is no filter\n  hint: give a dict, "),
-        ({"year": "1840"}, "condition, character 12: 'year' is a number, and \"1840\" is text"),
+        ({"year": "1840"}, "condition, field 'year': 'year' is a number, and \"1840\" is text"),
         ("yaer > 3", "condition, character 1: unknown field 'yaer'; did you mean 'year'?"),
     ],
     ids=lambda value: ascii(value)[:40],

@@ -223,7 +223,7 @@ def nested(depth: int, inner: MetadataFilter) -> MetadataFilters:
 
 
 def wide_filters() -> Iterator[MetadataFilters]:
-    """Which no condition can say: too deep, too long, too many values."""
+    """Which no condition as text can say: too deep, too long, too many values."""
     yield nested(60, leaf("text", FilterOperator.EQ, "law"))
     yield MetadataFilters(filters=[leaf("text", FilterOperator.IN, ["law", *map(str, range(5000))])])
     yield MetadataFilters(filters=[leaf("whole", FilterOperator.NIN, list(range(1500)))])
@@ -231,7 +231,7 @@ def wide_filters() -> Iterator[MetadataFilters]:
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_filters_that_no_condition_can_say_are_evaluated_node_by_node(number: int, pair: Pair) -> None:
+def test_filters_may_be_deeper_and_longer_than_a_condition_as_text(number: int, pair: Pair) -> None:
     filters = list(wide_filters())[number]
     query = VectorStoreQuery(query_embedding=QUERY, similarity_top_k=N, filters=filters)
 
@@ -239,7 +239,12 @@ def test_filters_that_no_condition_can_say_are_evaluated_node_by_node(number: in
     assert {node.node_id for node in pair.ours.get_nodes(filters=filters)} == pair.expected(filters)
 
 
-def test_many_ids_with_a_filter_are_looked_for_in_pieces(pair: Pair) -> None:
+def test_filters_of_more_than_a_hundred_levels_are_refused(pair: Pair) -> None:
+    with pytest.raises(ragidx.QueryError, match="the filters are more than 100 deep"):
+        pair.ours.get_nodes(filters=nested(101, leaf("text", FilterOperator.EQ, "law")))
+
+
+def test_many_ids_may_be_asked_with_a_filter(pair: Pair) -> None:
     ids = [f"{'x' * 36}{number}" for number in range(2000)]
     filters = MetadataFilters(filters=[leaf("whole", FilterOperator.GTE, 1)])
     query = VectorStoreQuery(query_embedding=QUERY, similarity_top_k=9, filters=filters, node_ids=[*ids, "n1", "n3"])
