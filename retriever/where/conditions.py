@@ -30,7 +30,7 @@ _ESCAPED = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _JOIN = 'join conditions by & and |, negate by ~, each in brackets: (field("a") >= 1) & ~(field("b") == 2)'
 
 
-class Place(NamedTuple):
+class TextPlace(NamedTuple):
     """Where a comparison is in a text: the places of its field and its sign, and its values as they were typed."""
 
     text: str
@@ -58,7 +58,7 @@ class Condition:
     values: tuple[Literal, ...] = ()
     parts: tuple[Condition, ...] = ()
     test: Callable[[Any], bool] | None = None  # of the op `passes`
-    place: Place | None = None  # in the text that it was read from
+    place: TextPlace | None = None  # in the text that it was read from
     depth: int = dataclasses.field(init=False, default=0)
 
     def __post_init__(self) -> None:

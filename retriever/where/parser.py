@@ -25,7 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ragidx.corpora.errors import QueryError, lone_surrogate
-from ragidx.retriever.where.conditions import KEYWORDS, WORD, Condition, Literal, Place
+from ragidx.retriever.where.conditions import KEYWORDS, WORD, Condition, Literal, TextPlace
 
 MAX_CHARS = 10_000
 MAX_DEPTH = 50
@@ -133,7 +133,7 @@ class _Parser:
     def _comparison(self) -> Condition:
         token = self._take()
         field, sign = self._field(token), self._take()
-        place = Place(self._text, token.at, sign.at)
+        place = TextPlace(self._text, token.at, sign.at)
         if sign.says("is"):
             negated = self._taken("not")
             self._expect("null", "write is null or is not null")
@@ -151,7 +151,7 @@ class _Parser:
             raise self._fault(sign, f"expected a comparison after {token.text}, found {sign.text}", hint)
         return self._compared(sign.text.lower(), field, place, [self._literal(field)])
 
-    def _compared(self, op: str, field: str, place: Place, values: list[_Token]) -> Condition:
+    def _compared(self, op: str, field: str, place: TextPlace, values: list[_Token]) -> Condition:
         typed = place._replace(values=tuple((token.at, token.text) for token in values))
         return Condition(op, field, tuple(token.value for token in values), place=typed)
 
