@@ -23,7 +23,7 @@ from lancedb.index import FTS, HnswSq
 from ragidx.indexer.arrays import slices
 from ragidx.pipelines.integrations.engines.about import KEY, AboutTable
 from ragidx.pipelines.integrations.engines.columns import SCORE, schema_of
-from ragidx.pipelines.integrations.engines.filters import Sql
+from ragidx.pipelines.integrations.engines.filters import Sql, nnf
 from ragidx.pipelines.integrations.engines.lance_patterns import UntranslatableError, rust
 from ragidx.pipelines.integrations.engines.table import INDEXED, Table, Target
 from ragidx.retriever.contents import VECTOR
@@ -174,7 +174,7 @@ class LanceTable(Table):
 
     def _filter(self, where: Condition) -> str:
         assert self._about is not None
-        return _LanceSql(self._about.columns(), self._about.fields).written(where)
+        return _LanceSql(self._about.columns(), self._about.fields).written(nnf(where))  # it takes long over `NOT NOT`
 
 
 table = LanceTable

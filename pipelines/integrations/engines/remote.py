@@ -34,13 +34,15 @@ from ragidx.indexer.store.scores import cosines
 from ragidx.indexer.writing import StoreWriter
 from ragidx.pipelines.integrations.engines.columns import FIXED, SCORE, vectors_of
 from ragidx.pipelines.integrations.engines.table import ReplacedError, Table, Target
-from ragidx.retriever.contents import columns_of
+from ragidx.retriever.contents import columns_of, values
 from ragidx.retriever.fusion import RRF_CONSTANT, Scored
 from ragidx.retriever.models import HERE, ModelPlace
 from ragidx.retriever.options import HYBRID, LEXICAL, RRF, SearchOptions
 from ragidx.retriever.ranking import StoreElsewhere
 from ragidx.retriever.searcher import Searcher
+from ragidx.retriever.where.conditions import Field
 from ragidx.retriever.where.masks import fields_of
+from ragidx.retriever.where.parser import MAX_DEPTH
 
 if TYPE_CHECKING:
     from ragidx.indexer.arrays import Floats, Ints
@@ -118,8 +120,32 @@ class RemoteStore(StoreElsewhere):
         own, known = self.about.columns(), columns_of(self)
         stored = {of: own[field] for field, (of, _) in fields_of(self).items()}
         asked = [stored.get(known.get(name, name), name) for name in columns]
-        for batch in self.table.select(where, list(dict.fromkeys(asked))):
+        for batch in self.table.select(self._said(where), list(dict.fromkeys(asked))):
             yield pa.RecordBatch.from_arrays([batch.column(name) for name in asked], names=list(columns))
+
+    def _said(self, where: Condition | None) -> Condition | None:
+        """The condition as an engine is asked it: a test in Python becomes the values that pass it.
+
+        Raises:
+            QueryError: it is deeper than that of a text, which engines are known to read, or tests whole lists.
+        """
+        if where is None:
+            return None
+        if where.depth > MAX_DEPTH:
+            hint = "write it in another way, or ask the index"
+            raise QueryError(f"an engine takes a condition of {MAX_DEPTH} levels at most", hint, where="condition")
+        return where.fold(self._spelled)
+
+    def _spelled(self, node: Condition, parts: list[Condition]) -> Condition:
+        if node.test is None:
+            return dataclasses.replace(node, parts=tuple(parts))
+        field = str(node.field)
+        if self.about.fields[field] == "list":
+            raise QueryError("an engine tests no lists", "ask the index", where=f"condition, field {field!r:.80}")
+        names = {of: name for name, of in columns_of(self).items()}
+        every = values(self, names[fields_of(self)[field][0]], limit=self.manifest.n_chunks)
+        passing: list[Any] = [value for value, _ in every if node.test(value)]
+        return Field(field).is_in(one.replace(tzinfo=UTC) if isinstance(one, datetime) else one for one in passing)
 
     def _followed(self, ask: Callable[[], _Answer]) -> _Answer:
         """An answer; of the rows that are there now, where those that were opened are gone."""
@@ -132,7 +158,7 @@ class RemoteStore(StoreElsewhere):
 
     def _ranked(self, query: Queries, k: int, options: SearchOptions) -> list[Scored]:
         """The best chunks for one query."""
-        vector = None if query.vectors is None else query.vectors[0]
+        vector, where = None if query.vectors is None else query.vectors[0], self._said(options.where)
         wide = max(_LEAST_FOUND, k) if options.mode == HYBRID else k
         n_near, n_words, most = wide + _MARGIN, wide, self.table.max_rows
         if options.k + _MARGIN <= most:  # hits of few long documents are looked for among as many rows as there may be
@@ -141,15 +167,15 @@ class RemoteStore(StoreElsewhere):
         with self.table.snapshot():
             if options.mode != LEXICAL:
                 assert vector is not None
-                near = self._kept(self.table.nearest(vector, n_near, options.where))
+                near = self._kept(self.table.nearest(vector, n_near, where))
             if options.mode in (LEXICAL, HYBRID):
-                found = self.table.by_words((query.texts or [""])[0], n_words, options.where)
+                found = self.table.by_words((query.texts or [""])[0], n_words, where)
                 by_words = dict(zip(self._kept(found), found.column(SCORE).to_pylist(), strict=True))
             # What is not found has no word of the question, where all that has one is found, and there is any.
             is_known = 0 < len(by_words) < n_words or (
                 options.mode == HYBRID
                 and not by_words
-                and options.where is not None
+                and where is not None
                 and len(self.table.by_words((query.texts or [""])[0], 1, None)) > 0
             )
         rest = 0.0 if is_known else None
