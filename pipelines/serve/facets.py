@@ -6,8 +6,8 @@ first. Times, and dates that are text, are offered by year. A field that few pas
 
 from __future__ import annotations
 
-import json
 from collections import Counter
+from functools import reduce
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from ragidx.corpora.records import FILE_FIELDS
 from ragidx.indexer.store import Store
 from ragidx.retriever.contents import batches, values
 from ragidx.retriever.searcher import Searcher
+from ragidx.retriever.where.conditions import Condition, field
 
 FACETS, VALUES = 8, 12  # fields, and values of each, that are offered
 _ROWS = 200_000  # of larger indexes no values are counted
@@ -24,14 +25,13 @@ _LEAST_SHARE = 0.05  # of the passages, that have a field which is offered
 _FIRST = ("file.source", "file.ext", "file.folder", "file.modified")  # with their commonest values, if there are more
 _OWN = {"chunk_id", "doc_id", "text", "heading", "start", "end", "line", "page", "vector", *FILE_FIELDS}
 _DATE = "^[0-9]{4}-[0-9]{2}"
-_RESERVED = {"and", "or", "not", "in", "is", "null", "true", "false", "starts", "with", "contains", "matches"}
 
 
 class Facet(NamedTuple):
     """A field with what it can be narrowed down to: as it is shown, as a condition, and passages of the index."""
 
     field: str
-    values: list[tuple[str, str, int]]
+    values: list[tuple[str, Condition, int]]
 
 
 def facets_of(state: Searcher) -> list[Facet]:
@@ -40,56 +40,49 @@ def facets_of(state: Searcher) -> list[Facet]:
     if n_chunks > _ROWS:
         return []
     found = []
-    for field, kind in state.schema.items():
-        if field in _FIRST or field not in _OWN:
-            facet = Facet(field, _counted(state.store, field, kind))
+    for name, kind in state.schema.items():
+        if name in _FIRST or name not in _OWN:
+            facet = Facet(name, _counted(state.store, name, kind))
             n_having = sum(count for *_, count in facet.values)
             if len(facet.values) > 1 and n_having >= _LEAST_SHARE * n_chunks:
-                found.append((field not in _FIRST, -min(n_having, n_chunks), facet))
-    order = {field: place for place, field in enumerate(_FIRST)}
+                found.append((name not in _FIRST, -min(n_having, n_chunks), facet))
+    order = {name: place for place, name in enumerate(_FIRST)}
     found.sort(key=lambda one: (one[0], order.get(one[2].field, 0), one[1]))
     return [facet for *_, facet in found[:FACETS]]
 
 
-def condition(field: str, value: Any) -> str:
-    """That a field has a value, as `where` reads it.
+def has_value(name: str, value: Any) -> Condition:
+    """That a field has a value, or all items of a list.
 
-    >>> condition("section title", 'a "b"'), condition("tags", ["x", "y"]), condition("open", True)
-    ('`section title` == "a \\\\"b\\\\""', 'tags contains "x" and tags contains "y"', 'open == true')
+    >>> print(has_value("section title", 'a "b"'), has_value("tags", ["x", "y"]), sep=", ")
+    `section title` == "a \\"b\\"", tags contains "x" and tags contains "y"
     """
-    name = _name(field)
-    if isinstance(value, list):
-        return " and ".join(f"{name} contains {json.dumps(item)}" for item in value)
-    return f"{name} == {json.dumps(value)}"
+    items = map(field(name).contains, value) if isinstance(value, list) else [field(name) == value]
+    return reduce(Condition.__and__, items)
 
 
-def _name(field: str) -> str:
-    is_word = field.replace("_", "a").replace(".", "a").replace("-", "a").isalnum() and not field[0].isdigit()
-    return field if is_word and field not in _RESERVED else f"`{field}`"
-
-
-def _counted(store: Store, field: str, kind: str) -> list[tuple[str, str, int]]:
+def _counted(store: Store, name: str, kind: str) -> list[tuple[str, Condition, int]]:
     """The values of a field, with their conditions and counts; empty where there are too many."""
     if kind in ("string", "bool", "int", "list"):
-        counted = values(store, field, limit=VALUES + 1)
-        if len(counted) <= VALUES or field in _FIRST:
-            nothing = "(top)" if field == "file.folder" else "(none)"
-            conditions = [condition(field, [value] if kind == "list" else value) for value, _ in counted]
+        counted = values(store, name, limit=VALUES + 1)
+        if len(counted) <= VALUES or name in _FIRST:
+            nothing = "(top)" if name == "file.folder" else "(none)"
+            conditions = [has_value(name, [value] if kind == "list" else value) for value, _ in counted]
             shown = [str(value) or nothing for value, _ in counted]
             return list(zip(shown, conditions, (count for _, count in counted), strict=True))[:VALUES]
     if kind not in ("string", "timestamp"):
         return []
-    years, name = _years(store, field), _name(field)
+    years, one = _years(store, name), field(name)
     return [
-        (year, f'{name} >= "{year}" and {name} < "{int(year) + 1:04}"', years[year])
+        (year, (one >= year) & (one < f"{int(year) + 1:04}"), years[year])
         for year in sorted(years, reverse=True)[:VALUES]
     ]
 
 
-def _years(store: Store, field: str) -> Counter[str]:
+def _years(store: Store, name: str) -> Counter[str]:
     """How many passages have a time of each year; none where a text is no date."""
     found = Counter[str]()
-    for batch in batches(store, [field]):
+    for batch in batches(store, [name]):
         column = pc.drop_null(batch.column(0))
         if pa.types.is_timestamp(column.type):
             column = pc.cast(pc.year(column.cast(pa.timestamp("us"))), pa.large_string())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import html
 import itertools
-import re
 import textwrap
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,11 +19,11 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from ragidx.corpora.errors import RagidxError
+from ragidx.corpora.errors import QueryError, RagidxError
 from ragidx.corpora.printing import printable
 from ragidx.corpora.records import FILE_FIELDS
 from ragidx.pipelines.serve import bodies
-from ragidx.pipelines.serve.facets import Facet, condition, facets_of
+from ragidx.pipelines.serve.facets import Facet, facets_of, has_value
 from ragidx.pipelines.serve.guard import RefusedError
 from ragidx.pipelines.serve.served import NotReadyError, Served, run
 from ragidx.pipelines.serve.service import FoundHits, Service, refused, stem_of
@@ -32,6 +31,8 @@ from ragidx.retriever.contents import rows
 from ragidx.retriever.hit import json_values, place_in
 from ragidx.retriever.options import MODES
 from ragidx.retriever.passages import WORD, Stem, passage, printable_text, stems_of
+from ragidx.retriever.where.conditions import Condition
+from ragidx.retriever.where.parser import condition
 
 if TYPE_CHECKING:
     from ragidx.indexer.store.rows import Row
@@ -122,7 +123,7 @@ class Page:
         facets, automatic = await self._offered(served), "automatic"
         if served.state is not None:
             automatic += f" ({served.state.options().mode})"
-        example = facets[0].values[0][1] if facets else ""
+        example = str(facets[0].values[0][1]) if facets else ""
         names = list(self._service.indexes)
         form = el(
             "form",
@@ -274,21 +275,31 @@ def _hit(hit: Hit, asked: Asked, index: str, wanted: set[str], stem: Stem, words
 def _chips(hit: Hit, asked: Asked) -> Iterator[Tree]:
     """Metadata of a hit, each a link that adds a condition."""
     own = {name: value for name, value in hit.metadata.items() if name not in FILE_FIELDS}
-    asks = {name: value for name, value in own.items() if isinstance(value, str | int | list) and len(str(value)) < 200}
+    asks = {
+        name: value
+        for name, value in own.items()
+        if isinstance(value, str | int | list) and len(str(value)) < 200 and value != []
+    }
     for name, value in itertools.islice(asks.items(), _CHIPS):
         label = ", ".join(value) if isinstance(value, list) else value
-        yield _adding(asked, condition(name, value), el("b", printable(name)), f" {_short(label)}", class_="chip")
+        yield _adding(asked, has_value(name, value), el("b", printable(name)), f" {_short(label)}", class_="chip")
 
 
-def _adding(asked: Asked, added: str, *children: Tree, **own: str) -> Tree:
-    """A link to the page with one more condition."""
+def _adding(asked: Asked, added: Condition, *children: Tree, **own: str) -> Tree:
+    """A link to the page with one more condition; one that is wrong goes."""
     before = asked["where"].strip()
-    is_there = re.search(rf"(^| and ){re.escape(added)}( and |$)", before) is not None
-    has_or = re.search(r"\bor\b", before, re.IGNORECASE) is not None
-    joined = f"({before}) and {added}" if has_or else f"{before} and {added}"
-    where = before if is_there else joined if before else added
+    try:
+        tree = condition(before)
+        is_there = set(_parts(added)) <= set(_parts(tree))
+        where = before if is_there else str(tree & added)
+    except QueryError:
+        where = str(added)
     query = urlencode({name: value for name, value in {**asked, "where": where}.items() if value})
-    return el("a", *children, href=f"/?{query}", data_add=added, **own)
+    return el("a", *children, href=f"/?{query}", data_add=str(added), **own)
+
+
+def _parts(one: Condition) -> tuple[Condition, ...]:
+    return one.parts if one.op == "and" else (one,)
 
 
 def _fault(fault: Exception, service: Service) -> tuple[str, str, int]:
