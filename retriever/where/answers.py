@@ -41,7 +41,7 @@ COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], boo
 """Of a column with a value, and of two numbers."""
 
 _INT64 = range(-(2**63), 2**63)
-_BLOCK = 1 << 16  # rows
+_BLOCK = 1 << 18  # rows
 
 
 def mask(condition: Condition, table: pa.Table) -> NDArray[np.bool_]:
