@@ -30,8 +30,8 @@ INDEXING = "indexing"
 PLANNING = "planning"
 DERIVING = "making the index"
 
-SPENT = "the reader takes more than"
-"""How the reason of a file begins that was given up for its time; unchanged, it is not read again."""
+SPENT = ("the reader takes more than", "the reader ended by SIGABRT")
+"""How reasons of files begin that were given up for their time or memory; unchanged, they are not read again."""
 
 _SOMETIMES = (
     *("removed_folders", "queries", "input_dim", "over_memory", "endpoint"),

@@ -121,11 +121,12 @@ def test_a_file_of_which_the_next_reading_may_take_more_is_read_again(
     assert (report.n_files_unopened, report.n_changed) == (1, 1)
 
 
-def test_a_file_that_took_too_long_is_tried_again_where_that_is_asked_for(
-    corpus: Path, index: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("reason", ["the reader takes more than 120 s", "the reader ended by SIGABRT"])
+def test_a_file_that_took_too_much_is_tried_again_where_that_is_asked_for(
+    corpus: Path, index: Path, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
     def read(file: source_file.SourceFile) -> Any:
-        raise UnreadableError("the reader takes more than 120 s")
+        raise UnreadableError(reason)
         yield
 
     with monkeypatch.context() as other:
@@ -135,7 +136,7 @@ def test_a_file_that_took_too_long_is_tried_again_where_that_is_asked_for(
         ragidx.build(corpus, index)
 
     again = ragidx.build(corpus, index).report  # though its reader would be quick now
-    assert (again.n_files_unopened, again.skipped) == (2, {"binary file": 1, "the reader takes more than 120 s": 1})
+    assert (again.n_files_unopened, again.skipped) == (2, {"binary file": 1, reason: 1})
     assert again.unreadable == ["b.jsonl#1"]  # kept as it was before
 
     report = ragidx.build(corpus, index, retry=True).report
