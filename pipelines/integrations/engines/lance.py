@@ -185,6 +185,15 @@ class _LanceSql(Sql):
 
     engine = "LanceDB"
 
+    def written(self, condition: Condition) -> str:
+        # DataFusion makes `x NOT IN (1) OR x NOT IN (2)` true where x is missing. `not` is at the comparisons here, so
+        # a comparison that is unknown may as well be false.
+        text = super().written(condition)
+        tested = condition.parts[0] if condition.op == "not" else condition
+        if condition.op not in ("not", "!=") or tested.field is None or tested.op == "is null":
+            return text
+        return f"({self.name(self.columns[tested.field])} IS NOT NULL AND {text})"
+
     def name(self, column: str) -> str:
         return f"`{column}`"
 

@@ -55,6 +55,18 @@ def test_a_random_tree_as_value_and_as_text_selects_what_it_does_in_the_index(
     assert found == selected(index, condition) or (isinstance(found, str) and "cannot compare" in found)
 
 
+def test_a_missing_value_is_in_no_list_and_not_outside_one(both: tuple[Index, ragidx.RemoteIndex]) -> None:
+    index, remote = both
+    year, is_open = ragidx.field("year"), ragidx.field("open")
+    for where in [
+        ~(is_open.is_in([False]) & is_open.is_in([True])),
+        ~(year.is_in([1900, 5]) & year.is_in([2000, 7])),
+        ~(((year == 1900) | (year == 5)) & ((year == 2000) | (year == 7))),
+        ((year != 1900) & (year != 5)) | ((year != 2000) & (year != 7)),
+    ]:
+        assert selected(remote, where) == selected(index, where) == ["row 0", "row 1", "row 3"], where
+
+
 def test_a_test_in_python_becomes_the_values_that_pass(both: tuple[Index, ragidx.RemoteIndex]) -> None:
     index, remote = both
     tests = [
