@@ -37,6 +37,8 @@ def rows(path=FIGURES):
         size = row["values"].get("chunks") if row["figure"] == "build at scale" else None
         if row["figure"] in ENCODING:  # it depends on the processor: the latest of each kind
             size = ["amx" in row["machine"], row["setting"]["dtype"] == "float32"]
+        if row["figure"] == "dead rows":
+            size = [row["setting"]["index_type"], row["setting"]["documents"]]
         key = json.dumps([row["figure"], named, size])
         found[key] = row
     return list(found.values())
@@ -310,7 +312,8 @@ def dead_rows(found):
         s = row["setting"]
         for share, values in row["values"].items():
             cells = [f"{values[kind]['ratio']:.2f} ({values[kind]['ms']:.1f})" for kind in kinds]
-            lines.append(f"| {s['index_type']}, {share}{s.get('tree', '')} | " + " | ".join(cells) + " |")
+            size = f"{s['index_type']}, {s['documents']:,} documents"
+            lines.append(f"| {size}, {share}{s.get('tree', '')} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 

@@ -38,7 +38,7 @@ from ragidx.retriever.models import (
     stored_table,
 )
 from ragidx.retriever.options import HYBRID, SearchOptions, search_options
-from ragidx.retriever.ranking import Queries, StoreElsewhere, needs_vectors, unit_queries
+from ragidx.retriever.ranking import Queries, needs_vectors, unit_queries
 from ragidx.retriever.shaping import shaped_hits
 
 if TYPE_CHECKING:
@@ -179,17 +179,19 @@ class Searcher:
     def noted(
         self, answers: Sequence[Sequence[Hit]], options: SearchOptions, texts: Sequence[str] | None = None
     ) -> list[Hits]:
-        """The hits of each query, with what there is to say of them; an engine does not tell which words it has.
+        """The hits of each query, with what there is to say of them.
 
-        Where there are no hits, the `texts` of the queries tell whether the index has a word of them.
+        Where no hit has a word of its query, the `texts` of the queries tell whether the index has one.
         """
-        if options.mode != HYBRID or isinstance(self.store, StoreElsewhere):
+        if options.mode != HYBRID:
             return list(map(Hits, answers))
 
         def is_unknown(place: int, hits: Sequence[Hit]) -> bool:
-            if hits or texts is None or not self.store.n_rows:
-                return bool(hits) and all(hit.bm25 is None for hit in hits)
-            return self.store.lexical is None or self.store.lexical.scores(texts[place]) is None
+            if any(hit.bm25 is not None for hit in hits):
+                return False
+            if texts is None or not self.store.manifest.n_chunks:
+                return bool(hits)
+            return not self.store.knows_a_word(texts[place])
 
         return [
             Hits(hits, notes=[NO_KNOWN_WORD] if is_unknown(place, hits) else []) for place, hits in enumerate(answers)

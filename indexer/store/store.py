@@ -218,6 +218,10 @@ class Store:
         found = LexicalPart(spec, [view.postings for view in self.views if view.postings is not None])
         return found if found.bm25.n_terms else None
 
+    def knows_a_word(self, text: str) -> bool:
+        """Whether a row has a word of a text."""
+        return self.lexical is not None and self.lexical.scores(text) is not None
+
     def move(self, device: str) -> int:
         """Search on a GPU from now on, with as many segments as fit into its memory, the first ones first.
 

@@ -104,6 +104,9 @@ class RemoteStore(StoreElsewhere):
             self._followed(partial(self._ranked, queries.of([number]), k, options)) for number in range(len(queries))
         ]
 
+    def knows_a_word(self, text: str) -> bool:
+        return self._followed(partial(self._knows, text))
+
     def rows(self, numbers: Sequence[int] | Ints) -> list[Row]:
         return [self._rows[number] for number in numbers]
 
@@ -173,10 +176,7 @@ class RemoteStore(StoreElsewhere):
                 by_words = dict(zip(self._kept(found), found.column(SCORE).to_pylist(), strict=True))
             # What is not found has no word of the question, where all that has one is found, and there is any.
             is_known = 0 < len(by_words) < n_words or (
-                options.mode == HYBRID
-                and not by_words
-                and where is not None
-                and len(self.table.by_words((query.texts or [""])[0], 1, None)) > 0
+                options.mode == HYBRID and not by_words and where is not None and self._knows((query.texts or [""])[0])
             )
         rest = 0.0 if is_known else None
         rows = list(dict.fromkeys([*near, *by_words]))
@@ -193,6 +193,9 @@ class RemoteStore(StoreElsewhere):
             scores = fused
         order = sorted(scores, key=lambda row: (-(scores[row] or 0.0), self._rows[row].chunk_id))
         return [Scored(row, scores[row] or 0.0, dense[row], by_words.get(row, rest)) for row in order[:k]]
+
+    def _knows(self, text: str) -> bool:
+        return len(self.table.by_words(text, 1, None)) > 0
 
     def _kept(self, found: Any) -> list[int]:
         """The numbers of rows that were found, which are remembered."""

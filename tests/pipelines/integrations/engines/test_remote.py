@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 import threading
@@ -18,7 +19,7 @@ import ragidx
 from ragidx.corpora.errors import EngineError, ModelError, QueryError, SpecError
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.integrations.engines.table import ReplacedError, Target
-from ragidx.retriever.hit import Hit
+from ragidx.retriever.hit import NO_KNOWN_WORD, Hit
 
 from ...conftest import Done
 
@@ -102,7 +103,13 @@ def test_a_word_of_other_rows_is_in_the_index(
     if not remote.searcher.store.table.has_words:
         pytest.skip("this engine does not rank by words")
     assert [hit.bm25 for hit in remote.search("bees", where="year > 0")] == [0.0, 0.0]
-    assert {hit.bm25 for hit in remote.search("nothingofthis", where="year > 0")} == {None}
+    assert remote.search("bees", where="year > 0").notes == []
+    for question, k, where in itertools.product(["nothingofthis"], [1, 10], [None, "year > 0", "year > 5000"]):
+        found = remote.search(question, k=k, where=where)
+        assert {hit.bm25 for hit in found} <= {None}
+        assert found.notes == [NO_KNOWN_WORD]
+    # The best by vectors may have no word, and others have one.
+    assert remote.search("the bees", k=1, weight=1).notes == []
     found = {hit.doc_id: hit.bm25 for hit in remote.search("bees")}
     assert found.pop("bees") > 0
     assert set(found.values()) == {0.0}
