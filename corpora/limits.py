@@ -35,6 +35,7 @@ class Limits:
     mail_bytes: int = 64 * MIB  # one message
     office_text_bytes: int = 64 * MIB  # Markdown from the converter
     worker_memory_bytes: int = 2 * GIB  # address space of a process that reads files
+    pdf_worker_memory_bytes: int = GIB  # the same where it reads a PDF, in which a form may draw itself
     worker_cpu_s: float = 120.0  # its CPU time from one document to the next, and 1 s more for each MiB of the file
 
 

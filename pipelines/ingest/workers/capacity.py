@@ -16,8 +16,8 @@ from ragidx.pipelines.base import resources
 WORKER_BYTES = 512 * MIB
 """Of memory that a worker may need for common files; `auto` leaves as much for each."""
 
-NO_MEMORY = 3
-"""The status of a worker that reached its limit on memory: the next file may need what it still holds."""
+NO_MEMORY, NO_MEMORY_FOR_PDF = 3, 4
+"""The statuses of a worker that reached its limit on memory: the next file may need what it still holds."""
 
 _LEAST_BYTES = 128 * MIB
 _UNLIMITED = 1 << 50

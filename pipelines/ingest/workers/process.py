@@ -21,7 +21,7 @@ from typing import Any
 
 from ragidx.corpora.limits import Limits, shown_bytes
 from ragidx.pipelines.ingest.workers import frames
-from ragidx.pipelines.ingest.workers.capacity import NO_MEMORY
+from ragidx.pipelines.ingest.workers.capacity import NO_MEMORY, NO_MEMORY_FOR_PDF
 from ragidx.pipelines.ingest.workers.lanes import Message
 
 SILENCE = 10
@@ -138,13 +138,14 @@ class Process:
         if self._limits is not None and status == -signal.SIGXCPU:
             self.ran_out_of_time = True
             return f"takes more than {self._limits.worker_cpu_s:g} s"
-        if self._limits is not None and status == NO_MEMORY:
-            return self._too_large(self._limits)
+        if self._limits is not None and status in (NO_MEMORY, NO_MEMORY_FOR_PDF):
+            return self._too_large(self._limits, is_pdf=status == NO_MEMORY_FOR_PDF)
         return f"ended by {signal.Signals(-status).name}" if status < 0 else f"ended with the status {status}"
 
     @staticmethod
-    def _too_large(limits: Limits) -> str:
-        return f"needs more than {shown_bytes(limits.worker_memory_bytes)} of memory"
+    def _too_large(limits: Limits, *, is_pdf: bool = False) -> str:
+        memory = limits.pdf_worker_memory_bytes if is_pdf else limits.worker_memory_bytes
+        return f"needs more than {shown_bytes(memory)} of memory"
 
     def _exactly(self, count: int) -> bytearray:
         """So many bytes of what it says; while it has a task, it may not be silent for ever."""

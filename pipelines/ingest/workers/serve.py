@@ -45,7 +45,7 @@ from ragidx.corpora.spec import ChunkSpec
 from ragidx.corpora.vectors.files import VectorRows, read_vectors
 from ragidx.pipelines.base.no_network import close_network
 from ragidx.pipelines.ingest.workers import codec, frames
-from ragidx.pipelines.ingest.workers.capacity import NO_MEMORY
+from ragidx.pipelines.ingest.workers.capacity import NO_MEMORY, NO_MEMORY_FOR_PDF
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft
 from ragidx.pipelines.ingest.workers.files import drafts_of
 from ragidx.pipelines.ingest.workers.known import Known
@@ -148,7 +148,7 @@ class _Worker:
                 saying.add(event)
         except (RagidxError, MemoryError) as fault:
             if not isinstance(fault, RagidxError) or _is_of_memory(fault):
-                os._exit(NO_MEMORY)
+                os._exit(NO_MEMORY_FOR_PDF if _is_pdf(source) else NO_MEMORY)
             saying.flush()
             self.send(frames.of_error(fault))
         saying.flush()
@@ -164,6 +164,8 @@ class _Worker:
             self.send({"kind": "error"})
 
     def _drafts(self, task: dict[str, Any], source: Source, saying: _Saying) -> Iterator[Draft]:
+        limits = self.limits
+        _limit("RLIMIT_AS", limits.pdf_worker_memory_bytes if _is_pdf(source) else limits.worker_memory_bytes)
         known = {name: Layout.from_json(said) for name, said in task["layouts"].items()}
         layouts = Layouts(known, lambda name, layout: saying.add(codec.Decided(name, layout)))
         for draft in drafts_of(
@@ -262,6 +264,10 @@ def _source(told: list[Any]) -> Source:
     path, name, size, beir, status, owner, span = told
     found, part = os.stat_result(status) if status else None, None if span is None else LineSpan(*span)
     return Source(None if path is None else Path(path), name, size, beir=beir, status=found, owner=owner, span=part)
+
+
+def _is_pdf(source: Source) -> bool:
+    return source.name.lower().endswith(".pdf")
 
 
 def _limit(name: str, value: int) -> None:

@@ -72,6 +72,14 @@ def zipped(name: str, data: bytes) -> bytes:
     return sink.getvalue()
 
 
+def of_texts(count: int) -> bytes:
+    """A PDF whose page draws `count` texts."""
+    packed = zlib.compress(b"BT /F1 11 Tf 50 700 Td " + b"(ab) Tj 3 0 Td " * count + b"ET")
+    body = b"<< /Length %d /Filter /FlateDecode >>\nstream\n%s\nendstream" % (len(packed), packed)
+    plain = pdf([["A page."]])
+    return re.sub(rb"<< /Length \d+ >>\nstream\n.*?\nendstream", lambda _: body, plain, flags=re.DOTALL)
+
+
 def hostile_files() -> Iterator[tuple[str, bytes]]:
     for bomb, make in BOMBS.items():
         table = make()
@@ -82,10 +90,7 @@ def hostile_files() -> Iterator[tuple[str, bytes]]:
     drawn = b"stream\n/P Do /P Do\nendstream"
     circle = b"/Subtype /Form /BBox [0 0 9 9] /Resources << /XObject << /P 4 0 R >> >> /Length 11 >>\n" + drawn
     yield "circle.pdf", pdf([["A form draws itself."]], pictures=[0]).replace(PICTURE, b"<< /Type /XObject " + circle)
-    packed = zlib.compress(b"BT /F1 11 Tf 50 700 Td " + b"(ab) Tj 3 0 Td " * 3_000_000 + b"ET")
-    body = b"<< /Length %d /Filter /FlateDecode >>\nstream\n%s\nendstream" % (len(packed), packed)
-    plain = pdf([["A page."]])
-    yield "texts.pdf", re.sub(rb"<< /Length \d+ >>\nstream\n.*?\nendstream", lambda _: body, plain, flags=re.DOTALL)
+    yield "texts.pdf", of_texts(3_000_000)
     yield "book.docx", zipped("word/document.xml", b" " * (300 * MIB))
 
 
@@ -102,7 +107,7 @@ def test_hostile_files_are_a_line_each_and_the_others_are_read(tmp_path: Path) -
         assert len(data) < 3 * MIB
         (tmp_path / name).write_bytes(data)
         (tmp_path / f"{name}.md").write_text("beside it\n")
-    limits = Limits(worker_memory_bytes=600 * MIB, worker_cpu_s=2)
+    limits = Limits(worker_memory_bytes=600 * MIB, pdf_worker_memory_bytes=600 * MIB, worker_cpu_s=2)
     said, left, read = list[Skip](), set[str](), list[str]()
 
     def note(found: Skip | Left) -> None:
@@ -121,6 +126,18 @@ def test_hostile_files_are_a_line_each_and_the_others_are_read(tmp_path: Path) -
     assert sorted([*left, *(skip.where for skip in said)]) == sorted(names)
     assert left <= set(read)
     assert [skip for skip in said if not SAID.match(skip.reason)] == []
+
+
+def test_a_pdf_has_less_memory_than_other_files(tmp_path: Path) -> None:
+    (tmp_path / "texts.pdf").write_bytes(of_texts(100_000))
+    came = []
+    for memory in (Limits().pdf_worker_memory_bytes, 260 * MIB):
+        said, limits = list[Skip | Left](), Limits(pdf_worker_memory_bytes=memory)
+        spread = Spread(ReadOptions(limits=limits), Layouts(), said.append, workers=1)
+        for _, drafts in spread.drafts(sources(tmp_path, on_skip=said.append)):
+            came.append((sum(1 for _ in drafts), [one.reason for one in said if isinstance(one, Skip)]))
+
+    assert came == [(1, []), (0, ["the reader needs more than 260 MiB of memory"])]
 
 
 @pytest.fixture(scope="module")
