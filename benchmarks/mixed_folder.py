@@ -61,7 +61,7 @@ def make(folder: Path) -> None:
 
 def read(folder: Path) -> None:
     """Read the folder, and record what came of it."""
-    from ragidx.corpora.left import Left
+    from ragidx.corpora.left_out import Left
     from ragidx.corpora.limits import ReadOptions
     from ragidx.corpora.readers.registry import read_file
     from ragidx.corpora.readers.source_file import SourceFile

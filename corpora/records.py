@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
-from ragidx.corpora.left import Left
+from ragidx.corpora.left_out import Left
 
 Scalar: TypeAlias = bool | int | float | str | list[str] | datetime | None
 """A metadata value. A time without a zone is in UTC; dates without a time are ISO strings, other lists JSON text."""

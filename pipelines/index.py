@@ -990,7 +990,7 @@ def search(
         QueryError: as for `Index.search`; or no index is named, or one twice.
         ModelError: a model is not here, or is another.
     """
-    from ragidx.retriever.several import Several
+    from ragidx.retriever.several_indexes import Several
 
     _check_options("search", options, SearchKeywords)
     if isinstance(indexes, str | Path | Index):

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from ragidx.corpora.errors import QueryError, unknown_name
 from ragidx.corpora.records import FILE_FIELDS, Chunk, Document, Scalar, known_form, with_nfc
-from ragidx.corpora.whole import document_from, joined
+from ragidx.corpora.whole_documents import document_from, joined
 from ragidx.indexer.arrays import Bools, Floats, slices
 from ragidx.indexer.store import Store
 from ragidx.indexer.store.rows import Row, true_places

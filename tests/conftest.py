@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from ragidx.indexer.models.client import Patience
+from ragidx.indexer.models.endpoint_client import Patience
 
 from .embedding_server import EmbeddingServer, running
 
@@ -238,6 +238,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddingServer]:
     for name in ("RAGIDX_API_KEY", "OPENAI_API_KEY", "RAGIDX_ENDPOINT", "HF_HUB_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
     quick = Patience(connect_s=1, answer_s=5, attempts=3, wait_s=0.01, most_s=2)
-    monkeypatch.setattr("ragidx.indexer.models.client.PATIENCE", quick)
+    monkeypatch.setattr("ragidx.indexer.models.endpoint_client.PATIENCE", quick)
     with running() as served:
         yield served

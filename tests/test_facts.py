@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ragidx.corpora import ignore, sources
-from ragidx.corpora.left import KINDS
+from ragidx.corpora.left_out import KINDS
 from ragidx.corpora.limits import GIB, MIB, RATIO_FROM_BYTES, Limits
 from ragidx.corpora.readers import fields, html_bounds
 from ragidx.corpora.readers.office import odf, package, rtf, trees, xlsx
@@ -17,7 +17,7 @@ from ragidx.corpora.readers.records import delimited, dialect, field_rule, noteb
 from ragidx.corpora.vectors.batch import MAX_WIDTH
 from ragidx.indexer.encoders import endpoint
 from ragidx.indexer.lexical.analyzer import MAX_TOKEN
-from ragidx.indexer.models.client import PATIENCE
+from ragidx.indexer.models.endpoint_client import PATIENCE
 from ragidx.indexer.specs import MAX_COPIES
 from ragidx.indexer.store.entries import MAX_ROWS
 from ragidx.indexer.store.manifest import KEPT, MAX_DIM

@@ -86,7 +86,7 @@ def test_every_dependency_has_a_pin() -> None:
 
 def test_the_sample_is_as_large_as_promised() -> None:
     from ragidx.corpora.evalsets import load_qrels, load_queries
-    from ragidx.corpora.left import RULE, Left, class_of
+    from ragidx.corpora.left_out import RULE, Left, class_of
     from ragidx.corpora.readers.registry import documents
     from ragidx.corpora.records import Skip
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Set
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
-from ragidx.corpora.left import Tally
+from ragidx.corpora.left_out import Tally
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers.decoding import OnGuess, decode
 from ragidx.corpora.readers.fields import check_text, from_text

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from ragidx.corpora.left import Tally
+from ragidx.corpora.left_out import Tally
 
 NAVIGATION, NOTICES, AROUND = "words of navigation", "words of notices", "words around the main part"
 _HIDDEN = "hidden words"

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ragidx.corpora.errors import RagidxError, check_machine, first_line
-from ragidx.corpora.left import Left
+from ragidx.corpora.left_out import Left
 from ragidx.corpora.limits import ReadOptions, UnreadableError
 from ragidx.corpora.readers.encoded import without_runs
 from ragidx.corpora.readers.fields import NO_TEXT

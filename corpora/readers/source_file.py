@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ragidx.corpora.field_settings import FieldSettings, settings_of
-from ragidx.corpora.left import Left, Tally
+from ragidx.corpora.left_out import Left, Tally
 from ragidx.corpora.limits import MIB, Limits, ReadOptions, UnreadableError, check_growth, shown_bytes
 from ragidx.corpora.readers.decoding import decode, sample_encoding
 from ragidx.corpora.readers.layouts import Layouts

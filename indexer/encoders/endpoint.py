@@ -3,7 +3,7 @@
 texts -> batches by token budget, longest first -> requests, a few at once -> (n, hidden) float32, as the server gives
 them. Ollama, llama.cpp, Text Embeddings Inference, vLLM and Infinity speak the protocol. Which model answers is known
 only by what it answers: a fixed text, the canary, is encoded whenever an encoder is made, and compared with the vector
-that an index keeps. Requests, retries and keys: `ragidx.indexer.models.client`.
+that an index keeps. Requests, retries and keys: `ragidx.indexer.models.endpoint_client`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ragidx.indexer.arrays import Floats
 from ragidx.indexer.encoders.protocol import EncodedRows, Encoder, EndpointUsage, OtherModelError
 from ragidx.indexer.model_files import expanded
 from ragidx.indexer.models.address import Address
-from ragidx.indexer.models.client import Calls, EndpointClient, RefusedTextError
+from ragidx.indexer.models.endpoint_client import Calls, EndpointClient, RefusedTextError
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.prompts.forms import forms_of

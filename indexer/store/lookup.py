@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.errors import printable
 from ragidx.corpora.records import Document
-from ragidx.corpora.whole import document_from
+from ragidx.corpora.whole_documents import document_from
 from ragidx.indexer.arrays import Bools, Floats, Ints, numbers_of
 from ragidx.indexer.damage import damaged
 from ragidx.indexer.digests import DIGEST_BYTES, Digests, DigestTable, as_digests, digest

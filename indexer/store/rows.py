@@ -11,7 +11,8 @@
     whole                              large_string: of a program's document, the document as JSON in its first row and
                                        empty in the others; null where the document comes from a source
     gaps                               large_string: in the first row of a document from a source, what of its text is
-                                       in no chunk (`ragidx.corpora.whole`); null where line ends are all, and elsewhere
+                                       in no chunk (`ragidx.corpora.whole_documents`); null where line ends are all, and
+                                       elsewhere
     meta.<field>                       bool, int64, double, large_string, large_list<large_string>, timestamp[us] (UTC);
                                        null where a document lacks the field; one column for each kind of its values
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ragidx.corpora.left import GUESS, LOST, RULE, UNKNOWN
+from ragidx.corpora.left_out import GUESS, LOST, RULE, UNKNOWN
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.ann.index_types import MIN_ROWS
 from ragidx.pipelines.cli import console

@@ -31,7 +31,7 @@ def command(tasks: bool, as_json: bool) -> None:
 
 def _tell_models(as_json: bool) -> None:
     from ragidx.indexer.models.presets import known_presets
-    from ragidx.pipelines.doctor.found import found_models
+    from ragidx.pipelines.doctor.local_models import found_models
 
     found, presets = list(found_models()), known_presets()
     if as_json:

@@ -178,7 +178,7 @@ def _opened(indexes: Sequence[Path], at: str | None, place: Mapping[str, Any]) -
     opened = [Searcher.open(index, ModelPlace(**place)) for index in indexes]
     if len(opened) == 1:
         return opened[0]
-    from ragidx.retriever.several import Several
+    from ragidx.retriever.several_indexes import Several
 
     return Several(opened)
 
@@ -256,7 +256,7 @@ def _fields(show: str | None, schema: Mapping[str, str]) -> list[str]:
 def _about_several(searcher: Searcher, asked: Mapping[str, Any]) -> dict[str, Any]:
     """What JSON says of several indexes or an engine, empty for one index; a note says what is fused by places."""
     from ragidx.retriever.ranking import StoreElsewhere
-    from ragidx.retriever.several import Several
+    from ragidx.retriever.several_indexes import Several
 
     if not isinstance(searcher, Several):
         if not isinstance(searcher.store, StoreElsewhere):

@@ -104,7 +104,7 @@ def command(
     named = _indexes(indexes)
     if settings.writable and not all(isinstance(path, Path) for path in named.values()):
         raise click.UsageError("--writable is for indexes in folders: what an engine holds is changed by export")
-    from ragidx.pipelines.serve.server import serve as run
+    from ragidx.pipelines.serve.http_server import serve as run
 
     def started(address: str, sockets: list[str]) -> None:
         token = "bearer token" if settings.token else "none (loopback)"

@@ -23,7 +23,7 @@ from typing import Any, Self
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.language import LANGUAGE, check_language
-from ragidx.corpora.left import Left, left_json, sum_left
+from ragidx.corpora.left_out import Left, left_json, sum_left
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import BY_RULE
 from ragidx.corpora.spec import Json

@@ -30,7 +30,7 @@ import numpy as np
 
 import ragidx
 from ragidx.corpora.errors import RagidxError
-from ragidx.corpora.left import Left
+from ragidx.corpora.left_out import Left
 from ragidx.corpora.limits import Limits, ReadOptions
 from ragidx.corpora.readers.registry import added_endings, said_of_fields
 from ragidx.corpora.records import OnSkip, Skip

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ragidx.corpora.left import LOST, Left, LeftCount, LeftCounts, add_left, class_of, left_json, left_of, sum_left
+from ragidx.corpora.left_out import LOST, Left, LeftCount, LeftCounts, add_left, class_of, left_json, left_of, sum_left
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import Source
 from ragidx.corpora.spec import Json

@@ -14,7 +14,7 @@ from typing import Any
 
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.corpora.field_settings import check_fields, check_settings
-from ragidx.corpora.left import check_kind
+from ragidx.corpora.left_out import check_kind
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.ann.index_types import IndexOptions, check_index_type, memory_size
 from ragidx.indexer.devices import check_devices, check_dtype, check_implementation

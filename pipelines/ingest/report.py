@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.field_settings import setting_for
-from ragidx.corpora.left import LOST, Left, class_of
+from ragidx.corpora.left_out import LOST, Left, class_of
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.ann.index_types import FLAT

@@ -31,7 +31,7 @@ from ragidx.corpora.printing import printable, printable_lines
 from ragidx.indexer.options import options_of
 from ragidx.pipelines.serve import bodies
 from ragidx.pipelines.serve.guard import LogLines, RefusedError
-from ragidx.pipelines.serve.served import Pools, Served
+from ragidx.pipelines.serve.served_index import Pools, Served
 from ragidx.pipelines.serve.service import Service, describe, refused
 from ragidx.pipelines.serve.settings import Settings
 from ragidx.retriever.hit import json_values, place_in

@@ -25,7 +25,7 @@ from ragidx.corpora.records import FILE_FIELDS
 from ragidx.pipelines.serve import bodies
 from ragidx.pipelines.serve.facets import Facet, facets_of, has_value
 from ragidx.pipelines.serve.guard import RefusedError
-from ragidx.pipelines.serve.served import NotReadyError, Served, run
+from ragidx.pipelines.serve.served_index import NotReadyError, Served, run
 from ragidx.pipelines.serve.service import FoundHits, Service, refused, stem_of
 from ragidx.retriever.contents import rows
 from ragidx.retriever.hit import json_values, place_in

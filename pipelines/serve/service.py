@@ -25,7 +25,7 @@ from ragidx.indexer.lexical.stemming import stemmer
 from ragidx.pipelines.serve import bodies
 from ragidx.pipelines.serve.guard import RETRY, RefusedError, log
 from ragidx.pipelines.serve.metrics import Metrics
-from ragidx.pipelines.serve.served import Pools, Served, checked, run
+from ragidx.pipelines.serve.served_index import Pools, Served, checked, run
 from ragidx.pipelines.serve.settings import Settings
 from ragidx.pipelines.serve.writes import Writes
 from ragidx.retriever.contents import documents_by_id

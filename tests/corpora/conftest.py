@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ragidx.corpora.left import Left
+from ragidx.corpora.left_out import Left
 from ragidx.corpora.limits import ReadOptions
 from ragidx.corpora.readers.registry import documents
 from ragidx.corpora.records import Document, Skip

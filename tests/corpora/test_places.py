@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ragidx.corpora.left import GUESS, class_of
+from ragidx.corpora.left_out import GUESS, class_of
 
 from .conftest import reading
 from .markers.places import Places, word_of

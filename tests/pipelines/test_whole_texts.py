@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import ragidx
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.corpora.records import Document
-from ragidx.corpora.whole import gaps_of, joined
+from ragidx.corpora.whole_documents import gaps_of, joined
 
 from ..corpora.conftest import reading
 from ..corpora.markers.places import Places

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element
 
-from ragidx.corpora.left import Tally
+from ragidx.corpora.left_out import Tally
 from ragidx.corpora.readers.office.trees import attribute, local, one_line, words_of
 
 _MOST_NUMBERS = 2_000  # of a chart that is written as a table; a cloud of points says nothing to a search

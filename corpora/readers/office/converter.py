@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ragidx.corpora.errors import check_machine, first_line, install
-from ragidx.corpora.left import Tally
+from ragidx.corpora.left_out import Tally
 from ragidx.corpora.limits import NOT_ITS_FORMAT, Limits, UnreadableError, shown_bytes
 from ragidx.corpora.records import Place
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from ragidx.corpora.left import Tally
+from ragidx.corpora.left_out import Tally
 from ragidx.corpora.limits import Limits, UnreadableError
 from ragidx.corpora.readers.office.converter import About, Converted, about_of
 from ragidx.corpora.readers.office.numbering import BULLET

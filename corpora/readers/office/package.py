@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree.ElementTree import Element, ParseError, TreeBuilder, XMLParser
 
-from ragidx.corpora.left import Tally
+from ragidx.corpora.left_out import Tally
 from ragidx.corpora.limits import MIB, NOT_ITS_FORMAT, Limits, UnreadableError, shown_bytes
 from ragidx.corpora.readers.office.converter import About, about_of
 from ragidx.corpora.readers.office.trees import (

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 from xml.etree.ElementTree import Element
 
-from ragidx.corpora.left import Tally
+from ragidx.corpora.left_out import Tally
 from ragidx.corpora.limits import Limits
 from ragidx.corpora.readers.office.converter import Converted
 from ragidx.corpora.readers.office.drawing import Walk

@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ragidx.corpora.left import Tally
+from ragidx.corpora.left_out import Tally
 from ragidx.corpora.limits import Limits, UnreadableError
 from ragidx.corpora.readers.office.converter import Converted, about_of
 from ragidx.corpora.readers.office.trees import one_line

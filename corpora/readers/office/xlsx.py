@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from ragidx.corpora.left import Tally
+from ragidx.corpora.left_out import Tally
 from ragidx.corpora.limits import Limits
 from ragidx.corpora.readers.office.cell_formats import BUILT_IN, Formatter, formatter, plain
 from ragidx.corpora.readers.office.converter import Converted

@@ -20,7 +20,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 from ragidx.corpora.errors import check_machine, first_line
 from ragidx.corpora.headings import first_heading
-from ragidx.corpora.left import Tally
+from ragidx.corpora.left_out import Tally
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers.fields import check_text
 from ragidx.corpora.readers.html_page import page_html, page_text, parsed

@@ -16,7 +16,7 @@ from email import policy
 from typing import Any
 
 from ragidx.corpora.errors import check_machine, first_line, install
-from ragidx.corpora.left import Tally
+from ragidx.corpora.left_out import Tally
 from ragidx.corpora.limits import MIB, UnreadableError
 from ragidx.corpora.readers.html_page import page_text, parsed
 from ragidx.corpora.readers.packed.mail import head_metadata, message_documents, n_other_fields

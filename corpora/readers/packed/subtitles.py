@@ -11,7 +11,7 @@ import html
 import re
 from collections.abc import Iterator
 
-from ragidx.corpora.left import Tally
+from ragidx.corpora.left_out import Tally
 from ragidx.corpora.readers.fields import check_text
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document, Place

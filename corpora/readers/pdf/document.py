@@ -18,7 +18,7 @@ from typing import Any
 import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
 
-from ragidx.corpora.left import Tally
+from ragidx.corpora.left_out import Tally
 from ragidx.corpora.limits import Limits
 from ragidx.corpora.readers.office.converter import Converted, about_of
 from ragidx.corpora.readers.pdf.forms import notes, open_forms

@@ -14,7 +14,7 @@ from typing import Any
 
 import pypdfium2.raw as pdfium_c
 
-from ragidx.corpora.left import Tally
+from ragidx.corpora.left_out import Tally
 
 _MOST_BYTES = 1 << 20  # of a value
 _MOST_NOTES = 10_000  # of a page

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Container, Sequence
 
-from ragidx.corpora.left import Tally
+from ragidx.corpora.left_out import Tally
 from ragidx.corpora.readers.pdf.tables import APART, CELLS
 
 _LINES = 2  # at the top and at the foot, where they are looked for

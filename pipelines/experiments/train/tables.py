@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from ragidx.corpora.left import Left
+from ragidx.corpora.left_out import Left
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import sources
 from ragidx.indexer.arrays import Floats, Ints

@@ -18,7 +18,7 @@ from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import DefectError
 from ragidx.corpora.language import LANGUAGE, language_finder
 from ragidx.corpora.records import Chunk, Document, Place
-from ragidx.corpora.whole import gaps_of, whole_of
+from ragidx.corpora.whole_documents import gaps_of, whole_of
 from ragidx.indexer.digests import digest
 from ragidx.indexer.store.rows import Row
 

@@ -21,11 +21,11 @@ import pyarrow as pa
 
 from ragidx.corpora.chunking import ID_DTYPE
 from ragidx.corpora.errors import SpecError
-from ragidx.corpora.left import Left
+from ragidx.corpora.left_out import Left
 from ragidx.corpora.readers.layouts import Layout
 from ragidx.corpora.records import Document, Place, Skip
 from ragidx.corpora.vectors.batch import VectorRows
-from ragidx.corpora.whole import values_from_json, values_to_json
+from ragidx.corpora.whole_documents import values_from_json, values_to_json
 from ragidx.indexer.digests import DIGEST_BYTES
 from ragidx.indexer.store.rows import Row
 from ragidx.pipelines.ingest.workers.chunks import Draft, Item

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ragidx.corpora.left import Left
+from ragidx.corpora.left_out import Left
 from ragidx.corpora.limits import MIB, ReadOptions
 from ragidx.corpora.readers.layouts import Layout, Layouts
 from ragidx.corpora.readers.registry import is_packed, is_plain, is_streamed
@@ -153,7 +153,9 @@ class Spread:
             def make(on_message: Any, on_end: Any) -> Process:
                 if self.known is not None and len(self.known) and not known:
                     known.append(stack.enter_context(written(self.known)).fileno())
-                return Process("workers.serve", self._job(known), self.options.limits, on_message, on_end, tuple(known))
+                return Process(
+                    "workers.worker", self._job(known), self.options.limits, on_message, on_end, tuple(known)
+                )
 
             yield stack.enter_context(Pool(count, make, answer=self._chunker))
 

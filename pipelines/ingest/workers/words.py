@@ -51,7 +51,7 @@ def make_pieces(workers: int | None, segment: Segment, spec: LexicalSpec, on_row
     if count < 2:
         yield from pieces_of(segment, spec.make_analyzer(), on_rows)
         return
-    with Pool(count, lambda heard, ended: Process("workers.serve", _JOB, _OPTIONS.limits, heard, ended)) as pool:
+    with Pool(count, lambda heard, ended: Process("workers.worker", _JOB, _OPTIONS.limits, heard, ended)) as pool:
         what, mapped = _written(segment, spec), segment.entry.files[CHUNKS].bytes
         tasks = [pool.add({"words": [part.start, part.stop], "mapped": mapped}, what) for part in parts]
         for task, part in zip(tasks, parts, strict=True):

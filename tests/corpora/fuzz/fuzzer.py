@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from seeds import STEPS, mutated, office_seeds, seeds
 
 from ragidx.corpora.errors import CorpusError
-from ragidx.corpora.left import KINDS, LOST, Left, class_of
+from ragidx.corpora.left_out import KINDS, LOST, Left, class_of
 from ragidx.corpora.limits import GIB, MIB, Limits, ReadOptions
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.records import OnSkip, Skip

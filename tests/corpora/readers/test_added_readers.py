@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from ragidx.corpora.left import Left
+from ragidx.corpora.left_out import Left
 from ragidx.corpora.readers import registry
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.field_settings import check_fields
-from ragidx.corpora.left import RULE, Tally, class_of
+from ragidx.corpora.left_out import RULE, Tally, class_of
 from ragidx.corpora.limits import ReadOptions
 from ragidx.corpora.readers.html_page import page_text, parsed
 

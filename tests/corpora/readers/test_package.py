@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ragidx.corpora.left import Tally
+from ragidx.corpora.left_out import Tally
 from ragidx.corpora.limits import Limits, UnreadableError
 from ragidx.corpora.readers.office.package import Package, about, properties
 

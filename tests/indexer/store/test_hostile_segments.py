@@ -13,7 +13,7 @@ from fault_reader import flip, plant
 
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.corpora.records import Document
-from ragidx.corpora.whole import whole_of
+from ragidx.corpora.whole_documents import whole_of
 from ragidx.indexer.digests import digest
 from ragidx.indexer.store import Store, generations
 from ragidx.indexer.store.deletions import SCHEMA

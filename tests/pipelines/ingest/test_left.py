@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import ragidx
 from ragidx.corpora.errors import CorpusError, SpecError
-from ragidx.corpora.left import KINDS, LOST, check_kind, class_of
+from ragidx.corpora.left_out import KINDS, LOST, check_kind, class_of
 from ragidx.corpora.readers import registry as readers
 from ragidx.corpora.readers.fields import check_text
 from ragidx.corpora.readers.source_file import SourceFile

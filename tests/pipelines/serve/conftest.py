@@ -19,7 +19,7 @@ from ragidx.pipelines.index import Index
 for _name in ("starlette", "uvicorn", "mcp", "prometheus_client"):
     pytest.importorskip(_name, reason="the extra `serve` is not installed")
 
-from ragidx.pipelines.serve import server as serve_server  # noqa: E402
+from ragidx.pipelines.serve import http_server as serve_server  # noqa: E402
 from ragidx.pipelines.serve.service import Service  # noqa: E402
 from ragidx.pipelines.serve.settings import Settings  # noqa: E402
 

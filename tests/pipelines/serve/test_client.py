@@ -21,7 +21,7 @@ import ragidx
 from ragidx.corpora.errors import BusyError, QueryError, RagidxError
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.serve import client
-from ragidx.pipelines.serve import server as serve_server
+from ragidx.pipelines.serve import http_server as serve_server
 from ragidx.pipelines.serve.sockets import offered
 
 from ..conftest import Done

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.serve import served as serve_served
+from ragidx.pipelines.serve import served_index as serve_served
 from ragidx.pipelines.serve.settings import named
 
 from ..conftest import Done

@@ -20,7 +20,7 @@ import pytest
 
 from ragidx.corpora.errors import SpecError
 from ragidx.pipelines.serve import guard
-from ragidx.pipelines.serve import server as serve_server
+from ragidx.pipelines.serve import http_server as serve_server
 from ragidx.pipelines.serve.interface import ROUTES
 from ragidx.pipelines.serve.routes import Handlers
 from ragidx.pipelines.serve.settings import Settings, named, token_from
@@ -317,7 +317,7 @@ def test_a_service_logs_nothing_but_json(index: Path) -> None:
     program = """
 import logging, os, signal, sys, threading
 from pathlib import Path
-from ragidx.pipelines.serve.server import serve
+from ragidx.pipelines.serve.http_server import serve
 from ragidx.pipelines.serve.settings import Settings
 
 def of_a_library():

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import ragidx
-from ragidx.corpora import whole
+from ragidx.corpora import whole_documents as whole
 from ragidx.pipelines.index import Index
 
 from ..conftest import Done

@@ -18,7 +18,7 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import IndexFormatError, RagidxError
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.serve import served as serve_served
+from ragidx.pipelines.serve import served_index as serve_served
 
 from .conftest import TEXTS, TOKEN, Running, make_index, running, until
 
@@ -204,8 +204,8 @@ def test_the_signal_of_a_truncated_file_is_named(own_index: Path) -> None:
     program = """
 import os, sys, threading, urllib.request
 from pathlib import Path
-from ragidx.pipelines.serve import served
-from ragidx.pipelines.serve.server import serve
+from ragidx.pipelines.serve import served_index as served
+from ragidx.pipelines.serve.http_server import serve
 from ragidx.pipelines.serve.settings import Settings
 
 served.WATCH_S = 1000

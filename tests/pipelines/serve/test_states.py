@@ -22,7 +22,7 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import ModelError
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.serve import served as serve_served
+from ragidx.pipelines.serve import served_index as serve_served
 
 from .conftest import TOKEN, Running, running, until
 

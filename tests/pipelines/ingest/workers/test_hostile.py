@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ragidx.corpora.errors import CorpusError
-from ragidx.corpora.left import Left
+from ragidx.corpora.left_out import Left
 from ragidx.corpora.limits import MIB, Limits, ReadOptions
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.records import Skip

@@ -14,7 +14,7 @@ import pytest
 from worker_corpora import children, chunker, large, lines, linux, read
 
 from ragidx.corpora.errors import RagidxError, SpecError
-from ragidx.corpora.left import Left
+from ragidx.corpora.left_out import Left
 from ragidx.corpora.limits import MIB, Limits, ReadOptions
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.records import Skip
@@ -234,7 +234,7 @@ def test_auto_starts_workers_where_much_comes_late(tmp_path: Path, kind: str, mo
 def test_a_worker_may_not_open_a_connection_or_start_a_process() -> None:
     code = (
         "import socket, subprocess, sys\n"
-        "from ragidx.pipelines.ingest.workers.serve import _refuse\n"
+        "from ragidx.pipelines.ingest.workers.worker import _refuse\n"
         "sys.addaudithook(_refuse)\n"
         "for call in (lambda: socket.create_connection(('localhost', 9)), lambda: subprocess.run(['true'])):\n"
         "    try:\n        call()\n"
@@ -250,7 +250,7 @@ def test_a_worker_may_not_open_a_connection_or_start_a_process() -> None:
 
 def test_a_worker_imports_no_model_library_and_no_pandas() -> None:
     code = (
-        "import sys\nfrom ragidx.pipelines.ingest.workers import serve, words\nimport pyarrow\n"
+        "import sys\nfrom ragidx.pipelines.ingest.workers import worker, words\nimport pyarrow\n"
         "serve.arrow_without_pandas()\npyarrow.array(['a'])\n"
         "print(sorted({'torch', 'transformers', 'faiss', 'pandas'} & set(sys.modules)))"
     )

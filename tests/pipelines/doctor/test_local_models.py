@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ragidx.pipelines.doctor.found import FoundModel, found_models
+from ragidx.pipelines.doctor.local_models import FoundModel, found_models
 
 from ...gguf_kit import twin
 
@@ -20,7 +20,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine without models but the bundled one."""
     monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "ollama"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr("ragidx.pipelines.doctor.found.smollm2_file", lambda: None)
+    monkeypatch.setattr("ragidx.pipelines.doctor.local_models.smollm2_file", lambda: None)
     return tmp_path
 
 

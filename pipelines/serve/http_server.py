@@ -26,7 +26,7 @@ from ragidx.pipelines.serve.guard import RETRY, Guard, LogLines, RefusedError, c
 from ragidx.pipelines.serve.interface import ROUTES
 from ragidx.pipelines.serve.page import Page
 from ragidx.pipelines.serve.routes import Handlers, endpoint
-from ragidx.pipelines.serve.served import Pools, Served, run
+from ragidx.pipelines.serve.served_index import Pools, Served, run
 from ragidx.pipelines.serve.service import Service
 from ragidx.pipelines.serve.settings import Settings
 from ragidx.pipelines.serve.sockets import offered

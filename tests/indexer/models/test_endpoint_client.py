@@ -15,7 +15,7 @@ import pytest
 
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.models.address import Address, address_of
-from ragidx.indexer.models.client import Calls, EndpointClient, Patience, RefusedTextError
+from ragidx.indexer.models.endpoint_client import Calls, EndpointClient, Patience, RefusedTextError
 
 from ...embedding_server import EmbeddingServer, Handler, Reply, after, dropped, endless, running, status, vectors
 from ...raising import message_of
