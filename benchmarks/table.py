@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FIGURES = Path(__file__).with_name("figures.jsonl")
 QUALITY = "scifact quality"
 WORD_TABLES = runpy.run_path(str(Path(__file__).with_name("word_tables.py")))
+OPENING = runpy.run_path(str(Path(__file__).with_name("opening.py")))["opening"]
 SENTENCES = runpy.run_path(str(Path(__file__).with_name("sentences.py")))
 WORDS = WORD_TABLES["WORDS"]
 SYNTHETIC = "synthetic queries against judgements"
@@ -506,24 +507,25 @@ def served(found):
     return "\n".join(lines) + "\n"
 
 
-# Page -> name of its marks -> what makes the tables between them.
-PLACES = {
-    ROOT / "docs" / "benchmarks.md": ("figures", markdown),
-    ROOT / "docs" / "query.md": ("hybrid", WORD_TABLES["hybrid"]),
-    ROOT / "docs" / "gguf.md": ("figures", lambda found: "\n\n".join(SENTENCES["gguf"](found)) + "\n"),
-    ROOT / "docs" / "endpoint.md": ("figures", lambda found: "\n\n".join(SENTENCES["endpoint"](found)) + "\n"),
-    ROOT / "docs" / "tune.md": ("figures", tuned),
-    ROOT / "docs" / "train.md": ("figures", trained),
-    ROOT / "docs" / "adapt.md": ("figures", adapted),
-    ROOT / "docs" / "questions.md": ("figures", by_table),
-    ROOT / "docs" / "serve.md": ("figures", served),
-    ROOT / "docs" / "evaluate.md": ("without labels", synthetic),
-}
+# Page, name of its marks, what makes the tables between them.
+PLACES = [
+    (ROOT / "docs" / "benchmarks.md", "opening", OPENING),
+    (ROOT / "docs" / "benchmarks.md", "figures", markdown),
+    (ROOT / "docs" / "query.md", "hybrid", WORD_TABLES["hybrid"]),
+    (ROOT / "docs" / "gguf.md", "figures", lambda found: "\n\n".join(SENTENCES["gguf"](found)) + "\n"),
+    (ROOT / "docs" / "endpoint.md", "figures", lambda found: "\n\n".join(SENTENCES["endpoint"](found)) + "\n"),
+    (ROOT / "docs" / "tune.md", "figures", tuned),
+    (ROOT / "docs" / "train.md", "figures", trained),
+    (ROOT / "docs" / "adapt.md", "figures", adapted),
+    (ROOT / "docs" / "questions.md", "figures", by_table),
+    (ROOT / "docs" / "serve.md", "figures", served),
+    (ROOT / "docs" / "evaluate.md", "without labels", synthetic),
+]
 
 
 def write(found):
     """Put the figures into their files."""
-    for path, (mark, make) in PLACES.items():
+    for path, mark, make in PLACES:
         before, _, rest = path.read_text("utf-8").partition(f"<!-- {mark} -->\n")
         after = rest.partition(f"<!-- /{mark} -->")[2]
         path.write_text(f"{before}<!-- {mark} -->\n{make(found)}<!-- /{mark} -->{after}", "utf-8")
