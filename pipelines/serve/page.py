@@ -26,7 +26,7 @@ from ragidx.pipelines.serve import bodies
 from ragidx.pipelines.serve.facets import Facet, facets_of, has_value
 from ragidx.pipelines.serve.guard import RefusedError
 from ragidx.pipelines.serve.served_index import NotReadyError, Served, run
-from ragidx.pipelines.serve.service import FoundHits, Service, refused, stem_of
+from ragidx.pipelines.serve.service import Service, refused, stem_of
 from ragidx.retriever.contents import rows
 from ragidx.retriever.hit import json_values, place_in
 from ragidx.retriever.options import MODES
@@ -183,8 +183,10 @@ class Page:
         size = int(asked["k"]) if asked["k"] in SIZES else int(SIZES[0])
         search = bodies.Search.model_validate({"query": asked["q"], "k": size, "per_document": 3, **options})
 
-        def shown(found: FoundHits) -> list[Tree]:
-            [hits] = found.hits
+        found = await self._service.answer(served, [asked["q"]], search)
+        [hits] = found.hits
+
+        def shown() -> list[Tree]:
             notes = (el("p", note, class_="note") for note in hits.notes)
             if not hits:
                 other = "another condition, or " * bool(asked["where"])
@@ -196,7 +198,7 @@ class Page:
             took = f" in {found.took_ms['total']:.0f} ms"
             return [el("p", count + took, class_="count", role="status"), *notes, el("ol", *items, id="hits")]
 
-        return await self._service.answer(served, [asked["q"]], search, shown)
+        return await run(self._service.pools.searching, shown)
 
     async def _narrowing(self, served: Served, asked: Asked) -> Tree | None:
         """Fields that tell passages apart, each value a link that adds a condition."""

@@ -41,8 +41,9 @@ class Handlers:
         asked = await _parsed(request, bodies.Search)
         request.state.query = asked.query
         served = self.service.served(asked.index, _socket(request))
+        found = await self.service.answer(served, [asked.query], asked)
 
-        def written(found: FoundHits) -> Response:
+        def written() -> Response:
             lexical = found.state.store.manifest.lexical
             about: dict[str, Any] = {"query": asked.query}
             about |= {"stemmer": None if lexical is None else lexical.stemmer}
@@ -50,22 +51,23 @@ class Handlers:
             about |= {"notes": hits.notes, "hits": hits_json(hits, asked.query, found.state)}
             return _answer(served, asked, found, about)
 
-        return await self.service.answer(served, [asked.query], asked, written)
+        return await run(self.service.pools.searching, written)
 
     async def search_batch(self, request: Request) -> Response:
         """POST /v1/search:batch."""
         asked = await _parsed(request, bodies.SearchBatch)
         served = self.service.served(asked.index, _socket(request))
         request.state.query = asked.queries
+        found = await self.service.answer(served, asked.queries, asked)
 
-        def written(found: FoundHits) -> Response:
+        def written() -> Response:
             answers = [
                 {"query": query, "notes": hits.notes, "hits": hits_json(hits, query, found.state)}
                 for query, hits in zip(asked.queries, found.hits, strict=True)
             ]
             return _answer(served, asked, found, {"answers": answers})
 
-        return await self.service.answer(served, asked.queries, asked, written)
+        return await run(self.service.pools.searching, written)
 
     async def vector(self, request: Request) -> Response:
         """POST /v1/vector."""
@@ -75,16 +77,17 @@ class Handlers:
             raise RefusedError(
                 422, "the vectors have several widths", "send vectors of one width", where="vectors", kind="QueryError"
             )
-        vectors = np.array(asked.vectors, np.float64)
+        with np.errstate(over="ignore"):  # what is too large for float32 is refused as not finite
+            vectors = np.array(asked.vectors, np.float64).astype(np.float32)
+        found = await self.service.answer(served, None, asked, vectors)
 
-        def written(found: FoundHits) -> Response:
+        def written() -> Response:
             answers = [
                 {"query": None, "notes": hits.notes, "hits": [hit.to_json() for hit in hits]} for hits in found.hits
             ]
             return _answer(served, asked, found, {"answers": answers})
 
-        with np.errstate(over="ignore"):  # what is too large for float32 is refused as not finite
-            return await self.service.answer(served, None, asked, written, vectors.astype(np.float32))
+        return await run(self.service.pools.searching, written)
 
     async def embeddings(self, request: Request) -> Response:
         """POST /v1/embeddings: vectors as the index has them, in the form of OpenAI's interface."""

@@ -261,26 +261,17 @@ class Served:
         return _stat(self.path / MANIFEST)
 
     async def search(
-        self,
-        searcher: Searcher,
-        asked: Queries,
-        instruction: str | None,
-        options: SearchOptions,
-        shaped: Callable[[list[Hits], dict[str, float]], T],
-    ) -> T:
-        """What `shaped` makes, in the thread that searches, of the hits of some queries and the ms of each stage."""
+        self, searcher: Searcher, asked: Queries, instruction: str | None, options: SearchOptions
+    ) -> tuple[list[Hits], dict[str, float]]:
+        """The hits of some queries, and the ms of each stage."""
         started = time.perf_counter()
         vectors = asked.vectors
         if vectors is None and needs_vectors(options):
             vectors = await self.questions.encoded(searcher, asked.texts or (), instruction)
         encoded = time.perf_counter()
-
-        def work() -> T:
-            hits = searcher.hits(Queries(vectors, asked.texts), options)
-            ended = time.perf_counter()
-            return shaped(hits, {"encode": 1000 * (encoded - started), "search": 1000 * (ended - encoded)})
-
-        return await run(self.pools.searching if options.rerank is None else self.pools.encoding, work)
+        pool = self.pools.searching if options.rerank is None else self.pools.encoding
+        hits = await run(pool, searcher.hits, Queries(vectors, asked.texts), options)
+        return hits, {"encode": 1000 * (encoded - started), "search": 1000 * (time.perf_counter() - encoded)}
 
 
 def _stat(file: Path) -> _Stat | None:

@@ -111,10 +111,9 @@ class Service:
         served: Served,
         queries: Sequence[str] | None,
         asked: bodies.Ranking | bodies.VectorSearch,
-        shaped: Callable[[FoundHits], T],
         vectors: Any = None,
-    ) -> T:
-        """What `shaped` makes of the hits of questions or vectors in one state; it is called in another thread."""
+    ) -> FoundHits:
+        """The hits of questions or vectors in one state."""
         begun = time.perf_counter()
         state = served.current
         options = asked.model_dump(exclude={"index", "query", "queries", "vectors", "instruction", "rerank_top"})
@@ -139,17 +138,11 @@ class Service:
             precomputed = state.spec.precomputed
             width = None if precomputed is None else precomputed.input_dim
             texts = Queries(unit_queries(vectors, state.store.manifest.dim, width, index=served.name))
-        instruction = getattr(asked, "instruction", None)
-
-        def found(hits: list[Hits], took: dict[str, float]) -> T:
-            took["total"] = 1000 * (time.perf_counter() - begun)
-            for stage, milliseconds in took.items():
-                self.metrics.stages.labels(stage).observe(milliseconds / 1000)
-            return shaped(
-                FoundHits(state, search.mode, hits, {stage: round(value, 3) for stage, value in took.items()})
-            )
-
-        return await served.search(state, texts, instruction, search, found)
+        hits, took = await served.search(state, texts, getattr(asked, "instruction", None), search)
+        took["total"] = 1000 * (time.perf_counter() - begun)
+        for stage, milliseconds in took.items():
+            self.metrics.stages.labels(stage).observe(milliseconds / 1000)
+        return FoundHits(state, search.mode, hits, {stage: round(value, 3) for stage, value in took.items()})
 
     async def document(self, state: Searcher, name: str) -> Document:
         """A document of a state; ids are looked up in the index, and open no file."""
