@@ -8,6 +8,7 @@ file, by rows and by columns, are read. Whether the file changed meanwhile is no
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -96,10 +97,11 @@ def _header(file: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, np.dtype
     """Shape, whether the numbers are in column order, and their type; the file is then at the first number."""
     try:
         version = np.lib.format.read_magic(file)
-        if version == (1, 0):
-            return np.lib.format.read_array_header_1_0(file)
-        if version in ((2, 0), (3, 0)):  # they differ only in names of fields, which a matrix does not have
-            return np.lib.format.read_array_header_2_0(file)
+        with warnings.catch_warnings(action="ignore", category=UserWarning):  # of files that Python 2 wrote
+            if version == (1, 0):
+                return np.lib.format.read_array_header_1_0(file)
+            if version in ((2, 0), (3, 0)):  # they differ only in names of fields, which a matrix does not have
+                return np.lib.format.read_array_header_2_0(file)
     except _FAULTS as fault:
         raise _damaged(first_line(fault), name) from fault
     raise _damaged(f"version {version[0]}.{version[1]} of the format is not known", name)

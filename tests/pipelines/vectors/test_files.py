@@ -15,6 +15,7 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
+from ragidx.corpora.vectors.npy import open_npy
 from ragidx.indexer.store.verify import verify
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.vectors import build_vectors
@@ -23,6 +24,15 @@ from ragidx.retriever import contents
 from .conftest import AXES, content_of, table_of
 
 # files
+
+
+def test_an_array_that_python_2_wrote_is_read_without_a_warning(tmp_path: Path) -> None:
+    np.save(tmp_path / "v.npy", np.float32(AXES[:2]))
+    data = (tmp_path / "v.npy").read_bytes()
+    (tmp_path / "old.npy").write_bytes(data.replace(b"(2, 4), }  ", b"(2L, 4L), }", 1))
+
+    with open_npy(tmp_path / "old.npy", "old.npy") as matrix:
+        assert (matrix.total, matrix.width) == (2, 4)
 
 
 @pytest.mark.slow
