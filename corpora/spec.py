@@ -21,14 +21,9 @@ from ragidx.corpora.errors import SpecError
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 
-def later(default: Any, metavar: str | None = None, about: str = "") -> Any:
-    """As `described`, for a field that came later: at its default, it is not part of the fingerprint."""
-    return dataclasses.field(default=default, metadata={"later": True, "metavar": metavar, "about": about})
-
-
-def described(default: Any, metavar: str | None, about: str) -> Any:
-    """The default of a field with what users read of it: a word for its value, None for a switch, and a sentence."""
-    return dataclasses.field(default=default, metadata={"metavar": metavar, "about": about})
+def later(default: Any) -> Any:
+    """The default of a field that came later: at its default, it is not part of the fingerprint."""
+    return dataclasses.field(default=default, metadata={"later": True})
 
 
 class Spec:

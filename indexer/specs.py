@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Self, TypedDict, TypeVar
+from typing import Any, Self
 
 from ragidx.corpora.errors import SpecError, unknown_name
-from ragidx.corpora.spec import ChunkSpec, Spec, described, later
-
-F = TypeVar("F", bound=Callable[..., Any])
+from ragidx.corpora.spec import ChunkSpec, Spec, later
 
 ATTENTIONS = ("causal", "bidirectional")
 POOLINGS = ("mean", "weighted_mean", "last", "eos", "bos", "trainable")  # what they do: ragidx.indexer.encoders.pooling
@@ -27,40 +25,28 @@ MAX_COPIES = 64  # of a text in what the model reads; the papers go to five
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderSpec(Spec):
-    """How a text becomes a raw vector. Names are resolved: nothing is left to a default that might change."""
+    """How a text becomes a raw vector. Names are resolved: nothing is left to a default that might change.
 
-    model: str = described(
-        "mini",
-        "ID|PATH",
-        "mini (bundled, the default), mini-decoder, a folder, a GGUF file, ollama:NAME, smollm2, a hub id, or "
-        "openai:NAME at an --endpoint.",
-    )
-    revision: str | None = described(None, "REV", "Revision of a hub id.")
-    adapters: tuple[str, ...] = later(
-        (), "ID|PATH", "A LoRA adapter to merge, a folder or a hub id; repeat for several, in order."
-    )
-    method: str = described(
-        "classical",
-        "M",
-        "classical, echo, prompteol, metaeol, aligned-values, llm2vec, reba, sentence-transformers, endpoint.",
-    )
-    template: str = described("classical", "T", "A template's name, or a string with {text}.")
-    copies: int | None = later(None, "N", "How often echo or reba repeats the text.")
-    pooling: str = described("mean", "P", f"{', '.join(POOLINGS)}.")
-    pooler: str | None = later(None, "FILE", "Weights of the trainable pooling, a safetensors file.")
-    attention: str = described("causal", "A", f"{', '.join(ATTENTIONS)}.")
-    layer: int = described(  # H^layer; -1 is after the final norm
-        -1, "N", "Hidden layer to pool: -1 the last, 0 the input embeddings."
-    )
-    layer_norm: bool = later(False, None, "Apply the final norm to an earlier layer too.")
-    pool_eos: bool = described(True, None, "Pool a closing EOS or marker of the template.")
-    instruction: str | None = described(None, "S", "Default task sentence of queries, or task:NAME; '' for none.")
-    max_length: int | None = described(None, "N", "Read at most N tokens of a text.")
-    compute_matched: bool = later(False, None, "Apply --max-length to all copies of the text together.")
-    truncate: str = later("end", "W", "Where to cut a text that is too long: end, middle.")
-    tokenizer: str | None = later(
-        None, "FILE", "Of openai:NAME: its tokenizer.json, to count chunk sizes [default: characters]."
-    )
+    `ragidx.indexer.options.EncoderOptions` says what each field is.
+    """
+
+    model: str = "mini"
+    revision: str | None = None
+    adapters: tuple[str, ...] = later(())
+    method: str = "classical"
+    template: str = "classical"
+    copies: int | None = later(None)
+    pooling: str = "mean"
+    pooler: str | None = later(None)
+    attention: str = "causal"
+    layer: int = -1  # H^layer; -1 is after the final norm
+    layer_norm: bool = later(False)
+    pool_eos: bool = True
+    instruction: str | None = None
+    max_length: int | None = None
+    compute_matched: bool = later(False)
+    truncate: str = later("end")
+    tokenizer: str | None = later(None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,39 +60,6 @@ class EncoderSpec(Spec):
             raise SpecError(
                 f"a length of {self.max_length} tokens holds nothing", "give 1 or more", where="`max_length`"
             )
-
-
-class EncoderOptions(TypedDict, total=False):
-    """Options of an encoder: the fields of `EncoderSpec`, which says what they are, but the model; None: not set."""
-
-    revision: str | None
-    adapters: Sequence[str] | None
-    method: str | None
-    template: str | None
-    copies: int | None
-    pooling: str | None
-    pooler: str | None
-    attention: str | None
-    layer: int | None
-    layer_norm: bool | None
-    pool_eos: bool | None
-    instruction: str | None
-    max_length: int | None
-    compute_matched: bool | None
-    truncate: str | None
-    tokenizer: str | None
-
-
-class RunOptions(TypedDict, total=False):
-    """Where a model runs and how it computes. Vectors should not depend on it."""
-
-    device: str  # of a build also several: `cuda:0,cuda:1`
-    dtype: str
-    attn: str
-    endpoint: str | None  # the address of the server that has the model `openai:NAME`
-
-
-ENCODER_OPTIONS = tuple(EncoderOptions.__annotations__)
 
 
 @dataclass(frozen=True)

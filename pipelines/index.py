@@ -21,8 +21,15 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 import numpy as np
 
 from ragidx.indexer.options import written_out
-from ragidx.indexer.specs import EncoderOptions, RunOptions
-from ragidx.retriever.keywords import RankKeywords, SearchKeywords, VectorKeywords
+from ragidx.indexer.writing.keywords import (
+    AnnKeywords,
+    BuildKeywords,
+    CreateKeywords,
+    PlanKeywords,
+    ReadKeywords,
+    UpgradeKeywords,
+)
+from ragidx.retriever.keywords import PlaceKeywords, RankKeywords, SearchKeywords, VectorKeywords
 from ragidx.retriever.models import ModelPlace
 from ragidx.retriever.searcher import Searcher
 
@@ -30,9 +37,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from ragidx.corpora.records import Chunk, Document, Scalar
-    from ragidx.corpora.spec import ChunkSpec
     from ragidx.indexer.ann.tuning import OnStage
-    from ragidx.indexer.specs import FilterSpec, IndexSpec
+    from ragidx.indexer.specs import IndexSpec
     from ragidx.indexer.store.manifest import Manifest
     from ragidx.indexer.store.source_list import SourceEntry
     from ragidx.pipelines.base.stages import OnStage as OnTraining
@@ -49,50 +55,6 @@ if TYPE_CHECKING:
     from ragidx.pipelines.plan.plan import Plan
     from ragidx.retriever.hit import Hits
     from ragidx.retriever.where.conditions import Condition
-
-
-class UpgradeKeywords(EncoderOptions, RunOptions, total=False):
-    """How vectors are made; of `RunOptions`, a build takes several devices: `cuda:0,cuda:1`."""
-
-    model: str | None  # mini, a folder, a GGUF file, ollama:NAME, smollm2, a hub id, or openai:NAME
-    filter: FilterSpec | str | None  # a name is the filter with the index's own values, else the preset's
-    chunks: ChunkSpec | None
-
-
-class CreateKeywords(UpgradeKeywords, total=False):
-    """How an index is made."""
-
-    index_type: str | None
-    target_recall: float | None
-    max_memory: int | str | None  # bytes, or text such as 2GB
-    stemmer: str | None  # auto (by the language of the texts), none, or a language
-    lexical: bool | None  # False: no lexical part
-
-
-class ReadKeywords(RunOptions, total=False):
-    """Which files are read (globs; one may be a str), and which of their fields: `[GLOB=]FIELD`."""
-
-    include: Sequence[str]
-    exclude: Sequence[str]
-    text_field: str | Sequence[str] | None
-    id_field: str | Sequence[str] | None
-    records: str | Sequence[str] | None  # where the records of JSON files are: `GLOB=PATH`
-    fields: Mapping[str, str | Sequence[str]] | None  # by title, speaker, context, metadata or encoding
-    workers: int | str | None  # processes that read and cut files: a number, or auto
-    strict: bool  # end at the first thing skipped, lost or cut
-    accept: Sequence[str]  # kinds that may be lost
-
-
-class BuildKeywords(CreateKeywords, ReadKeywords, total=False):
-    """The options of `build` and `plan`."""
-
-    language: bool | None  # name the language of each document in its metadata
-    reread: bool  # open every file again
-    retry: bool  # try files again whose reading took too long
-    restore: bool  # take in again what was deleted by hand
-    allow_removal: bool  # continue also if most of the index, or all of a folder, is gone from the corpus or the file
-    rebuild: bool  # replace the index, whatever it was made with
-    compact: bool | None  # False: the commit drops no dead rows of segments of which a third is dead
 
 
 class Reader:
@@ -287,18 +249,15 @@ class Reader:
         return searcher
 
 
+@written_out
 class Index(Reader):
     """An index folder. Safe to use from several threads; a context manager.
 
+    A model that was moved must have the same weights; a server is looked for where it was only if that is this machine.
+    The device `cuda` searches the index, too.
+
     Args:
         path: the index folder.
-        model: where the index's model is now, if it has moved; it must have the same weights.
-        adapters: likewise, of its LoRA adapters; all of them, in their order.
-        pooler: likewise, of the weights of its trainable pooling.
-        device: of the encoder, as in `load_encoder`; `cuda` searches the index there, too.
-        dtype: of the encoder, as in `load_encoder`.
-        endpoint: where the server of the index's model is now; None: where it was, if that is this machine.
-        questions: what encodes questions: `model`, or `table` where `train_questions` made one; None: as that decided.
 
     Attributes:
         report: of the last build by this object; None where there was none.
@@ -308,30 +267,12 @@ class Index(Reader):
         SpecError: there is no device of that name, or it is a GPU that is not on this machine; or there is no table.
     """
 
-    def __init__(
-        self,
-        path: str | Path = "ragidx-index",
-        *,
-        model: str | None = None,
-        adapters: Sequence[str] | None = None,
-        pooler: str | None = None,
-        device: str = "auto",
-        dtype: str = "auto",
-        endpoint: str | None = None,
-        questions: str | None = None,
-    ) -> None:
+    def __init__(self, path: str | Path = "ragidx-index", **place: Unpack[PlaceKeywords]) -> None:
+        _check_options("Index", place, PlaceKeywords)
         self.report: BuildReport | None = None
         self._path = Path(path)
         self._name = str(path)
-        self._place = ModelPlace(
-            model=model,
-            adapters=adapters,
-            pooler=pooler,
-            device=device,
-            dtype=dtype,
-            endpoint=endpoint,
-            questions=questions,
-        )
+        self._place = ModelPlace(**place)
         self._changing = Lock()
         self._in_batch = set[int]()  # threads that have a batch open
         self._open = Searcher.open(self._path, self._place)
@@ -418,10 +359,6 @@ class Index(Reader):
         self,
         sources: Corpus = None,
         *,
-        vectors: str | Path | None = None,
-        vector_field: str | None = None,
-        made_by: str = "",
-        questions: str | Path | None = None,
         on_progress: OnProgress | None = None,
         **options: Unpack[BuildKeywords],
     ) -> BuildReport:
@@ -429,19 +366,13 @@ class Index(Reader):
 
         Args:
             sources: those that are read; None: all.
-            vectors: in place of sources; this and the following are as for `ragidx.build`.
-            vector_field: of the vectors.
-            made_by: of the vectors.
-            questions: a file of `ragidx.train.questions`, whose table encodes questions from then on.
             on_progress: called a few times a second.
-            options: of the build.
 
         Raises:
             RagidxError: of the subclass that says what to do; the committed state is then what it was.
         """
         with self._changed():
-            given = vectors, vector_field, made_by
-            self.report = _built(sources, self._path, *given, questions, on_progress, options)
+            self.report = _built(sources, self._path, on_progress, options)
         return self.report
 
     @written_out
@@ -459,7 +390,6 @@ class Index(Reader):
             path: of the new sources.
             name: of the one new source; its documents' ids begin with it. None: the folder's own.
             on_progress: called a few times a second.
-            options: as for `ragidx.build`.
         """
         from ragidx.pipelines.ingest.build import add
 
@@ -476,7 +406,7 @@ class Index(Reader):
 
     @written_out
     def plan(
-        self, sources: Corpus = None, *, on_progress: OnProgress | None = None, **options: Unpack[BuildKeywords]
+        self, sources: Corpus = None, *, on_progress: OnProgress | None = None, **options: Unpack[PlanKeywords]
     ) -> Plan:
         """What `build` would do with the same arguments, and what it would take, without building."""
         from ragidx.pipelines.plan.plan import plan
@@ -497,7 +427,7 @@ class Index(Reader):
         """Make the vectors anew, by another model say, and swap them in one commit unless answers would get worse.
 
         The new index is made beside this one, which can be asked and written meanwhile. `rollback` brings the old
-        vectors back.
+        vectors back. With the index's own model, options that are not named are the index's own.
 
         Args:
             queries: that both are asked: JSON lines, lines of id, tab and text, or TREC topics; None: sentences of
@@ -506,7 +436,6 @@ class Index(Reader):
             margin: of nDCG@10 that may be lost: they are swapped if the lower bound of new - old is above -margin.
             force: swap in any case.
             on_progress: called a few times a second.
-            options: as for `ragidx.build`; with the index's own model, those that are not named are the index's own.
 
         Raises:
             SpecError: the index holds precomputed vectors, or an option does not say how vectors are made.
@@ -691,30 +620,20 @@ class Index(Reader):
         with self._changed():
             return shrink(self._path, dim=dim, on_stage=on_stage or _silent)
 
+    @written_out
     def reindex(
         self,
         target: str | Path,
         *,
         dim: int | None = None,
-        index_type: str | None = None,
-        target_recall: float | None = None,
-        max_memory: int | str | None = None,
         on_stage: OnStage | None = None,
+        **options: Unpack[AnnKeywords],
     ) -> ReshapeReport:
         """Make another index of the state that is shown, in `target`: narrower, of another type, or both."""
         from ragidx.pipelines.maintain.rewrite import reindex
 
         store = self.searcher.store
-        return reindex(
-            store.path,
-            target,
-            dim=dim,
-            index_type=index_type,
-            target_recall=target_recall,
-            max_memory=max_memory,
-            on_stage=on_stage or _silent,
-            opened=store,
-        )
+        return reindex(store.path, target, dim=dim, on_stage=on_stage or _silent, opened=store, **options)
 
     @classmethod
     @written_out
@@ -732,7 +651,6 @@ class Index(Reader):
             path: a folder that is empty or does not exist.
             dim: of the vectors that will be given; None: the index is for documents.
             exist_ok: open the index that is there already, as it is.
-            options: as for `ragidx.build`.
 
         Raises:
             SpecError: there is an index, or an option is wrong.
@@ -836,6 +754,7 @@ class Index(Reader):
         self.refresh()
 
 
+@written_out
 class RemoteIndex(Reader):
     """A table of an engine that has the rows of an index: asked as the index is. Safe to use from several threads.
 
@@ -844,43 +763,18 @@ class RemoteIndex(Reader):
 
     Args:
         target: `lancedb:DIR`, `postgresql://HOST/DATABASE`, `qdrant:URL` or `milvus:URL`, with `#NAME` of the table.
-        model: where the index's model is now, if it has moved, as for `Index`; as all that follow.
-        adapters: of the model.
-        pooler: of the model.
-        device: of the encoder.
-        dtype: of the encoder.
-        endpoint: of the server of the model.
-        questions: what encodes questions.
 
     Raises:
         SpecError: there is no such engine or table, or the table is none of an index.
         EngineError: the engine does not answer.
     """
 
-    def __init__(
-        self,
-        target: str,
-        *,
-        model: str | None = None,
-        adapters: Sequence[str] | None = None,
-        pooler: str | None = None,
-        device: str = "auto",
-        dtype: str = "auto",
-        endpoint: str | None = None,
-        questions: str | None = None,
-    ) -> None:
+    def __init__(self, target: str, **place: Unpack[PlaceKeywords]) -> None:
+        _check_options("RemoteIndex", place, PlaceKeywords)
         from ragidx.pipelines.integrations.engines.remote import RemoteSearcher
 
         self._target = target
-        self._place = ModelPlace(
-            model=model,
-            adapters=adapters,
-            pooler=pooler,
-            device=device,
-            dtype=dtype,
-            endpoint=endpoint,
-            questions=questions,
-        )
+        self._place = ModelPlace(**place)
         self._open: RemoteSearcher | None = RemoteSearcher.open(target, self._place)
         self._name = str(self._open.store.path)
 
@@ -917,31 +811,20 @@ def build(
     sources: Corpus = None,
     index: str | Path = "ragidx-index",
     *,
-    vectors: str | Path | None = None,
-    vector_field: str | None = None,
-    made_by: str = "",
-    questions: str | Path | None = None,
     on_progress: OnProgress | None = None,
     **options: Unpack[BuildKeywords],
 ) -> Index:
     """Make or update the index of a corpus, and open it.
 
     An option that is not given, and a field that a filter or chunks do not name, is what the index was built with, else
-    the model's preset, else the default.
+    the model's preset, else the default. Several devices may encode: `device="cuda:0,cuda:1"`.
 
     Args:
         sources: a folder, a file, a BEIR folder, or `-` for standard input; or several folders and files, the sources
             of the index; or these by name, also with globs of their own: `{"a": {"path": "a", "exclude": ["x/"]}}`. Of
             an index that exists: those of its sources that are read; None: all.
         index: the index folder.
-        vectors: a file of precomputed vectors, or a folder of them, in place of sources; then `model` is the one that
-            encodes questions.
-        vector_field: the column of the vectors, where it has a name that is not known.
-        made_by: what made the vectors, in your words; never looked up.
-        questions: a file that `ragidx.train.questions` wrote for this model: its table encodes questions.
         on_progress: called a few times a second.
-        options: as of `ragidx build`, which says what each does: `filter=FilterSpec("embedfilter", tau=2)` for --tau,
-            `chunks=ChunkSpec(size=128)` for --chunk-size.
 
     Returns:
         The index, with what was done and skipped as `index.report`.
@@ -949,7 +832,7 @@ def build(
     Raises:
         RagidxError: of the subclass that says what to do; the committed state is then what it was.
     """
-    report = _built(sources, index, vectors, vector_field, made_by, questions, on_progress, options)
+    report = _built(sources, index, on_progress, options)
     opened = Index(index, endpoint=options.get("endpoint"))
     opened.report = report
     return opened
@@ -1005,35 +888,29 @@ def search(
 
 
 def _built(
-    sources: Corpus,
-    index: str | Path,
-    vectors: str | Path | None,
-    vector_field: str | None,
-    made_by: str,
-    questions: str | Path | None,
-    on_progress: OnProgress | None,
-    options: BuildKeywords,
+    sources: Corpus, index: str | Path, on_progress: OnProgress | None, options: Mapping[str, Any]
 ) -> BuildReport:
     """The report of a build, of a corpus or of precomputed vectors."""
+    options = dict(options)
+    vectors, questions = options.pop("vectors", None), options.pop("questions", None)
     if questions is not None:
         from ragidx.indexer.model_files import expanded
         from ragidx.pipelines.experiments.trials.questions import questions_for
 
         table = questions_for(expanded(questions), Path(index), options if vectors is None else None)
-        report = _built(sources, index, vectors, vector_field, made_by, None, on_progress, options)
+        report = _built(sources, index, on_progress, options | {"vectors": vectors})
         return dataclasses.replace(report, generation=table.into(Path(index)))
     if vectors is None:
         from ragidx.pipelines.ingest.build import build as build_corpus
 
-        if vector_field is not None or made_by:
+        if options.pop("vector_field", None) is not None or options.pop("made_by", ""):
             raise TypeError("vector_field and made_by are about vectors")
         return build_corpus(sources, index, on_progress=on_progress, **options)
     from ragidx.pipelines.vectors import build_vectors
 
     if sources is not None:
         raise TypeError("give sources or vectors, not both")
-    own: Any = {"vector_field": vector_field, "made_by": made_by, "on_progress": on_progress}
-    return build_vectors(vectors, index, **own, **options)
+    return build_vectors(vectors, index, on_progress=on_progress, **options)
 
 
 def _check_options(member: str, given: Mapping[str, Any], keywords: type) -> None:

@@ -4,10 +4,14 @@ Python's keywords are these types; the command line, its help, `ragidx.toml`, HT
 docs/cli.md follow. What is done with them is in `ragidx.retriever.options`.
 """  # annotations are objects here, not text: they are read
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Literal, TypedDict
 
-from ragidx.indexer.options import Option
+from ragidx.indexer.options import Device, Dtype, Endpoint, Option
+
+_model, _ranking, _hit = (partial(Option, group=group) for group in ("Model", "Ranking", "Hit"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +29,31 @@ class Rerank:
     method: str = "auto"
 
 
+class PlaceKeywords(TypedDict, total=False):
+    """Where an index's model is now and how it runs; None: where it was, when the index was made."""
+
+    model: Annotated[str | None, _model("PATH", "Where the index's model is now, if it was moved.")]
+    adapters: Annotated[
+        Sequence[str] | None, _model("PATH", "Where its LoRA adapters are now: all of them, in order.", typed="adapter")
+    ]
+    pooler: Annotated[str | None, _model("FILE", "Where the weights of its trainable pooling are now.")]
+    device: Device
+    dtype: Dtype
+    endpoint: Endpoint
+    questions: Annotated[
+        str | None,
+        Option("Q", "What encodes questions: table (of `train questions`) or model [default: as trained].", "Question"),
+    ]
+
+
 class WidthKeywords(TypedDict, total=False):
     """How vectors are compared, by name; None: the default."""
 
-    dim: Annotated[int | None, Option("N", "Compare only the first N numbers of the vectors.", "Ranking", least=1)]
+    dim: Annotated[int | None, _ranking("N", "Compare only the first N numbers of the vectors.", least=1)]
     rerank_dim: Annotated[
-        int | None,
-        Option("N", "With `dim`: compare the found chunks again, by the first N numbers.", "Ranking", least=1),
+        int | None, _ranking("N", "With `dim`: compare the found chunks again, by the first N numbers.", least=1)
     ]
-    min_score: Annotated[float | None, Option("C", "Drop chunks with a cosine below C.", "Ranking", least=-1, most=1)]
+    min_score: Annotated[float | None, _ranking("C", "Drop chunks with a cosine below C.", least=-1, most=1)]
 
 
 class RankKeywords(WidthKeywords, total=False):
@@ -41,27 +61,20 @@ class RankKeywords(WidthKeywords, total=False):
 
     mode: Annotated[
         Literal["dense", "lexical", "hybrid"] | None,
-        Option(
+        _ranking(
             "M",
             "dense (by the vectors), lexical (by the words), or hybrid, which is the default where the index has both.",
-            "Ranking",
         ),
     ]
     weight: Annotated[
         float | None,
-        Option(
-            "W",
-            "Weight of the vectors in hybrid search [default: 0.5, or what adapt chose].",
-            "Ranking",
-            least=0,
-            most=1,
-        ),
+        _ranking("W", "Weight of the vectors in hybrid search [default: 0.5, or what adapt chose].", least=0, most=1),
     ]
     fusion: Annotated[
         Literal["z", "rrf"] | None,
-        Option("F", "z (scores against those of all chunks) or rrf (places) [default: z].", "Ranking"),
+        _ranking("F", "z (scores against those of all chunks) or rrf (places) [default: z]."),
     ]
-    min_z: Annotated[float | None, Option("Z", "Drop chunks with a score of hybrid search below Z.", "Ranking")]
+    min_z: Annotated[float | None, _ranking("Z", "Drop chunks with a score of hybrid search below Z.")]
     rerank: Annotated[
         Rerank | None,
         Option("MODEL", "Let a cross-encoder or a decoder read the best, and order them again.", "Reranking"),
@@ -71,13 +84,12 @@ class RankKeywords(WidthKeywords, total=False):
 class ShapeKeywords(TypedDict, total=False):
     """What becomes of the ranked chunks, by name."""
 
-    per_document: Annotated[int | None, Option("N", "At most N hits of a document.", "Hit", least=1)]
-    fold: Annotated[bool, Option(None, "Show equal and nearly equal passages once.", "Hit", default=True)]
+    per_document: Annotated[int | None, _hit("N", "At most N hits of a document.", least=1)]
+    fold: Annotated[bool, _hit(None, "Show equal and nearly equal passages once.", default=True)]
     mmr: Annotated[
-        float | None,
-        Option("L", "Prefer hits unlike those before; 1 is by score, 0 by unlikeness.", "Hit", least=0, most=1),
+        float | None, _hit("L", "Prefer hits unlike those before; 1 is by score, 0 by unlikeness.", least=0, most=1)
     ]
-    context: Annotated[int, Option("N", "Show N chunks of the document on each side.", "Hit", default=0, least=0)]
+    context: Annotated[int, _hit("N", "Show N chunks of the document on each side.", default=0, least=0)]
 
 
 class VectorKeywords(WidthKeywords, ShapeKeywords, total=False):
@@ -91,10 +103,9 @@ class SearchKeywords(RankKeywords, ShapeKeywords, total=False):
 class AskKeywords(TypedDict, total=False):
     """What is asked for beside them."""
 
-    k: Annotated[int, Option("N", "Hits to return.", "Hit", default=10, least=1, for_agents=True)]
+    k: Annotated[int, _hit("N", "Hits to return.", default=10, least=1, for_agents=True)]
     where: Annotated[
-        str | None,
-        Option("EXPR", "Keep chunks whose metadata match, such as 'year >= 1900'.", "Ranking", for_agents=True),
+        str | None, _ranking("EXPR", "Keep chunks whose metadata match, such as 'year >= 1900'.", for_agents=True)
     ]
     instruction: Annotated[
         str | None, Option("S", "Task sentence put before the query, or task:NAME; '' for none.", "Question")

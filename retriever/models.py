@@ -37,14 +37,7 @@ _loading = threading.Lock()
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPlace:
-    """Where an index's model is now and how it runs; None: where it was, when the index was made.
-
-    Attributes:
-        model, adapters, pooler: the model, its LoRA adapters in their order, the weights of its trainable pooling.
-        device, dtype: as in `load_encoder`.
-        endpoint: the address of its server.
-        questions: what encodes questions: table, or model.
-    """
+    """Where an index's model is now and how it runs, as `PlaceKeywords` says; None: where it was."""
 
     model: str | None = None
     adapters: Sequence[str] | None = None

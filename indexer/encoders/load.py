@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.devices import check_device, check_dtype, check_models, choose_device
 from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS, filter_spec, located, resolve
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.models.locate import SERVED, ModelFiles
-from ragidx.indexer.options import written_out
-from ragidx.indexer.specs import TOKEN_TABLE, EncoderOptions, EncoderSpec, FilterSpec, RunOptions
+from ragidx.indexer.options import EncoderOptions, RunOptions, written_out
+from ragidx.indexer.specs import TOKEN_TABLE, EncoderSpec, FilterSpec
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.embedder import Embedder
@@ -33,39 +33,31 @@ class StoredEndpoint:
     where: str  # the index
 
 
+class LoadKeywords(EncoderOptions, RunOptions, total=False):
+    """The arguments of `load_encoder` but the model."""
+
+
 @written_out
-def load_encoder(
-    model: str = "mini",
-    *,
-    device: str = "auto",
-    dtype: str = "auto",
-    attn: str = "auto",
-    endpoint: str | None = None,
-    **options: Unpack[EncoderOptions],
-) -> Encoder:
+def load_encoder(model: str = "mini", **options: Unpack[LoadKeywords]) -> Encoder:
     """An encoder for a model; unset options take the model's preset, then the method's default.
+
+    With the device auto, a static model (layer 0, mean) takes the CPU: it runs no network. On a CPU the dtype auto is
+    measured once, on the first call with 256 documents or more, and `encoder.dtype` says which it is; a named dtype
+    never changes.
 
     Args:
         model: `mini`, a folder, a GGUF file, `ollama:NAME`, `smollm2`, a hub id, or `openai:NAME`. A folder with a LoRA
             adapter means its base model with the adapter.
-        device: auto, cuda, mps, cpu. A static model (layer 0, mean) takes the CPU for auto: it runs no network.
-        dtype: auto, float32, bfloat16, float16, mixed. On a CPU auto is measured once, on the first call with 256
-            documents or more, and `encoder.dtype` says which it is; a named dtype never changes.
-        attn: how a decoder's attention is computed, a name of transformers': sdpa, eager, flash_attention_2; auto.
-        endpoint: the address of the server that has `openai:NAME`, such as `http://127.0.0.1:11434/v1`.
-        options: method, template, pooling, layer, instruction, max_length ...: `EncoderOptions` says what each does.
 
     Raises:
         ModelError: the model cannot be found or loaded, or does not attend as the method needs.
         SpecError: an unknown name, a value out of range, or options that do not go together.
         RagidxError: it needs the extra `models`, which is not installed.
     """
-    files = located(model, options)
-    return encoder_of(files, resolve(files, **options), device=device, dtype=dtype, attn=attn, endpoint=endpoint)
-
-
-class LoadKeywords(EncoderOptions, RunOptions, total=False):
-    """The arguments of `load_encoder` but the model."""
+    own: Any = dict(options)
+    run = {name: own.pop(name) for name in RunOptions.__annotations__ if name in own}
+    files = located(model, own)
+    return encoder_of(files, resolve(files, **own), **run)
 
 
 @written_out
@@ -77,7 +69,6 @@ def load_embedder(
     Args:
         model: as in `load_encoder`.
         filter: none that is fitted on a corpus; a field that is not named, or all of it, is the model's preset's.
-        options: of `load_encoder`.
 
     Raises:
         RagidxError: as `load_encoder`; a filter that is not there, or does not suit the model, is a `SpecError`.

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple, Unpack, cast
 
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.indexer.models.locate import SERVED, ModelFiles, locate
+from ragidx.indexer.options import ENCODER_OPTIONS, EncoderOptions
 from ragidx.indexer.prompts.forms import forms_of
 from ragidx.indexer.prompts.instructions import instruction
 from ragidx.indexer.prompts.templates import Template, default_copies, load_template, template_of_model
-from ragidx.indexer.specs import ENCODER_OPTIONS, HEAD, POOLINGS, TOKEN_TABLE, EncoderOptions, EncoderSpec, FilterSpec
+from ragidx.indexer.specs import HEAD, POOLINGS, TOKEN_TABLE, EncoderSpec, FilterSpec
 
 SENTENCE_TRANSFORMERS = "sentence-transformers"
 ENDPOINT = "endpoint"

@@ -11,9 +11,11 @@ import click
 
 from ragidx.corpora.errors import CorpusError, printable
 from ragidx.corpora.records import Document
+from ragidx.indexer.writing.keywords import PlanKeywords
 from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli.help import GroupedCommand
-from ragidx.pipelines.cli.options import compact_option, index_option, json_option, quiet_option
+from ragidx.pipelines.cli.keywords import keyword_options
+from ragidx.pipelines.cli.options import index_option, json_option, quiet_option
 
 _OWN = ("id", "text", "markdown", "heading")
 
@@ -29,7 +31,7 @@ _OWN = ("id", "text", "markdown", "heading")
     metavar="S",
     help="Seconds to wait for another writer.",
 )
-@compact_option
+@keyword_options(PlanKeywords, only=["compact"])
 @quiet_option
 @json_option
 def command(file: TextIO, index: Path, timeout: float, compact: bool, as_json: bool) -> None:

@@ -9,31 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragidx.indexer.writing.keywords import BuildKeywords, VectorFileKeywords
 from ragidx.pipelines.cli import console, interrupts, plan_tables, shards
 from ragidx.pipelines.cli.build_notes import with_options
 from ragidx.pipelines.cli.build_report import tell_report
 from ragidx.pipelines.cli.config import configured_sources, taken_fields
 from ragidx.pipelines.cli.help import GroupedCommand
-from ragidx.pipelines.cli.options import (
-    compact_option,
-    index_option,
-    json_option,
-    offline_option,
-    quiet_option,
-    reading_options,
-    strict_options,
-    typed_options,
-    workers_option,
-)
+from ragidx.pipelines.cli.keywords import keyword_options
+from ragidx.pipelines.cli.options import index_option, json_option, offline_option, quiet_option, typed_options
 from ragidx.pipelines.cli.progress import ProgressLine
-from ragidx.pipelines.cli.vector_options import (
-    FILTER_OPTIONS,
-    ann_options,
-    corpus_options,
-    lexical_options,
-    vector_options,
-    with_values,
-)
+from ragidx.pipelines.cli.vector_options import FILTER_OPTIONS, SEVERAL_DEVICES, with_values
 from ragidx.pipelines.ingest.options import QUERY_OPTIONS, STORE_OPTIONS
 from ragidx.pipelines.ingest.report import BuildReport
 
@@ -41,75 +26,17 @@ if TYPE_CHECKING:
     from ragidx.pipelines.experiments.trials.questions import QuestionFile
 
 _OF_QUERIES = {*QUERY_OPTIONS, *FILTER_OPTIONS} - {"filter_sample", "filter_topk", "center"}
-_OF_VECTORS = {
-    *STORE_OPTIONS,
-    *_OF_QUERIES,
-    "questions",
-    "vectors",
-    "vector_field",
-    "index",
-    "as_json",
-    "quiet",
-    "model",
-    "offline",
-    "config",
-}
+_OF_EVERY = {"index", "as_json", "quiet", "model", "offline", "config"}
+_OF_VECTORS = {*STORE_OPTIONS, *_OF_QUERIES, *_OF_EVERY, *VectorFileKeywords.__annotations__}
 
 
 @click.command("build", cls=GroupedCommand)
 @click.argument("corpus", metavar="[CORPUS]...", nargs=-1)
-@click.option(
-    "--vectors",
-    metavar="FILE",
-    help="Instead of CORPUS: precomputed vectors, a parquet, arrow, feather or npy file, a folder of them, or a table: "
-    "lancedb:DIR, postgresql://HOST/DATABASE, qdrant:URL, milvus:URL or chroma:DIR, with #NAME. "
-    "With --model, the model that made them, the index answers text questions.",
-)
-@click.option("--vector-field", metavar="F", help="Column of --vectors that holds the vectors.")
 @index_option
-@vector_options
-@click.option(
-    "--filter-sample",
-    type=int,
-    metavar="N",
-    help="Fit optimal, whitening and pca on at most N chunks of the corpus [default: 4096].",
-)
-@ann_options
-@lexical_options
-@corpus_options
-@reading_options
-@workers_option
+@keyword_options(BuildKeywords, notes=SEVERAL_DEVICES)
 @shards.shard_options
-@click.option(
-    "--language/--no-language",
-    default=None,
-    help="Name the language of each document in its field `language`; needs the extra `language` [default: no].",
-)
-@click.option(
-    "--questions",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="A table that encodes questions in place of the model, from `ragidx train questions MODEL`.",
-)
-@strict_options
 @click.option("--plan", is_flag=True, help="Estimate time, disk and memory, and build nothing.")
 @click.option("--watch", is_flag=True, help="Then build again after each burst of changes, until Ctrl-C.")
-@click.option(
-    "--reread",
-    is_flag=True,
-    help="Open every file again, even if its size and times are unchanged: a write through an open memory mapping may "
-    "not change them.",
-)
-@click.option("--retry", is_flag=True, help="Read files again that an earlier build gave up as they took too long.")
-@click.option("--restore", is_flag=True, help="Take in again what `ragidx delete` removed.")
-@click.option(
-    "--allow-removal",
-    is_flag=True,
-    help="Allow a build that removes more than half of a source, all of an empty or lost folder, or documents of "
-    "a program that it cannot read.",
-)
-@click.option("--rebuild", is_flag=True, help="Replace the index, even one made with other options.")
-@compact_option
 @offline_option
 @quiet_option
 @json_option
@@ -121,7 +48,7 @@ def command(
     as_json: bool,
     plan: bool,
     watch: bool,
-    questions: Path | None,
+    questions: str | None,
     **flat: Any,
 ) -> None:
     """Make or update the index of CORPUS: folders and files, a BEIR folder, or - for standard input.
@@ -165,7 +92,7 @@ def command(
     if plan:
         _plan(corpus, index, options, as_json=as_json)
         return
-    table = None if questions is None else _table(questions, index, options if vectors is None else None)
+    table = None if questions is None else _table(Path(questions), index, options if vectors is None else None)
     if vectors is None:
         report = _build(corpus, index, options, as_json=as_json)
     else:

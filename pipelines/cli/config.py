@@ -25,10 +25,9 @@ from click.core import ParameterSource
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.corpora.field_settings import OTHERS, check_fields
 from ragidx.corpora.limits import shown_bytes
+from ragidx.pipelines.cli.keywords import KeywordOption
 
 NAME = "ragidx.toml"
-READING = ("encoding", "html")
-"""Options of the command line that are settings of fields to Python."""
 _Refuse: TypeAlias = Callable[[str, str, str], SpecError]
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -41,21 +40,11 @@ _FILE_KEYS = ("match", *_FIELD_OPTIONS, *OTHERS)
 _FIELDS = "fields"  # the keyword of a build that no option of the command line has
 _TABLES = ("index", "source", "files")
 _PATH = "path"
-_FILES = (
-    "model",
-    "adapter",
-    "pooler",
-    "tokenizer",
-    "filter",
-    "questions",
-    "stage",
-    "commit",
-)  # options that name files
-_ONCE = frozenset({"rebuild", "restore", "allow_removal", "reread", "retry"})  # options for one build, not for a file
+_FILES = {"FILE", "PATH", "DIR"}  # words for the values of options that name files
 _MOST_BYTES, _MOST_DOTS = 256 << 10, 100
 _KEY = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
 _DOTTED = re.compile(rf"(?<![\w-]){_KEY}(?:[ \t]*+\.[ \t]*+{_KEY}){{{_MOST_DOTS + 1}}}")
-_UNSET = _ONCE | {"index", "as_json", "plan", "watch", "vectors", "vector_field", "endpoint", "ray"}
+_ONCE = {"index", "as_json", "plan", "watch", "ray"}  # options that are no keywords, and are for one build
 
 
 class _Value(NamedTuple):
@@ -108,13 +97,15 @@ def configured_sources() -> Mapping[str, str | Mapping[str, Any]]:
 
 
 def taken_fields(options: dict[str, Any]) -> dict[str, Any]:
-    """The keyword `fields` of a build: what the options of `reading_options` say, which are taken out, then the file.
+    """The keyword `fields` of a build: what the options in its place say, which are taken out, then the file.
 
     Other settings of fields have no option.
     """
+    from ragidx.indexer.writing.keywords import FieldKeywords
+
     of_file: Mapping[str, Any] = (click.get_current_context().default_map or {}).get(_FIELDS, {})
     found = {name: list(said) for name, said in of_file.items()}
-    for name in READING:
+    for name in FieldKeywords.__annotations__:
         if said := options.pop(name, None):
             found[name] = [*said, *found.get(name, ())]
     return found
@@ -144,7 +135,7 @@ def found_config(folder: Path) -> Path | None:
     return next((one / NAME for one in (folder, *folder.parents) if (one / NAME).is_file()), None)
 
 
-def read_config(path: Path, options: Mapping[str, click.Parameter]) -> Config:
+def read_config(path: Path, options: Mapping[str, click.Option]) -> Config:
     """What a file says.
 
     Args:
@@ -184,7 +175,7 @@ def read_config(path: Path, options: Mapping[str, click.Parameter]) -> Config:
         globs = {key: _texts(table[key], key, refuse) for key in _GLOBS if key in table}
         sources[name] = {"path": place, **globs} if globs else place
     named = {
-        options[key].name or key: _beside(path.parent, key, _option(key, value, options[key], in_index))
+        options[key].name or key: _beside(path.parent, options[key], _option(key, value, options[key], in_index))
         for key, value in index.items()
         if key != _PATH
     }
@@ -209,12 +200,13 @@ def read_config(path: Path, options: Mapping[str, click.Parameter]) -> Config:
     return Config(folder, named, sources, [*values, *of_files])
 
 
-def options_of_file(command: click.Command) -> dict[str, click.Parameter]:
+def options_of_file(command: click.Command) -> dict[str, click.Option]:
     """The options of `ragidx build`, which `command` is, by their names in a file: `chunk-size`."""
     return {
         option.removeprefix("--"): parameter
         for parameter in command.params
-        if isinstance(parameter, click.Option) and parameter.expose_value and parameter.name not in _UNSET
+        if isinstance(parameter, click.Option) and parameter.expose_value and parameter.name not in _ONCE
+        if not (isinstance(parameter, KeywordOption) and parameter.said.once)
         for option in parameter.opts
         if option.startswith("--")
     }
@@ -261,7 +253,7 @@ def _source(table: Mapping[str, Any], folder: Path, refuse: _Refuse) -> tuple[st
     return Path(os.path.normpath(Path.cwd() / place)).name if name is None else name, place
 
 
-def _option(key: str, value: object, option: click.Parameter, refuse: _Refuse) -> Any:
+def _option(key: str, value: object, option: click.Option, refuse: _Refuse) -> Any:
     """The value of an option of a build, as the command line would have it."""
     if not _has_type_of(value, option):
         raise _of_another_type(key, refuse)
@@ -273,20 +265,20 @@ def _option(key: str, value: object, option: click.Parameter, refuse: _Refuse) -
     return said
 
 
-def _beside(folder: Path, key: str, said: Any) -> Any:
+def _beside(folder: Path, option: click.Option, said: Any) -> Any:
     """A value of an option; a file or folder that is there, relative to the `folder` of the settings, is that one."""
     place = os.path.relpath(folder)
-    if key not in _FILES or place == os.curdir:
+    front = "head:" if option.name == "filter" else ""  # other filters are names
+    if not (front or _FILES & {*(option.metavar or "").split("|")}) or place == os.curdir:
         return said
     if isinstance(said, list):
-        return [_beside(folder, key, one) for one in said]
-    front = "head:" if key == "filter" else ""  # other filters are names
+        return [_beside(folder, option, one) for one in said]
     name = said.removeprefix(front)
     if not said.startswith(front) or not name or not os.path.exists(folder / name):  # noqa: PTH110 - of any text
         return said
     from ragidx.indexer.models.locate import BUNDLED
 
-    return said if key == "model" and name in BUNDLED else front + os.path.join(place, name)  # noqa: PTH118
+    return said if option.name == "model" and name in BUNDLED else front + os.path.join(place, name)  # noqa: PTH118
 
 
 def _of_another_type(key: str, refuse: _Refuse) -> SpecError:
@@ -307,6 +299,8 @@ def _several(value: object) -> list[Any]:
 
 def _field_settings(table: Mapping[str, Any], refuse: _Refuse) -> Iterator[tuple[str, str]]:
     """The keys of a table `[[files]]`, each with the setting `GLOB=FIELD` that it is."""
+    from ragidx.indexer.writing.keywords import FieldKeywords
+
     _check(table, _FILE_KEYS, refuse)
     if not isinstance(table.get("match"), str):
         raise refuse("files", "an entry of 'files' has no match", 'write match = "data/*.csv"')
@@ -315,7 +309,7 @@ def _field_settings(table: Mapping[str, Any], refuse: _Refuse) -> Iterator[tuple
             continue
         setting = f"{table['match']}={'+'.join(_texts(value, key, refuse))}"
         try:
-            check_fields({key: setting} if key in READING else {})
+            check_fields({key: setting} if key in FieldKeywords.__annotations__ else {})
         except SpecError as fault:
             raise refuse(key, fault.message, fault.hint) from fault
         yield key, setting
@@ -351,7 +345,7 @@ def _text_of(path: Path) -> str:
     return text
 
 
-def _has_type_of(value: object, option: click.Parameter) -> bool:
+def _has_type_of(value: object, option: click.Option) -> bool:
     """Whether a value of TOML can be one of an option: true and false are no numbers and no texts."""
     if isinstance(option, click.Option) and option.is_flag:
         return isinstance(value, bool)
@@ -359,7 +353,7 @@ def _has_type_of(value: object, option: click.Parameter) -> bool:
     return all(isinstance(one, str | int | float) and not isinstance(one, bool) for one in values)
 
 
-def _as_typed(value: Any, option: click.Parameter) -> Any:
+def _as_typed(value: Any, option: click.Option) -> Any:
     """A value as the command line would have it: text, a list of texts, or a flag."""
     if isinstance(value, list):
         return [str(one) for one in value]

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ragidx.indexer.writing.keywords import PlanKeywords
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import GroupedCommand
-from ragidx.pipelines.cli.options import compact_option, index_option, json_option, quiet_option
+from ragidx.pipelines.cli.keywords import keyword_options
+from ragidx.pipelines.cli.options import index_option, json_option, quiet_option
 
 if TYPE_CHECKING:
     from ragidx.pipelines.maintain.delete import DeleteReport
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 )
 @click.option("--where", metavar="EXPR", help="Delete what matches a condition on metadata, such as 'year < 1900'.")
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
-@compact_option
+@keyword_options(PlanKeywords, only=["compact"])
 @index_option
 @quiet_option
 @json_option

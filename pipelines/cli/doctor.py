@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Unpack
+from typing import Any
 
 import click
 
-from ragidx.indexer.specs import EncoderOptions
 from ragidx.pipelines.cli import console, describe
 from ragidx.pipelines.cli.help import GroupedCommand, as_options
 from ragidx.pipelines.cli.options import json_option, offline_option
@@ -21,15 +20,7 @@ from ragidx.pipelines.doctor import Check, DoctorReport
 @encoding_options
 @offline_option
 @json_option
-def command(
-    as_json: bool,
-    model: str | None,
-    device: str,
-    dtype: str,
-    attn: str,
-    endpoint: str | None,
-    **options: Unpack[EncoderOptions],
-) -> int:
+def command(as_json: bool, model: str | None, **options: Any) -> int:
     """Check this machine; with --model, check that the model runs as its method needs.
 
     \b
@@ -45,7 +36,7 @@ def command(
     from ragidx.pipelines.doctor import examine
 
     with console.waiting("examining this machine" if model is None else f"loading {model} and checking it"):
-        found = examine(model, device=device, dtype=dtype, attn=attn, endpoint=endpoint, **options)
+        found = examine(model, **options)
     findings = tuple(dataclasses.replace(finding, hint=as_options(finding.hint)) for finding in found.findings)
     checks = tuple(dataclasses.replace(check, hint=as_options(check.hint)) for check in found.checks)
     report = dataclasses.replace(found, findings=findings, checks=checks)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import functools
 import re
@@ -15,24 +14,23 @@ from typing import Any
 import click
 
 from ragidx.corpora.errors import RagidxError
-from ragidx.indexer.options import options_of
 from ragidx.pipelines.cli.config import place_of
+from ragidx.pipelines.cli.keywords import KeywordOption, option_name, typed_options_of
 
 GROUPED_FROM = 12  # options; shorter lists are read whole
 
-# Parameter names by group, in the order of the help page. An option in no group is one of the run; those of a search
-# say theirs themselves.
+# Parameter names by group, in the order of the help page. An option in no group is one of the run; a keyword says its
+# own, which is also that of options of the same name.
 GROUPS = {
-    "Model": "model revision adapters endpoint tokenizer device dtype attn offline",
-    "Method": "",  # the fields of `EncoderSpec` that are not of the model: `groups` adds them
-    "Filter": "tau dim filter center offset filter_offset filter_seed filter_sample filter_topk",
+    "Model": "model offline",
+    "Method": "",
+    "Filter": "tau dim filter center offset filter_offset filter_seed filter_sample",
     "Width": "taus dims filters",
-    "Chunk": "chunk_size chunk_overlap headings",
-    "Index": "index index_type index_types target_recall max_memory stemmer lexical rebuild allow_removal compact",
-    "File": "vectors vector_field questions include exclude text_field id_field records encoding html language "
-    "reread retry workers",
+    "Chunk": "",
+    "Index": "index index_type index_types target_recall",
+    "File": "vectors",
     "Shard": "shards shard stage ray actors commit",
-    "Question": "queries qrels split drop_self without_labels query_log kind seed query_vectors vector run",
+    "Question": "questions queries qrels split drop_self without_labels query_log kind seed query_vectors vector run",
     "Ranking": "",
     "Reranking": "rerank rerank_top rerank_method",
     "Hit": "hit full show",
@@ -94,9 +92,6 @@ _MEANT = dict.fromkeys(_INDEX, ": name the index with --index FOLDER") | {
 }
 _STAGES = ("contrastive", "simcse", "mntp")
 OTHERWISE = {
-    ("query", "dim"): "Ranking",
-    ("query", "instruction"): "Question",
-    ("query", "pooler"): "Model",
     **{("head", name): "Training" for name in ("kind", "dim", "seed", "force")},
     **{("pooling", name): "Training" for name in ("seed", "force")},
     ("adapt", "seed"): "Training",
@@ -106,20 +101,19 @@ OTHERWISE = {
         for name in ("seed", "force", "full")
     },
     ("questions", "seed"): "Training",
-    **{(command, "questions"): "Question" for command in ("query", "evaluate")},
 }
 
 
 @functools.cache
 def groups() -> dict[str, list[str]]:
     """The groups with all names; imports what the list of commands, which has no options, does not need."""
-    from ragidx.indexer.specs import EncoderSpec
+    from ragidx.indexer.options import EncoderOptions, RunOptions, options_of
     from ragidx.retriever.keywords import AskKeywords, SearchKeywords
 
     named = {group: names.split() for group, names in GROUPS.items()}
-    named["Method"] = [field.name for field in dataclasses.fields(EncoderSpec)]
-    for name, (_, option) in (options_of(AskKeywords) | options_of(SearchKeywords)).items():
-        named[option.group].append(name)
+    for keywords in (EncoderOptions, RunOptions, AskKeywords, SearchKeywords):
+        for name, (_, option) in options_of(keywords).items():
+            named[option.group].append(name)
     return named
 
 
@@ -186,21 +180,23 @@ class GroupedCommand(click.Command):
             return
         grouped: dict[str, list[tuple[str, str]]] = {group: [] for group in (*GROUPS, RUN)}
         for option, record in shown:
-            grouped[group_of(self.name or "", option.name or "")].append(record)
+            grouped[group_of(self.name or "", option)].append(record)
         for group, rows in grouped.items():
             if rows:
                 with formatter.section(f"{group} options"):
                     formatter.write_dl(rows)
 
 
-def group_of(command: str, parameter: str) -> str:
+def group_of(command: str, option: click.Option) -> str:
     """The group of an option on the help page of a command.
 
-    >>> group_of("build", "tau"), group_of("query", "dim"), group_of("build", "as_json")
-    ('Filter', 'Ranking', 'Run')
+    >>> group_of("head", click.Option(["--dim"])), group_of("build", click.Option(["--json", "as_json"]))
+    ('Training', 'Run')
     """
-    named = next((group for group, names in groups().items() if parameter in names), RUN)
-    return OTHERWISE.get((command, parameter), named)
+    if isinstance(option, KeywordOption):
+        return option.said.group
+    named = next((group for group, names in groups().items() if option.name in names), RUN)
+    return OTHERWISE.get((command, option.name), named)
 
 
 def nearest(name: str, known: list[str]) -> str:
@@ -263,10 +259,13 @@ def _as_option(found: re.Match[str]) -> str:
 
 @functools.cache
 def _options() -> dict[str, str]:
-    return {name: f"--{name.replace('_', '-')}" for names in groups().values() for name in names} | {
-        "k": "-k",
-        "strict": "--strict",
-        "accept": "--accept",
+    from ragidx.indexer.writing.keywords import BuildKeywords, ChunkKeywords, FilterKeywords
+
+    named = {name: option_name(name) for names in groups().values() for name in names}
+    named |= {name: option_name(name, option) for name, _, option in typed_options_of(BuildKeywords)}
+    named |= {f"filter.{name.removeprefix('filter_')}": option_name(name) for name in FilterKeywords.__annotations__}
+    named |= {f"chunks.{name.removeprefix('chunk_')}": option_name(name) for name in ChunkKeywords.__annotations__}
+    return named | {
         "yes": "--yes",
         "out": "--out",
         "cache": "--cache",
@@ -278,17 +277,10 @@ def _options() -> dict[str, str]:
         "deadline": "--deadline",
         "token_file": "--token-file",
         "writable": "--writable",
-        "adapters": "--adapter",
         "dims": "--dim",
         "taus": "--tau",
         "filters": "--filter",
         "index_types": "--index-type",
         "offset": "--filter-offset",
         "group_size": "--tokens",
-        "filter.tau": "--tau",
-        "filter.dim": "--dim",
-        "filter.center": "--center",
-        "chunks.headings": "--headings",
-        **{f"filter.{name}": f"--filter-{name}" for name in ("offset", "seed", "sample", "topk")},
-        **{f"chunks.{name}": f"--chunk-{name}" for name in ("size", "overlap")},
     }

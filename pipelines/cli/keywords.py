@@ -2,55 +2,133 @@
 
 from __future__ import annotations
 
+import re
 import types
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin
 
 import click
 
-from ragidx.indexer.options import Option, options_of
-from ragidx.pipelines.cli.help import as_options
+if TYPE_CHECKING:
+    from ragidx.indexer.options import Option
 
 F = TypeVar("F", bound=Callable[..., Any])
+WHOLE = "none"  # a chunk size: whole documents
+
+
+class KeywordOption(click.Option):
+    """An option that is a keyword, and what that says of it."""
+
+    def __init__(self, *args: Any, said: Option, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.said = said
 
 
 def keyword_options(
-    keywords: type, but: Collection[str] = (), notes: Mapping[str, str] | None = None
+    *keywords: type,
+    only: Collection[str] | None = None,
+    but: Collection[str] = (),
+    notes: Mapping[str, str] | None = None,
 ) -> Callable[[F], F]:
-    """The options of a TypedDict, in its order, as one decorator.
+    """The options of TypedDicts, in their order, as one decorator.
 
     Args:
-        keywords: each of its types carries an `Option`.
-        but: names that the command has in another form.
+        keywords: each of their types carries an `Option`.
+        only: names; None: all.
+        but: names that the command does not have, or in another form.
         notes: what the command alone does with an option, behind its help, by name.
     """
-    options = {name: one for name, one in options_of(keywords).items() if name not in but}
+    options = [
+        (name, kind, option)
+        for each in keywords
+        for name, kind, option in typed_options_of(each)
+        if name not in but and (only is None or name in only)
+    ]
 
     def decorate(function: F) -> F:
-        for name, (kind, option) in reversed(options.items()):
+        for name, kind, option in reversed(options):
             function = _option(name, kind, option, (notes or {}).get(name, ""))(function)
         return function
 
     return decorate
 
 
+def typed_options_of(keywords: type) -> Iterator[tuple[str, Any, Option]]:
+    """Name, type and option of what the command line has for a TypedDict: in place of some, their parts."""
+    from ragidx.indexer.options import options_of  # the list of commands needs none
+
+    for name, (kind, option) in options_of(keywords).items():
+        if option.parts is not None:
+            yield from typed_options_of(option.parts)
+        elif option.metavar is not None or bool in _kinds(kind):
+            yield name, kind, option
+
+
+def _kinds(kind: Any) -> set[Any]:
+    """Those that a type is one of, but None."""
+    return {*get_args(kind)} - {types.NoneType} if get_origin(kind) in (types.UnionType, Union) else {kind}
+
+
+def option_name(name: str, option: Option | None = None) -> str:
+    """How an option is typed: `--chunk-size`."""
+    typed = (option and option.typed) or name.replace("_", "-")
+    return f"-{typed}" if len(typed) == 1 else f"--{typed}"
+
+
+def or_nothing(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...] | None:
+    """None where an option that may be repeated was not typed."""
+    return value or None
+
+
+class _ChunkSize(click.ParamType[Any]):
+    """A number of tokens, or the word for whole documents."""
+
+    name = f"N|{WHOLE}"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The word itself, or the number."""
+        try:
+            if "_" in str(value):  # 1_0 is 10 to Python
+                raise ValueError(value)
+            return value if value == WHOLE else int(value)
+        except ValueError:
+            return self.fail(f"{value!r} is neither a number of tokens nor '{WHOLE}'", param, ctx)
+
+
+class _Layer(click.types.IntParamType):
+    """A whole number, with a word on what once stood for one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number."""
+        if value == "auto":
+            self.fail("no build chooses a layer: name one that `ragidx tune CORPUS` proposes", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+_OWN_TYPES = {"layer": _Layer(), "chunk_size": _ChunkSize()}
+
+
 def _option(name: str, kind: Any, option: Option, note: str) -> Callable[[F], F]:
-    dashed = name.replace("_", "-")
-    about = as_options(option.about)
+    """Of click, by the type: a switch, one that may be repeated, a number, or a text."""
+    kinds, typed = _kinds(kind), option_name(name, option)
+    about = re.sub(r"`([a-z_]+)`", lambda found: found[0] if found[1] == name else option_name(found[1]), option.about)
+    named: dict[str, Any] = {"cls": KeywordOption, "said": option, "default": option.default}
+    if bool in kinds:
+        named["is_flag"] = True
+        if option.typed:
+            named["flag_value"] = False
+        elif option.default is not False:
+            note = note if option.default is None else f" [default: {typed[2:]}]"
+            typed = f"{typed}/--no-{typed[2:]}"
+    elif Sequence[str] in kinds:
+        named |= {"multiple": True, "metavar": option.metavar, "default": None}
+        named |= {"callback": None if option.default == () else or_nothing}
+        note = "; may be repeated"
+    else:
+        numbers = {int: int if option.least is None else click.IntRange(min=int(option.least)), float: float}
+        named["type"] = _OWN_TYPES.get(name) or next((numbers[one] for one in numbers if kinds == {one}), str)
+        named["metavar"] = None if len(name) == 1 else option.metavar
+        named["show_default"] = len(name) == 1 or isinstance(option.default, str)
     if note:
-        about = f"{about.removesuffix('.')} {note}."
-    if kind is bool:
-        said = f"{about.removesuffix('.')} [default: {dashed if option.default else f'no-{dashed}'}]."
-        return click.option(f"--{dashed}/--no-{dashed}", name, default=option.default, help=said)
-    (plain,) = (one for one in get_args(kind) or (kind,) if one is not types.NoneType)
-    number = click.IntRange(min=None if option.least is None else int(option.least))
-    kinds = {int: number, float: float, str: str}
-    return click.option(
-        f"-{name}" if len(name) == 1 else f"--{dashed}",
-        name,
-        type=str if get_origin(plain) is Literal else kinds[plain],
-        default=option.default,
-        show_default=len(name) == 1,
-        metavar=None if len(name) == 1 else option.metavar,
-        help=about,
-    )
+        about = f"{about.removesuffix('.')}{note}."
+    return click.option(typed, name, help=about, **named)

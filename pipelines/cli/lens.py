@@ -9,7 +9,7 @@ import click
 
 from ragidx.corpora.records import json_text
 from ragidx.corpora.sources import BY_RULE
-from ragidx.indexer.specs import ENCODER_OPTIONS
+from ragidx.indexer.options import ENCODER_OPTIONS
 from ragidx.pipelines.cli import console, lens_tables
 from ragidx.pipelines.cli.help import GroupedCommand, as_options
 from ragidx.pipelines.cli.options import (

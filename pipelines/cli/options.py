@@ -11,8 +11,10 @@ import click
 from click.core import ParameterSource
 
 from ragidx.indexer.models.offline import VARIABLES
+from ragidx.indexer.options import RunOptions
 from ragidx.pipelines.cli.config import config_option
 from ragidx.pipelines.cli.console import QUIET
+from ragidx.pipelines.cli.keywords import keyword_options, or_nothing
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -49,11 +51,6 @@ def _be_quiet(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 def _go_offline(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value:  # read by the hub's client when it is imported, which no command has done yet
         os.environ.update(dict.fromkeys(VARIABLES, "1"))
-
-
-def or_nothing(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...] | None:
-    """None where an option that may be repeated was not typed."""
-    return value or None
 
 
 def _cache_of(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -111,14 +108,6 @@ index_option = _index_option(DEFAULT_INDEX, "The index folder.")
 indexes_option = _index_option([DEFAULT_INDEX], "The index folder; may be repeated.", multiple=True)
 """The same, for several."""
 
-compact_option = click.option(
-    "--no-compact",
-    "compact",
-    is_flag=True,
-    flag_value=False,
-    default=True,
-    help="Drop no dead rows of segments of which a third is dead; `ragidx compact` does later.",
-)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 quiet_option = click.option(
     "--quiet",
@@ -135,43 +124,9 @@ offline_option = click.option(
     is_eager=True,
     help="Never use a network; of servers, ask this machine alone.",
 )
-dtype_option = click.option(
-    "--dtype",
-    default="auto",
-    show_default=True,
-    metavar="T",
-    help="auto (measured), float32, mixed (linear layers in bfloat16), bfloat16, float16.",
-)
-endpoint_option = click.option(
-    "--endpoint",
-    metavar="URL",
-    help="The server of --model openai:NAME, such as http://127.0.0.1:11434/v1 [env var: RAGIDX_ENDPOINT]; its key "
-    "is in RAGIDX_API_KEY.",
-)
-records_option = several(
-    "--records", "records", str, "GLOB=PATH", "Where the records of JSON files are, such as 'policies.json=policies[]'"
-)
-reading_options = together(
-    records_option,
-    several(
-        "--encoding",
-        "encoding",
-        str,
-        "[GLOB=]NAME",
-        "Encoding of files of text that are not UTF-8, such as 'notes/*.txt=cp1250' [default: guessed, and reported]",
-    ),
-    several("--html", "html", str, "[GLOB=]P", "What of HTML is read, main or whole [default: main]"),
-)
-strict_options = together(
-    click.option("--strict", is_flag=True, help="Stop with exit status 1 when anything is skipped, lost or cut."),
-    click.option(
-        "--accept",
-        multiple=True,
-        metavar="KIND",
-        callback=or_nothing,
-        help="With --strict: a kind of docs/formats.md that may be lost, such as 'scanned pages'; may be repeated.",
-    ),
-)
+device_option = keyword_options(RunOptions, only=["device"])
+dtype_option = keyword_options(RunOptions, only=["dtype"])
+endpoint_option = keyword_options(RunOptions, only=["endpoint"])
 split_option = click.option(
     "--split", default="test", show_default=True, metavar="S", help="Which judgements, or pairs, of a folder."
 )
@@ -181,19 +136,3 @@ cache_option = click.option(
     callback=_cache_of,
     help="Where raw vectors are kept between runs [default: in the cache that `ragidx doctor` shows].",
 )
-workers_option = click.option(
-    "--workers",
-    metavar="N|auto",
-    help="Processes that read and cut files; auto counts the cores, and uses none for a small corpus of plain text "
-    "[default: auto].",
-)
-
-
-def device_of(more: str = "") -> Callable[[F], F]:
-    """`--device`."""
-    return click.option(
-        "--device", default="auto", show_default=True, metavar="D", help=f"auto, cuda, mps or cpu{more}."
-    )
-
-
-device_option = device_of()

@@ -14,22 +14,18 @@ from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.hits import PER_DOCUMENT, hits_json, show_answer, show_served, warnings_as_notes
 from ragidx.pipelines.cli.keywords import keyword_options
 from ragidx.pipelines.cli.options import (
-    device_option,
-    dtype_option,
-    endpoint_option,
     indexes_option,
     json_option,
     offline_option,
-    or_nothing,
     path_option,
     typed_options,
 )
-from ragidx.retriever.keywords import AskKeywords, Rerank, SearchKeywords
+from ragidx.retriever.keywords import AskKeywords, PlaceKeywords, Rerank, SearchKeywords
 
 if TYPE_CHECKING:
     from ragidx.retriever.searcher import Searcher
 
-_PLACE = ("model", "adapters", "pooler", "device", "dtype", "endpoint", "questions")
+_PLACE = tuple(PlaceKeywords.__annotations__)
 _SHAPING = ("per_document", "fold", "mmr", "context")
 _EXCLUDED = (  # by what they have no effect with, and why
     ("run", _SHAPING, "a run lists documents, not passages"),
@@ -51,19 +47,7 @@ _BLOCK = 256  # queries that are answered at once
     help="Ask the rows where an engine has them: a target of `ragidx export`, in place of --index.",
 )
 @keyword_options(AskKeywords)
-@click.option("--model", metavar="PATH", help="Where the index's model is now, if it was moved.")
-@click.option(
-    "--adapter",
-    "adapters",
-    multiple=True,
-    callback=or_nothing,
-    metavar="PATH",
-    help="Where its LoRA adapters are now: all of them, in order.",
-)
-@click.option("--pooler", metavar="FILE", help="Where the weights of its trainable pooling are now.")
-@click.option(
-    "--questions", metavar="Q", help="What encodes TEXT: table (of `train questions`) or model [default: as trained]."
-)
+@keyword_options(PlaceKeywords)
 @click.option(
     "--vector",
     metavar="FILE",
@@ -72,7 +56,7 @@ _BLOCK = 256  # queries that are answered at once
 @keyword_options(
     SearchKeywords,
     but=["rerank"],
-    notes={"per_document": "[default: 3; with --json, --queries or --vector any number]"},
+    notes={"per_document": " [default: 3; with --json, --queries or --vector any number]"},
 )
 @click.option(
     "--rerank",
@@ -93,9 +77,6 @@ _BLOCK = 256  # queries that are answered at once
 @click.option("--show", metavar="FIELD,...", help="Show these fields of the metadata.")
 @path_option("--queries", "FILE", "Answer each query of a file in BEIR form (JSON lines).")
 @path_option("--run", "FILE", "Write a TREC run of documents for --queries; - for stdout.")
-@device_option
-@dtype_option
-@endpoint_option
 @offline_option
 @json_option
 def command(

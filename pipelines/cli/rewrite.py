@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragidx.indexer.writing.keywords import AnnKeywords
 from ragidx.pipelines.cli import console, describe
 from ragidx.pipelines.cli.help import GroupedCommand
+from ragidx.pipelines.cli.keywords import keyword_options
 from ragidx.pipelines.cli.options import index_option, json_option, quiet_option
 from ragidx.pipelines.cli.progress import ProgressLine
-from ragidx.pipelines.cli.vector_options import ann_options
 
 if TYPE_CHECKING:
     from ragidx.indexer.ann.tuning import OnStage
@@ -61,7 +62,7 @@ def shrink(dim: int, index: Path, as_json: bool) -> None:
 @click.command("reindex", cls=GroupedCommand)
 @click.argument("target", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--dim", type=int, metavar="N", help="Keep the first N numbers of each vector [default: all].")
-@ann_options
+@keyword_options(AnnKeywords)
 @index_option
 @quiet_option
 @json_option

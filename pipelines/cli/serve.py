@@ -13,14 +13,9 @@ from ragidx.corpora.errors import missing_extra
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.config import config_option
 from ragidx.pipelines.cli.help import GroupedCommand
-from ragidx.pipelines.cli.options import (
-    DEFAULT_INDEX,
-    device_option,
-    dtype_option,
-    offline_option,
-    path_option,
-    together,
-)
+from ragidx.pipelines.cli.keywords import keyword_options
+from ragidx.pipelines.cli.options import DEFAULT_INDEX, offline_option, path_option, together
+from ragidx.retriever.keywords import PlaceKeywords
 
 _PACKAGES = ("starlette", "uvicorn", "mcp", "prometheus_client")
 indexes_option = together(
@@ -34,7 +29,7 @@ indexes_option = together(
         f"[default: {DEFAULT_INDEX}].",
     ),
 )
-endpoint_option = click.option("--endpoint", metavar="URL", help="Where the server of the indexes' model is now.")
+_place = keyword_options(PlaceKeywords, but=["adapters", "pooler", "questions"])
 
 
 @click.command("serve", cls=GroupedCommand)
@@ -72,10 +67,7 @@ endpoint_option = click.option("--endpoint", metavar="URL", help="Where the serv
     help="Seconds for which a connection stays open without a request: more than a proxy in front keeps its own.",
 )
 @click.option("--log-queries", is_flag=True, help="Write questions to the log.")
-@click.option("--model", metavar="PATH", help="Where the indexes' model is now, if it was moved.")
-@device_option
-@dtype_option
-@endpoint_option
+@_place
 @offline_option
 def command(
     indexes: tuple[str, ...],
@@ -120,10 +112,7 @@ def command(
 
 @click.command("mcp", cls=GroupedCommand)
 @indexes_option
-@click.option("--model", metavar="PATH", help="Where the indexes' model is now, if it was moved.")
-@device_option
-@dtype_option
-@endpoint_option
+@_place
 @offline_option
 def mcp(indexes: tuple[str, ...], model: str | None, device: str, dtype: str, endpoint: str | None) -> None:
     """Answer an agent on stdin and stdout, by the Model Context Protocol.

@@ -7,21 +7,20 @@ from typing import Any
 
 import click
 
+from ragidx.indexer.writing.keywords import ReadKeywords
 from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli.build_report import tell_report
 from ragidx.pipelines.cli.config import taken_fields
 from ragidx.pipelines.cli.help import GroupedCommand
+from ragidx.pipelines.cli.keywords import keyword_options
 from ragidx.pipelines.cli.options import (
     index_option,
     json_option,
     offline_option,
     quiet_option,
-    reading_options,
-    strict_options,
-    workers_option,
 )
 from ragidx.pipelines.cli.progress import ProgressLine
-from ragidx.pipelines.cli.vector_options import corpus_options, encoding_options
+from ragidx.pipelines.cli.vector_options import SEVERAL_DEVICES
 
 
 @click.command("sources", cls=GroupedCommand)
@@ -47,11 +46,7 @@ def command(index: Path, as_json: bool) -> None:
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @click.option("--name", metavar="N", help="Name of the source; ids of its documents begin with it [default: folder's].")
 @index_option
-@encoding_options
-@corpus_options
-@reading_options
-@workers_option
-@strict_options
+@keyword_options(ReadKeywords, notes=SEVERAL_DEVICES)
 @offline_option
 @quiet_option
 @json_option

@@ -147,7 +147,7 @@ def questions_command(source: str, as_json: bool, cache: str | None, **options: 
         ragidx train questions smollm2 --text docs/ --out smollm2.questions
         ragidx build notes/ --model smollm2 --questions smollm2.questions
     """
-    from ragidx.indexer.specs import ENCODER_OPTIONS
+    from ragidx.indexer.options import ENCODER_OPTIONS
 
     is_index = source == "ragidx-index" or (Path(source) / MANIFEST).exists()
     of_other = ("out", *ENCODER_OPTIONS) if is_index else ("model", "queries", "qrels", "margin", "force")
@@ -334,7 +334,7 @@ def _show(report: TrainingReport, follow_up: list[str], as_json: bool) -> None:
 
 def _building(source: str, report: TrainingReport, options: dict[str, Any]) -> list[str]:
     """What takes it: a build with what was said of the model, or an upgrade of the index."""
-    from ragidx.indexer.specs import ENCODER_OPTIONS
+    from ragidx.indexer.options import ENCODER_OPTIONS
 
     is_index = source != report.model and (Path(source) / MANIFEST).exists()
     parts = ["upgrade", "--index", source] if is_index else ["build", "CORPUS", "--model", source]

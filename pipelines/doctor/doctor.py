@@ -15,7 +15,8 @@ from ragidx.indexer.encoders.load import check_network
 from ragidx.indexer.encoders.methods import default_filter, located, resolve
 from ragidx.indexer.filters.unembedding import find_unembedding
 from ragidx.indexer.models.locate import ModelFiles
-from ragidx.indexer.specs import EncoderOptions, EncoderSpec, filter_kind
+from ragidx.indexer.options import EncoderOptions
+from ragidx.indexer.specs import EncoderSpec, filter_kind
 from ragidx.pipelines.doctor.checks import probe, probe_endpoint, probe_static
 from ragidx.pipelines.doctor.machine import findings
 from ragidx.pipelines.doctor.report import Check, DoctorReport

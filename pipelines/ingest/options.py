@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ragidx.corpora.errors import SpecError, unknown_name
@@ -21,14 +21,16 @@ from ragidx.indexer.devices import check_devices, check_dtype, check_implementat
 from ragidx.indexer.lexical.spec import OFF
 from ragidx.indexer.lexical.stemming import AUTO as STEMMER_AUTO
 from ragidx.indexer.lexical.stemming import check_stemmer
-from ragidx.indexer.specs import ENCODER_OPTIONS, EncoderOptions, FilterSpec, RunOptions
+from ragidx.indexer.options import ENCODER_OPTIONS, EncoderOptions, RunOptions, options_of
+from ragidx.indexer.specs import FilterSpec
+from ragidx.indexer.writing.keywords import CorpusKeywords, IndexKeywords, PlanKeywords
 
 RUN_OPTIONS = tuple(RunOptions.__annotations__)
 
-CORPUS_OPTIONS = ("include", "exclude", "text_field", "id_field")
+CORPUS_OPTIONS = tuple(CorpusKeywords.__annotations__)
 """Which files are read, and which of their fields."""
 
-INDEX_OPTIONS = ("index_type", "target_recall", "max_memory", "stemmer", "lexical")
+INDEX_OPTIONS = tuple(IndexKeywords.__annotations__)
 """How rows are searched."""
 
 STORE_OPTIONS = (*INDEX_OPTIONS, *CORPUS_OPTIONS, "strict", "accept", "allow_removal", "rebuild", "restore", "compact")
@@ -40,54 +42,53 @@ ENCODING_OPTIONS = (*ENCODER_OPTIONS, *RUN_OPTIONS, "chunks", *CORPUS_OPTIONS, "
 QUERY_OPTIONS = (*ENCODER_OPTIONS, *RUN_OPTIONS, "filter")
 """What may be said about the model of questions, beside its name."""
 
+OPTIONS = tuple(PlanKeywords.__annotations__)
+"""The names that a build takes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
     """The options of `ragidx.build`, checked. None: the index's own, else the preset's, else the default.
 
     `encoder` has the options of the encoder that were named, None never; of `filter` and `chunks` the fields that were
-    named count.
+    named count. Defaults are those of the keywords.
     """
 
-    model: str | None = None
-    encoder: EncoderOptions = field(default_factory=EncoderOptions)
-    filter: FilterSpec | None = None
-    chunks: ChunkSpec | None = None
-    index_type: str | None = None
-    target_recall: float | None = None
-    max_memory: int | None = None
-    stemmer: str | None = None
-    lexical: bool | None = None
-    device: str = "auto"
-    dtype: str = "auto"
-    attn: str = "auto"
-    endpoint: str | None = None
-    include: Sequence[str] = ()
-    exclude: Sequence[str] = ()
-    text_field: tuple[str, ...] | None = None
-    id_field: tuple[str, ...] | None = None
-    records: tuple[str, ...] | None = None
-    language: bool | None = None
-    fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    strict: bool = False
-    accept: Sequence[str] = ()
-    reread: bool = False
-    retry: bool = False
-    restore: bool = False
-    allow_removal: bool = False
-    rebuild: bool = False
-    compact: bool | None = None
-    workers: int | None = None
+    model: str | None
+    encoder: EncoderOptions
+    filter: FilterSpec | None
+    chunks: ChunkSpec | None
+    index_type: str | None
+    target_recall: float | None
+    max_memory: int | None
+    stemmer: str | None
+    lexical: bool | None
+    device: str
+    dtype: str
+    attn: str
+    endpoint: str | None
+    include: Sequence[str]
+    exclude: Sequence[str]
+    text_field: tuple[str, ...] | None
+    id_field: tuple[str, ...] | None
+    records: tuple[str, ...] | None
+    language: bool | None
+    fields: Mapping[str, tuple[str, ...]]
+    strict: bool
+    accept: Sequence[str]
+    reread: bool
+    retry: bool
+    restore: bool
+    allow_removal: bool
+    rebuild: bool
+    compact: bool | None
+    workers: int | None
 
     def __post_init__(self) -> None:
         """Refuse a machine that is not there: a build with nothing to encode never loads what else would do it."""
         check_devices(self.device)
         check_dtype(self.dtype)
         check_implementation(self.attn)
-
-
-OPTIONS = (*ENCODER_OPTIONS, *(one.name for one in dataclasses.fields(BuildOptions) if one.name != "encoder"))
-"""The names that a build takes."""
 
 
 def build_options(door: str = "build", /, **given: Any) -> BuildOptions:
@@ -97,27 +98,27 @@ def build_options(door: str = "build", /, **given: Any) -> BuildOptions:
         SpecError: a name that no build takes, a device or number format that there is not, or text that is not a size.
     """
     check_names(door, given, OPTIONS)
-    members = {name: value for name, value in given.items() if name not in ENCODER_OPTIONS}
+    defaults = {name: option.default for name, (_, option) in options_of(PlanKeywords).items()}
+    members = {name: value for name, value in (defaults | given).items() if name not in ENCODER_OPTIONS}
     members["encoder"] = {name: given[name] for name in ENCODER_OPTIONS if given.get(name) is not None}
-    if isinstance(members.get("filter"), str):
+    if isinstance(members["filter"], str):
         members["filter"] = FilterSpec(members["filter"])
     for name, kind in (("filter", FilterSpec), ("chunks", ChunkSpec)):
-        if not isinstance(members.get(name), kind | None):
+        if not isinstance(members[name], kind | None):
             raise SpecError(
                 f"{members[name]!r} is no {kind.__name__}", f"give ragidx.{kind.__name__}(...)", where=f"`{name}`"
             )
     for name in ("include", "exclude", "accept"):
-        if isinstance(members.get(name), str):
+        if isinstance(members[name], str):
             members[name] = (members[name],)
-    for kind in members.get("accept") or ():
+    for kind in members["accept"] or ():
         check_kind(kind)
     for name in ("text_field", "id_field", "records"):
-        if name in members:
-            members[name] = check_settings(members[name], name, glob=name == "records")
-    members["fields"] = check_fields(members.get("fields"))
-    if members.get("max_memory") is not None:
+        members[name] = check_settings(members[name], name, glob=name == "records")
+    members["fields"] = check_fields(members["fields"])
+    if members["max_memory"] is not None:
         members["max_memory"] = memory_size(members["max_memory"])
-    members["workers"] = check_workers(members.get("workers"))
+    members["workers"] = check_workers(members["workers"])
     return BuildOptions(**members)
 
 

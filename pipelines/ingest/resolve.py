@@ -26,8 +26,9 @@ from ragidx.indexer.encoders.methods import OWN_MODULES, continued_options, filt
 from ragidx.indexer.model_files import expanded
 from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.models.locate import ModelFiles, locate
+from ragidx.indexer.options import EncoderOptions, RunOptions
 from ragidx.indexer.prompts.templates import load_template
-from ragidx.indexer.specs import HEAD, EncoderOptions, EncoderSpec, IndexSpec, RunOptions
+from ragidx.indexer.specs import HEAD, EncoderSpec, IndexSpec
 from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import DELETED_FILE
 from ragidx.indexer.store.generations import committed_or_none

@@ -31,7 +31,7 @@ from ragidx.retriever.searcher import Searcher
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ragidx.indexer.specs import EncoderOptions
+    from ragidx.indexer.options import EncoderOptions
 
 MOST_PAIRS = 10_000
 EPOCHS = 8

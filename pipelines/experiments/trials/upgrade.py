@@ -25,7 +25,8 @@ from ragidx.indexer.differences import differences
 from ragidx.indexer.encoders import methods
 from ragidx.indexer.encoders.methods import continued_options, filter_spec, located
 from ragidx.indexer.lexical.spec import OFF
-from ragidx.indexer.specs import HEAD, EncoderOptions, IndexSpec
+from ragidx.indexer.options import EncoderOptions
+from ragidx.indexer.specs import HEAD, IndexSpec
 from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import UPGRADES
 from ragidx.indexer.store.generations import committed

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.encoders.methods import default_filter, resolve
-from ragidx.indexer.specs import ENCODER_OPTIONS
+from ragidx.indexer.options import ENCODER_OPTIONS
 from ragidx.pipelines.experiments.evaluate.significance import too_few
 from ragidx.pipelines.experiments.evaluate.tasks import INDEX, Task
 from ragidx.pipelines.experiments.tune.sample import TuneSample

@@ -21,9 +21,10 @@ from ragidx.indexer.encoders.methods import (
     resolve,
 )
 from ragidx.indexer.models.locate import ModelFiles, locate
+from ragidx.indexer.options import EncoderOptions
 from ragidx.indexer.prompts.instructions import task_instructions
 from ragidx.indexer.prompts.templates import load_template
-from ragidx.indexer.specs import EncoderOptions, EncoderSpec, FilterSpec
+from ragidx.indexer.specs import EncoderSpec, FilterSpec
 
 from ...tiny_weights import write_pooler
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import click
 import pytest
 
-from ragidx.pipelines.cli.help import GROUPED_FROM, OTHERWISE, SHOWN, GroupedCommand, group_of, groups
+from ragidx.pipelines.cli.help import GROUPED_FROM, GROUPS, OTHERWISE, SHOWN, GroupedCommand, group_of
+from ragidx.pipelines.cli.keywords import KeywordOption
 from ragidx.pipelines.cli.main import every_command
 
 from ..conftest import Done
@@ -70,14 +71,12 @@ def test_the_groups_of_a_build_are_in_order(run: Run) -> None:
 
 
 def test_no_group_names_an_option_that_there_is_not() -> None:
-    known = {param.name for name in COMMANDS for param in COMMANDS[name].params}
+    by_hand = [(name, one) for name in COMMANDS for one in _options(name) if not isinstance(one, KeywordOption)]
 
-    assert {name for names in groups().values() for name in names} <= known
+    assert {name for names in GROUPS.values() for name in names.split()} <= {one.name for _, one in by_hand}
     for command, parameter in OTHERWISE:
-        assert parameter in {
-            param.name for param in next(one for name, one in COMMANDS.items() if name.split()[-1] == command).params
-        }
-        assert group_of(command, parameter) != group_of("", parameter)
+        [option] = [one for name, one in by_hand if name.split()[-1] == command and one.name == parameter]
+        assert group_of(command, option) != group_of("", option)
 
 
 @pytest.mark.parametrize(

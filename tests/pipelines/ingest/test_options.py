@@ -1,4 +1,4 @@
-"""The options of a build: one list for `help()`, the value that they become and the command line."""
+"""The options of a build: the value that they become, and what is refused."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import get_type_hints
 
-import click
 import pytest
 
 import ragidx
-from ragidx import Index
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.spec import ChunkSpec
-from ragidx.indexer.specs import EncoderOptions, EncoderSpec, FilterSpec
-from ragidx.pipelines.cli.config import READING
-from ragidx.pipelines.cli.vector_options import CHUNK_OPTIONS, FILTER_OPTIONS, with_values
+from ragidx.indexer.options import EncoderOptions
+from ragidx.indexer.specs import EncoderSpec, FilterSpec
+from ragidx.indexer.writing.keywords import ChunkKeywords, FilterKeywords
+from ragidx.pipelines.cli.vector_options import with_values
 from ragidx.pipelines.experiments.evaluate.sweep import KNOWN, sweep
-from ragidx.pipelines.ingest.options import OPTIONS, STORE_OPTIONS, BuildOptions, build_options
+from ragidx.pipelines.ingest.options import OPTIONS, BuildOptions, build_options
 from ragidx.pipelines.ingest.resolve import resolve_against
 from ragidx.pipelines.plan.plan import plan
 
-OF_VECTORS = {"vectors", "vector_field", "made_by", "questions"}  # files, which no `BuildOptions` has
+
+def changed(**members: object) -> BuildOptions:
+    """The options of a build of which nothing was said, but for these members."""
+    return dataclasses.replace(build_options(), **members)  # type: ignore[arg-type]
 
 
 def shown(member: Callable[..., object]) -> dict[str, inspect.Parameter]:
@@ -38,35 +40,15 @@ def test_the_options_of_an_encoder_have_the_types_of_the_specs_fields() -> None:
         assert kind == fields[name] | None, name
 
 
-@pytest.mark.parametrize("member", [ragidx.build, Index.build, Index.plan, Index.add_source, Index.create])
-def test_every_option_stands_in_the_signature_with_the_default_of_the_value_that_it_becomes(
-    member: Callable[..., object],
-) -> None:
-    defaults = {one.name: one.default for one in dataclasses.fields(BuildOptions)} | {"fields": None}
-    own = {"self", "sources", "index", "path", "name", "dim", "exist_ok", "on_progress", *OF_VECTORS}
+def test_what_is_typed_of_a_filter_and_of_chunks_are_the_fields_of_the_specs() -> None:
+    filter_ = {name.removeprefix("filter_") for name in FilterKeywords.__annotations__}
+    chunks = {name.removeprefix("chunk_") for name in ChunkKeywords.__annotations__}
 
-    options = {name: one for name, one in shown(member).items() if name not in own}
-
-    assert all(one.kind is inspect.Parameter.KEYWORD_ONLY for one in options.values())
-    assert {name: one.default for name, one in options.items()} == {name: defaults.get(name) for name in options}
-    if member in (ragidx.build, Index.build, Index.plan):
-        assert set(options) == set(OPTIONS)
+    assert filter_ - {"filter"} | {"name", "adapted"} == {field.name for field in dataclasses.fields(FilterSpec)}
+    assert chunks == {field.name for field in dataclasses.fields(ChunkSpec)}
 
 
-def test_a_command_has_the_options_of_its_member() -> None:
-    from ragidx.pipelines.cli import build, sources
-
-    def flat(command: click.Command) -> set[str]:
-        names = {one.name or "" for one in command.params if isinstance(one, click.Option) and one.expose_value}
-        values = {"filter" if name in FILTER_OPTIONS else "chunks" if name in CHUNK_OPTIONS else name for name in names}
-        return values - {"index", "plan", "watch", "as_json", *READING}
-
-    # `shards` and its like are functions of `ragidx.distribute`; `fields` is of `ragidx.toml` alone, `made_by` a remark
-    # of a program
-    in_shards = {"shards", "shard", "stage", "ray", "actors", "commit"}
-    assert flat(build.command) - in_shards == {*OPTIONS, *OF_VECTORS} - {"fields", "made_by"}
-    assert flat(sources.add_source) == set(shown(Index.add_source)) - {"self", "path", "on_progress", "fields"}
-    assert {*STORE_OPTIONS} < {*OPTIONS}
+def test_a_sweep_takes_options_of_a_build_and_those_of_filters_one_by_one() -> None:
     own = {"filters", "index_types", "filter_offset", "filter_seed", "filter_sample", "filter_topk"}
     assert {*KNOWN} - {*OPTIONS} == own
 
@@ -79,7 +61,7 @@ def test_the_options_of_an_encoder_are_shown_too() -> None:
 def test_what_was_not_said_is_in_no_group() -> None:
     options = build_options(method="echo", layer=None, filter="pca", strict=True)
 
-    assert options == BuildOptions(encoder={"method": "echo"}, filter=FilterSpec("pca"), strict=True)
+    assert options == changed(encoder={"method": "echo"}, filter=FilterSpec("pca"), strict=True)
     with pytest.raises(SpecError) as fault:
         build_options(chunks=128)
     assert str(fault.value) == "`chunks`: 128 is no ChunkSpec\n  hint: give ragidx.ChunkSpec(...)"
@@ -98,13 +80,13 @@ def test_flat_options_become_values_of_which_only_what_was_given_counts() -> Non
 def test_one_glob_may_be_a_str_and_a_size_text() -> None:
     options = build_options(include="*.md", exclude="drafts/", max_memory="2GB")
 
-    assert options == BuildOptions(include=("*.md",), exclude=("drafts/",), max_memory=2_000_000_000)
+    assert options == changed(include=("*.md",), exclude=("drafts/",), max_memory=2_000_000_000)
 
 
 def test_settings_of_fields_are_tuples_and_a_name_that_is_none_is_refused() -> None:
     options = build_options(fields={"title": "product", "context": ["*.csv=a+b", "c"], "metadata": ()})
 
-    assert options == BuildOptions(fields={"title": ("product",), "context": ("*.csv=a+b", "c")})
+    assert options == changed(fields={"title": ("product",), "context": ("*.csv=a+b", "c")})
     with pytest.raises(SpecError) as fault:
         build_options(fields={"titel": "product"})
     assert str(fault.value) == (
