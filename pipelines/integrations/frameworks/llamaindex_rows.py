@@ -30,6 +30,7 @@ _UNUSED = ("alpha", "sparse_top_k", "hybrid_top_k", "output_fields", "embedding_
 _COLUMNS = ("chunk_id", "text", CONTENT, TYPE, REF_DOC_ID)
 BARE = "_bare"  # the embedding is zeros
 _KINDS = (bool, int, float, str, list)
+_OF_HITS = ("line", "page", "heading", "context", "also")  # what metadata say of a hit, beside its source
 
 
 def fields_of(node: BaseNode, *, is_bare: bool) -> dict[str, Any]:
@@ -76,7 +77,7 @@ def hit_node(hit: ragidx.Hit) -> TextNode:
     """The node of a hit of any index."""
     found = hit.to_json()
     ours = {"source": hit.doc_id}
-    ours |= {name: found[name] for name in ("line", "page", "heading") if found[name] not in (None, "")}
+    ours |= {name: found[name] for name in _OF_HITS if found[name] not in (None, "", [])}
     metadata = ours | found["metadata"]
     of_file = [name for name in metadata if name.startswith("file.")]  # a model that answers needs none of them
     return TextNode(
