@@ -1,4 +1,4 @@
-"""An index that was built from files, as a LangChain store; retrievers that refresh; and what a store refuses."""
+"""An index that was built from files, as a LangChain store; and what a store refuses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings
 
 import ragidx
-from ragidx.frameworks.langchain import RagidxRetriever, RagidxVectorStore
+from ragidx.frameworks.langchain import RagidxVectorStore
 
 from ....raising import message_of
 
@@ -90,33 +90,20 @@ def test_other_searches_of_a_folder_keep_their_options(index: ragidx.Index) -> N
     assert len(store.similarity_search("mill", k=9, min_score=0.99)) == 0
 
 
-@pytest.mark.slow
-def test_a_retriever_and_a_store_show_the_newest_state_where_they_are_to(index: ragidx.Index) -> None:
-    fixed, newest = (RagidxRetriever(index=index.path, k=9, refresh=refresh) for refresh in (None, "auto"))
+def test_a_store_shows_one_state_or_the_newest(index: ragidx.Index) -> None:
     stores = [RagidxVectorStore(index.path, refresh=refresh) for refresh in (None, "auto")]  # type: ignore[arg-type]
 
     index.add([ragidx.Document("new", "The tower is orange.")])
 
-    def ids(found: list[Document]) -> bool:
-        return any(document.page_content == "The tower is orange." for document in found)
-
-    assert [ids(retriever.invoke("tower")) for retriever in (fixed, newest)] == [False, True]
-    assert [ids(store.similarity_search("tower", k=9)) for store in stores] == [False, True]
+    found = [[one.page_content for one in store.similarity_search("tower", k=9)] for store in stores]
+    assert ["The tower is orange." in texts for texts in found] == [False, True]
     assert [len(store.get_by_ids(["new"])) for store in stores] == [0, 1]
 
 
-async def test_a_retriever_that_refreshes_does_so_asynchronously(index: ragidx.Index) -> None:
-    retriever = RagidxRetriever(index=index.path, k=1, refresh="auto")
-    index.add([ragidx.Document("new", "The tower is orange.")])
-
-    assert [document.page_content for document in await retriever.ainvoke("orange tower")] == ["The tower is orange."]
-
-
-def test_nothing_is_made_before_something_is_added(tmp_path: Path) -> None:
+def test_other_calls_make_nothing_before_something_is_added(tmp_path: Path) -> None:
     store = RagidxVectorStore(tmp_path / "index", EMBEDDING)
 
-    assert store.similarity_search("x") == store.max_marginal_relevance_search("x") == []
-    assert (store.get_by_ids(["x"]), store.delete(["x"]), store.add_texts([]), store.index) == ([], True, [], None)
+    assert store.max_marginal_relevance_search("x") == []
     assert store.similarity_search_with_relevance_scores("x", score_threshold=0.5) == []
     with store.batch() as batch:
         batch.delete(["x"])
@@ -239,9 +226,6 @@ def test_what_holds_for_one_kind_of_index_is_refused_by_name(tmp_path: Path) -> 
     assert message_of(ragidx.SpecError, lambda: RagidxVectorStore(tmp_path / "c", refresh="always")) == (  # type: ignore[arg-type]
         "`refresh`: refresh is 'always'\n  hint: give \"auto\" or None"
     )
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(ragidx.IndexFormatError, match="it is a file, not a folder"):
-        RagidxVectorStore(tmp_path / "file")
 
 
 def test_an_embedding_that_makes_no_vectors_of_the_texts_is_refused(tmp_path: Path) -> None:

@@ -99,19 +99,6 @@ def test_what_is_added_comes_back_equal(
     assert [document for document in found if document.id in ids] == sorted(documents, key=found.index)
 
 
-@pytest.mark.parametrize("with_embedding", [True, False])
-def test_a_store_is_the_same_when_it_is_opened_again(tmp_path: Path, with_embedding: bool) -> None:
-    documents = [Document(id=word, page_content=f"The {word}.", metadata={"n": n}) for n, word in enumerate(WORDS)]
-    first = store_in(tmp_path, with_embedding)
-    first.add_documents(documents)
-
-    again = store_in(tmp_path, with_embedding)
-
-    assert again.get_by_ids(WORDS) == documents
-    assert again.similarity_search_with_score("lake", k=9) == first.similarity_search_with_score("lake", k=9)
-    assert opened(again).verify() == []
-
-
 @pytest.mark.slow
 def test_a_text_longer_than_the_model_reads_is_found_by_its_end_and_comes_back_whole_and_once(tmp_path: Path) -> None:
     store = store_in(tmp_path, with_embedding=False)

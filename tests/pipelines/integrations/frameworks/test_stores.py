@@ -1,0 +1,182 @@
+"""What the stores of LangChain, LlamaIndex and Haystack do alike: rows in and out, commits, types, and refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ragidx
+
+from .adapters import STORES, LangChainTexts, Letters, Rows, Store, haystack, langchain, llamaindex
+
+ROWS: Rows = {
+    "a": ("a cab", {"year": 1790, "subject": "history", "tags": ["x", "y"], "none": None}),
+    "b": ("the feed bag", {"year": 1840, "share": 0.5, "open": True}),
+    "c": ("a deaf head", {"subject": 'say "no"\\`', "heading": "H", "doc_id": "mine"}),
+}
+
+
+@pytest.fixture(params=STORES)
+def kind(request: pytest.FixtureRequest) -> type[Store]:
+    return STORES[request.param]
+
+
+@pytest.fixture
+def store(kind: type[Store], tmp_path: Path) -> Store:
+    """With `ROWS`, in `store`."""
+    store = kind(tmp_path / "store")
+    store.add(ROWS)
+    return store
+
+
+def generation(store: Store) -> int:
+    assert store.index is not None
+    return store.index.generation
+
+
+def test_a_store_is_the_same_when_it_is_opened_again_or_over_an_open_index(
+    store: Store, kind: type[Store], tmp_path: Path
+) -> None:
+    for again in (kind(tmp_path / "store"), kind(ragidx.Index(tmp_path / "store"))):
+        assert again.get(ROWS) == ROWS
+        assert again.find("a deaf head")[0] == "c"
+        assert again.find("a deaf head") == store.find("a deaf head")
+        assert again.index is not None
+        assert again.index.verify() == []
+
+
+def test_before_something_is_added_there_is_nothing_and_who_adds_first_makes_it(
+    kind: type[Store], tmp_path: Path
+) -> None:
+    store, other = kind(tmp_path / "store"), kind(tmp_path / "store")
+
+    assert (store.find("abc"), store.get(["a"]), store.index) == ([], {}, None)
+    store.delete(["a"])
+    store.delete_where(year=1)
+    store.add({})
+    assert list(tmp_path.iterdir()) == []
+
+    store.add({"a": ROWS["a"]})
+    assert other.find("abc") == ["a"]  # which another process may have made
+    other.add({"b": ROWS["b"]})
+    assert sorted(store.find("abc")) == ["a", "b"]
+
+
+def test_a_call_is_one_commit_that_replaces_what_has_its_ids(store: Store) -> None:
+    before = generation(store)
+
+    store.add({"a": ("bead", {"year": 5}), "d": ("face", {})})
+
+    assert generation(store) == before + 1
+    assert store.get(["a", "d", "none"]) == {"a": ("bead", {"year": 5}), "d": ("face", {})}
+    store.add({})
+    assert generation(store) == before + 1
+    assert sorted(store.find("abc")) == ["a", "b", "c", "d"]
+
+
+def test_rows_are_deleted_by_id_and_by_filter_and_of_others_nothing_changes(store: Store) -> None:
+    before = generation(store)
+    for nothing in ([], ["none"]):
+        store.delete(nothing)
+    assert generation(store) == before
+    with pytest.raises(Exception, match=r"call clear|nothing says|'operator' key"):  # each has its own kind
+        store.delete_where()
+
+    store.delete_where(year=1840)
+    assert sorted(store.find("abc")) == ["a", "c"]
+    store.delete(["a", "none"])
+    assert store.find("abc") == ["c"]
+
+
+def test_many_rows_are_asked_for_and_deleted_in_one_commit(store: Store) -> None:
+    many = {f"{'x' * 36}{number}": ("abc", {"n": number}) for number in range(600)}
+    store.add(many)
+    before = generation(store)
+    assert store.get([*many, "a"]) == {**many, "a": ROWS["a"]}
+
+    store.delete([*many])
+
+    assert (sorted(store.find("abc")), generation(store)) == (["a", "b", "c"], before + 1)
+
+
+def test_a_search_asks_by_a_filter(store: Store) -> None:
+    assert store.find("abc", year=1840) == ["b"]
+    assert store.find("abc", subject='say "no"\\`') == ["c"]
+    assert store.find("abc", subject="history", year=1840) == []
+    assert store.find("abc", year=2000) == []
+
+
+def test_a_field_has_another_type_when_no_row_has_a_value_of_the_old_one(kind: type[Store], tmp_path: Path) -> None:
+    store = kind(tmp_path / "store")
+    store.add({"a": ("cab", {"y": "1990"})})
+
+    store.add({"a": ("cab", {"y": 1990})})
+    assert store.find("cab", y=1990) == ["a"]
+    store.delete(["a"])
+    store.add({"b": ("bag", {"y": True})})
+
+    assert store.get(["b"]) == {"b": ("bag", {"y": True})}
+    assert store.index is not None
+    assert store.index.schema["y"] == "bool"
+
+
+def test_a_row_whose_vector_is_of_zeros_is_kept_and_searches_skip_it(kind: type[Store], tmp_path: Path) -> None:
+    store = kind(tmp_path / "store")
+    blank: Rows = {"a": ("cab", {"n": 1}), "b": ("", {"n": 2}), "c": ("bag", {"n": 3})}
+    if kind is LangChainTexts:  # whose index has no chunk of a blank text
+        store.add(blank)
+        assert sorted(store.get(blank)) == ["a", "c"]
+        return
+
+    store.add(blank)
+
+    assert store.get(blank) == blank
+    assert store.find("abc") == ["a", "c"]
+    assert store.find("abc", n=2) == []
+    store.add({"b": ("feed", {"n": 2})})
+    assert sorted(store.find("abcdef")) == ["a", "b", "c"]
+
+
+def test_vectors_of_another_width_are_refused_and_nothing_is_written(kind: type[Store], tmp_path: Path) -> None:
+    if kind is LangChainTexts:
+        pytest.skip("its index makes the vectors")
+    kind(tmp_path / "store").add(ROWS)
+    narrow = kind(tmp_path / "store", dim=3)
+    before = generation(narrow)
+
+    with pytest.raises(ragidx.RagidxError, match=r"(?s)odd.*3 numbers.*(of the index have|the store of) 8"):
+        narrow.add({"odd": ("abc", {})})
+
+    assert generation(narrow) == before
+
+
+def test_what_holds_something_else_is_refused_when_the_store_is_made(kind: type[Store], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ragidx.IndexFormatError, match="it is a file, not a folder"):
+        kind(tmp_path / "file")
+    if kind is not LangChainTexts:
+        ragidx.Index.create(tmp_path / "texts")
+        with pytest.raises(ragidx.SpecError, match=r"encodes (its )?texts|holds encoded texts"):
+            kind(tmp_path / "texts")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: langchain.RagidxVectorStore.from_texts(["The mill."], Letters()),
+        lambda: langchain.RagidxVectorStore(embedding=Letters()),
+        llamaindex.RagidxVectorStore,
+        haystack.RagidxDocumentStore,
+    ],
+)
+def test_a_store_without_a_place_is_an_error_and_writes_nothing(
+    make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises((TypeError, ValueError), match=r"index|path"):
+        make()
+
+    assert list(tmp_path.iterdir()) == []
