@@ -52,14 +52,15 @@ def _said(found: Skip | Left) -> tuple[str, str, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2, 5])
-def test_any_number_of_workers_gives_what_one_process_gives(mixed: Path, workers: int) -> None:
-    found, skips, *more = read(mixed, workers)
+def test_any_number_of_workers_gives_what_one_process_gives(mixed: Path) -> None:
     found_here, skips_here, *more_here = read(mixed)
 
-    assert (found, more) == (found_here, more_here)
-    # A damaged length asks for 512 GiB, which a worker is not given at once.
-    assert list(map(_said, skips)) == list(map(_said, skips_here))
+    for workers in (1, 3):
+        found, skips, *more = read(mixed, workers)
+
+        assert (found, more) == (found_here, more_here)
+        # A damaged length asks for 512 GiB, which a worker is not given at once.
+        assert list(map(_said, skips)) == list(map(_said, skips_here))
 
 
 @pytest.mark.slow
