@@ -21,7 +21,7 @@ from ragidx.indexer.encoders.methods import (
     resolve,
 )
 from ragidx.indexer.models.locate import ModelFiles, locate
-from ragidx.indexer.options import EncoderOptions
+from ragidx.indexer.options import EncoderOptions, options_of
 from ragidx.indexer.prompts.instructions import task_instructions
 from ragidx.indexer.prompts.templates import load_template
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
@@ -100,7 +100,7 @@ def test_what_is_asked_for_comes_first(llama: ModelFiles) -> None:
 
 
 def test_the_options_are_the_fields_of_a_spec_but_the_model() -> None:
-    assert EncoderSpec.__dataclass_fields__["method"].metadata["about"] == f"{', '.join(METHODS)}."
+    assert options_of(EncoderOptions)["method"][1].about == f"{', '.join(METHODS)}."
     assert set(ENCODER_OPTIONS) == {field.name for field in dataclasses.fields(EncoderSpec)} - {"model"}
     assert all(type(None) in get_args(hint) for hint in get_type_hints(EncoderOptions).values())
 
