@@ -2,8 +2,7 @@
 
     dim: Annotated[int | None, Option("N", "Compare only the first N numbers of the vectors.", "Ranking", least=1)]
 
-Those of a model are here; those of a build are in `ragidx.indexer.writing.keywords`, of a search in
-`ragidx.retriever.keywords`.
+Those of a model are here; those of a build and of a search are in `ragidx.retriever.keywords`.
 """  # annotations are objects here, not text: they are read
 
 import functools

@@ -21,15 +21,18 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 import numpy as np
 
 from ragidx.indexer.options import written_out
-from ragidx.indexer.writing.keywords import (
+from ragidx.retriever.keywords import (
     AnnKeywords,
     BuildKeywords,
     CreateKeywords,
+    PlaceKeywords,
     PlanKeywords,
+    RankKeywords,
     ReadKeywords,
+    SearchKeywords,
     UpgradeKeywords,
+    VectorKeywords,
 )
-from ragidx.retriever.keywords import PlaceKeywords, RankKeywords, SearchKeywords, VectorKeywords
 from ragidx.retriever.models import ModelPlace
 from ragidx.retriever.searcher import Searcher
 

@@ -11,11 +11,11 @@ import click
 
 from ragidx.corpora.errors import CorpusError, printable
 from ragidx.corpora.records import Document
-from ragidx.indexer.writing.keywords import PlanKeywords
 from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.keywords import keyword_options
 from ragidx.pipelines.cli.options import index_option, json_option, quiet_option
+from ragidx.retriever.keywords import PlanKeywords
 
 _OWN = ("id", "text", "markdown", "heading")
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragidx.indexer.writing.keywords import BuildKeywords, VectorFileKeywords
 from ragidx.pipelines.cli import console, interrupts, plan_tables, shards
 from ragidx.pipelines.cli.build_notes import with_options
 from ragidx.pipelines.cli.build_report import tell_report
@@ -21,6 +20,7 @@ from ragidx.pipelines.cli.progress import ProgressLine
 from ragidx.pipelines.cli.vector_options import FILTER_OPTIONS, SEVERAL_DEVICES, with_values
 from ragidx.pipelines.ingest.options import QUERY_OPTIONS, STORE_OPTIONS
 from ragidx.pipelines.ingest.report import BuildReport
+from ragidx.retriever.keywords import BuildKeywords, VectorFileKeywords
 
 if TYPE_CHECKING:
     from ragidx.pipelines.experiments.trials.questions import QuestionFile

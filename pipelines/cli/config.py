@@ -101,7 +101,7 @@ def taken_fields(options: dict[str, Any]) -> dict[str, Any]:
 
     Other settings of fields have no option.
     """
-    from ragidx.indexer.writing.keywords import FieldKeywords
+    from ragidx.retriever.keywords import FieldKeywords
 
     of_file: Mapping[str, Any] = (click.get_current_context().default_map or {}).get(_FIELDS, {})
     found = {name: list(said) for name, said in of_file.items()}
@@ -299,7 +299,7 @@ def _several(value: object) -> list[Any]:
 
 def _field_settings(table: Mapping[str, Any], refuse: _Refuse) -> Iterator[tuple[str, str]]:
     """The keys of a table `[[files]]`, each with the setting `GLOB=FIELD` that it is."""
-    from ragidx.indexer.writing.keywords import FieldKeywords
+    from ragidx.retriever.keywords import FieldKeywords
 
     _check(table, _FILE_KEYS, refuse)
     if not isinstance(table.get("match"), str):

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ragidx.indexer.writing.keywords import PlanKeywords
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.keywords import keyword_options
 from ragidx.pipelines.cli.options import index_option, json_option, quiet_option
+from ragidx.retriever.keywords import PlanKeywords
 
 if TYPE_CHECKING:
     from ragidx.pipelines.maintain.delete import DeleteReport

@@ -259,7 +259,7 @@ def _as_option(found: re.Match[str]) -> str:
 
 @functools.cache
 def _options() -> dict[str, str]:
-    from ragidx.indexer.writing.keywords import BuildKeywords, ChunkKeywords, FilterKeywords
+    from ragidx.retriever.keywords import BuildKeywords, ChunkKeywords, FilterKeywords
 
     named = {name: option_name(name) for names in groups().values() for name in names}
     named |= {name: option_name(name, option) for name, _, option in typed_options_of(BuildKeywords)}

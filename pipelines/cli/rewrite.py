@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragidx.indexer.writing.keywords import AnnKeywords
 from ragidx.pipelines.cli import console, describe
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.keywords import keyword_options
 from ragidx.pipelines.cli.options import index_option, json_option, quiet_option
 from ragidx.pipelines.cli.progress import ProgressLine
+from ragidx.retriever.keywords import AnnKeywords
 
 if TYPE_CHECKING:
     from ragidx.indexer.ann.tuning import OnStage

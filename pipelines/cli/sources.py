@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from ragidx.indexer.writing.keywords import ReadKeywords
 from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli.build_report import tell_report
 from ragidx.pipelines.cli.config import taken_fields
@@ -21,6 +20,7 @@ from ragidx.pipelines.cli.options import (
 )
 from ragidx.pipelines.cli.progress import ProgressLine
 from ragidx.pipelines.cli.vector_options import SEVERAL_DEVICES
+from ragidx.retriever.keywords import ReadKeywords
 
 
 @click.command("sources", cls=GroupedCommand)

@@ -7,7 +7,9 @@ from typing import Any
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.options import EncoderOptions, RunOptions
 from ragidx.indexer.specs import FilterSpec
-from ragidx.indexer.writing.keywords import (
+from ragidx.pipelines.cli.keywords import WHOLE, keyword_options
+from ragidx.pipelines.cli.options import json_option, offline_option, together
+from ragidx.retriever.keywords import (
     ChunkKeywords,
     CorpusKeywords,
     FilterKeywords,
@@ -15,8 +17,6 @@ from ragidx.indexer.writing.keywords import (
     ReadKeywords,
     UpgradeKeywords,
 )
-from ragidx.pipelines.cli.keywords import WHOLE, keyword_options
-from ragidx.pipelines.cli.options import json_option, offline_option, together
 
 FILTER_OPTIONS = FilterKeywords.__annotations__.keys()
 CHUNK_OPTIONS = ChunkKeywords.__annotations__.keys()

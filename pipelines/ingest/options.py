@@ -23,7 +23,7 @@ from ragidx.indexer.lexical.stemming import AUTO as STEMMER_AUTO
 from ragidx.indexer.lexical.stemming import check_stemmer
 from ragidx.indexer.options import ENCODER_OPTIONS, EncoderOptions, RunOptions, options_of
 from ragidx.indexer.specs import FilterSpec
-from ragidx.indexer.writing.keywords import CorpusKeywords, IndexKeywords, PlanKeywords
+from ragidx.retriever.keywords import CorpusKeywords, IndexKeywords, PlanKeywords
 
 RUN_OPTIONS = tuple(RunOptions.__annotations__)
 

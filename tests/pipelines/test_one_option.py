@@ -98,7 +98,7 @@ def test_an_option_of_a_search_that_is_added_by_one_line_is_in_all_places(tmp_pa
 
 @pytest.mark.slow
 def test_an_option_of_a_build_that_is_added_by_one_line_is_in_all_places(tmp_path: Path) -> None:
-    found = found_with(BUILD, "    lexical: Annotated[", "indexer/writing/keywords.py", OF_BUILD, tmp_path)
+    found = found_with(BUILD, "    lexical: Annotated[", "retriever/keywords.py", OF_BUILD, tmp_path)
 
     assert re.search(r"Index options:\n(  .*\n)*  --glow N +Let N chunks glow, as --stemmer says\.\n", found["help"])
     assert found["cli.md"].count("Let N chunks glow, as --stemmer says.") == 1

@@ -12,15 +12,16 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import SpecError
+from ragidx.corpora.field_settings import OTHERS
 from ragidx.corpora.spec import ChunkSpec
-from ragidx.indexer.options import EncoderOptions
+from ragidx.indexer.options import EncoderOptions, options_of
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
-from ragidx.indexer.writing.keywords import ChunkKeywords, FilterKeywords
 from ragidx.pipelines.cli.vector_options import with_values
 from ragidx.pipelines.experiments.evaluate.sweep import KNOWN, sweep
 from ragidx.pipelines.ingest.options import OPTIONS, BuildOptions, build_options
 from ragidx.pipelines.ingest.resolve import resolve_against
 from ragidx.pipelines.plan.plan import plan
+from ragidx.retriever.keywords import ChunkKeywords, FilterKeywords, ReadKeywords
 
 
 def changed(**members: object) -> BuildOptions:
@@ -46,6 +47,7 @@ def test_what_is_typed_of_a_filter_and_of_chunks_are_the_fields_of_the_specs() -
 
     assert filter_ - {"filter"} | {"name", "adapted"} == {field.name for field in dataclasses.fields(FilterSpec)}
     assert chunks == {field.name for field in dataclasses.fields(ChunkSpec)}
+    assert options_of(ReadKeywords)["fields"][1].about.endswith(f"by name: {', '.join(OTHERS)}.")
 
 
 def test_a_sweep_takes_options_of_a_build_and_those_of_filters_one_by_one() -> None:

@@ -19,10 +19,10 @@ from ragidx.corpora.records import Document
 from ragidx.indexer.store import Store
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.verify import verify
-from ragidx.indexer.writing.keywords import UpgradeKeywords
 from ragidx.pipelines.experiments.evaluate.significance import lower_bound, ndcg
 from ragidx.pipelines.experiments.trials import upgrade as upgrading
 from ragidx.pipelines.experiments.trials.upgrade import NOTE, OPTIONS
+from ragidx.retriever.keywords import UpgradeKeywords
 
 from ...embedding_server import EmbeddingServer
 from ...indexer.states import Content, content_of, words_of
