@@ -46,7 +46,7 @@ _text_option = click.option(
 
 
 def _how(batch: int) -> Callable[[F], F]:
-    """What of a decoder learns, from how much, for how long; None where `How` has the default."""
+    """What of a decoder learns, from how much, for how long; None where `TrainingOptions` has the default."""
     return together(
         click.option(
             "--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="The model that is written."

@@ -1,15 +1,17 @@
-"""What heads and poolings share: a frozen model, pairs to learn from, and pairs that say what it is worth.
+"""What is trained on pairs beside a model that stays as it is: the steps that heads and poolings share.
 
-pairs -> those that are trained on, and those that are held out -> the contrastive loss, both ways, at several widths
-(Matryoshka) -> `Score`s on the pairs that were held out.
+check -> `task_of`: pairs that are trained on, and pairs that are held out -> `encoded` -> fit, by the contrastive loss,
+both ways, at several widths (Matryoshka) -> `TrainingTask.kept`: `Score`s on the pairs that were held out; what was
+trained is written unless it is worse; the report
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -59,18 +61,18 @@ class Score:
 
 @dataclass(frozen=True)
 class TrainingReport:
-    """What was trained.
+    """What was trained on pairs.
 
     Attributes:
-        file: that was written; None: none, since it is worse than what needs no training.
-        model: whose vectors or states it reads.
-        n_pairs: that it was trained on.
-        of_pairs: that there are.
-        n_held_out: that it was measured on.
-        scores: of what needs no training, and of what was trained.
-        encoding_seconds: with what was in the cache.
-        training_seconds: without encoding.
-        notes: for people.
+        file: the file that was written; None: none was, since it is worse than what needs no training.
+        model: the model whose vectors or states are read.
+        n_pairs: how many pairs it was trained on.
+        of_pairs: how many pairs the files have.
+        n_held_out: how many pairs were held out, for the scores.
+        scores: the scores of what needs no training, and last of what was trained.
+        encoding_seconds: the time of encoding; what is in the cache takes none.
+        training_seconds: the time of training and of the scores.
+        notes: sentences for people.
     """
 
     file: str | None
@@ -90,12 +92,49 @@ class TrainingReport:
 
 @dataclass(frozen=True)
 class TrainingTask:
-    """What is trained on and measured on, by which model."""
+    """What is trained on pairs, by which model: the pairs to learn from, and those that are held out for the score."""
 
     resolved: Resolved
     rest: TrainingPairs
     held: TrainingPairs
     of_pairs: int
+    began: float = field(default_factory=time.perf_counter)
+
+    def kept(
+        self,
+        sides: Mapping[str, tuple[Floats, Floats]],
+        write: Callable[[], Path],
+        *notes: str,
+        than: str,
+        force: bool,
+        ready: float,
+    ) -> TrainingReport:
+        """Score, write what was trained unless it is worse than what needs no training, and report.
+
+        Args:
+            sides: vectors of both sides of the held-out pairs, by name: first of what needs no training, last
+                of what was trained.
+            write: writes the file.
+            notes: sentences for people.
+            than: what needs no training, for people.
+            force: write it even if it is worse.
+            ready: when all was encoded.
+        """
+        compared = scores(sides)
+        gain = compared[-1].against
+        is_kept = force or gain is None or gain.verdict != "worse"
+        worse = f"On the pairs that were held out it is worse than {than}, so it is not written: `force=True`."
+        return TrainingReport(
+            file=str(write()) if is_kept else None,
+            model=self.resolved.encoder_spec.model,
+            n_pairs=len(self.rest),
+            of_pairs=self.of_pairs,
+            n_held_out=len(self.held),
+            scores=compared,
+            encoding_seconds=ready - self.began,
+            training_seconds=time.perf_counter() - ready,
+            notes=notes if is_kept else (*notes, worse),
+        )
 
 
 @dataclass(frozen=True)
@@ -126,8 +165,10 @@ def task_of(
     check_numbers(limit=limit, epochs=epochs, seed=seed)
     every = read_pairs(listed(pairs))
     held, rest = held_and_rest(every, limit, seed)
+    is_index = (Path(model) / MANIFEST).exists()
+    source = options_of(Searcher.open(Path(model))) if is_index else {"model": os.fspath(model)}
     named = {name: value for name, value in options.items() if value is not None}
-    resolved = resolve_against(build_options(what, **{**_of_source(model), **named, "filter": "none"}))
+    resolved = resolve_against(build_options(what, **{**source, **named, "filter": "none"}))
     return TrainingTask(resolved, rest, held, len(every))
 
 
@@ -144,16 +185,20 @@ def check_numbers(*, seed: int, **named: int | None) -> None:
             raise SpecError(f"{name}={number:,} trains nothing", "give 1 or more", where=f"`{name}`")
 
 
-def check_target(out: Path) -> None:
-    """Whether a file can be written there; before anything is encoded.
+def target_of(out: str | os.PathLike[str], what: str, is_one: Callable[[Path], object]) -> Path:
+    """The file to write, which may be there if it `is_one`; before anything is encoded.
 
     Raises:
-        SpecError: it is a folder, or its folder is missing.
+        SpecError: it is a folder, or something else than `what`; or its folder is missing.
     """
-    if out.is_dir():
-        raise SpecError("it is a folder", "name a file", where=str(out))
-    if not out.parent.is_dir():
-        raise SpecError("its folder is missing", "make it, or name another file with `out`", where=str(out))
+    target = Path(out)
+    if target.is_dir():
+        raise SpecError("it is a folder", "name a file", where=str(target))
+    if not target.parent.is_dir():
+        raise SpecError("its folder is missing", "make it, or name another file with `out`", where=str(target))
+    if target.exists() and not is_one(target):
+        raise SpecError(f"the file is no {what}", "name another", where=str(target))
+    return target
 
 
 def listed(pairs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
@@ -179,13 +224,6 @@ def held_and_rest(
     return held, rest
 
 
-def _of_source(model: str | os.PathLike[str]) -> dict[str, Any]:
-    """The model, or what an index says of its own."""
-    if not (Path(model) / MANIFEST).exists():
-        return {"model": os.fspath(model)}
-    return options_of(Searcher.open(Path(model)))
-
-
 def options_of(searcher: Searcher) -> dict[str, Any]:
     """How an index makes its raw vectors, as options of a build.
 
@@ -208,9 +246,9 @@ def contrast(first: Tensor, second: Tensor, wanted: Tensor | None = None, weight
 
     Args:
         first: (b, d) vectors of queries.
-        second: (b, d) of the texts that answer them.
+        second: (b, d) vectors of the texts that answer them.
         wanted: (b, b) cosines that are learnt, too, by their squared difference.
-        weight: of that.
+        weight: how much this difference counts.
     """
     from torch.nn import functional
 
@@ -218,18 +256,17 @@ def contrast(first: Tensor, second: Tensor, wanted: Tensor | None = None, weight
 
     losses = list[Any]()
     for width in filter(None, (first.shape[1] // share for share in _SHARES)):
-        one, other = first[:, :width], second[:, :width]
-        losses.append(contrastive_loss(one, other, scale=_SCALE) + contrastive_loss(other, one, scale=_SCALE))
+        queries, texts = first[:, :width], second[:, :width]
+        losses.append(contrastive_loss(queries, texts, scale=_SCALE) + contrastive_loss(texts, queries, scale=_SCALE))
         if wanted is not None:
-            cosines = functional.normalize(one, dim=1) @ functional.normalize(other, dim=1).T
+            cosines = functional.normalize(queries, dim=1) @ functional.normalize(texts, dim=1).T
             losses[-1] = losses[-1] + weight * functional.mse_loss(cosines, wanted)
     return sum(losses[1:], losses[0]) / len(losses)  # type: ignore[no-any-return]
 
 
 def scores(named: Mapping[str, tuple[Floats, Floats]]) -> tuple[Score, ...]:
-    """Of both sides of the pairs that were held out, by name; each is compared with the first."""
-    found: list[Score] = []
-    base: Doubles | None = None
+    """The score of both sides of the pairs that were held out, by name; each is compared with the first."""
+    found, base = list[Score](), None
     for name, sides in named.items():
         values = reciprocal_ranks(*sides)
         against = None if base is None else difference(values, base)
@@ -244,29 +281,34 @@ def reciprocal_ranks(queries: Floats, positives: Floats, texts: Sequence[str] | 
     `texts`: the positives; another one that is as near comes first, so that vectors that are all alike find nothing.
     None: the own text comes first.
     """
-    one, other = l2_normalize(queries).vectors, l2_normalize(positives).vectors
-    cosines = one @ other.T
-    own = np.diagonal(cosines)[:, None]
+    cosines = l2_normalize(queries).vectors @ l2_normalize(positives).vectors.T
+    of_pairs = np.diagonal(cosines)[:, None]
     if texts is None:
-        before = cosines > own + _TIE
+        before = cosines > of_pairs + _TIE
     else:
         numbers = np.unique(texts, return_inverse=True)[1]
-        before = (cosines >= own - _TIE) & (numbers[:, None] != numbers)
+        before = (cosines >= of_pairs - _TIE) & (numbers[:, None] != numbers)
     ranks: Doubles = 1 / (1 + np.count_nonzero(before, axis=1))
     return ranks
 
 
 def encoded(pairs: TrainingPairs, resolved: Resolved, cache: str | os.PathLike[str] | None, tell: Stages) -> Sides:
     """Raw vectors of both sides, from the cache where they are."""
-    made: list[Floats] = []
+    sides: list[Floats] = []
     with RawVectors(resolved, cache_folder(cache)) as vectors:
         for what, texts, encode in (
-            ("queries", pairs.queries, vectors.queries),
-            ("passages", pairs.positives, vectors.texts),
+            ("queries", pairs["query"], vectors.queries),
+            ("passages", pairs["positive"], vectors.texts),
         ):
-            parts = []
-            for start in range(0, len(texts), AT_ONCE):
-                tell(f"encoding {what} by {resolved.encoder_spec.model}, {start:,} of {len(texts):,}")
-                parts.append(encode(texts[start : start + AT_ONCE]))
-            made.append(np.concatenate(parts))
-    return Sides(*made)
+            model = resolved.encoder_spec.model
+            sides.append(np.concatenate([encode(part) for part in told(texts, f"encoding {what} by {model}", tell)]))
+    return Sides(*sides)
+
+
+def told(
+    texts: Sequence[str], what: str, tell: Callable[[str], None], at_once: int = AT_ONCE
+) -> Iterator[Sequence[str]]:
+    """Some texts at a time, each behind a word on how far it is."""
+    for start in range(0, len(texts), at_once):
+        tell(f"{what}, {start:,} of {len(texts):,}")
+        yield texts[start : start + at_once]

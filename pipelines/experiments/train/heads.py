@@ -35,10 +35,9 @@ from ragidx.pipelines.experiments.train.frozen import (
     RATE,
     Sides,
     TrainingReport,
-    check_target,
     contrast,
     encoded,
-    scores,
+    target_of,
     task_of,
 )
 from ragidx.pipelines.ingest.options import QUERY_OPTIONS, build_options, check_names
@@ -74,20 +73,20 @@ def head(
     """Train a map over the vectors of a model, or of the model of an index.
 
     Args:
-        model: as of `build`, or an index.
+        model: a model, as `build` takes it, or an index.
         pairs: files of JSON Lines with `query` and `positive`, or folders of them; each file is a data set.
         out: the file that is written.
         kind: `linear`, or `whitening`, which is fitted on both sides of the pairs and takes no note of which belong
             together.
-        dim: width of the map; None: that of the model, of whitening a quarter, or as many as there are pairs.
-        teacher: a model whose cosines are learnt, too, by a linear map; None: none.
-        limit: pairs that are taken, as many of each file; None: all.
-        epochs: how often each is seen.
-        seed: of what is drawn.
+        dim: width of the map; None: that of the model, for whitening a quarter, or as many as there are pairs.
+        teacher: a model whose cosines a linear map learns, too; None: there is none.
+        limit: the most pairs that are taken, as many of each file; None: all.
+        epochs: how often each pair is seen.
+        seed: decides what is drawn.
         force: write it even if it is worse than no map.
         cache: folder of raw vectors; "": the user's; None: nothing is kept.
         on_progress: called when a stage begins.
-        options: of the encoder, as of `build`.
+        options: how the model encodes, as options of `build`.
 
     Raises:
         CorpusError: a file of pairs has faults.
@@ -101,32 +100,26 @@ def head(
         check_models("`kind=linear`")
     elif teacher is not None:
         raise SpecError("whitening learns nothing of a teacher", "remove `teacher`", where="`teacher`")
-    target = _target(Path(out))
+    target = target_of(out, "head", load_head)
     task = task_of("train.head", model, pairs, options, limit=limit, epochs=epochs, seed=seed)
     resolved, rest, held = task.resolved, task.rest, task.held
     width = _width(resolved.hidden, dim, kind, len(rest))
-    tell, began = Stages(on_progress), time.perf_counter()
-    models = [resolved]
+    tell, models = Stages(on_progress), [resolved]
     if teacher is not None:
         models.append(resolve_against(build_options("train.head", model=teacher, filter="none")))
     tell.expect(1 + 2 * len(models) * (-(-len(rest) // AT_ONCE)) + 2 * (-(-len(held) // AT_ONCE)))
     held_out = encoded(held, resolved, cache, tell)
-    trained_on, *taught = [encoded(rest, one, cache, tell) for one in models]
+    trained_on, *taught = [encoded(rest, by, cache, tell) for by in models]
     ready = time.perf_counter()
     tell("training")
     maps: dict[str, Filter | None] = {"none": None}
     with contextlib.suppress(SpecError) if kind == "linear" else contextlib.nullcontext():  # of few pairs, perhaps
-        maps["whitening"] = whitening(trained_on, width if kind == "whitening" else None)
+        maps["whitening"] = learnt = whitening(trained_on, width if kind == "whitening" else None)
     if kind == "linear":
-        maps["linear"] = linear(
-            trained_on, rest.batches(epochs, seed), width, teacher=next(iter(taught), None), seed=seed
-        )
-    found, notes = scores({name: _mapped(held_out, one) for name, one in maps.items()}), list[str]()
-    if kind == "linear" and len(rest) < FEW_PAIRS:
-        notes.append(f"With fewer than {FEW_PAIRS:,} pairs whitening may be as good: `kind=whitening`.")
-    gain = found[-1].against
-    is_kept = force or gain is None or gain.verdict != "worse"
-    if is_kept:
+        batches = rest.batches(epochs, seed)
+        maps["linear"] = learnt = linear(trained_on, batches, width, teacher=next(iter(taught), None), seed=seed)
+
+    def write() -> Path:
         about: dict[str, Json] = {
             "encoder": resolved.encoder_spec.to_json(),
             "vectors": resolved.spec.encoder_fingerprint(),
@@ -137,23 +130,14 @@ def head(
             "epochs": epochs,
             "seed": seed,
         }
-        made = maps[kind]
-        assert made is not None
-        assert made.shift is not None
-        atomic.write_file(target, Head(made.matrix, made.shift, about).to_bytes())
-    else:
-        notes.append("On the pairs that were held out it is worse than no map, so it is not written: `force=True`.")
-    return TrainingReport(
-        file=str(target) if is_kept else None,
-        model=resolved.encoder_spec.model,
-        n_pairs=len(rest),
-        of_pairs=task.of_pairs,
-        n_held_out=len(held),
-        scores=found,
-        encoding_seconds=ready - began,
-        training_seconds=time.perf_counter() - ready,
-        notes=tuple(notes),
-    )
+        assert learnt.shift is not None
+        atomic.write_file(target, Head(learnt.matrix, learnt.shift, about).to_bytes())
+        return target
+
+    few = f"With fewer than {FEW_PAIRS:,} pairs whitening may be as good: `kind=whitening`."
+    notes = [few] if kind == "linear" and len(rest) < FEW_PAIRS else []
+    sides = {name: _mapped(held_out, by) for name, by in maps.items()}
+    return task.kept(sides, write, *notes, than="no map", force=force, ready=ready)
 
 
 def whitening(sides: Sides, dim: int | None = None) -> Filter:
@@ -173,11 +157,11 @@ def linear(sides: Sides, batches: Iterable[Ints], dim: int, *, teacher: Sides | 
     """A map of z-scores that draws the two texts of a pair together and those of others apart.
 
     Args:
-        sides: what it is trained on.
+        sides: the vectors that it is trained on.
         batches: numbers of pairs.
         dim: width of the map; its halves are trained, too.
-        teacher: the same pairs, by another model; None: no teacher.
-        seed: of dropout.
+        teacher: the vectors that another model makes of the same pairs; None: there is no teacher.
+        seed: decides what dropout leaves out.
     """
     import torch
     from torch.nn import functional
@@ -206,8 +190,8 @@ def linear(sides: Sides, batches: Iterable[Ints], dim: int, *, teacher: Sides | 
     return Filter(matrix.astype(np.float32), shift=(mean @ matrix).astype(np.float32))
 
 
-def _mapped(sides: Sides, one: Filter | None) -> tuple[Floats, Floats]:
-    return (sides.queries, sides.positives) if one is None else (one(sides.queries), one(sides.positives))
+def _mapped(sides: Sides, by: Filter | None) -> tuple[Floats, Floats]:
+    return (sides.queries, sides.positives) if by is None else (by(sides.queries), by(sides.positives))
 
 
 def _width(hidden: int, dim: int | None, kind: str, n: int) -> int:
@@ -215,11 +199,3 @@ def _width(hidden: int, dim: int | None, kind: str, n: int) -> int:
     if not 0 < width <= hidden:
         raise SpecError(f"dim={width:,} is not from 1 to {hidden:,}", "give the width of the map", where="`dim`")
     return width
-
-
-def _target(out: Path) -> Path:
-    """The file to write, unless it is something else than a head."""
-    check_target(out)
-    if out.exists():
-        load_head(out)
-    return out

@@ -12,8 +12,9 @@ Ids and labels (b, t) int64, logits (b, t, V) -> a loss in nats, a float32 scala
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -88,8 +89,8 @@ def mask_tokens(ids: Tensor, masking: Masking, generator: torch.Generator) -> tu
     Args:
         ids: (b, t).
         masking: how.
-        generator: on the device of `ids`. Draws come in the order of transformers' collator, so that one seed hides the
-            same tokens in both.
+        generator: where draws come from, on the device of `ids`; in the order of transformers' collator, so that one
+            seed hides the same tokens in both.
 
     Returns:
         ids and labels, both (b, t): what the model reads, and the token that was hidden, `NO_LABEL` elsewhere.
@@ -110,17 +111,27 @@ def mask_tokens(ids: Tensor, masking: Masking, generator: torch.Generator) -> tu
     return torch.where(masked, masking.mask_id, torch.where(randomised, random, ids)), labels
 
 
-def mntp_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean cross-entropy of the hidden tokens, the one at position i predicted from the logits at i - 1.
+def mntp_loss(
+    states: Tensor,
+    labels: Tensor,
+    head: Callable[[Tensor], Tensor] | None = None,
+    reduction: Literal["mean", "sum", "none"] = "mean",
+) -> Tensor:
+    """Cross-entropy of the hidden tokens, the one at position i predicted from the state at i - 1.
 
     A token hidden at position 0 has nothing before it and gives no loss. A batch without a hidden token gives 0.
 
     Args:
-        logits: (b, t, V), of a model that attends both ways.
+        states: (b, t, d), of a model that attends both ways.
         labels: (b, t), `NO_LABEL` where nothing is to be predicted.
+        head: gives the logits (n, V) of states (n, d); None: the states are logits.
+        reduction: the mean over the hidden tokens, their sum, or none: (b, t - 1), 0 where no token is hidden.
     """
     targets = labels[:, 1:]
-    wanted = targets != NO_LABEL
-    # Only the rows of hidden tokens are taken to float32: of a large vocabulary the others would be most of the memory.
-    total = functional.cross_entropy(logits[:, :-1][wanted].float(), targets[wanted], reduction="sum")
-    return total / wanted.sum().clamp(min=1)
+    hidden = targets != NO_LABEL
+    # Only hidden tokens have logits, and in float32: of a large vocabulary the others would be most of the memory.
+    logits = states[:, :-1][hidden] if head is None else head(states[:, :-1][hidden])
+    loss = functional.cross_entropy(logits.float(), targets[hidden], reduction="none" if reduction == "none" else "sum")
+    if reduction == "none":
+        return torch.zeros(hidden.shape, device=loss.device).masked_scatter(hidden, loss)
+    return loss if reduction == "sum" else loss / hidden.sum().clamp(min=1)

@@ -15,7 +15,7 @@ from ragidx.corpora.chunking import Chunker
 from ragidx.indexer.filters.fitting import lot
 from ragidx.indexer.store import Store
 from ragidx.pipelines.experiments.evaluate.synthetic import HEADING, own_queries, words_of
-from ragidx.pipelines.experiments.train.pairs import TrainingPairs
+from ragidx.pipelines.experiments.train.pairs import Pair, TrainingPairs
 
 SENTENCE = "sentence"
 TOGETHER = 13
@@ -33,38 +33,34 @@ def own_pairs(store: Store, chunker: Chunker, *, without: Collection[str], limit
     Args:
         store: the index, with texts.
         chunker: gives what is encoded of a chunk.
-        without: ids of documents that no pair is of.
-        limit: bounds what is held: two texts a pair.
-        seed: of what is drawn.
+        without: ids of documents that no pair is made of.
+        limit: the most pairs of a kind; it bounds the memory, two texts a pair.
+        seed: decides which chunks and sentences are drawn.
     """
     n_chunks = max(1, store.manifest.n_chunks)
     n = min(_MOST_A_CHUNK, -(-limit // n_chunks))
     share = _SPARE * limit / (n * n_chunks)
-    found: dict[str, list[tuple[str, str, str]]] = {SENTENCE: [], HEADING: []}
+    pairs: dict[str, list[Pair]] = {SENTENCE: [], HEADING: []}
     for _, chunk in store.chunks():
         if chunk.doc_id in without or int.from_bytes(lot(seed, f"pair {chunk.id}")) >= share * _LOTS:
             continue
-        for kind, pairs in found.items():
-            made = own_queries(chunk, kind, seed, n if kind == SENTENCE else 1)
-            pairs += [(query, chunker.encoded_text(rest), chunk.doc_id) for query, rest in made]
-    every = [pair for pairs in found.values() for pair in pairs]
-    queries, positives, owners = (list(column) for column in zip(*every, strict=True)) if every else ([], [], [])
-    groups = np.repeat(np.arange(len(found)), [len(pairs) for pairs in found.values()])
-    return TrainingPairs(queries, positives, groups, tuple(found), owners)
+        for kind, of_kind in pairs.items():
+            queries = own_queries(chunk, kind, seed, n if kind == SENTENCE else 1)
+            of_kind += [Pair(query, chunker.encoded_text(rest), owner=chunk.doc_id) for query, rest in queries]
+    return TrainingPairs.of(tuple(pairs), tuple(pairs.values()))
 
 
 def without(pairs: TrainingPairs, queries: Iterable[str], texts: Iterable[str]) -> TrainingPairs:
-    """The pairs that know neither a query nor a text, as `knowing` has it; nor is an answer of theirs part of one."""
-    every = [" ".join(_words(text)) for text in texts]
-    knows, joined = knowing(queries, every), "\n".join(f" {text} " for text in every)
+    """The pairs that hold neither a query nor a text, as `knowing` has it; nor is an answer of theirs part of one."""
+    normal = [" ".join(_words(text)) for text in texts]
+    knows, joined = knowing(queries, normal), "\n".join(f" {text} " for text in normal)
 
     def is_apart(query: str, positive: str) -> bool:
         words = _words(positive)
         is_part = len(words) < TOGETHER and f" {' '.join(words)} " in joined
         return not (is_part or knows(query) or knows(positive))
 
-    apart = [is_apart(*one) for one in zip(pairs.queries, pairs.positives, strict=True)]
-    return pairs.some(np.flatnonzero(apart))
+    return pairs.some(np.flatnonzero([*map(is_apart, pairs["query"], pairs["positive"])]))
 
 
 def knowing(queries: Iterable[str], texts: Iterable[str]) -> Callable[[str], bool]:
@@ -89,7 +85,9 @@ def knowing(queries: Iterable[str], texts: Iterable[str]) -> Callable[[str], boo
         if words in short or not known.isdisjoint(_runs(words)):
             return True
         return any(
-            words[place : place + len(one)] == one for place, word in enumerate(words) for one in begin.get(word, ())
+            words[place : place + len(query)] == query
+            for place, word in enumerate(words)
+            for query in begin.get(word, ())
         )
 
     return knows

@@ -3,133 +3,163 @@
     {"query": "who signed?", "positive": "The lease was signed by Ada."}    one a line, in files of JSON Lines, or
     columns of these names in parquet
 
-files and folders, packed or not -> `TrainingPairs`, each file a data set of its own -> some of them, as many of each ->
-batches of one data set, none with a text twice.
+files and folders, packed or not -> `TrainingPairs`, one Arrow table, each file a data set of its own -> some of them,
+as many of each -> batches of one data set, none with a text twice.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import parquet
 
 from ragidx.corpora.errors import CorpusError, SpecError, check_machine, lone_surrogate
 from ragidx.corpora.evalset_files import ENDINGS, LineError, lines_of, take_lines
-from ragidx.indexer.arrays import Ints, slices
+from ragidx.indexer.arrays import Ints, numbers_of, slices
 
 _LINE = 'write one JSON object a line: {"query": "...", "positive": "..."}'
 _BATCH = 256
 _PARQUET = ".parquet"
 _NAMES = (*(f".jsonl{ending}" for ending in ENDINGS), _PARQUET)
-_COLUMNS = ("query", "positive", "negative")
+_COLUMNS = ("query", "positive", "negative")  # of a file
+_TEXT = pa.large_string()
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A text that asks, and a text that answers it.
+
+    Attributes:
+        query: the text that asks.
+        positive: the text that answers.
+        negatives: texts that do not answer. Only the training of decoders reads them.
+        owner: what the answer is a part of, such as a document: another text of it is no wrong answer. "": the answer
+            belongs to nothing but itself.
+    """
+
+    query: str
+    positive: str
+    negatives: tuple[str, ...] = ()
+    owner: str = ""
 
 
 @dataclass(frozen=True)
 class TrainingPairs:
-    """Pairs of several data sets.
+    """Pairs of several data sets, by column: `pairs["query"]` is a list of texts.
 
     Attributes:
-        queries: one side.
-        positives: the other; row i belongs to query i.
-        groups: (n,) the number of each pair's data set.
-        names: of the data sets.
-        owners: what each is of, a document say, of which another text is no wrong answer; by default the positive.
-        negatives: texts that do not answer; by default none. Only the training of decoders reads them.
+        table: a row a pair, with the fields of a `Pair` and `group`, the number of its data set.
+        names: the data sets, by number.
     """
 
-    queries: list[str]
-    positives: list[str]
-    groups: Ints
+    table: pa.Table
     names: tuple[str, ...]
-    owners: list[str] = field(default_factory=list)
-    negatives: list[tuple[str, ...]] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        if not self.owners:
-            object.__setattr__(self, "owners", self.positives)
-        if not self.negatives:
-            object.__setattr__(self, "negatives", [()] * len(self.queries))
+    @classmethod
+    def of(cls, names: Sequence[str], data_sets: Sequence[Sequence[Pair]]) -> TrainingPairs:
+        """The pairs of each data set, one after the other."""
+        every = [pair for part in data_sets for pair in part]
+        columns = {
+            "query": pa.array([pair.query for pair in every], _TEXT),
+            "positive": pa.array([pair.positive for pair in every], _TEXT),
+            "negatives": _lists([pair.negatives for pair in every]),
+            "owner": pa.array([pair.owner or pair.positive for pair in every], _TEXT),
+            "group": pa.array(np.repeat(np.arange(len(data_sets)), [len(part) for part in data_sets])),
+        }
+        return cls(pa.table(columns), tuple(names))
 
     def __len__(self) -> int:
-        return len(self.queries)
+        return self.table.num_rows  # type: ignore[no-any-return]
+
+    def __getitem__(self, column: str) -> list[Any]:
+        return self.table[column].to_pylist()  # type: ignore[no-any-return]
+
+    @property
+    def groups(self) -> Ints:
+        """(n,) the number of each pair's data set."""
+        return numbers_of(self.table["group"].combine_chunks(), "i8")
+
+    def with_negatives(self, negatives: Sequence[Sequence[str]]) -> TrainingPairs:
+        """The same pairs, with other texts that do not answer."""
+        return self.replaced("negatives", _lists(negatives))
 
     def some(self, numbers: Ints) -> TrainingPairs:
         """Those with these numbers."""
-        places = numbers.tolist()
-        return TrainingPairs(
-            [self.queries[place] for place in places],
-            [self.positives[place] for place in places],
-            self.groups[numbers],
-            self.names,
-            [self.owners[place] for place in places],
-            [self.negatives[place] for place in places],
-        )
+        return replace(self, table=self.table.take(pa.array(numbers)))
 
     def drawn(self, n: int, seed: int) -> TrainingPairs:
         """At most n, as many of each data set as there are; in their order."""
         if n >= len(self):
             return self
-        sizes, left, share = np.bincount(self.groups, minlength=len(self.names)), n, np.zeros(len(self.names), np.int64)
+        groups = self.groups
+        sizes, left, share = np.bincount(groups, minlength=len(self.names)), n, np.zeros(len(self.names), np.int64)
         for rank, group in enumerate(np.argsort(sizes, kind="stable")):
             share[group] = min(sizes[group], left // (len(sizes) - rank))
             left -= share[group]
         order = np.random.default_rng(seed).permutation(len(self))
-        taken = [order[self.groups[order] == group][: share[group]] for group in range(len(sizes))]
+        taken = [order[groups[order] == group][: share[group]] for group in range(len(sizes))]
         return self.some(np.sort(np.concatenate(taken)))
 
     def split(self, n: int, seed: int) -> tuple[TrainingPairs, TrainingPairs]:
         """Those of random owners, n or more, and the others without a text that is in the first, nor as a wrong answer
         one that is an answer there.
         """
-        owners = numbered(self.owners)
+        owners = self._numbered("owner")
         counts = np.bincount(owners)
         order = np.random.default_rng(seed).permutation(len(counts))
-        held = np.isin(owners, order[: 1 + np.searchsorted(np.cumsum(counts[order]), n)])
-        first = self.some(np.flatnonzero(held))
-        seen = {*first.queries, *first.positives}
-        rest = [
-            place
-            for place in np.flatnonzero(~held).tolist()
-            if seen.isdisjoint((self.queries[place], self.positives[place]))
-        ]
-        others, answers = self.some(np.array(rest, np.int64)), set(first.positives)
-        kept = [tuple(text for text in texts if text not in answers) for texts in others.negatives]
-        return first, dataclasses.replace(others, negatives=kept)
+        is_held = np.isin(owners, order[: 1 + np.searchsorted(np.cumsum(counts[order]), n)])
+        held, others = self.some(np.flatnonzero(is_held)), self.some(np.flatnonzero(~is_held))
+        answers = set(held["positive"])
+        seen = answers.union(held["query"])
+        is_apart = [seen.isdisjoint(texts) for texts in zip(others["query"], others["positive"], strict=True)]
+        rest = others.some(np.flatnonzero(is_apart))
+        return held, rest.with_negatives(
+            [[text for text in texts if text not in answers] for texts in rest["negatives"]]
+        )
 
     def batches(self, epochs: int, seed: int) -> Iterator[Ints]:
         """Numbers of pairs, of one data set each and no query or owner twice, in random order.
 
         The first pair of each owner comes before all second ones, and so on; a query that comes again is skipped.
         """
-        queries, owners = numbered(self.queries), numbered(self.owners)
+        queries, owners, groups = self._numbered("query"), self._numbered("owner"), self.groups
         drawn = np.random.default_rng(seed)
         for _ in range(epochs):
             batches = []
-            for group in np.unique(self.groups):
-                order = drawn.permutation(np.flatnonzero(self.groups == group))
+            for group in np.unique(groups):
+                order = drawn.permutation(np.flatnonzero(groups == group))
                 times = _times(owners[order])
                 for turn in range(times.max() + 1):
-                    of_turn = order[times == turn]
-                    for drawn_at_once in slices(of_turn, _BATCH):
-                        part = drawn_at_once[np.unique(queries[drawn_at_once], return_index=True)[1]]
+                    for block in slices(order[times == turn], _BATCH):
+                        part = block[np.unique(queries[block], return_index=True)[1]]
                         if len(part) > 1:
                             batches.append(part)
             yield from (batches[place] for place in drawn.permutation(len(batches)))
 
+    def replaced(self, column: str, values: pa.Array) -> TrainingPairs:
+        """The same pairs, with other values in a column of the table."""
+        return replace(self, table=self.table.set_column(self.table.column_names.index(column), column, values))
 
-def numbered(texts: Sequence[str]) -> Ints:
-    """The number of each text among all different ones, sorted; an array of texts would give each the longest's room.
+    def _numbered(self, column: str) -> Ints:
+        """The number of each text among all different ones, sorted."""
+        return numbers_of(pc.rank(self.table[column], tiebreaker="dense"), "i8") - 1
 
-    >>> numbered(["b", "a", "b"]).tolist()
-    [1, 0, 1]
-    """
-    numbers = {text: number for number, text in enumerate(sorted(set(texts)))}
-    return np.fromiter((numbers[text] for text in texts), np.int64, len(texts))
+
+def joined(pairs: TrainingPairs, others: TrainingPairs) -> TrainingPairs:
+    """All pairs of both, the data sets of the first before those of the other."""
+    others = others.replaced("group", pa.array(others.groups + len(pairs.names)))
+    return TrainingPairs(pa.concat_tables([pairs.table, others.table]), pairs.names + others.names)
+
+
+def _lists(texts: Sequence[Sequence[str]]) -> pa.Array:
+    return pa.array(texts, pa.list_(_TEXT))
 
 
 def _times(values: Ints) -> Ints:
@@ -145,18 +175,6 @@ def _times(values: Ints) -> Ints:
     return times
 
 
-def joined(one: TrainingPairs, other: TrainingPairs) -> TrainingPairs:
-    """All pairs of both, the data sets of the first before those of the other."""
-    return TrainingPairs(
-        one.queries + other.queries,
-        one.positives + other.positives,
-        np.concatenate([one.groups, other.groups + len(one.names)]),
-        one.names + other.names,
-        one.owners + other.owners,
-        one.negatives + other.negatives,
-    )
-
-
 def read_pairs(paths: Sequence[str | Path]) -> TrainingPairs:
     """The pairs of files, and of the files of folders.
 
@@ -167,21 +185,15 @@ def read_pairs(paths: Sequence[str | Path]) -> TrainingPairs:
     files = [file for path in paths for file in _files(Path(path))]
     if not files:
         raise SpecError("there are no pairs", "name a file of pairs, or a folder of them", where="`pairs`")
-    found: list[tuple[str, str, tuple[str, ...]]] = []
-    sizes = []
+    data_sets: list[list[Pair]] = []
     for file in files:
-        before = len(found)
-        if file.suffix == _PARQUET:
-            take_lines(file, "pair", _rows(file), lambda row: found.append(_pair(row)))
-        else:
-            take_lines(file, "pair", lines_of(file), lambda line: found.append(_pair(_object(line))))
-        sizes.append(len(found) - before)
-    queries, positives, negatives = zip(*found, strict=True)
-    names = tuple(file.name for file in files)
+        data_sets.append([])
+        lines: Iterator[tuple[int, Any]] = _rows(file) if file.suffix == _PARQUET else lines_of(file)
+        take_lines(file, "pair", lines, lambda line: data_sets[-1].append(_pair(line)))
+    names = [file.name for file in files]
     if len(set(names)) < len(names):  # of several folders
-        names = tuple(str(file) for file in files)
-    groups = np.repeat(np.arange(len(files)), sizes)
-    return TrainingPairs(list(queries), list(positives), groups, names, negatives=list(negatives))
+        names = [str(file) for file in files]
+    return TrainingPairs.of(names, data_sets)
 
 
 def _files(path: Path) -> list[Path]:
@@ -197,42 +209,34 @@ def _files(path: Path) -> list[Path]:
 
 def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """(number, row) of a parquet file; numbers start at 1."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
     try:
         with parquet.ParquetFile(file) as stored:
             names = [name for name in _COLUMNS if name in stored.schema_arrow.names]
-            number = 0
-            for batch in stored.iter_batches(columns=names):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, row
+            rows = (row for batch in stored.iter_batches(columns=names) for row in batch.to_pylist())
+            yield from enumerate(rows, 1)
     except (pa.ArrowInvalid, OSError) as fault:
         check_machine(fault, file)
         raise CorpusError(f"the file cannot be read: {fault}", "create the file again", where=str(file)) from fault
 
 
-def _object(line: str) -> dict[str, Any]:
+def _pair(written: str | Mapping[str, Any]) -> Pair:
+    """Of a line of JSON, or a row."""
     try:
-        row = json.loads(line)
+        row = json.loads(written) if isinstance(written, str) else written
     except ValueError as fault:
         raise LineError(f"the line is no JSON: {fault}", _LINE) from fault
-    if not isinstance(row, dict):
+    if not isinstance(row, Mapping):
         raise LineError("the line is no JSON object", _LINE)
-    return row
-
-
-def _pair(row: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
-    wrong = [] if row.get("negative") is None else row["negative"]
-    negatives = wrong if isinstance(wrong, list) else [wrong]
-    for name, text in (
+    given = [] if row.get("negative") is None else row["negative"]
+    negatives = given if isinstance(given, list) else [given]
+    texts = [
         ("query", row.get("query")),
         ("positive", row.get("positive")),
-        *(("negative", n) for n in negatives),
-    ):
+        *(("negative", text) for text in negatives),
+    ]
+    for name, text in texts:
         if not isinstance(text, str) or not text.strip():
             raise LineError(f"the pair has no text in `{name}`", _LINE)
         if lone_surrogate(text) is not None:
             raise LineError(f"`{name}` is not Unicode text", "write it in UTF-8")
-    return row["query"], row["positive"], tuple(negatives)
+    return Pair(row["query"], row["positive"], tuple(negatives))

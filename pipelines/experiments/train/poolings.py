@@ -8,11 +8,11 @@ out say what it is worth, beside the plain pooling of the last layer.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,10 +31,10 @@ from ragidx.pipelines.experiments.train.frozen import (
     MOST_PAIRS,
     RATE,
     TrainingReport,
-    check_target,
     contrast,
-    scores,
+    target_of,
     task_of,
+    told,
 )
 from ragidx.pipelines.experiments.train.pairs import TrainingPairs
 from ragidx.pipelines.ingest.options import QUERY_OPTIONS, check_names
@@ -74,22 +74,22 @@ def pooling(
     """Train a pooling over the states of a decoder, or of the model of an index.
 
     Args:
-        model: as of `build`, or an index.
+        model: a model, as `build` takes it, or an index.
         pairs: files of JSON Lines with `query` and `positive`, or folders of them; each file is a data set.
         out: the file that is written.
         rows: what the pooling reads: `layers`, a row for each layer, of the last token or with bidirectional attention
             the mean of the text; `tokens`, a row for each token, of the last layer.
-        latents: trained queries of its attention.
-        heads: of its attention.
+        latents: how many trained queries its attention has.
+        heads: how many heads its attention has.
         head_width: width of a head.
-        limit: pairs that are taken, as many of each file; None: all.
-        epochs: how often each is seen.
-        seed: of what is drawn, and of the weights at the start.
+        limit: the most pairs that are taken, as many of each file; None: all.
+        epochs: how often each pair is seen.
+        seed: decides what is drawn, and the weights at the start.
         force: write it even if it is worse than the plain pooling.
         cache: folder of raw vectors, which keeps the rows of layers; "": the user's; None: nothing is kept. Rows of
             tokens are not kept.
         on_progress: called when a stage begins.
-        options: of the encoder, as of `build`, without its pooling.
+        options: how the model encodes, as options of `build`, without its pooling.
 
     Raises:
         CorpusError: a file of pairs has faults.
@@ -106,54 +106,40 @@ def pooling(
         if number < 1:
             raise SpecError(f"{name}={number:,} reads nothing", "give 1 or more", where=f"`{name}`")
     check_models("`train.pooling`")
-    target = _target(Path(out))
+    from ragidx.indexer.encoders.trained_pooling import is_pooling
+
+    target = target_of(out, "pooling", is_pooling)
     task = task_of("train.pooling", model, pairs, options, limit=limit, epochs=epochs, seed=seed)
     resolved = _pooled_by_training(task.resolved, rows)
-    tell, began = Stages(on_progress), time.perf_counter()
+    tell = Stages(on_progress)
     tell.expect(1 + sum(2 * -(-len(part) // AT_ONCE) for part in (task.held, task.rest)))
-    with (
-        RawVectors(resolved, cache_folder(cache)) as vectors,
-        tempfile.TemporaryDirectory(prefix="ragidx-train-") as to,
-    ):
-        encoder = _decoder(vectors)
-        held = [States(Path(to) / f"held-{name}", encoder.hidden) for name in ("queries", "positives")]
-        data = [States(Path(to) / name, encoder.hidden) for name in ("queries", "positives")]
-        _encode(task.held, vectors, rows, held, tell)
-        _check_size(held, len(task.held), len(task.rest))
-        _encode(task.rest, vectors, rows, data, tell)
-        encoded = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="ragidx-train-") as room:
+        with RawVectors(resolved, cache_folder(cache)) as vectors:
+            held = _states(task.held, vectors, rows, Path(room) / "held", tell)
+            _check_size(held, len(task.held), len(task.rest))
+            data = _states(task.rest, vectors, rows, Path(room) / "rest", tell)
+        ready = time.perf_counter()
         tell("training")
-        net = _trained(data, task.rest.batches(epochs, seed), rows == LAYERS, (latents, heads, head_width), seed)
-        is_causal = resolved.encoder_spec.attention == "causal"
-        plain = [side.plain(last=rows == LAYERS or is_causal) for side in held]
-        found = scores({"last layer": (plain[0], plain[1]), "trained": (_all(net, held[0]), _all(net, held[1]))})
-    notes, gain = list[str](), found[-1].against
-    is_kept = force or gain is None or gain.verdict != "worse"
-    if is_kept:
+        sizes = {"latents": latents, "heads": heads, "head_width": head_width}
+        net = _trained(data, task.rest.batches(epochs, seed), rows == LAYERS, sizes, seed)
+        is_last = rows == LAYERS or resolved.encoder_spec.attention == "causal"
+        plain = held[0].plain(last=is_last), held[1].plain(last=is_last)
+        pooled = _all(net, held[0]), _all(net, held[1])
+
+    def write() -> Path:
         net.save(target, resolved.encoder_spec)
-    else:
-        notes.append(
-            "On the pairs that were held out it is worse than the last layer, so it is not written: `force=True`."
-        )
-    return TrainingReport(
-        file=str(target) if is_kept else None,
-        model=resolved.encoder_spec.model,
-        n_pairs=len(task.rest),
-        of_pairs=task.of_pairs,
-        n_held_out=len(task.held),
-        scores=found,
-        encoding_seconds=encoded - began,
-        training_seconds=time.perf_counter() - encoded,
-        notes=tuple(notes),
-    )
+        return target
+
+    sides = {"last layer": plain, "trained": pooled}
+    return task.kept(sides, write, than="the last layer", force=force, ready=ready)
 
 
 class States:
     """Rows of states of texts, in a file: (m, d) float32 for each text, m its own.
 
     Args:
-        file: that is written.
-        hidden: d.
+        file: the file that is written.
+        hidden: the width d.
     """
 
     def __init__(self, file: Path, hidden: int) -> None:
@@ -201,9 +187,9 @@ class States:
 def _pooled_by_training(resolved: Resolved, rows: str) -> Resolved:
     """The model without a pooling: what it reads is what a build with a trained one reads."""
     layer = -1 if rows == LAYERS else resolved.encoder_spec.layer  # a preset may name another
-    encoder = dataclasses.replace(resolved.encoder_spec, pooling="trainable", pooler=None, layer=layer)
-    spec, files = dataclasses.replace(resolved.spec, encoder=encoder), dataclasses.replace(resolved.files, pooler=None)
-    return dataclasses.replace(resolved, spec=spec, files=files)
+    encoder = replace(resolved.encoder_spec, pooling="trainable", pooler=None, layer=layer)
+    spec, files = replace(resolved.spec, encoder=encoder), replace(resolved.files, pooler=None)
+    return replace(resolved, spec=spec, files=files)
 
 
 def _decoder(vectors: RawVectors) -> DecoderEncoder:
@@ -219,20 +205,17 @@ def _decoder(vectors: RawVectors) -> DecoderEncoder:
     return encoder
 
 
-def _encode(pairs: TrainingPairs, vectors: RawVectors, rows: str, sides: Sequence[States], tell: Stages) -> None:
-    """Write the states of both sides of the pairs."""
-    encoder = _decoder(vectors)
-    for what, texts, said, states in (
-        ("queries", pairs.queries, encoder.query_instruction(None), sides[0]),
-        ("passages", pairs.positives, None, sides[1]),
-    ):
-        for start in range(0, len(texts), AT_ONCE):
-            tell(f"encoding {what} by {encoder.spec.model}, {start:,} of {len(texts):,}")
-            part = texts[start : start + AT_ONCE]
+def _states(pairs: TrainingPairs, vectors: RawVectors, rows: str, file: Path, tell: Stages) -> list[States]:
+    """The states of both sides of the pairs."""
+    encoder, sides = _decoder(vectors), list[States]()
+    for what, column, said in (("queries", "query", encoder.query_instruction(None)), ("passages", "positive", None)):
+        sides.append(States(file.with_name(f"{file.name}-{what}"), encoder.hidden))
+        for texts in told(pairs[column], f"encoding {what} by {encoder.spec.model}", tell):
             if rows == LAYERS:
-                states.append(list(vectors.layers(part, said).transpose(1, 0, 2)))
+                sides[-1].append(list(vectors.layers(texts, said).transpose(1, 0, 2)))
             else:
-                states.append(encoder.encode_tokens(part, said))
+                sides[-1].append(encoder.encode_tokens(texts, said))
+    return sides
 
 
 def _check_size(held: Sequence[States], n_held: int, n_pairs: int) -> None:
@@ -247,33 +230,26 @@ def _check_size(held: Sequence[States], n_held: int, n_pairs: int) -> None:
 
 
 def _trained(
-    sides: Sequence[States], batches: Iterator[Ints], of_layers: bool, sizes: tuple[int, int, int], seed: int
+    sides: Sequence[States], batches: Iterator[Ints], of_layers: bool, sizes: Mapping[str, int], seed: int
 ) -> TrainablePooling:
     import torch
     from torch.nn import functional
 
     from ragidx.indexer.encoders.trained_pooling import TrainablePooling
 
-    latents, heads, head_width = sizes
     first, _ = sides[1].padded(np.arange(min(AT_ONCE, len(sides[1]))))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        net = TrainablePooling(
-            first.shape[2],
-            latents=latents,
-            heads=heads,
-            head_width=head_width,
-            layers=first.shape[1] if of_layers else None,
-        )
+        net = TrainablePooling(first.shape[2], layers=first.shape[1] if of_layers else None, **sizes)
         if net.layer_vectors is not None:  # a few large coordinates, the same in all texts, would hide the others
             net.layer_vectors.data = -first.mean(dim=0)
         optimizer = torch.optim.AdamW(net.parameters(), lr=RATE)
         for numbers in batches:
-            one, other = (
+            queries, texts = (
                 net(functional.dropout(rows, DROPOUT), mask) for rows, mask in (side.padded(numbers) for side in sides)
             )
             optimizer.zero_grad()
-            contrast(one, other).backward()  # type: ignore[no-untyped-call]
+            contrast(queries, texts).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
     return net.eval()
 
@@ -285,13 +261,3 @@ def _all(net: TrainablePooling, side: States) -> Floats:
     with torch.inference_mode():
         parts = [net(*side.padded(rows)).numpy() for rows in slices(np.arange(len(side)), _POOLED_AT_ONCE)]
     return np.concatenate(parts)
-
-
-def _target(out: Path) -> Path:
-    """The file to write, unless it is something else than a pooling."""
-    from ragidx.indexer.encoders.trained_pooling import is_pooling
-
-    check_target(out)
-    if out.exists() and not is_pooling(out):
-        raise SpecError("the file is no pooling", "name another", where=str(out))
-    return out

@@ -12,6 +12,7 @@ import dataclasses
 import json
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import TOKEN_TABLE
 from ragidx.indexer.token_table import QUESTIONS_NOTE, TABLE_FILE, TokenTable, plain, token_ids
 from ragidx.pipelines.base.stages import OnStage, Stages
-from ragidx.pipelines.experiments.train.frozen import check_numbers, check_target
+from ragidx.pipelines.experiments.train.frozen import check_numbers, target_of
 from ragidx.pipelines.experiments.train.tables import (
     AT_ONCE,
     MOST_PAIRS,
@@ -46,7 +47,7 @@ EPOCHS = 5
 MOST_TEXTS = 150_000
 FEWEST_TEXTS = 1_000
 POWER = 0.5
-"""Of the deviation of each direction, that it is divided by: 1 whitens, 0 changes nothing but the order."""
+"""Each direction is divided by its deviation to this power: 1 whitens, 0 changes nothing but the order."""
 
 _HELD_OUT = 1_000
 _SAMPLE = 20_000  # texts that whitening is fitted on
@@ -60,19 +61,19 @@ class StaticReport:
     """What was trained.
 
     Attributes:
-        folder: of the model, or the file.
-        teacher: whose vectors it learnt.
-        n_texts: that it was trained on.
-        n_tokens: of these texts.
-        n_rows, n_pairs: tokens and pairs of tokens that have a row.
+        folder: the folder of the model, or the file of questions.
+        teacher: the model whose vectors it learnt.
+        n_texts: how many texts it was trained on.
+        n_tokens: how many tokens these texts have.
+        n_rows, n_pairs: how many tokens and pairs of tokens have a row.
         dim: width of a row.
-        stored: of the vectors that a build stores by default.
-        n_bytes: of the folder.
+        stored: how many dimensions a build stores by default.
+        n_bytes: size of the folder or file.
         losses: 1 less the cosine with the teacher's vectors, the mean of each epoch.
-        cosine: with the teacher's vectors less their mean, of texts that it was not trained on.
-        n_held_out: of them.
-        training_seconds: without encoding.
-        seconds: of all.
+        cosine: the mean cosine with the teacher's vectors less their mean, of texts that it was not trained on.
+        n_held_out: how many texts these are.
+        training_seconds: the time without encoding.
+        seconds: the time of the whole call.
     """
 
     folder: str
@@ -114,17 +115,17 @@ def mini(
     """Train a static model, and write its folder.
 
     Args:
-        text: a corpus, as of `build`; with `vectors` the folder that the paths of their rows begin in.
+        text: a corpus, as `build` takes it; with `vectors` the folder that the paths of their rows begin in.
         teacher: a model; its tokenizer becomes that of the static model.
         vectors: a folder with the teacher's vectors of texts; None: it encodes the chunks of the corpus.
         out: the folder that is written, which must not be there.
-        pairs: of tokens that have a row, at most.
+        pairs: the most pairs of tokens that have a row.
         dim: width of a row; None: that of the teacher.
         stored: what a build stores of a vector by default, its first numbers; None: all.
-        power: of the deviation of each direction, that it is divided by; 0 to 1.
-        limit: texts that are taken, at most.
-        epochs: how often each is seen.
-        seed: of what is drawn.
+        power: each direction is divided by its deviation to this power; 0 to 1.
+        limit: the most texts that are taken.
+        epochs: how often each text is seen.
+        seed: decides what is drawn.
         cache: folder of raw vectors; "": the user's; None: nothing is kept.
         on_progress: called when a stage begins.
 
@@ -145,19 +146,20 @@ def mini(
     tell = Stages(on_progress)
     resolved = resolve_against(build_options("train.mini", model=teacher, filter="none"))
     width = dim or resolved.hidden
-    for name, asked, most in (("dim", width, resolved.hidden), ("stored", stored or width, width)):
-        if asked > most:
-            raise SpecError(f"{name}={asked} is wider than {most}", f"give at most {most}", where=f"`{name}`")
-    learnt = _learn(resolved, text, vectors, limit, seed, cache, pairs=pairs, epochs=epochs, tell=tell)
-    tell("whitening")
-    sample = learnt.table.vectors_of_ids(learnt.ids[:_SAMPLE])
-    table = dataclasses.replace(learnt.trained, rows=learnt.trained.rows @ whitening(sample, power)[:, :width]).table(
-        learnt.table.tokenizer
-    )
-    tell("writing the folder")
-    _write(folder, table, stored or width)
-    n_bytes = sum(path.stat().st_size for path in folder.iterdir())
-    return learnt.report(str(folder), teacher, stored or width, width, n_bytes, began)
+    for name, value, most in (("dim", width, resolved.hidden), ("stored", stored or width, width)):
+        if value > most:
+            raise SpecError(f"{name}={value} is wider than {most}", f"give at most {most}", where=f"`{name}`")
+
+    def write(rows: TrainedTable, table: TokenTable, ids: list[Ints]) -> TokenTable:
+        tell("whitening")
+        turned = whitening(table.vectors_of_ids(ids[:_SAMPLE]), power)[:, :width]
+        table = dataclasses.replace(rows, rows=rows.rows @ turned).table(table.tokenizer)
+        tell("writing the folder")
+        _write(folder, table, stored or width)
+        return table
+
+    report = _trained(resolved, text, vectors, pairs, limit, epochs, seed, cache, tell, write, folder)
+    return dataclasses.replace(report, teacher=teacher, stored=stored or width, seconds=time.perf_counter() - began)
 
 
 def questions(
@@ -177,80 +179,54 @@ def questions(
     """Train a table that encodes questions as a model does, for any index of this model: `build(questions=FILE)`.
 
     Args:
-        model: as of `build`.
+        model: a model, as `build` takes it.
         text: a corpus; with `vectors` the folder that the paths of their rows begin in.
         vectors: a folder with the model's vectors of texts; None: it encodes the chunks of the corpus.
         out: the file that is written.
-        pairs: of tokens that have a row, at most.
-        limit: texts that are taken, at most.
-        epochs: how often each is seen.
-        seed: of what is drawn.
+        pairs: the most pairs of tokens that have a row.
+        limit: the most texts that are taken.
+        epochs: how often each text is seen.
+        seed: decides what is drawn.
         cache: folder of raw vectors; "": the user's; None: nothing is kept.
         on_progress: called when a stage begins.
-        options: of the encoder, as of `build`.
+        options: how the model encodes, as options of `build`.
 
     Raises:
         CorpusError: the corpus or the files of vectors have faults, or there are too few texts.
         SpecError: an option is wrong, or the vectors have another width than the model.
         RagidxError: of the subclass that says what to do.
     """
-    target = _question_target(Path(out))
+    target = target_of(out, "table of questions", _is_questions)
     check_names("train.questions", options, tuple(name for name in QUERY_OPTIONS if name != "filter"))
     check_numbers(limit=limit, epochs=epochs, seed=seed)
     check_models("`train questions`")
     began, tell = time.perf_counter(), Stages(on_progress)
     resolved = resolve_against(build_options("train.questions", model=os.fspath(model), filter="none", **options))
-    learnt = _learn(resolved, text, vectors, limit, seed, cache, pairs=pairs, epochs=epochs, tell=tell)
-    tell("writing the file")
     note = json.dumps({"model": os.fspath(model), "vectors": resolved.spec.encoder_fingerprint()})
-    data = learnt.table.to_bytes(notes={QUESTIONS_NOTE: note})
-    atomic.write_file(target, data)
-    return learnt.report(str(out), os.fspath(model), learnt.table.dim, learnt.table.dim, len(data), began)
+
+    def write(rows: TrainedTable, table: TokenTable, ids: list[Ints]) -> TokenTable:
+        tell("writing the file")
+        atomic.write_file(target, table.to_bytes(notes={QUESTIONS_NOTE: note}))
+        return table
+
+    report = _trained(resolved, text, vectors, pairs, limit, epochs, seed, cache, tell, write, target)
+    return dataclasses.replace(report, folder=str(out), teacher=os.fspath(model), seconds=time.perf_counter() - began)
 
 
-@dataclass(frozen=True)
-class _Learnt:
-    """A table in the space of a model."""
-
-    table: TokenTable
-    trained: TrainedTable
-    ids: list[Ints]
-    cosine: float
-    n_held: int
-    seconds: float
-
-    def report(self, place: str, teacher: str, stored: int, dim: int, n_bytes: int, began: float) -> StaticReport:
-        return StaticReport(
-            folder=place,
-            teacher=teacher,
-            n_texts=len(self.ids),
-            n_tokens=sum(map(len, self.ids)),
-            n_rows=len(self.table.tokens),
-            n_pairs=len(self.table.pairs),
-            dim=dim,
-            stored=stored,
-            n_bytes=n_bytes,
-            losses=self.trained.losses,
-            cosine=self.cosine,
-            n_held_out=self.n_held,
-            training_seconds=self.seconds,
-            seconds=time.perf_counter() - began,
-        )
-
-
-def _learn(
+def _trained(
     resolved: Resolved,
     text: str | os.PathLike[str],
     vectors: str | os.PathLike[str] | None,
+    pairs: int,
     limit: int,
+    epochs: int,
     seed: int,
     cache: str | os.PathLike[str] | None,
-    *,
-    pairs: int,
-    epochs: int,
     tell: Stages,
-) -> _Learnt:
-    """A table of texts and a model's vectors of them.
+    write: Callable[[TrainedTable, TokenTable, list[Ints]], TokenTable],
+    place: Path,
+) -> StaticReport:
+    """Train a table of texts and a model's vectors of them; `write` writes it to its place, as it is or changed.
 
     Raises:
         ModelError: a server has the model, and its tokenizer is not known.
@@ -259,6 +235,7 @@ def _learn(
         what = "a table is made of tokens, and the tokenizer of the endpoint's model is not known"
         raise ModelError(what, "name a model that is here", where=resolved.files.name)
     tell("reading texts and their vectors" if vectors is not None else f"reading {text}")
+    units = None
     if vectors is None:
         texts = texts_of(Path(text), resolved, limit)
     else:
@@ -267,27 +244,42 @@ def _learn(
         few = f"{len(texts):,} texts teach nothing"
         raise CorpusError(few, f"give {FEWEST_TEXTS:,} or more", where=str(text))
     tell.expect(3 + epochs + (0 if vectors is not None else -(-len(texts) // AT_ONCE)))
-    if vectors is None:
+    if units is None:
         units = l2_normalize(vectors_of(texts, resolved, cache, tell)).vectors
     backend = resolved.encoder.tokenizer.pieces
     tokenizer = plain(type(backend).from_str(backend.to_str()))
-    ids = token_ids(tokenizer, texts)
-    if vectors is not None:
-        ids = [row[:_READS] for row in ids]
+    ids = [row if vectors is None else row[:_READS] for row in token_ids(tokenizer, texts)]
     order = np.random.default_rng(seed).permutation(len(texts))
     held, rest = np.split(order, [min(_HELD_OUT, len(texts) // 10)])
-    learnt, targets = [ids[one] for one in rest.tolist()], units[rest]
+    learnt, targets = [ids[number] for number in rest.tolist()], units[rest]
     tokens = np.unique(np.concatenate(learnt))
     tell(f"encoding {len(tokens):,} single tokens")
     single = _single(resolved, spelled(tokenizer, tokens), cache)
     began = time.perf_counter()
-    trained = train_rows(
+    rows = train_rows(
         learnt, targets, lambda _: single, pairs=pairs, epochs=epochs, batch=_BATCH, rate=_RATE, seed=seed, tell=tell
     )
-    table = trained.table(tokenizer)
+    table = rows.table(tokenizer)
     wanted = l2_normalize(units[held] - targets.mean(axis=0)).vectors
-    cosine = float((table.vectors_of_ids([ids[one] for one in held.tolist()]) * wanted).sum(axis=1).mean())
-    return _Learnt(table, trained, learnt, cosine, len(held), time.perf_counter() - began)
+    cosines = (table.vectors_of_ids([ids[number] for number in held.tolist()]) * wanted).sum(axis=1)
+    training_s = time.perf_counter() - began
+    table = write(rows, table, learnt)
+    return StaticReport(
+        folder=str(place),
+        teacher=resolved.encoder_spec.model,
+        n_texts=len(learnt),
+        n_tokens=sum(map(len, learnt)),
+        n_rows=len(table.tokens),
+        n_pairs=len(table.pairs),
+        dim=table.dim,
+        stored=table.dim,
+        n_bytes=sum(path.stat().st_size for path in (place, *place.glob("*")) if path.is_file()),
+        losses=rows.losses,
+        cosine=float(cosines.mean()),
+        n_held_out=len(held),
+        training_seconds=training_s,
+        seconds=0.0,
+    )
 
 
 def whitening(vectors: Floats, power: float) -> Floats:
@@ -295,23 +287,17 @@ def whitening(vectors: Floats, power: float) -> Floats:
     rows = vectors.astype(np.float64)
     spectrum = decompose(rows.T @ rows / len(rows))
     least = spectrum.values[0] * 1e-6  # below it nothing varies
-    made: Floats = (spectrum.directions * np.maximum(spectrum.values, least) ** -power).astype(np.float32)
-    return made
+    turned: Floats = (spectrum.directions * np.maximum(spectrum.values, least) ** -power).astype(np.float32)
+    return turned
 
 
-def _question_target(out: Path) -> Path:
-    """The file to write, unless it is something else than a table of questions."""
-    check_target(out)
-    if out.exists():
-        try:
-            with safe_open(out, "numpy") as stored:
-                is_one = QUESTIONS_NOTE in (stored.metadata() or {})
-        except (OSError, SafetensorError) as fault:
-            check_machine(fault, out)
-            is_one = False
-        if not is_one:
-            raise SpecError("the file is no table of questions", "name another", where=str(out))
-    return out
+def _is_questions(file: Path) -> bool:
+    try:
+        with safe_open(file, "numpy") as stored:
+            return QUESTIONS_NOTE in (stored.metadata() or {})
+    except (OSError, SafetensorError) as fault:
+        check_machine(fault, file)
+        return False
 
 
 def _given(
@@ -323,15 +309,15 @@ def _given(
         message = f"the vectors are {units.shape[1]} wide, those of the teacher {resolved.hidden}"
         raise SpecError(message, "name the model that made them with `teacher`", where=str(vectors))
     drawn = np.sort(np.random.default_rng(seed).permutation(len(texts))[:limit])
-    return [texts[one] for one in drawn.tolist()], units[drawn]
+    return [texts[number] for number in drawn.tolist()], units[drawn]
 
 
 def _single(resolved: Resolved, texts: list[str], cache: str | os.PathLike[str] | None) -> Floats:
     """(u, d) of unit length, or zero where a token spells nothing."""
     spelt = [place for place, text in enumerate(texts) if text.strip()]
-    found = np.zeros((len(texts), resolved.hidden), np.float32)
-    found[spelt] = l2_normalize(vectors_of([texts[place] for place in spelt], resolved, cache)).vectors
-    return found
+    vectors = np.zeros((len(texts), resolved.hidden), np.float32)
+    vectors[spelt] = l2_normalize(vectors_of([texts[place] for place in spelt], resolved, cache)).vectors
+    return vectors
 
 
 def _write(folder: Path, table: TokenTable, stored: int) -> None:

@@ -21,6 +21,7 @@ from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.token_table import TokenTable, pair_keys, row_numbers
 from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors, cache_folder
+from ragidx.pipelines.experiments.train.frozen import told
 from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.ingest.resolve import Resolved
 from ragidx.pipelines.ingest.workers.spread import documents
@@ -38,34 +39,11 @@ _INNER = "##"  # before what is inside of a word, in WordPiece
 
 
 @dataclass(frozen=True)
-class Bags:
-    """Row numbers of texts, one after the other, and where each text ends."""
-
-    rows: Ints
-    ends: Ints
-
-    @classmethod
-    def of(cls, ids: Sequence[Ints], tokens: Ints, pairs: Ints) -> Bags:
-        """Those of token ids."""
-        rows = [row_numbers(row, tokens, pairs).astype(np.int32) for row in ids]
-        return cls(
-            np.concatenate([np.zeros(0, np.int32), *rows]), np.cumsum([len(row) for row in rows], dtype=np.int64)
-        )
-
-    def some(self, numbers: Ints) -> tuple[Ints, Ints]:
-        """The rows of some texts, and where each begins among them."""
-        starts = np.concatenate([[0], self.ends[:-1]])
-        parts = [self.rows[starts[one] : self.ends[one]] for one in numbers.tolist()]
-        lengths = np.cumsum([0, *(len(part) for part in parts)])
-        return np.concatenate([np.zeros(0, np.int32), *parts]).astype(np.int64), lengths[:-1]
-
-
-@dataclass(frozen=True)
 class TrainedTable:
     """What was learnt.
 
     Attributes:
-        tokens, pairs: that have a row.
+        tokens, pairs: the tokens, and pairs of tokens, that have a row.
         rows: (u + p, k) float32, as in a `TokenTable`.
         losses: 1 less the cosine, the mean of each epoch.
     """
@@ -101,12 +79,9 @@ def vectors_of(
     tell: Callable[[str], None] = lambda stage: None,
 ) -> Floats:
     """(n, d) their raw vectors, from the cache where they are; `tell` is called before each `AT_ONCE` texts."""
-    made = [np.zeros((0, resolved.hidden), np.float32)]
+    none = np.zeros((0, resolved.hidden), np.float32)
     with RawVectors(resolved, cache_folder(cache)) as known:
-        for start in range(0, len(texts), AT_ONCE):
-            tell(f"encoding, {start:,} of {len(texts):,}")
-            made.append(known.texts(texts[start : start + AT_ONCE]))
-    return np.concatenate(made)
+        return np.concatenate([none, *(known.texts(part) for part in told(texts, "encoding", tell, AT_ONCE))])
 
 
 def _pass(skip: Skip | Left) -> None:
@@ -140,8 +115,8 @@ def start(single: Floats, counts: Ints) -> Floats:
     known = single.any(axis=1, keepdims=True)
     mean = single.sum(axis=0) / max(1, np.count_nonzero(known))
     share = counts / max(1, counts.sum())
-    made: Floats = ((single - mean) * known * (_WEIGHT / (_WEIGHT + share))[:, None]).astype(np.float32)
-    return made
+    rows: Floats = ((single - mean) * known * (_WEIGHT / (_WEIGHT + share))[:, None]).astype(np.float32)
+    return rows
 
 
 def train_rows(
@@ -159,15 +134,15 @@ def train_rows(
     """Rows whose sums over texts are like `vectors` less their mean.
 
     Args:
-        ids: of the tokens of each text.
-        vectors: (n, k) float32 of these texts, of unit length.
-        single: gives (u, k) vectors of single tokens, likewise.
-        pairs: that have a row, at most.
+        ids: the token ids of each text.
+        vectors: (n, k) float32, the vectors of these texts, of unit length.
+        single: gives the (u, k) vectors of single tokens, of unit length or zero.
+        pairs: the most pairs of tokens that have a row.
         epochs: how often each text is seen.
-        batch: texts a step.
-        rate: of Adam, at first; it falls to 0.
-        seed: of their order.
-        tell: called with what begins.
+        batch: texts of a step.
+        rate: the learning rate of Adam at first; it falls to 0.
+        seed: decides the order of the texts.
+        tell: called with what begins, for people.
     """
     import torch
     from torch.nn import functional
@@ -175,19 +150,22 @@ def train_rows(
     targets = l2_normalize(vectors - vectors.mean(axis=0)).vectors
     tokens, counts = np.unique(np.concatenate([np.zeros(0, np.int64), *ids]), return_counts=True)
     chosen = chosen_pairs(ids, pairs)
-    bags, begun = Bags.of(ids, tokens, chosen), start(single(tokens), counts)
+    rows_of = [row_numbers(row, tokens, chosen).astype(np.int32) for row in ids]
+    begun = start(single(tokens), counts)
     begun = np.concatenate([begun, np.zeros((len(chosen), begun.shape[1]), np.float32)])
     table = torch.nn.Parameter(torch.from_numpy(begun))
     optimizer = torch.optim.Adam([table], lr=rate)
     steps = list(_batches(len(ids), epochs, batch, seed))
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, max(1, len(steps)))
     losses = list[float]()
-    for number, some in enumerate(steps):
+    for number, texts in enumerate(steps):
         if number % max(1, len(steps) // epochs) == 0:
             tell(f"training, step {number:,} of {len(steps):,}")
-        rows, starts = (torch.from_numpy(part) for part in bags.some(some))
-        made = functional.embedding_bag(rows, table, starts, mode="sum")
-        loss = 1 - functional.cosine_similarity(made, torch.from_numpy(targets[some])).mean()
+        rows = [rows_of[text] for text in texts.tolist()]
+        starts = torch.from_numpy(np.cumsum([0, *map(len, rows[:-1])]))
+        flat = torch.from_numpy(np.concatenate(rows).astype(np.int64))
+        sums = functional.embedding_bag(flat, table, starts, mode="sum")
+        loss = 1 - functional.cosine_similarity(sums, torch.from_numpy(targets[texts])).mean()
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         optimizer.step()

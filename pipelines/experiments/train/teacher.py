@@ -32,8 +32,8 @@ def read_teacher(folder: Path, text: Path) -> tuple[list[str], Floats]:
     """The texts, and (n, d) their vectors of unit length.
 
     Args:
-        folder: with both files.
-        text: the folder that the rows' paths begin in.
+        folder: the folder that holds both files.
+        text: the folder that the paths in the rows begin in.
 
     Raises:
         CorpusError: a file is missing or cannot be read, they do not belong together, or a row's text is not there.
@@ -56,19 +56,16 @@ def read_teacher(folder: Path, text: Path) -> tuple[list[str], Floats]:
     if zero.size:
         message = f"the vector of row {zero[0]} is zero"
         raise CorpusError(message, "leave rows without a vector out of both files", where=str(folder / VECTORS))
-    wanted: dict[str, list[int]] = {}
-    for place, file in enumerate(columns["file"]):
-        wanted.setdefault(file, []).append(place)
-    texts = [""] * n
-    for file, places in wanted.items():
-        rows = [{name: columns[name][place] for name in _COLUMNS} for place in places]
-        for place, found in zip(places, _texts(text / file, rows), strict=True):
-            texts[place] = found
-    return texts, l2_normalize(vectors).vectors
+    rows_of: dict[str, list[dict[str, Any]]] = {}
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    for row in rows:
+        rows_of.setdefault(row["file"], []).append(row)
+    texts = {file: iter(_texts(text / file, of_file)) for file, of_file in rows_of.items()}
+    return [next(texts[row["file"]]) for row in rows], l2_normalize(vectors).vectors
 
 
 def _texts(file: Path, rows: list[dict[str, Any]]) -> list[str]:
-    """Those of one file."""
+    """The texts of the rows of one file."""
     if not file.is_file():
         hint = "name the folder that the paths in the teacher's rows begin in with `text`"
         raise CorpusError("no such file", hint, where=str(file))

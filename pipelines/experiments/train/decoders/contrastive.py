@@ -8,10 +8,10 @@ trainer makes the steps; what a text becomes is the method's own, with its templ
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +29,20 @@ from ragidx.indexer.arrays import Doubles
 from ragidx.indexer.encoders import batching
 from ragidx.indexer.model_files import read_object
 from ragidx.pipelines.base.stages import OnStage, Stages
-from ragidx.pipelines.experiments.train.decoders.cost import fitting, measured
+from ragidx.pipelines.experiments.train.decoders.cost import plan
 from ragidx.pipelines.experiments.train.decoders.data_sets import (
     POSITIVE,
     QUERY,
     Batches,
     batches_of,
-    columns_of,
     data_sets,
     labels_of,
     longest_of,
     sampled,
+    with_wrong_answers,
 )
 from ragidx.pipelines.experiments.train.decoders.folder import Run
-from ragidx.pipelines.experiments.train.decoders.how import How
-from ragidx.pipelines.experiments.train.decoders.material import (
+from ragidx.pipelines.experiments.train.decoders.inputs import (
     MOST_HELD_OUT,
     about_model,
     digest_of,
@@ -51,12 +50,8 @@ from ragidx.pipelines.experiments.train.decoders.material import (
     resolved_of,
 )
 from ragidx.pipelines.experiments.train.decoders.network import Network
-from ragidx.pipelines.experiments.train.decoders.runs import (
-    DecoderReport,
-    arguments,
-    carried_out,
-    of_network,
-)
+from ragidx.pipelines.experiments.train.decoders.options import TrainingOptions
+from ragidx.pipelines.experiments.train.decoders.runs import DecoderReport, Training, of_network
 from ragidx.pipelines.experiments.train.frozen import held_and_rest, listed, reciprocal_ranks
 from ragidx.pipelines.experiments.train.pairs import TrainingPairs, read_pairs
 from ragidx.pipelines.ingest.options import build_options
@@ -73,7 +68,7 @@ class MethodModule(InputModule):
 
     Args:
         network: what learns.
-        limit: tokens of a text that are read.
+        limit: how many tokens of a text are read.
     """
 
     def __init__(self, network: Network, limit: int) -> None:
@@ -119,9 +114,9 @@ class Loss(CachedMultipleNegativesRankingLoss):
         cosines = functional.normalize(queries, dim=1) @ functional.normalize(texts, dim=1).T
         taught = labels.to(cosines)
         wanted = taught[:, 0] @ taught[:, 1:].transpose(0, 1).flatten(0, 1).T
-        own = torch.arange(len(queries), device=queries.device)
-        nearer = wanted > wanted[own, own][:, None]
-        loss = functional.cross_entropy((self.scale * cosines).masked_fill(nearer, -torch.inf), own)
+        answers = torch.arange(len(queries), device=queries.device)
+        nearer = wanted > wanted[answers, answers][:, None]
+        loss = functional.cross_entropy((self.scale * cosines).masked_fill(nearer, -torch.inf), answers)
         loss = loss + self.like_teacher * functional.mse_loss(cosines, wanted)
         if with_backward:
             loss.backward()  # type: ignore[no-untyped-call]
@@ -147,7 +142,7 @@ def contrastive(
     A model that SimCSE or contrastive training made goes on with its LoRA matrices; any other begins new ones.
 
     Args:
-        model: a decoder, as of `build`.
+        model: a decoder, as `build` takes it.
         pairs: files of JSON Lines or parquet with `query`, `positive` and perhaps `negative`, or folders of them; each
             file is a data set.
         out: the folder that is written: a whole model, for `build`.
@@ -159,14 +154,14 @@ def contrastive(
         like_teacher: weight of the squared difference from the teacher's cosines.
         cache: folder of raw vectors; "": the user's; None: nothing is kept.
         on_progress: called when a stage begins.
-        options: those of `How`, and of the encoder, as of `build`.
+        options: those of `TrainingOptions`, and how the model encodes, as options of `build`.
 
     Raises:
         CorpusError: a file of pairs has faults.
         SpecError: an option is wrong, or there are too few pairs.
         RagidxError: of the subclass that says what to do.
     """
-    how, others = How.taken(options)
+    how, others = TrainingOptions.taken(options)
     began, tell = time.perf_counter(), Stages(on_progress)
     if like_teacher and teacher is None:
         raise SpecError("there is no teacher", "name one with `teacher`", where="`like_teacher`")
@@ -184,10 +179,9 @@ def contrastive(
         "like_teacher": like_teacher,
     }
     run = Run(Path(out), "contrastive", about)
-    columns, note = columns_of(rest, negatives, taught or resolved, cache, tell)
-    labels = None if taught is None else labels_of(columns, taught, cache, tell)
-    data = data_sets(rest, columns, labels)
-    del rest, columns, labels  # the data sets hold their own copy
+    rest, note = with_wrong_answers(rest, negatives, taught or resolved, cache, tell)
+    data = data_sets(rest, None if taught is None else labels_of(rest, taught, cache, tell))
+    del rest  # the data sets hold their own copy
     network = Network(resolved, how)
     default = network.encoder.query_instruction(None) or ""
 
@@ -196,12 +190,12 @@ def contrastive(
         for group, name in enumerate(held.names):
             places = np.flatnonzero(held.groups == group)
             if len(places):
-                asked = [held.queries[place] for place in places.tolist()]
-                queries[places] = network.vectors(asked, said.get(name, default), how.read_tokens)
-        return reciprocal_ranks(queries, network.vectors(held.positives, None, how.read_tokens), held.positives)
+                queries[places] = network.vectors(held.some(places)["query"], said.get(name, default), how.read_tokens)
+        return reciprocal_ranks(queries, network.vectors(held["positive"], None, how.read_tokens), held["positive"])
 
     prompts = {name: {QUERY: said.get(name, default)} for name in data}
-    return _Task(run, network, how, data, prompts, score, like_teacher, note).trained("pairs", tell, began)
+    training = Training(run, network, how, score, "mean reciprocal rank", "pairs", tell, began, note)
+    return _trained(training, data, prompts, like_teacher)
 
 
 def simcse(
@@ -215,18 +209,19 @@ def simcse(
     """Train a decoder on texts alone, each twice under dropout, as LLM2Vec's second stage (Gao et al. 2021).
 
     Args:
-        model: a decoder, as of `build`, such as one that `mntp` made.
+        model: a decoder, as `build` takes it, such as one that `mntp` made.
         text: a corpus, of any files that `build` reads.
         out: the folder that is written: a whole model, for `build`.
         on_progress: called when a stage begins.
-        options: those of `How`, with an attention dropout of 0.3; and of the encoder, as of `build`.
+        options: those of `TrainingOptions`, with an attention dropout of 0.3; and how the model encodes, as options of
+            `build`.
 
     Raises:
         CorpusError: there is no text.
         SpecError: an option is wrong, or the model draws no dropout, so that both views of a text would be the same.
         RagidxError: of the subclass that says what to do.
     """
-    how, others = How.taken(options, attention_dropout=0.3)
+    how, others = TrainingOptions.taken(options, attention_dropout=0.3)
     began, tell = time.perf_counter(), Stages(on_progress)
     resolved = resolved_of("train.simcse", model, others)
     rest, held = held_texts(Path(text), resolved, how)
@@ -244,104 +239,64 @@ def simcse(
     first, second = zip(*map(_halves, held), strict=True)
 
     def score() -> Doubles:
-        one, other = (network.vectors(part, None, how.read_tokens) for part in (first, second))
-        return reciprocal_ranks(one, other, second)
+        queries, texts = (network.vectors(part, None, how.read_tokens) for part in (first, second))
+        return reciprocal_ranks(queries, texts, second)
 
     data = datasets.DatasetDict({"text": datasets.Dataset.from_dict({QUERY: rest, POSITIVE: rest})})
-    return _Task(run, network, how, data, {}, score).trained("texts", tell, began)
+    return _trained(Training(run, network, how, score, "mean reciprocal rank", "texts", tell, began), data)
 
 
-@dataclass(frozen=True)
-class _Task:
-    """What is learnt, and from what.
+def _trained(
+    training: Training,
+    data: datasets.DatasetDict,
+    prompts: Mapping[str, Mapping[str, str]] | None = None,
+    like_teacher: float = 0.0,
+) -> DecoderReport:
+    """The run from its beginning or its last checkpoint to its end.
 
-    Attributes:
-        run: its folder.
-        network: what learns.
-        how: it is trained.
+    Args:
+        training: what learns, and how.
         data: data sets by name, a column for each side.
         prompts: by data set and column, the instruction of queries; other columns are documents.
-        score: of the texts that are held out.
         like_teacher: weight of the teacher's cosines.
-        notes: for people.
     """
+    network, how = training.network, training.how
+    encoding, batches = MethodModule(network, how.read_tokens), batches_of(data, how)
 
-    run: Run
-    network: Network
-    how: How
-    data: datasets.DatasetDict
-    prompts: Mapping[str, Mapping[str, str]]
-    score: Callable[[], Doubles]
-    like_teacher: float = 0.0
-    notes: tuple[str, ...] = ()
+    def planned() -> dict[str, Any]:
+        rows = (encoding.preprocess(row)["attention_mask"].sum() for row in sampled(data, how.seed))
+        # Each text is read twice: once for the loss, and once more, as measured, for the gradients.
+        n_tokens = float(_PASSES * np.mean([int(n) for n in rows]) * how.batch)
+        features = [*encoding.preprocess(longest_of(data)).values()]
+        longest = features[0].shape[1]
+        return plan(network, how, features, steps=len(batches), n_tokens=n_tokens, longest=longest)
 
-    def trained(self, what: str, tell: Stages, began: float) -> DecoderReport:
-        """The run from its beginning or its last checkpoint to its end."""
-        run, network, how = self.run, self.network, self.how
-        encoding = MethodModule(network, how.read_tokens)
-        batches = batches_of(self.data, how)
-        run.planned(lambda: _plan(encoding, how, self.data, len(batches)))
-        model = SentenceTransformer(modules=[encoding], device=network.encoder.device)
-        loss: Any = Loss(model, scale=how.scale, mini_batch_size=run.plan["mini_batch"])
-        loss.like_teacher = self.like_teacher
-        if how.matryoshka:
-            widths = [network.hidden // share for share in _WIDTHS]
-            loss = MatryoshkaLoss(model, loss, widths, [1 / len(widths)] * len(widths))
-        args = arguments(
-            run,
-            how,
-            SentenceTransformerTrainingArguments,
-            network.encoder.device,
-            prompts={name: dict(said) for name, said in self.prompts.items()},
-            batch_sampler="no_duplicates",
-            multi_dataset_batch_sampler=functools.partial(Batches, made=batches),
-        )
-        kind = of_network(SentenceTransformerTrainer, network)
-        return carried_out(
-            run,
-            network,
-            how,
-            kind(model=model, args=args, train_dataset=self.data, loss=loss),
-            self.score,
-            n_texts=len({place for batch in batches for place in batch}),
-            notes=self.notes,
-            measure="mean reciprocal rank",
-            what=what,
-            tell=tell,
-            began=began,
-        )
-
-
-def _plan(encoding: MethodModule, how: How, data: datasets.DatasetDict, steps: int) -> dict[str, Any]:
-    """Steps, and texts of a mini-batch, as a small one that is measured has it."""
-    features = encoding.preprocess(longest_of(data))
-    cost = measured(encoding.network, *features.values())
-    width = features["input_ids"].shape[1]
-    rows = sampled(data, how.seed)
-    n_tokens = np.mean([int(encoding.preprocess(row)["attention_mask"].sum()) for row in rows])
-    # Each text is read twice: once for the loss, and once more, as measured, for the gradients.
-    of_step = float(_PASSES * cost.seconds * n_tokens * how.batch)
-    if how.minutes is not None:
-        steps = min(steps, max(1, int(60 * how.minutes / of_step)))
-    mini_batch = fitting(cost.n_bytes, width, how.batch, encoding.network.encoder.device)
-    return {
-        "steps": steps,
-        "step_seconds": of_step,
-        "mini_batch": mini_batch,
-        "threads": cost.threads,
-        "bytes_a_token": round(cost.n_bytes),
-    }
+    training.run.planned(planned)
+    model = SentenceTransformer(modules=[encoding], device=network.encoder.device)
+    loss: Any = Loss(model, scale=how.scale, mini_batch_size=training.run.plan["mini_batch"])
+    loss.like_teacher = like_teacher
+    if how.matryoshka:
+        widths = [network.hidden // share for share in _WIDTHS]
+        loss = MatryoshkaLoss(model, loss, widths, [1 / len(widths)] * len(widths))
+    args = training.arguments(
+        SentenceTransformerTrainingArguments,
+        prompts=prompts or {},
+        batch_sampler="no_duplicates",
+        multi_dataset_batch_sampler=functools.partial(Batches, made=batches),
+    )
+    trainer = of_network(SentenceTransformerTrainer, network)(model=model, args=args, train_dataset=data, loss=loss)
+    return training.carried_out(trainer, n_texts=len({place for batch in batches for place in batch}))
 
 
 def _instructions(named: str | os.PathLike[str] | Mapping[str, str] | None, names: Sequence[str]) -> dict[str, str]:
     if named is None:
         return {}
-    found = dict(named) if isinstance(named, Mapping) else read_object(Path(named), _INSTRUCTED)
-    wrong = next((name for name, said in found.items() if name not in names or not isinstance(said, str)), None)
+    instructions = dict(named) if isinstance(named, Mapping) else read_object(Path(named), _INSTRUCTED)
+    wrong = next((name for name, said in instructions.items() if name not in names or not isinstance(said, str)), None)
     if wrong is not None:
         message = f"no data set is called '{wrong}', or what it says is no text"
         raise SpecError(message, f"{_INSTRUCTED}; they are {', '.join(names)}", where="`instructions`")
-    return found
+    return instructions
 
 
 def _halves(text: str) -> tuple[str, str]:
@@ -356,8 +311,7 @@ def _halves(text: str) -> tuple[str, str]:
 
 
 def _digest(*parts: TrainingPairs) -> str:
-    """Of all texts, and of which data set each is."""
-    rows = [row for one in parts for row in (one.queries, one.positives, *map(list, one.negatives))]
-    return digest_of(
-        [*(text for row in rows for text in row), *parts[0].names, *(str(one.groups.tolist()) for one in parts)]
-    )
+    """The digest of all texts, and of which data set each is."""
+    columns = [column for part in parts for column in (part["query"], part["positive"], *part["negatives"])]
+    groups = (str(part.groups.tolist()) for part in parts)
+    return digest_of([*itertools.chain(*columns), *parts[0].names, *groups])

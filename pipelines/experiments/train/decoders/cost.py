@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +14,7 @@ from torch import Tensor
 from ragidx.indexer.encoders import precision
 from ragidx.pipelines.base.resources import free_bytes
 from ragidx.pipelines.experiments.train.decoders.network import Network
+from ragidx.pipelines.experiments.train.decoders.options import TrainingOptions
 
 _OF_FREE = 0.5  # of free memory that a mini-batch may take
 _MOST_TEXTS = 32  # of a mini-batch
@@ -60,6 +63,36 @@ def _wait(network: Network) -> None:
     """Until a GPU has done what it was asked: it answers before."""
     if network.encoder.device.startswith("cuda"):
         torch.cuda.synchronize()
+
+
+def plan(
+    network: Network,
+    how: TrainingOptions,
+    features: Sequence[Tensor],
+    *,
+    steps: int,
+    n_tokens: float,
+    longest: int,
+    more_bytes: float = 0.0,
+) -> dict[str, Any]:
+    """How many steps a run makes, and how many texts a mini-batch has, as a small one that is measured has it.
+
+    Args:
+        network: what learns.
+        how: how it is trained.
+        features: what is measured: (b, t) each, the arguments of the network.
+        steps: how many steps there are to make.
+        n_tokens: how many tokens a step reads; those that it reads again without gradients count in part.
+        longest: how many tokens the longest text has.
+        more_bytes: the memory of a token beside what the network needs.
+    """
+    cost = measured(network, *features)
+    n_bytes, of_step = cost.n_bytes + more_bytes, cost.seconds * n_tokens
+    if how.minutes is not None:
+        steps = min(steps, max(1, int(60 * how.minutes / of_step)))
+    mini_batch = fitting(n_bytes, longest, how.batch, network.encoder.device)
+    threads = {"threads": cost.threads, "bytes_a_token": round(n_bytes)}
+    return {"steps": steps, "step_seconds": of_step, "mini_batch": mini_batch, **threads}
 
 
 def fitting(bytes_a_token: float, longest: int, batch: int, device: str) -> int:

@@ -1,13 +1,13 @@
 """What a decoder learns from pairs, as sentence-transformers' trainer takes it.
 
-pairs -> a column for each side and wrong answer -> perhaps a teacher's vectors of them -> a data set of each file ->
-batches of one data set each, none with a text twice
+pairs -> as many wrong answers for all of a file -> perhaps a teacher's vectors of all texts -> a data set of each file,
+with a column for each side and wrong answer -> batches of one data set each, none with a text twice
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import datasets
@@ -21,8 +21,8 @@ from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.pipelines.base.stages import Stages
 from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors, cache_folder
-from ragidx.pipelines.experiments.train.decoders.how import How
-from ragidx.pipelines.experiments.train.decoders.material import filled, mined
+from ragidx.pipelines.experiments.train.decoders.negatives import filled, mined
+from ragidx.pipelines.experiments.train.decoders.options import TrainingOptions
 from ragidx.pipelines.experiments.train.frozen import encoded
 from ragidx.pipelines.experiments.train.pairs import TrainingPairs
 from ragidx.pipelines.ingest.resolve import Resolved
@@ -33,63 +33,53 @@ _NEGATIVE = "negative"
 _SAMPLED = 256  # rows, whose tokens are counted
 
 
-def columns_of(
-    pairs: TrainingPairs, negatives: int | None, by: Resolved, cache: str | os.PathLike[str] | None, tell: Stages
-) -> tuple[list[dict[str, str]], tuple[str, ...]]:
-    """The texts of each pair, by column, as many wrong answers for all of a data set; and what to say of them."""
-    own = [list(texts) for texts in pairs.negatives]
-    wanted = int(any(own)) if negatives is None else negatives
-    wrong = [texts[:wanted] for texts in own]
-    if negatives and any(len(texts) < negatives for texts in wrong):
-        found = mined(pairs, encoded(pairs, by, cache, tell), negatives)
-        wrong = [[*texts, *others][:negatives] for texts, others in zip(wrong, found, strict=True)]
-    n_own = sum(min(len(texts), wanted) for texts in own)
-    n_found = sum(map(len, wrong)) - n_own
-    if negatives is None:  # no file without any gets them
-        having = {group for group, texts in zip(pairs.groups.tolist(), own, strict=True) if texts}
-        wanted_of = [int(group in having) for group in pairs.groups.tolist()]
-    else:
-        wanted_of = [negatives] * len(pairs)
-    wrong = filled(pairs, wrong, wanted_of)
-    columns = [
-        {QUERY: query, POSITIVE: text, **{f"{_NEGATIVE}_{number}": one for number, one in enumerate(others, 1)}}
-        for query, text, others in zip(pairs.queries, pairs.positives, wrong, strict=True)
-    ]
-    n = sum(map(len, wrong))
-    if not n:
-        return columns, ()
-    note = f"Of {n:,} wrong answers {n_own:,} are of the files, {n_found:,} were found"
-    return columns, (f"{note}, {n - n_own - n_found:,} are drawn, or come twice.",)
+def with_wrong_answers(
+    pairs: TrainingPairs, wanted: int | None, by: Resolved, cache: str | os.PathLike[str] | None, tell: Stages
+) -> tuple[TrainingPairs, tuple[str, ...]]:
+    """The pairs with as many wrong answers for all of a data set; and what to say of them."""
+    of_files, groups = pairs["negatives"], pairs.groups
+    most = int(any(of_files)) if wanted is None else wanted
+    negatives = [texts[:most] for texts in of_files]
+    n_of_files = sum(map(len, negatives))
+    if wanted and any(len(texts) < wanted for texts in negatives):
+        near = mined(pairs, encoded(pairs, by, cache, tell), wanted)
+        negatives = [[*texts, *others][:wanted] for texts, others in zip(negatives, near, strict=True)]
+    n_found = sum(map(len, negatives)) - n_of_files
+    having = {group for group, texts in zip(groups, of_files, strict=True) if texts}  # no file without any gets them
+    negatives = filled(pairs, negatives, [int(group in having) if wanted is None else wanted for group in groups])
+    n = sum(map(len, negatives))
+    note = f"Of {n:,} wrong answers {n_of_files:,} are of the files, {n_found:,} were found"
+    note += f", {n - n_of_files - n_found:,} are drawn, or come twice."
+    return pairs.with_negatives(negatives), (note,) if n else ()
 
 
 def labels_of(
-    columns: Sequence[Mapping[str, str]], teacher: Resolved, cache: str | os.PathLike[str] | None, tell: Stages
+    pairs: TrainingPairs, teacher: Resolved, cache: str | os.PathLike[str] | None, tell: Stages
 ) -> list[Floats]:
     """(columns, d) of each pair: the teacher's vectors of unit length."""
+    answers = [[text, *wrong] for text, wrong in zip(pairs["positive"], pairs["negatives"], strict=True)]
     with RawVectors(teacher, cache_folder(cache)) as vectors:
         tell(f"encoding by {teacher.encoder_spec.model}")
-        queries = vectors.queries([row[QUERY] for row in columns])
-        texts = [text for row in columns for name, text in row.items() if name != QUERY]
-        others = l2_normalize(vectors.texts(texts)).vectors
-    ends = np.cumsum([len(row) - 1 for row in columns])[:-1]
-    parts = np.split(others, ends)
-    own = l2_normalize(queries).vectors
-    return [np.concatenate([one[None], part]) for one, part in zip(own, parts, strict=True)]
+        queries = l2_normalize(vectors.queries(pairs["query"])).vectors
+        texts = l2_normalize(vectors.texts([text for row in answers for text in row])).vectors
+    parts = np.split(texts, np.cumsum([len(row) for row in answers])[:-1])
+    return [np.concatenate([query[None], part]) for query, part in zip(queries, parts, strict=True)]
 
 
-def data_sets(
-    pairs: TrainingPairs, columns: Sequence[Mapping[str, str]], labels: Sequence[Floats] | None
-) -> datasets.DatasetDict:
+def data_sets(pairs: TrainingPairs, labels: Sequence[Floats] | None) -> datasets.DatasetDict:
     """By name, a column for each side."""
-    found = {}
+    by_name, groups = {}, pairs.groups
     for number, name in enumerate(pairs.names):
-        places = np.flatnonzero(pairs.groups == number).tolist()
+        places = np.flatnonzero(groups == number)
         if len(places) > 1:
-            made: dict[str, Any] = {one: [columns[place][one] for place in places] for one in columns[places[0]]}
+            table = pairs.some(places).table
+            columns = {side: table[side] for side in (QUERY, POSITIVE)}
+            for place in range(len(table["negatives"][0])):
+                columns[f"{_NEGATIVE}_{place + 1}"] = pc.list_element(table["negatives"], place)
             if labels is not None:
-                made[LABEL] = _nested(np.stack([labels[place] for place in places]))
-            found[name] = datasets.Dataset(pa.table(made), fingerprint=str(number))  # else all of it is hashed
-    return datasets.DatasetDict(found)
+                columns[LABEL] = _nested(np.stack([labels[place] for place in places.tolist()]))
+            by_name[name] = datasets.Dataset(pa.table(columns), fingerprint=str(number))  # else all of it is hashed
+    return datasets.DatasetDict(by_name)
 
 
 def _nested(rows: Floats) -> pa.Array:
@@ -100,12 +90,12 @@ def _nested(rows: Floats) -> pa.Array:
 
 def longest_of(data: datasets.DatasetDict) -> list[str]:
     """The longest texts, one or two: what a mini-batch of has to fit into memory."""
-    found: set[str] = set()
+    longest: set[str] = set()
     for part in data.values():
         for name in _texts_of(part):
             lengths = pc.utf8_length(part.data[name])
-            found.add(part[int(pc.index(lengths, pc.max(lengths)).as_py())][name])
-    return sorted(found, key=len)[-2:]
+            longest.add(part[int(pc.index(lengths, pc.max(lengths)).as_py())][name])
+    return sorted(longest, key=len)[-2:]
 
 
 def sampled(data: datasets.DatasetDict, seed: int) -> list[list[str]]:
@@ -114,8 +104,8 @@ def sampled(data: datasets.DatasetDict, seed: int) -> list[list[str]]:
     places = np.sort(drawn.choice(ends[-1], min(_SAMPLED, int(ends[-1])), replace=False))
     rows = []
     for start, part in zip([0, *ends[:-1]], data.values(), strict=True):
-        own = places[(places >= start) & (places < start + len(part))] - start
-        rows += [[row[name] for name in _texts_of(part)] for row in part.select(own.tolist())]
+        here = places[(places >= start) & (places < start + len(part))] - start
+        rows += [[row[name] for name in _texts_of(part)] for row in part.select(here.tolist())]
     return rows
 
 
@@ -139,13 +129,13 @@ class Batches(MultiDatasetDefaultBatchSampler):
         return len(self.made)
 
 
-def batches_of(data: datasets.DatasetDict, how: How) -> list[list[int]]:
+def batches_of(data: datasets.DatasetDict, how: TrainingOptions) -> list[list[int]]:
     """Numbers of rows, counted through all data sets: each batch of one of them, without a text twice, in random order.
 
     Raises:
         SpecError: none has two rows.
     """
-    drawn, made = np.random.default_rng(how.seed), list[list[int]]()
+    drawn, batches = np.random.default_rng(how.seed), list[list[int]]()
     numbers = [_numbers(part) for part in data.values()]
     for _ in range(how.epochs):
         of_epoch, start = list[list[int]](), 0
@@ -154,14 +144,14 @@ def batches_of(data: datasets.DatasetDict, how: How) -> list[list[int]]:
             packed = _packed(rows, drawn.permutation(len(rows)), how.batch)
             of_epoch += [[start + place for place in batch] for batch in packed if len(batch) >= fewest]
             start += len(rows)
-        made += [of_epoch[place] for place in drawn.permutation(len(of_epoch)).tolist()]
-    if not made:
+        batches += [of_epoch[place] for place in drawn.permutation(len(of_epoch)).tolist()]
+    if not batches:
         raise SpecError(
             "no file has two pairs of different texts: the other pairs of its file are a query's wrong answers",
             "put pairs of a kind into one file",
             where="`pairs`",
         )
-    return made
+    return batches
 
 
 def _numbers(part: datasets.Dataset) -> Ints:
@@ -179,14 +169,14 @@ def _packed(rows: Ints, order: Ints, size: int) -> list[list[int]]:
     batches: list[list[int]] = [[]]
     first, free = 0, dict[int, int]()  # the first that has room; behind the last one of a number
     for place in order.tolist():
-        own = set(rows[place].tolist())
-        number = max(first, *(free.get(one, 0) for one in own))
+        texts = set(rows[place].tolist())
+        number = max(first, *(free.get(text, 0) for text in texts))
         while number < len(batches) and len(batches[number]) == size:
             number += 1
         if number == len(batches):
             batches.append([])
         batches[number].append(place)
-        free |= dict.fromkeys(own, number + 1)
+        free |= dict.fromkeys(texts, number + 1)
         while first < len(batches) and len(batches[first]) == size:
             first += 1
     return batches

@@ -37,7 +37,7 @@ from ragidx.indexer.encoders.static import StaticEncoder
 from ragidx.indexer.prompts.templates import Template
 from ragidx.indexer.store.files import MANIFEST
 from ragidx.indexer.token_table import TokenTable
-from ragidx.pipelines.experiments.train.decoders.whole import save_tokenizer, whole_model
+from ragidx.pipelines.experiments.train.decoders.model_with_head import save_tokenizer, whole_model
 from ragidx.retriever.models import ModelPlace
 from ragidx.retriever.searcher import Searcher
 
@@ -71,12 +71,12 @@ class Exported:
     """What was written.
 
     Attributes:
-        folder: that `SentenceTransformer(folder)` loads.
-        model: that it is of.
+        folder: the folder that `SentenceTransformer(folder)` loads.
+        model: the model that was exported.
         dim: width of its vectors.
-        modules: of sentence-transformers, in their order.
-        difference: the largest of a coordinate, of the texts that were compared.
-        prompts: that queries and documents have there, by name.
+        modules: the names of the modules of sentence-transformers, in their order.
+        difference: the largest difference of a coordinate, over the texts that were compared.
+        prompts: the prompts that queries and documents have there, by name.
     """
 
     folder: str
@@ -95,9 +95,9 @@ def export(model: str | os.PathLike[str], out: str | os.PathLike[str], **options
     """Write a model, or that of an index with its filter, as plain sentence-transformers load it.
 
     Args:
-        model: as of `build`, or an index.
+        model: a model, as `build` takes it, or an index.
         out: the folder that is written.
-        options: of `load_embedder`, such as `method` and `filter`; not of an index, whose own count.
+        options: options of `load_embedder`, such as `method` and `filter`; an index takes none, it has its own.
 
     Raises:
         SpecError: something of it cannot be said there, or the folder is not free.
@@ -113,13 +113,13 @@ def export(model: str | os.PathLike[str], out: str | os.PathLike[str], **options
     try:
         modules, prompts = _modules(embedder, room / "weights")
         modules += _dense(embedder.filter)
-        made = room / "model"
+        folder = room / "model"
         default = "document" if prompts.get("document") else None  # of `encode`, which does not say of what
         whole = SentenceTransformer(modules=modules, prompts=prompts, default_prompt_name=default, device="cpu")
-        whole.save_pretrained(str(made), create_model_card=False)
-        _cure(made, keeps_template=any(isinstance(m, Transformer) and "message" in m.modalities for m in modules))
-        difference = _checked(embedder, made)
-        atomic.replace(made, target)
+        whole.save_pretrained(str(folder), create_model_card=False)
+        _cure(folder, keeps_template=any(isinstance(m, Transformer) and "message" in m.modalities for m in modules))
+        difference = _checked(embedder, folder)
+        atomic.replace(folder, target)
     finally:
         shutil.rmtree(room, ignore_errors=True)
     names = tuple(type(module).__name__ for module in modules)
@@ -141,8 +141,8 @@ def _modules(embedder: Embedder, room: Path) -> tuple[list[nn.Module], dict[str,
     """Up to the pooling, and the prompts."""
     encoder, spec = embedder.encoder, embedder.encoder.spec
     if spec.method == SENTENCE_TRANSFORMERS:
-        own = SentenceTransformer(str(encoder.files.folder), device="cpu", local_files_only=True)
-        return list(own), {name: said for name, said in own.prompts.items() if said}
+        as_it_is = SentenceTransformer(str(encoder.files.folder), device="cpu", local_files_only=True)
+        return list(as_it_is), {name: said for name, said in as_it_is.prompts.items() if said}
     if isinstance(encoder, StaticEncoder) and encoder.table is not None:
         return [_static(encoder.table)], {}
     if isinstance(encoder, StaticEncoder):
@@ -265,7 +265,7 @@ def _checked(embedder: Embedder, folder: Path) -> float:
     for what, ours, other in (
         ("documents", embedder.embed_document(texts), theirs.encode_document(texts)),
         ("texts of `encode`", embedder.embed_document(texts), theirs.encode(texts)),
-        ("documents alone", embedder.embed_document(texts), np.stack([theirs.encode_document(one) for one in texts])),
+        ("documents alone", embedder.embed_document(texts), np.stack([theirs.encode_document(text) for text in texts])),
         ("queries", embedder.embed_query(texts), theirs.encode_query(texts)),
     ):
         apart = float(np.abs(ours - other).max())

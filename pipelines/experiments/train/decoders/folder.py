@@ -45,9 +45,9 @@ class Run:
     """The folder of a run.
 
     Args:
-        out: of the model.
+        out: the folder of the model.
         about: what is trained on what, as JSON types: a run of other things does not go on here.
-        stage: of the recipe.
+        stage: the name of the recipe.
 
     Raises:
         SpecError: the folder holds something else.

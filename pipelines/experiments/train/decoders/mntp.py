@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import Dataset
 from transformers import Trainer, TrainingArguments
 
 from ragidx.corpora.errors import SpecError
@@ -25,18 +24,13 @@ from ragidx.indexer.arrays import Doubles, Ints
 from ragidx.indexer.filters.unembedding import find_unembedding
 from ragidx.indexer.models import checkpoint
 from ragidx.pipelines.base.stages import OnStage, Stages
-from ragidx.pipelines.experiments.train.decoders.cost import fitting, measured
+from ragidx.pipelines.experiments.train.decoders.cost import plan
 from ragidx.pipelines.experiments.train.decoders.folder import Run
-from ragidx.pipelines.experiments.train.decoders.how import How
-from ragidx.pipelines.experiments.train.decoders.material import about_model, digest_of, held_texts, resolved_of
+from ragidx.pipelines.experiments.train.decoders.inputs import about_model, digest_of, held_texts, resolved_of
 from ragidx.pipelines.experiments.train.decoders.network import Network
-from ragidx.pipelines.experiments.train.decoders.runs import (
-    DecoderReport,
-    arguments,
-    carried_out,
-    of_network,
-)
-from ragidx.pipelines.experiments.train.objectives import NO_LABEL, Masking, blocks, mask_tokens
+from ragidx.pipelines.experiments.train.decoders.options import TrainingOptions
+from ragidx.pipelines.experiments.train.decoders.runs import DecoderReport, Training, of_network
+from ragidx.pipelines.experiments.train.objectives import NO_LABEL, Masking, blocks, mask_tokens, mntp_loss
 
 _ALL_MASKED = frozenset({"mistral"})  # families for which LLM2Vec hides 80 %, all by the mask
 _SHARE, _SHARE_ALL_MASKED = 0.2, 0.8
@@ -57,20 +51,20 @@ def mntp(
     """Train a decoder to attend both ways, on texts alone, by masked next-token prediction.
 
     Args:
-        model: a decoder, as of `build`; its method is `llm2vec` where none is named.
+        model: a decoder, as `build` takes it; its method is `llm2vec` where none is named.
         text: a corpus, of any files that `build` reads.
         out: the folder that is written: a whole model, for `build`, `simcse` and `contrastive`.
-        hidden_share: of tokens that are hidden; None: LLM2Vec's, 0.2, of which 80 % become the mask `_`, 10 % another
-            token and 10 % stay, or for Mistral 0.8, which all become the mask.
+        hidden_share: the share of tokens that are hidden; None: LLM2Vec's, 0.2, of which 80 % become the mask `_`, 10 %
+            another token and 10 % stay, or for Mistral 0.8, which all become the mask.
         on_progress: called when a stage begins.
-        options: those of `How`, and of the encoder, as of `build`.
+        options: those of `TrainingOptions`, and how the model encodes, as options of `build`.
 
     Raises:
         CorpusError: there is no text.
         SpecError: an option is wrong, there is too little text, or the method's attention is causal.
         RagidxError: of the subclass that says what to do.
     """
-    how, others = How.taken(options, batch=32)
+    how, others = TrainingOptions.taken(options, batch=32)
     if hidden_share is not None and not 0 < hidden_share < 1:
         raise SpecError(f"hidden_share={hidden_share} hides nothing, or all", "give 0.2", where="`hidden_share`")
     began, tell = time.perf_counter(), Stages(on_progress)
@@ -90,27 +84,28 @@ def mntp(
         with network.resting(), torch.inference_mode():
             return task.likelihoods(torch.from_numpy(of_held), how.seed)
 
-    run.planned(lambda: _plan(network, how, task, of_rest))
-    args = arguments(run, how, TrainingArguments, network.encoder.device, remove_unused_columns=False)
+    def planned() -> dict[str, Any]:
+        block = torch.from_numpy(of_rest[:1])
+        features = [block, torch.ones_like(block), torch.ones_like(block, dtype=torch.bool)]
+        # Of the logits, their exponentials and gradients, in float32.
+        of_head = 4 * 4 * network.encoder.backbone.n_tokens * task.masking.probability
+        steps, longest = how.epochs * -(-len(of_rest) // how.batch), how.read_tokens
+        n_tokens = longest * how.batch
+        return plan(network, how, features, steps=steps, n_tokens=n_tokens, longest=longest, more_bytes=of_head)
+
+    run.planned(planned)
+    measure = "log-likelihood of hidden tokens"
+    training = Training(run, network, how, score, measure, "blocks", tell, began)
+    args = training.arguments(TrainingArguments, remove_unused_columns=False)
     kind = of_network(_by_parts(task, run.plan["mini_batch"], how.seed), network)
-    return carried_out(
-        run,
-        network,
-        how,
-        kind(model=network, args=args, train_dataset=_Blocks(of_rest), data_collator=_stacked),
-        score,
-        n_texts=len(rest),
-        measure="log-likelihood of hidden tokens",
-        what="blocks",
-        tell=tell,
-        began=began,
-    )
+    data = list(torch.from_numpy(of_rest))
+    return training.carried_out(kind(model=network, args=args, train_dataset=data, data_collator=_stacked), len(rest))
 
 
 class _Prediction:
     """Blocks of ids, with tokens hidden, and the loss of what the model predicts in their place."""
 
-    def __init__(self, network: Network, how: How, share: float | None) -> None:
+    def __init__(self, network: Network, how: TrainingOptions, share: float | None) -> None:
         tokenizer = network.encoder.tokenizer
         empty = network.encoder.rendered(["a"], None)[0]
         self.network, self.head = network, _Head(network)
@@ -131,20 +126,17 @@ class _Prediction:
         if self.length < 2:
             raise SpecError("the template fills the block", "give more `read_tokens`", where="`read_tokens`")
         ids = self.network.encoder.tokenizer.ids(texts)
-        made = [block.numpy() for block in blocks(ids, self.length)]
-        return np.stack(made) if made else np.zeros((0, self.length), np.int64)
+        rows = [block.numpy() for block in blocks(ids, self.length)]
+        return np.stack(rows) if rows else np.zeros((0, self.length), np.int64)
 
     def likelihoods(self, ids: Tensor, seed: int) -> Doubles:
         """(n,) the mean log-likelihood of each block's hidden tokens, (n, length); one without a hidden one has 0."""
         hidden, labels = self.hidden(ids, seed)
-        found = []
+        losses = []
         for some, wanted in zip(torch.split(hidden, _AT_ONCE), torch.split(labels, _AT_ONCE), strict=True):
-            where = wanted[:, 1:] != NO_LABEL
-            logits = self.head(self.network.states(some)[:, :-1][where])
-            lost = torch.zeros(where.shape, device=logits.device)
-            lost[where] = functional.cross_entropy(logits.float(), wanted[:, 1:][where], reduction="none")
-            found.append(lost.sum(dim=1) / where.sum(dim=1).clamp(min=1))
-        return -torch.cat(found).double().cpu().numpy()
+            each = mntp_loss(self.network.states(some), wanted, self.head, reduction="none")
+            losses.append(each.sum(dim=1) / (wanted[:, 1:] != NO_LABEL).sum(dim=1).clamp(min=1))
+        return -torch.cat(losses).double().cpu().numpy()
 
     def hidden(self, ids: Tensor, seed: int) -> tuple[Tensor, Tensor]:
         """Blocks (b, length) behind the template's beginning, some tokens hidden; and labels, both (b, t)."""
@@ -160,9 +152,7 @@ class _Prediction:
         hidden, labels = self.hidden(ids, seed)
         n = int((labels != NO_LABEL).sum())
         for some, wanted in zip(torch.split(hidden, at_once), torch.split(labels, at_once), strict=True):
-            where = wanted[:, 1:] != NO_LABEL
-            logits = self.head(self.network.states(some)[:, :-1][where])
-            yield functional.cross_entropy(logits.float(), wanted[:, 1:][where], reduction="sum"), n
+            yield mntp_loss(self.network.states(some), wanted, self.head, reduction="sum"), n
 
 
 class _Head:
@@ -190,17 +180,6 @@ class _Head:
         return logits if self._softcap is None else torch.tanh(logits / self._softcap) * self._softcap
 
 
-class _Blocks(Dataset[Tensor]):
-    def __init__(self, ids: Ints) -> None:
-        self._ids = ids
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    def __getitem__(self, number: int) -> Tensor:
-        return torch.from_numpy(self._ids[number])
-
-
 def _stacked(rows: list[Tensor]) -> dict[str, Tensor]:
     return {"ids": torch.stack(rows)}
 
@@ -220,24 +199,3 @@ def _by_parts(task: _Prediction, at_once: int, seed: int) -> type[Trainer]:
             return total
 
     return ByParts
-
-
-def _plan(network: Network, how: How, task: _Prediction, ids: Ints) -> dict[str, Any]:
-    """Steps, and blocks of a mini-batch, as one that is measured has it."""
-    block = torch.from_numpy(ids[:1])
-    cost = measured(network, block, torch.ones_like(block), torch.ones_like(block, dtype=torch.bool))
-    n_bytes = cost.n_bytes + (
-        4 * 4 * network.encoder.backbone.n_tokens * task.masking.probability
-    )  # logits, their exponentials and gradients
-    steps = how.epochs * -(-len(ids) // how.batch)
-    of_step = cost.seconds * how.read_tokens * how.batch
-    if how.minutes is not None:
-        steps = min(steps, max(1, int(60 * how.minutes / of_step)))
-    mini_batch = fitting(n_bytes, how.read_tokens, how.batch, network.encoder.device)
-    return {
-        "steps": steps,
-        "step_seconds": of_step,
-        "mini_batch": mini_batch,
-        "threads": cost.threads,
-        "bytes_a_token": round(n_bytes),
-    }

@@ -34,8 +34,8 @@ from ragidx.indexer.models import lora
 from ragidx.indexer.models.locate import TRAINED_POOLING, ModelFiles
 from ragidx.indexer.models.lora_config import CONFIG, WEIGHTS, AdapterConfig, read_config
 from ragidx.indexer.prompts.rendering import Rendered
-from ragidx.pipelines.experiments.train.decoders.how import How
-from ragidx.pipelines.experiments.train.decoders.whole import check_whole, save_tokenizer, whole_model
+from ragidx.pipelines.experiments.train.decoders.model_with_head import check_whole, save_tokenizer, whole_model
+from ragidx.pipelines.experiments.train.decoders.options import TrainingOptions
 
 if TYPE_CHECKING:
     from ragidx.pipelines.ingest.resolve import Resolved
@@ -69,7 +69,7 @@ class Network(nn.Module):
         ModelError: the model does not attend as the method needs while it trains.
     """
 
-    def __init__(self, resolved: Resolved, how: How) -> None:
+    def __init__(self, resolved: Resolved, how: TrainingOptions) -> None:
         super().__init__()
         self.files, self.spec = resolved.files, resolved.encoder_spec
         self.how, self.rank, self.alpha = how, how.rank or _RANK, how.alpha or _ALPHA
@@ -135,14 +135,14 @@ class Network(nn.Module):
             ModelError: they are no numbers.
         """
         rows = self.rendered(list(texts), instruction, limit)
-        made = np.zeros((len(rows), self.hidden), np.float32)
+        vectors = np.zeros((len(rows), self.hidden), np.float32)
         with self.resting() as encoder, torch.inference_mode():
             place = torch.device(encoder.device)
             for batch in batching.run(rows, encoder.vectors, budget=encoder.budget, pad=self.pad, device=place):
-                made[batch.rows] = batch.vectors
-        if not np.isfinite(made).all():
+                vectors[batch.rows] = batch.vectors
+        if not np.isfinite(vectors).all():
             raise ModelError("its vectors are no numbers", DIVERGED, where=self.spec.model)
-        return made
+        return vectors
 
     def weights(self) -> dict[str, Tensor]:
         """What learns, by name, on the CPU."""
@@ -188,9 +188,8 @@ class Network(nn.Module):
         if self.continued is not None:
             lora.merge(whole, self.continued, self.files.name, times=-1)
         if self.how.full:
-            own = {name: weight for name, weight in learnt.items() if name.startswith("model.")}
-            base = getattr(whole, whole.base_model_prefix, whole)
-            left = base.load_state_dict({name.removeprefix("model."): weight for name, weight in own.items()}, False)
+            weights = {name[len("model.") :]: weight for name, weight in learnt.items() if name.startswith("model.")}
+            left = getattr(whole, whole.base_model_prefix, whole).load_state_dict(weights, False)
             if left.unexpected_keys:
                 raise ModelError("its weights have other names with a head", "report it", where=self.files.name)
         else:
@@ -301,9 +300,9 @@ class Network(nn.Module):
     def _drop_attention(self) -> None:
         share = self.how.attention_dropout
         for name, module in self.model.named_modules():
-            own = next((one for one in _DROPOUTS if _is_number(getattr(module, one, None))), None)
-            if own == "attention_dropout" or (own and type(module).__name__.endswith("Attention")):
-                setattr(module, own, share)  # OPT says `dropout`
+            field = next((field for field in _DROPOUTS if _is_number(getattr(module, field, None))), None)
+            if field == "attention_dropout" or (field and type(module).__name__.endswith("Attention")):
+                setattr(module, field, share)  # OPT says `dropout`
             elif share and isinstance(module, nn.Dropout) and name.rpartition(".")[2] in _DROPOUT_MODULES:
                 module.p = share
 
@@ -338,7 +337,7 @@ def _decoder(resolved: Resolved) -> DecoderEncoder:
     return encoder
 
 
-def _adapter_of(files: ModelFiles, how: How) -> Path | None:
+def _adapter_of(files: ModelFiles, how: TrainingOptions) -> Path | None:
     """The adapter inside a trained model's weights, where training goes on with it; None: a new one begins.
 
     After masked prediction a new one begins, as in LLM2Vec; after SimCSE and contrastive training theirs goes on.
@@ -351,7 +350,7 @@ def _adapter_of(files: ModelFiles, how: How) -> Path | None:
     return parts if made.get("stage") in ("simcse", "contrastive") else None
 
 
-def _continuing(how: How, stored: AdapterConfig, model: str) -> tuple[int, int]:
+def _continuing(how: TrainingOptions, stored: AdapterConfig, model: str) -> tuple[int, int]:
     """Rank and alpha of the adapter that goes on learning.
 
     Raises:

@@ -12,10 +12,10 @@ import importlib.util
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,13 +32,11 @@ from ragidx.pipelines.base import pictures
 from ragidx.pipelines.base.stages import Stages
 from ragidx.pipelines.experiments.evaluate.significance import MeanDifference, difference
 from ragidx.pipelines.experiments.train.decoders.folder import WEIGHTS, Run
-from ragidx.pipelines.experiments.train.decoders.how import How
 from ragidx.pipelines.experiments.train.decoders.network import DIVERGED, Network
 from ragidx.pipelines.experiments.train.decoders.optimizer import Masters, share_of_rate
+from ragidx.pipelines.experiments.train.decoders.options import TrainingOptions
 
 _SCORE_SHARE = 5
-
-Score = Callable[[], Doubles]
 
 
 @dataclass(frozen=True)
@@ -46,25 +44,25 @@ class DecoderReport:
     """What a run made.
 
     Attributes:
-        folder: of the model; None: none, since it is no better than what it began with.
+        folder: the folder of the model; None: there is none, since it is no better than what it began with.
         stage: contrastive, simcse or mntp.
-        model: that it began with.
-        n_learning: numbers that learnt.
-        n_texts: texts, or pairs, that there were to learn from.
-        n_held_out: of the score.
-        steps: that were made.
-        best_step: after which the weights were best.
-        of_steps: that were planned.
-        first_loss: the mean of the first tenth of the steps.
-        last_loss: of the last tenth.
+        model: the model that it began with.
+        n_learning: how many numbers learnt.
+        n_texts: how many texts, or pairs, there were to learn from.
+        n_held_out: how many were held out, for the score.
+        steps: how many steps were made.
+        best_step: the step after which the weights were best.
+        of_steps: how many steps were planned.
+        first_loss: the mean loss of the first tenth of the steps.
+        last_loss: the mean loss of the last tenth.
         measure: what the score is.
         before: the score at the start.
-        after: of the weights that are kept.
+        after: the score of the weights that are kept.
         gain: after less before.
-        tokens_a_second: that were trained on, while steps were made.
-        peak_bytes: of memory.
-        seconds: of this call.
-        notes: for people.
+        tokens_a_second: how many tokens a second were trained on, while steps were made.
+        peak_bytes: the most memory that was in use.
+        seconds: the time of this call.
+        notes: sentences for people.
     """
 
     folder: str | None
@@ -92,26 +90,142 @@ class DecoderReport:
         return asdict(self)
 
 
-class Watch(TrainerCallback):
-    """Scores, the log, the best weights and progress of a run.
+class Training(NamedTuple):
+    """What learns, and how it is scored.
 
-    Args:
-        run: that was planned.
+    Attributes:
+        run: its folder.
         network: what learns.
-        score: of the held-out texts by the network as it is.
-        how: it is trained.
+        how: how it is trained.
+        score: gives the score of each held-out text by the network as it is; higher is better.
+        measure: what the score is.
+        what: the held-out texts, for people.
         tell: where progress goes.
+        began: when the call did.
+        notes: sentences for people.
     """
 
-    def __init__(self, run: Run, network: Network, score: Score, how: How, tell: Stages) -> None:
-        self.run, self.network, self.score, self.tell = run, network, score, tell
-        self.steps, self.patience = int(run.plan["steps"]), how.patience
+    run: Run
+    network: Network
+    how: TrainingOptions
+    score: Callable[[], Doubles]
+    measure: str
+    what: str
+    tell: Stages
+    began: float
+    notes: tuple[str, ...] = ()
+
+    def arguments(self, kind: type, **more: Any) -> Any:
+        """The arguments of a trainer, for the run as it was planned."""
+        args = kind(
+            output_dir=str(self.run.folder),
+            max_steps=self.run.plan["steps"],
+            per_device_train_batch_size=self.how.batch,
+            learning_rate=self.how.rate,
+            seed=self.how.seed,
+            save_strategy="no",  # the callback says when
+            save_total_limit=2,
+            logging_steps=1,
+            logging_nan_inf_filter=False,
+            report_to=[],
+            disable_tqdm=True,
+            dataloader_pin_memory=False,
+            use_cpu=self.network.encoder.device == "cpu",
+            **more,
+        )
+        # With more GPUs the trainer splits a batch, and a text is a wrong answer to the queries of its part alone.
+        args._n_gpu = min(args.n_gpu, 1)
+        return args
+
+    def carried_out(self, trainer: Trainer, n_texts: int) -> DecoderReport:
+        """Train, from the last checkpoint if there is one; write the best weights, if they are better than the start.
+
+        Args:
+            trainer: made by a class of `of_network`.
+            n_texts: how many texts there are to learn from.
+
+        Raises:
+            MachineError: the disk or the memory is full.
+        """
+        run, network, how = self.run, self.network, self.how
+        of_step = float(run.plan["step_seconds"])
+        if how.minutes is not None and of_step > 60 * how.minutes:
+            long = f"one step takes about {of_step:,.1f} s, more than {how.minutes:g} min"
+            self.tell(f"{long}: interrupt, and take a smaller batch")
+        with precision.threads(run.plan["threads"]):
+            self.tell.expect(run.plan["steps"])
+            watch = Watch(self)
+            trainer.remove_callback(PrinterCallback)
+            trainer.add_callback(watch)
+            start = run.checkpoint()
+            try:
+                if start is not None and run.has_ended(start):  # the trainer would make one step more
+                    network.restore(load_file(start / WEIGHTS))
+                else:
+                    trainer.train(resume_from_checkpoint=None if start is None else str(start))
+            except (OSError, RuntimeError, MemoryError) as fault:
+                check_machine(fault, run.folder)
+                raise
+            best = run.best()
+            assert best is not None  # of the start
+            if best.step or not how.force:
+                network.restore(best.weights)
+            values = self.score()
+        return self._report(watch, best.step, values, n_texts)
+
+    def _report(self, watch: Watch, best_step: int, values: Doubles, n_texts: int) -> DecoderReport:
+        """Write the model, unless no step is better than the start, and say what became of it."""
+        run, network, notes = self.run, self.network, [*self.notes]
+        gain, before, after = difference(values, watch.before), float(watch.before.mean()), float(values.mean())
+        is_kept = self.how.force or best_step > 0
+        if not is_kept:
+            no = f"By the {self.what} that were held out no step is better than the start"
+            notes.append(f"{no}: `force=True` writes the last.")
+        elif gain.verdict == "worse":
+            notes.append(f"By {len(values):,} {self.what} it is worse than the start.")
+        elif gain.verdict != "better":
+            notes.append(f"By {len(values):,} {self.what} the gain is not shown to be real.")
+        if is_kept:
+            network.save(run.out, masked=run.stage == "mntp")
+            draw(run)
+            run.finish({"model": network.spec.model, "step": best_step, "before": before, "after": after})
+        losses = [row["loss"] for row in run.rows() if "loss" in row]
+        tenth = max(1, len(losses) // 10)
+        return DecoderReport(
+            folder=str(run.out) if is_kept else None,
+            stage=run.stage,
+            model=network.spec.model,
+            n_learning=network.n_learning,
+            n_texts=n_texts,
+            n_held_out=len(values),
+            steps=len(losses),
+            best_step=best_step,
+            of_steps=watch.steps,
+            first_loss=float(np.mean(losses[:tenth])),
+            last_loss=float(np.mean(losses[-tenth:])),
+            measure=self.measure,
+            before=before,
+            after=after,
+            gain=gain,
+            tokens_a_second=watch.step_tokens / max(watch.step_seconds, 1e-9),
+            peak_bytes=_peak_bytes(),
+            seconds=time.perf_counter() - self.began,
+            notes=tuple(notes),
+        )
+
+
+class Watch(TrainerCallback):
+    """Scores, the log, the best weights and progress of a run that was planned."""
+
+    def __init__(self, training: Training) -> None:
+        self.run, self.network, self.score, self.tell = training.run, training.network, training.score, training.tell
+        self.steps, self.patience = int(self.run.plan["steps"]), training.how.patience
         began = time.perf_counter()
-        self.before = score()
-        self.every = run.every(how.every or self._often(time.perf_counter() - began))
-        if run.best() is None:
+        self.before = self.score()
+        self.every = self.run.every(training.how.every or self._often(time.perf_counter() - began))
+        if self.run.best() is None:
             self._keep(0, self.before)
-        self._began, self._tokens, self._loss = time.perf_counter(), network.n_tokens, 0.0
+        self._began, self._tokens, self._loss = time.perf_counter(), self.network.n_tokens, 0.0
         self.step_seconds, self.step_tokens = 0.0, 0
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -167,28 +281,6 @@ class Watch(TrainerCallback):
         self.run.log(step=step, score=float(values.mean()))
 
 
-def arguments(run: Run, how: How, kind: type, device: str, **more: Any) -> Any:
-    """The arguments of a trainer for a run."""
-    made = kind(
-        output_dir=str(run.folder),
-        max_steps=run.plan["steps"],
-        per_device_train_batch_size=how.batch,
-        learning_rate=how.rate,
-        seed=how.seed,
-        save_strategy="no",  # the callback says when
-        save_total_limit=2,
-        logging_steps=1,
-        logging_nan_inf_filter=False,
-        report_to=[],
-        disable_tqdm=True,
-        dataloader_pin_memory=False,
-        use_cpu=device == "cpu",
-        **more,
-    )
-    made._n_gpu = min(made.n_gpu, 1)  # with more the trainer splits a batch, and what is not a wrong answer any more
-    return made
-
-
 def of_network(kind: type[Trainer], network: Network) -> Any:
     """A trainer that keeps and takes the weights that learn, and nothing else of a model."""
 
@@ -229,108 +321,6 @@ def of_network(kind: type[Trainer], network: Network) -> Any:
             """None: nothing is published."""
 
     return Trained
-
-
-def carried_out(
-    run: Run,
-    network: Network,
-    how: How,
-    trainer: Trainer,
-    score: Score,
-    *,
-    n_texts: int,
-    measure: str,
-    what: str,
-    tell: Stages,
-    began: float,
-    notes: Sequence[str] = (),
-) -> DecoderReport:
-    """Train, from the last checkpoint where there is one; write the best weights, if they are better than at the start.
-
-    Args:
-        run: that was planned.
-        network: what learns.
-        how: it is trained.
-        trainer: of `of_network`.
-        score: of the held-out texts by the network as it is.
-        n_texts: that were to learn from.
-        measure: what the score is.
-        what: the held-out texts, for people.
-        tell: where progress goes.
-        began: when the call did.
-        notes: for people.
-
-    Raises:
-        MachineError: the disk or the memory is full.
-    """
-    of_step = float(run.plan["step_seconds"])
-    if how.minutes is not None and of_step > 60 * how.minutes:
-        tell(
-            f"one step takes about {of_step:,.1f} s, more than {how.minutes:g} min: interrupt, and take a smaller batch"
-        )
-    with precision.threads(run.plan["threads"]):
-        tell.expect(run.plan["steps"])
-        watch = Watch(run, network, score, how, tell)
-        trainer.remove_callback(PrinterCallback)
-        trainer.add_callback(watch)
-        start = run.checkpoint()
-        try:
-            if start is not None and run.has_ended(start):  # the trainer would make one step more
-                network.restore(load_file(start / WEIGHTS))
-            else:
-                trainer.train(resume_from_checkpoint=None if start is None else str(start))
-        except (OSError, RuntimeError, MemoryError) as fault:
-            check_machine(fault, run.folder)
-            raise
-        best = run.best()
-        assert best is not None  # of the start
-        if best.step or not how.force:
-            network.restore(best.weights)
-        after = score()
-    gain, notes = difference(after, watch.before), [*notes]
-    is_kept = how.force or best.step > 0
-    if not is_kept:
-        notes.append(
-            f"By the {what} that were held out no step is better than the start: `force=True` writes the last."
-        )
-    elif gain.verdict == "worse":
-        notes.append(f"By {len(after):,} {what} it is worse than the start.")
-    elif gain.verdict != "better":
-        notes.append(f"By {len(after):,} {what} the gain is not shown to be real.")
-    if is_kept:
-        network.save(run.out, masked=run.stage == "mntp")
-        draw(run)
-        run.finish(
-            {
-                "model": network.spec.model,
-                "step": best.step,
-                "before": float(watch.before.mean()),
-                "after": float(after.mean()),
-            }
-        )
-    losses = [row["loss"] for row in run.rows() if "loss" in row]
-    tenth = max(1, len(losses) // 10)
-    return DecoderReport(
-        folder=str(run.out) if is_kept else None,
-        stage=run.stage,
-        model=network.spec.model,
-        n_learning=network.n_learning,
-        n_texts=n_texts,
-        n_held_out=len(after),
-        steps=len(losses),
-        best_step=best.step,
-        of_steps=watch.steps,
-        first_loss=float(np.mean(losses[:tenth])),
-        last_loss=float(np.mean(losses[-tenth:])),
-        measure=measure,
-        before=float(watch.before.mean()),
-        after=float(after.mean()),
-        gain=gain,
-        tokens_a_second=watch.step_tokens / max(watch.step_seconds, 1e-9),
-        peak_bytes=_peak_bytes(),
-        seconds=time.perf_counter() - began,
-        notes=tuple(notes),
-    )
 
 
 def draw(run: Run) -> None:

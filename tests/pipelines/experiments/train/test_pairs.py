@@ -13,8 +13,9 @@ from pyarrow import parquet
 
 import ragidx
 from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.indexer.arrays import slices
 from ragidx.pipelines.experiments.train.own_pairs import knowing, own_pairs, without
-from ragidx.pipelines.experiments.train.pairs import TrainingPairs, joined, read_pairs
+from ragidx.pipelines.experiments.train.pairs import Pair, TrainingPairs, joined, read_pairs
 from ragidx.pipelines.ingest.corpus import chunker_of
 
 from ....raising import message_of
@@ -25,9 +26,8 @@ def _lines(n: int, name: str = "q") -> str:
 
 
 def _pairs(*sizes: int) -> TrainingPairs:
-    names = [f"{group}-{place}" for group, size in enumerate(sizes) for place in range(size)]
-    groups = np.repeat(np.arange(len(sizes)), sizes)
-    return TrainingPairs(names, [f"p{name}" for name in names], groups, tuple(map(str, range(len(sizes)))))
+    data_sets = [[Pair(f"{group}-{n}", f"p{group}-{n}") for n in range(size)] for group, size in enumerate(sizes)]
+    return TrainingPairs.of([str(group) for group in range(len(sizes))], data_sets)
 
 
 def test_each_file_is_a_data_set_packed_or_not(tmp_path: Path) -> None:
@@ -37,8 +37,8 @@ def test_each_file_is_a_data_set_packed_or_not(tmp_path: Path) -> None:
 
     pairs = read_pairs([tmp_path])
 
-    assert pairs.queries == ["lake é 0", "lake é 1", "q0", "q1", "q2"]
-    assert pairs.positives == ["p0", "p1", "p0", "p1", "p2"]
+    assert pairs["query"] == ["lake é 0", "lake é 1", "q0", "q1", "q2"]
+    assert pairs["positive"] == ["p0", "p1", "p0", "p1", "p2"]
     assert pairs.groups.tolist() == [0, 0, 1, 1, 1]
     assert pairs.names == ("a.jsonl.gz", "b.jsonl")
 
@@ -55,7 +55,7 @@ def test_a_parquet_file_of_pairs_is_read_and_a_row_that_is_none_is_named(tmp_pat
 
     pairs = read_pairs([tmp_path / "a.parquet"])
 
-    assert (pairs.queries, pairs.positives, pairs.negatives) == (["a", "c"], ["b", "d"], [("n", "m"), ()])
+    assert (pairs["query"], pairs["positive"], pairs["negatives"]) == (["a", "c"], ["b", "d"], [["n", "m"], []])
     for name, said in (
         ("b.parquet", ":2: the pair has no text in `query`"),
         ("c.parquet", ":1: the pair has no text in `query`"),
@@ -69,32 +69,29 @@ def test_of_many_pairs_each_data_set_gives_as_many() -> None:
     drawn = _pairs(100, 5, 100).drawn(45, seed=0)
 
     assert np.bincount(drawn.groups).tolist() == [20, 5, 20]
-    assert drawn.queries == sorted(drawn.queries, key=lambda name: tuple(map(int, name.split("-"))))
-    assert drawn.queries == _pairs(100, 5, 100).drawn(45, seed=0).queries
-    assert drawn.queries != _pairs(100, 5, 100).drawn(45, seed=1).queries
+    assert drawn["query"] == sorted(drawn["query"], key=lambda name: tuple(map(int, name.split("-"))))
+    assert drawn["query"] == _pairs(100, 5, 100).drawn(45, seed=0)["query"]
+    assert drawn["query"] != _pairs(100, 5, 100).drawn(45, seed=1)["query"]
     assert len(_pairs(3, 4).drawn(7, seed=0)) == 7
 
 
 def test_no_text_that_is_held_out_is_trained_on() -> None:
-    names = [f"q{place % 10}" for place in range(40)]
-    pairs = TrainingPairs(names, [f"p{place}" for place in range(40)], np.zeros(40, np.int64), ("f",))
+    pairs = TrainingPairs.of("f", [[Pair(f"q{place % 10}", f"p{place}") for place in range(40)]])
 
     held, rest = pairs.split(5, seed=0)
 
     assert len(held) == 5
-    assert {*rest.queries}.isdisjoint(held.queries)
-    assert {*rest.queries, *held.queries} == {*names}
+    assert {*rest["query"]}.isdisjoint(held["query"])
+    assert {*rest["query"], *held["query"]} == {*pairs["query"]}
 
 
 def test_an_answer_that_is_held_out_is_no_wrong_answer_in_training() -> None:
-    texts = [f"p{place}" for place in range(40)]
-    pairs = TrainingPairs(
-        [f"q{place}" for place in range(40)], texts, np.zeros(40, np.int64), ("f",), negatives=[tuple(texts)] * 40
-    )
+    texts = tuple(f"p{place}" for place in range(40))
+    pairs = TrainingPairs.of("f", [[Pair(f"q{place}", text, texts) for place, text in enumerate(texts)]])
 
     held, rest = pairs.split(5, seed=0)
 
-    assert set(rest.negatives) == {tuple(text for text in texts if text not in held.positives)}
+    assert rest["negatives"] == [[text for text in texts if text not in held["positive"]]] * len(rest)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +138,8 @@ def test_a_file_that_is_not_there_or_no_utf8_is_named(tmp_path: Path) -> None:
 
 def test_batches_are_of_one_data_set_and_have_no_text_twice() -> None:
     numbers, groups = np.arange(600) % 40, np.repeat([0, 1, 2], 200)
-    pairs = TrainingPairs(list(map(str, numbers)), list(map(str, range(600))), groups, ())
+    every = [Pair(str(number), str(place)) for place, number in enumerate(numbers)]
+    pairs = TrainingPairs.of("abc", list(slices(every, 200)))
 
     batches = list(pairs.batches(epochs=2, seed=0))
 
@@ -153,13 +151,12 @@ def test_batches_are_of_one_data_set_and_have_no_text_twice() -> None:
 
 def test_texts_of_one_owner_are_in_no_batch_together_and_on_one_side_of_a_split() -> None:
     owners = [str(number % 50) for number in range(600)]
-    texts = list(map(str, range(600)))
-    pairs = TrainingPairs(texts, texts, np.zeros(600, np.int64), ("a",), owners)
+    pairs = TrainingPairs.of("a", [[Pair(str(n), str(n), owner=owner) for n, owner in enumerate(owners)]])
 
     for batch in pairs.batches(epochs=2, seed=0):
         assert len({owners[place] for place in batch}) == len(batch) > 30
     held, rest = pairs.split(20, seed=0)
-    assert {*held.owners}.isdisjoint(rest.owners)
+    assert {*held["owner"]}.isdisjoint(rest["owner"])
     assert len(rest) > 300
 
 
@@ -168,8 +165,8 @@ def test_joined_pairs_keep_their_data_sets_apart() -> None:
 
     both = joined(one, other)
 
-    assert both.queries == one.queries + other.queries
-    assert both.owners == one.positives + other.positives
+    assert both["query"] == one["query"] + other["query"]
+    assert both["owner"] == one["positive"] + other["positive"]
     assert both.groups.tolist() == [0, 0, 1, 1, 1, 2, 2, 2, 2]
     assert both.names == ("0", "1", "0")
 
@@ -189,11 +186,11 @@ def test_a_corpus_gives_sentences_and_headings_without_what_asks(tmp_path: Path)
     kinds = np.bincount(pairs.groups).tolist()
     assert pairs.names == ("sentence", "heading")
     assert kinds == [58 * 4, 58]
-    assert {*pairs.owners} == {f"{number}.md" for number in range(2, 60)}
-    assert all(query not in positive for query, positive in zip(pairs.queries, pairs.positives, strict=True))
+    assert {*pairs["owner"]} == {f"{number}.md" for number in range(2, 60)}
+    assert all(query not in positive for query, positive in zip(pairs["query"], pairs["positive"], strict=True))
     fewer = own_pairs(store, chunker, without=set(), limit=20, seed=0)
     assert 10 <= np.bincount(fewer.groups)[0] <= 40
-    assert own_pairs(store, chunker, without=set(), limit=20, seed=0).queries == fewer.queries
+    assert own_pairs(store, chunker, without=set(), limit=20, seed=0)["query"] == fewer["query"]
 
 
 LONG = "the lease of the house by the lake was signed by Ada Lovelace in the year 1840 in London"
@@ -224,6 +221,6 @@ def test_a_text_that_holds_what_is_asked_is_known(text: str, is_known: bool) -> 
 
 def test_a_pair_is_apart_where_neither_side_is_known_nor_part_of_a_text() -> None:
     texts = ["the house by the lake", "who signed the lease of it", "a bridge over the river"]
-    pairs = TrainingPairs(["one", "two", "three"], texts, np.zeros(3, np.int64), ("f",))
+    pairs = TrainingPairs.of("f", [[*map(Pair, ["one", "two", "three"], texts)]])
 
-    assert without(pairs, ["who signed the lease"], [LONG]).queries == ["three"]
+    assert without(pairs, ["who signed the lease"], [LONG])["query"] == ["three"]

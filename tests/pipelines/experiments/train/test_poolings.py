@@ -17,7 +17,7 @@ from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.encoders.trained_pooling import load_pooling
 from ragidx.pipelines.experiments.train import poolings
 from ragidx.pipelines.experiments.train.frozen import scores
-from ragidx.pipelines.experiments.train.pairs import TrainingPairs, read_pairs
+from ragidx.pipelines.experiments.train.pairs import Pair, TrainingPairs, read_pairs
 from ragidx.pipelines.experiments.train.poolings import States
 
 from ....raising import message_of
@@ -65,11 +65,11 @@ def test_states_come_back_as_they_were_written_and_padded(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_a_pooling_finds_the_layer_that_pairs_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(poolings, "RATE", 1e-2)  # so small a network needs larger steps
-    numbers = [f"{number:03}" for number in range(240)]
-    batches = TrainingPairs(numbers, numbers, np.zeros(240, np.int64), ()).batches(epochs=150, seed=0)
+    pairs = TrainingPairs.of("a", [[Pair(f"{number:03}", f"{number:03}") for number in range(240)]])
+    batches = pairs.batches(epochs=150, seed=0)
     others = _sides(tmp_path, seed=1)
 
-    net = poolings._trained(_sides(tmp_path, seed=0), batches, True, (4, 2, 8), seed=0)
+    net = poolings._trained(_sides(tmp_path, seed=0), batches, True, {"latents": 4, "heads": 2, "head_width": 8}, 0)
 
     first, second = (poolings._all(net, side) for side in others)
     plain = tuple(side.plain(last=True) for side in others)
@@ -96,7 +96,7 @@ def test_a_build_makes_the_vectors_that_were_trained(
     assert [score.name for score in report.scores] == ["last layer", "trained"]
     encoder = ragidx.load_encoder(str(folder), pooling="trainable", pooler=str(out), **options)
     held, _ = read_pairs([pairs]).split(20, 0)
-    made = encoder.encode_query(held.queries), encoder.encode_document(held.positives)
+    made = encoder.encode_query(held["query"]), encoder.encode_document(held["positive"])
     assert scores({"built": made})[0].mean == report.scores[1].mean
     again = tmp_path / "again.pooling"
     ragidx.train.pooling(
@@ -160,7 +160,6 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_encoded(
             "`layer`: rows of layers are of all layers\n  hint: remove `layer`, or take `rows=tokens`",
         ),
         ({"pooling": "mean"}, "train.pooling takes no such option: 'pooling'"),
-        ({"out": tmp_path}, f"{tmp_path}: it is a folder\n  hint: name a file"),
         ({"out": tmp_path / "thesis.pdf"}, f"{tmp_path / 'thesis.pdf'}: the file is no pooling\n  hint: name another"),
         (
             {"method": "reba"},

@@ -12,7 +12,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.token_table import TokenTable, pair_keys, plain, token_ids
-from ragidx.pipelines.experiments.train.tables import Bags, chosen_pairs, spelled, start, train_rows
+from ragidx.pipelines.experiments.train.tables import chosen_pairs, spelled, start, train_rows
 
 
 def test_pairs_are_frequent_ones_that_are_seen_more_than_chance_has_it() -> None:
@@ -34,13 +34,6 @@ def test_a_row_starts_as_the_vector_of_its_token_less_the_mean_and_short_where_i
     made = start(single, np.array([6, 3, 1]))
     wanted = np.array([[0.5, -0.5], [-0.5, 0.5], [0, 0]])
     np.testing.assert_allclose(made, wanted * np.array([[1e-3 / 0.601], [1e-3 / 0.301], [1]]), rtol=1e-5)
-
-
-def test_the_rows_of_some_texts_come_one_after_the_other() -> None:
-    ids = [np.array([1, 2]), np.array([1]), np.array([1, 1, 1, 3])]
-    bags = Bags.of(ids, np.array([1, 2, 3]), np.zeros(0, np.int64))
-
-    assert [part.tolist() for part in bags.some(np.array([2, 0]))] == [[0, 0, 0, 2, 0, 1], [0, 4]]
 
 
 def test_vectors_that_are_sums_of_tokens_and_a_mean_are_learnt_without_the_mean() -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from ragidx.pipelines.experiments.train.decoders.how import How
-from ragidx.pipelines.experiments.train.decoders.material import resolved_of
+from ragidx.pipelines.experiments.train.decoders.inputs import resolved_of
 from ragidx.pipelines.experiments.train.decoders.network import Network
+from ragidx.pipelines.experiments.train.decoders.options import TrainingOptions
 
 WORDS = ["river", "mill", "lease", "tower", "bees", "planet", "bread", "harbour"]
 SMALL = {"batch": 8, "rate": 5e-3, "read_tokens": 48, "rank": 4}
@@ -30,6 +31,16 @@ def write_pairs(folder: Path) -> Path:
     for name, numbers in (("one", range(40)), ("two", range(40, 80))):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(pair(number)) + "\n" for number in numbers))
     return folder
+
+
+def moved(network: Network) -> Network:
+    """With weights as far from the start as training takes them."""
+    drawn = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in network.parameters():
+            if weight.requires_grad:
+                weight.add_(0.1 * torch.randn(weight.shape, generator=drawn))
+    return network
 
 
 @pytest.fixture
@@ -57,6 +68,6 @@ def network(tiny_model: Callable[..., Path]) -> Callable[..., Network]:
         resolved = resolved_of(
             "train.contrastive", tiny_model(family), {"method": "prompteol", "dtype": "float32", **options}
         )
-        return Network(resolved, How(**{"rank": 4, **(how or {})}))
+        return Network(resolved, TrainingOptions(**{"rank": 4, **(how or {})}))
 
     return make

@@ -19,11 +19,11 @@ from ragidx.indexer.encoders.load import load_encoder
 from ragidx.indexer.models import lora
 from ragidx.pipelines.experiments.train.decoders.contrastive import Loss, MethodModule
 from ragidx.pipelines.experiments.train.decoders.data_sets import _packed, data_sets, longest_of, sampled
-from ragidx.pipelines.experiments.train.decoders.material import filled, mined
+from ragidx.pipelines.experiments.train.decoders.negatives import filled, mined
 from ragidx.pipelines.experiments.train.decoders.network import Network
 from ragidx.pipelines.experiments.train.frozen import Sides
 from ragidx.pipelines.experiments.train.objectives import contrastive_loss
-from ragidx.pipelines.experiments.train.pairs import TrainingPairs, read_pairs
+from ragidx.pipelines.experiments.train.pairs import Pair, TrainingPairs, read_pairs
 
 from .....raising import message_of
 from .conftest import SMALL, WORDS
@@ -99,7 +99,7 @@ def test_the_cosines_of_the_teacher_are_learnt(network: Callable[..., Network]) 
 
 
 def test_wrong_answers_are_the_nearest_below_a_share_of_the_own_text() -> None:
-    pairs = TrainingPairs(list("abc"), ["A", "B", "C"], np.array([0, 0, 0]), ("set",))
+    pairs = TrainingPairs.of(["set"], [[*map(Pair, "abc", "ABC")]])
     texts = np.array([[1, 0], [0.99, 0.14], [0, 1]], np.float32)
 
     found = mined(pairs, Sides(np.array([[1, 0], [1, 0], [0, 1]], np.float32), texts), 2)
@@ -108,20 +108,20 @@ def test_wrong_answers_are_the_nearest_below_a_share_of_the_own_text() -> None:
 
 
 def test_wrong_answers_are_of_the_same_data_set_and_no_text_of_the_same_owner() -> None:
-    pairs = TrainingPairs(list("abc"), ["A", "B", "C"], np.array([0, 0, 1]), ("x", "y"), owners=["o", "o", "p"])
+    pairs = TrainingPairs.of("xy", [[Pair("a", "A", owner="o"), Pair("b", "B", owner="o")], [Pair("c", "C")]])
 
     assert mined(pairs, Sides(np.eye(3, dtype=np.float32), np.eye(3, dtype=np.float32)), 2) == [[], [], []]
 
 
 def test_another_answer_to_the_same_query_is_no_wrong_one() -> None:
-    pairs = TrainingPairs(list("aab"), ["A", "Z", "B"], np.array([0, 0, 0]), ("set",))
+    pairs = TrainingPairs.of(["set"], [[*map(Pair, "aab", "AZB")]])
     sides = Sides(np.eye(3, dtype=np.float32), np.eye(3, dtype=np.float32))
 
     assert mined(pairs, sides, 2) == [["B"], ["B"], ["A", "Z"]]
 
 
 def test_wrong_answers_that_are_missing_are_drawn_from_the_data_set() -> None:
-    pairs = TrainingPairs(list("aabc"), ["A", "Z", "B", "C"], np.array([0, 0, 0, 1]), ("x", "y"))
+    pairs = TrainingPairs.of("xy", [[*map(Pair, "aab", "AZB")], [Pair("c", "C")]])
 
     found = filled(pairs, [["n"], [], ["m", "o", "p"], []], [2, 2, 2, 2])
 
@@ -186,7 +186,7 @@ def _lines(file: Path) -> list[str]:
 def test_negatives_of_a_file_and_of_a_teacher_are_columns(
     tiny_model: Callable[..., Path], tmp_path: Path, seen: list[Any], pairs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ragidx.pipelines.experiments.train.decoders.material._is_fast", lambda device: True)
+    monkeypatch.setattr("ragidx.pipelines.experiments.train.decoders.inputs._is_fast", lambda device: True)
     (pairs / "one.jsonl").write_text(
         "".join(
             json.dumps({**json.loads(line), "negative": ["no", "not"]}) + "\n" for line in _lines(pairs / "one.jsonl")
@@ -263,14 +263,15 @@ def test_batches_are_full_where_no_number_comes_twice_and_never_have_one_twice(k
 
 
 def test_memory_is_measured_by_the_longest_texts_of_all(pairs: Path) -> None:
+    (pairs / "two.jsonl").write_text(
+        json.dumps({"query": "a", "positive": "long " * 50}) + "\n" + _lines(pairs / "two.jsonl")[0]
+    )
     every = read_pairs([pairs])
-    columns = [{"query": query, "positive": text} for query, text in zip(every.queries, every.positives, strict=True)]
-    columns[77]["positive"] = "long " * 50
-    data = data_sets(every, columns, None)
+    data = data_sets(every, None)
 
     assert longest_of(data)[-1] == "long " * 50
     rows = sampled(data, 0)
-    assert sorted(rows) == sorted([row["query"], row["positive"]] for row in columns)
+    assert sorted(rows) == sorted(map(list, zip(every["query"], every["positive"], strict=True)))
 
 
 def test_what_a_query_carries_is_kept_and_held_out_queries_carry_that_of_their_file(

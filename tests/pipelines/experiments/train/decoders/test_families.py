@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from transformers import CLIPVisionConfig, CLIPVisionModel
 
 import ragidx
 from ragidx.corpora.errors import RagidxError, SpecError
 from ragidx.indexer.encoders.load import load_encoder
 from ragidx.indexer.models.locate import locate
-from ragidx.pipelines.experiments.train.decoders.how import How
-from ragidx.pipelines.experiments.train.decoders.material import resolved_of
+from ragidx.pipelines.experiments.train.decoders.inputs import resolved_of
+from ragidx.pipelines.experiments.train.decoders.model_with_head import check_whole
 from ragidx.pipelines.experiments.train.decoders.network import Network
-from ragidx.pipelines.experiments.train.decoders.whole import check_whole
+from ragidx.pipelines.experiments.train.decoders.options import TrainingOptions
 
 from .....gguf_kit import twin
 from .....raising import message_of
+from .conftest import moved
 
 pytestmark = pytest.mark.slow
 
@@ -30,12 +30,8 @@ TEXTS = ["The lease was signed by Ada.", "bees", "Bread is baked in the mill by 
 
 def _written(model: Path, tmp_path: Path, **options: Any) -> tuple[Network, np.ndarray, np.ndarray]:
     """A network that has learnt something, its vectors, and those of the model that it writes."""
-    network = Network(resolved_of("train.contrastive", model, {"dtype": "float32", **options}), How(rank=4))
-    drawn = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for weight in network.parameters():
-            if weight.requires_grad:
-                weight.add_(0.1 * torch.randn(weight.shape, generator=drawn))
+    resolved = resolved_of("train.contrastive", model, {"dtype": "float32", **options})
+    network = moved(Network(resolved, TrainingOptions(rank=4)))
     network.save(tmp_path / "made")
     made = load_encoder(str(tmp_path / "made"), device="cpu", dtype="float32")
     return network, network.vectors(TEXTS, None, 64), made.encode_document(TEXTS)
@@ -77,7 +73,7 @@ def test_a_gguf_file_with_rope_factors_is_written_with_them(tiny_model: Callable
 def test_attention_alone_drops(family: str, dropped: set[str], tiny_model: Callable[..., Path]) -> None:
     resolved = resolved_of("train.simcse", tiny_model(family), {"method": "classical"})
 
-    network = Network(resolved, How(rank=4, attention_dropout=0.37))
+    network = Network(resolved, TrainingOptions(rank=4, attention_dropout=0.37))
 
     found = set()
     for name, module in network.model.named_modules():

@@ -17,20 +17,11 @@ from ragidx.pipelines.experiments.train.decoders.contrastive import MethodModule
 from ragidx.pipelines.experiments.train.decoders.network import Network
 
 from .....raising import message_of
+from .conftest import moved
 
 pytestmark = pytest.mark.slow
 
 TEXTS = ["the mill lies by the river", "bees", "a lease of the tower was signed in the valley by the harbour"]
-
-
-def _moved(network: Network, seed: int = 0) -> Network:
-    """With weights as far from the start as training takes them."""
-    drawn = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for weight in network.parameters():
-            if weight.requires_grad:
-                weight.add_(0.1 * torch.randn(weight.shape, generator=drawn))
-    return network
 
 
 def _features(network: Network, texts: list[str], instruction: str | None = None) -> list[torch.Tensor]:
@@ -55,7 +46,7 @@ def _features(network: Network, texts: list[str], instruction: str | None = None
 def test_the_model_that_is_written_makes_the_vectors_that_were_trained(
     how: dict[str, Any], options: dict[str, Any], network: Callable[..., Network], tmp_path: Path
 ) -> None:
-    trained = _moved(network(how, **options))
+    trained = moved(network(how, **options))
 
     trained.save(tmp_path / "made")
 
@@ -67,7 +58,7 @@ def test_the_model_that_is_written_makes_the_vectors_that_were_trained(
 
 
 def test_the_written_model_keeps_a_head_that_is_not_tied(network: Callable[..., Network], tmp_path: Path) -> None:
-    trained = _moved(network(family="qwen2"))
+    trained = moved(network(family="qwen2"))
 
     trained.save(tmp_path / "made")
 
@@ -80,7 +71,7 @@ def test_the_written_model_keeps_a_head_that_is_not_tied(network: Callable[..., 
 def test_in_training_the_first_token_sees_what_comes_after_only_where_attention_runs_both_ways(
     method: str, sees: bool, padded: bool, network: Callable[..., Network]
 ) -> None:
-    trained = _moved(network({"dropout": 0.0}, method=method))
+    trained = moved(network({"dropout": 0.0}, method=method))
     trained.train()
     ids = torch.tensor([[0, 7, 9], [0, 7, 11]])
     rest = torch.tensor([[0, 7, 9, 12]]) if padded else None
@@ -97,7 +88,7 @@ def test_in_training_the_first_token_sees_what_comes_after_only_where_attention_
 
 
 def test_a_text_has_one_vector_alone_and_beside_a_longer_one(network: Callable[..., Network]) -> None:
-    trained = _moved(network({"dropout": 0.0}))
+    trained = moved(network({"dropout": 0.0}))
 
     with torch.no_grad():
         together = trained(*_features(trained, TEXTS))

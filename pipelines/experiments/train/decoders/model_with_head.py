@@ -31,13 +31,12 @@ def whole_model(files: ModelFiles, dtype: torch.dtype | str) -> Any:
         from ragidx.indexer.models.gguf.architectures import ROPE_FACTORS
         from ragidx.indexer.models.gguf.model import load_gguf
 
-        made = load_gguf(files.gguf, files.config, dtype=torch.float32, head=True)[0]
+        model: Any = load_gguf(files.gguf, files.config, dtype=torch.float32, head=True)[0]
         if ROPE_FACTORS in files.gguf.tensors:
-            _keep_rope(made)
-        return made
+            _keep_rope(model)
+        return model
     how: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False, "local_files_only": True}
     how["dtype"] = dtype
-    model: Any
     loaded: Any = AutoModelForCausalLM.from_pretrained(files.folder, output_loading_info=True, **how)
     model, report = loaded
     if report["missing_keys"]:  # a checkpoint without its head, which would be drawn at random
@@ -77,10 +76,10 @@ def check_whole(files: ModelFiles, model: Any) -> None:
 
     try:
         with torch.device("meta"):
-            made: Any = AutoModelForCausalLM.from_config(model.config)  # type: ignore[no-untyped-call]
+            whole: Any = AutoModelForCausalLM.from_config(model.config)  # type: ignore[no-untyped-call]
     except ValueError:
-        made = None  # there is no head for it
-    if made is None or type(getattr(made, made.base_model_prefix, made)) is not type(model):
+        whole = None  # there is no head for it
+    if whole is None or type(getattr(whole, whole.base_model_prefix, whole)) is not type(model):
         raise SpecError(
             f"'{files.name}' reads more than text, or has another structure with its head: it cannot be written whole",
             "take a model of text alone",

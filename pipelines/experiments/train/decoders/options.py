@@ -13,30 +13,30 @@ from ragidx.pipelines.experiments.train.frozen import check_numbers
 
 
 @dataclass(frozen=True, kw_only=True)
-class How:
+class TrainingOptions:
     """How a decoder is trained.
 
     Attributes:
-        limit: texts, or pairs, that are taken, of pairs as many of each file; None: all.
+        limit: the most texts, or pairs, that are taken, of pairs as many of each file; None: all.
         epochs: how often each is seen.
-        minutes: that these epochs may take, as far as a step that is measured tells; None: as long as it takes.
-        batch: texts, or pairs, of a step.
+        minutes: how long these epochs may take, as far as a step that is measured tells; None: as long as they take.
+        batch: how many texts, or pairs, a step has.
         rate: the learning rate at its height; it rises over a tenth of the steps, and falls.
         scale: what cosines are multiplied with: 50 in published supervised training, 20 in SimCSE.
-        read_tokens: of a text that are read.
+        read_tokens: how many tokens of a text are read.
         matryoshka: whether halves, quarters and eighths of the vectors learn, too.
         every: steps between two scores; 0: a tenth of the steps, more where a score takes long.
         patience: scores in a row without a better one after which the run ends; 0: never.
         full: all weights learn, rather than LoRA matrices.
         rank: r of LoRA; None: 16, or that of an adapter that goes on learning.
-        alpha: of LoRA: the product of its matrices counts alpha / r times; None: 32, or the adapter's.
-        dropout: of what LoRA reads.
-        attention_dropout: of the attention; decoders have none otherwise.
+        alpha: the product of LoRA's matrices counts alpha / r times; None: 32, or the adapter's.
+        dropout: the share that is left out of what LoRA reads.
+        attention_dropout: the share that is left out of the attention; decoders leave out nothing otherwise.
         end_token: whether the vector of the end token learns, as that of echo's authors does.
-        latents: of a trainable pooling that begins here.
-        heads: of its attention.
+        latents: how many trained queries a trainable pooling has that begins here.
+        heads: how many heads its attention has.
         head_width: width of a head.
-        seed: of what is drawn.
+        seed: decides what is drawn.
         force: write the model even if it is no better.
     """
 
@@ -82,9 +82,9 @@ class How:
                 raise SpecError(f"{name}={value} trains nothing", hint or "give more than 0", where=f"`{name}`")
 
     @classmethod
-    def taken(cls, options: Mapping[str, Any], **defaults: Any) -> tuple[How, dict[str, Any]]:
-        """Of a call's options, and the others."""
-        names = {one.name for one in dataclasses.fields(cls)}
+    def taken(cls, options: Mapping[str, Any], **defaults: Any) -> tuple[TrainingOptions, dict[str, Any]]:
+        """The value made of those of a call's options that are its own, and the others."""
+        names = {field.name for field in dataclasses.fields(cls)}
         named = {name: value for name, value in options.items() if name in names}
         return cls(**{**defaults, **named}), {name: value for name, value in options.items() if name not in names}
 

@@ -1,12 +1,11 @@
-"""What decoders are trained on, and which model: its identity, texts that are held out, wrong answers, digests."""
+"""What a run begins with: a model and how it encodes, chunks of a corpus, and digests by which both are known again."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,10 @@ import numpy as np
 import torch
 
 from ragidx.corpora.errors import SpecError
-from ragidx.indexer.arrays import slices
 from ragidx.indexer.devices import choose_device
 from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.models.locate import TRAINED_POOLING
-from ragidx.indexer.normalize import l2_normalize
-from ragidx.pipelines.experiments.train.decoders.how import How
-from ragidx.pipelines.experiments.train.frozen import Sides
-from ragidx.pipelines.experiments.train.pairs import TrainingPairs
+from ragidx.pipelines.experiments.train.decoders.options import TrainingOptions
 from ragidx.pipelines.experiments.train.tables import texts_of
 from ragidx.pipelines.ingest.options import QUERY_OPTIONS, build_options, check_names
 from ragidx.pipelines.ingest.resolve import Resolved, resolve_against
@@ -32,8 +27,6 @@ MOST_HELD_OUT = 200
 
 _HELD_OUT = 0.05
 _NOT_KEPT = ("copies", "pool_eos", "layer_norm", "max_length", "truncate", "compute_matched")
-_MARGIN = 0.95  # of the cosine of a query's own text
-_AT_ONCE = 1024  # queries whose cosines are held
 
 
 def resolved_of(what: str, model: str | os.PathLike[str], options: Mapping[str, Any]) -> Resolved:
@@ -96,7 +89,7 @@ def digest_of(texts: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
-def held_texts(corpus: Path, resolved: Resolved, how: How) -> tuple[list[str], list[str]]:
+def held_texts(corpus: Path, resolved: Resolved, how: TrainingOptions) -> tuple[list[str], list[str]]:
     """Chunks of a corpus to learn from, and those that are held out, none in both.
 
     Raises:
@@ -109,58 +102,3 @@ def held_texts(corpus: Path, resolved: Resolved, how: How) -> tuple[list[str], l
     order = np.random.default_rng(how.seed).permutation(len(texts)).tolist()
     n = min(MOST_HELD_OUT, max(FEWEST_TEXTS // 2, round(_HELD_OUT * len(texts))))
     return [texts[place] for place in sorted(order[n:])], [texts[place] for place in sorted(order[:n])]
-
-
-def mined(pairs: TrainingPairs, sides: Sides, n: int) -> list[list[str]]:
-    """For each query the n texts of its data set that are nearest to it, of those with less than 95 % of the cosine of
-    its own (NV-Retriever, Moreira et al. 2024); fewer where there are not so many.
-
-    A text that another pair has as the answer to the same query is none of them, nor another text of its owner.
-    """
-    found: list[list[str]] = [[] for _ in pairs.queries]
-    right = _right(pairs)
-    queries, positives = l2_normalize(sides.queries).vectors, l2_normalize(sides.positives).vectors
-    for group in np.unique(pairs.groups):
-        places = np.flatnonzero(pairs.groups == group)
-        for part in slices(places, _AT_ONCE):
-            cosines = queries[part] @ positives[places].T
-            own = (queries[part] * positives[part]).sum(axis=1, keepdims=True)
-            cosines[cosines >= own * np.where(own > 0, _MARGIN, 1 / _MARGIN)] = -np.inf
-            for row, place in zip(cosines, part.tolist(), strict=True):
-                for near in np.argsort(-row, kind="stable"):
-                    if len(found[place]) == n or row[near] == -np.inf:
-                        break
-                    text = pairs.positives[places[near]]
-                    if pairs.owners[places[near]] not in right[pairs.queries[place]] and text not in found[place]:
-                        found[place].append(text)
-    return found
-
-
-def filled(pairs: TrainingPairs, wrong: Sequence[Sequence[str]], wanted: Sequence[int]) -> list[list[str]]:
-    """As many wrong answers as wanted: those that there are, again, and where there are none other texts of the data
-    set, of other owners; none for a data set in which a query has no such text.
-    """
-    found = [[*itertools.islice(itertools.cycle(texts), n)] for texts, n in zip(wrong, wanted, strict=True)]
-    lacking = {group for group, texts, n in zip(pairs.groups.tolist(), found, wanted, strict=True) if len(texts) < n}
-    right = _right(pairs) if lacking else {}
-    for group in lacking:
-        places = np.flatnonzero(pairs.groups == group).tolist()
-        for turn, place in enumerate(places):
-            if found[place] or not wanted[place]:
-                continue
-            after = itertools.chain(places[turn:], places[:turn])
-            others = (one for one in after if pairs.owners[one] not in right[pairs.queries[place]])
-            texts = [pairs.positives[one] for one in itertools.islice(others, wanted[place])]
-            found[place] = [*itertools.islice(itertools.cycle(texts), wanted[place])]
-        if not all(found[place] for place in places):
-            for place in places:
-                found[place] = []
-    return found
-
-
-def _right(pairs: TrainingPairs) -> dict[str, set[str]]:
-    """Owners of the texts that answer each query."""
-    right: dict[str, set[str]] = {}
-    for query, owner in zip(pairs.queries, pairs.owners, strict=True):
-        right.setdefault(query, set()).add(owner)
-    return right
