@@ -23,7 +23,7 @@ from figures import record
 
 import ragidx
 from ragidx.pipelines.experiments.evaluate.tasks import task_of
-from ragidx.pipelines.experiments.trials.comparison import by_query
+from ragidx.pipelines.experiments.trials.trial import by_query
 from ragidx.retriever.models import ModelPlace
 from ragidx.retriever.searcher import Searcher
 

@@ -139,7 +139,7 @@ def replace(
         if change is None:
             vacuum(folder)  # what a killed rewrite left
             return _done(store, store.manifest, [])
-        return _rewrite(store, folder, change, on_stage)
+        return rewritten(store, folder, change, on_stage)
 
 
 def copy(
@@ -165,7 +165,7 @@ def copy(
         atomic.make_folder(target)
         with Lock(target):
             _check_vacant(target)  # another writer may just have committed there
-            return _rewrite(store, target, change, on_stage)
+            return rewritten(store, target, change, on_stage)
 
 
 def _worth_rewriting(store: Store, *, everything: bool) -> Sequence[int]:
@@ -215,7 +215,9 @@ def _is_index(target: Path) -> bool:
         return True
 
 
-def _rewrite(store: Store, target: Path, change: NewForm, on_stage: OnStage) -> Rewritten:
+def rewritten(
+    store: Store, target: Path, change: NewForm, on_stage: OnStage = lambda stage, rows, done: None
+) -> Rewritten:
     """Rewrite segments of `store` below `target`, whose lock is held, and commit them together with the others."""
     base, same = store.manifest, target == store.path
     numbers = range(len(store.segments))

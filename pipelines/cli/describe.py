@@ -15,7 +15,7 @@ from ragidx.pipelines.cli import console
 if TYPE_CHECKING:
     from ragidx.indexer.lexical.spec import LexicalSpec
     from ragidx.indexer.store import Store
-    from ragidx.pipelines.experiments.trials.comparison import Comparison
+    from ragidx.pipelines.experiments.trials.trial import Comparison
 
 
 _EACH_FROM = 1000  # rows
@@ -135,7 +135,7 @@ def searched_field(index_type: str, made: list[str], recall: float | None) -> li
 
 def comparison(c: Comparison) -> list[tuple[str, str]]:
     """How two indexes answer the same queries."""
-    from ragidx.pipelines.experiments.trials.comparison import GIVEN
+    from ragidx.pipelines.experiments.trials.trial import GIVEN
 
     made = "" if c.queries == GIVEN else "synthetic "
     queries = console.plural(c.n_queries, f"{made}query", f"{made}queries")

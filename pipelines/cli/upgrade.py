@@ -97,7 +97,7 @@ def _fields(r: UpgradeReport) -> list[tuple[str, str]]:
 
 
 def _verdict(r: UpgradeReport) -> str:
-    from ragidx.pipelines.experiments.trials.comparison import WORSE
+    from ragidx.pipelines.experiments.trials.trial import WORSE
 
     c = r.comparison
     if r.committed or c is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,7 +11,7 @@ import numpy as np
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.corpora.evalsets import Qrels
 from ragidx.indexer.arrays import Doubles
-from ragidx.pipelines.experiments.evaluate.choice import MARGIN, Choice, cheapest
+from ragidx.pipelines.experiments.evaluate.choice import MARGIN, Choice, cheapest, check_margin
 from ragidx.pipelines.experiments.evaluate.grid import MeasuredConfiguration
 from ragidx.pipelines.experiments.evaluate.measures import (
     AGREEMENT,
@@ -60,9 +59,7 @@ class Wanted:
     all_pairs: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 < self.margin < math.inf:
-            allows = "any loss" if self.margin > 0 else "no loss"
-            raise SpecError(f"margin={self.margin:g} allows {allows}", "give a number above 0", where="`margin`")
+        check_margin(self.margin)
 
 
 def measure_of(task: Task, wanted: Wanted, *, is_log: bool = False) -> str:

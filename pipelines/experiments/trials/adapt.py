@@ -14,26 +14,20 @@ import dataclasses
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.spec import Json
-from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.devices import check_models
 from ragidx.indexer.filters.filter import Filter, coordinates, stored_units
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store import Store
-from ragidx.indexer.store.files import UPGRADES
-from ragidx.indexer.store.lock import Lock
-from ragidx.indexer.writing import rewrite
-from ragidx.indexer.writing.adoption import adopt
 from ragidx.indexer.writing.rewrite import NewForm
 from ragidx.pipelines.base.stages import OnStage, Stages
 from ragidx.pipelines.experiments.evaluate.choice import MARGIN
@@ -57,10 +51,18 @@ from ragidx.pipelines.experiments.train.frozen import (
 from ragidx.pipelines.experiments.train.heads import linear
 from ragidx.pipelines.experiments.train.own_pairs import own_pairs, without
 from ragidx.pipelines.experiments.train.pairs import TrainingPairs, joined, read_pairs
-from ragidx.pipelines.experiments.trials import comparison as trial
+from ragidx.pipelines.experiments.trials.trial import (
+    NOT_BETTER,
+    Comparison,
+    Trial,
+    TrialReport,
+    by_query,
+    decided,
+    queries_of,
+)
 from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.ingest.options import build_options
-from ragidx.pipelines.ingest.resolve import Resolved, fingerprint_of, resolve_against
+from ragidx.pipelines.ingest.resolve import fingerprint_of, resolve_against
 from ragidx.retriever.models import FILTER_FILE, QUESTIONS_FILE, stored_filter
 from ragidx.retriever.options import HYBRID
 from ragidx.retriever.searcher import Searcher
@@ -71,85 +73,61 @@ NOTE = "adapt"
 WEIGHTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Of the cosine in hybrid search, from which the one of the index is chosen."""
 
-BETTER, NOT_BETTER, FORCED = "better", "not shown to be better", "forced"
 
-
-@dataclass(frozen=True)
-class AdaptReport:
+@dataclass(frozen=True, kw_only=True)
+class AdaptReport(TrialReport):
     """What became of an index.
 
     Attributes:
-        index: its folder.
-        generation: of the committed state.
-        committed: whether anything is changed.
-        verdict: better, forced; or not shown to be better, where the index is as it was.
-        is_mapped: whether that is what was compared; else another weight alone, which is better by itself.
+        is_mapped: whether mapped vectors were compared; else another weight alone, which is better by itself.
         pairs: that were trained on, by what they are of.
         n_dropped: of the user's pairs, that hold a query or a part of a document that the queries ask for.
         scores: of pairs that were held out, before and after.
         weight: of the cosine in hybrid search; None: the index has no words, or too few documents to choose it.
-        comparison: of the answers before and after.
         encoding_seconds: with what was in the cache.
         training_seconds: without encoding.
-        seconds: of all.
     """
 
-    index: str
-    generation: int
-    committed: bool
-    verdict: str
+    comparison: Comparison
     is_mapped: bool
     pairs: Mapping[str, int]
     n_dropped: int
     scores: tuple[Score, ...]
     weight: float | None
-    comparison: trial.Comparison
     encoding_seconds: float
     training_seconds: float
-    seconds: float
-
-    def to_json(self) -> dict[str, Any]:
-        """All fields, as JSON types."""
-        return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """Queries that decide; and others that choose how vectors and words are weighed, None where nothing is weighed."""
+    """Queries that decide; others that choose how vectors and words are weighed, None where nothing is weighed; and
+    those of both that are sentences of documents.
+    """
 
     test: Judged
     choice: Judged | None
-
-    def documents(self) -> set[str]:
-        """Those that may be in no pair."""
-        parts = [part.qrels for part in (self.test, self.choice) if part is not None]
-        return {doc_id for qrels in parts for relevance in qrels.values() for doc_id in relevance}
-
-    def queries(self) -> list[str]:
-        """All of them."""
-        return [text for part in (self.test, self.choice) if part is not None for text in part.texts.values()]
+    made: Judged | None
 
     def compare(
-        self, old: Searcher, new: Searcher, folder: Path, table: Searcher | None
-    ) -> tuple[bool, float | None, trial.Comparison]:
+        self, trial: Trial, old: Searcher, new: Searcher, table: Searcher | None
+    ) -> tuple[bool, float | None, Comparison]:
         """Whether mapped vectors are best, or another weight alone; the weight; and how much better answers then are.
-        `folder` is for copies; `table` encodes the questions of the index as it is, None: the model.
+        `table` encodes the questions of the index as it is, None: the model.
         """
         own, chosen = (
             None if table is None or part is None else table.encode(list(part.texts.values()))
             for part in (self.test, self.choice)
         )
-        made = [part for part in (self.test, self.choice) if part is not None and part.synthetic is not None]
-        with trial.without_queries([old, new], _together(made), folder) as copies:
+        with trial.without(self.made, old, new) as copies:
             both = copies if self.test.synthetic is not None else [old, new]
             is_mapped, weight = True, None
             if self.choice is not None:
                 kept, of_old = _weighed(copies[0], self.choice, chosen)
                 mapped, of_new = _weighed(copies[1], self.choice, None)
                 is_mapped, weight = (True, of_new) if mapped >= kept else (False, of_old)
-            before = trial.by_query(both[0], self.test, own)
-            now = trial.by_query(both[is_mapped], self.test, None if is_mapped else own, weight=weight)
-        return is_mapped, weight, trial.compared(before, now, self.test, MARGIN)
+            before = by_query(both[0], self.test, own)
+            now = by_query(both[is_mapped], self.test, None if is_mapped else own, weight=weight)
+        return is_mapped, weight, Comparison.of(before, now, self.test, MARGIN)
 
 
 def _weighed(index: Searcher, asked: Judged, vectors: Floats | None) -> tuple[float, float]:
@@ -158,7 +136,7 @@ def _weighed(index: Searcher, asked: Judged, vectors: Floats | None) -> tuple[fl
     """
     vectors = index.encode(list(asked.texts.values())) if vectors is None else vectors
     own = index.options().weight
-    found = {one: trial.by_query(index, asked, vectors, weight=one) for one in {*WEIGHTS, own}}
+    found = {one: by_query(index, asked, vectors, weight=one) for one in {*WEIGHTS, own}}
     best = max(found.values(), key=lambda values: float(values.mean()))
 
     def is_as_good(one: float) -> bool:
@@ -169,15 +147,12 @@ def _weighed(index: Searcher, asked: Judged, vectors: Floats | None) -> tuple[fl
     return float(found[weight].mean()), weight
 
 
-def _asked(shown: Searcher, queries: str | Path | None, qrels: str | Path | None) -> _Asked:
+def _asked(shown: Searcher, queries: str | Path | None, qrels: str | Path | None, *, force: bool) -> _Asked:
     """The user's queries, or sentences of documents: of half of them at most, the others are for pairs."""
     store, is_weighed = shown.store, shown.options().mode == HYBRID
-    given = None if queries is None and qrels is None else trial.questions(store, queries, qrels)
-    if given is not None and len(given.qrels) < FEWEST_QUERIES:
-        few = f"nothing can be concluded from fewer than {FEWEST_QUERIES}"
-        raise CorpusError(f"{len(given.qrels)} queries are judged: {few}", "judge more, or none", where=str(qrels))
+    given = None if queries is None and qrels is None else queries_of(shown, queries, qrels, force=force)
     if given is not None and not is_weighed:
-        return _Asked(given, None)
+        return _Asked(given, None, None)
     n = (N_QUERIES if given is None else 0) + (N_QUERIES // 2 if is_weighed else 0)
     n = min(n, max(FEWEST_QUERIES, store.manifest.n_documents // 2))
     try:
@@ -185,19 +160,14 @@ def _asked(shown: Searcher, queries: str | Path | None, qrels: str | Path | None
     except CorpusError:
         if given is None:
             raise
-        return _Asked(given, None)
+        return _Asked(given, None, None)
     if given is not None:
-        return _Asked(given, made)
+        return _Asked(given, made, made)
     names = list(made.texts)
     if not is_weighed or len(names) < 3 * FEWEST_QUERIES:
-        return _Asked(made, None)
-    return _Asked(made.some([name for place, name in enumerate(names) if place % 3 < 2]), made.some(names[2::3]))
-
-
-def _together(parts: Sequence[Judged]) -> Judged:
-    texts = {name: text for part in parts for name, text in part.texts.items()}
-    qrels = {name: relevance for part in parts for name, relevance in part.qrels.items()}
-    return Judged(texts, qrels, synthetic=parts[0].synthetic if parts else None)
+        return _Asked(made, None, made)
+    test = made.some([name for place, name in enumerate(names) if place % 3 < 2])
+    return _Asked(test, made.some(names[2::3]), made)
 
 
 def adapt(
@@ -215,17 +185,7 @@ def adapt(
 ) -> AdaptReport:
     """Train a map of the vectors of an index on its own documents, and commit it where answers get better.
 
-    Args:
-        shown: the index, and where its model is now.
-        pairs: files of JSON Lines with `query` and `positive`, or folders of them, to train on as well.
-        queries: as of `ragidx.evaluate`, with their `qrels`, which judge it; None: sentences of 300 documents.
-        qrels: as of `ragidx.evaluate`. No document that they judge is trained on.
-        limit: pairs that are trained on, as many of each kind.
-        epochs: how often each is seen.
-        seed: of what is drawn.
-        force: commit in any case.
-        cache: folder of raw vectors; "": the user's; None: nothing is kept.
-        on_progress: called when a stage begins.
+    The arguments are those of `Index.adapt`; `shown` is the index, and where its model is now.
 
     Raises:
         CorpusError: files of pairs, queries or judgements have faults, or fewer than 20 queries are judged or can be
@@ -236,109 +196,84 @@ def adapt(
         BusyError: the index is being adapted or upgraded, or another process writes it for too long at the end.
         RagidxError: of the subclass that says what to do; the committed state is what it was.
     """
-    as_asked, shown = shown, shown.by_model()
+    began, table, shown = time.perf_counter(), shown, shown.by_model()
     check_numbers(limit=limit, epochs=epochs, seed=seed)
     if limit < FEWEST_PAIRS:
         raise SpecError(f"limit={limit:,} teaches nothing", f"give {FEWEST_PAIRS} or more", where="`limit`")
     check_together(queries, qrels)
     check_models("`adapt`")
-    index = shown.store.path
     if shown.spec.precomputed is not None:
         raise SpecError(
             "the index holds precomputed vectors, and a text without one of its sentences has none",
             "build an index of the texts with their model: `ragidx build CORPUS --model M`",
-            where=str(index),
+            where=str(shown.store.path),
         )
     resolved = resolve_against(build_options("adapt", **options_of(shown), filter="none"))
     given = read_pairs(paths) if (paths := listed(pairs)) else None
     _ = shown.model_files  # that they are the index's own
-    atomic.make_folder(index / UPGRADES)
-    with Lock(index / UPGRADES):
-        return _Run(shown, resolved, limit, epochs, seed, cache, Stages(on_progress)).run(
-            _asked(shown, queries, qrels), given, None if as_asked is shown else as_asked, force=force
-        )
-
-
-@dataclass(frozen=True)
-class _Run:
-    """One adaptation of an index; nobody else adapts or upgrades it."""
-
-    shown: Searcher
-    resolved: Resolved
-    limit: int
-    epochs: int
-    seed: int
-    cache: str | os.PathLike[str] | None
-    tell: Stages
-
-    def run(self, asked: _Asked, given: TrainingPairs | None, table: Searcher | None, *, force: bool) -> AdaptReport:
-        """Train, compare, and commit what is better; `table`: the index whose questions a table encodes."""
-        began, shown, base = time.perf_counter(), self.shown, self.shown.store.manifest
-        every, n_dropped = self._pairs(asked, given)
-        held, rest = held_and_rest(every, self.limit, self.seed)
-        self.tell.expect(4 + sum(2 * -(-len(part) // AT_ONCE) for part in (held, rest)))
+    asked, tell = _asked(shown, queries, qrels, force=force), Stages(on_progress)
+    with Trial(shown, NOTE, asked.test) as trial:
+        every, n_dropped = _pairs(shown, [asked.test, *filter(None, [asked.choice])], given, limit, seed)
+        held, rest = held_and_rest(every, limit, seed)
+        tell.expect(4 + sum(2 * -(-len(part) // AT_ONCE) for part in (held, rest)))
         before = stored_filter(shown.store, shown.spec.filter)
-        held_out, trained_on = (
-            _stored(encoded(part, self.resolved, self.cache, self.tell), before) for part in (held, rest)
-        )
+        held_out, trained_on = (_stored(encoded(part, resolved, cache, tell), before) for part in (held, rest))
         ready = time.perf_counter()
-        self.tell("training")
-        made = linear(trained_on, rest.batches(self.epochs, self.seed), base.dim, seed=self.seed)
+        tell("training")
+        made = linear(trained_on, rest.batches(epochs, seed), shown.store.manifest.dim, seed=seed)
         trained = time.perf_counter()
         sides = held_out.queries, held_out.positives
         found = scores({"as they are": sides, "mapped": (made(sides[0]), made(sides[1]))})
-        self.tell("mapping the vectors of a copy")
-        index, folder = shown.store.path, shown.store.path / UPGRADES / NOTE
-        try:
-            now = Searcher.open(index, shown.place, shown)  # what was committed meanwhile is in it
-            copy = Searcher(_copy(now.store, folder / "index", made, base.fingerprint), shown.place)
-            self.tell("asking both")
-            is_mapped, weight, comparison = asked.compare(now, copy, folder / "copies", table)
-        finally:
-            atomic.remove(folder)
-        verdict = BETTER if comparison.lower_bound > 0 else FORCED if force else NOT_BETTER
+        tell("mapping the vectors of a copy")
+        now = trial.now()
+        candidate = trial.changed(now, lambda store: _changed(store, made, None))
+        tell("asking both")
+        is_mapped, weight, comparison = asked.compare(trial, now, candidate, None if table is shown else table)
         report = AdaptReport(
-            index=str(index),
+            index=str(shown.store.path),
             generation=now.store.manifest.generation,
             committed=False,
-            verdict=verdict,
+            verdict=decided(comparison.gain, force=force),
+            comparison=comparison,
             is_mapped=is_mapped,
-            weight=weight,
             pairs=_counts(rest),
             n_dropped=n_dropped,
             scores=found,
-            comparison=comparison,
+            weight=weight,
             encoding_seconds=ready - began,
             training_seconds=trained - ready,
             seconds=time.perf_counter() - began,
         )
-        if verdict == NOT_BETTER:
+        if report.verdict == NOT_BETTER:
             return report
-        self.tell("mapping the vectors of the index")
-        change = _change(made if is_mapped else None, base.fingerprint, weight, _note(report, self.seed))
-        done = rewrite.replace(index, change, timeout=trial.WAIT_S)
-        return dataclasses.replace(
-            report, generation=done.manifest.generation, committed=True, seconds=time.perf_counter() - began
-        )
+        tell("mapping the vectors of the index")
+        about: dict[str, Json] = {"mapped": is_mapped, "weight": weight, "pairs": dict(report.pairs), "seed": seed}
+        kept = made if is_mapped else None
+        done = trial.commit(lambda store: _changed(store, kept, weight), report.verdict, comparison, about)
+    seconds = time.perf_counter() - began
+    return dataclasses.replace(report, generation=done.generation, committed=True, seconds=seconds)
 
-    def _pairs(self, asked: _Asked, given: TrainingPairs | None) -> tuple[TrainingPairs, int]:
-        """What is learnt from, of documents that no query asks for; and how many of the user's pairs are dropped."""
-        store, n_dropped = self.shown.store, 0
-        chunker, out_of = chunker_of(self.shown.encoder, self.shown.spec.chunk), asked.documents()
-        every = own_pairs(store, chunker, without=out_of, limit=self.limit, seed=self.seed)
-        if given is not None:
-            texts = (chunk.text for _, chunk in store.chunks() if chunk.doc_id in out_of)
-            apart = without(given, asked.queries(), texts)
-            n_dropped = len(given) - len(apart)
-            every = joined(every, apart)
-        if len(every) < FEWEST_PAIRS:
-            raise CorpusError(
-                f"{len(every):,} pairs can be made of documents that no query asks for: nothing is learnt from fewer "
-                f"than {FEWEST_PAIRS}",
-                "give a larger corpus, or `pairs`",
-                where=str(store.path),
-            )
-        return every, n_dropped
+
+def _pairs(
+    shown: Searcher, asked: Sequence[Judged], given: TrainingPairs | None, limit: int, seed: int
+) -> tuple[TrainingPairs, int]:
+    """What is learnt from, of documents that no query asks for; and how many of the user's pairs are dropped."""
+    store, n_dropped = shown.store, 0
+    out_of = {doc_id for part in asked for relevance in part.qrels.values() for doc_id in relevance}
+    every = own_pairs(store, chunker_of(shown.encoder, shown.spec.chunk), without=out_of, limit=limit, seed=seed)
+    if given is not None:
+        texts = (chunk.text for _, chunk in store.chunks() if chunk.doc_id in out_of)
+        apart = without(given, [text for part in asked for text in part.texts.values()], texts)
+        n_dropped = len(given) - len(apart)
+        every = joined(every, apart)
+    if len(every) < FEWEST_PAIRS:
+        raise CorpusError(
+            f"{len(every):,} pairs can be made of documents that no query asks for: nothing is learnt from fewer "
+            f"than {FEWEST_PAIRS}",
+            "give a larger corpus, or `pairs`",
+            where=str(store.path),
+        )
+    return every, n_dropped
 
 
 def _stored(raw: Sides, before: Filter | None) -> Sides:
@@ -351,50 +286,22 @@ def _counts(pairs: TrainingPairs) -> dict[str, int]:
     return {name: count for name, count in zip(pairs.names, counts, strict=True) if count}
 
 
-def _copy(store: Store, folder: Path, made: Filter, fingerprint: str) -> Store:
-    """A copy of the index with mapped vectors."""
-    atomic.remove(folder)  # of a process that was killed
-    adopt(folder, store, {})
-    rewrite.replace(folder, _change(made, fingerprint, None, {}))
-    return Store.open(folder)
-
-
-def _change(
-    made: Filter | None, fingerprint: str, weight: float | None, note: Mapping[str, Json]
-) -> Callable[[Store], NewForm]:
+def _changed(store: Store, made: Filter | None, weight: float | None) -> NewForm:
     """The index with one more map behind its filter, or with another weight alone."""
-
-    def decide(store: Store) -> NewForm:
-        base, where = store.manifest, str(store.path)
-        if base.fingerprint != fingerprint:
-            raise SpecError("the index was made anew meanwhile, with other options", "run `adapt` again", where=where)
-        spec = IndexSpec.from_json(dict(base.spec), where=where)
-        spec = dataclasses.replace(spec, weight=spec.weight if weight is None else weight)
-        blobs = {name: store.blob(name) for name in base.files}
-        change = NewForm(spec.to_json(), base.fingerprint, base.dim, base.index, blobs, (), notes={NOTE: dict(note)})
-        if made is None:
-            return change
-        before = stored_filter(store, spec.filter) or coordinates(base.dim, np.arange(base.dim))
-        after = before.followed(made)
-        assert after.then is not None
-        spec = dataclasses.replace(spec, filter=dataclasses.replace(spec.filter, adapted=after.then.content()))
-        spec = dataclasses.replace(spec, questions="")  # a table of the vectors as they were
-        blobs.pop(QUESTIONS_FILE, None)
-        blobs[FILTER_FILE] = after.to_bytes()
-        return dataclasses.replace(
-            change,
-            spec=spec.to_json(),
-            fingerprint=fingerprint_of(spec, blobs),
-            blobs=blobs,
-            chosen=None,
-            convert=lambda rows: l2_normalize(made(rows)).vectors,
-        )
-
-    return decide
-
-
-def _note(report: AdaptReport, seed: int) -> dict[str, Json]:
-    """What the manifest keeps of it."""
-    compared = dataclasses.asdict(report.comparison)
-    about = {"verdict": report.verdict, "of": report.generation, "mapped": report.is_mapped, "weight": report.weight}
-    return {**about, "pairs": dict(report.pairs), "seed": seed, **compared}
+    base = store.manifest
+    spec = IndexSpec.from_json(dict(base.spec), where=str(store.path))
+    spec = dataclasses.replace(spec, weight=spec.weight if weight is None else weight)
+    blobs = {name: store.blob(name) for name in base.files}
+    if made is None:
+        return NewForm(spec.to_json(), base.fingerprint, base.dim, base.index, blobs, ())
+    before = stored_filter(store, spec.filter) or coordinates(base.dim, np.arange(base.dim))
+    after = before.followed(made)
+    assert after.then is not None
+    filter_ = dataclasses.replace(spec.filter, adapted=after.then.content())
+    spec = dataclasses.replace(spec, filter=filter_, questions="")  # a table is of the vectors as they were
+    blobs.pop(QUESTIONS_FILE, None)
+    blobs[FILTER_FILE] = after.to_bytes()
+    fingerprint = fingerprint_of(spec, blobs)
+    return NewForm(
+        spec.to_json(), fingerprint, base.dim, base.index, blobs, convert=lambda rows: l2_normalize(made(rows)).vectors
+    )

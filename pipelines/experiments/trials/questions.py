@@ -10,9 +10,7 @@ them, so another one is asked: of a copy of the index without these sentences.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
-import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,8 +22,6 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from ragidx.corpora.errors import CorpusError, ModelError, SpecError, check_machine
-from ragidx.corpora.spec import Json
-from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.devices import check_models
 from ragidx.indexer.encoders.methods import ENDPOINT
@@ -35,26 +31,24 @@ from ragidx.indexer.filters.filter import stored_units
 from ragidx.indexer.filters.fitting import lowest
 from ragidx.indexer.specs import MODEL, TABLE, IndexSpec
 from ragidx.indexer.store import Store
-from ragidx.indexer.store.files import UPGRADES
-from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.token_table import QUESTIONS_NOTE, TokenTable, plain, token_ids
 from ragidx.indexer.writing import rewrite
 from ragidx.indexer.writing.rewrite import NewForm
 from ragidx.pipelines.base.stages import OnStage, Stages
-from ragidx.pipelines.experiments.evaluate.choice import MARGIN
-from ragidx.pipelines.experiments.evaluate.significance import FEWEST_QUERIES
+from ragidx.pipelines.experiments.evaluate.choice import MARGIN, check_margin
 from ragidx.pipelines.experiments.evaluate.tasks import Judged, check_together
 from ragidx.pipelines.experiments.train.frozen import check_numbers, listed, options_of
 from ragidx.pipelines.experiments.train.own_pairs import knowing
 from ragidx.pipelines.experiments.train.tables import EPOCHS, spelled, texts_of, train_rows, vectors_of
-from ragidx.pipelines.experiments.trials.comparison import (
+from ragidx.pipelines.experiments.trials.trial import (
+    FORCED,
     NOT_WORSE,
-    WAIT_S,
     Comparison,
+    Trial,
+    TrialReport,
     by_query,
-    compared,
-    questions,
-    without_queries,
+    decided,
+    queries_of,
 )
 from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.ingest.options import build_options
@@ -66,46 +60,32 @@ NOTE = "questions"  # of the manifest: what the table was trained on, and how it
 
 MOST_CHUNKS = 100_000
 FEWEST_CHUNKS = 100
-FORCED = "forced"
 
 
-@dataclass(frozen=True)
-class QuestionsReport:
-    """What became of the questions of an index.
+@dataclass(frozen=True, kw_only=True)
+class QuestionsReport(TrialReport):
+    """What became of the questions of an index; the table is committed in any case.
 
     Attributes:
-        index: its folder.
-        generation: of the committed state.
         questions: what encodes them from now on: table, or model.
-        verdict: not worse, forced; or why the model encodes them: worse, undecided.
         n_chunks: of the index, that were trained on.
         n_texts: of the user, likewise.
         n_tokens, n_pairs: that have a row.
         n_bytes: of the table, its tokenizer included.
-        comparison: of the answers by the model and by the table.
         table_ms, model_ms: of one question, from its text to its vector, both loaded.
         training_seconds: of the table, without encoding.
-        seconds: of all.
     """
 
-    index: str
-    generation: int
+    comparison: Comparison
     questions: str
-    verdict: str
     n_chunks: int
     n_texts: int
     n_tokens: int
     n_pairs: int
     n_bytes: int
-    comparison: Comparison
     table_ms: float
     model_ms: float
     training_seconds: float
-    seconds: float
-
-    def to_json(self) -> dict[str, Any]:
-        """All fields, as JSON types."""
-        return dataclasses.asdict(self)
 
 
 def _check_enough(count: int, index: Path) -> None:
@@ -162,8 +142,7 @@ def train_questions(
     """
     began = time.perf_counter()
     check_numbers(limit=limit, epochs=epochs, seed=seed)
-    if not 0 < margin < math.inf:
-        raise SpecError(f"margin={margin:g} is no loss", "give more than 0, such as 0.01", where="`margin`")
+    check_margin(margin)
     check_together(queries, qrels)
     check_models("`train questions`")
     index, tell = shown.store.path, Stages(on_progress)
@@ -178,79 +157,59 @@ def train_questions(
     if isinstance(shown.encoder, StaticEncoder):
         what = f"'{shown.encoder.files.name}' is a table of tokens already: a question takes it as long"
         raise SpecError(what, "a table is for models with layers", where=str(index))
-    atomic.make_folder(index / UPGRADES)
-    with Lock(index / UPGRADES):
-        shown = shown.by_model()
-        asked = questions(shown.store, queries, qrels)
-        if (n := len(asked.qrels)) < FEWEST_QUERIES:
-            few = f"{n} queries are judged: nothing can be concluded from fewer than {FEWEST_QUERIES}"
-            raise CorpusError(few, "judge more, or none", where=str(qrels))
+    shown = shown.by_model()
+    asked = queries_of(shown, queries, qrels, force=force)
+    with Trial(shown, NOTE, asked, margin) as trial:
         tell.expect(2 + len(listed(text)) + (1 + epochs) * (1 if asked.synthetic is None else 2))
         run = _Run(shown, limit, epochs, seed, tell)
         more = _Texts([], np.zeros((0, shown.store.manifest.dim), np.float32))
         for path in listed(text):
             tell(f"encoding {path}")
             more = more.and_others(run.encoded(path, cache))
-        folder, own = index / UPGRADES / NOTE, run.chunks(shown)
+        own = run.chunks(shown)
         _check_enough(n_chunks := len(own.texts), index)
         table, trained = run.table(own.and_others(more))
-        try:
-            now, apart = _now(shown), more.apart(asked, shown.store)
-            with without_queries([now], asked, folder) as (copy,):
-                own = own if copy is now else run.chunks(copy)
-                same = copy is now and len(apart.texts) == len(more.texts)
-                judged = table if same else run.table(own.and_others(apart))[0]
-                tell("asking both")
-                comparison, table_ms, model_ms = _compare(copy, judged, asked, margin)
-        finally:
-            atomic.remove(folder)
-        verdict = FORCED if force and comparison.verdict != NOT_WORSE else comparison.verdict
-        data = table.to_bytes()
-        report = QuestionsReport(
-            index=str(index),
-            generation=0,
-            questions=TABLE if verdict in (NOT_WORSE, FORCED) else MODEL,
-            verdict=verdict,
-            n_chunks=n_chunks,
-            n_texts=len(more.texts),
-            n_tokens=len(table.tokens),
-            n_pairs=len(table.pairs),
-            n_bytes=len(data),
-            comparison=comparison,
-            table_ms=table_ms,
-            model_ms=model_ms,
-            training_seconds=trained,
-            seconds=0.0,
-        )
+        now, apart = trial.now(), more.apart(asked, shown.store)
+        with trial.without(asked, now) as (copy,):
+            own = own if copy is now else run.chunks(copy)
+            same = copy is now and len(apart.texts) == len(more.texts)
+            judged = table if same else run.table(own.and_others(apart))[0]
+            tell("asking both")
+            comparison, table_ms, model_ms = _compare(copy, judged, asked, margin)
+        verdict, data = decided(comparison.verdict, force=force), table.to_bytes()
+        encodes = TABLE if verdict in (NOT_WORSE, FORCED) else MODEL
+        about: dict[str, Any] = {
+            "questions": encodes,
+            "n_chunks": n_chunks,
+            "n_texts": len(more.texts),
+            "n_tokens": len(table.tokens),
+            "n_pairs": len(table.pairs),
+            "n_bytes": len(data),
+            "table_ms": table_ms,
+            "model_ms": model_ms,
+            "training_seconds": trained,
+        }
         tell("writing the table")
-        note = {name: value for name, value in report.to_json().items() if name not in _UNNOTED} | {"seed": seed}
-        decide = functools.partial(_change, seen=shown.store, encodes=report.questions, data=data, note=note)
-        done = rewrite.replace(index, decide, timeout=WAIT_S)
-    return dataclasses.replace(report, generation=done.manifest.generation, seconds=time.perf_counter() - began)
+        done = trial.commit(
+            lambda store: _with_table(store, encodes, data), verdict, comparison, about | {"seed": seed}
+        )
+    return QuestionsReport(
+        index=str(index),
+        generation=done.generation,
+        committed=True,
+        verdict=verdict,
+        comparison=comparison,
+        seconds=time.perf_counter() - began,
+        **about,
+    )
 
 
-_UNNOTED = ("index", "generation", "seconds")
-
-
-def _change(store: Store, seen: Store, encodes: str, data: bytes, note: Mapping[str, Json]) -> NewForm:
+def _with_table(store: Store, encodes: str, data: bytes) -> NewForm:
     """The index with the table."""
-    _check_same(store, seen)
     base, where = store.manifest, str(store.path)
     spec = dataclasses.replace(IndexSpec.from_json(dict(base.spec), where=where), questions=encodes)
     blobs = {name: store.blob(name) for name in base.files} | {QUESTIONS_FILE: data}
-    return NewForm(spec.to_json(), base.fingerprint, base.dim, base.index, blobs, (), notes={NOTE: dict(note)})
-
-
-def _now(shown: Searcher) -> Searcher:
-    now = Searcher.open(shown.store.path, shown.place, shown)  # files of the state before may be gone
-    _check_same(now.store, shown.store)
-    return now
-
-
-def _check_same(store: Store, seen: Store) -> None:
-    if store.manifest.fingerprint != seen.manifest.fingerprint:
-        message = "the index was made anew meanwhile, with other options"
-        raise SpecError(message, "train the table again", where=str(store.path))
+    return NewForm(spec.to_json(), base.fingerprint, base.dim, base.index, blobs, ())
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,17 +265,16 @@ class QuestionFile:
         Raises:
             SpecError: as of `check`.
         """
-        shown = Searcher.open(index)
-        self.check(shown.spec)
-        own = stored_filter(shown.store, shown.spec.filter)
-        data = (self.table if own is None else self.table.through(own.matrix)).to_bytes()
-        note: dict[str, Json] = {
-            "file": self.where,
-            "n_tokens": len(self.table.tokens),
-            "n_pairs": len(self.table.pairs),
-        }
-        done = rewrite.replace(index, lambda base: _change(base, shown.store, TABLE, data, note))
-        return done.manifest.generation
+
+        def with_table(store: Store) -> NewForm:
+            spec = IndexSpec.from_json(dict(store.manifest.spec), where=str(index))
+            self.check(spec)
+            own = stored_filter(store, spec.filter)
+            data = (self.table if own is None else self.table.through(own.matrix)).to_bytes()
+            counts = {"n_tokens": len(self.table.tokens), "n_pairs": len(self.table.pairs)}
+            return dataclasses.replace(_with_table(store, TABLE, data), notes={NOTE: {"file": self.where, **counts}})
+
+        return rewrite.replace(index, with_table).manifest.generation
 
 
 def questions_for(file: Path, index: Path, options: Mapping[str, Any] | None) -> QuestionFile:
@@ -397,4 +355,4 @@ def _compare(index: Searcher, table: TokenTable, asked: Judged, margin: float) -
     by_table[unknown] = by_model[unknown]  # as a search does it
     before, now = (by_query(index, asked, vectors) for vectors in (by_model, by_table))
     spent = np.diff(times) * 1_000 / len(texts)
-    return compared(before, now, asked, margin), float(spent[1]), float(spent[0])
+    return Comparison.of(before, now, asked, margin), float(spent[1]), float(spent[0])

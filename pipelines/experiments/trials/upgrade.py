@@ -10,15 +10,14 @@ process that is killed at any moment leaves the index as it was, or upgraded; th
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from ragidx.corpora.errors import CorpusError, IndexFormatError, RagidxError, SpecError
-from ragidx.corpora.spec import ChunkSpec, Json
+from ragidx.corpora.errors import IndexFormatError, RagidxError, SpecError
+from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer import atomic
 from ragidx.indexer.devices import check_devices
 from ragidx.indexer.differences import differences
@@ -30,12 +29,9 @@ from ragidx.indexer.specs import HEAD, IndexSpec
 from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import UPGRADES
 from ragidx.indexer.store.generations import committed
-from ragidx.indexer.store.lock import Lock
-from ragidx.indexer.writing.adoption import adopt
-from ragidx.pipelines.experiments.evaluate.choice import MARGIN
-from ragidx.pipelines.experiments.evaluate.significance import FEWEST_QUERIES
+from ragidx.pipelines.experiments.evaluate.choice import MARGIN, check_margin
 from ragidx.pipelines.experiments.evaluate.tasks import Judged, check_together
-from ragidx.pipelines.experiments.trials.comparison import NOT_WORSE, WAIT_S, Comparison, compare, questions
+from ragidx.pipelines.experiments.trials.trial import FORCED, NOT_WORSE, Trial, TrialReport, decided, queries_of
 from ragidx.pipelines.ingest.build import build_beside
 from ragidx.pipelines.ingest.options import QUERY_OPTIONS, RUN_OPTIONS, BuildOptions, build_options, check_names
 from ragidx.pipelines.ingest.report import BuildReport, OnProgress
@@ -50,38 +46,26 @@ NOTE = "upgrade"
 OPTIONS = ("model", *QUERY_OPTIONS, "chunks", "workers")
 """The names that an upgrade takes: how vectors are made, and by how many processes."""
 
-SAME, FORCED = "same", "forced"  # verdicts, beside those of a comparison
+SAME = "same"
+"""A verdict, beside those of a comparison: there was nothing to do."""
 
 
-@dataclass(frozen=True)
-class UpgradeReport:
+@dataclass(frozen=True, kw_only=True)
+class UpgradeReport(TrialReport):
     """What became of an index.
 
     Attributes:
-        index: its folder.
-        generation: of the committed state.
-        committed: whether the index has the new vectors now.
-        verdict: not worse, forced; or why the old vectors stay: same (there was nothing to do), worse, undecided, too
-            few queries.
         beside: the folder of the new index, where both stay.
-        comparison: None where there was none.
         build: of the new index.
         before, after: the fingerprints of both.
         locked_seconds: how long no other process could write.
-        seconds: of all.
     """
 
-    index: str
-    generation: int
-    committed: bool
-    verdict: str
     before: str
     after: str
     beside: str | None = None
-    comparison: Comparison | None = None
     build: BuildReport | None = None
     locked_seconds: float = 0.0
-    seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """All fields, as JSON types."""
@@ -125,10 +109,7 @@ class Upgrade:
         Raises:
             SpecError: the margin is no loss, or there are queries without judgements, or the reverse.
         """
-        if not 0 < margin < math.inf:
-            shown = "any" if margin > 0 else "no"
-            hint = "give more than 0, such as 0.01"
-            raise SpecError(f"{margin:g} can be shown of {shown} two indexes", hint, where="`margin`")
+        check_margin(margin)
         check_together(queries, qrels)
 
     def run(
@@ -140,14 +121,7 @@ class Upgrade:
         force: bool = False,
         on_progress: OnProgress | None = None,
     ) -> UpgradeReport:
-        """Make the new index, compare, and swap.
-
-        Args:
-            queries: as of `ragidx.evaluate`, with their `qrels`; None: sentences that are taken out of documents.
-            qrels: as of `ragidx.evaluate`.
-            margin: of nDCG@10 that may be lost.
-            force: swap in any case, and compare only on queries that are given.
-            on_progress: of the builds.
+        """Make the new index, compare, and swap; the arguments are those of `Index.upgrade`.
 
         Raises:
             CorpusError: a source cannot be read, queries and judgements have faults, or fewer than 20 are judged or
@@ -159,38 +133,42 @@ class Upgrade:
         """
         started, before = time.perf_counter(), self._shown.store.manifest
         self.check(queries, qrels, margin=margin)
-        report = UpgradeReport(str(self._index), before.generation, False, SAME, before.fingerprint, before.fingerprint)
+        report = UpgradeReport(
+            index=str(self._index),
+            generation=before.generation,
+            committed=False,
+            verdict=SAME,
+            comparison=None,
+            before=before.fingerprint,
+            after=before.fingerprint,
+        )
         if not self.is_needed:
             atomic.remove(self.folder)  # of an upgrade that was killed after its commit
             return report
-        asked = None if force and queries is None and qrels is None else questions(self._shown.store, queries, qrels)
-        if asked is not None:
-            n, few = len(asked.qrels), f"nothing can be concluded from fewer than {FEWEST_QUERIES}"
-            if n < FEWEST_QUERIES and not force:
-                raise CorpusError(f"{n} queries are judged: {few}", "judge more, or swap without: `force=True`")
+        asked = None
+        if not force or queries is not None or qrels is not None:
+            asked = queries_of(self._shown, queries, qrels, force=force)
             self._try_old(asked)
-        atomic.make_folder(self.folder.parent)
-        with Lock(self.folder.parent):
+        with Trial(self._shown, NOTE, asked, margin) as trial:
             build = self._build(on_progress)
-            comparison = None if asked is None else self._compare(asked, margin)
-            verdict = FORCED if force or comparison is None else comparison.verdict
+            comparison = None if asked is None else trial.against(self._new())
+            verdict = FORCED if comparison is None else decided(comparison.verdict, force=force)
             after = committed(self.folder).fingerprint
             report = dataclasses.replace(report, verdict=verdict, after=after, comparison=comparison, build=build)
             if verdict not in (NOT_WORSE, FORCED):
                 return dataclasses.replace(report, beside=str(self.folder), seconds=time.perf_counter() - started)
-            seen = committed(self._index).generation
+            seen, locked = committed(self._index).generation, 0.0
             self._build(on_progress)  # so that little is left to do while the index is locked
-            with Lock(self._index, WAIT_S):
-                locked, current = time.perf_counter(), committed(self._index)
-                if current.fingerprint != before.fingerprint:
-                    raise SpecError(
-                        "the index was made anew meanwhile, with other options",
-                        "run the upgrade again",
-                        where=str(self._index),
-                    )
-                if current.generation != seen:
+
+            def swap(current: Store) -> Store:
+                nonlocal locked
+                locked = time.perf_counter()
+                if current.manifest.generation != seen:
                     self._build(on_progress)
-                manifest = adopt(self._index, Store.open(self.folder), {NOTE: _note(report, current.generation)})
+                return Store.open(self.folder)
+
+            about = {"from": before.fingerprint, "to": after}
+            manifest = trial.commit(swap, verdict, comparison, about)
             locked_s = time.perf_counter() - locked
             atomic.remove(self.folder)
         return dataclasses.replace(
@@ -219,11 +197,9 @@ class Upgrade:
             hint = f"{fault.hint}; or swap without a comparison: `force=True`, and no `queries`"
             raise type(fault)(fault.message, hint, where=fault.where) from fault
 
-    def _compare(self, asked: Judged, margin: float) -> Comparison:
+    def _new(self) -> Searcher:
         device, run = check_devices(self._options["device"])[0], self._options
-        place = ModelPlace(device=device, dtype=run["dtype"], endpoint=run["endpoint"])
-        old = Searcher.open(self._index, self._shown.place, self._shown)  # as it is now
-        return compare(old, Searcher.open(self.folder, place), asked, margin, self.folder / "copies")
+        return Searcher.open(self.folder, ModelPlace(device=device, dtype=run["dtype"], endpoint=run["endpoint"]))
 
 
 def _plain(spec: IndexSpec) -> IndexSpec:
@@ -271,9 +247,3 @@ def _whole(shown: Searcher, asked: BuildOptions) -> dict[str, Any]:
         "stemmer": None if index.lexical == OFF else index.lexical,
         "workers": asked.workers,
     }
-
-
-def _note(report: UpgradeReport, generation: int) -> dict[str, Json]:
-    """What the manifest keeps of it."""
-    compared = {} if report.comparison is None else dataclasses.asdict(report.comparison)
-    return {"verdict": report.verdict, "from": report.before, "to": report.after, "of": generation, **compared}

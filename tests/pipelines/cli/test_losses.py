@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,8 +11,8 @@ from ragidx.pipelines.cli import adapt, train_frozen, upgrade
 from ragidx.pipelines.experiments.evaluate.tasks import Judged
 from ragidx.pipelines.experiments.train.frozen import Score
 from ragidx.pipelines.experiments.trials.adapt import AdaptReport
-from ragidx.pipelines.experiments.trials.comparison import Comparison, compared
 from ragidx.pipelines.experiments.trials.questions import QuestionsReport
+from ragidx.pipelines.experiments.trials.trial import NOT_BETTER, Comparison
 from ragidx.pipelines.experiments.trials.upgrade import UpgradeReport
 from ragidx.pipelines.ingest.report import BuildReport
 
@@ -22,7 +24,7 @@ def comparison(loss: float) -> Comparison:
     apart = np.zeros(N)
     apart[::8] = -loss or 0.1
     apart[1::8] = 0 if loss else -0.1
-    return compared(np.full(N, 0.5), 0.5 + apart, Judged(dict.fromkeys(map(str, range(N)), "x"), {}), 0.005)
+    return Comparison.of(np.full(N, 0.5), 0.5 + apart, Judged(dict.fromkeys(map(str, range(N)), "x"), {}), 0.005)
 
 
 @pytest.mark.parametrize(
@@ -48,9 +50,17 @@ def test_a_loss_that_is_shown_is_called_one(loss: float, swapped: str, questions
     assert found.verdict == "undecided"
     scores = (Score("a", 8, 0.5, None), Score("b", 8, 0.5, None))
 
-    upgraded = UpgradeReport("i", 2, False, "undecided", "a", "b", "i/upgrade", found, BuildReport(index="i"))
-    asked = QuestionsReport("i", 2, "model", "undecided", 9, 0, 9, 9, 9, found, 1.0, 2.0, 1.0, 1.0)
-    adapted = AdaptReport("i", 2, False, "not shown to be better", True, {}, 0, scores, None, found, 1.0, 1.0, 1.0)
+    of_index: dict[str, Any] = {"index": "i", "generation": 2, "comparison": found, "committed": False}
+    spent = {"encoding_seconds": 1.0, "training_seconds": 1.0}
+    counts = dict.fromkeys(("n_chunks", "n_texts", "n_tokens", "n_pairs", "n_bytes"), 9)
+
+    upgraded = UpgradeReport(**of_index, verdict="undecided", before="a", after="b", build=BuildReport(index="i"))
+    asked = QuestionsReport(
+        **of_index, verdict="undecided", questions="model", **counts, table_ms=1.0, model_ms=2.0, training_seconds=1.0
+    )
+    adapted = AdaptReport(
+        **of_index, verdict=NOT_BETTER, is_mapped=True, pairs={}, n_dropped=0, scores=scores, weight=None, **spent
+    )
 
     assert upgrade._verdict(upgraded) == swapped
     assert dict(train_frozen._of_questions(asked))["questions"] == questions

@@ -99,8 +99,8 @@ def test_what_queries_cannot_decide_says_how_many_would(run: Run) -> None:
     done = run("upgrade", "--dim", "6", *QUERIES)
     assert (done.status, done.out) == (2, "")
     assert done.err.endswith(
-        "Error: 19 queries are judged: nothing can be concluded from fewer than 20\n"
-        "  hint: judge more, or swap without: --force\n"
+        "Error: qrels.tsv: 19 queries are judged: nothing can be concluded from fewer than 20\n"
+        "  hint: judge more, or none, or decide without: --force\n"
     )
 
 
@@ -165,10 +165,10 @@ def test_messages_name_options(run: Run) -> None:
         ": nothing can be concluded from fewer than 20\n  hint: give a larger corpus, or queries and judgements\n"
     )
     assert run("upgrade", "--dim", "6", "--force", "--margin", "0").err.endswith(
-        "Error: --margin: 0 can be shown of no two indexes\n  hint: give more than 0, such as 0.01\n"
+        "Error: --margin: margin=0 allows no loss\n  hint: give a number above 0\n"
     )
     assert run("upgrade", "--dim", "6", "--margin", "inf").err == (  # before the plan
-        "Error: --margin: inf can be shown of any two indexes\n  hint: give more than 0, such as 0.01\n"
+        "Error: --margin: margin=inf allows any loss\n  hint: give a number above 0\n"
     )
     assert run("upgrade", "index").err.endswith(
         "Error: unexpected argument 'index': name the index with --index FOLDER\n"
@@ -181,7 +181,7 @@ import os, signal
 from ragidx.pipelines.cli.main import main
 from ragidx.pipelines.experiments.trials import upgrade
 
-upgrade.Upgrade._compare = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+upgrade.Trial.against = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 main()
 """
 

@@ -264,7 +264,7 @@ def test_an_index_that_was_made_anew_meanwhile_is_left_alone(index: ragidx.Index
 
     said = message_of(SpecError, lambda: adapted(index, on_progress=at_stage("asking both", anew)))
 
-    assert said == ("ragidx-index: the index was made anew meanwhile, with other options\n  hint: run `adapt` again")
+    assert said == ("ragidx-index: the index was made anew meanwhile, with other options\n  hint: run it again")
     assert ragidx.Index(INDEX).spec.filter.name == "none"
     assert verify(INDEX) == []
 
@@ -343,7 +343,8 @@ def test_what_a_killed_run_has_left_does_not_matter(index: ragidx.Index) -> None
         (
             {"queries": "few.tsv", "qrels": "few.qrels"},
             CorpusError,
-            "few.qrels: 1 queries are judged: nothing can be concluded from fewer than 20\n  hint: judge more, or none",
+            "few.qrels: 1 queries are judged: nothing can be concluded from fewer than 20\n"
+            "  hint: judge more, or none, or decide without: `force=True`",
         ),
     ],
 )  # fmt: skip

@@ -19,12 +19,11 @@ from ragidx.corpora.errors import BusyError, CorpusError, ModelError, SpecError
 from ragidx.indexer.store import Store, manifest
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.verify import verify
-from ragidx.indexer.writing import rewrite
-from ragidx.pipelines.base.stages import Stages
+from ragidx.pipelines.base.stages import Stage, Stages
 from ragidx.pipelines.cli.demo import sample_corpus
 from ragidx.pipelines.experiments.evaluate.tasks import task_of
-from ragidx.pipelines.experiments.trials.comparison import by_query, questions
 from ragidx.pipelines.experiments.trials.questions import NOTE, QuestionsReport, _Run, _Texts
+from ragidx.pipelines.experiments.trials.trial import by_query, queries_of
 from ragidx.retriever.models import QUESTIONS_FILE
 
 from ...raising import message_of
@@ -110,7 +109,7 @@ def test_a_table_is_trained_compared_and_committed(trained: ragidx.Index, built:
     assert 0 < report.table_ms < report.model_ms
     note = store.manifest.notes[NOTE]
     assert isinstance(note, dict)
-    assert {"seed", "comparison", "questions", "n_tokens"} <= note.keys()
+    assert {"seed", "of", "lower_bound", "questions", "n_tokens"} <= note.keys()
     assert store.manifest.requires == ("question table",)
     assert stages[:2] == ["encoding 4,405 single tokens", "training, step 0 of 4"]
     assert stages[-2:] == ["asking both", "writing the table"]
@@ -154,7 +153,7 @@ def test_texts_of_the_user_are_learnt_from_too(plain: ragidx.Index) -> None:
 
 def test_the_table_that_is_judged_has_learnt_no_text_of_the_user_that_holds_what_is_asked(plain: ragidx.Index) -> None:
     store = plain.searcher.store
-    made = questions(store, None, None)
+    made = queries_of(plain.searcher, None, None)
     wanted = {doc_id for relevance in made.qrels.values() for doc_id in relevance}
     known = [chunk.text for _, chunk in store.chunks() if chunk.doc_id in wanted]
     asking = [f"Somebody asked: {text}" for text in made.texts.values()]
@@ -185,22 +184,13 @@ def test_a_token_that_spells_nothing_is_not_sent_to_the_model(
     assert of(np.array([0, 7, 9])).any(axis=1).tolist() == [False, True, False]
 
 
-def test_a_writer_that_holds_the_index_at_the_end_is_waited_for(
-    plain: ragidx.Index, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = list[float]()
-    replace = rewrite.replace
+def test_a_writer_that_holds_the_index_at_the_end_is_waited_for(plain: ragidx.Index) -> None:
+    def hold(stage: Stage) -> None:
+        if stage.name == "writing the table":
+            threading.Timer(0.5, Lock(INDEX).release).start()
 
-    def noted(folder: Path, decide: Any, *, timeout: float = 0.0) -> Any:
-        asked.append(timeout)
-        with Lock(folder) as held:
-            threading.Timer(0.5, held.release).start()
-            return replace(folder, decide, timeout=timeout)
+    report = plain.train_questions(epochs=1, force=True, on_progress=hold, **judged(of_these))
 
-    monkeypatch.setattr(rewrite, "replace", noted)
-    report = plain.train_questions(epochs=1, force=True, **judged(of_these))
-
-    assert asked == [60.0]
     assert report.generation == 2
 
 
@@ -268,7 +258,7 @@ def test_what_cannot_be_trained_is_refused_in_a_sentence(plain: ragidx.Index) ->
     assert message_of(SpecError, lambda: plain.train_questions(epochs=0)).startswith(
         "`epochs`: epochs=0 trains nothing"
     )
-    assert "margin=0 is no loss" in message_of(SpecError, lambda: plain.train_questions(margin=0))
+    assert "margin=0 allows no loss" in message_of(SpecError, lambda: plain.train_questions(margin=0))
     assert "qrels" in message_of(SpecError, lambda: plain.train_questions(queries="q.jsonl"))
     assert message_of(SpecError, lambda: ragidx.Index(INDEX, questions="table")) == (
         f"{INDEX}: the index has no table of questions\n  hint: make one: `ragidx train questions`"

@@ -20,7 +20,7 @@ from ragidx.indexer.store import Store
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.verify import verify
 from ragidx.pipelines.experiments.evaluate.significance import lower_bound, ndcg
-from ragidx.pipelines.experiments.trials import upgrade as upgrading
+from ragidx.pipelines.experiments.trials import trial
 from ragidx.pipelines.experiments.trials.upgrade import NOTE, OPTIONS
 from ragidx.retriever.keywords import UpgradeKeywords
 
@@ -204,9 +204,7 @@ def test_an_index_that_was_made_anew_meanwhile_is_left(index: ragidx.Index) -> N
 
     message = message_of(SpecError, lambda: index.upgrade(force=True, **TAU4, on_progress=rebuild))
 
-    assert message == (
-        "ragidx-index: the index was made anew meanwhile, with other options\n  hint: run the upgrade again"
-    )
+    assert message == ("ragidx-index: the index was made anew meanwhile, with other options\n  hint: run it again")
     assert ragidx.Index(INDEX).spec.filter.tau == 8
 
 
@@ -324,8 +322,8 @@ def test_few_queries_show_nothing(index: ragidx.Index) -> None:
     Path("few.tsv").write_text("".join(Path("queries.tsv").read_text().splitlines(keepends=True)[:19]))
 
     assert message_of(CorpusError, lambda: index.upgrade(queries="few.tsv", qrels="qrels.tsv", **TAU4)) == (
-        "19 queries are judged: nothing can be concluded from fewer than 20\n"
-        "  hint: judge more, or swap without: `force=True`"
+        "qrels.tsv: 19 queries are judged: nothing can be concluded from fewer than 20\n"
+        "  hint: judge more, or none, or decide without: `force=True`"
     )
     assert not (Path(INDEX) / "upgrade").exists()
     assert index.upgrade(queries="few.tsv", qrels="qrels.tsv", force=True, **TAU4).verdict == "forced"
@@ -343,14 +341,14 @@ def test_it_takes_what_makes_vectors_and_refuses_what_only_a_build_takes(index: 
 def test_what_cannot_be_upgraded_is_refused_before_anything_is_made(index: ragidx.Index) -> None:
     before = files(INDEX)
     Path("others.tsv").write_text("lampOslo 0 elsewhere.txt 1\n")
-    cannot_be = "can be shown of no two indexes\n  hint: give more than 0, such as 0.01"
+    no_loss = "allows no loss\n  hint: give a number above 0"
     messages: list[tuple[Callable[[], object], str]] = [
         (
             lambda: index.upgrade(queries="queries.tsv", **TAU4),
             "queries and what judges them go together\n  hint: give both, `queries` and `qrels`, or neither",
         ),
-        (lambda: index.upgrade(**QUERIES, **TAU4, margin=0.0), f"`margin`: 0 {cannot_be}"),
-        (lambda: index.upgrade(**QUERIES, **TAU4, margin=float("nan")), f"`margin`: nan {cannot_be}"),
+        (lambda: index.upgrade(**QUERIES, **TAU4, margin=0.0), f"`margin`: margin=0 {no_loss}"),
+        (lambda: index.upgrade(**QUERIES, **TAU4, margin=float("nan")), f"`margin`: margin=nan {no_loss}"),
         (
             lambda: index.upgrade(queries="no.tsv", qrels="qrels.tsv", **TAU4),
             "no.tsv: no such file\n  hint: check the path",
@@ -428,7 +426,7 @@ def test_a_second_upgrade_waits_for_none(index: ragidx.Index) -> None:
 def test_a_writer_that_does_not_end_leaves_the_new_one_for_the_next_time(
     index: ragidx.Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upgrading, "WAIT_S", 0.1)
+    monkeypatch.setattr(trial, "WAIT_S", 0.1)
     with Lock(INDEX):
         assert message_of(BusyError, lambda: index.upgrade(force=True, **TAU4)).startswith("ragidx-index: the index is")
 
