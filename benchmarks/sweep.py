@@ -14,7 +14,6 @@ from pathlib import Path
 from figures import record
 
 import ragidx
-from ragidx.pipelines.experiments.evaluate.sweep import sweep
 
 
 def main():
@@ -29,9 +28,10 @@ def main():
     if arguments.minilm:
         models.append(("all-MiniLM-L6-v2", arguments.minilm, ["truncation", "pca"]))
     for name, model, filters in models:
-        report = sweep(
+        report = ragidx.evaluate(
             arguments.evalsets / arguments.set,
-            filters=filters,
+            costs=True,
+            filter=filters,
             model=model,
             chunks=ragidx.ChunkSpec(size=None),
             out=None if arguments.out is None else arguments.out / name,

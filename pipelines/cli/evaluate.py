@@ -1,13 +1,14 @@
-"""`ragidx evaluate`."""
+"""`ragidx evaluate`, and its page `ragidx sweep`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
-from ragidx.indexer.ann.index_types import FLAT
+from ragidx.indexer.ann.index_types import DEFAULT_RECALL, FLAT, INDEX_TYPES
 from ragidx.indexer.specs import FILTERS
 from ragidx.pipelines.cli import evaluate_tables
 from ragidx.pipelines.cli.help import GroupedCommand
@@ -17,10 +18,32 @@ from ragidx.pipelines.cli.options import (
     path_option,
     several,
     split_option,
+    together,
 )
 from ragidx.pipelines.cli.stages import StageLines
-from ragidx.pipelines.cli.vector_options import measured_options, rest_of_encoder_options, with_chunks
+from ragidx.pipelines.cli.vector_options import (
+    encoder_options,
+    filter_topk_option,
+    measured_options,
+    rest_of_encoder_options,
+    with_chunks,
+)
 from ragidx.retriever.options import FUSIONS, MODES
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _grid_options(filters: str, widths: str = "") -> Callable[[F], F]:
+    """The filters, widths and index types of a grid."""
+    return together(
+        several("--filter", "filter", str, "F", filters),
+        several("--tau", "tau", float, "N", f"A width as hidden width / N{widths}"),
+        several("--dim", "dim", int, "N", "A width"),
+        several("--filter-offset", "offset", int, "N", "embedfilter: the first kept direction of the spectrum"),
+        several(
+            "--index-type", "index_type", str, "T", f"{', '.join(INDEX_TYPES)}, or a factory string [default: {FLAT}]"
+        ),
+    )
 
 
 @click.command("evaluate", cls=GroupedCommand)
@@ -32,15 +55,11 @@ from ragidx.retriever.options import FUSIONS, MODES
 @several("--layer", "layer", int, "N", "A hidden layer")
 @several("--copies", "copies", int, "N", "How often echo or reba repeats the text")
 @several("--questions", "questions", str, "Q", "Of an index that has a table of questions: table, model")
-@several("--filter", "filter", str, "F", f"A filter: {', '.join(FILTERS)}, head:FILE")
-@several("--tau", "tau", float, "N", "A width as hidden width / N")
-@several("--dim", "dim", int, "N", "A width")
-@several("--filter-offset", "offset", int, "N", "embedfilter: the first kept direction of the spectrum")
+@_grid_options(f"A filter: {', '.join(FILTERS)}, head:FILE")
 @several("--center", "center", bool, "yes|no", "Whether the filter takes the means of both sides off")
 @several("--mode", "mode", str, "M", f"A search: {', '.join(MODES)} [default: all of them]")
 @several("--fusion", "fusion", str, "F", f"Of hybrid search: {', '.join(FUSIONS)} [default: z]")
 @several("--weight", "weight", float, "W", "Of the cosine in hybrid search, 0 to 1 [default: 0.5, or what adapt chose]")
-@several("--index-type", "index_type", str, "T", f"An index type [default: {FLAT}]")
 @judged_queries("those of a BEIR folder", "those of a BEIR folder")
 @split_option
 @click.option("--drop-self", is_flag=True, help="The document with the query's id is no answer.")
@@ -82,6 +101,65 @@ def command(sources: tuple[str, ...], as_json: bool, out: Path | None, cache: st
         ragidx evaluate sts/test.tsv --model smollm2 --method prompteol --method echo
         ragidx evaluate old.run new.run --qrels qrels.tsv
     """
+    _measure(sources, as_json, out, cache, options)
+
+
+@click.command("sweep", cls=GroupedCommand)
+@click.argument("source", metavar="SOURCE")
+@_grid_options(
+    f"Filters to measure: {', '.join(FILTERS)} [default: the index's own; else embedfilter for decoders, truncation and"
+    " pca for sentence-transformers, endpoints and precomputed vectors]",
+    " [default: 1, 2, 4, 8, 16]",
+)
+@click.option(
+    "--filter-seed", type=int, metavar="N", help="Random seed of the sample for fitting filters [default: 0]."
+)
+@click.option("--filter-sample", type=int, metavar="N", help="Fit filters on at most N chunks [default: 4096].")
+@filter_topk_option
+@judged_queries("those of a BEIR folder, else held-out chunks", "those of a BEIR folder")
+@path_option(
+    "--query-vectors",
+    "FILE",
+    "For an index: the vectors of the queries, in their order, an .npy file or JSON, as for query --vector.",
+)
+@click.option(
+    "--target-recall",
+    type=float,
+    default=DEFAULT_RECALL,
+    show_default=True,
+    metavar="R",
+    help="ann_recall@10 to tune approximate indexes to.",
+)
+@cache_option
+@path_option(
+    "--out",
+    "DIR",
+    "Write results.csv, results.json, per_query.parquet and, with the extra `plot`, a picture here.",
+)
+@encoder_options
+@measured_options
+def sweep(source: str, as_json: bool, out: Path | None, cache: str | None, **options: Any) -> None:
+    """Measure storage, time and quality of SOURCE at several widths, to choose one.
+
+    \b
+        ragidx sweep ragidx-index
+
+    SOURCE is an index, or a corpus as for `build`, which is encoded once. Each width is written, mapped and searched as
+    an index of that width would be. With queries and qrels, nDCG@10 has an interval, and a test shows which losses are
+    real.
+
+    \b
+        ragidx sweep docs/ --queries queries.jsonl --qrels qrels.tsv --out report/
+        ragidx sweep scifact/ --filter embedfilter --filter pca --dim 128 --dim 64
+        ragidx sweep ragidx-index --tau 1 --tau 4 --index-type flat --index-type hnsw
+        ragidx sweep own-vectors --queries q.jsonl --query-vectors q.npy --qrels qrels.tsv
+    """
+    _measure((source,), as_json, out, cache, options | {"costs": True})
+
+
+def _measure(
+    sources: tuple[str, ...], as_json: bool, out: Path | None, cache: str | None, options: dict[str, Any]
+) -> None:
     from ragidx.pipelines.experiments.evaluate.evaluate import evaluate
 
     with StageLines(as_json=as_json, is_kept=cache is not None) as lines:

@@ -24,10 +24,9 @@ GROUPED_FROM = 12  # options; shorter lists are read whole
 GROUPS = {
     "Model": "model offline",
     "Method": "",
-    "Filter": "tau dim filter center offset filter_offset filter_seed filter_sample",
-    "Width": "taus dims filters",
+    "Filter": "tau dim filter center offset filter_seed filter_sample",
     "Chunk": "",
-    "Index": "index index_type index_types target_recall",
+    "Index": "index index_type target_recall",
     "File": "vectors",
     "Shard": "shards shard stage ray actors commit",
     "Question": "questions queries qrels split drop_self without_labels query_log kind seed query_vectors vector run",
@@ -71,7 +70,7 @@ SHOWN = {
     "train mntp": "device dtype template text hidden_share limit epochs minutes batch rate read_tokens rank out "
     "force as_json",
     "train export": "method template layer instruction pooling attention tau dim filter as_json",
-    "sweep": "model endpoint device method chunk_size dims taus filters index_types queries qrels query_vectors "
+    "sweep": "model endpoint device method chunk_size tau dim filter index_type queries qrels query_vectors "
     "include exclude out as_json",
 }
 SHOWS_ALL = "ragidx.help_all"  # in the context of a command
@@ -277,10 +276,6 @@ def _options() -> dict[str, str]:
         "deadline": "--deadline",
         "token_file": "--token-file",
         "writable": "--writable",
-        "dims": "--dim",
-        "taus": "--tau",
-        "filters": "--filter",
-        "index_types": "--index-type",
         "offset": "--filter-offset",
         "group_size": "--tokens",
     }

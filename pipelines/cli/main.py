@@ -54,6 +54,7 @@ COMMANDS = {
 }
 _TOGETHER = {  # commands that are in a module with others
     "mcp": "serve",
+    "sweep": "evaluate",
     **dict.fromkeys(("add-source", "remove-source"), "sources"),
     **dict.fromkeys(("compact", "shrink", "reindex"), "rewrite"),
     **dict.fromkeys(("history", "rollback"), "generations"),

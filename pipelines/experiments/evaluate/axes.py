@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any
 
 from ragidx.corpora.errors import ModelError, SpecError, unknown_name
-from ragidx.indexer.ann.index_types import FLAT, check_index_type
+from ragidx.indexer.ann.index_types import DEFAULT_RECALL, FLAT, IndexOptions
 from ragidx.indexer.encoders.methods import METHODS, filter_spec
 from ragidx.indexer.specs import ATTENTIONS, FILTERS, HEAD, POOLINGS, QUESTIONS, FilterSpec, filter_kind
 from ragidx.pipelines.experiments.evaluate.grid import Searches
-from ragidx.pipelines.experiments.evaluate.sources.series import Series, WidthChoice, notes_on_fit, series_of
+from ragidx.pipelines.experiments.evaluate.sources.series import (
+    Series,
+    WidthChoice,
+    full_width,
+    notes_on_fit,
+    series_of,
+)
 from ragidx.pipelines.experiments.evaluate.sources.source import IndexSource, VectorSource
 from ragidx.retriever.options import DENSE, FUSIONS, HYBRID, LEXICAL, MODES, Z
 
@@ -26,6 +32,8 @@ MOST_CELLS = 1000
 
 ENCODER_AXES = ("model", "method", "pooling", "attention", "layer", "copies", "questions")
 AXES = (*ENCODER_AXES, "filter", "center", "tau", "dim", "offset", "index_type", "mode", "fusion", "weight")
+FILTER_FIELDS = ("filter_seed", "filter_sample", "filter_topk")
+"""Of all filters that have them."""
 
 _WORDS: Mapping[str, Iterable[str]] = {
     "model": ("mini",),
@@ -60,7 +68,10 @@ class Axes:
         centers: whether means are taken off; None: what a build does.
         widths: of each filter; none: what a build takes.
         searches: of each width.
+        fields: of all filters that have them: seed, sample, topk.
         options: of all encoders and of the corpus.
+        costs: whether time and disk are measured: then by default every filter that suits the model has several widths,
+            beside the full one.
     """
 
     encoders: tuple[Mapping[str, Any], ...]
@@ -69,10 +80,19 @@ class Axes:
     centers: tuple[bool | None, ...]
     widths: WidthChoice
     searches: Searches
+    fields: Mapping[str, Any]
     options: Mapping[str, Any]
+    costs: bool
 
     @classmethod
-    def of(cls, values: Mapping[str, Any], options: Mapping[str, Any]) -> Axes:
+    def of(
+        cls,
+        values: Mapping[str, Any],
+        options: Mapping[str, Any],
+        *,
+        costs: bool = False,
+        target_recall: float = DEFAULT_RECALL,
+    ) -> Axes:
         """Of a value or several for each of some `AXES`, and options that all have.
 
         Raises:
@@ -94,8 +114,10 @@ class Axes:
             offsets=listed.get("offset", (None,)),
             centers=listed.get("center", (None,)),
             widths=WidthChoice(listed.get("dim", ()), listed.get("tau", ())),
-            searches=_searches(listed),
-            options=options,
+            searches=_searches(listed, target_recall),
+            fields={name.removeprefix("filter_"): options.get(name) for name in FILTER_FIELDS},
+            options={name: value for name, value in options.items() if name not in FILTER_FIELDS},
+            costs=costs,
         )
 
     def check_size(self, *, yes: bool) -> None:
@@ -132,6 +154,8 @@ class Axes:
                     "remove it, or evaluate the corpus, or an index of raw vectors: `filter=none`, not centred",
                     where=f"`{option}`",
                 )
+        if self.costs:
+            return self._all_widths(source)
         is_asked = has_widths or has_offsets or has_centers
         as_it_is = isinstance(source, IndexSource) and self.filters is None and not is_asked
         if not source.is_raw or as_it_is:
@@ -159,8 +183,22 @@ class Axes:
                 " such as `filter=truncation`."
             )
         notes += notes_on_fit(source, series)
-        unique = {(one.name, one.offset, one.means is None, one.widths): one for one in series}
-        return list(unique.values()), notes + [note for one in series for note in one.left_out]
+        return _unique(series), notes + [note for one in series for note in one.left_out]
+
+    def _all_widths(self, source: VectorSource) -> tuple[list[Series], list[str]]:
+        """The full width, and what each filter has beside it: truncation to all coordinates is that."""
+        found = [
+            one
+            for offset, center in itertools.product(self.offsets, self.centers)
+            for one in series_of(
+                source, self.filters, self.widths, {"offset": offset, **self.fields}, center=bool(center)
+            )
+        ]
+        series = [full_width(source)]
+        for one in _unique(found):
+            widths = tuple(width for width in one.widths if one.map is not None or width != source.dim)
+            series += [replace(one, widths=widths)] * bool(widths)
+        return series, [note for one in found for note in one.left_out] + notes_on_fit(source, series)
 
     def _of_filter(
         self, source: VectorSource, name: str | None, offset: int | None, center: bool | None
@@ -170,20 +208,22 @@ class Axes:
             spec = FilterSpec(name or "none")
         else:
             spec = filter_spec(source.files, encoder, None if name is None else FilterSpec(name))
-        fields = {"offset": offset if offset is not None else spec.offset}
+        fields = {name: value for name, value in self.fields.items() if name in filter_kind(spec.name).fields}
+        fields["offset"] = offset if offset is not None else spec.offset
         center = spec.center if center is None else center
         if not (widths.dims or widths.taus):
             is_head = spec.name.startswith(HEAD)  # whose width its file knows
             widths = WidthChoice(taus=(1.0,)) if is_head else WidthChoice((spec.width(source.hidden),))
         if spec.name == "none":
             widths = WidthChoice()
-        if spec.nested:
-            return series_of(source, [spec.name], widths, fields, center=center)
-        every = [WidthChoice((width,)) for width in widths.of(source.hidden, source.hidden)]
-        return [one for choice in every for one in series_of(source, [spec.name], choice, fields, center=center)]
+        return series_of(source, [spec.name], widths, fields, center=center)
 
 
-def _searches(listed: Mapping[str, Sequence[Any]]) -> Searches:
+def _unique(series: Sequence[Series]) -> list[Series]:
+    return list({(one.name, one.offset, one.means is None, one.widths): one for one in series}.values())
+
+
+def _searches(listed: Mapping[str, Sequence[Any]], target_recall: float) -> Searches:
     modes, fusions = listed.get("mode", (LEXICAL, DENSE, HYBRID)), listed.get("fusion", (Z,))
     for what, values, known in (("mode", modes, MODES), ("fusion", fusions, FUSIONS)):
         for value in values:
@@ -192,11 +232,11 @@ def _searches(listed: Mapping[str, Sequence[Any]]) -> Searches:
     types = listed.get("index_type", (FLAT,))
     weights = tuple(number for number in listed.get("weight", ()) if number is not None)
     for name in types:
-        check_index_type(name)
+        IndexOptions(name, target_recall)  # which says what is wrong with it
     for number in weights:
         if not 0 <= number <= 1:
             raise SpecError(f"weight={number:g} is not from 0 to 1", "0 is words alone, 1 cosines", where="`weight`")
-    return Searches(tuple(modes), tuple(types), tuple(fusions), weights)
+    return Searches(tuple(modes), tuple(types), tuple(fusions), weights, target_recall)
 
 
 def check_reference(reference: str, values: Mapping[str, Any], runs: Iterable[str]) -> None:

@@ -3,6 +3,10 @@
 data sets x encoders -> raw vectors, from the cache or encoded once -> each filter and width -> each search -> measures
 by query -> `EvaluationReport`: intervals, differences from the reference with corrected p, the cheapest row that is not
 worse.
+
+With `costs` every width is a real index, which is written, mapped, searched, timed and removed; what dense rows are
+compared with then is the full width in float32, every vector of it. Nothing stays behind but raw vectors in the cache,
+and what `out` names.
 """
 
 from __future__ import annotations
@@ -15,12 +19,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ragidx.corpora.errors import ModelError, RagidxError, SpecError, unknown_name
-from ragidx.corpora.evalsets import load_qrels
-from ragidx.indexer.ann.index_types import FLAT
+from ragidx.corpora.errors import CorpusError, ModelError, RagidxError, SpecError, unknown_name
+from ragidx.corpora.evalsets import load_qrels, load_queries
+from ragidx.indexer.ann.index_types import DEFAULT_RECALL, FLAT
+from ragidx.indexer.arrays import Floats
 from ragidx.indexer.specs import MODEL, TABLE
 from ragidx.pipelines.base.stages import OnStage, Stages
-from ragidx.pipelines.experiments.evaluate.axes import AXES, ENCODER_AXES, Axes, as_list, check_reference
+from ragidx.pipelines.experiments.evaluate.axes import (
+    AXES,
+    FILTER_FIELDS,
+    Axes,
+    as_list,
+    check_reference,
+)
 from ragidx.pipelines.experiments.evaluate.choice import MARGIN
 from ragidx.pipelines.experiments.evaluate.conclusions import Wanted, measure_of, overall, report_of, rows_of_runs
 from ragidx.pipelines.experiments.evaluate.files import check_out, write_out
@@ -38,6 +49,7 @@ from ragidx.pipelines.experiments.evaluate.tasks import (
     INDEX,
     PAIRS,
     RUN,
+    Judged,
     Task,
     check_documents,
     no_judgements,
@@ -47,9 +59,10 @@ from ragidx.pipelines.experiments.evaluate.tasks import (
 from ragidx.pipelines.ingest.options import ENCODING_OPTIONS, build_options, check_names
 from ragidx.pipelines.ingest.report import OnProgress
 from ragidx.pipelines.ingest.resolve import resolve_against
-from ragidx.retriever.options import Z
+from ragidx.retriever.options import DENSE, Z
 
-_OPTIONS = tuple(name for name in ENCODING_OPTIONS if name not in ENCODER_AXES)
+KNOWN = (*AXES, *(name for name in ENCODING_OPTIONS if name not in AXES), *FILTER_FIELDS)
+"""The axes of a grid, and the options that all of it has."""
 
 
 def evaluate(
@@ -76,12 +89,15 @@ def evaluate(
     drop_self: bool = False,
     without_labels: bool = False,
     query_log: str | os.PathLike[str] | None = None,
+    query_vectors: str | os.PathLike[str] | None = None,
     kind: str = "sentence",
     seed: int = 0,
     measure: str | None = None,
     reference: str | None = None,
     margin: float = MARGIN,
     all_pairs: bool = False,
+    costs: bool = False,
+    target_recall: float = DEFAULT_RECALL,
     cache: str | os.PathLike[str] | None = "",
     yes: bool = False,
     out: str | os.PathLike[str] | None = None,
@@ -117,18 +133,24 @@ def evaluate(
         drop_self: a document with the query's id is no answer.
         without_labels: make queries of the corpus in place of judged ones.
         query_log: questions that nobody judged: how alike the rows answer them, which says nothing of quality.
+        query_vectors: with `costs`, of an index: the vectors of the queries, one for each in their order, as an .npy
+            array or JSON; without `queries` they ask, and nothing judges them.
         kind: of made queries: sentence or title.
         seed: of what is drawn.
         measure: that intervals and tests are of; None: ndcg@10, of pairs spearman.
         reference: words of the name of the row that the others are compared with; None: the first.
         margin: that the cheapest row may lose against the best.
         all_pairs: compare each row with each other, not with the reference alone.
+        costs: measure time and size on disk, too, of dense search beside exact search at full width; by default of
+            tau = 1, 2, 4, 8, 16 for an index's own filter, else EmbedFilter for decoders, else truncation and PCA.
+            Without queries held-out chunks ask. Search with words is a data set of its own in the report.
+        target_recall: ann_recall@10 that approximate indexes are tuned to.
         cache: folder of raw vectors; "": the user's; None: nothing is kept.
         yes: measure more than 1,000 configurations.
         out: a folder for results.csv, per_query.parquet, runs and a picture.
         on_progress: called when a stage begins.
         on_build: called while a corpus is encoded.
-        options: of the encoder and the corpus, as of `build`.
+        options: of the encoder and the corpus, as of `build`; filter_seed, filter_sample and filter_topk of filters.
 
     Returns:
         Rows for each data set.
@@ -136,9 +158,9 @@ def evaluate(
     Raises:
         RagidxError: of the subclass that says what to do.
     """
-    check_names("evaluate", options, _OPTIONS)
+    check_names("evaluate", options, KNOWN)
     values = {name: value for name, value in locals().items() if name in AXES and value is not None}
-    axes = Axes.of(values, options)
+    axes = Axes.of(values, options, costs=costs, target_recall=target_recall)
     axes.check_size(yes=yes)
     _check_queries(queries, qrels, query_log, kind, seed, without_labels=without_labels)
     if without_labels and TABLE in as_list(questions):
@@ -147,14 +169,17 @@ def evaluate(
     wanted = Wanted(measure, reference, margin, all_pairs)
     if query_log is not None and all_pairs:
         raise SpecError("queries without judgements say no row is better", "remove it", where="`all_pairs`")
+    if query_vectors is not None and not costs:
+        raise SpecError("they ask where costs are measured", "add `costs=True`", where="`query_vectors`")
+    files: dict[str, Any] = {"queries": queries, "qrels": qrels, "split": split, "query_log": query_log}
     tasks = [
-        task_of(source, queries=queries, qrels=qrels, split=split, query_log=query_log, labelled=not without_labels)
+        task_of(source, **files, labelled=not without_labels, costs=costs)
         for source in dict.fromkeys(map(Path, sources))
     ]
     if not tasks:
         raise SpecError("there is nothing to evaluate", "name a data set, an index or runs")
     tasks = with_names(tasks)
-    if any(task.kind != PAIRS for task in tasks):
+    if any(task.kind != PAIRS and (not costs or (task.judged and task.judged.qrels)) for task in tasks):
         ir_measures()
     for task in tasks:
         measure_of(task, wanted, is_log=query_log is not None)  # before anything is encoded
@@ -174,15 +199,17 @@ def evaluate(
         wanted=wanted,
         drop_self=drop_self,
         out=None if out is None else Path(out),
+        is_log=query_log is not None,
         queries=(kind, seed) if without_labels else None,
+        query_files=(queries, query_vectors),
     )
-    reports = [measuring.task(task, runs if beside else ()) for task in others]
+    reports = [report for task in others for report in measuring.task(task, runs if beside else ())]
     if runs and not beside and qrels is not None:
         judgements = load_qrels(qrels, split=split)
         rows, notes = rows_of_runs(runs, judgements, drop_self=drop_self)
         reports.insert(0, report_of(runs[0], rows, list(judgements), (0, 0), notes, wanted))
-    over_sets, notes = overall(reports), []
-    if len(reports) >= FEWEST_DATA_SETS and not over_sets:
+    over_sets, notes = () if costs else overall(reports), []
+    if len(reports) >= FEWEST_DATA_SETS and not over_sets and not costs:
         notes.append("No test over the data sets: some of them do not have the row of the reference.")
     report = EvaluationReport(tuple(reports), over_sets, tuple(notes))
     return report if out is None else write_out(report, Path(out))
@@ -219,11 +246,14 @@ class _Measuring:
     wanted: Wanted
     drop_self: bool
     out: Path | None
+    is_log: bool  # of queries that nobody judged
     queries: tuple[str, int] | None  # the kind and seed of those that are made; None: they are given
+    query_files: tuple[str | os.PathLike[str] | None, str | os.PathLike[str] | None]  # texts, vectors
     notes: list[str] = field(default_factory=list)  # of the present task
 
-    def task(self, task: Task, runs: Sequence[Task] = ()) -> TaskReport:
-        """All rows of a data set, then those of finished runs of its queries.
+    def task(self, task: Task, runs: Sequence[Task] = ()) -> Iterator[TaskReport]:
+        """All rows of a data set, then those of finished runs of its queries; where costs are measured, search with
+        words by itself.
 
         Raises:
             RagidxError: no configuration could be measured; the first one's fault.
@@ -233,8 +263,9 @@ class _Measuring:
         if runs and task.judged is not None:  # before the others: a run of another set is an error
             of_runs, run_notes = rows_of_runs(runs, task.judged.qrels, drop_self=self.drop_self)
             run_notes.append(f"The rows are measured by their first {DEPTH} documents, runs whole.")
+        costs, is_log = self.axes.costs, self.is_log
         with tempfile.TemporaryDirectory(prefix="ragidx-evaluate-") as temporary:
-            folder, sizes, is_log = Path(temporary), (0, 0), task.judged is not None and not task.judged.qrels
+            folder, sizes = Path(temporary), (0, 0)
             measure = measure_of(task, self.wanted, is_log=is_log)
             rows: list[MeasuredConfiguration] = []
             meter: Rankings | Similarities | None = None
@@ -242,20 +273,14 @@ class _Measuring:
             for options in self.axes.encoders:
                 try:
                     with self._opened(task, options, folder) as source:
+                        task, vectors = self._with_queries(task, source)
                         sizes = source.n_documents, source.n_rows
-                        if self.queries is not None and task.pairs is None:
-                            self.tell("making queries")
-                            kind, seed = self.queries
-                            made = task.judged or synthetic(source.chunks, kind=kind, seed=seed, where=source.name)
-                            task = replace(task, judged=made)
-                            self._note(*made.notes)
-                            source.change(taken_out(made, source.chunks()))
                         meter = meter or self._meter(task, folder, measure)
-                        if task.judged is not None and not is_log:
+                        if task.judged is not None and task.judged.qrels:
                             self._note(*check_documents(task.judged, source.doc_ids()))
                         series, notes = self.axes.series(source)
                         self.tell.expect(meter.count(series))
-                        rows += meter.measure(source, series)
+                        rows += meter.measure(source, series, vectors)
                         self._note(*source.notes, *notes, *meter.notes)
                 except (SpecError, ModelError) as raised:
                     if len(self.axes.encoders) == 1:
@@ -268,41 +293,85 @@ class _Measuring:
             raise fault
         query_ids = [str(n) for n in range(sizes[0])]
         if task.judged is not None:
-            query_ids = list(task.judged.texts if is_log else task.judged.qrels)
+            query_ids = list(task.judged.qrels or task.judged.texts)
         rows += of_runs
         self._note(*run_notes)
-        return report_of(task, rows, query_ids, sizes, self.notes, self.wanted)
+        dense = [one for one in rows if not costs or one.configuration.mode == DENSE]
+        yield report_of(task, dense, query_ids, sizes, self.notes, self.wanted)
+        if len(dense) < len(rows):
+            with_words = [one for one in rows if one.configuration.mode != DENSE]
+            task, wanted = replace(task, name=f"{task.name}, with words"), replace(self.wanted, reference=None)
+            yield replace(report_of(task, with_words, query_ids, sizes, [], wanted), notes=())
+
+    def _with_queries(self, task: Task, source: VectorSource) -> tuple[Task, Floats | None]:
+        """The task with what asks a source, which then is searched without it: queries that are made, or rows that are
+        held out; and the vectors of the queries where they are known.
+        """
+        if self.queries is not None and task.pairs is None:
+            self.tell("making queries")
+            kind, seed = self.queries
+            made = task.judged or synthetic(source.chunks, kind=kind, seed=seed, where=source.name)
+            self._note(*made.notes)
+            source.change(taken_out(made, source.chunks()))
+            return replace(task, judged=made), None
+        given = source.given
+        is_asked = task.judged is not None and any(task.judged.texts.values())
+        if not self.axes.costs or (given is None and is_asked):
+            return task, None
+        if task.judged is None or not is_asked:
+            vectors = source.hold_out() if given is None else given
+            if given is None:
+                self._note(f"There are no queries: {len(vectors):,} held-out chunks were asked.")
+            return replace(task, judged=Judged({str(n): "" for n in range(1, len(vectors) + 1)}, {})), vectors
+        file = self.query_files[0]
+        assert given is not None
+        assert file is not None  # an index has no queries of its own
+        names = list(load_queries(file))
+        if len(given) != len(names):
+            hint = "give a vector for each query, in the order of their file"
+            raise CorpusError(f"there are {len(given):,} vectors and {len(names):,} queries", hint, where=str(file))
+        return task, given[[row for row, name in enumerate(names) if name in task.judged.texts]]
 
     def _meter(self, task: Task, folder: Path, measure: str) -> Rankings | Similarities:
         if task.pairs is not None:
             return Similarities(task.pairs, self.tell, measure=measure)
         assert task.judged is not None
+        searches, costs = self.axes.searches, self.axes.costs
+        if costs and not task.judged.qrels:
+            searches = replace(searches, modes=(DENSE,))
         return Rankings(
             task.judged.texts,
             task.judged.qrels,
-            self.axes.searches,
+            searches,
             folder,
             self.tell,
             measure=measure if task.judged.qrels else None,
             drop_self=self.drop_self,
-            keep_runs=self.out is not None or not task.judged.qrels,
+            keep_runs=(self.out is not None or not task.judged.qrels) and not costs,
+            costs=costs,
         )
 
     @contextlib.contextmanager
     def _opened(self, task: Task, options: Mapping[str, Any], folder: Path) -> Iterator[VectorSource]:
         if task.kind == INDEX:
             asked_by = {"questions": MODEL} if self.queries is not None else {}  # the table knows their sentences
-            yield IndexSource(task.path, {**self.axes.options, **asked_by, **options})
+            yield IndexSource(task.path, {**self.axes.options, **asked_by, **options}, self.query_files[1])
             return
         if "questions" in options:
             raise SpecError("a corpus has no table of questions", "evaluate the index that has it", where="`questions`")
+        if self.query_files[1] is not None:
+            raise SpecError(
+                "of a corpus the queries are encoded by the model that encodes the documents",
+                "remove it, or name an index of precomputed vectors",
+                where="`query_vectors`",
+            )
         resolved = resolve_against(build_options("evaluate", filter="none", **self.axes.options, **options))
         with RawVectors(resolved, self.cache) as vectors:
             self.tell(f"encoding with {resolved.encoder_spec.model}")
             if task.pairs is not None:
                 yield PairsSource(task.path, task.pairs, vectors)
             else:
-                sample = fitted_sample(self.axes.filters, {})
+                sample = fitted_sample(self.axes.filters, self.axes.fields)
                 yield CorpusSource(task.path, folder, vectors, fitted=sample, out=self.out, on_build=self.on_build)
 
     def _note(self, *notes: str) -> None:

@@ -111,7 +111,6 @@ class Rankings:
         drop_self: the document with the query's id is no answer.
         keep_runs: whether answers are kept.
         costs: whether time and disk are measured, and agreement with exact search, which then is the first dense row.
-        vectors: (q, dim) of the queries, in the space of the source; None: their texts are encoded.
 
     Attributes:
         notes: on what was left out.
@@ -129,19 +128,25 @@ class Rankings:
         drop_self: bool = False,
         keep_runs: bool = False,
         costs: bool = False,
-        vectors: Floats | None = None,
     ) -> None:
         self._texts, self._qrels, self._searches = list(texts.values()), qrels, searches
         self._ids = list(texts)
         self._folder, self._tell = folder, tell
         self._measure, self._drop_self, self._keep_runs = measure, drop_self, keep_runs
-        self._with_costs, self._vectors = costs, vectors
+        self._with_costs = costs
         self._words: dict[bytes, WordIndex] = {}
         self._has_own = False
         self.notes: list[str] = []
 
-    def measure(self, source: VectorSource, series: Sequence[Series]) -> Iterator[MeasuredConfiguration]:
+    def measure(
+        self, source: VectorSource, series: Sequence[Series], vectors: Floats | None = None
+    ) -> Iterator[MeasuredConfiguration]:
         """All configurations of a source: words alone, where no equal chunks were measured, then each width.
+
+        Args:
+            source: whose rows are searched.
+            series: filters and widths.
+            vectors: (q, dim) of the queries, in the space of the source; None: their texts are encoded.
 
         Raises:
             CorpusError: there is nothing to search.
@@ -149,7 +154,7 @@ class Rankings:
         """
         if not source.n_rows:
             raise CorpusError(NOTHING_TO_SEARCH, "add documents", where=source.name)
-        vectors, doc_ids = self._vectors, source.doc_ids()
+        doc_ids = source.doc_ids()
         if vectors is None and set(self._searches.modes) != {LEXICAL}:
             vectors = source.encode(self._texts)
         words, is_new = self._words_of(source)
@@ -311,7 +316,9 @@ class Similarities:
         self._pairs, self._tell, self._measure = pairs, tell, measure
         self.notes: list[str] = []  # nothing is left out
 
-    def measure(self, source: VectorSource, series: Sequence[Series]) -> Iterator[MeasuredConfiguration]:
+    def measure(
+        self, source: VectorSource, series: Sequence[Series], vectors: Floats | None = None
+    ) -> Iterator[MeasuredConfiguration]:
         """Each width of each series."""
         vectors = np.concatenate(list(source.blocks()))
         for one in series:

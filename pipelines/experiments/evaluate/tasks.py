@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ragidx.corpora.errors import CorpusError, SpecError
-from ragidx.corpora.evalset_files import ENDINGS, is_file
+from ragidx.corpora.evalset_files import ENDINGS
 from ragidx.corpora.evalsets import (
     Qrels,
     Run,
@@ -32,6 +32,7 @@ from ragidx.corpora.sources import beir_corpus
 from ragidx.indexer.store.files import MANIFEST
 
 CORPUS, INDEX, PAIRS, RUN = "corpus", "index", "pairs", "run"
+_NPY = (".npy", ".npy.gz", ".npy.zst")
 _TABLES, _RUNS = (".tsv", ".csv"), (".run", ".trec")
 _NO_LABELS = "or make queries of the corpus itself: `without_labels=True`"
 
@@ -94,6 +95,7 @@ def task_of(
     split: str = "test",
     query_log: str | os.PathLike[str] | None = None,
     labelled: bool = True,
+    costs: bool = False,
 ) -> Task:
     """What lies at a path.
 
@@ -104,6 +106,7 @@ def task_of(
         split: which judgements of a BEIR folder, or pairs of a folder.
         query_log: queries that nobody judged, to see how alike configurations answer.
         labelled: whether judgements are needed.
+        costs: whether storage and time are measured: then queries and judgements are not needed.
 
     Raises:
         CorpusError: a file is missing or has faults, or queries and judgements do not belong together.
@@ -111,32 +114,58 @@ def task_of(
     """
     path = Path(source)
     name = path.resolve().name or str(path)
-    if not path.exists():
+    if not path.exists() and str(source) != "-":
         raise CorpusError("no such file or folder", "check the path", where=str(path))
-    kind = _kind(path, split, may_be_pairs=labelled and queries is None and qrels is None)
+    if path.name.lower().endswith(_NPY) and path.is_file():
+        raise SpecError(
+            "a file of vectors is not a corpus: there is no text that a model could read",
+            f"make an index of it and name that: ragidx build --vectors {path.name} --index DIR",
+            where=str(source),
+        )
+    kind = _kind(path, split, may_be_pairs=labelled and not costs and queries is None and qrels is None)
+    task = Task(name, kind, path)
+    if (query_log is not None or costs) and kind in (PAIRS, RUN):
+        of_what = "pairs of sentences" if kind == PAIRS else "a run"
+        what = "costs are of" if costs else "a log of queries asks"
+        raise SpecError(f"it is {of_what}, and {what} a corpus or an index", where=str(path))
     if query_log is not None:
-        if kind in (PAIRS, RUN):
-            of_what = "pairs of sentences" if kind == PAIRS else "a run"
-            raise SpecError(f"it is {of_what}, and a log of queries asks a corpus or an index", where=str(path))
-        return Task(name, kind, path, judged=Judged(load_queries(query_log), {}))
+        return replace(task, judged=Judged(load_queries(query_log), {}))
     if kind == PAIRS:
         pairs = load_pairs(path, split=split)
         if len(pairs.scores) > 1 == len(set(pairs.scores)):
             raise CorpusError(f"all scores are {pairs.scores[0]:g}", "give pairs that differ in it", where=str(path))
-        return Task(name, kind, path, pairs=pairs)
+        return replace(task, pairs=pairs)
     if kind == RUN:
-        return Task(name, kind, path, run=load_run(path))
-    if not labelled:
-        return Task(name, kind, path)
-    own = path if path.is_dir() and kind == CORPUS else None
-    if queries is None and not (own and has_queries(own)) and (own or qrels):
+        return replace(task, run=load_run(path))
+    return replace(task, judged=_judged(task, queries, qrels, split, costs=costs)) if labelled else task
+
+
+def _judged(
+    task: Task,
+    queries: str | os.PathLike[str] | None,
+    qrels: str | os.PathLike[str] | None,
+    split: str,
+    *,
+    costs: bool,
+) -> Judged | None:
+    """The queries of a corpus or an index, with their judgements; where costs are measured these may be missing."""
+    path = task.path
+    own = path if path.is_dir() and task.kind == CORPUS else None
+    if costs and own and (queries is not None or beir_corpus(own) is None):
+        own = None
+    asks = queries or (own if own and has_queries(own) else None)
+    judges = qrels or (own if own and has_qrels(own, split) else None)
+    if costs and asks is None and qrels is not None:
+        raise SpecError("qrels judge queries, and there are none", "name their file with `queries`", where="`qrels`")
+    if costs and (asks is None or judges is None):
+        return None if asks is None else Judged(load_queries(asks), {})
+    if asks is None and (own or qrels):
         nor = "" if split == "test" else f", and no pairs of the split '{split}'"
         raise SpecError(f"there are no queries{nor}", f"give `queries` and `qrels`, {_NO_LABELS}", where=str(path))
-    if qrels is None and not (own and has_qrels(own, split)):
-        raise no_judgements(Task(name, kind, path))
-    texts, found = load_queries(queries or path), load_qrels(qrels or path, split=split)
-    place = functools.partial(place_in_qrels, qrels or path, split=split)
-    return Task(name, kind, path, judged=judged_of(texts, found, place))
+    if asks is None or judges is None:
+        raise no_judgements(task)
+    place = functools.partial(place_in_qrels, judges, split=split)
+    return judged_of(load_queries(asks), load_qrels(judges, split=split), place)
 
 
 def check_together(queries: object, qrels: object) -> None:
@@ -147,15 +176,6 @@ def check_together(queries: object, qrels: object) -> None:
     """
     if (queries is None) != (qrels is None):
         raise SpecError("queries and what judges them go together", "give both, `queries` and `qrels`, or neither")
-
-
-def of_beir(corpus: Path, queries: Path | None, qrels: Path | None) -> tuple[Path | None, Path | None]:
-    """Where queries and qrels are: as named, else in the corpus where that is a BEIR folder that has them."""
-    if queries is None and beir_corpus(corpus) is not None and has_queries(corpus):
-        queries = corpus
-        if qrels is None and (is_file(corpus / "qrels" / "test.tsv") or is_file(corpus / "qrels")):
-            qrels = corpus
-    return queries, qrels
 
 
 def no_judgements(task: Task) -> SpecError:

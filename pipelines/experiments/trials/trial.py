@@ -271,6 +271,7 @@ class Trial(contextlib.ExitStack):
             BusyError: another process writes the index for too long.
             SpecError: it was made anew meanwhile.
         """
+        atomic.remove(self.folder)  # a rewrite may need its room
         with Lock(self._path, WAIT_S):
             store = Store.open(self._path)
             self._check_same(store)

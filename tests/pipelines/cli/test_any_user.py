@@ -78,7 +78,7 @@ WRITE = {  # files of the user, so that they refuse where all is read-only
 TEMPORARY = {"evaluate", "sweep", "tune", "demo"}  # need room for temporary files, and write nothing else
 IMPORTED = (  # by several commands
     *("cli.build", "ingest.build", "ingest.workers.process", "serve.http_server", "serve.agents", "index"),
-    *("experiments.evaluate.evaluate", "experiments.evaluate.sweep", "experiments.tune.tune"),
+    *("experiments.evaluate.evaluate", "experiments.tune.tune"),
     *("experiments.trials.upgrade", "experiments.trials.adapt"),
 )
 TRAINING = ("transformers.trainer", "sentence_transformers", "peft", "ragidx.pipelines.experiments.train.decoders")

@@ -101,7 +101,7 @@ def test_json_is_one_document_and_progress_is_lines(run: Run) -> None:
     assert flat["costs"]["single"]["p50_ms"] > 0
     assert data["tasks"][0]["choice"] is None
     stages = [json.loads(line)["stage"] for line in done.err.splitlines()]
-    assert (stages[-1]["number"], stages[-1]["total"], stages[-1]["name"]) == (4, 4, "none, 8 dimensions, flat")
+    assert (stages[-1]["number"], stages[-1]["total"], stages[-1]["name"]) == (2, 2, "none, 8 dimensions, flat")
 
 
 @pytest.mark.usefixtures("small_corpus")
@@ -152,7 +152,7 @@ def test_without_matplotlib_the_rest_is_written_and_the_extra_named(
         (["own", "--chunk-size", "64"],
          "Error: own: the index says how its vectors are made: --chunk-size cannot be chosen\n"
          "  hint: remove it, or name a corpus in place of the index\n"),
-        (["nowhere"], "Error: nowhere: cannot be opened: No such file or directory\n"),
+        (["nowhere"], "Error: nowhere: no such file or folder\n  hint: check the path\n"),
         (["own", "--queries", "none.jsonl"], "Error: none.jsonl: "),
     ],
 )  # fmt: skip
@@ -190,15 +190,15 @@ def test_ctrl_c_leaves_nothing_behind(given_index: Path, folder: Path) -> None:
 
 
 def test_plain_progress_comes_now_and_then(run: Run, given_index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ragidx.pipelines.cli.console.PLAIN_EVERY_S", 10)
+    monkeypatch.setattr("ragidx.pipelines.cli.console.PLAIN_EVERY_S", 30)
     started = time.perf_counter()
     ticks = iter(range(10**6))
     monkeypatch.setattr("ragidx.pipelines.cli.stages.time.perf_counter", lambda: started + 6 * next(ticks))
 
-    done = run("sweep", str(given_index), "--filter", "truncation", "--dim", "8")
+    done = run("sweep", str(given_index), "--filter", "truncation", "--dim", "8", "--dim", "4")
 
-    assert "stage 3 of 4: the exact answers at full width\n" in done.err
-    assert "stage 2" not in done.err
+    assert "stage 2 of 3: none, 8 dimensions, flat" in done.err
+    assert "stage 1" not in done.err
 
 
 def test_at_a_terminal_each_stage_takes_the_place_of_the_one_before(
@@ -211,9 +211,7 @@ def test_at_a_terminal_each_stage_takes_the_place_of_the_one_before(
     # Colours and movements are left out where standard error is no terminal, as in a test; the return stays.
     *stages, note = (part for part in done.err.split("\r") if part)
     assert [stage.partition(", ETA")[0] for stage in stages] == [
-        "stage 1: encoding the queries",
-        "stage 2: fitting the filters",
-        "stage 3 of 4: the exact answers at full width",
-        "stage 4 of 4: none, 8 dimensions, flat",
+        "stage 1 of 2: the exact answers at full width",
+        "stage 2 of 2: none, 8 dimensions, flat",
     ]
     assert note == "There are no queries: 4 held-out chunks were asked.\n"

@@ -24,7 +24,6 @@ from ragidx.indexer.encoders.protocol import OtherModelError
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.store import Store
 from ragidx.indexer.store.verify import verify
-from ragidx.pipelines.experiments.evaluate.sweep import sweep
 from ragidx.pipelines.ingest.report import StrictError
 from ragidx.pipelines.plan.plan import plan
 from ragidx.pipelines.vectors import RowWriter, build_vectors
@@ -287,8 +286,10 @@ def test_embedfilter_needs_the_weights(server: EmbeddingServer, small_corpus: Pa
 
 @pytest.mark.slow
 def test_a_sweep_asks_for_each_text_once(server: EmbeddingServer, many: Path, index: Path) -> None:
-    swept = sweep(many, dims=[4, 8], filters=["pca", "truncation"], model="openai:m", endpoint=server.url)
-    of_index = sweep(index, dims=[8], endpoint=server.url)
+    swept = ragidx.evaluate(
+        many, costs=True, dim=[4, 8], filter=["pca", "truncation"], model="openai:m", endpoint=server.url
+    )
+    of_index = ragidx.evaluate(index, costs=True, dim=[8], endpoint=server.url)
 
     assert {row.configuration.dim for row in swept.tasks[0].rows} == {4, 8, 16}
     assert len(server.asked) == 301  # and the index has its vectors

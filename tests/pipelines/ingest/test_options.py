@@ -17,7 +17,8 @@ from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.options import EncoderOptions, options_of
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.pipelines.cli.vector_options import with_values
-from ragidx.pipelines.experiments.evaluate.sweep import KNOWN, sweep
+from ragidx.pipelines.experiments.evaluate.axes import AXES, FILTER_FIELDS
+from ragidx.pipelines.experiments.evaluate.evaluate import KNOWN
 from ragidx.pipelines.ingest.options import OPTIONS, BuildOptions, build_options
 from ragidx.pipelines.ingest.resolve import resolve_against
 from ragidx.pipelines.plan.plan import plan
@@ -50,9 +51,8 @@ def test_what_is_typed_of_a_filter_and_of_chunks_are_the_fields_of_the_specs() -
     assert options_of(ReadKeywords)["fields"][1].about.endswith(f"by name: {', '.join(OTHERS)}.")
 
 
-def test_a_sweep_takes_options_of_a_build_and_those_of_filters_one_by_one() -> None:
-    own = {"filters", "index_types", "filter_offset", "filter_seed", "filter_sample", "filter_topk"}
-    assert {*KNOWN} - {*OPTIONS} == own
+def test_an_evaluation_takes_options_of_a_build_axes_and_fields_of_filters() -> None:
+    assert {*KNOWN} - {*OPTIONS} - {*AXES} == {*FILTER_FIELDS}
 
 
 def test_the_options_of_an_encoder_are_shown_too() -> None:
@@ -102,14 +102,14 @@ def test_settings_of_fields_are_tuples_and_a_name_that_is_none_is_refused() -> N
     )
 
 
-@pytest.mark.parametrize(("door", "call"), [("build", ragidx.build), ("build", plan), ("sweep", sweep)])
+@pytest.mark.parametrize(("door", "call"), [("build", ragidx.build), ("build", plan), ("evaluate", ragidx.evaluate)])
 def test_a_name_that_no_build_takes_is_refused_with_the_near_miss(door: str, call: object, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("text")
 
     with pytest.raises(SpecError) as fault:
         call(tmp_path, exclud=3)  # type: ignore[operator]
 
-    known = ", ".join(sorted(KNOWN if door == "sweep" else OPTIONS))
+    known = ", ".join(sorted(KNOWN if door == "evaluate" else OPTIONS))
     assert str(fault.value) == (
         f"{door} takes no such option: 'exclud'; did you mean 'exclude'?\n  hint: known: {known}"
     )

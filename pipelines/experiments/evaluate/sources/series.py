@@ -76,6 +76,10 @@ class WidthChoice:
         for tau in self.taus:
             FilterSpec(tau=tau)  # which says what is wrong with it
 
+    def each(self, hidden: int) -> list[WidthChoice]:
+        """One width after the other."""
+        return [WidthChoice((width,)) for width in self.of(hidden, hidden)]
+
     def of(self, hidden: int, widest: int) -> tuple[int, ...]:
         """Falling, from `widest` down; tau = 1 is the widest.
 
@@ -109,23 +113,6 @@ def fitted_sample(names: Sequence[str] | None, fields: Mapping[str, Any]) -> Fil
     return FilterSpec(name=next((name for name in names or () if filter_kind(name).calibrated), "pca"), **given)
 
 
-def check_filters(names: Sequence[str]) -> None:
-    """Whether every width of these filters comes from one encoding.
-
-    Raises:
-        SpecError: an unknown name, or a filter whose narrower widths are no prefixes.
-    """
-    for name in names:
-        FilterSpec(name)  # which says what is wrong with it
-        if not filter_kind(name).nested:
-            nested = ", ".join(known for known, kind in FILTERS.items() if kind.nested)
-            raise SpecError(
-                f"filter '{name}' draws each width by itself: a narrower one is not a prefix of a wider one",
-                f"name one of {nested}",
-                where="`filter`",
-            )
-
-
 def series_of(
     source: VectorSource,
     names: Sequence[str] | None,
@@ -150,7 +137,13 @@ def series_of(
     """
     if not source.is_raw:
         own = source.spec.filter.name
-        check_filters([own])
+        if not filter_kind(own).nested:
+            nested = ", ".join(known for known, kind in FILTERS.items() if kind.nested)
+            raise SpecError(
+                f"filter '{own}' draws each width by itself: a narrower one is not a prefix of a wider one",
+                f"measure the corpus, or an index with one of {nested}",
+                where="`filter`",
+            )
         if names is not None and list(names) != [own]:
             made = f"after the filter '{own}'" if own != "none" else "from which the mean was taken off"
             raise SpecError(
@@ -164,7 +157,11 @@ def series_of(
     _check_model(wanted, source)
     if wanted == ["none"]:
         _check_none(widths, source.hidden)
-    return [_series(source, name, widths, fields, named=names is not None, center=center) for name in wanted]
+    return [
+        _series(source, name, choice, fields, named=names is not None, center=center)
+        for name in wanted
+        for choice in ([widths] if filter_kind(name).nested else widths.each(source.hidden))
+    ]
 
 
 def notes_on_fit(source: VectorSource, series: Sequence[Series]) -> list[str]:

@@ -8,6 +8,7 @@ them. An index of filtered vectors is swept under its own filter. What is measur
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -228,7 +229,9 @@ class IndexSource(VectorSource):
 
     is_unit = True
 
-    def __init__(self, path: str | Path, options: Mapping[str, Any], query_vectors: str | Path | None = None) -> None:
+    def __init__(
+        self, path: str | Path, options: Mapping[str, Any], query_vectors: str | os.PathLike[str] | None = None
+    ) -> None:
         made = {name for name in options.keys() - _OPENING if options[name] not in _UNSAID}
         if "chunks" in made:
             made |= {f"chunks.{name}" for name in options["chunks"].given}
@@ -265,7 +268,7 @@ class IndexSource(VectorSource):
             raise ModelError(
                 "the index holds precomputed vectors: it has no model that encodes a text query",
                 "name the model that made them when the index is built: ragidx build --vectors FILE --model M "
-                "--rebuild; or sweep it with the vectors of the queries, in their order: `query_vectors=FILE`",
+                "--rebuild; or measure it with the vectors of the queries, in their order: `query_vectors=FILE`",
                 where=self.name,
             )
         return self._searcher.encode(queries, self._instruction)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,10 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import ragidx
 from ragidx.pipelines.experiments.evaluate.report import EvaluationReport
 from ragidx.pipelines.vectors import build_vectors
 
 SUBJECTS = ["river", "mill", "lease", "tower", "bees", "planet", "printing", "bread", "music", "bridge", "medicine"]
+
+
+sweep = functools.partial(ragidx.evaluate, costs=True)
 
 
 @pytest.fixture

@@ -22,13 +22,12 @@ from ragidx.pipelines.experiments.evaluate.cells import index_of
 from ragidx.pipelines.experiments.evaluate.sources.corpus import CorpusSource
 from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors
 from ragidx.pipelines.experiments.evaluate.sources.series import WidthChoice, series_of
-from ragidx.pipelines.experiments.evaluate.sweep import sweep
 from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.resolve import resolve_against
 
 from ....measuring import ndcg_at_10
 from ....raising import message_of
-from .conftest import SUBJECTS, means_of, random_rows, rows_of, widths_of, write_lines
+from .conftest import SUBJECTS, means_of, random_rows, rows_of, sweep, widths_of, write_lines
 
 pytestmark = pytest.mark.usefixtures("briefly")
 
@@ -53,8 +52,8 @@ def test_a_corpus_is_encoded_once_for_all_filters_and_widths(beir: Path, encoded
     report = sweep(
         beir,
         model="mini-decoder",
-        filters=["embedfilter", "truncation", "pca", "optimal"],
-        dims=[8, 4],
+        filter=["embedfilter", "truncation", "pca", "optimal"],
+        dim=[8, 4],
         chunks=ragidx.ChunkSpec(size=None),
     )
 
@@ -69,14 +68,14 @@ def test_a_corpus_is_encoded_once_for_all_filters_and_widths(beir: Path, encoded
 
 @pytest.mark.slow
 def test_a_second_sweep_takes_raw_vectors_from_the_cache(beir: Path, tmp_path: Path, encoded: list[str]) -> None:
-    first = sweep(beir, model="mini-decoder", dims=[8], chunks=ragidx.ChunkSpec(size=None), cache=tmp_path / "kept")
+    first = sweep(beir, model="mini-decoder", dim=[8], chunks=ragidx.ChunkSpec(size=None), cache=tmp_path / "kept")
     encoded.clear()
 
-    again = sweep(beir, model="mini-decoder", dims=[8, 4], chunks=ragidx.ChunkSpec(size=None), cache=tmp_path / "kept")
+    again = sweep(beir, model="mini-decoder", dim=[8, 4], chunks=ragidx.ChunkSpec(size=None), cache=tmp_path / "kept")
 
     assert encoded == []
     assert means_of(again, "ndcg@10")[:3] == means_of(first, "ndcg@10")
-    sweep(beir, model="mini-decoder", dims=[8], chunks=ragidx.ChunkSpec(size=None), cache=None)
+    sweep(beir, model="mini-decoder", dim=[8], chunks=ragidx.ChunkSpec(size=None), cache=None)
     assert len(encoded) == 11
 
 
@@ -105,7 +104,7 @@ def test_the_widths_of_a_sweep_rank_documents_as_an_index_of_that_width_does(bei
     qrels = {"q1": {"d4": 1}, "q2": {"d8": 1}}
     want = ndcg_at_10(qrels, {q: dict(hits) for q, hits in zip(asked, answers, strict=True)})
 
-    report = sweep(beir, filters=["pca"], dims=[6], chunks=ragidx.ChunkSpec(size=None))
+    report = sweep(beir, filter=["pca"], dim=[6], chunks=ragidx.ChunkSpec(size=None))
 
     assert rows_of(report)[-1] == ("pca", 6, "flat")
     assert means_of(report, "ndcg@10")[-1] == pytest.approx(want, abs=1e-6)
@@ -142,7 +141,7 @@ def test_documents_count_by_their_best_chunk(tmp_path: Path) -> None:
     (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq\triver.txt\t1\nq\tbees.txt\t1\n")
 
     report = sweep(
-        folder, queries=tmp_path / "q.jsonl", qrels=tmp_path / "qrels.tsv", dims=[64], chunks=ragidx.ChunkSpec(size=16)
+        folder, queries=tmp_path / "q.jsonl", qrels=tmp_path / "qrels.tsv", dim=[64], chunks=ragidx.ChunkSpec(size=16)
     )
 
     assert report.tasks[0].n_chunks > 30
@@ -153,7 +152,7 @@ def test_documents_count_by_their_best_chunk(tmp_path: Path) -> None:
 def test_what_is_left_out_of_a_corpus_is_noted(small_corpus: Path) -> None:
     (small_corpus / "broken.json").write_text("{")
 
-    report = sweep(small_corpus, dims=[8])
+    report = sweep(small_corpus, dim=[8])
 
     assert any(note.startswith("Skipped: 1 x ") for note in report.tasks[0].notes)
 
@@ -163,7 +162,7 @@ def test_the_results_of_an_earlier_sweep_are_no_documents(small_corpus: Path) ->
     (small_corpus / "report").mkdir()
     (small_corpus / "report" / "results.csv").write_text("task,model\nscifact,mini\n")
 
-    report = sweep(small_corpus, dims=[8], out=small_corpus / "report")
+    report = sweep(small_corpus, dim=[8], out=small_corpus / "report")
 
     assert report.tasks[0].n_documents == 6
 
@@ -218,7 +217,7 @@ def test_a_malformed_line_of_qrels_ends_it_before_anything_is_encoded(small_corp
 
 
 def test_qrels_of_another_corpus_are_refused(small_corpus: Path, beir: Path) -> None:
-    assert message_of(CorpusError, lambda: sweep(small_corpus, queries=beir, qrels=beir, dims=[8])) == (
+    assert message_of(CorpusError, lambda: sweep(small_corpus, queries=beir, qrels=beir, dim=[8])) == (
         f"{beir / 'qrels' / 'test.tsv'}:2: no relevant document is here (qrels: 'd4', ...; documents:"
         " 'facts.jsonl#bees', ...)\n"
         "  hint: give the qrels that belong to the corpus"
@@ -230,7 +229,7 @@ def test_relevant_documents_that_are_not_there_are_noted(beir: Path) -> None:
     with (beir / "qrels" / "test.tsv").open("a") as file:
         file.write("q1\tgone\t1\n")
 
-    report = sweep(beir, dims=[8], chunks=ragidx.ChunkSpec(size=None))
+    report = sweep(beir, dim=[8], chunks=ragidx.ChunkSpec(size=None))
 
     told = f"Not in the corpus, so never found: 1 x relevant document; first: 'gone' ({beir / 'qrels' / 'test.tsv'}:5)."
     assert told in report.tasks[0].notes
@@ -240,7 +239,7 @@ def test_relevant_documents_that_are_not_there_are_noted(beir: Path) -> None:
 def test_queries_beside_documents_that_are_no_beir_corpus_are_not_asked(beir: Path) -> None:
     (beir / "corpus.jsonl").rename(beir / "documents.jsonl")
 
-    report = sweep(beir, dims=[8])
+    report = sweep(beir, dim=[8])
 
     assert report.tasks[0].measure == "overlap@10"
 
@@ -249,7 +248,7 @@ def test_queries_beside_documents_that_are_no_beir_corpus_are_not_asked(beir: Pa
 def test_a_model_with_its_own_modules_is_swept_by_truncation_and_pca(
     small_corpus: Path, tiny_sentence_transformer: Path
 ) -> None:
-    report = sweep(small_corpus, model=str(tiny_sentence_transformer), dims=[4], device="cpu")
+    report = sweep(small_corpus, model=str(tiny_sentence_transformer), dim=[4], device="cpu")
 
     assert list(dict.fromkeys(name for name, _, _ in rows_of(report))) == ["none", "truncation", "pca"]
 
@@ -262,12 +261,12 @@ def test_stages_are_counted_and_nothing_stays_behind(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     stages: list[Stage] = []
 
-    sweep(beir, model="mini-decoder", dims=[8], chunks=ragidx.ChunkSpec(size=None), on_progress=stages.append)
+    sweep(beir, model="mini-decoder", dim=[8], chunks=ragidx.ChunkSpec(size=None), on_progress=stages.append)
 
-    assert [stage.number for stage in stages] == [1, 2, 3, 4, 5, 6, 7, 8, 9]
-    assert [stage.total for stage in stages] == [0, 0, 0, 9, 9, 9, 9, 9, 9]
+    assert [stage.number for stage in stages] == [1, 2, 3, 4, 5, 6, 7]
+    assert [stage.total for stage in stages] == [0, 7, 7, 7, 7, 7, 7]
     assert [stage.name for stage in stages] == [
-        "encoding the corpus", "encoding the queries", "fitting the filters", "indexing the words", "words",
+        "encoding with mini-decoder", "indexing the words", "words",
         "the exact answers at full width", "none, 256 dimensions, flat", "random projections, 8 dimensions",
         "embedfilter, 8 dimensions, flat",
     ]  # fmt: skip

@@ -15,10 +15,9 @@ import pytest
 from ragidx.corpora.errors import RagidxError, SpecError
 from ragidx.pipelines.experiments.evaluate.cells import exact_search, scores_of, share_found
 from ragidx.pipelines.experiments.evaluate.sources.series import WidthChoice
-from ragidx.pipelines.experiments.evaluate.sweep import sweep
 
 from ....raising import message_of
-from .conftest import random_rows
+from .conftest import random_rows, sweep
 
 pytestmark = pytest.mark.usefixtures("briefly")
 
@@ -81,7 +80,7 @@ def test_a_width_that_is_not_there_is_refused(widths: dict[str, Any], message: s
 
 @pytest.mark.slow
 def test_without_qrels_nothing_is_recommended(given_index: Callable[..., Path]) -> None:
-    report = sweep(given_index(random_rows(30, 8)), filters=["truncation"])
+    report = sweep(given_index(random_rows(30, 8)), filter=["truncation"])
 
     task = report.tasks[0]
     assert len(report.tasks) == 1  # and nothing with words
@@ -93,7 +92,7 @@ def test_without_qrels_nothing_is_recommended(given_index: Callable[..., Path]) 
 
 @pytest.mark.slow
 def test_json_and_csv_hold_every_row(given_index: Callable[..., Path], tmp_path: Path) -> None:
-    report = sweep(given_index(random_rows(30, 8)), filters=["truncation"], out=tmp_path / "out")
+    report = sweep(given_index(random_rows(30, 8)), filter=["truncation"], out=tmp_path / "out")
 
     data = json.loads((tmp_path / "out" / "results.json").read_text("ascii"))
     lines = list(csv.DictReader((tmp_path / "out" / "results.csv").read_text().splitlines()))
@@ -112,6 +111,6 @@ def test_json_and_csv_hold_every_row(given_index: Callable[..., Path], tmp_path:
 def test_an_out_that_is_no_folder_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    said = message_of(RagidxError, lambda: sweep(tmp_path / "nothing", out=tmp_path / "file"))
+    said = message_of(RagidxError, lambda: sweep(tmp_path, out=tmp_path / "file"))
 
     assert said == f"{tmp_path / 'file'}: a file has this name\n  hint: name another folder with `out`"

@@ -18,14 +18,13 @@ from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.pipelines.experiments.evaluate.cells import index_of
+from ragidx.pipelines.experiments.evaluate.evaluate import KNOWN as KNOWN_OPTIONS
 from ragidx.pipelines.experiments.evaluate.sources.series import WidthChoice, series_of
 from ragidx.pipelines.experiments.evaluate.sources.source import IndexSource
-from ragidx.pipelines.experiments.evaluate.sweep import KNOWN as KNOWN_OPTIONS
-from ragidx.pipelines.experiments.evaluate.sweep import sweep
 from ragidx.pipelines.vectors import build_vectors
 
 from ....raising import message_of
-from .conftest import means_of, random_rows, rows_of, widths_of
+from .conftest import means_of, random_rows, rows_of, sweep, widths_of
 
 pytestmark = pytest.mark.usefixtures("briefly")
 
@@ -33,7 +32,7 @@ KNOWN = ", ".join(sorted(KNOWN_OPTIONS))
 
 
 def test_flat_is_exact_at_every_width_and_full_width_overlaps_wholly(given_index: Callable[..., Path]) -> None:
-    report = sweep(given_index(random_rows(60, 16)), filters=["truncation", "pca"])
+    report = sweep(given_index(random_rows(60, 16)), filter=["truncation", "pca"])
 
     assert set(means_of(report, "ann_recall@10")) == {1.0}
     assert means_of(report, "overlap@10")[:2] == [1.0, 1.0]
@@ -46,7 +45,7 @@ def test_flat_is_exact_at_every_width_and_full_width_overlaps_wholly(given_index
 
 
 def test_bytes_are_exact(given_index: Callable[..., Path]) -> None:
-    report = sweep(given_index(random_rows(30, 16)), dims=[16, 5], filters=["truncation"])
+    report = sweep(given_index(random_rows(30, 16)), dim=[16, 5], filter=["truncation"])
 
     rows = report.tasks[0].rows[1:]
     want = [HEADER_BYTES + 27 * 32, HEADER_BYTES + 27 * 16]  # 5 numbers are stored as 8
@@ -58,7 +57,7 @@ def test_bytes_are_exact(given_index: Callable[..., Path]) -> None:
 def test_by_default_a_width_that_a_filter_cannot_be_fitted_for_is_left_out_and_told(
     given_index: Callable[..., Path],
 ) -> None:
-    report = sweep(given_index(random_rows(12, 16)), taus=[1, 2])
+    report = sweep(given_index(random_rows(12, 16)), tau=[1, 2])
 
     assert rows_of(report)[1:] == [("none", 16, "flat"), ("truncation", 8, "flat"), ("pca", 8, "flat")]
     assert report.tasks[0].notes[1] == (
@@ -72,13 +71,13 @@ def test_a_filter_that_can_be_fitted_for_no_width_is_left_out_where_nobody_named
 ) -> None:
     index = given_index(random_rows(12, 16))
 
-    report = sweep(index, dims=[16, 13])
+    report = sweep(index, dim=[16, 13])
 
     assert rows_of(report)[1:] == [("none", 16, "flat"), ("truncation", 13, "flat")]
     assert [note.partition(" is skipped")[0] for note in report.tasks[0].notes[1:]] == [
         "pca at 16 dimensions", "pca at 13 dimensions"
     ]  # fmt: skip
-    assert message_of(SpecError, lambda: sweep(index, dims=[16, 13], filters=["pca"])) == (
+    assert message_of(SpecError, lambda: sweep(index, dim=[16, 13], filter=["pca"])) == (
         "`filter`: filter 'pca' is to keep 13 directions, and the 12 chunks that it is fitted on vary in 11\n"
         "  hint: give a smaller `dim`, a larger `filter_sample` or a larger corpus, or take another filter"
     )
@@ -87,14 +86,14 @@ def test_a_filter_that_can_be_fitted_for_no_width_is_left_out_where_nobody_named
 def test_the_filter_none_alone_has_no_narrower_width(given_index: Callable[..., Path]) -> None:
     index = given_index(random_rows(20, 16))
 
-    for widths in ({"taus": [1, 4]}, {"dims": [4]}):
+    for widths in ({"tau": [1, 4]}, {"dim": [4]}):
         with pytest.raises(SpecError) as fault:
-            sweep(index, filters=["none"], **widths)  # type: ignore[arg-type]
+            sweep(index, filter=["none"], **widths)  # type: ignore[arg-type]
         assert str(fault.value) == (
             "`filter`: filter 'none' keeps all 16 numbers, and has no width of 4\n"
             "  hint: remove `dim` and `tau`, or take the first numbers: `filter=truncation`"
         )
-    assert rows_of(sweep(index, filters=["none"], dims=[16]))[1:] == [("none", 16, "flat")]
+    assert rows_of(sweep(index, filter=["none"], dim=[16]))[1:] == [("none", 16, "flat")]
 
 
 @pytest.mark.slow
@@ -142,26 +141,23 @@ def test_what_cannot_be_asked_of_an_index_is_refused(given_index: Callable[..., 
     index = given_index(random_rows(20, 4))
     qrels = tmp_path / "qrels.tsv"
     for options, message in (
-        ({"filters": ["random"]},
-         "`filter`: filter 'random' draws each width by itself: a narrower one is not a prefix of a wider one\n"
-         "  hint: name one of embedfilter, truncation, dominant, secondary, bulk, optimal, optimal-abs, whitening,"
-         " pca, none"),
-        ({"filters": ["pcs"]}, "unknown filter 'pcs'; did you mean 'pca'?"),
-        ({"index_types": ["hnws"]}, "unknown index type 'hnws'; did you mean 'hnsw'?"),
+        ({"filter": ["pcs"]}, "unknown filter 'pcs'; did you mean 'pca'?"),
+        ({"index_type": ["hnws"]}, "unknown index type 'hnws'; did you mean 'hnsw'?"),
         ({"method": "echo"},
          f"{index}: the index says how its vectors are made: `method` cannot be chosen\n  hint: remove it, or name a"
          " corpus in place of the index"),
         ({"layer": 0}, "`layer` cannot be chosen"),
-        ({"filter": "pca"}, "sweep takes no such option: 'filter'; did you mean 'filters'?"),
-        ({"strict": True}, f"sweep takes no such option: 'strict'\n  hint: known: {KNOWN}"),
-        ({"allow_removal": True}, f"sweep takes no such option: 'allow_removal'\n  hint: known: {KNOWN}"),
-        ({"bogus": 1}, f"sweep takes no such option: 'bogus'\n  hint: known: {KNOWN}"),
-        ({"filters": ["truncation"], "filter_seed": 1},
+        ({"filters": "pca"}, "evaluate takes no such option: 'filters'; did you mean 'filter'?"),
+        ({"dims": [2]}, "evaluate takes no such option: 'dims'; did you mean 'dim'?"),
+        ({"strict": True}, f"evaluate takes no such option: 'strict'\n  hint: known: {KNOWN}"),
+        ({"allow_removal": True}, f"evaluate takes no such option: 'allow_removal'\n  hint: known: {KNOWN}"),
+        ({"bogus": 1}, f"evaluate takes no such option: 'bogus'\n  hint: known: {KNOWN}"),
+        ({"filter": ["truncation"], "filter_seed": 1},
          "`filter_seed`: none of the filters that are measured (truncation) has the option seed\n  hint: remove"
          " `filter_seed`"),
         ({"qrels": qrels},
          "`qrels`: qrels judge queries, and there are none\n  hint: name their file with `queries`"),
-        ({"index_types": ["PQ4"]}, "product codes need lists"),
+        ({"index_type": ["PQ4"]}, "product codes need lists"),
     ):  # fmt: skip
         with pytest.raises(SpecError) as fault:
             sweep(index, **options)  # type: ignore[arg-type]
@@ -172,7 +168,7 @@ def test_what_cannot_be_asked_of_an_index_is_refused(given_index: Callable[..., 
 @pytest.mark.slow
 def test_an_approximate_index_is_made_and_reaches_its_recall(given_index: Callable[..., Path]) -> None:
     report = sweep(
-        given_index(random_rows(11_200, 16)), dims=[16, 8], filters=["truncation"], index_types=["flat", "hnsw"]
+        given_index(random_rows(11_200, 16)), dim=[16, 8], filter=["truncation"], index_type=["flat", "hnsw"]
     )
 
     _, flat, graph, *_ = (row.costs for row in report.tasks[0].rows)
@@ -190,13 +186,13 @@ def test_an_approximate_index_is_made_and_reaches_its_recall(given_index: Callab
 def test_a_type_that_cannot_be_made_at_a_width_is_left_out_and_told(given_index: Callable[..., Path]) -> None:
     index = given_index(random_rows(11_200, 24))
 
-    report = sweep(index, dims=[24, 16], filters=["truncation"], index_types=["IVF16,PQ3"], target_recall=0.1)
+    report = sweep(index, dim=[24, 16], filter=["truncation"], index_type=["IVF16,PQ3"], target_recall=0.1)
 
     assert rows_of(report)[1:] == [("none", 24, "IVF16,PQ3")]
     told = "IVF16,PQ3 at 16 dimensions is skipped: index type IVF16,PQ3: 3 codes do not divide 16 dimensions."
     assert told in report.tasks[0].notes
     with pytest.raises(SpecError) as fault:
-        sweep(index, dims=[24, 16], filters=["truncation"], index_types=["IVF16,PQ5"])
+        sweep(index, dim=[24, 16], filter=["truncation"], index_type=["IVF16,PQ5"])
     left_out = " ".join(
         told.replace("PQ3", "PQ5").replace("3 codes", "5 codes").replace("16 dim", f"{dim} dim") for dim in (24, 16)
     )
@@ -206,7 +202,7 @@ def test_a_type_that_cannot_be_made_at_a_width_is_left_out_and_told(given_index:
 
 
 def test_few_rows_are_compared_whole_and_the_note_says_so(given_index: Callable[..., Path]) -> None:
-    report = sweep(given_index(random_rows(30, 16)), dims=[16], filters=["truncation"], index_types=["flat", "hnsw"])
+    report = sweep(given_index(random_rows(30, 16)), dim=[16], filter=["truncation"], index_type=["flat", "hnsw"])
 
     assert rows_of(report)[1:] == [("none", 16, "flat")]
     assert report.tasks[0].notes[1:] == (
@@ -214,8 +210,31 @@ def test_few_rows_are_compared_whole_and_the_note_says_so(given_index: Callable[
     )
 
 
+def test_several_indexes_are_data_sets_of_one_report(given_index: Callable[..., Path], tmp_path: Path) -> None:
+    first = given_index(random_rows(30, 8)).rename(tmp_path / "first")
+
+    report = sweep(first, given_index(random_rows(20, 8, seed=1)), dim=[4], filter="truncation")
+
+    assert [(task.name, task.n_chunks) for task in report.tasks] == [("first", 27), ("given", 18)]
+    assert all(row.costs is not None for task in report.tasks for row in task.rows[1:])
+
+
+def test_a_run_has_no_costs(tmp_path: Path) -> None:
+    (tmp_path / "old.run").write_text("q Q0 d 1 0.5 x\n")
+
+    assert message_of(SpecError, lambda: sweep(tmp_path / "old.run")) == (
+        f"{tmp_path / 'old.run'}: it is a run, and costs are of a corpus or an index"
+    )
+
+
+def test_a_filter_that_draws_each_width_by_itself_is_made_at_each(given_index: Callable[..., Path]) -> None:
+    report = sweep(given_index(random_rows(30, 8)), dim=[4, 2], filter=["random"])
+
+    assert widths_of(report, "random") == [4, 2]
+
+
 def test_filters_fitted_on_an_index_say_what_they_saw(given_index: Callable[..., Path]) -> None:
-    report = sweep(given_index(random_rows(60, 8)), dims=[8], filters=["pca", "whitening"])
+    report = sweep(given_index(random_rows(60, 8)), dim=[8], filter=["pca", "whitening"])
 
     assert report.tasks[0].notes[1:] == (
         "pca and whitening: fitted on vectors of unit length here, and on the model's own by a build; for a model that"
@@ -235,7 +254,7 @@ def test_an_index_of_filtered_vectors_is_swept_under_its_filter_alone(beir: Path
     ]
     assert report.tasks[0].rows[0].configuration.tau == 256 / 255
     assert means_of(report, "overlap@10")[1] == 1.0
-    assert message_of(SpecError, lambda: sweep(tmp_path / "index", filters=["pca"])) == (
+    assert message_of(SpecError, lambda: sweep(tmp_path / "index", filter=["pca"])) == (
         "`filter`: the index holds vectors after the filter 'embedfilter', and others need raw ones\n"
         "  hint: measure the corpus, or an index of raw vectors: `filter=none`, not centred"
     )

@@ -15,12 +15,11 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import ModelError, QueryError, RagidxError, SpecError
 from ragidx.pipelines.experiments.evaluate.sources.source import IndexSource
-from ragidx.pipelines.experiments.evaluate.sweep import sweep
 from ragidx.pipelines.maintain.rewrite import shrink
 from ragidx.pipelines.vectors import build_vectors
 
 from ....raising import message_of
-from .conftest import SUBJECTS, means_of, random_rows
+from .conftest import SUBJECTS, means_of, random_rows, sweep
 
 pytestmark = pytest.mark.usefixtures("briefly")
 
@@ -28,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("briefly")
 def test_vectors_of_queries_are_judged_in_the_order_of_the_queries(
     given_index: Callable[..., Path], asked: dict[str, Path]
 ) -> None:
-    report = sweep(given_index(np.eye(4).tolist()), filters=["truncation"], dims=[4, 2], **asked)  # type: ignore[arg-type]
+    report = sweep(given_index(np.eye(4).tolist()), filter=["truncation"], dim=[4, 2], **asked)  # type: ignore[arg-type]
 
     assert report.tasks[0].query_ids == ("second",)
     assert means_of(report, "ndcg@10")[:2] == [1.0, 1.0]  # its row is the nearest, after its length is taken away
@@ -38,7 +37,7 @@ def test_vectors_of_queries_are_judged_in_the_order_of_the_queries(
 def test_vectors_alone_ask_and_nothing_judges(given_index: Callable[..., Path], asked: dict[str, Path]) -> None:
     index = given_index(np.eye(4).tolist())
 
-    report = sweep(index, filters=["none"], query_vectors=asked["query_vectors"])
+    report = sweep(index, filter=["none"], query_vectors=asked["query_vectors"])
 
     task = report.tasks[0]
     assert (task.n_chunks, task.query_ids, task.measure) == (4, ("1", "2"), "overlap@10")
@@ -64,7 +63,7 @@ def test_vectors_of_queries_that_do_not_fit_are_refused(
     index, path = given_index(np.eye(4).tolist()), asked["query_vectors"]
 
     def message(**options: Any) -> str:
-        return message_of(RagidxError, lambda: sweep(options.pop("source", index), filters=["none"], **options))
+        return message_of(RagidxError, lambda: sweep(options.pop("source", index), filter=["none"], **options))
 
     np.save(path, np.ones((3, 4), "f4"))
     assert message(**asked) == (
@@ -78,14 +77,17 @@ def test_vectors_of_queries_that_do_not_fit_are_refused(
     )
     np.save(path, np.eye(4, dtype="f4")[:2] * [[1], [0]])
     assert message(**asked) == f"{path}: query 2: the query's vector is zero\n  hint: give another vector"
+    assert message_of(SpecError, lambda: ragidx.evaluate(index, query_vectors=path)) == (
+        "`query_vectors`: they ask where costs are measured\n  hint: add `costs=True`"
+    )
     assert message(source=small_corpus, query_vectors=path) == (
         "`query_vectors`: of a corpus the queries are encoded by the model that encodes the documents\n"
-        "  hint: remove it, or sweep an index of precomputed vectors"
+        "  hint: remove it, or name an index of precomputed vectors"
     )
     assert message(queries=asked["queries"], qrels=asked["qrels"]) == (
         f"{index}: the index holds precomputed vectors: it has no model that encodes a text query\n"
         "  hint: name the model that made them when the index is built: ragidx build --vectors FILE --model M"
-        " --rebuild; or sweep it with the vectors of the queries, in their order: `query_vectors=FILE`"
+        " --rebuild; or measure it with the vectors of the queries, in their order: `query_vectors=FILE`"
     )
 
 
@@ -98,7 +100,7 @@ def test_after_a_shrink_a_sweep_refuses_what_a_query_refuses(
     shrink(narrow, dim=2)
 
     with pytest.raises(QueryError) as fault:
-        sweep(narrow, dims=[2], query_vectors=asked["query_vectors"])
+        sweep(narrow, dim=[2], query_vectors=asked["query_vectors"])
     with pytest.raises(QueryError) as of_query:
         ragidx.Index(narrow).search_vectors(vectors)
 
@@ -112,7 +114,7 @@ def test_after_a_shrink_a_sweep_refuses_what_a_query_refuses(
 def test_a_filter_that_is_made_of_the_model_needs_one(name: str, given_index: Callable[..., Path]) -> None:
     index = given_index(random_rows(20, 4))
 
-    assert message_of(ModelError, lambda: sweep(index, filters=["truncation", name], dims=[2])) == (
+    assert message_of(ModelError, lambda: sweep(index, filter=["truncation", name], dim=[2])) == (
         f"`filter`: filter '{name}' is computed from a model's unembedding matrix, and the index names no model: its "
         "vectors are precomputed\n"
         "  hint: take truncation or pca, or name the model that made them when the index is built: "
@@ -125,7 +127,7 @@ def test_a_file_of_vectors_is_to_become_an_index_first(tmp_path: Path) -> None:
 
     assert message_of(SpecError, lambda: sweep(tmp_path / "x.npy")) == (
         f"{tmp_path / 'x.npy'}: a file of vectors is not a corpus: there is no text that a model could read\n"
-        "  hint: make an index of it and sweep that: ragidx build --vectors x.npy --index DIR"
+        "  hint: make an index of it and name that: ragidx build --vectors x.npy --index DIR"
     )
 
 

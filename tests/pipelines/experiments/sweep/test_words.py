@@ -10,9 +10,9 @@ import pytest
 import ragidx
 from ragidx.corpora.evalsets import load_qrels, load_queries
 from ragidx.pipelines.cli.demo import sample_corpus
-from ragidx.pipelines.experiments.evaluate.sweep import sweep
 
 from ....measuring import ndcg_at_10
+from .conftest import sweep
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("briefly")]
 
@@ -23,7 +23,7 @@ QUERIES, QRELS = SAMPLE / "queries.jsonl", SAMPLE / "qrels" / "test.tsv"
 
 def test_rows_of_words_have_the_quality_of_an_index(tmp_path: Path) -> None:
     report = sweep(
-        SAMPLE / "documents", model="mini-decoder", dims=[255, 64], filters=FILTERS, queries=QUERIES, qrels=QRELS
+        SAMPLE / "documents", model="mini-decoder", dim=[255, 64], filter=FILTERS, queries=QUERIES, qrels=QRELS
     )
 
     task = report.tasks[1]
@@ -49,7 +49,7 @@ def test_rows_of_words_have_the_quality_of_an_index(tmp_path: Path) -> None:
 
 def test_every_row_is_compared_with_words_alone_and_the_choice_is_among_all_filters() -> None:
     report = sweep(
-        SAMPLE / "documents", model="mini-decoder", dims=[255, 32], filters=FILTERS, queries=QUERIES, qrels=QRELS
+        SAMPLE / "documents", model="mini-decoder", dim=[255, 32], filter=FILTERS, queries=QUERIES, qrels=QRELS
     )
 
     task = report.tasks[1]
@@ -69,7 +69,7 @@ def test_every_row_is_compared_with_words_alone_and_the_choice_is_among_all_filt
 def test_an_index_is_searched_by_its_own_texts(tmp_path: Path) -> None:
     ragidx.build(SAMPLE / "documents", tmp_path / "index", model="mini-decoder", filter="none")
 
-    report = sweep(tmp_path / "index", dims=[255, 32], filters=["embedfilter"], queries=QUERIES, qrels=QRELS)
+    report = sweep(tmp_path / "index", dim=[255, 32], filter=["embedfilter"], queries=QUERIES, qrels=QRELS)
 
     made = [(row.configuration.mode, row.configuration.dim) for row in report.tasks[1].rows]
     assert made == [("lexical", None), *(("hybrid", dim) for dim in (256, 255, 32))]
@@ -77,6 +77,6 @@ def test_an_index_is_searched_by_its_own_texts(tmp_path: Path) -> None:
 
 
 def test_without_judged_questions_in_words_there_are_no_such_rows() -> None:
-    report = sweep(SAMPLE / "documents", model="mini-decoder", dims=[64])
+    report = sweep(SAMPLE / "documents", model="mini-decoder", dim=[64])
 
     assert [task.name for task in report.tasks] == ["documents"]
