@@ -2,7 +2,7 @@
 
 It is started in a situation, such as that of another user, which is then that of the commands, and of what they import.
 The first argument is JSON: `import`, modules that several commands need, and `commands`, each with its arguments. Of
-`serve` the health and a question are asked, of `mcp` a question.
+`serve` the health and a question are asked, of `mcp` a question; a sweep times a few searches, not a thousand.
 """
 
 from __future__ import annotations
@@ -130,4 +130,7 @@ if __name__ == "__main__":
     wanted = json.loads(sys.argv[1])
     for module in ("ragidx.pipelines.cli.main", *wanted["import"]):
         importlib.import_module(module)
+    cells = importlib.import_module("ragidx.pipelines.experiments.evaluate.cells")
+    for name in ("_SINGLE_CALLS", "_BATCH_CALLS", "_LEAST_CALLS"):
+        setattr(cells, name, 2)
     sys.stdout.write(json.dumps(run(wanted["commands"])))

@@ -59,6 +59,7 @@ COMMANDS = {  # in an order in which each has something to do
     "demo": [],
     "train head": ["mini", "--pairs", "pairs.jsonl", "--kind", "whitening", "--force"],
 }
+BRIEFLY = [*("--limit", "40", "--batch", "16", "--read-tokens", "16", "--rank", "2", "--dtype", "float32", "--force")]
 LONG = {
     "train pooling": [*("mini-decoder", "--pairs", "pairs.jsonl", "--epochs", "1", "--latents", "2", "--heads", "2"),
                       *("--head-width", "8", "--force")],
@@ -66,9 +67,9 @@ LONG = {
     "train mini": [*("--text", "texts.jsonl", "--teacher", "mini-decoder", "--dim", "32", "--stored", "8"),
                    *("--out", "small")],
     "train contrastive": [*("mini-decoder", "--method", "prompteol", "--pairs", "pairs.jsonl", "--out", "made"),
-                          *("--batch", "16", "--read-tokens", "32", "--force")],
-    "train simcse": ["mini-decoder", "--method", "prompteol", "--text", "notes.jsonl", "--out", "simcse", "--force"],
-    "train mntp": ["mini-decoder", "--text", "notes.jsonl", "--out", "mntp", "--force"],
+                          *BRIEFLY],
+    "train simcse": [*("mini-decoder", "--method", "prompteol", "--text", "notes.jsonl", "--out", "simcse"), *BRIEFLY],
+    "train mntp": ["mini-decoder", "--text", "notes.jsonl", "--out", "mntp", *BRIEFLY],
     "train export": ["made", "exported"],
 }  # fmt: skip
 WRITE = {  # files of the user, so that they refuse where all is read-only
@@ -76,6 +77,7 @@ WRITE = {  # files of the user, so that they refuse where all is read-only
     *("adapt", "shrink", "rollback", "train head", *LONG),
 }
 TEMPORARY = {"evaluate", "sweep", "tune", "demo"}  # need room for temporary files, and write nothing else
+NEEDING = TEMPORARY | {"upgrade", "adapt", "train head"}
 IMPORTED = (  # by several commands
     *("cli.build", "ingest.build", "ingest.workers.process", "serve.http_server", "serve.agents", "index"),
     *("experiments.evaluate.evaluate", "experiments.tune.tune"),
@@ -261,8 +263,10 @@ def _check(found: Mapping[str, Done], refused: set[str]) -> None:
 
 
 @pytest.mark.slow
-def test_without_a_home_and_an_entry_every_command_runs(run_all: Situation, place: Path) -> None:
-    found = run_all(COMMANDS | LONG)
+def test_without_a_home_and_an_entry_and_in_a_locale_of_ascii_every_command_runs(
+    run_all: Situation, place: Path
+) -> None:
+    found = run_all(COMMANDS | LONG, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
 
     _check(found, refused=set())
     assert "none, as there is no home" in found["doctor"].out
@@ -270,11 +274,10 @@ def test_without_a_home_and_an_entry_every_command_runs(run_all: Situation, plac
 
 
 @pytest.mark.slow
-def test_a_home_that_cannot_be_written_and_a_locale_of_ascii_change_nothing(run_all: Situation, place: Path) -> None:
-    (place / "home").mkdir(mode=0o555)
-    as_ascii = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+def test_a_home_that_cannot_be_written_changes_nothing(run_all: Situation, place: Path) -> None:
+    (place / "home").mkdir(mode=0o555)  # the other commands run with one beside a full temporary folder
 
-    found = run_all(COMMANDS, HOME=str(place / "home"), **as_ascii)
+    found = run_all({name: COMMANDS[name] for name in (*sorted(NEEDING), "doctor")}, HOME=str(place / "home"))
 
     _check(found, refused=set())
     assert f"none, as {place}/home/.cache/ragidx cannot be written" in found["doctor"].out
@@ -318,12 +321,13 @@ def test_without_a_place_for_temporary_files_everything_is_read_only(run_all: Si
 @pytest.mark.slow
 def test_a_temporary_folder_that_is_full_is_named_where_it_is_needed(run_all: Situation, place: Path) -> None:
     (place / "full").mkdir()
+    (place / "home").mkdir(mode=0o555)
     mounts = f"mount -t tmpfs -o size=16k,mode=1777 none {place}/full"
 
-    found = run_all(COMMANDS, mounts=mounts, TMPDIR=str(place / "full"))
+    found = run_all(COMMANDS, mounts=mounts, TMPDIR=str(place / "full"), HOME=str(place / "home"))
 
-    _check(found, refused=TEMPORARY | {"upgrade", "adapt", "train head"})
-    for name in TEMPORARY | {"upgrade", "adapt", "train head"}:
+    _check(found, refused=NEEDING)
+    for name in NEEDING:
         assert "the temporary folder: cannot write: No space left on device\n  hint: free some" in found[name].err
 
 
