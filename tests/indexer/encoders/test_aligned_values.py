@@ -143,14 +143,10 @@ def test_a_family_without_attention_is_refused(tiny_model: Make) -> None:
 def test_before_any_attention_there_is_nothing_to_add(layer: int, tiny_model: Make) -> None:
     options = {"method": "aligned-values", "template": "classical", "pooling": "mean", "layer": layer}
 
-    assert message_of(SpecError, lambda: load(tiny_model("llama"), **options)) == (
-        "`layer`: layer 0 comes before any attention, which the method reads\n"
-        "  hint: give a layer from 1 on, or -1 for the last"
-    )
+    with pytest.raises(SpecError, match="layer 0 comes before any attention, which the method reads"):
+        load(tiny_model("llama"), **options)
 
 
 def test_a_server_is_not_asked_for_values() -> None:
-    assert message_of(SpecError, lambda: load_encoder("openai:m", method="aligned-values")) == (
-        "`method`: the server runs 'openai:m', whatever its method is\n"
-        "  hint: remove `method`, or name the model's folder or its hub id"
-    )
+    with pytest.raises(SpecError, match="the server runs 'openai:m', whatever its method is"):
+        load_encoder("openai:m", method="aligned-values")

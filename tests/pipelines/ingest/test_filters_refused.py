@@ -47,10 +47,8 @@ def test_standard_input_goes_into_an_index_whose_filter_is_fitted(
 def test_a_corpus_that_is_too_small_for_the_width_is_refused(
     name: str, small_corpus: Path, tmp_path: Path, tiny: dict[str, Any]
 ) -> None:
-    assert message_of(SpecError, lambda: ragidx.build(small_corpus, tmp_path / "index", **tiny, filter=name)) == (
-        f"`filter`: filter '{name}' is to keep 16 directions, and the 6 chunks that it is fitted on vary in 5\n"
-        "  hint: give a smaller `dim`, a larger `filter_sample` or a larger corpus, or take another filter"
-    )
+    with pytest.raises(SpecError, match=f"'{name}' is to keep 16 directions, and the 6 chunks"):
+        ragidx.build(small_corpus, tmp_path / "index", **tiny, filter=name)
     assert not (tmp_path / "index").exists()
     assert ragidx.build(small_corpus, tmp_path / "index", **tiny, filter=ragidx.FilterSpec(name, dim=5)).report.dim == 5
 
@@ -131,8 +129,5 @@ def test_a_sentence_transformers_model_takes_filters_that_read_no_head(
 def test_a_sentence_transformers_model_refuses_the_others(
     name: str, corpus: Path, tmp_path: Path, tiny_sentence_transformer: Path
 ) -> None:
-    with pytest.raises(ModelError) as fault:
+    with pytest.raises(ModelError, match="has no unembedding matrix"):
         ragidx.build(corpus, tmp_path / "index", model=str(tiny_sentence_transformer), filter=name)
-
-    assert fault.value.message.endswith("has no unembedding matrix, so it has no spectrum")
-    assert fault.value.hint == "use `filter=none`, or one that reads no head: truncation, random, whitening, pca"

@@ -92,11 +92,8 @@ def test_what_the_memory_does_not_hold_is_refused(given: np.ndarray, monkeypatch
     for module in (index_types, tuning):
         monkeypatch.setattr(module, "MIN_ROWS", 200)
 
-    assert message_of(SpecError, lambda: reindex(INDEX, "tiny-index", index_type="flat", max_memory=1000)) == (
-        "`max_memory`: 400 vectors of 16 dimensions take 1 MB as flat, more than `max_memory` leaves\n"
-        "  hint: allow that much, take fewer dimensions (`dim`; give narrower vectors), "
-        "or leave the type to `index_type=auto`"
-    )
+    with pytest.raises(SpecError, match="400 vectors of 16 dimensions take 1 MB as flat"):
+        reindex(INDEX, "tiny-index", index_type="flat", max_memory=1000)
     assert not Path("tiny-index").exists()
 
 

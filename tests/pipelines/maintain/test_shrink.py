@@ -242,8 +242,7 @@ def test_another_writer_and_what_is_no_index_are_told() -> None:
         lambda: shrink("nowhere", dim=8),
         lambda: reindex("nowhere", "copy2"),
     ):
-        assert message_of(IndexFormatError, act) == (
-            "nowhere: there is no such folder\n  hint: build the index first, or name another folder with `index`"
-        )
+        with pytest.raises(IndexFormatError, match="nowhere: there is no such folder"):
+            act()
     assert not Path("nowhere").exists()
     assert not Path("copy2").exists()

@@ -74,9 +74,8 @@ def test_a_given_vector_with_nothing_in_the_part_that_is_kept_is_left_out(given:
 
     with RowWriter(INDEX, dim=16) as writer:
         for row, reason in zip(rows, reasons, strict=True):
-            assert message_of(CorpusError, lambda row=row: writer.add_vectors(["x"], row[None])) == (
-                f"id 'x': {reason}\n  hint: repair it, or remove the row; nothing of this call was added"
-            )
+            with pytest.raises(CorpusError, match=f"^id 'x': {reason}\n"):
+                writer.add_vectors(["x"], row[None])
 
 
 def test_an_index_whose_widths_do_not_go_together_is_damaged(given: np.ndarray) -> None:

@@ -171,10 +171,8 @@ def test_another_model_name_is_an_error_and_none_is_the_indexs_own(tmp_path: Pat
     build_vectors(tmp_path / "v.npy", tmp_path / "index", made_by="one")
 
     assert build_vectors(tmp_path / "v.npy", tmp_path / "index").model == "one"
-    assert message_of(SpecError, lambda: build_vectors(tmp_path / "v.npy", tmp_path / "index", made_by="two")) == (
-        f"{tmp_path / 'index'}: the index was built with other options: `made_by` is 'one' in the index, 'two' now\n"
-        "  hint: remove the option to update the index, name another `index`, or replace this one with `rebuild=True`"
-    )
+    with pytest.raises(SpecError, match="`made_by` is 'one' in the index, 'two' now"):
+        build_vectors(tmp_path / "v.npy", tmp_path / "index", made_by="two")
 
 
 def test_a_corpus_does_not_go_into_an_index_of_given_vectors(small_corpus: Path, tmp_path: Path) -> None:

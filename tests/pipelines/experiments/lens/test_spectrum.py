@@ -90,10 +90,8 @@ def test_an_index_whose_model_has_moved_is_counted_with_the_folder_named(
     old.rename(moved)
 
     assert spectrum(str(moved), index=tmp_path / "index", group_size=5).n_texts == 6
-    assert message_of(ModelError, lambda: spectrum(str(tiny_model("gpt2")), index=tmp_path / "index")) == (
-        f"{tmp_path / 'index'}: '{tiny_model('gpt2')}' is not the model this index was made with: its files have "
-        "changed\n  hint: name the right folder with `model`, or build the index again with `rebuild=True`"
-    )
+    with pytest.raises(ModelError, match="is not the model this index was made with: its files have changed"):
+        spectrum(str(tiny_model("gpt2")), index=tmp_path / "index")
 
 
 def test_what_is_left_out_of_a_corpus_is_told(small_corpus: Path, tiny: str) -> None:

@@ -188,18 +188,8 @@ def test_a_corpus_without_documents_is_refused(tmp_path: Path) -> None:
 def test_queries_that_nobody_judged_are_refused(beir: Path, tmp_path: Path) -> None:
     write_lines(tmp_path / "other.jsonl", [{"_id": "z", "text": "bees"}])
 
-    with pytest.raises(CorpusError) as fault:
-        sweep(
-            beir,
-            queries=tmp_path / "other.jsonl",
-            qrels=beir / "qrels" / "test.tsv",
-            chunks=ragidx.ChunkSpec(size=None),
-        )
-
-    assert str(fault.value) == (
-        f"{beir / 'qrels' / 'test.tsv'}:2: no query is judged (queries: 'z', ...; qrels: 'q1', ...)\n"
-        "  hint: give the qrels that belong to the queries"
-    )
+    with pytest.raises(CorpusError, match="no query is judged"):
+        sweep(beir, queries=tmp_path / "other.jsonl", qrels=beir / "qrels" / "test.tsv")
 
 
 @pytest.mark.slow
@@ -217,11 +207,8 @@ def test_a_malformed_line_of_qrels_ends_it_before_anything_is_encoded(small_corp
 
 
 def test_qrels_of_another_corpus_are_refused(small_corpus: Path, beir: Path) -> None:
-    assert message_of(CorpusError, lambda: sweep(small_corpus, queries=beir, qrels=beir, dim=[8])) == (
-        f"{beir / 'qrels' / 'test.tsv'}:2: no relevant document is here (qrels: 'd4', ...; documents:"
-        " 'facts.jsonl#bees', ...)\n"
-        "  hint: give the qrels that belong to the corpus"
-    )
+    with pytest.raises(CorpusError, match=r"no relevant document is here .*documents: 'facts.jsonl#bees'"):
+        sweep(small_corpus, queries=beir, qrels=beir, dim=[8])
 
 
 @pytest.mark.slow

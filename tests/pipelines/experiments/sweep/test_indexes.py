@@ -77,10 +77,8 @@ def test_a_filter_that_can_be_fitted_for_no_width_is_left_out_where_nobody_named
     assert [note.partition(" is skipped")[0] for note in report.tasks[0].notes[1:]] == [
         "pca at 16 dimensions", "pca at 13 dimensions"
     ]  # fmt: skip
-    assert message_of(SpecError, lambda: sweep(index, dim=[16, 13], filter=["pca"])) == (
-        "`filter`: filter 'pca' is to keep 13 directions, and the 12 chunks that it is fitted on vary in 11\n"
-        "  hint: give a smaller `dim`, a larger `filter_sample` or a larger corpus, or take another filter"
-    )
+    with pytest.raises(SpecError, match="filter 'pca' is to keep 13 directions, and the 12 chunks"):
+        sweep(index, dim=[16, 13], filter=["pca"])
 
 
 def test_the_filter_none_alone_has_no_narrower_width(given_index: Callable[..., Path]) -> None:
