@@ -171,8 +171,8 @@ def own_mounts() -> Callable[[str], list[str]]:
 
 
 @pytest.mark.slow
-def test_a_full_disk_leaves_the_index_as_it_was(run_process: Run, index: Path, own_mounts: Any) -> None:
-    size = sum(path.stat().st_size for path in index.rglob("*"))
+def test_a_full_disk_leaves_the_index_as_it_was(run_process: Run, mini_index: Path, own_mounts: Any) -> None:
+    size = sum(path.stat().st_size for path in mini_index.rglob("*"))
     script = (
         f"mkdir full; mount -t tmpfs -o size={size + 65536} none full; cp -r ragidx-index full/index; "
         '"$@" || echo "status $?" >&2; set -- "$1" -m ragidx verify --index full/index'
