@@ -68,7 +68,10 @@ BOUNDS = {
         f"{delimited._MOST_COLUMNS:,}; {dialect._SAMPLE_ROWS}"
     ),
     "text from a PDF or office file": size(L.office_text_bytes),
-    "memory of a worker": f"{size(L.worker_memory_bytes)}; for vectors 4 bytes more for each of the file",
+    "memory of a worker": (
+        f"{size(L.worker_memory_bytes)}; {size(L.pdf_worker_memory_bytes)} where it reads a PDF; "
+        "for vectors 4 bytes more for each of the file"
+    ),
     "CPU time between two documents of a file in a worker; time in which it says nothing": (
         f"{L.worker_cpu_s:.0f} s, and 1 s a MiB of the file; {SILENCE * L.worker_cpu_s:,.0f} s"
     ),
