@@ -14,12 +14,13 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ragidx.corpora.left_out import Left
 
 Scalar: TypeAlias = bool | int | float | str | list[str] | datetime | None
-"""A metadata value. A time without a zone is in UTC; dates without a time are ISO strings, other lists JSON text."""
+"""A metadata value that conditions see. A time without a zone is in UTC; dates without a time are ISO strings, other
+lists JSON text."""
 
 
 def as_text(values: list[str]) -> str:
@@ -101,7 +102,7 @@ class Document:
     Args:
         id: path below the corpus root, `/` between folders, and `#record id` for one record of many.
         text: the whole text; its characters are what offsets count.
-        metadata: typed values by name.
+        metadata: by name whatever JSON holds, nested too, or times; of a reader flat, of the type `Scalar`.
         markdown: whether `text` is Markdown, so that chunking finds its headings.
         line: on which `text` begins in its file, from 1; None where its lines are not those of a file.
         places: where in the file the text goes on elsewhere, by rising offsets.
@@ -113,7 +114,7 @@ class Document:
 
     id: str
     text: str
-    metadata: Mapping[str, Scalar] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
     markdown: bool = False
     line: int | None = None
     heading: str = ""

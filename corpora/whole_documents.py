@@ -1,23 +1,27 @@
-"""What chunks lack of their document, stored beside them, so that it comes back as it was: `whole` and `gaps`.
+"""What chunks and columns lack of a document, stored beside them, so that it comes back as it was.
 
 A program's document <-> JSON text, the column `whole`
 the text of a document from a source <-> its chunks, and JSON text, the column `gaps`
+metadata, any JSON and times <-> JSON, the column `metadata` where the columns of fields do not say them exactly
 
-Both are in the first row of a document. So it is written, deleted, merged and rolled back with its rows. Of a program's
-document the other rows have an empty `whole`, and rows of documents from a source have null.
+The first two are in the first row of a document. So it is written, deleted, merged and rolled back with its rows. Of a
+program's document the other rows have an empty `whole`, and rows of documents from a source have null.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
-from ragidx.corpora.errors import IndexFormatError, printable
-from ragidx.corpora.records import Document, Scalar
+from ragidx.corpora.errors import CorpusError, IndexFormatError, an, lone_surrogate, printable
+from ragidx.corpora.records import Document
 
-_TIME = "time"
+_TIME, _OBJECT = "time", "object"
+_MOST_DEEP = 100  # lists and objects in one another
+_MOST_BITS = 10_000  # of a whole number; Python reads no longer ones from text
 
 
 def whole_of(document: Document) -> str:
@@ -86,20 +90,95 @@ def joined(doc_id: str, parts: Iterable[tuple[int, str]], gaps: str | None) -> s
     return "".join([*pieces, between.get(end, "")])
 
 
+def check_metadata(metadata: object, where: str) -> None:
+    """Refuse what would not come back equal.
+
+    Args:
+        metadata: of a document.
+        where: what the message names it by.
+
+    Raises:
+        CorpusError: it holds what JSON cannot, half of a surrogate pair, or is nested too deep; it names the field.
+    """
+    if not isinstance(metadata, Mapping):
+        raise CorpusError(f"the metadata are {an(type(metadata).__name__)}", "give a dict", where=where)
+    for name, value in metadata.items():
+        try:
+            _check({name: value})
+        except ValueError as fault:
+            hint = "give texts, finite numbers, true, false, None, times, and lists and dicts of them"
+            raise CorpusError(f"the field '{printable(str(name))}': {fault}", hint, where=where) from fault
+
+
+def values_to_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata as JSON: a time is an object of its own kind.
+
+    >>> values_to_json({"at": datetime(2024, 1, 31), "a": {"time": 1}})
+    {'at': {'time': '2024-01-31T00:00:00'}, 'a': {'object': {'time': 1}}}
+    """
+    return {name: _to_json(value) for name, value in metadata.items()}
+
+
+def values_from_json(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The inverse."""
+    return {name: _from_json(value) for name, value in found.items()}
+
+
+def in_utc(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Metadata of a file: a time without a zone, which is in UTC, says so."""
+    bare = {k: v.replace(tzinfo=UTC) for k, v in metadata.items() if isinstance(v, datetime) and v.tzinfo is None}
+    return {**metadata, **bare} if bare else metadata
+
+
 def _damaged(doc_id: str, fault: Exception) -> IndexFormatError:
     return IndexFormatError(
         f"the document is damaged: {fault}", "go back with `ragidx rollback`", where=printable(doc_id)
     )
 
 
-def values_to_json(metadata: Mapping[str, Scalar]) -> dict[str, Any]:
-    """Metadata as JSON: a time is an object, which no value is."""
-    return {name: {_TIME: one.isoformat()} if isinstance(one, datetime) else one for name, one in metadata.items()}
+def _check(value: object, depth: int = 0) -> None:
+    """Raise `ValueError` where a value would not come back as it is."""
+    if isinstance(value, list | dict):
+        if depth > _MOST_DEEP:
+            raise ValueError(f"nested more than {_MOST_DEEP} levels deep")
+        for item in value:
+            if isinstance(value, dict) and not isinstance(item, str):
+                raise ValueError(f"the key {item!r:.60} is {an(type(item).__name__)}")
+            _check(item, depth + 1)
+        for item in value.values() if isinstance(value, dict) else ():
+            _check(item, depth + 1)
+    elif isinstance(value, str):
+        if lone_surrogate(value) is not None:
+            raise ValueError("half of a surrogate pair, which no UTF-8 file can hold")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{value} is not a finite number")
+    elif isinstance(value, int):
+        if value.bit_length() > _MOST_BITS:
+            raise ValueError(f"a whole number of {value.bit_length():,} bits")
+    elif value is not None and not isinstance(value, datetime):
+        raise ValueError(f"{value!r:.60} is {an(type(value).__name__)}")
 
 
-def values_from_json(found: Mapping[str, Any]) -> dict[str, Scalar]:
-    """The inverse."""
-    return {
-        name: datetime.fromisoformat(value[_TIME]) if isinstance(value, dict) else value
-        for name, value in found.items()
-    }
+def _to_json(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return {_TIME: value.isoformat()}
+    if isinstance(value, list):
+        return [_to_json(item) for item in value]
+    if isinstance(value, dict):
+        found = values_to_json(value)
+        return {_OBJECT: found} if len(found) == 1 and next(iter(found)) in (_TIME, _OBJECT) else found
+    return value
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_from_json(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    match list(value.items()):
+        case [(str() as name, content)] if name == _TIME:
+            return datetime.fromisoformat(content)
+        case [(str() as name, content)] if name == _OBJECT:
+            return values_from_json(content)
+    return values_from_json(value)

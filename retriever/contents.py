@@ -70,7 +70,8 @@ def document_of(rows: Sequence[Row]) -> Document:
     else:
         gaps = next((row.gaps for row in rows if row.gaps), None)
         text = joined(first.doc_id, ((row.start, row.text) for row in ordered), gaps)
-    metadata = {name: value for name, value in first.metadata.items() if name not in FILE_FIELDS}
+    of_file = FILE_FIELDS if first.owner else ()  # else a program gave fields of these names
+    metadata = {name: value for name, value in first.metadata.items() if name not in of_file}
     return Document(first.doc_id, text, metadata, line=first.line)
 
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from ragidx.corpora.records import Place, Scalar
+    from ragidx.corpora.records import Place
 
 
 NO_KNOWN_WORD = "No word of the question is in the index: only the vectors count."
@@ -54,7 +54,7 @@ class Hit:
         chunk_id: the chunk's id.
         start, end: characters of the document, end excluded.
         heading: heading path of the chunk, empty where there is none.
-        metadata: the document's; lists of str are lists, times are `datetime` in UTC.
+        metadata: the document's, as they were given, and of a file those of the file; its times are in UTC.
         dense: cosine of query and chunk; None in lexical search.
         bm25: BM25 of the chunk, or what an engine ranks words by (PostgreSQL: `ts_rank`); None in dense search, where
             no word of the question is in the index, and where an engine does not say.
@@ -73,7 +73,7 @@ class Hit:
     start: int
     end: int
     heading: str = ""
-    metadata: Mapping[str, Scalar] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
     dense: float | None = None
     bm25: float | None = None
     line: int | None = None
@@ -111,10 +111,14 @@ class Hits(list[Hit]):
         self.notes, self.by_places = list(notes), ""
 
 
-def json_values(metadata: Mapping[str, Scalar]) -> dict[str, Any]:
+def json_values(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata as JSON: times are text in ISO form, NaN and infinity, which JSON has not, null."""
 
-    def value_of(value: Scalar) -> Any:
+    def value_of(value: Any) -> Any:
+        if isinstance(value, dict):
+            return json_values(value)
+        if isinstance(value, list):
+            return [value_of(item) for item in value]
         if isinstance(value, datetime):
             return value.isoformat()
         return None if isinstance(value, float) and not math.isfinite(value) else value

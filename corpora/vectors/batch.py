@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.errors import CorpusError
 from ragidx.corpora.readers.source_file import SourceFile
-from ragidx.corpora.records import Scalar
 
 MAX_WIDTH = 65_536  # numbers of a vector, as in an index
 
@@ -36,7 +35,7 @@ class VectorRows:
         vectors: (n, dim) of a floating type, as in the file; of a program, of any number.
         texts: "" if there is none.
         doc_ids: None: each row is a document of its own.
-        metadata: values by name, without missing ones, sorted by name.
+        metadata: values by name, sorted by name; of a file, without missing ones.
         share: how much of the file is read after this batch, 0 to 1.
     """
 
@@ -46,7 +45,7 @@ class VectorRows:
     vectors: NDArray[Any]
     texts: list[str]
     doc_ids: list[str] | None
-    metadata: list[dict[str, Scalar]]
+    metadata: list[dict[str, Any]]
     share: float = 1.0
 
     def where(self, place: int) -> str:

@@ -40,7 +40,7 @@ from ragidx.indexer.store.files import (
     numbered_path,
 )
 
-FORMAT = 6
+FORMAT = 7
 FIELD_KINDS = (
     "types of fields"  # a segment has several columns for a field, or of types that no live row has a value of
 )

@@ -13,12 +13,14 @@
     gaps                               large_string: in the first row of a document from a source, what of its text is
                                        in no chunk (`ragidx.corpora.whole_documents`); null where line ends are all, and
                                        elsewhere
+    metadata                           large_string: the metadata as JSON (`ragidx.corpora.whole_documents`), where the
+                                       columns meta.* do not say all of them exactly; null elsewhere
     meta.<field>                       bool, int64, double, large_string, large_list<large_string>, timestamp[us] (UTC);
                                        null where a document lacks the field; one column for each kind of its values
 
 A field whose values differ in type is read in the type that holds all: int as double, anything else as string (true,
 12, 1.5, as Arrow prints; a list as JSON, a time in ISO form).
-An integer past 64 bits is a string. Columns of ints that are read as double lose digits past 2**53; rows do not.
+An integer past 64 bits is a string. So conditions read them; single rows have the values as they were given.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import itertools
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +41,7 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.errors import CorpusError, an, lone_surrogate
 from ragidx.corpora.records import Chunk, Place, Scalar, as_text, plain
+from ragidx.corpora.whole_documents import values_from_json, values_to_json
 from ragidx.indexer.arrays import numbers_of
 
 Schema: TypeAlias = Mapping[str, str]
@@ -47,8 +51,9 @@ FieldKind: TypeAlias = tuple[str, str]
 """A metadata field, and the kind of some of its values: one column of `chunks.arrow`."""
 
 META = "meta."
+_WHOLE = "metadata"
+_BARE = (",", ":")
 NORM_TOLERANCE = 1e-3
-_EXACT = 2**53  # up to here a double is every whole number
 _PYTHON_KINDS = {bool: "bool", int: "int", float: "float", str: "string", datetime.datetime: "timestamp", list: "list"}
 
 _FIRST_TIME, _LAST_TIME = -62_135_596_800_000_000, 253_402_300_799_999_999  # microseconds, of the years 1 and 9999
@@ -83,6 +88,7 @@ NULLABLE = pa.schema(
         *(pa.field("line", pa.int32()), pa.field("page", pa.int32()), pa.field("turns", TURNS)),
         pa.field("whole", pa.large_string()),
         pa.field("gaps", pa.large_string()),
+        pa.field("metadata", pa.large_string()),
     ]
 )
 COLUMNS = pa.schema([*FIXED, *NULLABLE])
@@ -90,7 +96,13 @@ COLUMNS = pa.schema([*FIXED, *NULLABLE])
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One chunk as the index keeps it. Metadata that are None are not kept: reading gives a mapping without them."""
+    """One chunk as the index keeps it.
+
+    Args:
+        metadata: as they were given; a None is kept where `fields` are given.
+        fields: what conditions see of the metadata (`fields_of`), where that is something else; None of a row that is
+            read.
+    """
 
     chunk_id: str
     doc_id: str
@@ -100,13 +112,19 @@ class Row:
     heading: str
     text_hash: bytes
     doc_hash: bytes
-    metadata: Mapping[str, Scalar] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
     line: int | None = None
     page: int | None = None
     turns: tuple[Place, ...] | None = None
     whole: str | None = None
     gaps: str | None = None
     owner: int = 0
+    fields: Mapping[str, Scalar] | None = None
+
+    @property
+    def seen(self) -> Mapping[str, Scalar]:
+        """What conditions see of the metadata."""
+        return self.metadata if self.fields is None else self.fields
 
     @property
     def chunk(self) -> Chunk:
@@ -191,7 +209,7 @@ def schema_of(kinds: Iterable[FieldKind]) -> dict[str, str]:
 
 def kinds_of(rows: Iterable[Row]) -> set[FieldKind]:
     """The kinds of the values of some rows."""
-    values = itertools.chain.from_iterable(row.metadata.items() for row in rows)
+    values = itertools.chain.from_iterable(row.seen.items() for row in rows)
     return {(name, kind) for name, value in values if (kind := kind_of(value)) is not None}
 
 
@@ -233,39 +251,60 @@ def arrays_of(rows: Sequence[Row]) -> tuple[list[Any], dict[FieldKind, Any]]:
     Raises:
         CorpusError: a string cannot be written as UTF-8.
     """
-    names = dict.fromkeys(itertools.chain.from_iterable(row.metadata for row in rows))
+    names = dict.fromkeys(itertools.chain.from_iterable(row.seen for row in rows))
+    cells = {name: [getattr(row, name) for row in rows] for name in COLUMNS.names} | {_WHOLE: _written(rows)}
     try:
-        fixed = [pa.array([getattr(row, column.name) for row in rows], column.type) for column in COLUMNS]
-        arrays = {name: _metadata_arrays([row.metadata.get(name) for row in rows]) for name in names}
+        fixed = [pa.array(cells[column.name], column.type) for column in COLUMNS]
+        arrays = {name: _metadata_arrays([row.seen.get(name) for row in rows]) for name in names}
     except UnicodeEncodeError as fault:
         raise _not_unicode(rows) from fault
     return fixed, {(name, kind): array for name, found in arrays.items() for kind, array in found.items()}
 
 
-def rows_of(batch: Any, whole: Any | None = None) -> list[Row]:
-    """The rows of a record batch or table with all columns of COLUMNS.
+def rows_of(table: Any) -> list[Row]:
+    """The rows of a table with all columns of COLUMNS, and those of metadata as they are stored.
 
-    Args:
-        batch: the rows.
-        whole: columns of int of the same rows, for fields that `batch` has as double: a number that is rounded there
-            is taken from here.
+    Raises:
+        ValueError: what says the metadata of a row is no JSON object.
     """
-    names = [name for name in batch.schema.names if name.startswith(META)]
-    records = batch.to_pylist()
-    for record, numbers in zip(records, () if whole is None else whole.to_pylist(), strict=False):
-        record |= {name: value for name, value in numbers.items() if value is not None and abs(value) > _EXACT}
-    return [
-        Row(
-            **{column: record[column] for column in COLUMNS.names} | {"turns": turns_of(record["turns"])},
-            metadata={name.removeprefix(META): _value(record[name]) for name in names if record[name] is not None},
-        )
-        for record in records
+    held = [
+        (name.removeprefix(META), column.to_pylist())
+        for name, column in zip(table.schema.names, table.columns, strict=True)
+        if name.startswith(META)
     ]
+    rows = []
+    for place, record in enumerate(table.select(COLUMNS.names).to_pylist()):
+        written = record.pop(_WHOLE)
+        metadata = (
+            _read(written)
+            if written is not None
+            else {name: _value(values[place]) for name, values in held if values[place] is not None}
+        )
+        rows.append(Row(**record | {"turns": turns_of(record["turns"])}, metadata=metadata))
+    return rows
 
 
 def turns_of(stored: Sequence[Sequence[Any]] | None) -> tuple[Place, ...] | None:
     """The places of what Arrow gives."""
     return None if stored is None else tuple(Place(*turn) for turn in stored)
+
+
+def _written(rows: Iterable[Row]) -> list[str | None]:
+    """The metadata of rows as JSON, where columns do not say all of them. Chunks of a document share theirs."""
+    found, last, text = list[str | None](), None, ""
+    for row in rows:
+        if row.fields is not None and row.metadata is not last:
+            last, text = row.metadata, json.dumps(values_to_json(row.metadata), ensure_ascii=False, separators=_BARE)
+        found.append(None if row.fields is None else text)
+    return found
+
+
+def _read(written: str) -> dict[str, Any]:
+    """The inverse, of one row."""
+    try:
+        return values_from_json(json.loads(written))
+    except (AttributeError, TypeError, RecursionError) as fault:
+        raise ValueError(f"metadata that are none: {fault}") from fault
 
 
 def _value(stored: Any) -> Scalar:
@@ -308,8 +347,8 @@ def _not_unicode(rows: Iterable[Row]) -> CorpusError:
             row.doc_id,
             row.text,
             row.heading,
-            *map(str, plain(row.metadata).values()),
-            *row.metadata,
+            *map(str, plain(row.seen).values()),
+            *row.seen,
         ]
         if lone_surrogate("".join(strings)) is not None:
             break

@@ -185,9 +185,9 @@ class Segment:
 
     def rows(self, numbers: Sequence[int] | Ints) -> list[Row]:
         """Some rows, in the order of `numbers`; decodes only the batches that hold them."""
-        found = self._take(numbers, [*COLUMNS.names, *(META + name for name in self.schema)])
-        whole = [(name, "int") for name, kind in self.schema.items() if kind == "float" and (name, "int") in self.kinds]
-        return columns_of.rows_of(found, self._take(numbers, [], whole) if whole else None)
+        found = self._take(numbers, COLUMNS.names, sorted(self.kinds))
+        with reading(self.folder / CHUNKS):
+            return columns_of.rows_of(found)
 
     def strings(self, name: str, numbers: Sequence[int] | Ints) -> list[str]:
         """One of the fixed columns of text, of some rows, in the order of `numbers`."""

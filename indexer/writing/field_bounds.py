@@ -42,9 +42,9 @@ class FieldBounds:
         self.n_left_out = 0
 
     def bounded(self, rows: Sequence[Row]) -> Sequence[Row]:
-        """The rows with the metadata that the index keeps."""
-        found = [(row, self._kept(row.metadata)) for row in rows]
-        return [row if kept is row.metadata else dataclasses.replace(row, metadata=kept) for row, kept in found]
+        """The rows with the fields that the index keeps; their metadata stay."""
+        found = [(row, self._kept(row.seen)) for row in rows]
+        return [row if kept is row.seen else dataclasses.replace(row, fields=kept) for row, kept in found]
 
     def _kept(self, metadata: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """Metadata within the bound; the chunks of a document share one mapping."""

@@ -100,9 +100,5 @@ def _document(line: str, where: str) -> Document:
         if not isinstance(record.get(field), str):
             raise CorpusError(f"the field '{field}' is no text", hint, where=where)
     metadata = {key: value for key, value in record.items() if key not in _OWN}
-    for key, value in metadata.items():
-        if isinstance(value, int) and not -(2**63) <= value < 2**63:  # as a first value it would make the field text
-            message = f"the field '{printable(key)}' is a whole number of more than 64 bits"
-            raise CorpusError(message, "write it as a text", where=f"{where}: {printable(record['id'])}")
     is_markdown, heading = record.get("markdown") is True, str(record.get("heading", ""))
     return Document(record["id"], record["text"], metadata, markdown=is_markdown, heading=heading)

@@ -6,20 +6,18 @@ are highlighted where the output is a terminal.
 
 from __future__ import annotations
 
+import json
 import sys
 import textwrap
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import click
 
+from ragidx.corpora.readers.records.paths import fields_of
 from ragidx.pipelines.cli import console
-from ragidx.retriever.hit import Hit, place_in
+from ragidx.retriever.hit import Hit, json_values, place_in
 from ragidx.retriever.passages import WORD, Excerpt, Stem, passage, printable_text, simple_stem, stems_of
-
-if TYPE_CHECKING:
-    from ragidx.corpora.records import Scalar
 
 _PLACES = 2  # of equal passages, that are named
 _INDENT = 11
@@ -65,7 +63,8 @@ def show_hits(
         click.echo(head + click.style(f"{place}  › {heading}" if heading and fits else place, fg="cyan"))
         if heading and not fits:
             click.echo(" " * _INDENT + click.style(f"› {heading}", fg="cyan"))
-        shown = [f"{name}: {console.printable(_value(hit.metadata[name]))}" for name in fields if name in hit.metadata]
+        seen = {**fields_of(hit.metadata), **hit.metadata} if fields else {}
+        shown = [f"{name}: {console.printable(_value(seen[name]))}" for name in fields if name in seen]
         if shown:
             click.echo(" " * _INDENT + click.style("  ".join(shown), dim=True))
         for row in wrapped(text, room) if text else ():
@@ -89,10 +88,12 @@ def _number(value: float | None, form: str) -> str:
     return "  " + (" " * len(shown) if value is None else shown)
 
 
-def _value(value: Scalar) -> str:
-    """A metadata value as it is read: a list with commas, a time in ISO form."""
-    if isinstance(value, list):
+def _value(value: object) -> str:
+    """A metadata value as it is read: a list of texts with commas, a time in ISO form."""
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return ", ".join(value)
+    if isinstance(value, list | dict):
+        return json.dumps(json_values({"": value})[""], ensure_ascii=False)
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 

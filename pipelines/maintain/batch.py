@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,8 +20,10 @@ from numpy.typing import ArrayLike
 from ragidx.corpora.errors import CorpusError, QueryError, SpecError, an, lone_surrogate, printable
 from ragidx.corpora.language import LANGUAGE
 from ragidx.corpora.limits import MIB
-from ragidx.corpora.records import Document, Scalar, known_form
+from ragidx.corpora.readers.records.paths import fields_of
+from ragidx.corpora.records import Document, known_form
 from ragidx.corpora.spec import Json
+from ragidx.corpora.whole_documents import check_metadata
 from ragidx.indexer.digests import digest
 from ragidx.indexer.specs import holds_precomputed
 from ragidx.indexer.store import Store
@@ -55,19 +57,15 @@ class Types:
         self._new: dict[str, str] = {}  # of fields that the index did not have
         self._others: dict[str, tuple[str, str]] = {}  # of fields that had another: the type, and where it came in
 
-    def note(self, metadata: Mapping[str, Scalar], where: str) -> None:
-        """Values that are going to be added.
+    def note(self, metadata: Mapping[str, Any], where: str) -> None:
+        """Metadata that are going to be added.
 
         Raises:
-            CorpusError: one is nothing that metadata can be.
+            CorpusError: JSON cannot hold one of the values, and it is no time either.
         """
-        for name, value in metadata.items():
-            try:
-                kind = kind_of(value)
-            except TypeError as fault:
-                hint = "give a text or a finite number"
-                raise CorpusError(f"the field '{name}': {fault}", hint, where=where) from fault
-            if kind is not None:
+        check_metadata(metadata, where)
+        for name, value in fields_of(metadata).items():
+            if (kind := kind_of(value)) is not None:
                 known = self._writer.fields.kinds.get(name) or self._new.setdefault(name, kind)
                 if kind != known and {kind, known} != {"int", "float"}:
                     self._others.setdefault(name, (kind, where))
@@ -279,8 +277,6 @@ class Batch:
             )
         if lone_surrogate(f"{document.id}{document.text}") is not None:
             raise CorpusError("holds half of a surrogate pair, which no UTF-8 file can", "repair the text", where=where)
-        if "" in document.metadata:
-            raise CorpusError("a field of the metadata has no name", "give it one", where=where)
         self.types.note(document.metadata, where)
 
     def _write(self, items: Sequence[Item]) -> None:

@@ -263,6 +263,8 @@ def _safe_values(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _safe_value(value: Any) -> Any:
+    if isinstance(value, dict):
+        return _safe_values(value)
     if isinstance(value, list):
         return [_safe_value(item) for item in value]
     return safe(value) if isinstance(value, str) else value

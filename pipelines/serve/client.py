@@ -97,8 +97,7 @@ class Client:
 
         Its id, text, metadata and `markdown` are sent; a heading is not. Times in metadata become text in ISO form.
         """
-        times = {name: value.isoformat() for name, value in document.metadata.items() if isinstance(value, datetime)}
-        body = {"text": document.text, "metadata": {**document.metadata, **times}, "markdown": document.markdown}
+        body = {"text": document.text, "metadata": dict(document.metadata), "markdown": document.markdown}
         return int(self._ask("PUT", _path_of(document.id), body, {"index": index})["generation"])
 
     def delete(self, doc_id: str, *, index: str | None = None) -> int:
@@ -121,7 +120,7 @@ class Client:
             asked = {**named, **asked}
         target = self._parts.path.rstrip("/") + path + (f"?{urlencode(asked)}" if asked else "")
         try:
-            data = None if body is None else json.dumps(body, allow_nan=False).encode()
+            data = None if body is None else json.dumps(body, allow_nan=False, default=datetime.isoformat).encode()
         except ValueError as fault:
             raise QueryError("a number is not finite", "leave it out: JSON has none", where=path) from fault
         headers = self._headers if data is None else {**self._headers, "Content-Type": "application/json"}

@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, Response
 
 from ragidx.corpora.errors import QueryError, RagidxError
 from ragidx.corpora.printing import printable
+from ragidx.corpora.readers.records.paths import fields_of
 from ragidx.corpora.records import FILE_FIELDS
 from ragidx.pipelines.serve import bodies
 from ragidx.pipelines.serve.facets import Facet, facets_of, has_value
@@ -276,7 +277,7 @@ def _hit(hit: Hit, asked: Asked, index: str, wanted: set[str], stem: Stem, words
 
 def _chips(hit: Hit, asked: Asked) -> Iterator[Tree]:
     """Metadata of a hit, each a link that adds a condition."""
-    own = {name: value for name, value in hit.metadata.items() if name not in FILE_FIELDS}
+    own = {name: value for name, value in fields_of(hit.metadata).items() if name not in FILE_FIELDS}
     asks = {
         name: value
         for name, value in own.items()
@@ -355,7 +356,7 @@ def _short(value: object) -> str:
 def _fields(row: Row) -> Tree:
     shown = {
         name: value
-        for name, value in json_values(row.metadata).items()
+        for name, value in json_values(fields_of(row.metadata)).items()
         if name not in FILE_FIELDS and value is not None
     }
     pairs = (el("div", el("dt", printable(name)), el("dd", _short(value))) for name, value in shown.items())

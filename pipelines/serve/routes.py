@@ -154,8 +154,7 @@ class Handlers:
             raise RefusedError(422, "the id has a NUL", "give another", where="id")
         if len(name) > bodies.MAX_ID:
             raise RefusedError(422, f"the id has more than {bodies.MAX_ID:,} characters", "give another", where="id")
-        metadata: dict[str, Any] = {key: value for key, value in asked.metadata.items() if value is not None}
-        generation = await writes.add(Document(name, asked.text, metadata, markdown=asked.markdown))
+        generation = await writes.add(Document(name, asked.text, asked.metadata, markdown=asked.markdown))
         return JSONResponse({"index": writes.served.name, "generation": generation, "id": name})
 
     async def delete(self, request: Request) -> Response:

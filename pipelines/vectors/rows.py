@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ragidx.corpora.errors import CorpusError, lone_surrogate
 from ragidx.corpora.readers.fields import from_value
-from ragidx.corpora.records import Scalar
 from ragidx.corpora.vectors.batch import VectorRows, batch_rows
+from ragidx.corpora.whole_documents import check_metadata
 
 NOTHING_ADDED = "repair it, or remove the row; nothing of this call was added"
 
@@ -46,7 +47,7 @@ def checked_rows(
         for row, string in enumerate(strings):
             if lone_surrogate(string) is not None:
                 raise CorpusError(f"the {what} is not Unicode text", NOTHING_ADDED, where=shown(names[row]))
-    values = [{}] * len(names) if metadata is None else list(map(_scalars, names, metadata))
+    values = [{}] * len(names) if metadata is None else list(map(_given, names, metadata))
     step = batch_rows(dim)
     return [
         VectorRows(
@@ -91,23 +92,31 @@ def _check_whole(values: object, what: str) -> None:
         raise ValueError(f"some of the {what} are masked: remove these rows, or fill them")
 
 
-def _scalars(name: str, fields: Mapping[str, object]) -> dict[str, Scalar]:
-    """The metadata of a row: sorted by name, without what is missing."""
+def _given(name: str, fields: Mapping[str, object]) -> dict[str, Any]:
+    """The metadata of a row, sorted by name."""
     if not isinstance(fields, Mapping) or not all(isinstance(field, str) for field in fields):
         raise TypeError(f"the metadata of {shown(name)} are {fields!r}, not a mapping of names to values")
-    found: dict[str, Scalar] = {}
+    found: dict[str, Any] = {}
     for field in sorted(fields):
         try:
             if lone_surrogate(field) is not None:
                 raise ValueError("its name is not Unicode text")
-            value = from_value(fields[field])
-        except ValueError as fault:
+            found[field] = _plain(fields[field])
+        except (ValueError, RecursionError) as fault:
             raise CorpusError(
                 f"the field {field!a} cannot be kept: {fault}", NOTHING_ADDED, where=shown(name)
             ) from fault
-        if value is not None:
-            found[field] = value
+    check_metadata(found, shown(name))
     return found
+
+
+def _plain(value: object) -> Any:
+    """A value in the types of JSON, or a time."""
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    return value if isinstance(value, int) else from_value(value)
 
 
 def shown(name: str) -> str:

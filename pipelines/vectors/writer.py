@@ -20,9 +20,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ragidx.corpora.errors import CorpusError, SpecError
-from ragidx.corpora.records import plain
+from ragidx.corpora.readers.records.paths import fields_of
 from ragidx.corpora.spec import Json
 from ragidx.corpora.vectors.batch import MAX_WIDTH, VectorRows
+from ragidx.corpora.whole_documents import in_utc, values_to_json
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.digests import DIGEST_BYTES, as_digests, digest
 from ragidx.indexer.normalize import UnitRows, cut_rows, l2_normalize
@@ -322,15 +323,19 @@ def _hashes(rows: VectorRows, unit: NDArray[np.float32], sound: NDArray[np.int64
     for row in sound.tolist():
         document = "" if own[row] == rows.ids[row] else own[row]
         text, metadata = rows.texts[row], rows.metadata[row]
-        rest = f"{len(document)} {len(text)} {document}{text}{ascii(plain(metadata)) if metadata else ''}"
+        rest = f"{len(document)} {len(text)} {document}{text}{ascii(values_to_json(metadata)) if metadata else ''}"
         # `ascii`, not `repr`, which changes with the Unicode tables of Python's versions
         found.append(hashlib.sha256(codes[size * row : size * (row + 1)] + rest.encode()).digest()[:DIGEST_BYTES])
     return found
 
 
 def _index_rows(rows: VectorRows, places: Sequence[int], hashes: Sequence[bytes]) -> list[Row]:
-    documents = rows.ids if rows.doc_ids is None else rows.doc_ids
-    return [
-        Row(rows.ids[row], documents[row], 0, len(rows.texts[row]), rows.texts[row], "", held, held, rows.metadata[row])
-        for row, held in zip(places, hashes, strict=True)
-    ]
+    documents, found = rows.ids if rows.doc_ids is None else rows.doc_ids, []
+    for row, held in zip(places, hashes, strict=True):
+        text, given = rows.texts[row], in_utc(rows.metadata[row]) if rows.file else rows.metadata[row]
+        seen = fields_of(given)
+        if [] in seen.values():  # a list of nothing has no type
+            seen = {name: value for name, value in seen.items() if value != []}
+        fields = None if seen is given else seen
+        found.append(Row(rows.ids[row], documents[row], 0, len(text), text, "", held, held, given, fields=fields))
+    return found

@@ -20,6 +20,7 @@ from click.testing import CliRunner
 
 import ragidx
 from ragidx import CorpusError, Document, Index, QueryError, SpecError
+from ragidx.corpora import whole_documents
 from ragidx.indexer.store import rows
 from ragidx.pipelines.cli.help import error_text
 from ragidx.pipelines.cli.main import cli
@@ -44,7 +45,8 @@ def test_a_document_with_one_is_refused_by_name(tmp_path: Path, number: float) -
 
     message = message_of(CorpusError, lambda: index.add([Document("b", "The eel."), Document("a", "x", {"p": number})]))
 
-    assert message == f"a: the field 'p': {number} is not a finite number\n  hint: give a text or a finite number"
+    hint = "give texts, finite numbers, true, false, None, times, and lists and dicts of them"
+    assert message == f"a: the field 'p': {number} is not a finite number\n  hint: {hint}"
     with pytest.raises(CorpusError, match="the field 'p'"), index.batch() as batch:
         batch.add([Document("a", "x", {"p": number})])
     assert (index.count(), index.generation) == (0, 1)
@@ -159,7 +161,8 @@ def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
     """An index as versions before wrote it: a document has numbers that are not finite."""
     index = Index.create(tmp_path / "old")
     with monkeypatch.context() as as_before:
-        as_before.setattr(rows, "math", SimpleNamespace(isfinite=lambda number: True), raising=False)
+        for module in (rows, whole_documents):
+            as_before.setattr(module, "math", SimpleNamespace(isfinite=lambda number: True), raising=False)
         index.add(
             [Document("a", "The eel.", {"p": math.nan, "q": 1.5}), Document("b", "The eel too.", {"p": -math.inf})]
         )

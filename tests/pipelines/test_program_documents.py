@@ -165,15 +165,15 @@ def test_a_writer_waits_for_another_one_and_then_gives_up(index: Index) -> None:
         (Document("", "x"), "a document has no id\n  hint: give each one a text of its own as id"),
         (Document("a", "x", {"n": "one"}), "a: the field 'n' holds values of the type int in this index, and this is a "
          "string\n  hint: give it the same type, or another name"),
-        (Document("a", "x", {"m": {"deep": 1}}), "a: the field 'm': metadata value {'deep': 1} is a dict, not text, a "
-         "number or a list of texts\n  hint: give a text or a finite number"),
+        (Document("a", "x", {"m": {"deep": {1}}}), "a: the field 'm': {1} is a set\n  hint: give texts, finite "
+         "numbers, true, false, None, times, and lists and dicts of them"),
         (Document("a", None), "a: the text of the document is a NoneType\n  hint: give a str"),  # type: ignore[arg-type]
         (Document("a", "x\ud800"), "a: holds half of a surrogate pair, which no UTF-8 file can\n"
          "  hint: repair the text"),
         (Document("a", "x" * (64 * 2**20 + 1)), "a: the document has 67,108,865 characters, more than 67,108,864\n"
          "  hint: divide it"),
     ],
-    ids=["no id", "another type", "a dict", "none", "no unicode", "too long"],
+    ids=["no id", "another type", "a set", "none", "no unicode", "too long"],
 )  # fmt: skip
 def test_what_an_index_cannot_hold_is_refused_and_nothing_is_added(
     document: Document, message: str, index: Index

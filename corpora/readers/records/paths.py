@@ -6,7 +6,11 @@ Objects are joined by dots, and `[]` means every item of a list. A key that hold
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any
+
+from ragidx.corpora.readers.fields import from_value
+from ragidx.corpora.records import Scalar
 
 _DEPTH = 32  # of objects and lists that are looked into; deeper ones are values
 
@@ -36,6 +40,24 @@ def _flat(fields: Mapping[str, object], before: str, depth: int) -> Iterator[tup
             yield from _flat(value, f"{before}{name}.", depth + 1)
         else:
             yield f"{before}{name}", value
+
+
+def fields_of(metadata: Mapping[str, Any]) -> Mapping[str, Scalar]:
+    """What conditions see: nested objects by dotted names, lists of other things than texts as JSON text.
+
+    A whole number past 64 bits is a rounded one; what is too long for either is not seen.
+
+    Returns:
+        The metadata themselves, where all of them are such fields, which an index gives back as they are.
+
+    >>> fields_of({"a": {"b": 1, "c": None}, "n": [1, 2], "tags": ["x"], "big": 2**70})
+    {'a.b': 1, 'n': '[1,2]', 'tags': ['x'], 'big': 1.1805916207174113e+21}
+    """
+    if all(map(_is_field, metadata.values())) and "" not in metadata:
+        return metadata
+    flat = flattened(metadata, lambda _: None)
+    fields = {name: _field(value) for name, value in flat.items() if name}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def leaves(value: object, path: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
@@ -93,3 +115,24 @@ def _at(value: object, steps: list[str], parent: Mapping[str, Any]) -> Iterator[
             for item in items:
                 yield from _at(item, rest, value)
             return
+
+
+def _is_field(value: object) -> bool:
+    """Whether a column of an index holds a value as it is."""
+    if isinstance(value, bool | float | str):
+        return True
+    if isinstance(value, int):
+        return -(2**63) <= value < 2**63
+    if isinstance(value, datetime):
+        return value.tzinfo is not None
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _field(value: object) -> Scalar:
+    """A value as conditions see it; None: they do not."""
+    if _is_field(value):
+        return value  # type: ignore[return-value]  # it says so
+    try:
+        return float(value) if isinstance(value, int) else from_value(value)  # beside others it stays a number
+    except (ValueError, OverflowError):  # a list that is too long for a condition, or a number
+        return None

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import DefectError
 from ragidx.corpora.language import LANGUAGE, language_finder
+from ragidx.corpora.readers.records.paths import fields_of
 from ragidx.corpora.records import Chunk, Document, Place
-from ragidx.corpora.whole_documents import gaps_of, whole_of
+from ragidx.corpora.whole_documents import gaps_of, in_utc, whole_of
 from ragidx.indexer.digests import digest
 from ragidx.indexer.store.rows import Row
 
@@ -93,9 +94,12 @@ class Cutter:
         items: list[Item] = []
         document = draft.document
         chunks = list(self.chunker.chunks(document))
-        metadata = {**document.metadata, **document.file}
-        if self._find_language is not None:
-            metadata.setdefault(LANGUAGE, self._find_language(document.text))
+        given = document.metadata if draft.whole is not None else in_utc(document.metadata)
+        ours = dict(document.file)
+        if self._find_language is not None and LANGUAGE not in given:
+            ours[LANGUAGE] = self._find_language(document.text)
+        metadata, seen = {**given, **ours}, fields_of(given)
+        fields = None if seen is given else {**seen, **ours}
         positions = document.positions(chunk.start for chunk in chunks)
         turns = _turns(document, chunks)
         gaps = gaps_of(document.text, ((chunk.start, chunk.end) for chunk in chunks)) if draft.whole is None else None
@@ -117,6 +121,7 @@ class Cutter:
                 owner=draft.owner,
                 whole=draft.whole if draft.whole is None or not items else "",
                 gaps=None if items else gaps,
+                fields=fields,
             )
             items.append(Item(row, text))
         return items

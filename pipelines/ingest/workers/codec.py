@@ -87,7 +87,9 @@ def _said(draft: Draft) -> list[Any]:
         ids = None if item.ids is None else item.ids.hex()
         rows.append((r.start, r.end, r.text, r.heading, r.text_hash.hex(), r.line, r.page, r.turns, encoded_text, ids))
     first = draft.items[0].row if draft.items else None
-    return [*head, "items", [rows, values_to_json(first.metadata) if first else {}, first.gaps if first else None]]
+    metadata, fields = (values_to_json(first.metadata), first.fields) if first else ({}, None)
+    seen = None if fields is None else values_to_json(fields)
+    return [*head, "items", [rows, metadata, seen, first.gaps if first else None]]
 
 
 def encoded_vectors(batch: VectorRows) -> Message:
@@ -164,8 +166,9 @@ def _draft(owner: int, doc_id: Any, doc_hash: Any, n_chars: Any, what: Any, valu
             *(_places(places), values_from_json(file), _places(parts)),
         )
         return dataclasses.replace(draft, document=document)
-    rows, metadata, gaps = values
+    rows, metadata, seen, gaps = values
     shared, items = values_from_json(metadata), list[Item]()
+    fields = None if seen is None else values_from_json(seen)
     for start, end, text, heading, text_hash, line, page, turns, longer, ids in rows:
         row = Row(
             chunk_id=f"{draft.id}:{_int(start)}-{_int(end)}",
@@ -182,6 +185,7 @@ def _draft(owner: int, doc_id: Any, doc_hash: Any, n_chars: Any, what: Any, valu
             turns=None if turns is None else _places(turns),
             owner=owner,
             gaps=None if items or gaps is None else _utf8(gaps),
+            fields=fields,
         )
         items.append(Item(row, text if longer is None else _utf8(longer), None if ids is None else _ids(ids)))
     return dataclasses.replace(draft, items=items)

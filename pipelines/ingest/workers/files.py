@@ -12,8 +12,9 @@ from ragidx.corpora.limits import ReadOptions
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.readers.registry import read_file
 from ragidx.corpora.readers.source_file import SourceFile
-from ragidx.corpora.records import Document, OnSkip, plain
+from ragidx.corpora.records import Document, OnSkip
 from ragidx.corpora.sources import Source
+from ragidx.corpora.whole_documents import values_to_json
 from ragidx.indexer.digests import digest
 from ragidx.pipelines.ingest.workers.chunks import Draft
 
@@ -30,7 +31,7 @@ def drafts_of(
 
 def document_hash(document: Document) -> bytes:
     """Of everything a document's rows hold: two documents with the same one are cut alike."""
-    metadata = json.dumps(plain(document.metadata), sort_keys=True, default=str)
+    metadata = json.dumps(values_to_json(document.metadata), sort_keys=True, default=str)
     place = "" if document.line in (None, 1) else f"{document.line}\0"
     place += f"{json.dumps(document.places)}\0" if document.places else ""
     place += f"{document.heading}\0" if document.heading else ""

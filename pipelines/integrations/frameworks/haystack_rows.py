@@ -27,7 +27,6 @@ _OWN = "haystack."
 BARE = f"{_OWN}bare"  # the document has no embedding, or one of zeros
 META = f"{_OWN}meta."  # before the name of a field: its value as JSON text
 _LENGTH = f"{_OWN}length"  # of the embedding, where it is not 1; 0: it is zeros
-_NULLS = f"{_OWN}nulls"  # fields of meta that are None
 _BLANK = f"{_OWN}blank"  # the content is empty text, not None
 SCORE = f"{_OWN}score"
 _UNIT = 1e-3  # as near to length 1 as half precision is
@@ -106,7 +105,6 @@ def unpacked(
             meta[field.removeprefix(META)] = untagged(json.loads(value))
         elif not field.startswith(_OWN):
             meta[field] = value.isoformat() if isinstance(value, datetime) else value
-    meta |= dict.fromkeys(metadata.get(_NULLS, ()))
     embedding = None
     length = metadata.get(_LENGTH, None if metadata.get(BARE) else 1.0)
     if vector is not None and length is not None:
@@ -133,14 +131,12 @@ def value_key(value: Any) -> str:
 def _fields(document: Document, kinds: dict[str, str]) -> dict[str, Any]:
     """Meta as fields of the index."""
     fields: dict[str, Any] = {}
-    nulls = []
     for name, value in document.meta.items():
         if not isinstance(name, str):
             raise refused(document.id, f"has meta whose name {name!r:.80} is no text", "name it by text")
         kind = _kind(value)
-        if value is None:
-            nulls.append(name)
-        elif kind is not None and is_plain(name) and kinds.setdefault(name, kind) == kind:
+        fits = value is None or (kind is not None and kinds.setdefault(name, kind) == kind)
+        if is_plain(name) and fits:
             fields[name] = value
         else:
             try:
@@ -148,7 +144,7 @@ def _fields(document: Document, kinds: dict[str, str]) -> dict[str, Any]:
             except (TypeError, ValueError, RecursionError) as fault:
                 hint = "make it text, numbers, times, or lists and dictionaries of them"
                 raise refused(document.id, f"has meta '{name}' that cannot be kept: {fault}", hint) from fault
-    return fields | ({_NULLS: nulls} if nulls else {})
+    return fields
 
 
 def _kind(value: object) -> str | None:

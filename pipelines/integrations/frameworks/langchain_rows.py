@@ -1,15 +1,10 @@
 """LangChain's documents as a program's documents, or as rows of vectors, and back. Extra `langchain`.
 
-    texts, metadatas, ids -> ragidx.Document -> index -> langchain_core Document: equal, or refused before it is stored
-
-A row of vectors keeps its metadata twice: by field, for conditions, and as JSON text in the field `langchain.metadata`.
-So what a column changes (a whole number among fractions, None, an empty list) comes back as it was.
+texts, metadatas, ids -> ragidx.Document -> index -> langchain_core Document: equal, or refused before it is stored
 """
 
 from __future__ import annotations
 
-import json
-import math
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -20,11 +15,8 @@ from langchain_core.documents import Document
 
 import ragidx
 
-OWN, BARE = "langchain.metadata", "langchain.bare"  # fields of the store's own; BARE: the embedding is zeros
+BARE = "langchain.bare"  # a field of the store's own: the embedding is zeros
 _PLACES = ("heading", "line", "page")
-_TIME = "time"
-_KINDS = (bool, int, float, str, datetime, list)
-_MAX_BITS = 10_000  # of a whole number; Python reads no longer ones from text
 
 
 def documents_of(
@@ -48,23 +40,16 @@ def packed(document: ragidx.Document, *, is_bare: bool) -> dict[str, Any]:
     """The metadata of a row of vectors.
 
     Raises:
-        CorpusError: a field has the name of one of the store's own.
+        CorpusError: a field has the name of the store's own.
     """
-    for own in {OWN, BARE} & document.metadata.keys():
-        raise ragidx.CorpusError(f"the field '{own}' is the store's own", "give it another name", where=document.id)
-    held = {k: {_TIME: one.isoformat()} if isinstance(one, datetime) else one for k, one in document.metadata.items()}
-    return {**document.metadata, OWN: json.dumps(held, ensure_ascii=False), BARE: is_bare or None}
+    if BARE in document.metadata:
+        raise ragidx.CorpusError(f"the field '{BARE}' is the store's own", "give it another name", where=document.id)
+    return {**document.metadata, **({BARE: True} if is_bare else {})}
 
 
 def row_document(name: str, text: str, metadata: Mapping[str, Any]) -> Document:
     """The document of a row of vectors."""
-    held = metadata
-    if OWN in metadata:
-        held = {
-            field: datetime.fromisoformat(value[_TIME]) if isinstance(value, dict) else value
-            for field, value in json.loads(metadata[OWN]).items()
-        }
-    return Document(id=name, page_content=text, metadata=dict(held))
+    return Document(id=name, page_content=text, metadata={k: value for k, value in metadata.items() if k != BARE})
 
 
 def program_document(document: ragidx.Document) -> Document:
@@ -126,28 +111,7 @@ def _document(text: object, metadata: Mapping[Any, Any], name: str) -> ragidx.Do
         raise ragidx.CorpusError(f"the text is of the type {type(text).__name__}", "give a str", where=where)
     if _is_broken(name + text):
         raise ragidx.CorpusError("holds half of a surrogate pair, which no UTF-8 file can", "repair it", where=where)
-    for field, value in metadata.items():
-        if (fault := _fault_of(field, value)) is not None:
-            hint = "give a text, a number, true, false, a time, a list of texts or None"
-            raise ragidx.CorpusError(f"the field {field!a} {fault}", hint, where=where)
     return ragidx.Document(name, text, dict(metadata))
-
-
-def _fault_of(field: object, value: object) -> str | None:
-    """Why an index cannot hold a value, or give it back as it was; None: it can."""
-    if not isinstance(field, str) or not field:
-        return f"has a name that is {'empty' if field == '' else f'of the type {type(field).__name__}'}"
-    items = value if isinstance(value, list) else [value]
-    if _is_broken(field) or any(isinstance(item, str) and _is_broken(item) for item in items):
-        return "holds half of a surrogate pair"
-    if isinstance(value, list):
-        other = next((item for item in value if not isinstance(item, str)), None)
-        return None if other is None else f"holds a list with a value of the type {type(other).__name__}"
-    if isinstance(value, int) and value.bit_length() > _MAX_BITS:
-        return f"holds a whole number of {value.bit_length():,} bits"
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"holds {value}"
-    return None if value is None or isinstance(value, _KINDS) else f"holds a {type(value).__name__}"
 
 
 def _is_broken(text: str) -> bool:

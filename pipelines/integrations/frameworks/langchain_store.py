@@ -146,7 +146,7 @@ class RagidxVectorStore(VectorStore):
 
         Args:
             texts: each becomes a document.
-            metadatas: one for each text: texts, numbers, true, false, times, lists of texts, None.
+            metadatas: one for each text: what JSON can hold, nested too, and times.
             ids: one for each text; a uuid is made for None.
             batch_size: texts that the embedding gets at once; None: all.
             options: none; LangChain's signature has them.

@@ -115,8 +115,8 @@ class RagidxVectorStore(BasePydanticVectorStore):
         Raises:
             ValueError: a node has no embedding.
             SpecError: an embedding is of another width than those of the index.
-            CorpusError: an embedding is not finite, or metadata are nothing that filters could be asked of; it names
-                the node, and nothing is added.
+            CorpusError: an embedding is not finite, or JSON cannot hold the metadata; it names the node, and nothing
+                is added.
         """
         _check_no(kwargs, "add")
         by_id = {node.node_id: node for node in nodes}

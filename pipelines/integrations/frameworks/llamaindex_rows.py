@@ -5,7 +5,6 @@ node -> fields of a row, checked            row, hit -> node            conditio
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -29,7 +28,6 @@ _MODES = (VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR, VectorStoreQue
 _UNUSED = ("alpha", "sparse_top_k", "hybrid_top_k", "output_fields", "embedding_field")
 _COLUMNS = ("chunk_id", "text", CONTENT, TYPE, REF_DOC_ID)
 BARE = "_bare"  # the embedding is zeros
-_KINDS = (bool, int, float, str, list)
 _OF_HITS = ("line", "page", "heading", "context", "also")  # what metadata say of a hit, beside its source
 
 
@@ -37,29 +35,27 @@ def fields_of(node: BaseNode, *, is_bare: bool) -> dict[str, Any]:
     """The fields of a node's row: its metadata, and the node without its text as JSON.
 
     Raises:
-        CorpusError: metadata are nothing that filters could be asked of.
+        CorpusError: JSON cannot hold the metadata.
     """
     # of a `Node`, LlamaIndex would take out where its text is from, too
     fields: dict[str, Any] = node_to_metadata_dict(node, remove_text=isinstance(node, TextNode))
     fields = {name: value for name, value in fields.items() if name not in SAME_AS_REF_DOC_ID}
     where = f"node {node.node_id!r}"
+    for name, value in node.metadata.items():
+        if _is_lost(value, fields.get(name)):
+            raise ragidx.CorpusError(f"the field {name!r} is not a finite number", "remove it", where=where)
     for own in {NODE_ID, BARE} & fields.keys():
         raise ragidx.CorpusError(f"the field {own!r} is the store's own", "give it another name", where=where)
-    for name, value in fields.items():
-        if isinstance(lost := node.metadata.get(name), float) and not math.isfinite(lost):  # as JSON it is nothing
-            raise ragidx.CorpusError(f"the field {name!r} is not a finite number", "remove it", where=where)
-        if value is None or value == []:
-            continue
-        if type(value) not in _KINDS or (isinstance(value, list) and not all(isinstance(item, str) for item in value)):
-            raise ragidx.CorpusError(
-                f"the field {name!r} holds {value!r:.80}, and filters are asked of texts, numbers, truth values and "
-                "lists of texts",
-                "make it one of these",
-                where=where,
-            )
-        if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise ragidx.CorpusError(f"the field {name!r} has more than 64 bits", "make it a text", where=where)
-    return fields | {NODE_ID: node.node_id, BARE: is_bare or None}
+    return fields | {NODE_ID: node.node_id} | ({BARE: True} if is_bare else {})
+
+
+def _is_lost(given: Any, kept: Any) -> bool:
+    """Whether LlamaIndex has made null of a value, or of one in it: JSON has no NaN and no infinity."""
+    if isinstance(given, dict) and isinstance(kept, dict):
+        return any(_is_lost(value, kept.get(name)) for name, value in given.items())
+    if isinstance(given, list) and isinstance(kept, list):
+        return any(map(_is_lost, given, kept))
+    return kept is None and given is not None
 
 
 def node_of(text: str, stored: Mapping[str, Any]) -> BaseNode:

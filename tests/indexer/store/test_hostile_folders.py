@@ -85,10 +85,10 @@ def test_a_part_of_the_index_that_is_a_link_is_not_followed_by_a_writer(index, t
 
 
 def test_a_newer_format_names_both_versions_and_is_never_replaced(index, kit):
-    (index / "manifest.json").write_bytes(canonical({"format": 7, "ragidx": "9.1.0", "shape": "unknown"}))
+    (index / "manifest.json").write_bytes(canonical({"format": 8, "ragidx": "9.1.0", "shape": "unknown"}))
     expected = (
-        f"{index / 'manifest.json'}: the index has the format 7 (written by ragidx '9.1.0'); "
-        f"ragidx {__version__} reads format 6\n"
+        f"{index / 'manifest.json'}: the index has the format 8 (written by ragidx '9.1.0'); "
+        f"ragidx {__version__} reads format 7\n"
         "  hint: install a newer version of ragidx"
     )
 
@@ -109,16 +109,16 @@ def test_what_a_later_version_requires_is_refused_by_its_name(index, required, s
 
 
 def test_an_older_format_is_to_be_built_again(index):
-    (index / "manifest.json").write_bytes(canonical({"format": 5, "ragidx": "0.0.9"}))
+    (index / "manifest.json").write_bytes(canonical({"format": 6, "ragidx": "0.0.9"}))
 
     assert refused(index) == (
-        f"{index / 'manifest.json'}: the index has the format 5 (written by ragidx '0.0.9'); "
-        f"ragidx {__version__} reads format 6\n  hint: build it again with `rebuild=True`"
+        f"{index / 'manifest.json'}: the index has the format 6 (written by ragidx '0.0.9'); "
+        f"ragidx {__version__} reads format 7\n  hint: build it again with `rebuild=True`"
     )
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b"null", b"\xff", b"[" * 100_000, b'{"format":6}', b'{"format":NaN}']
+    "content", [b"", b"{", b"[]", b"null", b"\xff", b"[" * 100_000, b'{"format":7}', b'{"format":NaN}']
 )
 def test_a_manifest_that_is_none(index, content):
     (index / "manifest.json").write_bytes(content)

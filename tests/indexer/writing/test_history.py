@@ -286,7 +286,7 @@ def cannot_be_read(path: Path) -> Iterator[None]:
 @contextmanager
 def of_a_newer_format(path: Path) -> Iterator[None]:
     whole = path.read_bytes()
-    path.write_bytes(canonical({"format": 7, "ragidx": "9.1.0"}))
+    path.write_bytes(canonical({"format": 8, "ragidx": "9.1.0"}))
     yield
     path.write_bytes(whole)
 

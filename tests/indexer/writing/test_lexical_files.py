@@ -268,7 +268,7 @@ def test_another_stemmer_remakes_all_postings_and_old_ones_stay_while_a_generati
 
 def test_postings_that_an_unreadable_generation_may_name_stay(index: Path, kit: Any) -> None:
     whole = (index / "manifest.1.json").read_bytes()
-    (index / "manifest.1.json").write_bytes(canonical({"format": 7, "ragidx": "9.1.0"}))
+    (index / "manifest.1.json").write_bytes(canonical({"format": 8, "ragidx": "9.1.0"}))
 
     for number, lexical in enumerate(("german", "french"), start=2):
         assert rebuilt(kit, index, lexical).generation == number

@@ -101,14 +101,16 @@ WRONG_ROWS = [
 
 
 def test_a_row_comes_back() -> None:
-    body = json.dumps([["draft", "a", "00" * 16, 4, "items", [[ROW], {"year": 1999}, '[[4," "]]']]]).encode()
+    said = [[ROW], {"a": {"year": 1999}}, {"a.year": 1999}, '[[4," "]]']
+    body = json.dumps([["draft", "a", "00" * 16, 4, "items", said]]).encode()
 
     (found,) = codec.decoded(({"kind": "events"}, body))
 
     assert isinstance(found, Draft)
     assert found.items is not None
     row = found.items[0].row
-    assert (row.chunk_id, row.metadata, row.gaps) == ("a:0-4", {"year": 1999}, '[[4," "]]')
+    assert (row.chunk_id, row.metadata, row.gaps) == ("a:0-4", {"a": {"year": 1999}}, '[[4," "]]')
+    assert row.seen == {"a.year": 1999}
 
 
 @pytest.mark.parametrize(
@@ -116,9 +118,10 @@ def test_a_row_comes_back() -> None:
     [
         *([["draft", 3, "00" * 16, 1, "known", None]], [["draft", "a", "00", 1, "known", None]]),
         *([["draft", "a", "00" * 16, -1, "known", None]], [["draft", "\ud800", "00" * 16, 1, "known", None]]),
-        [["draft", "a", "00" * 16, 1, "items", [2, {}, None]]],
-        *([["draft", "a", "00" * 16, 1, "items", [[row], {}, None]]] for row in WRONG_ROWS),
-        [["draft", "a", "00" * 16, 1, "items", [[ROW], {}, 7]]],
+        [["draft", "a", "00" * 16, 1, "items", [2, {}, None, None]]],
+        *([["draft", "a", "00" * 16, 1, "items", [[row], {}, None, None]]] for row in WRONG_ROWS),
+        [["draft", "a", "00" * 16, 1, "items", [[ROW], {}, None, 7]]],
+        [["draft", "a", "00" * 16, 1, "items", [[ROW], {}, 7, None]]],
         *([["skip", "a"]], [["items"]], [3], 7),
     ],
 )

@@ -61,6 +61,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "big": st.integers(2**63, 2**80),
     "text": TEXTS,
     "list": st.lists(TEXTS, max_size=3),
+    "deep": st.lists(st.dictionaries(TEXTS, st.none() | st.lists(TEXTS, max_size=2)), min_size=1, max_size=2),
     "when": TIMES.filter(lambda time: 2 < time.year < 9998),
     "doc_id": TEXTS,
     "heading": TEXTS,
