@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
 
+from ragidx.corpora.errors import SpecError
 from ragidx.indexer.options import written_out
 from ragidx.retriever.keywords import (
     AnnKeywords,
@@ -58,6 +59,12 @@ if TYPE_CHECKING:
     from ragidx.pipelines.plan.plan import Plan
     from ragidx.retriever.hit import Hits
     from ragidx.retriever.where.conditions import Condition
+
+
+class NewKeywords(CreateKeywords, total=False):
+    """What the first write makes: an index for documents, or one for vectors."""
+
+    dim: int | None  # of the vectors that will be given; None: the index is for documents
 
 
 class Reader:
@@ -246,6 +253,9 @@ class Reader:
     @property
     def searcher(self) -> Searcher:
         """The state that is shown, for the rooms inside ragidx."""
+        return self._shown()
+
+    def _shown(self) -> Searcher:
         searcher = self._open  # once: another thread may close the index
         if searcher is None:
             raise ValueError(f"the index {self._name!r} was closed; open it again")
@@ -261,6 +271,10 @@ class Index(Reader):
 
     Args:
         path: the index folder.
+        create: make the index at the first write where there is none; with options as of `ragidx.build`, and `dim`
+            for vectors: `create={"dim": 384, "index_type": "flat"}`. Until then it has no rows.
+        refresh: "auto": each call shows the newest committed state; None: one state is shown, until `refresh` or a
+            change by this object.
 
     Attributes:
         report: of the last build by this object; None where there was none.
@@ -270,15 +284,28 @@ class Index(Reader):
         SpecError: there is no device of that name, or it is a GPU that is not on this machine; or there is no table.
     """
 
-    def __init__(self, path: str | Path = "ragidx-index", **place: Unpack[PlaceKeywords]) -> None:
+    def __init__(
+        self,
+        path: str | Path = "ragidx-index",
+        *,
+        create: bool | NewKeywords = False,
+        refresh: Literal["auto"] | None = None,
+        **place: Unpack[PlaceKeywords],
+    ) -> None:
         _check_options("Index", place, PlaceKeywords)
         self.report: BuildReport | None = None
+        self._new: dict[str, Any] | None = None if create is False else {} if create is True else dict(create)
+        _check_options("create", self._new or {}, NewKeywords)
+        if refresh not in ("auto", None):
+            raise SpecError(f"refresh is {refresh!r}", 'give "auto" or None', where="`refresh`")
+        self._refresh = refresh
         self._path = Path(path)
         self._name = str(path)
-        self._place = ModelPlace(**place)
+        placed: dict[str, Any] = {"endpoint": (self._new or {}).get("endpoint"), **place}
+        self._place = ModelPlace(**placed)
         self._changing = Lock()
         self._in_batch = set[int]()  # threads that have a batch open
-        self._open = Searcher.open(self._path, self._place)
+        self._open = self._newest()
 
     def __repr__(self) -> str:
         state = "closed" if self._open is None else f"generation {self.generation}, {self.info().n_chunks:,} chunks"
@@ -286,7 +313,8 @@ class Index(Reader):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Where it is unpickled, it opens the newest state of the same folder."""
-        return functools.partial(type(self), **dataclasses.asdict(self._place)), (self._path.absolute(),)
+        more: dict[str, Any] = {"create": False if self._new is None else self._new, "refresh": self._refresh}
+        return functools.partial(type(self), **more, **dataclasses.asdict(self._place)), (self._path.absolute(),)
 
     def refresh(self) -> bool:
         """Show the newest committed state from now on; whether it is another than before. No model is loaded again.
@@ -295,9 +323,26 @@ class Index(Reader):
             IndexFormatError: the index is gone, or damaged now.
         """
         with self._changing:
-            before = self.searcher
-            self._open = Searcher.open(self._path, self._place, before)
+            before = self._shown()
+            self._open = self._newest(before)
             return self._open is not before
+
+    @property
+    def searcher(self) -> Searcher:
+        """The state that is shown, for the rooms inside ragidx."""
+        if self._refresh == "auto" and get_ident() not in self._in_batch:
+            self.refresh()
+        return self._shown()
+
+    def _newest(self, before: Searcher | None = None) -> Searcher:
+        """The committed state; without rows where the first write is to make the index."""
+        if self._new is not None:
+            from ragidx.pipelines.maintain.create import is_to_come, without_rows
+
+            if is_to_come(self._path):
+                return before or without_rows(self._path, self._new, self._place)
+            self._new = None
+        return Searcher.open(self._path, self._place, before)
 
     # -- what it is -----------------------------------------------------------------------------------------------
 
@@ -648,7 +693,7 @@ class Index(Reader):
         exist_ok: bool = False,
         **options: Unpack[CreateKeywords],
     ) -> Self:
-        """An empty index, committed and open, for `add`; with `dim` for `add_vectors`.
+        """An empty index, committed now and open: `Index(path, create=...)` makes it at the first write, or opens it.
 
         Args:
             path: a folder that is empty or does not exist.
@@ -660,7 +705,7 @@ class Index(Reader):
         """
         from ragidx.pipelines.maintain.create import create
 
-        create(Path(path), dim, options, exist_ok=exist_ok)
+        create(Path(path), {**options, "dim": dim}, exist_ok=exist_ok)
         return cls(path, endpoint=options.get("endpoint"))
 
     def add(self, documents: Iterable[Document] | Document, *, compact: bool = True, timeout: float = 60.0) -> int:
@@ -750,9 +795,14 @@ class Index(Reader):
     @contextlib.contextmanager
     def _changed(self) -> Iterator[None]:
         """A change, which the index shows afterwards."""
-        _ = self.searcher
+        _ = self._shown()
         if get_ident() in self._in_batch:
             raise ValueError("a batch of this index is open: call its members, or end it first")
+        if self._new is not None:
+            from ragidx.pipelines.maintain.create import create
+
+            create(self._path, self._new, exist_ok=True, timeout=60.0)
+            self.refresh()
         yield
         self.refresh()
 

@@ -35,6 +35,16 @@ def settled(field: str, found: ragidx.Condition, *, missing: bool) -> ragidx.Con
     return without | found if missing else ~without & found
 
 
+def check_refresh(refresh: object) -> None:
+    """Refuse what does not say which state is shown.
+
+    Raises:
+        SpecError: it is neither "auto" nor None.
+    """
+    if refresh not in ("auto", None):
+        raise ragidx.SpecError(f"refresh is {refresh!r}", 'give "auto" or None', where="`refresh`")
+
+
 def width_of(index: ragidx.Index) -> int:
     """Numbers of an embedding that the index takes; it may keep the first ones alone."""
     return (index.spec.precomputed and index.spec.precomputed.input_dim) or index.info().dim

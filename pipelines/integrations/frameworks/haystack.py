@@ -13,7 +13,7 @@ import asyncio
 import dataclasses
 import inspect
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import ragidx
 
@@ -27,6 +27,7 @@ except ImportError as fault:
     ) from fault
 
 from ragidx.pipelines.integrations.frameworks import haystack_filters as filtering
+from ragidx.pipelines.integrations.frameworks.conditions import check_refresh
 from ragidx.pipelines.integrations.frameworks.haystack_index import Filters, Rows, in_thread
 
 _OF_HITS = ("line", "page", "heading", "context", "also")  # what meta say of a hit, beside its source
@@ -46,13 +47,13 @@ class RagidxRetriever:
         filters: of every call, in Haystack's form.
         top_k: documents of a call, at most; 1 or more.
         filter_policy: whether the filters of a call replace these, or are merged with them.
-        refresh: `auto` shows the newest committed state of the index before each call; `never` the one shown now.
+        refresh: "auto" shows the newest committed state at each call; None: the one shown now, until its `refresh`.
         opened: options of `ragidx.Index`, such as `device`, where `index` is a folder.
         options: of `Index.search`, such as `where`, `mode`, `per_document`, `context` or `rerank`.
 
     Raises:
         TypeError: a search has no such option.
-        ValueError: `top_k` or `refresh` is none of what it may be.
+        ValueError, SpecError: `top_k` or `refresh` is none of what it may be.
         IndexFormatError: there is no index in the folder.
     """
 
@@ -63,14 +64,13 @@ class RagidxRetriever:
         filters: Filters = None,
         top_k: int = 10,
         filter_policy: FilterPolicy = FilterPolicy.REPLACE,
-        refresh: str = "auto",
+        refresh: Literal["auto"] | None = "auto",
         opened: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
         if opened and isinstance(index, ragidx.Index | ragidx.RemoteIndex):
             raise TypeError("opened= are options of opening a folder, and this index is open")
-        if refresh not in ("auto", "never"):
-            raise ValueError(f"refresh={refresh!r} is neither auto nor never")
+        check_refresh(refresh)
         for name in _OF_RUN:
             if name in options:
                 raise TypeError(f"{name}= is no option here: `run` takes the query, and top_k")

@@ -214,8 +214,8 @@ class Rows:
         for document in documents:  # what is refused makes no index
             packed(document, kinds, dim)
         with self._opening:
-            made = ragidx.Index.create(self.path, dim=dim, exist_ok=True, **self.options)
-            self._index = self._checked(made)
+            create: Any = {**self.options, "dim": dim}
+            self._index = self._checked(ragidx.Index(self.path, create=create))
         return self._index
 
     def _checked(self, index: ragidx.Index) -> ragidx.Index:

@@ -53,7 +53,7 @@ class RagidxRetriever(BaseRetriever):
     model_config = ConfigDict(extra="allow")
 
     index: SkipValidation[ragidx.Index | ragidx.RemoteIndex | str | Path]
-    refresh: Literal["auto"] | None = None
+    refresh: Literal["auto"] | None = "auto"
 
     def model_post_init(self, context: Any, /) -> None:
         """Open the index: a wrong folder or a misspelt option is an error when the retriever is made."""

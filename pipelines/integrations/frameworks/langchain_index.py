@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
@@ -19,7 +18,7 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
 import ragidx
-from ragidx.pipelines.integrations.frameworks.conditions import check_widths, placed, with_vector
+from ragidx.pipelines.integrations.frameworks.conditions import check_refresh, check_widths, placed, with_vector
 from ragidx.pipelines.integrations.frameworks.langchain_filters import where_of
 from ragidx.pipelines.integrations.frameworks.langchain_rows import (
     BARE,
@@ -37,7 +36,6 @@ Answer: TypeAlias = tuple[Document, ragidx.Hit]
 
 _READ_WHOLE = 10**9  # tokens of a chunk: as many as the model reads, so that of a longer text nothing is cut off
 _CHUNK_ID = re.compile(r"(.+):\d+-\d+", re.DOTALL)
-_MAKING = Lock()  # of an index: of two stores of one folder one makes it
 
 
 class Opened:
@@ -50,15 +48,16 @@ class Opened:
         timeout: seconds that a change waits for another writer.
 
     Raises:
-        SpecError: the index encodes texts, and there is an embedding.
+        SpecError: the index encodes texts, and there is an embedding; or `refresh` is unknown.
         IndexFormatError: the folder holds something else, or the index is damaged.
     """
 
     def __init__(
         self, index: ragidx.Index | str | Path, embedding: Embeddings | None, refresh: str | None, timeout: float
     ) -> None:
+        check_refresh(refresh)
         self.embedding, self.timeout = embedding, timeout
-        self._refresh = refresh
+        self._refresh, self._making = refresh, Lock()
         self._index = self._checked(index) if isinstance(index, ragidx.Index) else None
         self._path = Path(index.path if isinstance(index, ragidx.Index) else index)
         self.found()
@@ -122,7 +121,7 @@ class Opened:
     def found(self) -> ragidx.Index | None:
         """The index, opened if it was not yet; None: there is none."""
         if self._index is None and self._path.exists() and (self._path.is_file() or any(self._path.iterdir())):
-            with _MAKING:
+            with self._making:
                 if self._index is None:
                     self._index = self._checked(ragidx.Index(self._path))
         return self._index
@@ -136,17 +135,11 @@ class Opened:
 
     def made(self, dim: int | None) -> ragidx.Index:
         """The index, made if there is none: for vectors of `dim` numbers; None: for texts."""
-        ends = time.monotonic() + self.timeout
-        options: dict[str, Any] = {"chunks": ragidx.ChunkSpec(size=_READ_WHOLE)} if dim is None else {"dim": dim}
-        with _MAKING if self._index is None else contextlib.nullcontext():
-            while (index := self._index) is None:
-                try:
-                    self._index = self._checked(ragidx.Index.create(self._path, exist_ok=True, **options))
-                except ragidx.BusyError:  # another process makes it
-                    if time.monotonic() > ends:
-                        raise
-                    time.sleep(0.05)
-        return index
+        with self._making:
+            if self._index is None:
+                create: Any = {"chunks": ragidx.ChunkSpec(size=_READ_WHOLE)} if dim is None else {"dim": dim}
+                self._index = self._checked(ragidx.Index(self._path, create=create))
+            return self._index
 
     def _checked(self, index: ragidx.Index) -> ragidx.Index:
         if self.embedding is not None and index.spec.precomputed is None:

@@ -59,11 +59,9 @@ class RagidxVectorStore(VectorStore):
         index: ragidx.Index | str | Path,
         embedding: Embeddings | None = None,
         *,
-        refresh: Literal["auto"] | None = None,
+        refresh: Literal["auto"] | None = "auto",
         timeout: float = 60.0,
     ) -> None:
-        if refresh not in ("auto", None):
-            raise ragidx.SpecError(f"refresh is {refresh!r}", 'give "auto" or None', where="`refresh`")
         self._opened = Opened(index, embedding, refresh, timeout)
 
     @classmethod

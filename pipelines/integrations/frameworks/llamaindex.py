@@ -40,7 +40,7 @@ except ImportError as fault:
         "pip install '.[llamaindex]' in a checkout of ragidx",
     ) from fault
 
-from ragidx.pipelines.integrations.frameworks.conditions import check_widths, placed
+from ragidx.pipelines.integrations.frameworks.conditions import check_refresh, check_widths, placed
 from ragidx.pipelines.integrations.frameworks.llamaindex_filters import CONTENT, NODE_ID, REF_DOC_ID, select
 from ragidx.pipelines.integrations.frameworks.llamaindex_rows import (
     best,
@@ -259,7 +259,8 @@ class RagidxVectorStore(BasePydanticVectorStore):
         return self._index
 
     def _created(self, dim: int) -> ragidx.Index:
-        self._index = checked(ragidx.Index.create(str(self.index), dim=dim, exist_ok=True, **self._options))
+        create: Any = {**self._options, "dim": dim}
+        self._index = checked(ragidx.Index(str(self.index), create=create))
         return self._index
 
     def _filled(self) -> ragidx.Index | None:
@@ -294,11 +295,10 @@ class RagidxRetriever(BaseRetriever):
         self,
         index: ragidx.Index | ragidx.RemoteIndex | str | Path = "ragidx-index",
         *,
-        refresh: Literal["auto"] | None = None,
+        refresh: Literal["auto"] | None = "auto",
         **options: Any,
     ) -> None:
-        if refresh not in ("auto", None):
-            raise ragidx.SpecError(f"refresh is {refresh!r}", 'give "auto" or None', where="`refresh`")
+        check_refresh(refresh)
         self.index = index if isinstance(index, ragidx.Index | ragidx.RemoteIndex) else ragidx.Index(index)
         base = {name: options.pop(name) for name in _OF_RETRIEVERS if name in options}
         inspect.signature(self.index.search).bind("", **options)

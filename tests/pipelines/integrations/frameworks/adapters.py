@@ -160,12 +160,11 @@ class Found(NamedTuple):
 
 
 class Retriever(NamedTuple):
-    """`make(index, k, **options)`, its two members, and what they give; `fixed` shows one state alone."""
+    """`make(index, k, **options)`, its two members, and what they give."""
 
     make: Callable[..., Any]
     members: tuple[str, str]
     found: Callable[[Any], list[Found]]
-    fixed: str | None
 
     def ask(self, question: str, index: Any, k: int = 9, **options: Any) -> list[Found]:
         return self.found(getattr(self.make(index, k, **options), self.members[0])(question))
@@ -179,18 +178,15 @@ RETRIEVERS = {
         lambda index, k, **options: langchain.RagidxRetriever(index=index, k=k, **options),
         ("invoke", "ainvoke"),
         lambda given: [Found(one.id, one.page_content, one.metadata["score"], one.metadata) for one in given],
-        None,
     ),
     "llamaindex": Retriever(
         lambda index, k, **options: llamaindex.RagidxRetriever(index, k=k, **options),
         ("retrieve", "aretrieve"),
         lambda given: [Found(one.node_id, one.get_content(), one.score, one.metadata) for one in given],
-        None,
     ),
     "haystack": Retriever(
         lambda index, k, **options: haystack.RagidxRetriever(index, top_k=k, **options),
         ("run", "run_async"),
         lambda given: [Found(one.id, one.content, one.score, one.meta) for one in given["documents"]],
-        "never",
     ),
 }

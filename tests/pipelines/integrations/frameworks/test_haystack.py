@@ -63,7 +63,7 @@ async def test_it_works_asynchronously(facts_index: Path) -> None:
 
 def test_filters_are_asked_of_the_fields_of_the_state_that_is_shown(tmp_path: Path) -> None:
     writer = ragidx.Index.create(tmp_path / "index")
-    new, old = RagidxRetriever(tmp_path / "index"), RagidxRetriever(tmp_path / "index", refresh="never")
+    new, old = RagidxRetriever(tmp_path / "index"), RagidxRetriever(tmp_path / "index", refresh=None)
     writer.add([ragidx.Document("a", "the mill", {"n": 1})])
     one = {"field": "meta.n", "operator": "==", "value": 1}
 
@@ -75,7 +75,7 @@ def test_filters_are_asked_of_the_fields_of_the_state_that_is_shown(tmp_path: Pa
 def test_a_pipeline_is_written_and_read_with_all_options(facts_index: Path) -> None:
     rerank = ragidx.Rerank("a model", top=5)
     opened = ragidx.Index(facts_index, device="cpu")
-    retriever = RagidxRetriever(opened, filters=HISTORY, top_k=3, refresh="never", per_document=1, mode="dense")
+    retriever = RagidxRetriever(opened, filters=HISTORY, top_k=3, refresh=None, per_document=1, mode="dense")
     pipeline = Pipeline()
     pipeline.add_component("retriever", retriever)
 
@@ -90,7 +90,7 @@ def test_a_pipeline_is_written_and_read_with_all_options(facts_index: Path) -> N
         "filters": HISTORY,
         "top_k": 3,
         "filter_policy": "replace",
-        "refresh": "never",
+        "refresh": None,
         "opened": {"device": "cpu"},
         "per_document": 1,
         "mode": "dense",
@@ -112,6 +112,8 @@ def test_mistakes_are_errors_when_the_retriever_is_made(facts_index: Path) -> No
         RagidxRetriever(facts_index, k=3)
     with pytest.raises(ValueError, match="top_k is True"):
         RagidxRetriever(facts_index, top_k=True)
+    with pytest.raises(ragidx.SpecError, match="refresh is 'never'\n  hint: give \"auto\" or None"):
+        RagidxRetriever(facts_index, refresh="never")  # type: ignore[arg-type]  # as it was called here before
     with pytest.raises(TypeError, match="this index is open"):
         RagidxRetriever(ragidx.Index(facts_index), opened={"device": "cpu"})
 

@@ -47,7 +47,7 @@ async def test_options_of_a_search_hold_also_asynchronously(kind: Retriever, fac
 
 async def test_the_newest_state_is_shown_where_it_is_to_be(kind: Retriever, tmp_path: Path) -> None:
     index = ragidx.Index.create(tmp_path / "index")
-    new, old = (kind.make(tmp_path / "index", 9, refresh=refresh) for refresh in ("auto", kind.fixed))
+    new, old = kind.make(tmp_path / "index", 9), kind.make(tmp_path / "index", 9, refresh=None)
 
     index.add([ragidx.Document("a", "the mill", {"n": 1})])
 
