@@ -270,7 +270,7 @@ class Index(Reader):
     The device `cuda` searches the index, too.
 
     Args:
-        path: the index folder.
+        path: the index folder; None: the index is in memory, in this process alone, and gone with the object.
         create: make the index at the first write where there is none; with options as of `ragidx.build`, and `dim`
             for vectors: `create={"dim": 384, "index_type": "flat"}`. Until then it has no rows.
         refresh: "auto": each call shows the newest committed state; None: one state is shown, until `refresh` or a
@@ -286,7 +286,7 @@ class Index(Reader):
 
     def __init__(
         self,
-        path: str | Path = "ragidx-index",
+        path: str | Path | None = "ragidx-index",
         *,
         create: bool | NewKeywords = False,
         refresh: Literal["auto"] | None = None,
@@ -299,8 +299,14 @@ class Index(Reader):
         if refresh not in ("auto", None):
             raise SpecError(f"refresh is {refresh!r}", 'give "auto" or None', where="`refresh`")
         self._refresh = refresh
+        self._gone: Callable[[], object] | None = None  # takes the folder away that stands for memory
+        if path is None:
+            from ragidx.pipelines.maintain import create as making
+
+            path, self._gone = making.room_in_memory(self)
+            making.create(path, self._new or {}, exist_ok=True)
         self._path = Path(path)
-        self._name = str(path)
+        self._name = "in memory" if self._gone else str(path)
         placed: dict[str, Any] = {"endpoint": (self._new or {}).get("endpoint"), **place}
         self._place = ModelPlace(**placed)
         self._changing = Lock()
@@ -309,12 +315,25 @@ class Index(Reader):
 
     def __repr__(self) -> str:
         state = "closed" if self._open is None else f"generation {self.generation}, {self.info().n_chunks:,} chunks"
-        return f"<ragidx.Index {str(self._path)!r}: {state}>"
+        return f"<ragidx.Index {self._name if self._gone else repr(self._name)}: {state}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Where it is unpickled, it opens the newest state of the same folder."""
+        """Where it is unpickled, it opens the newest state of the same folder.
+
+        Raises:
+            SpecError: it is in memory.
+        """
+        if self._gone:
+            hint = "give it a folder: ragidx.Index(path, create=True)"
+            raise SpecError("an index in memory is one process's and one object's alone", hint)
         more: dict[str, Any] = {"create": False if self._new is None else self._new, "refresh": self._refresh}
         return functools.partial(type(self), **more, **dataclasses.asdict(self._place)), (self._path.absolute(),)
+
+    def close(self) -> None:
+        """Release the files and the model, which is freed when no other index uses it; an index in memory is gone."""
+        super().close()
+        if self._gone:
+            self._gone()
 
     def refresh(self) -> bool:
         """Show the newest committed state from now on; whether it is another than before. No model is loaded again.
@@ -348,7 +367,7 @@ class Index(Reader):
 
     @property
     def path(self) -> Path:
-        """The folder, as it was named."""
+        """The folder, as it was named; of an index in memory the one that stands for it."""
         return self._path
 
     def sources(self) -> tuple[SourceEntry, ...]:

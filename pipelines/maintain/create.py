@@ -5,8 +5,11 @@ options -> spec -> one commit without rows
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,8 @@ from ragidx.pipelines.ingest.resolve import resolve
 from ragidx.pipelines.vectors import RowWriter
 from ragidx.retriever.models import ModelPlace
 from ragidx.retriever.searcher import Searcher
+
+_SHARED, _ROOM = Path("/dev/shm"), 1 << 30  # in a container it may be of 64 MiB
 
 
 def create(path: Path, options: Mapping[str, Any], *, exist_ok: bool, timeout: float = 0.0) -> None:
@@ -91,6 +96,18 @@ def without_rows(path: Path, options: Mapping[str, Any], place: ModelPlace) -> S
         found = Searcher.open(Path(folder) / "index", place)
     found.store.path = path
     return found
+
+
+def room_in_memory(owner: object) -> tuple[Path, Callable[[], object]]:
+    """A folder in memory, where the system has room there, and what takes it away; else with the owner it goes."""
+    at = _SHARED if os.access(_SHARED, os.W_OK) and shutil.disk_usage(_SHARED).free >= _ROOM else None
+    folder = tempfile.mkdtemp(prefix="ragidx-", dir=at)
+    return Path(folder), weakref.finalize(owner, _remove, folder, os.getpid())
+
+
+def _remove(folder: str, process: int) -> None:
+    if os.getpid() == process:  # and not one that was forked from it
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _there_is_one(path: Path) -> SpecError:

@@ -150,7 +150,7 @@ class RagidxRetriever:
 class RagidxDocumentStore:
     """A document store of documents with embeddings, over an index of precomputed vectors.
 
-        store = RagidxDocumentStore("store/", embedding_dim=384)
+        store = RagidxDocumentStore("store/", embedding_dim=384)  # RagidxDocumentStore(): in memory
         store.write_documents(documents)
 
     The index is made at the first write. A write is one commit, or none, and every call shows the newest committed
@@ -158,7 +158,7 @@ class RagidxDocumentStore:
     `count_documents_async` and so on.
 
     Args:
-        path: the index folder.
+        path: the index folder; None: the index is in memory, and gone with the store.
         embedding_dim: numbers of an embedding; None: as many as the first one written has.
         index_options: of `ragidx.Index.create`, such as `{"index_type": "hnsw"}`.
 
@@ -169,12 +169,12 @@ class RagidxDocumentStore:
 
     def __init__(
         self,
-        path: str | Path,
+        path: str | Path | None = None,
         *,
         embedding_dim: int | None = None,
         index_options: dict[str, Any] | None = None,
     ) -> None:
-        self._rows = Rows(Path(path), embedding_dim, index_options or {})
+        self._rows = Rows(path, embedding_dim, index_options or {})
 
     @property
     def index(self) -> ragidx.Index | None:
@@ -183,8 +183,8 @@ class RagidxDocumentStore:
 
     def to_dict(self) -> dict[str, Any]:
         """The store as a pipeline is written: its folder and options, not its documents."""
-        rows = self._rows
-        return default_to_dict(self, path=str(rows.path), embedding_dim=rows.dim, index_options=rows.options or None)
+        rows, path = self._rows, self._rows.path and str(self._rows.path)
+        return default_to_dict(self, path=path, embedding_dim=rows.dim, index_options=rows.options or None)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RagidxDocumentStore:

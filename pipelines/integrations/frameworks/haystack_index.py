@@ -69,7 +69,7 @@ class Rows:
     """The documents of an index of precomputed vectors.
 
     Args:
-        path: the index folder; one that is not there is made at the first write.
+        path: the index folder; one that is not there is made at the first write. None: it is in memory.
         dim: numbers of an embedding; None: as many as the first one has.
         options: of `ragidx.Index.create`.
 
@@ -78,8 +78,8 @@ class Rows:
         IndexFormatError: what is in the folder is no index, or is damaged.
     """
 
-    def __init__(self, path: Path, dim: int | None, options: Mapping[str, Any]) -> None:
-        self.path, self.dim, self.options = path, dim, dict(options)
+    def __init__(self, path: str | Path | None, dim: int | None, options: Mapping[str, Any]) -> None:
+        self.path, self.dim, self.options = None if path is None else Path(path), dim, dict(options)
         self._opening = Lock()
         self._index: ragidx.Index | None = None
         self.shown()
@@ -89,7 +89,7 @@ class Rows:
         with self._opening:
             if self._index is not None:
                 self._index.refresh()
-            elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            elif self.path is not None and self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
                 self._index = self._checked(ragidx.Index(self.path))
             return self._index
 
@@ -208,7 +208,7 @@ class Rows:
             raise ragidx.SpecError(
                 "no document has an embedding, so their width is not known",
                 "make the store with `embedding_dim=`",
-                where=str(self.path),
+                where=str(self.path or ""),
             )
         kinds: dict[str, str] = {}
         for document in documents:  # what is refused makes no index

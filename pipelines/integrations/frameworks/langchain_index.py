@@ -36,13 +36,14 @@ Answer: TypeAlias = tuple[Document, ragidx.Hit]
 
 _READ_WHOLE = 10**9  # tokens of a chunk: as many as the model reads, so that of a longer text nothing is cut off
 _CHUNK_ID = re.compile(r"(.+):\d+-\d+", re.DOTALL)
+_MAKING = Lock()  # of an index: of two threads of a store one makes it
 
 
 class Opened:
     """An index that may not be there yet.
 
     Args:
-        index: an open index, or its folder.
+        index: an open index, or its folder; None: one in memory.
         embedding: of the caller; None: the index encodes.
         refresh: "auto": each question is asked of the newest committed state.
         timeout: seconds that a change waits for another writer.
@@ -53,13 +54,13 @@ class Opened:
     """
 
     def __init__(
-        self, index: ragidx.Index | str | Path, embedding: Embeddings | None, refresh: str | None, timeout: float
+        self, index: ragidx.Index | str | Path | None, embedding: Embeddings | None, refresh: str | None, timeout: float
     ) -> None:
         check_refresh(refresh)
         self.embedding, self.timeout = embedding, timeout
-        self._refresh, self._making = refresh, Lock()
+        self._refresh = refresh
         self._index = self._checked(index) if isinstance(index, ragidx.Index) else None
-        self._path = Path(index.path if isinstance(index, ragidx.Index) else index)
+        self._path = Path(index) if isinstance(index, str | Path) else None
         self.found()
 
     def answers(
@@ -120,10 +121,11 @@ class Opened:
 
     def found(self) -> ragidx.Index | None:
         """The index, opened if it was not yet; None: there is none."""
-        if self._index is None and self._path.exists() and (self._path.is_file() or any(self._path.iterdir())):
-            with self._making:
+        path = self._path
+        if self._index is None and path is not None and path.exists() and (path.is_file() or any(path.iterdir())):
+            with _MAKING:
                 if self._index is None:
-                    self._index = self._checked(ragidx.Index(self._path))
+                    self._index = self._checked(ragidx.Index(path))
         return self._index
 
     def shown(self) -> ragidx.Index | None:
@@ -135,7 +137,7 @@ class Opened:
 
     def made(self, dim: int | None) -> ragidx.Index:
         """The index, made if there is none: for vectors of `dim` numbers; None: for texts."""
-        with self._making:
+        with _MAKING:
             if self._index is None:
                 create: Any = {"chunks": ragidx.ChunkSpec(size=_READ_WHOLE)} if dim is None else {"dim": dim}
                 self._index = self._checked(ragidx.Index(self._path, create=create))

@@ -34,7 +34,7 @@ from ragidx.pipelines.integrations.frameworks.langchain_rows import documents_of
 class RagidxVectorStore(VectorStore):
     """An index as a LangChain vector store.
 
-        store = RagidxVectorStore("index/")
+        store = RagidxVectorStore("index/")  # RagidxVectorStore(): in memory
         store.add_documents([Document(page_content="The mill stands by the river.", metadata={"year": 1790})])
         store.similarity_search("where is the mill?", k=4, filter={"year": {"$lt": 1800}})
 
@@ -42,8 +42,9 @@ class RagidxVectorStore(VectorStore):
     where a call does not name them. Calls take the other options of `Index.search` too.
 
     Args:
-        index: an open index, or its folder. Where there is none, the first `add` makes it: of documents that `mini`
-            encodes, or of vectors as wide as those of the embedding. Until then searches find nothing.
+        index: an open index, or its folder; None: it is in memory, and gone with the store. Where there is none, the
+            first `add` makes it: of documents that `mini` encodes, or of vectors as wide as those of the embedding.
+            Until then searches find nothing.
         embedding: makes the vectors of texts and questions; None: the index's own model does.
         refresh: "auto" shows the newest committed state at each call; None: others' changes are seen after
             `Index.refresh` or a change by this store.
@@ -56,7 +57,7 @@ class RagidxVectorStore(VectorStore):
 
     def __init__(
         self,
-        index: ragidx.Index | str | Path,
+        index: ragidx.Index | str | Path | None = None,
         embedding: Embeddings | None = None,
         *,
         refresh: Literal["auto"] | None = "auto",
@@ -65,13 +66,13 @@ class RagidxVectorStore(VectorStore):
         self._opened = Opened(index, embedding, refresh, timeout)
 
     @classmethod
-    def from_texts(  # type: ignore[override]  # LangChain's has no place to write to
+    def from_texts(
         cls,
         texts: list[str],
         embedding: Embeddings | None = None,
         metadatas: list[dict[str, Any]] | None = None,
         *,
-        index: ragidx.Index | str | Path,
+        index: ragidx.Index | str | Path | None = None,
         ids: list[str] | None = None,
         batch_size: int | None = None,
         **options: Any,
@@ -92,13 +93,13 @@ class RagidxVectorStore(VectorStore):
         return store
 
     @classmethod
-    async def afrom_texts(  # type: ignore[override]  # as above
+    async def afrom_texts(
         cls,
         texts: list[str],
         embedding: Embeddings | None = None,
         metadatas: list[dict[str, Any]] | None = None,
         *,
-        index: ragidx.Index | str | Path,
+        index: ragidx.Index | str | Path | None = None,
         ids: list[str] | None = None,
         batch_size: int | None = None,
         **options: Any,

@@ -66,7 +66,8 @@ class RagidxVectorStore(BasePydanticVectorStore):
     Each call sees the newest committed state, other processes' changes too.
 
     Args:
-        index: an open index, or its folder; there need be none yet: the first `add` makes it.
+        index: an open index, or its folder; there need be none yet: the first `add` makes it. None: it is in memory,
+            and gone with the store.
         options: of `Index.create`, for an index that is not there yet, such as `lexical=False`.
 
     Raises:
@@ -79,7 +80,7 @@ class RagidxVectorStore(BasePydanticVectorStore):
 
     stores_text: bool = True
     is_embedding_query: bool = True
-    index: SkipValidation[ragidx.Index | str | Path]
+    index: SkipValidation[ragidx.Index | str | Path | None] = None
 
     _index: ragidx.Index | None = PrivateAttr(default=None)
     _creating: Any = PrivateAttr(default_factory=Lock)
@@ -92,14 +93,19 @@ class RagidxVectorStore(BasePydanticVectorStore):
             self._index = checked(self.index)
         self._shown()
 
+    def __getstate__(self) -> dict[str, Any]:
+        if self._index is not None:
+            self._index.__reduce__()  # refuses one in memory, which LlamaIndex would leave out without an error
+        return super().__getstate__()
+
     @classmethod
     def class_name(cls) -> str:
         """The name that LlamaIndex writes down."""
         return "RagidxVectorStore"
 
     @field_serializer("index")
-    def _path(self, index: ragidx.Index | str | Path) -> str:
-        return str(index.path if isinstance(index, ragidx.Index) else index)
+    def _path(self, index: ragidx.Index | str | Path | None) -> str | None:
+        return None if index is None else str(index.path if isinstance(index, ragidx.Index) else index)
 
     @property
     def client(self) -> ragidx.Index | None:
@@ -254,13 +260,15 @@ class RagidxVectorStore(BasePydanticVectorStore):
         """The index in its newest state; None: there is none yet."""
         if self._index is not None:
             self._index.refresh()
-        elif (folder := Path(str(self.index))).is_file() or (folder.is_dir() and any(folder.iterdir())):
-            self._index = checked(ragidx.Index(folder))
+        elif self.index is not None:
+            folder = Path(str(self.index))
+            if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+                self._index = checked(ragidx.Index(folder))
         return self._index
 
     def _created(self, dim: int) -> ragidx.Index:
         create: Any = {**self._options, "dim": dim}
-        self._index = checked(ragidx.Index(str(self.index), create=create))
+        self._index = checked(ragidx.Index(None if self.index is None else str(self.index), create=create))
         return self._index
 
     def _filled(self) -> ragidx.Index | None:
