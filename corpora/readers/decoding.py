@@ -39,7 +39,7 @@ _ISO_2022_JP = re.compile(rb"\x1b\$[@B][\x21-\x7e]+\x1b\([BJ]")  # it is ASCII, 
 _FEW_BLOCKS = 6  # of 256 characters, in a text of a script with an alphabet
 
 _OTHER_ALPHABETS = re.compile("[\u0370-\u06ff]+")  # Greek, Cyrillic, Hebrew, Arabic
-_MIXED = re.compile("(?<=[A-Za-z])[\u0370-\u06ff]+|[\u0370-\u06ff]+(?=[A-Za-z])")
+_MIXED = re.compile("(?<=[A-Za-z])[\u0370-\u06ff]+|(?<![\u0370-\u06ff])[\u0370-\u06ff]++(?=[A-Za-z])")
 _C1 = re.compile("[\x80-\x9f]")
 
 OnGuess: TypeAlias = Callable[[str], object]

@@ -29,7 +29,7 @@ _MARKS = r"([!-/:-@\[-`{-~])"
 _RST_BLANK = re.compile(r"(?:\.\.(?:[ \t].*)?\n(?:[ \t].*\n)*|[ \t]*\n)*")  # comments, labels and directives, too
 _RST_FIELDS = re.compile(r"(?::[^\s:][^:\n]{0,99}:(?:[ \t].*)?(?:\n[ \t]+\S.*)*(?:\n|\Z))+")
 _RST_FIELD = re.compile(r"^:([^\s:][^:\n]{0,99}):(.*(?:\n[ \t].*)*)", re.MULTILINE)
-_RST_OVERLINED = re.compile(rf"({_MARKS}\2{{2,}})[ \t]*\n(?P<title>.*\S.*)\n\1[ \t]*(?:\n|\Z)")
+_RST_OVERLINED = re.compile(rf"({_MARKS}\2{{2,}})[ \t]*\n(?P<title>[^\S\n]*\S.*)\n\1[ \t]*(?:\n|\Z)")
 _RST_UNDERLINED = re.compile(rf"(?!{_MARKS}\1{{2,}}[ \t]*\n)(?P<title>\S.*)\n{_MARKS}\3{{2,}}[ \t]*(?:\n|\Z)")
 
 
