@@ -417,7 +417,7 @@ class Index(Reader):
         from ragidx.pipelines.integrations.export import export
 
         told = on_progress or (lambda done, total: None)
-        return export(self.searcher.store, to, replace=replace, strict=strict, on_progress=told)
+        return export(self.searcher.folder, to, replace=replace, strict=strict, on_progress=told)
 
     # -- changes --------------------------------------------------------------------------------------------------
 
@@ -654,7 +654,7 @@ class Index(Reader):
         from ragidx.pipelines.maintain.delete import delete
 
         with self._changed():
-            opened = self.searcher.store
+            opened = self.searcher.folder
             return delete(
                 self._path,
                 ids=ids,
@@ -699,7 +699,7 @@ class Index(Reader):
         """Make another index of the state that is shown, in `target`: narrower, of another type, or both."""
         from ragidx.pipelines.maintain.rewrite import reindex
 
-        store = self.searcher.store
+        store = self.searcher.folder
         return reindex(store.path, target, dim=dim, on_stage=on_stage or _silent, opened=store, **options)
 
     @classmethod
@@ -800,7 +800,7 @@ class Index(Reader):
             is_given = self.spec.precomputed is not None
             state, thread = self.searcher, get_ident()
             batch = (
-                VectorBatch(state.store, timeout, compact=compact)
+                VectorBatch(state.folder, timeout, compact=compact)
                 if is_given
                 else Batch(state, timeout, compact=compact)
             )

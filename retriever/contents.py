@@ -12,33 +12,29 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ragidx.corpora.errors import QueryError, unknown_name
 from ragidx.corpora.records import FILE_FIELDS, Chunk, Document, Scalar, known_form, with_nfc
 from ragidx.corpora.whole_documents import document_from, joined
-from ragidx.indexer.arrays import Bools, Floats, slices
 from ragidx.indexer.store import Store
-from ragidx.indexer.store.rows import Row, true_places
-from ragidx.retriever.ranking import StoreElsewhere
+from ragidx.indexer.store.rows import Row
+from ragidx.retriever.rows import VECTOR, Rows
 from ragidx.retriever.where.conditions import Condition, Field
-from ragidx.retriever.where.masks import OWNER, bind_to, fields_of, matching_rows, source_names
+from ragidx.retriever.where.masks import bind_to, fields_of
 from ragidx.retriever.where.parser import condition as as_value
 
-VECTOR = "vector"
 _FIXED = ("chunk_id", "doc_id", "text", "heading", "start", "end", "line", "page")
-_BLOCK = 256  # rows that are decoded at once
 
 
-def chunks(store: Store, ids: Sequence[str] | None = None, document: str | None = None) -> list[Chunk]:
+def chunks(store: Rows, ids: Sequence[str] | None = None, document: str | None = None) -> list[Chunk]:
     """The chunks of `rows`; with neither ids nor a document all, those of a document together."""
-    found = _rows(store) if ids is None and document is None else rows(store, ids, document)
+    found = store.by_document() if ids is None and document is None else rows(store, ids, document)
     return [row.chunk for row in found]
 
 
-def rows(store: Store, ids: Sequence[str] | None = None, document: str | None = None) -> list[Row]:
+def rows(store: Rows, ids: Sequence[str] | None = None, document: str | None = None) -> list[Row]:
     """Rows by the ids of their chunks, in the order asked for, or those of a document, in that of its text.
 
     Raises:
@@ -75,15 +71,15 @@ def document_of(rows: Sequence[Row]) -> Document:
     return Document(first.doc_id, text, metadata, line=first.line)
 
 
-def documents(store: Store, where: str | Condition | None = None, source: str | None = None) -> Iterator[Document]:
+def documents(store: Rows, where: str | Condition | None = None, source: str | None = None) -> Iterator[Document]:
     """All documents, or those of which a chunk fulfils a condition, or of one source, in the order of the index."""
     wanted = set(_ids(store, _with_source(where, source))) if where is not None or source is not None else None
-    for doc_id, rows in itertools.groupby(_rows(store), key=lambda row: row.doc_id):
+    for doc_id, rows in itertools.groupby(store.by_document(), key=lambda row: row.doc_id):
         if wanted is None or doc_id in wanted:
             yield document_of(list(rows))
 
 
-def documents_by_id(store: Store, ids: Sequence[str], *, missing: str = "error") -> list[Document]:
+def documents_by_id(store: Rows, ids: Sequence[str], *, missing: str = "error") -> list[Document]:
     """Documents, in the order asked for.
 
     Raises:
@@ -100,7 +96,7 @@ def documents_by_id(store: Store, ids: Sequence[str], *, missing: str = "error")
     return [document_of(by_id[name]) for name in ids if name in by_id]
 
 
-def count(store: Store, where: str | Condition | None = None) -> int:
+def count(store: Rows, where: str | Condition | None = None) -> int:
     """How many documents there are, or have a chunk that fulfils a condition."""
     return store.manifest.n_documents if where is None else len(set(_ids(store, where)))
 
@@ -114,7 +110,7 @@ def largest_file(store: Store) -> tuple[str, int]:
     return counts.most_common(1)[0]
 
 
-def values(store: Store, field: str, where: str | Condition | None = None, limit: int = 20) -> list[tuple[Scalar, int]]:
+def values(store: Rows, field: str, where: str | Condition | None = None, limit: int = 20) -> list[tuple[Scalar, int]]:
     """The commonest values of a field, with the number of their chunks."""
     found: Counter[Scalar] = Counter()
     for batch in batches(store, [field], where):
@@ -128,7 +124,7 @@ def values(store: Store, field: str, where: str | Condition | None = None, limit
     return sorted(found.items(), key=lambda pair: (-pair[1], str(pair[0])))[:limit]
 
 
-def columns_of(store: Store) -> dict[str, str]:
+def columns_of(store: Rows) -> dict[str, str]:
     """The columns of `batches` but the vector, each with its name in the store.
 
     A field that has the name of a column, `text` for example, is there as `metadata.text`.
@@ -142,7 +138,7 @@ def columns_of(store: Store) -> dict[str, str]:
     return known
 
 
-def batches(store: Store, columns: Sequence[str] | None = None, where: str | Condition | None = None) -> Iterator[Any]:
+def batches(store: Rows, columns: Sequence[str] | None = None, where: str | Condition | None = None) -> Iterator[Any]:
     """The chunks as record batches.
 
     Raises:
@@ -155,22 +151,15 @@ def batches(store: Store, columns: Sequence[str] | None = None, where: str | Con
             fault = unknown_name("column", name, [*known, VECTOR])
             raise QueryError(fault.message, fault.hint, where="`columns`")
     condition = None if where is None else bind_to(store, where)
-    if isinstance(store, StoreElsewhere):
-        return store.record_batches(asked, condition)
-    allowed = None if condition is None else matching_rows(store, condition)
-    return _batches(store, asked, [known.get(name, VECTOR) for name in asked], allowed)
+    found = store.record_batches([known.get(name, VECTOR) for name in asked], store.allowed(condition))
+    return (pa.RecordBatch.from_arrays(batch.columns, names=asked) for batch in found)
 
 
-def _rows_named(store: Store, column: str, names: Sequence[str]) -> list[Row]:
+def _rows_named(store: Rows, column: str, names: Sequence[str]) -> list[Row]:
     """The rows that have one of these names, or their form NFC, in a column, in the order of the index."""
     if isinstance(names, str):
         raise TypeError("expected a list of ids, got one string")
-    names = with_nfc(names)
-    if isinstance(store, StoreElsewhere):
-        return store.rows_named(column, names)
-    wanted = pa.array(list(dict.fromkeys(names)), pa.large_string())
-    rows = [rows[true_places(pc.is_in(batch.column(0), value_set=wanted))] for rows, batch in store.batches([column])]
-    return store.rows(np.concatenate([np.zeros(0, np.int64), *rows]))
+    return store.named(column, with_nfc(names))
 
 
 def _check_known(what: str, names: Sequence[str], known: Collection[str]) -> None:
@@ -185,36 +174,7 @@ def _check_known(what: str, names: Sequence[str], known: Collection[str]) -> Non
         raise QueryError(f"the index has no {what} '{unknown[0]}'{more}", "ids are those that queries show")
 
 
-def _batches(store: Store, names: Sequence[str], stored: Sequence[str], allowed: Bools | None) -> Iterator[Any]:
-    read = list(dict.fromkeys(name for name in stored if name != VECTOR)) or ["chunk_id"]
-    for rows, batch in store.batches(read, allowed):
-        arrays = [_vectors(store.vectors(rows)) if name == VECTOR else batch.column(name) for name in stored]
-        if OWNER in stored:
-            at = stored.index(OWNER)
-            arrays[at] = source_names(store, arrays[at])
-        yield pa.RecordBatch.from_arrays(arrays, names=list(names))
-
-
-def _vectors(vectors: Floats) -> Any:
-    flat = pa.array(vectors.astype(np.float16).reshape(-1))
-    return pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
-
-
-def _rows(store: Store) -> Iterator[Row]:
-    """All rows, in the order of the index, but those of a document together: two segments may share one."""
-    if isinstance(store, StoreElsewhere):
-        every = list(dict.fromkeys(_ids(store, None)))
-        for names in slices(every, _BLOCK):
-            yield from sorted(store.rows_named("doc_id", names), key=lambda row: row.doc_id)
-        return
-    ids = pa.chunked_array([batch.column(0) for _, batch in store.batches(["doc_id"])], pa.large_string())
-    places = ids.combine_chunks().dictionary_encode().indices.to_numpy()
-    numbers = np.argsort(places, kind="stable")
-    for some in slices(numbers, _BLOCK):
-        yield from store.rows(some)
-
-
-def _ids(store: Store, where: str | Condition | None) -> Iterator[str]:
+def _ids(store: Rows, where: str | Condition | None) -> Iterator[str]:
     return itertools.chain.from_iterable(batch.column(0).to_pylist() for batch in batches(store, ["doc_id"], where))
 
 

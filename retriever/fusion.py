@@ -13,7 +13,7 @@ is in the index, or all cosines are equal, that part counts 0. RRF: Cormack, Cla
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -29,8 +29,8 @@ from ragidx.indexer.widening import until_enough
 from ragidx.retriever.options import RRF, SearchOptions
 
 RRF_CONSTANT = 60
-_LEAST_FOUND = 100  # candidates by cosine; more cost time and change nothing
-_MARGIN = 10  # candidates more than hits
+LEAST_FOUND = 100  # candidates of each list; more cost time and change nothing
+MARGIN = 10  # candidates more than hits, by cosines that may be rounded
 _SLACK = 1e-6  # between the cosines of a search and exact ones
 _STEP = 256  # candidates by BM25 that are compared at once, at first
 
@@ -80,22 +80,28 @@ def rank_hybrid(
     """The k best by both for each query (q, dim) and its question."""
     if not store.n_rows:
         return iter([[] for _ in questions])
-    return (_by_places if options.fusion == RRF else _by_z)(store, queries, questions, k, allowed, options)
+    return (_with_places if options.fusion == RRF else _by_z)(store, queries, questions, k, allowed, options)
 
 
-def _by_places(
+def by_places(by_cosine: Iterable[int], by_words: Iterable[int], weight: float) -> dict[int, float]:
+    """The score of each row of two lists, best rows first: w / (60 + place) in the one + (1 - w) / (60 + place)."""
+    fused: dict[int, float] = defaultdict(float)
+    for share, ranked in ((weight, by_cosine), (1 - weight, by_words)):
+        for place, row in enumerate(ranked, start=1):
+            fused[row] += share / (RRF_CONSTANT + place)
+    return fused
+
+
+def _with_places(
     store: Store, queries: Floats, questions: Sequence[str], k: int, allowed: Bools | None, options: SearchOptions
 ) -> Iterator[list[Scored]]:
     """By places in the two lists: the first hundred of each, or as many as hits are asked for."""
-    wide = max(_LEAST_FOUND, k)
+    wide = max(LEAST_FOUND, k)
     by_cosine = rank_dense(store, queries, wide, allowed, options)
     for query, question, dense in zip(queries, questions, by_cosine, strict=True):
         bm25 = _bm25(store, question)
         by_words = [] if bm25 is None else _best_words(store, bm25, wide, allowed).tolist()
-        fused: dict[int, float] = defaultdict(float)
-        for weight, ranked in ((options.weight, [one.row for one in dense]), (1 - options.weight, by_words)):
-            for place, row in enumerate(ranked, start=1):
-                fused[row] += weight / (RRF_CONSTANT + place)
+        fused = by_places((one.row for one in dense), by_words, options.weight)
         rows, scores = np.array(list(fused), np.int64), np.array(list(fused.values()), np.float32)
         best = _best(store, rows, scores, k)
         yield _scored(rows[best], scores[best], _cosines(store, query, rows[best], options), bm25)
@@ -112,13 +118,13 @@ def _by_z(
     """
     wide = k if options.rerank_dim is None else max(RERANKED, 4 * k)
     narrow = queries if options.dim is None else shortened(queries, options.dim)
-    count = max(_LEAST_FOUND, wide + _MARGIN)
+    count = max(LEAST_FOUND, wide + MARGIN)
     products, near = store.nearest(narrow, count, allowed, options.dim)
     spread = store.spread(narrow, options.dim)
     for place, question in enumerate(questions):
         bm25 = _bm25(store, question)
         words = None if bm25 is None or store.lexical is None else store.lexical.spread(bm25)
-        line = _Line.of(options.weight, spread, place, words)
+        line = Line.of(options.weight, spread, place, words)
         of_all = np.zeros(store.n_rows, np.float32) if bm25 is None else bm25
         pool = _Pool(store, narrow[place], of_all, line, allowed, options.dim, wide)
         last = pool.add_near(products[place], near[place])
@@ -171,7 +177,7 @@ def _kth(values: Floats | Doubles, k: int) -> float:
 
 
 @dataclass(frozen=True)
-class _Line:
+class Line:
     """A fused score: a * cosine + b * BM25 + c; it rises with both."""
 
     a: float
@@ -179,7 +185,7 @@ class _Line:
     c: float
 
     @classmethod
-    def of(cls, weight: float, dense: ScoreSpread, row: int, bm25: ScoreSpread | None) -> _Line:
+    def of(cls, weight: float, dense: ScoreSpread, row: int, bm25: ScoreSpread | None) -> Line:
         """The sum of weighted z-scores; statistics are rounded, so that the order of additions leaves no trace."""
         mean, deviation = np.float32(dense.mean[row]), np.float32(dense.deviation[row])
         a, c = (weight / float(deviation), -weight * float(mean) / float(deviation)) if deviation else (0.0, 0.0)
@@ -196,6 +202,7 @@ class _Line:
         return max(lowest, (least - self.c - self.a * dense) / self.b * (1 - 1e-6))
 
     def __call__(self, dense: Floats | float, bm25: Floats) -> Doubles:
+        """The scores of rows with these cosines and BM25."""
         return np.asarray(self.a * np.asarray(dense, np.float64) + (self.b * bm25.astype(np.float64) + self.c))
 
 
@@ -206,7 +213,7 @@ class _Pool:
     store: Store
     query: Floats  # (width,), as wide as rows are compared
     bm25: Floats  # (rows,), of all rows of the index
-    line: _Line  # the score
+    line: Line  # the score
     allowed: Bools | None  # (rows,), which may be found; None: all
     dim: int | None  # the width; None: the whole vectors
     wide: int  # how many of the best are wanted

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.specs import MODEL, QUESTIONS, TABLE, EncoderSpec, FilterSpec, IndexSpec
-from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import blob_path
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from ragidx.indexer.encoders.load import StoredEndpoint
     from ragidx.indexer.filters.filter import Filter
     from ragidx.indexer.models.locate import ModelFiles
+    from ragidx.indexer.store.manifest import State
     from ragidx.indexer.token_table import TokenTable
 
 FILTER_FILE = "filter.safetensors"
@@ -61,7 +61,7 @@ def shared(key: Hashable, load: Callable[[], T]) -> T:
         return found
 
 
-def stored_filter(store: Store, spec: FilterSpec) -> Filter | None:
+def stored_filter(store: State, spec: FilterSpec) -> Filter | None:
     """The filter that an index keeps; None for `none` that is neither centred nor adapted."""
     from ragidx.indexer.filters.filter import Filter
 
@@ -69,7 +69,7 @@ def stored_filter(store: Store, spec: FilterSpec) -> Filter | None:
     return None if has_none else Filter.from_bytes(store.blob(FILTER_FILE))
 
 
-def stored_table(store: Store) -> TokenTable:
+def stored_table(store: State) -> TokenTable:
     """The table of questions that an index keeps, loaded once for all who hold it."""
     from ragidx.indexer.token_table import TokenTable
 
@@ -78,7 +78,7 @@ def stored_table(store: Store) -> TokenTable:
     return shared(key, lambda: TokenTable.from_bytes(store.blob(QUESTIONS_FILE), name))
 
 
-def encodes_questions(asked: str | None, spec: IndexSpec, store: Store) -> str:
+def encodes_questions(asked: str | None, spec: IndexSpec, store: State) -> str:
     """What encodes the questions of an index: table or model; `asked` None: what the index says.
 
     Raises:
@@ -94,7 +94,7 @@ def encodes_questions(asked: str | None, spec: IndexSpec, store: Store) -> str:
     return asked
 
 
-def kept_endpoint(store: Store) -> StoredEndpoint:
+def kept_endpoint(store: State) -> StoredEndpoint:
     """What an index of an endpoint's model keeps of it."""
     from ragidx.indexer.encoders.endpoint import CANARY_FILE
     from ragidx.indexer.encoders.load import StoredEndpoint
@@ -103,7 +103,7 @@ def kept_endpoint(store: Store) -> StoredEndpoint:
     return StoredEndpoint(store.manifest.notes.get(KEPT_AS), store.blob(CANARY_FILE), str(store.path))
 
 
-def model_key(store: Store, spec: IndexSpec, place: ModelPlace) -> Hashable:
+def model_key(store: State, spec: IndexSpec, place: ModelPlace) -> Hashable:
     """What the encoder of an index follows from: those of equal keys are the same."""
     from ragidx.indexer.encoders.endpoint import CANARY_FILE
     from ragidx.indexer.models.address import KEPT_AS
@@ -115,7 +115,7 @@ def model_key(store: Store, spec: IndexSpec, place: ModelPlace) -> Hashable:
     return spec.weights, spec.template, encoder, run, canary and canary.sha256, address
 
 
-def files_for(store: Store, spec: IndexSpec, place: ModelPlace) -> ModelFiles:
+def files_for(store: State, spec: IndexSpec, place: ModelPlace) -> ModelFiles:
     """The files of an index's model, where they are now; their content is that of the index's own.
 
     Raises:
@@ -149,7 +149,7 @@ def files_for(store: Store, spec: IndexSpec, place: ModelPlace) -> ModelFiles:
     )
 
 
-def encoder_for(store: Store, spec: IndexSpec, place: ModelPlace, files: ModelFiles) -> Encoder:
+def encoder_for(store: State, spec: IndexSpec, place: ModelPlace, files: ModelFiles) -> Encoder:
     """The encoder of an index's questions; its `files` and its spec's names of them are those of who loaded it first.
 
     Raises:
@@ -176,7 +176,7 @@ def encoder_for(store: Store, spec: IndexSpec, place: ModelPlace, files: ModelFi
     return shared(model_key(store, spec, place), load)
 
 
-def _encoder_spec(store: Store, spec: IndexSpec) -> EncoderSpec:
+def _encoder_spec(store: State, spec: IndexSpec) -> EncoderSpec:
     encoder_spec = spec.encoder
     if encoder_spec is None:
         made_by = spec.precomputed.made_by if spec.precomputed else ""

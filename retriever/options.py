@@ -15,10 +15,10 @@ import numpy as np
 from ragidx.corpora.errors import QueryError, unknown_name
 from ragidx.indexer.normalize import check_widths
 from ragidx.indexer.options import Option, options_of
-from ragidx.indexer.store import Store
 from ragidx.retriever.keywords import AskKeywords, Rerank, SearchKeywords
 
 if TYPE_CHECKING:
+    from ragidx.retriever.rows import Rows
     from ragidx.retriever.where.conditions import Condition
 
 DENSE, LEXICAL, HYBRID = "dense", "lexical", "hybrid"
@@ -49,7 +49,7 @@ class SearchOptions:
 
 
 def search_options(
-    store: Store,
+    store: Rows,
     *,
     in_words: bool = False,
     encodes: bool = True,
@@ -100,7 +100,7 @@ def search_options(
     return dataclasses.replace(options, mode=mode, fusion=fusion, **checked)
 
 
-def _condition(store: Store, where: str | Condition | None) -> Condition | None:
+def _condition(store: Rows, where: str | Condition | None) -> Condition | None:
     if where is None:
         return None
     from ragidx.retriever.where.masks import bind_to
@@ -119,16 +119,16 @@ def _rerank(k: int, asked: Rerank | None, *, in_words: bool) -> Rerank | None:
     return Rerank(asked.model, max(k, _whole("rerank_top", asked.top)), asked.method)
 
 
-def _mode(store: Store, asked: str | None, *, in_words: bool, encodes: bool) -> str:
+def _mode(store: Rows, asked: str | None, *, in_words: bool, encodes: bool) -> str:
     """How to search: what was asked for, if the index has it; by default with all that it has."""
     if asked is None:
-        if not in_words or store.lexical is None:
+        if not in_words or not store.has_words:
             return DENSE
         return HYBRID if encodes else LEXICAL
     mode = _known("mode", asked, MODES)
     if mode != DENSE and not in_words:
         raise QueryError(f"a vector has no words for {mode} search", "ask with a text", where="`mode`")
-    if mode != DENSE and store.lexical is None and store.manifest.n_chunks:
+    if mode != DENSE and not store.has_words and store.manifest.n_chunks:
         off = store.manifest.index.lexical == "off"
         why = "it was built without one" if off else "it has no texts"
         hint = "build again, which encodes nothing anew" + (", with `lexical=True`" if off else "")

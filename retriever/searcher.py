@@ -23,7 +23,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from ragidx.corpora.errors import QueryError, lone_surrogate
 from ragidx.indexer.specs import MODEL, TABLE, IndexSpec
-from ragidx.indexer.store import Store
 from ragidx.indexer.store.generations import committed
 from ragidx.retriever.hit import NO_KNOWN_WORD, Hit, Hits
 from ragidx.retriever.models import (
@@ -39,6 +38,7 @@ from ragidx.retriever.models import (
 )
 from ragidx.retriever.options import HYBRID, SearchOptions, search_options
 from ragidx.retriever.ranking import Queries, needs_vectors, unit_queries
+from ragidx.retriever.rows import FolderRows, Rows
 from ragidx.retriever.shaping import shaped_hits
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Searcher:
         place: where its model is now, and where it and the search run.
     """
 
-    def __init__(self, store: Store, place: ModelPlace = HERE) -> None:
+    def __init__(self, store: Rows, place: ModelPlace = HERE) -> None:
         self.store, self.place = store, place
         self.spec = IndexSpec.from_json(dict(store.manifest.spec), where=str(store.path))
         self.questions = encodes_questions(place.questions, self.spec, store)
@@ -83,7 +83,7 @@ class Searcher:
             check_device(place.device)
         if before is not None and committed(Path(path)) == before.store.manifest:
             return before
-        store = Store.open(path, None if before is None else before.store)
+        store = FolderRows.open(path, None if before is None else before.folder)
         store.move(place.device)
         opened = cls(store, place)
         if before is not None:
@@ -99,6 +99,12 @@ class Searcher:
         return other
 
     @property
+    def folder(self) -> FolderRows:
+        """The state, of an index folder."""
+        assert isinstance(self.store, FolderRows)
+        return self.store
+
+    @property
     def schema(self) -> dict[str, str]:
         """What conditions can ask for: metadata fields and their types, and `doc_id` and `heading`."""
         from ragidx.retriever.where.masks import schema_of
@@ -108,7 +114,7 @@ class Searcher:
     @property
     def words_by(self) -> str:
         """What `Hit.bm25` is: BM25, or what an engine ranks words by."""
-        return getattr(self.store, "words_by", "bm25")
+        return self.store.words_by
 
     def search(
         self,

@@ -31,12 +31,12 @@ from numpy.typing import ArrayLike, NDArray
 from ragidx.corpora.errors import QueryError
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.specs import TABLE
-from ragidx.indexer.store import Store
 from ragidx.indexer.store.rows import META, union
 from ragidx.retriever.hit import Hits
 from ragidx.retriever.models import FILTER_FILE, QUESTIONS_FILE
 from ragidx.retriever.options import DENSE, SearchOptions
 from ragidx.retriever.ranking import Queries, needs_vectors
+from ragidx.retriever.rows import FolderRows
 from ragidx.retriever.searcher import Searcher, check_questions
 from ragidx.retriever.shaping import fused_hits, shaped_hits
 from ragidx.retriever.where.binding import bind
@@ -71,7 +71,7 @@ class Several(Searcher):
         self.searchers = [one for one in searchers if one.store.manifest.n_chunks] or searchers[:1]
         self._fields = union(*(schema_of(one.store) for one in searchers))
         super().__init__(
-            Store.joined([_widened(one.store, self._fields) for one in self.searchers]), self.searchers[0].place
+            FolderRows.joined([_widened(one.folder, self._fields) for one in self.searchers]), self.searchers[0].place
         )
         weights = {one.spec.weight for one in self.searchers}
         self.spec = dataclasses.replace(self.spec, weight=weights.pop() if len(weights) == 1 else None)
@@ -101,7 +101,7 @@ class Several(Searcher):
             return super().search(queries, vectors=vectors, instruction=instruction, **options)
         check_questions(queries)
         answers = []
-        for one, store, own in zip(self.searchers, self.store.parts, self._own(**options), strict=True):
+        for one, store, own in zip(self.searchers, self.folder.parts, self._own(**options), strict=True):
             encoded = one.encode(queries, instruction) if needs_vectors(own) else None
             found = shaped_hits(store, Queries(encoded, queries), _before_reranking(own))
             answers.append([[dataclasses.replace(hit, index=str(store.path)) for hit in hits] for hits in found])
@@ -143,7 +143,7 @@ class Several(Searcher):
     @property
     def paths(self) -> list[str]:
         """The folders of those that have chunks, in their order."""
-        return [str(part.path) for part in self.store.parts]
+        return [str(part.path) for part in self.folder.parts]
 
     def load(self, instruction: str | None = None) -> None:
         """Load the models of all that have one; those of one space share it."""
@@ -171,7 +171,7 @@ class Several(Searcher):
         return None if where is None else bind(where, self._fields), other
 
 
-def _widened(store: Store, fields: dict[str, str]) -> Store:
+def _widened(store: FolderRows, fields: dict[str, str]) -> FolderRows:
     """A state that reads metadata in the kinds that all indexes have together."""
     named = [(name, column) for name, (column, _) in fields_of(store).items() if column.startswith(META)]
     return store.widened({column.removeprefix(META): fields[name] for name, column in named})

@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ragidx.indexer.store import Store
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.widening import until_enough
 from ragidx.retriever.fusion import RRF_CONSTANT, Scored
 from ragidx.retriever.hit import DocumentSpan, Hit
 from ragidx.retriever.options import SearchOptions
-from ragidx.retriever.ranking import Queries, StoreElsewhere, is_last, is_too_far, rank
+from ragidx.retriever.ranking import Queries, is_last, is_too_far
+from ragidx.retriever.rows import Rows
 
 _MMR_HITS = 50  # over so many hits is maximal marginal relevance computed
 _NEAR = 0.9  # share of common word triples from which passages are nearly equal
@@ -41,16 +41,13 @@ class _Candidate:
     words: frozenset[int] = frozenset()  # its word triples, numbered from the rarest on
 
 
-def shaped_hits(store: Store, queries: Queries, options: SearchOptions) -> list[list[Hit]]:
+def shaped_hits(store: Rows, queries: Queries, options: SearchOptions) -> list[list[Hit]]:
     """The k hits of each query, if so many exist: where chunks are dropped or folded, more are ranked."""
-    k, allowed = options.k, None
-    if options.where is not None and not isinstance(store, StoreElsewhere):
-        from ragidx.retriever.where.masks import matching_rows
-
-        allowed = matching_rows(store, options.where)
+    k, store = options.k, store.asked()
+    allowed = store.allowed(options.where)
 
     def ask(numbers: Sequence[int], wide: int) -> list[tuple[list[Scored], list[_Candidate]]]:
-        answers = rank(store, queries.of(numbers), wide, allowed, options)
+        answers = store.ranked(queries.of(numbers), wide, allowed, options)
         rows = iter(store.rows([scored.row for ranked in answers for scored in ranked]))
         return [
             (ranked, _selected([_Candidate(scored, next(rows)) for scored in ranked], options)) for ranked in answers
@@ -146,7 +143,7 @@ def _triples(text: str) -> frozenset[tuple[str, ...]]:
     return frozenset(zip(words, words[1:], words[2:], strict=False))
 
 
-def _diverse(store: Store, hits: Sequence[_Candidate], weight: float) -> list[_Candidate]:
+def _diverse(store: Rows, hits: Sequence[_Candidate], weight: float) -> list[_Candidate]:
     """Maximal marginal relevance: each next hit has the best score less its likeness to the hits before.
 
     Scores are brought to 0 to 1; likeness is the cosine of vectors less their mean, since those of many decoders share
@@ -168,9 +165,8 @@ def _diverse(store: Store, hits: Sequence[_Candidate], weight: float) -> list[_C
     return [first[number] for number in chosen] + rest
 
 
-def _hit(store: Store, place: int, candidate: _Candidate, context: int) -> Hit:
+def _hit(store: Rows, place: int, candidate: _Candidate, context: int) -> Hit:
     row, scored = candidate.row, candidate.scored
-    part, number = store.part_of(scored.row)
     return Hit(
         rank=place,
         score=scored.score,
@@ -186,30 +182,15 @@ def _hit(store: Store, place: int, candidate: _Candidate, context: int) -> Hit:
         line=row.line,
         page=row.page,
         turns=row.turns,
-        context=_context(part, number, context) if context else None,
+        context=_joined(store.around(scored.row, context)) if context else None,
         also=tuple(candidate.also),
-        index=None if part is store else str(part.path),
+        index=store.folder_of(scored.row),
     )
 
 
-def _context(store: Store, row: int, n: int) -> str:
-    """The text of a row with `n` others of its document on each side, where they lie beside it.
-
-    Chunks of one text that overlap are joined without repeating what they share.
-    """
-    if isinstance(store, StoreElsewhere):
-        [hit] = store.rows([row])
-        of_document = sorted(store.rows_named("doc_id", [hit.doc_id]), key=lambda one: one.start)
-        at = [one.chunk_id for one in of_document].index(hit.chunk_id)
-        return _joined(of_document[max(0, at - n) : at + n + 1])
-    rows = range(max(0, row - n), min(store.n_rows, row + n + 1))
-    around = store.rows(rows)
-    doc_id = around[rows.index(row)].doc_id
-    return _joined(sorted((one for one in around if one.doc_id == doc_id), key=lambda one: one.start))
-
-
 def _joined(rows: Sequence[Row]) -> str:
-    """Texts in their order; what two chunks share is there once."""
+    """The texts of rows of a document, in their order; what two chunks of one text share is there once."""
+    rows = sorted(rows, key=lambda row: row.start)
     text, end = rows[0].text, rows[0].end
     for before, row in itertools.pairwise(rows):
         shared = end - row.start

@@ -19,7 +19,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import ragidx
 from ragidx.corpora.errors import IndexFormatError, check_machine
@@ -114,6 +114,21 @@ class Manifest:
         data["deletions"] = asdict(self.deletions) if self.deletions else None
         data["lexical"] = asdict(self.lexical) if self.lexical else None
         return data
+
+
+class State(Protocol):
+    """A committed state, without its rows.
+
+    Attributes:
+        path: where it is, for messages.
+        manifest: what a folder's says; of a place without files, what it would say.
+    """
+
+    path: Path
+    manifest: Manifest
+
+    def blob(self, name: str) -> bytes:
+        """A file that belongs to the spec."""
 
 
 def _is_short(text: str) -> bool:

@@ -16,7 +16,7 @@ import hashlib
 import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -65,10 +65,10 @@ class Store:
         self.dead = dead  # (stored rows,) which of them are dead; None: none
         self.starts = np.cumsum([0, *(view.n_rows for view in views)], dtype=np.int64)
         self._blobs = blobs
-        self._joined: Sequence[Store] = ()
+        self._joined: Sequence[Self] = ()
 
     @classmethod
-    def open(cls, path: str | Path, before: Store | None = None) -> Store:
+    def open(cls, path: str | Path, before: Store | None = None) -> Self:
         """The committed state in the folder `path`. Needs no write access.
 
         Args:
@@ -97,7 +97,7 @@ class Store:
         raise IndexFormatError("the index changes faster than it can be opened", "try again", where=str(folder))
 
     @classmethod
-    def joined(cls, stores: Sequence[Store]) -> Store:
+    def joined(cls, stores: Sequence[Self]) -> Self:
         """The rows of several indexes, in their order, as those of one; what belongs to the spec is that of the first.
 
         Nothing is copied. It has a lexical part where the texts of all become terms alike;
@@ -119,11 +119,11 @@ class Store:
         return found
 
     @property
-    def parts(self) -> Sequence[Store]:
+    def parts(self) -> Sequence[Self]:
         """The indexes whose rows it has, in their order: itself, unless it is of `joined`."""
         return self._joined or (self,)
 
-    def part_of(self, row: int) -> tuple[Store, int]:
+    def part_of(self, row: int) -> tuple[Self, int]:
         """The index that has a row, of `parts`, and the number of the row in it."""
         first = 0
         for part in self.parts:
@@ -132,12 +132,12 @@ class Store:
             first += part.n_rows
         raise IndexError(f"row {row:,} of {first:,}")
 
-    def widened(self, schema: Schema) -> Store:
+    def widened(self, schema: Schema) -> Self:
         """The same state, whose metadata are read in these kinds, at least as wide as its own."""
         if schema == self.manifest.schema:
             return self
         manifest = dataclasses.replace(self.manifest, schema=schema)
-        return Store(self.path, manifest, [view.read_as(schema) for view in self.views], self.dead, self._blobs)
+        return type(self)(self.path, manifest, [view.read_as(schema) for view in self.views], self.dead, self._blobs)
 
     @property
     def n_rows(self) -> int:

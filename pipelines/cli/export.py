@@ -36,10 +36,10 @@ def command(index: Path, to: str, replace: bool, strict: bool, as_json: bool) ->
     The same state again does nothing; a later state writes the rows that changed. A target that holds something else,
     or vectors of another model or filter, is refused without --replace.
     """
-    from ragidx.indexer.store import Store
     from ragidx.pipelines.integrations.export import export
+    from ragidx.retriever.rows import FolderRows
 
-    store = Store.open(index)
+    store = FolderRows.open(index)
     with interrupts.reported(lambda: "export again: it continues"), console.waiting("writing"):
         done = export(store, to, replace=replace, strict=strict)
     if as_json:

@@ -132,7 +132,7 @@ def command(
     opened = _opened(index, at, {name: options.pop(name) for name in _PLACE})
     shown = {"full": full, "fields": _fields(show, opened.store.manifest.schema)}
     asked = {name: value for name, value in options.items() if name != "instruction"} | {"in_words": vector is None}
-    about = _about_several(opened, asked)
+    about = _about_several(opened, asked) if at is None else _about_engine(opened, asked)
     with warnings_as_notes():
         if vector is not None:
             _answer_vectors(opened, vector, options, shown, about, as_json=as_json)
@@ -235,23 +235,25 @@ def _fields(show: str | None, schema: Mapping[str, str]) -> list[str]:
 
 
 def _about_several(searcher: Searcher, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What JSON says of several indexes or an engine, empty for one index; a note says what is fused by places."""
-    from ragidx.retriever.ranking import StoreElsewhere
+    """What JSON says of several indexes, empty for one; a note says why they are fused by places."""
     from ragidx.retriever.several_indexes import Several
 
     if not isinstance(searcher, Several):
-        if not isinstance(searcher.store, StoreElsewhere):
-            return {}
-        about = {"words_by": searcher.words_by}
-        if searcher.options(**asked).mode != "hybrid":
-            return about
-        why = "an engine does not tell how its scores spread"
-        console.note(f"Hits by vectors and by words are fused by places: {why}.")
-        return about | {"by_places": why}
+        return {}
     why = searcher.by_places(**asked)
     if why:
         console.note(f"Each index answers by itself, and hits are fused by places: {why}.")
     return {"indexes": searcher.paths, "by_places": why or None}
+
+
+def _about_engine(searcher: Searcher, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What JSON says of an engine; a note says why hybrid search is by places."""
+    about = {"words_by": searcher.words_by}
+    if searcher.options(**asked).mode != "hybrid":
+        return about
+    why = "an engine does not tell how its scores spread"
+    console.note(f"Hits by vectors and by words are fused by places: {why}.")
+    return about | {"by_places": why}
 
 
 def _answer(

@@ -22,11 +22,11 @@ import pyarrow as pa
 
 from ragidx.corpora.addresses import hidden
 from ragidx.corpora.errors import IndexFormatError, SpecError, lone_surrogate, printable, unknown_name
-from ragidx.indexer.store import Store
 from ragidx.pipelines.integrations.engines import files
 from ragidx.pipelines.integrations.engines.about import AboutTable
 from ragidx.pipelines.integrations.engines.columns import DIGEST, rows_of
 from ragidx.pipelines.integrations.engines.table import ENGINES, EXAMPLES, Table, Target, is_target
+from ragidx.retriever.rows import Rows
 
 OnProgress = Callable[[int, int], None]
 """Called with the rows that are written, and all of them."""
@@ -60,7 +60,7 @@ class ExportReport:
 
 
 def export(
-    store: Store,
+    store: Rows,
     to: str,
     *,
     replace: bool = False,
@@ -96,7 +96,7 @@ def export(
     return dataclasses.replace(done, seconds=time.perf_counter() - started)
 
 
-def _to_file(store: Store, to: str, about: AboutTable, on_progress: OnProgress, *, replace: bool) -> ExportReport:
+def _to_file(store: Rows, to: str, about: AboutTable, on_progress: OnProgress, *, replace: bool) -> ExportReport:
     kind, path = target_of(to)
     before, n_rows = None, store.manifest.n_chunks
     try:
@@ -124,7 +124,7 @@ def _to_file(store: Store, to: str, about: AboutTable, on_progress: OnProgress, 
 class _Export:
     """Rows on their way to a table; those that it cannot hold are counted."""
 
-    def __init__(self, store: Store, table: Table, about: AboutTable, on_progress: OnProgress) -> None:
+    def __init__(self, store: Rows, table: Table, about: AboutTable, on_progress: OnProgress) -> None:
         self._store, self._table, self._about, self._on_progress = store, table, about, on_progress
         self._refused = Counter[str]()
         self._n_read = self._n_written = 0
@@ -204,7 +204,7 @@ def _check_same_space(before: AboutTable, about: AboutTable, to: str) -> None:
 
 class _Kind(NamedTuple):
     about: Callable[[Path], AboutTable | None]
-    write: Callable[[Store, Path, AboutTable, files.OnRows], None]
+    write: Callable[[Rows, Path, AboutTable, files.OnRows], None]
 
 
 _KINDS = {

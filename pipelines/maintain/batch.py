@@ -113,7 +113,7 @@ class Batch:
     def __init__(self, shown: Searcher, timeout: float, *, compact: bool = True) -> None:
         self.n_added = self.n_changed = self.n_unchanged = self.n_deleted = 0
         self.blank: list[str] = []
-        store, self._writer = writer_on(shown.store, timeout, journal=True)
+        store, self._writer = writer_on(shown.folder, timeout, journal=True)
         self._writer.compacts = compact
         if holds_precomputed(store.manifest.spec):
             self._writer.close()
@@ -196,7 +196,7 @@ class Batch:
             name, hint = printable(unknown[0]), "ids are those that queries show"
             raise QueryError(f"the index has no document '{name}'", hint, where="`ids`")
         if ids is None or where is not None:
-            matching = chosen(self._state.store, ids, where, "skip").ids
+            matching = chosen(self._state.folder, ids, where, "skip").ids
             ids = [name for name in matching if name not in self._changed]
         for name in ids:
             if name in self._documents:

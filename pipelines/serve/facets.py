@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ragidx.corpora.records import FILE_FIELDS
-from ragidx.indexer.store import Store
 from ragidx.retriever.contents import batches, values
+from ragidx.retriever.rows import Rows
 from ragidx.retriever.searcher import Searcher
 from ragidx.retriever.where.conditions import Condition, field
 
@@ -61,7 +61,7 @@ def has_value(name: str, value: Any) -> Condition:
     return reduce(Condition.__and__, items)
 
 
-def _counted(store: Store, name: str, kind: str) -> list[tuple[str, Condition, int]]:
+def _counted(store: Rows, name: str, kind: str) -> list[tuple[str, Condition, int]]:
     """The values of a field, with their conditions and counts; empty where there are too many."""
     if kind in ("string", "bool", "int", "list"):
         counted = values(store, name, limit=VALUES + 1)
@@ -79,7 +79,7 @@ def _counted(store: Store, name: str, kind: str) -> list[tuple[str, Condition, i
     ]
 
 
-def _years(store: Store, name: str) -> Counter[str]:
+def _years(store: Rows, name: str) -> Counter[str]:
     """How many passages have a time of each year; none where a text is no date."""
     found = Counter[str]()
     for batch in batches(store, [name]):

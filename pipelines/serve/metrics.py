@@ -56,7 +56,7 @@ class _Indexes(Collector):
             if served.state is not None:
                 generation.add_metric([name], served.state.store.manifest.generation)
                 rows.add_metric([name], served.state.store.manifest.n_chunks)
-                dead.add_metric([name], served.state.store.manifest.n_dead)
+                dead.add_metric([name], max(0, served.state.store.manifest.n_dead))  # an engine has no segments
             stale.add_metric([name], bool(served.problem))
             reloads.add_metric([name, "shown"], served.n_reloads)
             reloads.add_metric([name, "failed"], served.n_failures)

@@ -39,7 +39,7 @@ from ragidx.pipelines.vectors.imported import Imported, adopted, placed, source_
 from ragidx.pipelines.vectors.query_model import ModelCheck, model_of_queries
 from ragidx.pipelines.vectors.spec import check_given
 from ragidx.pipelines.vectors.writer import DELETED, RowWriter
-from ragidx.retriever.contents import VECTOR
+from ragidx.retriever.rows import VECTOR
 
 
 def build_vectors(

@@ -27,7 +27,7 @@ from ragidx.pipelines.integrations.engines.about import AboutTable
 from ragidx.pipelines.integrations.engines.columns import DIGEST, FIXED
 from ragidx.pipelines.integrations.engines.files import about_file
 from ragidx.pipelines.integrations.engines.table import Target, is_target
-from ragidx.retriever.contents import VECTOR
+from ragidx.retriever.rows import VECTOR
 
 _OWN = {*FIXED, DIGEST, VECTOR}
 

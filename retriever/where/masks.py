@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ragidx.indexer.specs import holds_precomputed
 from ragidx.indexer.store import Store
+from ragidx.indexer.store.manifest import State
 from ragidx.indexer.store.source_list import sources_of
 from ragidx.retriever.where.answers import mask
 from ragidx.retriever.where.binding import bind
@@ -28,12 +29,12 @@ _STRING = "string"
 _DOC_ID, _SOURCE, OWNER = "doc_id", "file.source", "owner"
 
 
-def schema_of(store: Store) -> dict[str, str]:
+def schema_of(store: State) -> dict[str, str]:
     """What conditions can ask for: metadata fields and their types, and `doc_id` and `heading`."""
     return {name: kind for name, (_, kind) in fields_of(store).items()}
 
 
-def bind_to(store: Store, where: str | Condition) -> Condition:
+def bind_to(store: State, where: str | Condition) -> Condition:
     """The condition, as text or as a value, about this index.
 
     Raises:
@@ -71,7 +72,7 @@ def source_names(store: Store, owners: Any) -> Any:
     return names.take(pc.index_in(owners, value_set=numbers))
 
 
-def fields_of(store: Store) -> dict[str, tuple[str, str]]:
+def fields_of(store: State) -> dict[str, tuple[str, str]]:
     """The names that a condition can use, each with its column as it is stored, `meta.year`, and its kind."""
     built_in: tuple[str, ...] = (
         ("doc_id",) if holds_precomputed(store.manifest.spec) else ("doc_id", "heading", _SOURCE)

@@ -10,10 +10,10 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import QueryError
-from ragidx.indexer.store import Store
 from ragidx.pipelines.vectors import RowWriter
 from ragidx.retriever.options import SearchOptions, search_options
 from ragidx.retriever.ranking import needs_vectors
+from ragidx.retriever.rows import FolderRows
 from ragidx.retriever.where.conditions import Condition
 
 from ..raising import message_of
@@ -63,14 +63,14 @@ def test_wrong_options_are_refused_before_a_model_is_looked_for(
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Callable[..., Store]:
+def make(tmp_path: Path) -> Callable[..., FolderRows]:
     """`make(lexical=False)`: an index of three rows with texts."""
 
-    def call(texts: tuple[str | None, ...] = ("the mill", "lake", "bees"), **options: object) -> Store:
+    def call(texts: tuple[str | None, ...] = ("the mill", "lake", "bees"), **options: object) -> FolderRows:
         with RowWriter(tmp_path / "made", 3, **options) as writer:  # type: ignore[arg-type]
             writer.add_vectors(["a", "b", "c"], np.eye(3), list(texts))
             writer.commit()
-        return Store.open(tmp_path / "made")
+        return FolderRows.open(tmp_path / "made")
 
     return call
 
@@ -80,14 +80,14 @@ def make(tmp_path: Path) -> Callable[..., Store]:
     [(True, True, "hybrid"), (True, False, "lexical"), (False, True, "dense"), (False, False, "dense")],
 )
 def test_all_that_an_index_has_is_used_where_nothing_is_said(
-    in_words: bool, encodes: bool, mode: str, make: Callable[..., Store]
+    in_words: bool, encodes: bool, mode: str, make: Callable[..., FolderRows]
 ) -> None:
     options = search_options(make(), k=3, in_words=in_words, encodes=encodes)
 
     assert options == SearchOptions(3, mode=mode)
 
 
-def test_lexical_search_without_a_lexical_part_is_refused_with_the_reason(make: Callable[..., Store]) -> None:
+def test_lexical_search_without_a_lexical_part_is_refused_with_the_reason(make: Callable[..., FolderRows]) -> None:
     off = make(lexical=False)
     assert search_options(off, k=3, in_words=True).mode == "dense"
     for mode in ("lexical", "hybrid"):
@@ -97,7 +97,7 @@ def test_lexical_search_without_a_lexical_part_is_refused_with_the_reason(make: 
         )
 
 
-def test_texts_without_a_word_are_no_lexical_part(make: Callable[..., Store]) -> None:
+def test_texts_without_a_word_are_no_lexical_part(make: Callable[..., FolderRows]) -> None:
     store = make(("...", "---", None))
 
     assert search_options(store, k=3, in_words=True).mode == "dense"
@@ -115,7 +115,7 @@ def test_texts_without_a_word_are_no_lexical_part(make: Callable[..., Store]) ->
     ],
 )
 def test_a_question_is_encoded_where_a_cosine_is_needed(
-    options: dict[str, object], vectors: bool, make: Callable[..., Store]
+    options: dict[str, object], vectors: bool, make: Callable[..., FolderRows]
 ) -> None:
     assert needs_vectors(search_options(make(), k=3, in_words=True, **options)) == vectors  # type: ignore[arg-type]
 
@@ -176,7 +176,7 @@ NAN = float("nan")
     ids=str,
 )
 def test_an_option_that_is_wrong_is_refused_with_the_reason(
-    options: dict[str, object], message: str, make: Callable[..., Store]
+    options: dict[str, object], message: str, make: Callable[..., FolderRows]
 ) -> None:
     said = message_of(QueryError, lambda: search_options(make(), in_words=True, **options))  # type: ignore[arg-type]
 
@@ -184,7 +184,7 @@ def test_an_option_that_is_wrong_is_refused_with_the_reason(
 
 
 @pytest.mark.parametrize("mode", ["lexical", "hybrid"])
-def test_a_vector_has_no_words(mode: str, make: Callable[..., Store]) -> None:
+def test_a_vector_has_no_words(mode: str, make: Callable[..., FolderRows]) -> None:
     searcher = ragidx.Index(make().path).searcher
 
     assert message_of(QueryError, lambda: searcher.search(vectors=np.eye(3), mode=mode)) == (
@@ -192,6 +192,6 @@ def test_a_vector_has_no_words(mode: str, make: Callable[..., Store]) -> None:
     )
 
 
-def test_an_option_that_there_is_not_is_a_programs_mistake(make: Callable[..., Store]) -> None:
+def test_an_option_that_there_is_not_is_a_programs_mistake(make: Callable[..., FolderRows]) -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'wieght'"):
         search_options(make(), k=3, wieght=1)  # type: ignore[call-arg]

@@ -21,7 +21,6 @@ from ragidx.indexer.ann.faiss_files import faiss
 from ragidx.indexer.ann.index_types import FLAT, Effort, IndexOptions
 from ragidx.indexer.arrays import Doubles, Floats, Ints, slices
 from ragidx.indexer.atomic import temporary_room
-from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import ANN, VECTORS
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.widening import until_enough
@@ -32,7 +31,8 @@ from ragidx.pipelines.experiments.evaluate.sources.series import full_width
 from ragidx.pipelines.experiments.evaluate.sources.source import VectorSource
 from ragidx.retriever.fusion import Scored
 from ragidx.retriever.options import DENSE, LEXICAL, SearchOptions
-from ragidx.retriever.ranking import Queries, rank
+from ragidx.retriever.ranking import Queries
+from ragidx.retriever.rows import FolderRows
 
 BATCH = 64
 
@@ -96,7 +96,7 @@ class WordIndex:
         seconds: to write it.
     """
 
-    store: Store
+    store: FolderRows
     bytes: int
     seconds: float
 
@@ -125,7 +125,7 @@ class FullWidth:
             for of_query in zip(rows.tolist(), scores.tolist(), strict=True)
         ]
 
-    def agreement(self, store: Store, queries: Floats, blocks: Iterable[Floats]) -> dict[str, Doubles]:
+    def agreement(self, store: FolderRows, queries: Floats, blocks: Iterable[Floats]) -> dict[str, Doubles]:
         """(q,) shares of the nearest that an index finds: of all numbers, and of those that it stores.
 
         Args:
@@ -143,7 +143,7 @@ class FullWidth:
 
 def index_of(
     folder: Path, blocks: Iterable[Floats], dim: int, options: IndexOptions, texts: Iterable[str] | None = None
-) -> tuple[Store, float]:
+) -> tuple[FolderRows, float]:
     """An index of vectors (n, dim) of unit length, its rows in their order, and the seconds that making it took.
 
     Args:
@@ -174,7 +174,7 @@ def index_of(
                 writer.add_rows(here, vectors)
                 number += len(vectors)
         writer.commit({}, number)
-    return Store.open(folder), time.perf_counter() - started
+    return FolderRows.open(folder), time.perf_counter() - started
 
 
 def words_of(folder: Path, source: VectorSource) -> WordIndex:
@@ -192,21 +192,21 @@ def words_of(folder: Path, source: VectorSource) -> WordIndex:
     return WordIndex(store, n_bytes, seconds)
 
 
-def vector_bytes(store: Store) -> int:
+def vector_bytes(store: FolderRows) -> int:
     """Of the files of vectors and of the index over them."""
     parts = store.manifest.segments
     return sum(part.files[name].bytes for part in parts for name in (VECTORS, ANN) if name in part.files)
 
 
-def factory_of(store: Store) -> str:
+def factory_of(store: FolderRows) -> str:
     """What was made of an index type; flat where all vectors are compared."""
     index = store.manifest.segments[0].ann
     return FLAT if index is None else str(index.recipe)
 
 
-def search_of(store: Store, queries: Queries, options: SearchOptions) -> Search:
+def search_of(store: FolderRows, queries: Queries, options: SearchOptions) -> Search:
     """Search for some queries as an index does it."""
-    return lambda numbers, k: rank(store, queries.of(numbers), k, None, options)
+    return lambda numbers, k: store.ranked(queries.of(numbers), k, None, options)
 
 
 def documents(search: Search, query_ids: Sequence[str], doc_ids: Sequence[str], depth: int) -> Run:
@@ -277,7 +277,9 @@ def share_found(found: Floats, exact: Floats) -> Doubles:
     return (found >= exact[:, -1:] - _TIE).mean(axis=1)  # type: ignore[no-any-return]
 
 
-def costs_of(store: Store, queries: Queries, options: SearchOptions, seconds: float, words: WordIndex | None) -> Costs:
+def costs_of(
+    store: FolderRows, queries: Queries, options: SearchOptions, seconds: float, words: WordIndex | None
+) -> Costs:
     """What a search takes.
 
     Args:

@@ -14,13 +14,14 @@ from typing import TypeAlias
 import numpy as np
 
 from ragidx.corpora.evalsets import Qrels, Run
+from ragidx.indexer.ann.moments import spread_of
 from ragidx.indexer.arrays import Doubles, Floats, Ints
 from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.store import Store
 from ragidx.pipelines.experiments.evaluate.measures import DEPTH, of_rankings
 from ragidx.pipelines.experiments.evaluate.sources.series import Series
 from ragidx.pipelines.experiments.evaluate.sources.source import VectorSource
-from ragidx.retriever.fusion import RRF_CONSTANT
+from ragidx.retriever.fusion import Line, by_places
 from ragidx.retriever.options import DENSE, RRF, SearchOptions
 
 Means: TypeAlias = tuple[Doubles, Doubles] | None
@@ -120,24 +121,13 @@ class Chance:
 
 
 def _fused(cosines: Floats, bm25: Floats, search: SearchOptions) -> Floats:
-    """(q, n) scores of hybrid search, over all chunks: `ragidx.retriever.fusion`."""
-    if search.fusion == RRF:
-        by_cosine, by_words = _by_place(cosines), _by_place(bm25) * (bm25 > 0)
-    else:
-        by_cosine, by_words = _z(cosines), _z(bm25)
-    return search.weight * by_cosine + (1 - search.weight) * by_words
-
-
-def _by_place(scores: Floats) -> Floats:
-    """1 / (60 + place) of the first hundred of each line; 0 behind them."""
-    first = np.argsort(-scores, axis=1, kind="stable")[:, :DEPTH]
-    points = np.zeros_like(scores)
-    places = np.arange(1, first.shape[1] + 1, dtype=np.float32)
-    np.put_along_axis(points, first, np.broadcast_to(1 / (RRF_CONSTANT + places), first.shape), axis=1)
-    return points
-
-
-def _z(scores: Floats) -> Floats:
-    """z-scores of each line; 0 where a line does not vary."""
-    deviation = scores.std(axis=1, keepdims=True)
-    return (scores - scores.mean(axis=1, keepdims=True)) / np.where(deviation > 0, deviation, np.inf)  # type: ignore[no-any-return]
+    """(q, n) scores of hybrid search, over all chunks."""
+    fused = np.zeros_like(cosines)
+    for scores, near, words in zip(fused, cosines, bm25, strict=True):
+        if search.fusion == RRF:
+            by_cosine, by_words = (np.argsort(-of, kind="stable")[:DEPTH] for of in (near, words))
+            found = by_places(by_cosine.tolist(), by_words[words[by_words] > 0].tolist(), search.weight)
+            scores[list(found)] = list(found.values())
+        else:
+            scores[:] = Line.of(search.weight, spread_of(near[None]), 0, spread_of(words[None]))(near, words)
+    return fused

@@ -20,7 +20,6 @@ from ragidx.corpora.evalsets import Qrels, Run, SentencePairs
 from ragidx.indexer import atomic
 from ragidx.indexer.ann.index_types import AUTO, DEFAULT_RECALL, FLAT, MIN_ROWS, IndexOptions, padded
 from ragidx.indexer.arrays import Bools, Doubles, Floats
-from ragidx.indexer.store import Store
 from ragidx.pipelines.base.stages import Stages
 from ragidx.pipelines.experiments.evaluate.cells import (
     Costs,
@@ -42,6 +41,7 @@ from ragidx.pipelines.experiments.evaluate.sources.series import Series, full_wi
 from ragidx.pipelines.experiments.evaluate.sources.source import NOTHING_TO_SEARCH, VectorSource
 from ragidx.retriever.options import DENSE, HYBRID, LEXICAL, WEIGHT, SearchOptions
 from ragidx.retriever.ranking import Queries
+from ragidx.retriever.rows import FolderRows
 
 EXACT = "exact"
 """In place of an index type: float32 vectors of which none is stored, all compared."""
@@ -254,7 +254,7 @@ class Rankings:
         chance = Chance(opened.source, opened.vectors, self._texts, self._qrels, words, self._measure, self._drop_self)
         return chance.means(width, searches, series.means)
 
-    def _is_repeated(self, store: Store, index_type: str, made: set[str]) -> bool:
+    def _is_repeated(self, store: FolderRows, index_type: str, made: set[str]) -> bool:
         """Whether another type became the same index; noted where there are too few rows for one."""
         factory = factory_of(store)
         if factory == FLAT and index_type not in (FLAT, AUTO):

@@ -178,7 +178,7 @@ def spectrum(
         vocabulary = vocabulary_of(searcher)
         spec = filter or searcher.spec.filter
         made = stored_filter(searcher.store, spec) if filter is None else make_filter(spec, vocabulary)
-        texts = (text for _, batch in searcher.store.batches(["text"]) for text in batch.column(0).to_pylist())
+        texts = (text for _, batch in searcher.folder.batches(["text"]) for text in batch.column(0).to_pylist())
     kept = _kept_columns(spec, made)
     source = str(index if corpus is None else corpus)
     counts, n_texts = vocabulary.count(texts)

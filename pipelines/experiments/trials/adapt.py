@@ -149,7 +149,7 @@ def _weighed(index: Searcher, asked: Judged, vectors: Floats | None) -> tuple[fl
 
 def _asked(shown: Searcher, queries: str | Path | None, qrels: str | Path | None, *, force: bool) -> _Asked:
     """The user's queries, or sentences of documents: of half of them at most, the others are for pairs."""
-    store, is_weighed = shown.store, shown.options().mode == HYBRID
+    store, is_weighed = shown.folder, shown.options().mode == HYBRID
     given = None if queries is None and qrels is None else queries_of(shown, queries, qrels, force=force)
     if given is not None and not is_weighed:
         return _Asked(given, None, None)
@@ -258,7 +258,7 @@ def _pairs(
     shown: Searcher, asked: Sequence[Judged], given: TrainingPairs | None, limit: int, seed: int
 ) -> tuple[TrainingPairs, int]:
     """What is learnt from, of documents that no query asks for; and how many of the user's pairs are dropped."""
-    store, n_dropped = shown.store, 0
+    store, n_dropped = shown.folder, 0
     out_of = {doc_id for part in asked for relevance in part.qrels.values() for doc_id in relevance}
     every = own_pairs(store, chunker_of(shown.encoder, shown.spec.chunk), without=out_of, limit=limit, seed=seed)
     if given is not None:

@@ -169,7 +169,7 @@ def train_questions(
         own = run.chunks(shown)
         _check_enough(n_chunks := len(own.texts), index)
         table, trained = run.table(own.and_others(more))
-        now, apart = trial.now(), more.apart(asked, shown.store)
+        now, apart = trial.now(), more.apart(asked, shown.folder)
         with trial.without(asked, now) as (copy,):
             own = own if copy is now else run.chunks(copy)
             same = copy is now and len(apart.texts) == len(more.texts)
@@ -326,7 +326,7 @@ class _Run:
 
     def chunks(self, index: Searcher) -> _Texts:
         """Those with a text, drawn by the hashes of their ids."""
-        store, chunker = index.store, chunker_of(index.encoder, index.spec.chunk)
+        store, chunker = index.folder, chunker_of(index.encoder, index.spec.chunk)
         drawn = set(lowest(self.seed, (chunk.id for _, chunk in store.chunks()), self.limit))
         every = (one for number, one in enumerate(store.chunks()) if number in drawn)
         found = [(row, chunker.encoded_text(chunk)) for row, chunk in every if chunk.text.strip()]

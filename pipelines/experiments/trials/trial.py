@@ -167,7 +167,7 @@ def queries_of(index: Searcher, queries: str | Path | None, qrels: str | Path | 
             fewer than 20 documents have a sentence that asks for them alone.
         SpecError: queries without judgements, or the reverse.
     """
-    store = index.store
+    store = index.folder
     check_together(queries, qrels)
     if queries is None:
         return synthetic(lambda: (chunk for _, chunk in store.chunks()), seed=_SEED, where=str(store.path))
@@ -222,14 +222,14 @@ class Trial(contextlib.ExitStack):
             SpecError: it was made anew.
         """
         now = Searcher.open(self._path, self._index.place, self._index)
-        self._check_same(now.store)
+        self._check_same(now.folder)
         return now
 
     def changed(self, index: Searcher, change: Callable[[Store], NewForm]) -> Searcher:
         """A copy of an index, by links, in another form."""
         folder = self.folder / "index"
         atomic.remove(folder)  # of a process that was killed
-        adopt(folder, index.store, {})
+        adopt(folder, index.folder, {})
         rewrite.replace(folder, change)
         return Searcher.open(folder, index.place)
 
@@ -293,7 +293,7 @@ class Trial(contextlib.ExitStack):
 def _taken_out(searcher: Searcher, folder: Path, made: Judged) -> Searcher:
     """A copy of the index in `folder` without the sentences that ask."""
     atomic.remove(folder)  # of a process that was killed
-    adopt(folder, searcher.store, {})
+    adopt(folder, searcher.folder, {})
     store, writer = writer_on(Store.open(folder))
     with writer:
         changed = taken_out(made, (chunk for _, chunk in store.chunks()))

@@ -14,9 +14,9 @@ from typing import Any, Self
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.models.address import KEPT_AS
 from ragidx.indexer.specs import holds_precomputed
-from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import DELETED_FILE, is_file_name
 from ragidx.pipelines.integrations.engines.columns import FIXED, columns_for
+from ragidx.retriever.rows import Rows
 from ragidx.retriever.where.masks import schema_of
 
 KEY = "ragidx"
@@ -54,7 +54,7 @@ class AboutTable:
     notes: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, store: Store) -> Self:
+    def of(cls, store: Rows) -> Self:
         """Of the state of an index."""
         manifest = store.manifest
         return cls(

@@ -22,12 +22,13 @@ import numpy as np
 import pyarrow as pa
 
 from ragidx.indexer.store.rows import KINDS
-from ragidx.retriever.contents import VECTOR, batches, columns_of
+from ragidx.retriever.contents import batches, columns_of
+from ragidx.retriever.rows import VECTOR
 from ragidx.retriever.where.masks import fields_of
 
 if TYPE_CHECKING:
-    from ragidx.indexer.store import Store
     from ragidx.pipelines.integrations.engines.about import AboutTable
+    from ragidx.retriever.rows import Rows
 
 TEXTS = ("chunk_id", "doc_id", "text", "heading")
 WHOLE = ("start", "end", "line", "page")
@@ -77,7 +78,7 @@ def schema_of(about: AboutTable) -> Any:
     return pa.schema([*fixed, *own, pa.field(DIGEST, pa.int64(), nullable=False), vector])
 
 
-def rows_of(store: Store, about: AboutTable) -> Iterator[Any]:
+def rows_of(store: Rows, about: AboutTable) -> Iterator[Any]:
     """All rows of an index that are alive, as record batches of `schema_of`."""
     schema, own = schema_of(about), about.own_columns()
     fields, named = fields_of(store), {of: name for name, of in columns_of(store).items()}

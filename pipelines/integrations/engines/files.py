@@ -16,11 +16,10 @@ import pyarrow.parquet as pq
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer import atomic
 from ragidx.indexer.arrays import bundles
-from ragidx.indexer.store import Store
 from ragidx.pipelines.integrations.engines.about import KEY, AboutTable
 from ragidx.retriever.contents import batches, columns_of
+from ragidx.retriever.rows import VECTOR, Rows
 
-VECTOR = "vector"
 OnRows = Callable[[int], None]
 
 _GROUP_ROWS = 16_384  # of a row group: its vectors are some 32 MiB at 1,024 dimensions
@@ -47,7 +46,7 @@ def about_file(path: Path) -> AboutTable | None:
     return None if found is None else AboutTable.from_bytes(found, str(path))
 
 
-def write_parquet(store: Store, path: Path, about: AboutTable, on_rows: OnRows) -> None:
+def write_parquet(store: Rows, path: Path, about: AboutTable, on_rows: OnRows) -> None:
     """Write all rows that are alive; the file is there when it is whole."""
 
     def write(file: atomic.NewFile) -> None:
@@ -71,7 +70,7 @@ def write_parquet(store: Store, path: Path, about: AboutTable, on_rows: OnRows) 
     atomic.write_file(path, write)
 
 
-def write_dataset(store: Store, folder: Path, about: AboutTable, on_rows: OnRows) -> None:
+def write_dataset(store: Rows, folder: Path, about: AboutTable, on_rows: OnRows) -> None:
     """Write a folder with a card and one file of Parquet, which is there when it is whole."""
     atomic.make_folder(folder / "data")
     atomic.write_file(folder / "README.md", _CARD.format(dim=about.dim).encode())
@@ -94,6 +93,6 @@ def _names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def _groups(store: Store) -> Iterator[Any]:
+def _groups(store: Rows) -> Iterator[Any]:
     """All rows as tables of `_GROUP_ROWS`; an empty one where there is none."""
     return map(pa.Table.from_batches, bundles(batches(store, [*columns_of(store), VECTOR]), len, _GROUP_ROWS))

@@ -26,7 +26,7 @@ from ragidx.pipelines.integrations.engines.columns import SCORE, schema_of
 from ragidx.pipelines.integrations.engines.filters import Sql, nnf
 from ragidx.pipelines.integrations.engines.lance_patterns import UntranslatableError, rust
 from ragidx.pipelines.integrations.engines.table import INDEXED, Table, Target
-from ragidx.retriever.contents import VECTOR
+from ragidx.retriever.rows import VECTOR
 
 if TYPE_CHECKING:
     from ragidx.indexer.arrays import Floats

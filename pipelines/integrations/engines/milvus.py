@@ -43,7 +43,7 @@ from ragidx.pipelines.integrations.engines.milvus_rows import (
     text_of,
 )
 from ragidx.pipelines.integrations.engines.table import INDEXED, ReplacedError, Table, Target
-from ragidx.retriever.contents import VECTOR
+from ragidx.retriever.rows import VECTOR
 
 if TYPE_CHECKING:
     from ragidx.indexer.arrays import Bools, Floats

@@ -14,7 +14,7 @@ from pymilvus import DataType, Function, FunctionType, MilvusClient
 
 from ragidx.pipelines.integrations.engines.columns import schema_of, vectors_of
 from ragidx.pipelines.integrations.engines.filters import Sql
-from ragidx.retriever.contents import VECTOR
+from ragidx.retriever.rows import VECTOR
 
 if TYPE_CHECKING:
     from ragidx.indexer.arrays import Bools

@@ -28,7 +28,7 @@ from ragidx.pipelines.integrations.engines.about import AboutTable
 from ragidx.pipelines.integrations.engines.columns import SCORE, schema_of, vectors_of
 from ragidx.pipelines.integrations.engines.postgres_sql import ABOUTS, Statements, batch_of, packed
 from ragidx.pipelines.integrations.engines.table import INDEXED, Table, Target
-from ragidx.retriever.contents import VECTOR
+from ragidx.retriever.rows import VECTOR
 
 if TYPE_CHECKING:
     from ragidx.indexer.arrays import Bools, Floats

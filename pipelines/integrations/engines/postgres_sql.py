@@ -17,7 +17,7 @@ from psycopg import sql
 from ragidx.corpora.errors import QueryError
 from ragidx.pipelines.integrations.engines.columns import schema_of
 from ragidx.pipelines.integrations.engines.filters import Sql
-from ragidx.retriever.contents import VECTOR
+from ragidx.retriever.rows import VECTOR
 
 if TYPE_CHECKING:
     from ragidx.indexer.arrays import Floats

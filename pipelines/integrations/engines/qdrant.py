@@ -43,7 +43,7 @@ from ragidx.pipelines.integrations.engines.columns import batches_of, beside, sc
 from ragidx.pipelines.integrations.engines.filters import nnf
 from ragidx.pipelines.integrations.engines.qdrant_filters import Filters, is_one_of
 from ragidx.pipelines.integrations.engines.table import INDEXED, ReplacedError, Table, Target
-from ragidx.retriever.contents import VECTOR
+from ragidx.retriever.rows import VECTOR
 
 if TYPE_CHECKING:
     from ragidx.indexer.arrays import Floats

@@ -11,34 +11,31 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-import tempfile
 import weakref
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from ragidx.corpora.errors import QueryError, SpecError
+from ragidx.corpora.errors import IndexFormatError, QueryError, SpecError
 from ragidx.indexer.ann.index_types import IndexOptions
-from ragidx.indexer.atomic import temporary_room
+from ragidx.indexer.arrays import slices
 from ragidx.indexer.lexical.spec import LexicalSpec
-from ragidx.indexer.store import Store
+from ragidx.indexer.store.manifest import Manifest, file_entry
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.scores import cosines
-from ragidx.indexer.writing import StoreWriter
 from ragidx.pipelines.integrations.engines.columns import FIXED, SCORE, vectors_of
 from ragidx.pipelines.integrations.engines.table import ReplacedError, Table, Target
 from ragidx.retriever.contents import columns_of, values
-from ragidx.retriever.fusion import RRF_CONSTANT, Scored
+from ragidx.retriever.fusion import LEAST_FOUND, MARGIN, Scored, by_places
 from ragidx.retriever.models import HERE, ModelPlace
 from ragidx.retriever.options import HYBRID, LEXICAL, RRF, SearchOptions
-from ragidx.retriever.ranking import StoreElsewhere
+from ragidx.retriever.rows import BLOCK
 from ragidx.retriever.searcher import Searcher
 from ragidx.retriever.where.conditions import Field
 from ragidx.retriever.where.masks import fields_of
@@ -46,20 +43,16 @@ from ragidx.retriever.where.parser import MAX_DEPTH
 
 if TYPE_CHECKING:
     from ragidx.indexer.arrays import Floats, Ints
-    from ragidx.indexer.store.manifest import Manifest
     from ragidx.pipelines.integrations.engines.about import AboutTable
-    from ragidx.retriever.hit import Hits
     from ragidx.retriever.ranking import Queries
     from ragidx.retriever.where.conditions import Condition
 
 _Answer = TypeVar("_Answer")
 
-_MARGIN = 10  # rows more than hits: an engine may round where the scores are computed again
-_LEAST_FOUND = 100  # rows of each list that are fused
 _SOURCE = "file.source"
 
 
-class RemoteStore(StoreElsewhere):
+class RemoteRows:
     """The state of a table.
 
     Args:
@@ -69,10 +62,9 @@ class RemoteStore(StoreElsewhere):
     """
 
     def __init__(self, table: Table, about: AboutTable, shown: str) -> None:
-        seed = _seed(about)
-        super().__init__(Path(shown), _manifest(seed.manifest, about), [], None, seed._blobs)
+        self.path, self.manifest = Path(shown), _manifest(about)
         self.table, self.about = table, about
-        self._whole: RemoteStore | None = None  # of what is asked: the table is closed when nobody has that
+        self._whole: RemoteRows | None = None  # of what is asked: the table is closed when nobody has that
         weakref.finalize(self, table.close)
         self._found: dict[str, int] = {}
         self._rows: list[Row] = []
@@ -82,27 +74,32 @@ class RemoteStore(StoreElsewhere):
         """Whether a table that was opened now is this one, in this state."""
         return self.about.is_of(about) and self.table.rows_in == table.rows_in
 
-    def asked(self) -> RemoteStore:
-        """The same state, for some questions: it remembers what is found for them."""
+    def asked(self) -> Self:
         other = copy.copy(self)
         other._whole = self
         other._found, other._rows, other._vectors = {}, [], []
         return other
 
     @property
-    def lexical(self) -> Any:
-        """Whether there is one is asked alone."""
-        return True if self.table.has_words else None
+    def has_words(self) -> bool:
+        return self.table.has_words
 
     @property
     def words_by(self) -> str:
-        """What the scores of words are, `Hit.bm25`."""
         return self.table.words_by
 
-    def ranked(self, queries: Queries, k: int, options: SearchOptions) -> list[list[Scored]]:
-        return [
-            self._followed(partial(self._ranked, queries.of([number]), k, options)) for number in range(len(queries))
-        ]
+    def blob(self, name: str) -> bytes:
+        if name not in self.about.files:
+            hint = "export again, with `replace=True`"
+            raise IndexFormatError(f"the table holds no file {name!r}", hint, where=str(self.path))
+        return self.about.files[name]
+
+    def allowed(self, where: Condition | None) -> Condition | None:
+        return self._followed(partial(self._said, where))
+
+    def ranked(self, queries: Queries, k: int, allowed: Condition | None, options: SearchOptions) -> list[list[Scored]]:
+        each = (queries.of([number]) for number in range(len(queries)))
+        return [self._followed(partial(self._ranked, query, k, allowed, options)) for query in each]
 
     def knows_a_word(self, text: str) -> bool:
         return self._followed(partial(self._knows, text))
@@ -110,20 +107,34 @@ class RemoteStore(StoreElsewhere):
     def rows(self, numbers: Sequence[int] | Ints) -> list[Row]:
         return [self._rows[number] for number in numbers]
 
-    def vectors(self, rows: Sequence[int] | Ints, dim: int | None = None) -> Floats:
+    def vectors(self, rows: Sequence[int] | Ints) -> Floats:
         return np.array([self._vectors[row] for row in rows], np.float32).reshape(-1, self.manifest.dim)
 
-    def rows_named(self, column: str, names: Sequence[str]) -> list[Row]:
+    def around(self, row: int, n: int) -> Sequence[Row]:
+        found = self._rows[row]
+        of_document = sorted(self.named("doc_id", [found.doc_id]), key=lambda one: one.start)
+        at = [one.chunk_id for one in of_document].index(found.chunk_id)
+        return of_document[max(0, at - n) : at + n + 1]
+
+    def folder_of(self, row: int) -> None:
+        return None
+
+    def named(self, column: str, names: Sequence[str]) -> list[Row]:
         columns = [*FIXED, *self.about.own_columns().values()]
         by = (column, list(dict.fromkeys(names)))
         found = self._followed(lambda: list(self.table.select(columns=columns, ids=by)))
         return [self._row(one) for batch in found for one in batch.to_pylist()]
 
-    def record_batches(self, columns: Sequence[str], where: Condition | None) -> Iterator[Any]:
-        own, known = self.about.columns(), columns_of(self)
+    def by_document(self) -> Iterator[Row]:
+        ids = (name for batch in self.record_batches(["doc_id"], None) for name in batch.column(0).to_pylist())
+        for names in slices(list(dict.fromkeys(ids)), BLOCK):
+            yield from sorted(self.named("doc_id", names), key=lambda row: row.doc_id)
+
+    def record_batches(self, columns: Sequence[str], allowed: Condition | None) -> Iterator[Any]:
+        own = self.about.columns()
         stored = {of: own[field] for field, (of, _) in fields_of(self).items()}
-        asked = [stored.get(known.get(name, name), name) for name in columns]
-        for batch in self.table.select(self._said(where), list(dict.fromkeys(asked))):
+        asked = [stored.get(name, name) for name in columns]
+        for batch in self.table.select(allowed, list(dict.fromkeys(asked))):
             yield pa.RecordBatch.from_arrays([batch.column(name) for name in asked], names=list(columns))
 
     def _said(self, where: Condition | None) -> Condition | None:
@@ -159,12 +170,12 @@ class RemoteStore(StoreElsewhere):
             self.table.follow()
             return ask()
 
-    def _ranked(self, query: Queries, k: int, options: SearchOptions) -> list[Scored]:
+    def _ranked(self, query: Queries, k: int, where: Condition | None, options: SearchOptions) -> list[Scored]:
         """The best chunks for one query."""
-        vector, where = None if query.vectors is None else query.vectors[0], self._said(options.where)
-        wide = max(_LEAST_FOUND, k) if options.mode == HYBRID else k
-        n_near, n_words, most = wide + _MARGIN, wide, self.table.max_rows
-        if options.k + _MARGIN <= most:  # hits of few long documents are looked for among as many rows as there may be
+        vector = None if query.vectors is None else query.vectors[0]
+        wide = max(LEAST_FOUND, k) if options.mode == HYBRID else k
+        n_near, n_words, most = wide + MARGIN, wide, self.table.max_rows
+        if options.k + MARGIN <= most:  # hits of few long documents are looked for among as many rows as there may be
             n_near, n_words = min(n_near, most), min(n_words, most)
         near, by_words = list[int](), dict[int, float]()
         with self.table.snapshot():
@@ -183,14 +194,10 @@ class RemoteStore(StoreElsewhere):
         dense: dict[int, float | None] = dict.fromkeys(rows)
         if vector is not None:
             dense.update(zip(rows, cosines(self.vectors(np.array(rows, np.int64)), vector).tolist(), strict=True))
-        lists = [sorted(near, key=lambda row: (-(dense[row] or 0.0), self._rows[row].chunk_id))[:wide], list(by_words)]
         scores: Mapping[int, float | None] = dense if options.mode != LEXICAL else by_words
         if options.mode == HYBRID:
-            fused: dict[int, float] = defaultdict(float)
-            for weight, ranked in zip((options.weight, 1 - options.weight), lists, strict=True):
-                for place, row in enumerate(ranked, start=1):
-                    fused[row] += weight / (RRF_CONSTANT + place)
-            scores = fused
+            near.sort(key=lambda row: (-(dense[row] or 0.0), self._rows[row].chunk_id))
+            scores = by_places(near[:wide], list(by_words), options.weight)
         order = sorted(scores, key=lambda row: (-(scores[row] or 0.0), self._rows[row].chunk_id))
         return [Scored(row, scores[row] or 0.0, dense[row], by_words.get(row, rest)) for row in order[:k]]
 
@@ -223,7 +230,7 @@ class RemoteStore(StoreElsewhere):
 class RemoteSearcher(Searcher):
     """A table that answers as an index does. Safe to use from several threads."""
 
-    store: RemoteStore
+    store: RemoteRows
 
     @classmethod
     def open(cls, path: str | Path, place: ModelPlace = HERE, before: Searcher | None = None) -> RemoteSearcher:
@@ -248,7 +255,7 @@ class RemoteSearcher(Searcher):
                 raise SpecError("there is no such table", hint, where=target.shown)
             if isinstance(before, RemoteSearcher) and before.store.is_of(about, table):
                 return before
-            opened = cls(RemoteStore(table, about, target.shown), place)
+            opened = cls(RemoteRows(table, about, target.shown), place)
             if before is not None:
                 opened._inherit(before)
             undone.pop_all()
@@ -264,39 +271,25 @@ class RemoteSearcher(Searcher):
         checked = super().options(in_words=in_words, **options)
         return dataclasses.replace(checked, fusion=RRF)
 
-    def hits(self, queries: Queries, options: SearchOptions) -> list[Hits]:
-        """The hits of queries that are encoded."""
-        asked = copy.copy(self)
-        asked.store = self.store.asked()
-        return Searcher.hits(asked, queries, options)
 
-
-def _seed(about: AboutTable) -> Store:
-    """An index without rows that has the spec of a table and what belongs to it; its files are gone, and stay open."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, temporary_room(Path(folder)):
-        with StoreWriter(
-            Path(folder) / "index",
-            spec=about.spec,
-            fingerprint=about.fingerprint,
-            dim=about.dim,
-            index=IndexOptions(),
-            blobs=about.files,
-        ) as writer:
-            writer.commit(dict(about.notes), 0, changed=True)
-        return Store.open(Path(folder) / "index")
-
-
-def _manifest(seed: Manifest, about: AboutTable) -> Manifest:
+def _manifest(about: AboutTable) -> Manifest:
     """What an index would say of the rows of a table."""
     own = {_plain(field): about.fields[field] for field in about.own_columns() if field != _SOURCE}
-    return dataclasses.replace(
-        seed,
+    return Manifest(
         generation=about.generation,
         created=about.created,
+        spec=about.spec,
+        fingerprint=about.fingerprint,
+        dim=about.dim,
+        index=IndexOptions(),
         schema=own,
+        segments=(),
         lexical=LexicalSpec.of(about.stemmer) if about.stemmer else None,
+        files={name: file_entry(data) for name, data in about.files.items()},
+        deletions=None,
         n_chunks=about.n_rows,
         n_documents=about.n_documents,
+        notes=about.notes,
     )
 
 

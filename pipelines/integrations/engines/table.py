@@ -22,7 +22,7 @@ from ragidx.corpora.errors import EngineError, IndexFormatError, RagidxError, Sp
 from ragidx.indexer.models.offline import check_allowed, is_offline
 from ragidx.pipelines.integrations.engines.about import AboutTable
 from ragidx.pipelines.integrations.engines.columns import DIGEST, FIXED
-from ragidx.retriever.contents import VECTOR
+from ragidx.retriever.rows import VECTOR
 
 if TYPE_CHECKING:
     from ragidx.indexer.arrays import Bools, Floats

@@ -28,7 +28,7 @@ except ImportError as fault:
 
 from ragidx.pipelines.integrations.frameworks import haystack_filters as filtering
 from ragidx.pipelines.integrations.frameworks.conditions import check_refresh
-from ragidx.pipelines.integrations.frameworks.haystack_index import Filters, Rows, in_thread
+from ragidx.pipelines.integrations.frameworks.haystack_index import DocumentRows, Filters, in_thread
 
 _OF_HITS = ("line", "page", "heading", "context", "also")  # what meta say of a hit, beside its source
 _OF_RUN = ("query", "k", "vector")
@@ -174,7 +174,7 @@ class RagidxDocumentStore:
         embedding_dim: int | None = None,
         index_options: dict[str, Any] | None = None,
     ) -> None:
-        self._rows = Rows(path, embedding_dim, index_options or {})
+        self._rows = DocumentRows(path, embedding_dim, index_options or {})
 
     @property
     def index(self) -> ragidx.Index | None:

@@ -65,7 +65,7 @@ def in_thread(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S,
     return twin
 
 
-class Rows:
+class DocumentRows:
     """The documents of an index of precomputed vectors.
 
     Args:

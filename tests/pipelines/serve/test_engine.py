@@ -30,6 +30,7 @@ def test_an_engine_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert served.search("bees", dim=8).error == "an engine cannot do that"
         about = served.ask("GET", "/v1/info").body["indexes"][0]
         assert (about["n_documents"], about["generation"]) == (4, index.generation)
+        assert 'ragidx_dead_rows{index="docs"} 0.0' in served.ask("GET", "/metrics").body
         page = served.ask("GET", "/?q=bees")
         assert (page.status, " dance to tell" in page.body) == (200, True)
         index.delete(["bees"])

@@ -25,12 +25,12 @@ from ragidx.indexer.filters.fitting import FilterSample, as_questions, lowest
 from ragidx.indexer.lexical.stemming import AUTO
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.specs import FilterSpec, IndexSpec
-from ragidx.indexer.store import Store
 from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors
 from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.retriever.models import ModelPlace, stored_filter
 from ragidx.retriever.query_vectors import read_query_vectors
 from ragidx.retriever.ranking import unit_queries
+from ragidx.retriever.rows import FolderRows
 from ragidx.retriever.searcher import Searcher
 
 HELD_OUT = 256  # chunks that ask where there are no queries, at most a tenth of all
@@ -243,7 +243,7 @@ class IndexSource(VectorSource):
                 "remove it, or name a corpus in place of the index",
                 where=str(path),
             )
-        store = Store.open(path)
+        store = FolderRows.open(path)
         opening = {name: options[name] for name in _OPENING - {"instruction"} if options.get(name) is not None}
         self._searcher = Searcher(store, ModelPlace(**opening))
         self.questions = options.get("questions")

@@ -1,0 +1,169 @@
+"""Places with rows: what a search, and whoever reads documents, asks of the folder of an index, or of an engine.
+
+A row is a number. What a condition allows, `allowed`, has the form that its place wants: in a folder it is a mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ragidx.indexer.arrays import Bools, Floats, Ints, slices
+from ragidx.indexer.store import Store
+from ragidx.indexer.store.manifest import State
+from ragidx.indexer.store.rows import Row, true_places
+from ragidx.retriever.fusion import Scored, rank_dense, rank_hybrid, rank_lexical, with_cosines
+from ragidx.retriever.options import DENSE, HYBRID, LEXICAL, SearchOptions
+from ragidx.retriever.ranking import Queries, is_too_far
+
+if TYPE_CHECKING:
+    from ragidx.retriever.where.conditions import Condition
+
+VECTOR = "vector"
+"""The column of the vectors."""
+BLOCK = 256  # rows that are decoded at once
+_FEW = 100  # chunks: a smallest cosine that fewer reach becomes a mask
+
+
+class Rows(State, Protocol):
+    """A committed state, wherever its rows are."""
+
+    @property
+    def has_words(self) -> bool:
+        """Whether texts are ranked by the words of a question."""
+
+    @property
+    def words_by(self) -> str:
+        """What they are ranked by, `Hit.bm25`."""
+
+    def asked(self) -> Self:
+        """The same state, for one search: it may remember what is found for that."""
+
+    def allowed(self, where: Condition | None) -> Any:
+        """The rows that fulfil a condition, as `ranked` and `record_batches` take them; None: all."""
+
+    def ranked(self, queries: Queries, k: int, allowed: Any, options: SearchOptions) -> list[list[Scored]]:
+        """The k best chunks for each query, of those allowed.
+
+        Queries have vectors where `needs_vectors`, and texts where the mode is not dense.
+        """
+
+    def knows_a_word(self, text: str) -> bool:
+        """Whether a row has a word of a text."""
+
+    def rows(self, numbers: Sequence[int]) -> list[Row]:
+        """Some rows that were found, in their order."""
+
+    def vectors(self, rows: Ints) -> Floats:
+        """(n, dim) of rows that were found, in their order."""
+
+    def around(self, row: int, n: int) -> Sequence[Row]:
+        """A row that was found with `n` others on each side, where they are of its document; in any order."""
+
+    def folder_of(self, row: int) -> str | None:
+        """Which of several indexes has a row; None: there is one."""
+
+    def named(self, column: str, names: Sequence[str]) -> list[Row]:
+        """The rows that have one of these names in a column, `chunk_id` or `doc_id`."""
+
+    def by_document(self) -> Iterator[Row]:
+        """All rows, those of a document together."""
+
+    def record_batches(self, columns: Sequence[str], allowed: Any) -> Iterator[Any]:
+        """Columns of the rows that are allowed: fixed ones, `meta.FIELD`, `owner` as the source's name, or `VECTOR`."""
+
+
+class FolderRows(Store):
+    """The state of an index folder. Its masks are (n_rows,)."""
+
+    words_by = "bm25"
+
+    @property
+    def has_words(self) -> bool:
+        return self.lexical is not None
+
+    def asked(self) -> Self:
+        return self
+
+    def allowed(self, where: Condition | None) -> Bools | None:
+        if where is None:
+            return None
+        from ragidx.retriever.where.masks import matching_rows
+
+        return matching_rows(self, where)
+
+    def ranked(self, queries: Queries, k: int, allowed: Bools | None, options: SearchOptions) -> list[list[Scored]]:
+        """As of `Rows`; a smallest cosine that few chunks reach is turned into a mask of those chunks.
+
+        Then no search has to go through all others to find that out.
+        """
+        if options.mode == DENSE or options.min_score is None:
+            return self._ranked(queries, k, allowed, options)
+        each = (queries.of([number]) for number in range(len(queries)))
+        return [self._ranked(query, k, self._near(query, allowed, options), options)[0] for query in each]
+
+    def _ranked(self, queries: Queries, k: int, allowed: Bools | None, options: SearchOptions) -> list[list[Scored]]:
+        vectors, texts = queries.vectors, queries.texts or ()
+        if options.mode == LEXICAL:
+            ranked = list(rank_lexical(self, texts, k, allowed))
+            if vectors is None:
+                return ranked
+            return [with_cosines(self, of_query, query) for of_query, query in zip(ranked, vectors, strict=True)]
+        assert vectors is not None
+        if options.mode == HYBRID:
+            return list(rank_hybrid(self, vectors, texts, k, allowed, options))
+        return rank_dense(self, vectors, k, allowed, options)
+
+    def _near(self, query: Queries, allowed: Bools | None, options: SearchOptions) -> Bools | None:
+        """What is allowed without chunks below the smallest cosine, where few are above it."""
+        assert query.vectors is not None
+        (best,) = rank_dense(self, query.vectors, _FEW, allowed, options)
+        if len(best) == _FEW and not is_too_far(best[-1], options):
+            return allowed
+        near = np.zeros(self.n_rows, np.bool_)
+        near[[one.row for one in best if not is_too_far(one, options)]] = True
+        return near
+
+    def around(self, row: int, n: int) -> Sequence[Row]:
+        part, number = self.part_of(row)
+        numbers = range(max(0, number - n), min(part.n_rows, number + n + 1))
+        found = part.rows(numbers)
+        return [one for one in found if one.doc_id == found[numbers.index(number)].doc_id]
+
+    def folder_of(self, row: int) -> str | None:
+        part, _ = self.part_of(row)
+        return None if part is self else str(part.path)
+
+    def named(self, column: str, names: Sequence[str]) -> list[Row]:
+        wanted = pa.array(list(dict.fromkeys(names)), pa.large_string())
+        found = [
+            rows[true_places(pc.is_in(batch.column(0), value_set=wanted))] for rows, batch in self.batches([column])
+        ]
+        return self.rows(np.concatenate([np.zeros(0, np.int64), *found]))
+
+    def by_document(self) -> Iterator[Row]:
+        """All rows, in the order of the index, but those of a document together: two segments may share one."""
+        ids = pa.chunked_array([batch.column(0) for _, batch in self.batches(["doc_id"])], pa.large_string())
+        places = ids.combine_chunks().dictionary_encode().indices.to_numpy()
+        for some in slices(np.argsort(places, kind="stable"), BLOCK):
+            yield from self.rows(some)
+
+    def record_batches(self, columns: Sequence[str], allowed: Bools | None) -> Iterator[Any]:
+        from ragidx.retriever.where.masks import OWNER, source_names
+
+        read = list(dict.fromkeys(name for name in columns if name != VECTOR)) or ["chunk_id"]
+        for rows, batch in self.batches(read, allowed):
+            arrays = [_vectors(self.vectors(rows)) if name == VECTOR else batch.column(name) for name in columns]
+            if OWNER in columns:
+                at = columns.index(OWNER)
+                arrays[at] = source_names(self, arrays[at])
+            yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+def _vectors(vectors: Floats) -> Any:
+    flat = pa.array(vectors.astype(np.float16).reshape(-1))
+    return pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
