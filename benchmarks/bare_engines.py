@@ -13,7 +13,7 @@ import uuid
 import numpy as np
 import pyarrow.parquet as pq
 
-from ragidx.pipelines.integrations.engines.columns import vectors_of
+from ragidx.pipelines.integrations.engines.layout import vectors_of
 from ragidx.pipelines.integrations.engines.table import INDEXED
 
 K = 10

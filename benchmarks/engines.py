@@ -42,9 +42,8 @@ from bare_engines import ENGINES, K
 from figures import record
 
 import ragidx
-from ragidx.pipelines.integrations.engines.about import AboutTable
-from ragidx.pipelines.integrations.engines.columns import rows_of, vectors_of
-from ragidx.pipelines.integrations.engines.table import Target, is_target
+from ragidx.pipelines.integrations.engines.layout import AboutTable, rows_of, vectors_of
+from ragidx.pipelines.integrations.engines.target import Target, is_target
 
 BLOCK, SLOW_MS, FEW = 50, 100, 200
 CONDITION = 'subject == "s3"'

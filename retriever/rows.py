@@ -6,19 +6,23 @@ A row is a number. What a condition allows, `allowed`, has the form that its pla
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import ArrayLike, NDArray
 
+from ragidx.corpora.errors import QueryError
 from ragidx.indexer.arrays import Bools, Floats, Ints, slices
+from ragidx.indexer.normalize import check_query_width, cut_rows, l2_normalize
 from ragidx.indexer.store import Store
 from ragidx.indexer.store.manifest import State
 from ragidx.indexer.store.rows import Row, true_places
 from ragidx.retriever.fusion import Scored, rank_dense, rank_hybrid, rank_lexical, with_cosines
 from ragidx.retriever.options import DENSE, HYBRID, LEXICAL, SearchOptions
-from ragidx.retriever.ranking import Queries, is_too_far
 
 if TYPE_CHECKING:
     from ragidx.retriever.where.conditions import Condition
@@ -27,6 +31,29 @@ VECTOR = "vector"
 """The column of the vectors."""
 BLOCK = 256  # rows that are decoded at once
 _FEW = 100  # chunks: a smallest cosine that fewer reach becomes a mask
+
+
+@dataclass(frozen=True)
+class Queries:
+    """What is asked, in the forms that a search needs.
+
+    Attributes:
+        vectors: (q, dim) of length 1; None: nothing is compared by cosine.
+        texts: q questions; None: only vectors are asked.
+    """
+
+    vectors: Floats | None = None
+    texts: Sequence[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self.texts or ()) if self.vectors is None else len(self.vectors)
+
+    def of(self, numbers: Sequence[int]) -> Queries:
+        """Some of them."""
+        return Queries(
+            None if self.vectors is None else self.vectors[list(numbers)],
+            None if self.texts is None else [self.texts[number] for number in numbers],
+        )
 
 
 class Rows(State, Protocol):
@@ -97,10 +124,7 @@ class FolderRows(Store):
         return matching_rows(self, where)
 
     def ranked(self, queries: Queries, k: int, allowed: Bools | None, options: SearchOptions) -> list[list[Scored]]:
-        """As of `Rows`; a smallest cosine that few chunks reach is turned into a mask of those chunks.
-
-        Then no search has to go through all others to find that out.
-        """
+        # A smallest cosine that few chunks reach becomes a mask, so that no search has to go through all others.
         if options.mode == DENSE or options.min_score is None:
             return self._ranked(queries, k, allowed, options)
         each = (queries.of([number]) for number in range(len(queries)))
@@ -162,6 +186,56 @@ class FolderRows(Store):
                 at = columns.index(OWNER)
                 arrays[at] = source_names(self, arrays[at])
             yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+def unit_queries(
+    vectors: ArrayLike, dim: int, input_dim: int | None, *, index: str | Path, file: str | Path = ""
+) -> NDArray[np.float32]:
+    """(q, dim) of length 1: what the rows of an index are compared with.
+
+    Args:
+        vectors: (q, dim) numbers, or (q, input_dim): cut as the rows were.
+        dim: width of the index.
+        input_dim: what its vectors were cut from; None: they were not.
+        index: its folder, for messages.
+        file: that holds the vectors, for messages; "": in none.
+
+    Raises:
+        ValueError: no matrix of numbers of at most 64 bits, or a part of it is masked.
+        QueryError: the width is another, or a vector is zero or has a number that is not finite.
+    """
+    if np.ma.is_masked(vectors):
+        raise ValueError("some of the query vectors are masked: leave them out, or fill them")
+    matrix = np.asarray(vectors)
+    if matrix.ndim != 2 or matrix.dtype.kind not in "fiu" or matrix.dtype.itemsize > 8:
+        raise ValueError(f"query vectors have the shape {matrix.shape} and hold {matrix.dtype}, not (q, {dim})")
+    check_query_width(matrix.shape[1], dim, input_dim=input_dim, where=str(file or index))
+    unit = cut_rows(l2_normalize(matrix), dim)
+    for row, reason in unit.faults:
+        place = f"query {row + 1:,}" if len(matrix) > 1 else ""
+        raise QueryError(
+            reason.replace("the vector", "the query's vector"),
+            "give another vector",
+            where=": ".join(filter(None, [str(file), place])),
+        )
+    return unit.vectors
+
+
+def needs_vectors(options: SearchOptions) -> bool:
+    """Whether a question has to be encoded."""
+    return options.mode != LEXICAL or options.min_score is not None
+
+
+def is_too_far(scored: Scored, options: SearchOptions) -> bool:
+    """Whether a chunk has a smaller cosine than a hit may have."""
+    return options.min_score is not None and scored.dense is not None and scored.dense < options.min_score
+
+
+def is_last(scored: Scored, options: SearchOptions) -> bool:
+    """Whether no chunk from this one on can be a hit, for scores fall."""
+    if options.min_z is not None and scored.score < options.min_z:
+        return True
+    return options.mode == DENSE and is_too_far(scored, options)
 
 
 def _vectors(vectors: Floats) -> Any:

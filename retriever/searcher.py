@@ -37,8 +37,7 @@ from ragidx.retriever.models import (
     stored_table,
 )
 from ragidx.retriever.options import HYBRID, SearchOptions, search_options
-from ragidx.retriever.ranking import Queries, needs_vectors, unit_queries
-from ragidx.retriever.rows import FolderRows, Rows
+from ragidx.retriever.rows import FolderRows, Queries, Rows, needs_vectors, unit_queries
 from ragidx.retriever.shaping import shaped_hits
 
 if TYPE_CHECKING:
@@ -110,11 +109,6 @@ class Searcher:
         from ragidx.retriever.where.masks import schema_of
 
         return schema_of(self.store)
-
-    @property
-    def words_by(self) -> str:
-        """What `Hit.bm25` is: BM25, or what an engine ranks words by."""
-        return self.store.words_by
 
     def search(
         self,

@@ -35,8 +35,7 @@ from ragidx.indexer.store.rows import META, union
 from ragidx.retriever.hit import Hits
 from ragidx.retriever.models import FILTER_FILE, QUESTIONS_FILE
 from ragidx.retriever.options import DENSE, SearchOptions
-from ragidx.retriever.ranking import Queries, needs_vectors
-from ragidx.retriever.rows import FolderRows
+from ragidx.retriever.rows import FolderRows, Queries, needs_vectors
 from ragidx.retriever.searcher import Searcher, check_questions
 from ragidx.retriever.shaping import fused_hits, shaped_hits
 from ragidx.retriever.where.binding import bind

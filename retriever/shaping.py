@@ -22,8 +22,7 @@ from ragidx.indexer.widening import until_enough
 from ragidx.retriever.fusion import RRF_CONSTANT, Scored
 from ragidx.retriever.hit import DocumentSpan, Hit
 from ragidx.retriever.options import SearchOptions
-from ragidx.retriever.ranking import Queries, is_last, is_too_far
-from ragidx.retriever.rows import Rows
+from ragidx.retriever.rows import Queries, Rows, is_last, is_too_far
 
 _MMR_HITS = 50  # over so many hits is maximal marginal relevance computed
 _NEAR = 0.9  # share of common word triples from which passages are nearly equal

@@ -117,12 +117,7 @@ class Manifest:
 
 
 class State(Protocol):
-    """A committed state, without its rows.
-
-    Attributes:
-        path: where it is, for messages.
-        manifest: what a folder's says; of a place without files, what it would say.
-    """
+    """A committed state: where it is, for messages; what its manifest says, or would say; what belongs to its spec."""
 
     path: Path
     manifest: Manifest

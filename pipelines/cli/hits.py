@@ -47,7 +47,7 @@ def show_answer(
             console.note(note)
         _tell_nothing(searcher, text, options, mode)
         return
-    show_hits(hits, text, _stem(searcher), words=searcher.words_by, **shown)
+    show_hits(hits, text, _stem(searcher), words=searcher.store.words_by, **shown)
     _tell_about(hits, options, mode)
 
 

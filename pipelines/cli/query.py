@@ -248,7 +248,7 @@ def _about_several(searcher: Searcher, asked: Mapping[str, Any]) -> dict[str, An
 
 def _about_engine(searcher: Searcher, asked: Mapping[str, Any]) -> dict[str, Any]:
     """What JSON says of an engine; a note says why hybrid search is by places."""
-    about = {"words_by": searcher.words_by}
+    about = {"words_by": searcher.store.words_by}
     if searcher.options(**asked).mode != "hybrid":
         return about
     why = "an engine does not tell how its scores spread"

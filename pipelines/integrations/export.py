@@ -23,9 +23,9 @@ import pyarrow as pa
 from ragidx.corpora.addresses import hidden
 from ragidx.corpora.errors import IndexFormatError, SpecError, lone_surrogate, printable, unknown_name
 from ragidx.pipelines.integrations.engines import files
-from ragidx.pipelines.integrations.engines.about import AboutTable
-from ragidx.pipelines.integrations.engines.columns import DIGEST, rows_of
-from ragidx.pipelines.integrations.engines.table import ENGINES, EXAMPLES, Table, Target, is_target
+from ragidx.pipelines.integrations.engines.layout import DIGEST, AboutTable, rows_of
+from ragidx.pipelines.integrations.engines.table import Table
+from ragidx.pipelines.integrations.engines.target import ENGINES, EXAMPLES, Target, is_target
 from ragidx.retriever.rows import Rows
 
 OnProgress = Callable[[int, int], None]

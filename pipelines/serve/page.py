@@ -195,7 +195,7 @@ class Page:
             stem = stem_of(found.state)
             wanted = stems_of(asked["q"], stem)
             count = f"{len(hits)} passage{'s' * (len(hits) > 1)} by {found.mode} search"
-            items = (_hit(hit, asked, served.name, wanted, stem, found.state.words_by) for hit in hits)
+            items = (_hit(hit, asked, served.name, wanted, stem, found.state.store.words_by) for hit in hits)
             took = f" in {found.took_ms['total']:.0f} ms"
             return [el("p", count + took, class_="count", role="status"), *notes, el("ol", *items, id="hits")]
 

@@ -230,7 +230,7 @@ def _answer(
     """What the answers of all searches have, and their own."""
     manifest = found.state.store.manifest
     about = {"index": served.name, "generation": manifest.generation, "created": manifest.created}
-    about |= {"where": asked.where, "k": asked.k, "mode": found.mode, "words_by": found.state.words_by}
+    about |= {"where": asked.where, "k": asked.k, "mode": found.mode, "words_by": found.state.store.words_by}
     return JSONResponse(about | own | {"took_ms": found.took_ms})
 
 

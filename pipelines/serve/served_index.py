@@ -25,7 +25,7 @@ from ragidx.pipelines.base.resources import usable_cores
 from ragidx.retriever.keywords import Rerank
 from ragidx.retriever.models import HERE, ModelPlace
 from ragidx.retriever.options import LEXICAL, SearchOptions
-from ragidx.retriever.ranking import Queries, needs_vectors
+from ragidx.retriever.rows import Queries, needs_vectors
 from ragidx.retriever.searcher import Searcher, check_questions
 
 if TYPE_CHECKING:

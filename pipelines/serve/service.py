@@ -31,7 +31,7 @@ from ragidx.pipelines.serve.writes import Writes
 from ragidx.retriever.contents import documents_by_id
 from ragidx.retriever.keywords import Rerank
 from ragidx.retriever.passages import Stem, passage, simple_stem
-from ragidx.retriever.ranking import Queries, unit_queries
+from ragidx.retriever.rows import Queries, unit_queries
 from ragidx.retriever.searcher import Searcher
 
 if TYPE_CHECKING:

@@ -101,7 +101,7 @@ def named(indexes: Sequence[str]) -> dict[str, Path | str]:
     Raises:
         SpecError: a name is no name, or two are the same.
     """
-    from ragidx.pipelines.integrations.engines.table import is_target
+    from ragidx.pipelines.integrations.engines.target import is_target
 
     found: dict[str, Path | str] = {}
     for text in indexes:

@@ -23,10 +23,9 @@ from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.rows import Row
 from ragidx.pipelines.ingest.options import BuildOptions
-from ragidx.pipelines.integrations.engines.about import AboutTable
-from ragidx.pipelines.integrations.engines.columns import DIGEST, FIXED
 from ragidx.pipelines.integrations.engines.files import about_file
-from ragidx.pipelines.integrations.engines.table import Target, is_target
+from ragidx.pipelines.integrations.engines.layout import DIGEST, FIXED, AboutTable
+from ragidx.pipelines.integrations.engines.target import Target, is_target
 from ragidx.retriever.rows import VECTOR
 
 _OWN = {*FIXED, DIGEST, VECTOR}

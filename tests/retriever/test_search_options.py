@@ -12,8 +12,7 @@ import ragidx
 from ragidx.corpora.errors import QueryError
 from ragidx.pipelines.vectors import RowWriter
 from ragidx.retriever.options import SearchOptions, search_options
-from ragidx.retriever.ranking import needs_vectors
-from ragidx.retriever.rows import FolderRows
+from ragidx.retriever.rows import FolderRows, needs_vectors
 from ragidx.retriever.where.conditions import Condition
 
 from ..raising import message_of

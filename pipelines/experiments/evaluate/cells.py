@@ -31,8 +31,7 @@ from ragidx.pipelines.experiments.evaluate.sources.series import full_width
 from ragidx.pipelines.experiments.evaluate.sources.source import VectorSource
 from ragidx.retriever.fusion import Scored
 from ragidx.retriever.options import DENSE, LEXICAL, SearchOptions
-from ragidx.retriever.ranking import Queries
-from ragidx.retriever.rows import FolderRows
+from ragidx.retriever.rows import FolderRows, Queries
 
 BATCH = 64
 

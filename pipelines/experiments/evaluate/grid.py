@@ -40,8 +40,7 @@ from ragidx.pipelines.experiments.evaluate.report import Configuration
 from ragidx.pipelines.experiments.evaluate.sources.series import Series, full_width
 from ragidx.pipelines.experiments.evaluate.sources.source import NOTHING_TO_SEARCH, VectorSource
 from ragidx.retriever.options import DENSE, HYBRID, LEXICAL, WEIGHT, SearchOptions
-from ragidx.retriever.ranking import Queries
-from ragidx.retriever.rows import FolderRows
+from ragidx.retriever.rows import FolderRows, Queries
 
 EXACT = "exact"
 """In place of an index type: float32 vectors of which none is stored, all compared."""

@@ -46,7 +46,7 @@ from ragidx.pipelines.experiments.evaluate.synthetic import synthetic, taken_out
 from ragidx.pipelines.experiments.evaluate.tasks import Judged, check_documents, check_together, task_of
 from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.maintain.delete import writer_on
-from ragidx.retriever.ranking import Queries, needs_vectors
+from ragidx.retriever.rows import Queries, needs_vectors
 from ragidx.retriever.searcher import Searcher
 from ragidx.retriever.shaping import shaped_hits
 

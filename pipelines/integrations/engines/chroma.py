@@ -18,8 +18,8 @@ from chromadb.config import Settings
 from chromadb.errors import ChromaError, NotFoundError
 
 from ragidx.corpora.errors import SpecError
-from ragidx.pipelines.integrations.engines.columns import batches_of, beside
-from ragidx.pipelines.integrations.engines.table import Target
+from ragidx.pipelines.integrations.engines.layout import batches_of, beside
+from ragidx.pipelines.integrations.engines.target import Target
 
 _BLOCK = 1_000
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer import atomic
 from ragidx.indexer.arrays import bundles
-from ragidx.pipelines.integrations.engines.about import KEY, AboutTable
+from ragidx.pipelines.integrations.engines.layout import KEY, AboutTable
 from ragidx.retriever.contents import batches, columns_of
 from ragidx.retriever.rows import VECTOR, Rows
 

@@ -21,11 +21,10 @@ import pyarrow as pa
 from lancedb.index import FTS, HnswSq
 
 from ragidx.indexer.arrays import slices
-from ragidx.pipelines.integrations.engines.about import KEY, AboutTable
-from ragidx.pipelines.integrations.engines.columns import SCORE, schema_of
 from ragidx.pipelines.integrations.engines.filters import Sql, nnf
 from ragidx.pipelines.integrations.engines.lance_patterns import UntranslatableError, rust
-from ragidx.pipelines.integrations.engines.table import INDEXED, Table, Target
+from ragidx.pipelines.integrations.engines.layout import KEY, SCORE, AboutTable, schema_of
+from ragidx.pipelines.integrations.engines.table import BLOCK, INDEXED, Table
 from ragidx.retriever.rows import VECTOR
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from ragidx.retriever.where.conditions import Condition, Literal
 
 _TAG = "ragidx"
-_BLOCK = 1_000  # ids in one condition
 _FAULTS = (RuntimeError, OSError, ValueError)
 
 
@@ -41,12 +39,7 @@ class LanceTable(Table):
     """A table of LanceDB."""
 
     has_words = True
-
-    def __init__(self, target: Target) -> None:
-        self.target = target
-        self._opened: Any = None
-        self._about: AboutTable | None = None
-        self._open()
+    _opened: Any = None
 
     @functools.cached_property
     def _database(self) -> Any:
@@ -54,14 +47,14 @@ class LanceTable(Table):
 
     def _open(self) -> None:
         """Look at the state that is there now."""
-        self._opened = self._about = None
+        self._opened, self._about, self.rows_in = None, None, ""
         place = self.target.place
         if "://" not in place and not Path(place).exists():  # to connect would make the folder
             return
         with self.target.faults(*_FAULTS):
             if self.target.name not in self._names():
                 return
-            self._opened = self._database.open_table(self.target.name)
+            self._opened, self.rows_in = self._database.open_table(self.target.name), self.target.name
             if (found := _stored(self._opened)) is not None:
                 tagged = self._opened.tags.list().get(_TAG)
                 self.is_whole = tagged is not None
@@ -96,11 +89,6 @@ class LanceTable(Table):
             names.update(page.tables)
         return names
 
-    def about(self) -> AboutTable | None:
-        if self._opened is not None and self._about is None:
-            raise self.not_ours()
-        return self._about
-
     def replace(self, rows: Iterable[Any], about: AboutTable) -> None:
         schema = _with_about(schema_of(about), about)
         with self.target.faults(*_FAULTS):
@@ -124,7 +112,7 @@ class LanceTable(Table):
             if first is not None:
                 reader = pa.RecordBatchReader.from_batches(schema, itertools.chain([first], rows))
                 table.merge_insert("chunk_id").when_matched_update_all().when_not_matched_insert_all().execute(reader)
-            for block in slices(gone(), _BLOCK):
+            for block in slices(gone(), BLOCK):
                 table.delete(f"chunk_id IN ({', '.join(map(_text, block))})")
             table.update_field_metadata({"path": VECTOR, "metadata": {KEY: about.to_bytes().decode()}})
             self._show(table, about)
@@ -149,7 +137,7 @@ class LanceTable(Table):
         filters = [[self._filter(where)]] if where is not None else [[]]
         if ids is not None:
             column, values = ids
-            tests = [f"{column} IN ({', '.join(map(_text, block))})" for block in slices(values, _BLOCK)]
+            tests = [f"{column} IN ({', '.join(map(_text, block))})" for block in slices(values, BLOCK)]
             filters = [[*filters[0], test] for test in tests]
         for parts in filters:
             with self.target.faults(*_FAULTS):

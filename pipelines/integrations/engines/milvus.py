@@ -2,9 +2,8 @@
 
     the alias NAME -> NAME_<8 hex digits>, the rows;    NAME_<8 hex digits>_about, its `AboutTable`, in parts
 
-A replacement fills a new collection and then moves the alias: whoever opened the table before must open it again. An
-update is not atomic: a reader sees its rows change one by one, `AboutTable` last. Vectors are float32, which holds
-every float16: Milvus Lite has nothing else, and with half precision a server would round the question, too.
+Vectors are float32, which holds every float16: Milvus Lite has nothing else, and with half precision a server would
+round the question, too.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -29,9 +27,8 @@ from pymilvus.exceptions import ConnectionConfigException, ErrorCode
 
 from ragidx.corpora.errors import EngineError, QueryError, SpecError
 from ragidx.indexer.arrays import slices
-from ragidx.pipelines.integrations.engines.about import AboutTable
-from ragidx.pipelines.integrations.engines.columns import SCORE, schema_of
 from ragidx.pipelines.integrations.engines.filters import nnf
+from ragidx.pipelines.integrations.engines.layout import SCORE, AboutTable
 from ragidx.pipelines.integrations.engines.milvus_rows import (
     WORDS,
     Expression,
@@ -42,7 +39,7 @@ from ragidx.pipelines.integrations.engines.milvus_rows import (
     schema_for,
     text_of,
 )
-from ragidx.pipelines.integrations.engines.table import INDEXED, ReplacedError, Table, Target
+from ragidx.pipelines.integrations.engines.table import BLOCK, INDEXED, Aliased, ReplacedError
 from ragidx.retriever.rows import VECTOR
 
 if TYPE_CHECKING:
@@ -50,8 +47,7 @@ if TYPE_CHECKING:
     from ragidx.retriever.where.conditions import Condition
 
 _TOKEN = "MILVUS_TOKEN"  # the environment variable that has it
-_MAX_DIM, _MAX_ROWS = 32_768, 16_384  # of Milvus: numbers of a vector, rows of an answer
-_BLOCK = 1_000  # rows of one call, and ids in one condition
+_MAX_ROWS = 16_384  # of an answer of Milvus
 _MESSAGE = 2**24  # bytes of one call, where they can be chosen; a server takes 64 MiB
 _CONNECT_S = 10.0
 _UNREACHED = "Fail connecting to server"
@@ -61,34 +57,26 @@ for _name in ("pymilvus", "milvus_lite"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)  # what they raise they log, too, with a traceback
 
 
-class MilvusTable(Table):
+class MilvusTable(Aliased):
     """A collection of Milvus."""
 
     has_words = True
-    max_rows = _MAX_ROWS
-
-    def __init__(self, target: Target) -> None:
-        self.target, self.rows_in = target, ""
-        self._client: Any = None
-        self._about: AboutTable | None = None
-        self._lite = "://" not in target.place
-        if not self._lite and re.search("[@?]", target.place):
-            hint = f"put it into the environment variable {_TOKEN}, as USER:PASSWORD or a token"
-            raise SpecError("a password does not belong into the URL of Milvus", hint, where=target.shown)
-        if self._lite and not target.place.endswith(".db"):
-            hint = "let its name end in .db, or name a server: milvus:http://HOST:19530"
-            raise SpecError("Milvus Lite opens no file of this name", hint, where=target.shown)
-        if self._lite:
-            import_module("milvus_lite")
-        if not self._lite or Path(target.place).exists():
-            try:
-                self._reach()
-            except BaseException:
-                self.close()
-                raise
+    max_dim, max_rows = 32_768, _MAX_ROWS
 
     def _reach(self) -> None:
         """Connect, and look. The server of Milvus Lite is threads of this process: one that is dead is started anew."""
+        place, shown = self.target.place, self.target.shown
+        self._lite = "://" not in place
+        if not self._lite and re.search("[@?]", place):
+            hint = f"put it into the environment variable {_TOKEN}, as USER:PASSWORD or a token"
+            raise SpecError("a password does not belong into the URL of Milvus", hint, where=shown)
+        if self._lite and not place.endswith(".db"):
+            hint = "let its name end in .db, or name a server: milvus:http://HOST:19530"
+            raise SpecError("Milvus Lite opens no file of this name", hint, where=shown)
+        if self._lite:
+            import_module("milvus_lite")
+        if self._lite and not Path(place).exists():
+            return
         try:
             self._connect()
             self._open()
@@ -96,13 +84,13 @@ class MilvusTable(Table):
             if not self._lite or _UNREACHED not in fault.message:
                 raise
             self.close()
-            import_module("milvus_lite.server_manager").server_manager_instance.release_server(self.target.place)
+            import_module("milvus_lite.server_manager").server_manager_instance.release_server(place)
             self._connect()
             self._open()
 
     def _connect(self) -> None:
         token, place = "" if self._lite else os.environ.get(_TOKEN, ""), self.target.place
-        with self._asked():
+        with self._asking():
             try:
                 self._client = MilvusClient(place, token=token, timeout=_CONNECT_S, dedicated=True)
             except ConnectionConfigException:
@@ -110,23 +98,8 @@ class MilvusTable(Table):
                     _check_opens(place)
                 raise
 
-    def _open(self) -> None:
-        """Look at the state that is there now."""
-        with self._asked() as client:
-            if not client.has_collection(self.target.name):
-                self.rows_in, self._about = "", None
-                return
-            opened = client.describe_collection(self.target.name)["collection_name"]
-            if client.has_collection(f"{opened}_about"):
-                client.load_collection(f"{opened}_about")
-                client.load_collection(opened)
-                about = self.read_about(self._kept(opened))
-            else:
-                about = None
-            self.rows_in, self._about = opened, about
-
     @contextmanager
-    def _asked(self) -> Iterator[Any]:
+    def _asking(self) -> Iterator[Any]:
         """The client; what it raises becomes one line."""
         with self.target.faults(*_FAULTS):
             try:
@@ -136,77 +109,68 @@ class MilvusTable(Table):
                     raise ReplacedError.of(self.target) from None
                 raise OSError(fault.message) from None
 
-    def about(self) -> AboutTable | None:
-        if self.rows_in and self._about is None:
-            raise self.not_ours()
-        return self._about
-
-    def check(self, about: AboutTable) -> None:
-        if about.dim > _MAX_DIM:
-            message = f"Milvus holds vectors of up to {_MAX_DIM:,} numbers, and these have {about.dim:,}"
-            raise SpecError(message, "build the index with a smaller `dim`", where=self.target.shown)
-
     def refused(self, rows: Any) -> Mapping[str, Bools]:
         return rows_over(rows)
 
-    def replace(self, rows: Iterable[Any], about: AboutTable) -> None:
-        if self._client is None:
-            self._connect()
+    def _aliases(self) -> dict[str, str]:
         name = self.target.name
-        made = f"{name}_{secrets.token_hex(4)}"
-        with self._asked() as client:
-            client.create_collection(  # a collection must have a vector: of two numbers here
-                f"{made}_about", 2, "part", "string", max_length=128, consistency_level="Strong"
-            )
-            client.create_collection(made, schema=schema_for(about), consistency_level="Strong")
-            self._write(client.insert, made, rows)
-            client.flush(made)
-            index = client.prepare_index_params()
-            index.add_index(VECTOR, "AUTOINDEX" if about.n_rows >= INDEXED else "FLAT", metric_type="IP")
-            index.add_index(WORDS, "SPARSE_INVERTED_INDEX", metric_type="BM25")
-            client.create_index(made, index, sync=not self._lite)  # Milvus Lite builds it in the next line
-            client.load_collection(made)
-            self._keep(made, about)
-            if client.has_collection(name) and client.describe_collection(name)["collection_name"] != name:
-                client.alter_alias(made, name)
-            else:
-                client.drop_collection(name)
-                client.create_alias(made, name)
-            leftover = re.compile(rf"({re.escape(name)}_[0-9a-f]{{8}})_about")
-            for match in filter(None, map(leftover.fullmatch, client.list_collections())):
-                if match[1] != made:
-                    client.drop_collection(match[1])
-                    client.drop_collection(match[0])
-        self._open()
+        there = self._client.has_collection(name)
+        return {name: self._client.describe_collection(name)["collection_name"]} if there else {}
 
-    def update(self, rows: Iterable[Any], gone: Callable[[], Sequence[str]], about: AboutTable) -> None:
-        with self._asked() as client:
-            self._write(client.upsert, self.rows_in, rows)
-            for block in slices(gone(), _BLOCK):
-                client.delete(self.rows_in, filter=one_of("chunk_id", block))
-            self._keep(self.rows_in, about)
-        self._open()
+    def _collections(self) -> list[str]:
+        return self._client.list_collections()  # type: ignore[no-any-return]
 
-    def _write(self, write: Callable[[str, list[Any]], Any], name: str, rows: Iterable[Any]) -> None:
+    def _drop(self, collection: str) -> None:
+        self._client.drop_collection(collection)
+
+    def _move_alias(self, collection: str, *, is_new: bool) -> None:
+        (self._client.create_alias if is_new else self._client.alter_alias)(collection, self.target.name)
+
+    def _make(self, collection: str, rows: Iterable[Any], about: AboutTable) -> None:
+        client = self._client
+        client.create_collection(  # a collection must have a vector: of two numbers here
+            f"{collection}_about", 2, "part", "string", max_length=128, consistency_level="Strong"
+        )
+        client.create_collection(collection, schema=schema_for(about), consistency_level="Strong")
+        self._insert(client.insert, collection, rows)
+        client.flush(collection)
+        index = client.prepare_index_params()
+        index.add_index(VECTOR, "AUTOINDEX" if about.n_rows >= INDEXED else "FLAT", metric_type="IP")
+        index.add_index(WORDS, "SPARSE_INVERTED_INDEX", metric_type="BM25")
+        client.create_index(collection, index, sync=not self._lite)  # Milvus Lite builds it in the next line
+        client.load_collection(collection)
+
+    def _write(self, collection: str, rows: Iterable[Any]) -> None:
+        self._insert(self._client.upsert, collection, rows)
+
+    def _delete(self, ids: Sequence[str]) -> None:
+        self._client.delete(self.rows_in, filter=one_of("chunk_id", ids))
+
+    def _insert(self, write: Callable[[str, list[Any]], Any], name: str, rows: Iterable[Any]) -> None:
         for batch in rows:
-            at_once = max(1, min(_BLOCK, _MESSAGE * len(batch) // (2 * batch.nbytes)))  # vectors become twice as large
+            at_once = max(1, min(BLOCK, _MESSAGE * len(batch) // (2 * batch.nbytes)))  # vectors become twice as large
             for start in range(0, len(batch), at_once):
                 write(name, rows_to(batch.slice(start, at_once)))
 
-    def _keep(self, name: str, about: AboutTable) -> None:
-        """Write an `AboutTable`, and then delete the one before it."""
+    def _write_about(self, collection: str, about: AboutTable) -> None:
         text = about.to_bytes().decode("ascii")
         parts = list(slices(text, _PART))
         key = f"{about.generation:012} {about.created} {len(parts)}"
         rows = [{"part": f"{key}/{n:06}", "data": part, VECTOR: [1.0, 0.0]} for n, part in enumerate(parts)]
         for some in slices(rows, _MESSAGE // _PART):
-            self._client.upsert(f"{name}_about", some)
-        self._client.delete(f"{name}_about", filter=f"part < {text_of(f'{key}/')} or part > {text_of(f'{key}/~')}")
+            self._client.upsert(f"{collection}_about", some)
+        self._client.delete(
+            f"{collection}_about", filter=f"part < {text_of(f'{key}/')} or part > {text_of(f'{key}/~')}"
+        )
 
-    def _kept(self, name: str) -> bytes:
-        """The latest `AboutTable` of which all parts are there."""
+    def _stored(self, collection: str) -> bytes | None:
+        """The latest of which all parts are there."""
+        if not self._client.has_collection(f"{collection}_about"):
+            return None
+        self._client.load_collection(f"{collection}_about")
+        self._client.load_collection(collection)
         found: dict[str, list[str]] = {}
-        for rows in self._pages(f"{name}_about", "part", [], ["data"], _MESSAGE // _PART):
+        for rows in self._pages(f"{collection}_about", "part", [], ["data"], _MESSAGE // _PART):
             for row in rows:
                 found.setdefault(row["part"].partition("/")[0], []).append(row["data"])
         whole = [parts for key, parts in found.items() if len(parts) == int(key.rpartition(" ")[2])]
@@ -224,8 +188,8 @@ class MilvusTable(Table):
         if k > _MAX_ROWS:
             message = f"Milvus finds up to {_MAX_ROWS:,} rows, not {k:,}"
             raise QueryError(message, "ask for fewer", where=self.target.shown)
-        schema, filtered = schema_of(self._about), "" if where is None else self._filter(where)  # type: ignore[arg-type]
-        with self._asked() as client:
+        schema, filtered = self.schema(), "" if where is None else self._filter(where)
+        with self._asking() as client:
             [hits] = client.search(
                 self.rows_in, [asked], filtered, limit=k, output_fields=schema.names, anns_field=column
             )
@@ -238,16 +202,14 @@ class MilvusTable(Table):
         columns: Sequence[str] | None = None,
         ids: tuple[str, Sequence[str]] | None = None,
     ) -> Iterator[Any]:
-        assert self._about is not None
-        whole = schema_of(self._about)
-        schema = whole if columns is None else pa.schema([whole.field(name) for name in columns])
+        schema, dim = self.schema(columns), self.schema().field(VECTOR).type.list_size
         large = {VECTOR, "text"} & {*schema.names}
-        at_once = 2 * _MESSAGE // (4 * self._about.dim + 8_192) if large else _MAX_ROWS  # 8 KiB: the texts of a row
+        at_once = 2 * _MESSAGE // (4 * dim + 8_192) if large else _MAX_ROWS  # 8 KiB: the texts of a row
         first = [] if where is None else [self._filter(where)]
         parts = [first]
         if ids is not None:
             column, values = ids
-            parts = [[*first, one_of(column, block)] for block in slices(values, _BLOCK)]
+            parts = [[*first, one_of(column, block)] for block in slices(values, BLOCK)]
         for part in parts:
             for rows in self._pages(self.rows_in, "chunk_id", part, schema.names, at_once):
                 yield batch_of(rows, schema)
@@ -257,7 +219,7 @@ class MilvusTable(Table):
         after: list[str] = []
         options = {"iterator": "True", "reduce_stop_for_best": "True", "limit": at_once}
         while True:
-            with self._asked() as client:
+            with self._asking() as client:
                 rows = client.query(of, " and ".join([*after, *where]), output_fields=[key, *columns], **options)
             if not rows:
                 return
@@ -266,7 +228,7 @@ class MilvusTable(Table):
 
     def count(self, where: Condition | None = None) -> int:
         filtered = "" if where is None else self._filter(where)
-        with self._asked() as client:
+        with self._asking() as client:
             return int(client.query(self.rows_in, filtered, output_fields=["count(*)"])[0]["count(*)"])
 
     def close(self) -> None:

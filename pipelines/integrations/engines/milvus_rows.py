@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pymilvus import DataType, Function, FunctionType, MilvusClient
 
-from ragidx.pipelines.integrations.engines.columns import schema_of, vectors_of
 from ragidx.pipelines.integrations.engines.filters import Sql
+from ragidx.pipelines.integrations.engines.layout import as_batch, schema_of, vectors_of
 from ragidx.retriever.rows import VECTOR
 
 if TYPE_CHECKING:
     from ragidx.indexer.arrays import Bools
-    from ragidx.pipelines.integrations.engines.about import AboutTable
+    from ragidx.pipelines.integrations.engines.layout import AboutTable
     from ragidx.retriever.where.conditions import Condition
 
 MAX_TEXT, MAX_ITEMS = 65_535, 4_096
@@ -134,16 +134,7 @@ def rows_to(batch: Any) -> list[dict[str, Any]]:
 
 def batch_of(rows: Sequence[Mapping[str, Any]], schema: Any) -> Any:
     """The inverse."""
-    columns = []
-    for field in schema:
-        values = [row[field.name] for row in rows]
-        if field.name == VECTOR:
-            flat = np.asarray(values, np.float32).astype(np.float16).ravel()
-            columns.append(pa.FixedSizeListArray.from_arrays(pa.array(flat), type=field.type))
-        else:
-            stored = pa.int64() if pa.types.is_timestamp(field.type) else field.type
-            columns.append(pa.array(values, stored).cast(field.type))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return as_batch(schema, lambda field: [row[field.name] for row in rows])
 
 
 def one_of(column: str, values: Sequence[str]) -> str:

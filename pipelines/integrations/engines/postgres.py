@@ -24,10 +24,10 @@ from psycopg import conninfo, errors, sql
 
 from ragidx.corpora.errors import EngineError, SpecError
 from ragidx.pipelines.integrations.engines import postgres_sql as statements
-from ragidx.pipelines.integrations.engines.about import AboutTable
-from ragidx.pipelines.integrations.engines.columns import SCORE, schema_of, vectors_of
+from ragidx.pipelines.integrations.engines.layout import SCORE, AboutTable, vectors_of
 from ragidx.pipelines.integrations.engines.postgres_sql import ABOUTS, Statements, batch_of, packed
-from ragidx.pipelines.integrations.engines.table import INDEXED, Table, Target
+from ragidx.pipelines.integrations.engines.table import INDEXED, Table
+from ragidx.pipelines.integrations.engines.target import Target
 from ragidx.retriever.rows import VECTOR
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 _Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 _BATCH_ROWS = 4_096
-_MAX_DIM = 16_000  # of a column of halfvec
 _MAX_INDEXED_DIM = 4_000  # of an HNSW index of halfvec
 _MAX_ID = 2_600  # bytes of a primary key: a third of a page
 _FOREIGN = {
@@ -68,21 +67,14 @@ class PostgresTable(Table):
 
     has_words = True
     words_by = "ts_rank"
+    max_dim = 16_000  # of a column of halfvec
+    _stored: bytes | None = None
 
     def __init__(self, target: Target) -> None:
-        self.target = target
-        _check_place(target)
         self._idle = deque[_Connection]()
         self._of_thread = threading.local()
-        self._about: AboutTable | None = None
-        self._stored: bytes | None = None
-        self._columns: dict[str, str] = {}
-        self._has_index = False
-        try:
-            self._open()
-        except BaseException:
-            self.close()
-            raise
+        _check_place(target)
+        super().__init__(target)
 
     @contextmanager
     def _connected(self) -> Iterator[_Connection]:
@@ -135,6 +127,7 @@ class PostgresTable(Table):
                 if (looked := self._shape(connection)) == before:
                     break
         self._columns, self._has_index = before
+        self.rows_in = self.target.name if self._columns else ""
         self._about = self.read_about(self._stored)
 
     def _shape(self, connection: _Connection) -> tuple[dict[str, str], bool]:
@@ -167,12 +160,10 @@ class PostgresTable(Table):
             raise EngineError("its columns were replaced by others", "open it again", where=self.target.shown)
 
     def about(self) -> AboutTable | None:
-        if self._columns:
-            if self._about is None:
-                raise self.not_ours()
-            if not self._statements.types.items() <= self._columns.items():
-                raise self.not_ours("its columns are not those that ragidx wrote")
-        return self._about
+        about = super().about()
+        if about is not None and not self._statements.types.items() <= self._columns.items():
+            raise self.not_ours("its columns are not those that ragidx wrote")
+        return about
 
     def refused(self, rows: Any) -> Mapping[str, Bools]:
         with_nul = np.zeros(len(rows), np.bool_)
@@ -186,9 +177,7 @@ class PostgresTable(Table):
         return {"a text with NUL characters": with_nul, f"an id of more than {_MAX_ID:,} bytes": too_long}
 
     def check(self, about: AboutTable) -> None:
-        if about.dim > _MAX_DIM:
-            message = f"the vectors have {about.dim:,} dimensions, and pgvector holds at most {_MAX_DIM:,}"
-            raise SpecError(message, "build an index of fewer dimensions: `dim`", where=self.target.shown)
+        super().check(about)
         if self.target.name == ABOUTS:
             message = f"no table can have the name {ABOUTS!r}: that says which tables ragidx wrote"
             raise SpecError(message, "name another table: TARGET#NAME", where=self.target.shown)
@@ -247,8 +236,7 @@ class PostgresTable(Table):
         columns: Sequence[str] | None = None,
         ids: tuple[str, Sequence[str]] | None = None,
     ) -> Iterator[Any]:
-        schema = schema_of(self._statements.about)
-        schema = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+        schema = self.schema(columns)
         by, values = ids or (None, ())
         statement = self._statements.read(statements.SELECT, where, columns, by)
         with self._connected() as connection, connection.cursor("rows", binary=True) as cursor:
@@ -295,7 +283,7 @@ class PostgresTable(Table):
                 connection.execute(statements.SEARCH_OPTIONS, [str(ef_search)])
             rows = connection.cursor(binary=True).execute(statement, asked).fetchall()
             self._check_rows(connection, rows)
-        return pa.Table.from_batches([batch_of(rows, pa.schema([*schema_of(known.about), *more]))])
+        return pa.Table.from_batches([batch_of(rows, pa.schema([*self.schema(), *more]))])
 
     def _check_rows(self, connection: _Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         """Whether rows have the shape that was asked for; their table cannot be replaced before this ends."""

@@ -15,13 +15,13 @@ import pyarrow as pa
 from psycopg import sql
 
 from ragidx.corpora.errors import QueryError
-from ragidx.pipelines.integrations.engines.columns import schema_of
 from ragidx.pipelines.integrations.engines.filters import Sql
+from ragidx.pipelines.integrations.engines.layout import as_batch, schema_of
 from ragidx.retriever.rows import VECTOR
 
 if TYPE_CHECKING:
     from ragidx.indexer.arrays import Floats
-    from ragidx.pipelines.integrations.engines.about import AboutTable
+    from ragidx.pipelines.integrations.engines.layout import AboutTable
     from ragidx.retriever.where.conditions import Condition
 
 ABOUTS = "ragidx_tables"
@@ -193,14 +193,10 @@ def packed(vectors: Floats) -> list[bytes]:
 
 def batch_of(rows: Sequence[tuple[Any, ...]], schema: Any) -> Any:
     """A record batch of rows as they were read; their first value is the shape of the table."""
-    arrays = []
-    for field, values in zip(schema, [*zip(*rows, strict=True)][1:] or [()] * len(schema), strict=True):
-        if field.name == VECTOR:
-            numbers = np.frombuffer(b"".join(value[4:] for value in values), ">f2").astype("<f2")
-            arrays.append(pa.FixedSizeListArray.from_arrays(pa.array(numbers), type=field.type))
-        else:
-            arrays.append(pa.array(values, field.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    columns: dict[str, Any] = dict(zip(schema.names, [*zip(*rows, strict=True)][1:] or [()] * len(schema), strict=True))
+    if VECTOR in columns:
+        columns[VECTOR] = np.frombuffer(b"".join(value[4:] for value in columns[VECTOR]), ">f2")
+    return as_batch(schema, lambda field: columns[field.name])
 
 
 def _names(columns: Iterable[str]) -> sql.Composed:

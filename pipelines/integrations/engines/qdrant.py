@@ -7,10 +7,6 @@
 A point has the id uuid5(NAMESPACE_URL, chunk_id), its columns as payload, and its vector under the default name. A null
 is a missing key, but of a list it is null: an empty list is none. A time is text in RFC 3339. Vectors are float16 and
 compared by `Distance.DOT`, which stores them as they are: `Distance.COSINE` scales them, which may change last bits.
-
-A replacement fills a new collection, then moves the alias in one step; a reader that has the old one open must open the
-table again. An update is many writes, `AboutTable` last: readers see each of them, and the next one repairs what broke
-off.
 """
 
 from __future__ import annotations
@@ -18,12 +14,11 @@ from __future__ import annotations
 import functools
 import os
 import re
-import secrets
 import sqlite3
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -38,11 +33,11 @@ from qdrant_client.http.exceptions import ApiException
 
 from ragidx.corpora.errors import BusyError, SpecError
 from ragidx.indexer.arrays import slices
-from ragidx.pipelines.integrations.engines.about import AboutTable
-from ragidx.pipelines.integrations.engines.columns import batches_of, beside, schema_of, vectors_of
 from ragidx.pipelines.integrations.engines.filters import nnf
+from ragidx.pipelines.integrations.engines.layout import AboutTable, as_batch, batches_of, beside, vectors_of
 from ragidx.pipelines.integrations.engines.qdrant_filters import Filters, is_one_of
-from ragidx.pipelines.integrations.engines.table import INDEXED, ReplacedError, Table, Target
+from ragidx.pipelines.integrations.engines.table import BLOCK, INDEXED, Aliased, ReplacedError
+from ragidx.pipelines.integrations.engines.target import Target
 from ragidx.retriever.rows import VECTOR
 
 if TYPE_CHECKING:
@@ -51,8 +46,6 @@ if TYPE_CHECKING:
 
 _MEMORY = ":memory:"
 _KEY = "QDRANT_API_KEY"
-_MAX_DIM = 65_536
-_BLOCK = 1_000  # ids in one request, rows in one answer
 _PAGE_NUMBERS = 1 << 18  # in the vectors of one answer; some 20 bytes each as JSON
 _REQUEST_BYTES = 1 << 20  # of Arrow; as JSON they are up to ten times as many, and a server takes 32 MB
 _PART = 1 << 20  # characters of `AboutTable` in one point
@@ -61,85 +54,46 @@ _FAULTS = (ApiException, QdrantException, OSError, ValueError, RuntimeError, sql
 _INDEXES = {"string": "keyword", "list": "keyword", "int": "integer", "timestamp": "datetime"}
 
 
-class QdrantTable(Table):
+class QdrantTable(Aliased):
     """A collection of Qdrant, behind its alias."""
 
-    def __init__(self, target: Target) -> None:
-        self.target, self._is_closed = target, True
-        self._is_local = "://" not in target.place
-        self.rows_in = ""  # the one that has the rows
-        self._about: AboutTable | None = None
-        self._n_points = 0
-        if self._is_local and re.fullmatch(r"[\w.-]+:\d+", target.place):
-            hint = f"write the URL of the server: qdrant:http://{target.place}"
-            raise SpecError("it is a host and a port, not a folder", hint, where=target.shown)
-        if self._is_local and target.place != _MEMORY and not Path(target.place).exists():
+    max_dim = 65_536
+
+    def _reach(self) -> None:
+        self._is_local = "://" not in self.target.place
+        if self._is_local and re.fullmatch(r"[\w.-]+:\d+", self.target.place):
+            hint = f"write the URL of the server: qdrant:http://{self.target.place}"
+            raise SpecError("it is a host and a port, not a folder", hint, where=self.target.shown)
+        if self._is_local and self.target.place != _MEMORY and not Path(self.target.place).exists():
             return  # a client would make the folder
         self._connect()
-        try:
-            self._open()
-        except BaseException:
-            self.close()
-            raise
+        self._open()
 
     def _connect(self) -> None:
         with self.target.faults(*_FAULTS):
             self._client = _local(self.target) if self._is_local else _server(self.target)
-        self._is_closed = False
 
-    def _open(self) -> None:
-        """Look at what is there now."""
-        client, name = self._client, self.target.name
-        with self.target.faults(*_FAULTS):
-            self.rows_in = self._aliases().get(name) or (name if client.collection_exists(name) else "")
-            self._about = self._read_about() if self.rows_in else None
-            if self._about is not None:
-                self._n_points = client.get_collection(self.rows_in).points_count or 0
+    def _make(self, collection: str, rows: Iterable[Any], about: AboutTable) -> None:
+        self._client.create_collection(_beside(collection), vectors_config=_vectors(1))
+        self._client.create_collection(collection, vectors_config=_vectors(about.dim))
+        if not self._is_local:  # which has no indexes
+            for field, column in about.columns().items():
+                kind = _INDEXES.get(about.fields[field], about.fields[field])
+                self._client.create_payload_index(collection, column, models.PayloadSchemaType(kind))
+        self._write(collection, rows)
 
-    def about(self) -> AboutTable | None:
-        if self.rows_in and self._about is None:
-            raise self.not_ours()
-        return self._about
+    def _move_alias(self, collection: str, *, is_new: bool) -> None:
+        name = self.target.name
+        gone = [] if is_new else [models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=name))]
+        alias = models.CreateAlias(collection_name=collection, alias_name=name)
+        self._client.update_collection_aliases([*gone, models.CreateAliasOperation(create_alias=alias)])
 
-    def check(self, about: AboutTable) -> None:
-        if about.dim > _MAX_DIM:
-            message = f"its vectors can have {_MAX_DIM:,} dimensions, and these have {about.dim:,}"
-            raise SpecError(message, "build the index with fewer: `dim`", where=self.target.shown)
-
-    def replace(self, rows: Iterable[Any], about: AboutTable) -> None:
-        if self._is_closed:
-            self._connect()
-        client, name, made = self._client, self.target.name, f"{self.target.name}_{secrets.token_hex(4)}"
-        with self.target.faults(*_FAULTS):
-            self._drop_unused()
-            client.create_collection(_beside(made), vectors_config=_vectors(1))
-            client.create_collection(made, vectors_config=_vectors(about.dim))
-            if not self._is_local:  # which has no indexes
-                for field, column in about.columns().items():
-                    kind = about.fields[field]
-                    client.create_payload_index(made, column, models.PayloadSchemaType(_INDEXES.get(kind, kind)))
-            self._write(made, rows)
-            self._write_about(made, about)
-            changes: list[Any] = []
-            if name in self._aliases():
-                changes = [models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=name))]
-            elif client.collection_exists(name):
-                client.delete_collection(name)  # no alias can have the name of a collection
-            alias = models.CreateAlias(collection_name=made, alias_name=name)
-            client.update_collection_aliases([*changes, models.CreateAliasOperation(create_alias=alias)])
-            self._drop_unused()
-        self._open()
-
-    def update(self, rows: Iterable[Any], gone: Callable[[], Sequence[str]], about: AboutTable) -> None:
-        with self._asking():
-            self._write(self.rows_in, rows)
-            for ids in slices(_point_ids(gone()), _BLOCK):
-                self._client.delete(self.rows_in, models.PointIdsList(points=ids))
-            self._write_about(self.rows_in, about)
-        self._open()
+    def _delete(self, ids: Sequence[str]) -> None:
+        self._client.delete(self.rows_in, models.PointIdsList(points=_point_ids(ids)))
 
     def nearest(self, vector: Floats, k: int, where: Condition | None) -> Any:
-        exact = models.SearchParams(exact=True) if self._n_points < INDEXED and not self._is_local else None
+        is_small = self._about is not None and self._about.n_rows < INDEXED
+        exact = models.SearchParams(exact=True) if is_small and not self._is_local else None
         condition = self._filter(where)
         with self._asking():
             found = self._client.query_points(
@@ -150,7 +104,7 @@ class QdrantTable(Table):
                 limit=k,
                 with_vectors=True,
             )
-        return pa.Table.from_batches([_batch(found.points, self._schema())])
+        return pa.Table.from_batches([_batch(found.points, self.schema())])
 
     def select(
         self,
@@ -158,14 +112,14 @@ class QdrantTable(Table):
         columns: Sequence[str] | None = None,
         ids: tuple[str, Sequence[str]] | None = None,
     ) -> Iterator[Any]:
-        schema, condition = self._schema(columns), self._filter(where)
+        schema, condition = self.schema(columns), self._filter(where)
         if ids is not None:
             column, values = ids
             is_id = column == "chunk_id"
             among = models.HasIdCondition(has_id=_point_ids(values)) if is_id else is_one_of(column, values)
             condition = models.Filter(must=[among] if condition is None else [condition, among])
         payload, has_vector = [name for name in schema.names if name != VECTOR], VECTOR in schema.names
-        limit = max(1, min(_BLOCK, _PAGE_NUMBERS // schema.field(VECTOR).type.list_size)) if has_vector else _BLOCK
+        limit = max(1, min(BLOCK, _PAGE_NUMBERS // schema.field(VECTOR).type.list_size)) if has_vector else BLOCK
         offset: Any = None
         while True:
             with self._asking():
@@ -187,7 +141,7 @@ class QdrantTable(Table):
         with self._asking():
             while self._client.collection_exists(self.target.name):
                 points, offset = self._client.scroll(
-                    self.target.name, limit=_BLOCK, offset=offset, with_payload=True, with_vectors=True
+                    self.target.name, limit=BLOCK, offset=offset, with_payload=True, with_vectors=True
                 )
                 rows += [
                     beside(one.payload or {}, {"id": str(one.id), VECTOR: self._dense(one.vector)}) for one in points
@@ -207,16 +161,16 @@ class QdrantTable(Table):
     def count(self, where: Condition | None = None) -> int:
         condition = self._filter(where)
         with self._asking():
-            return self._client.count(self.rows_in, condition, exact=True).count
+            return int(self._client.count(self.rows_in, condition, exact=True).count)
 
     def close(self) -> None:
-        if self._is_closed or self.target.place == _MEMORY:
+        client, self._client = self._client, None
+        if client is None or self.target.place == _MEMORY:
             return
-        self._is_closed = True
         if self._is_local:
             _leave(self.target.place)
         else:
-            self._client.close()
+            client.close()
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
@@ -225,20 +179,20 @@ class QdrantTable(Table):
             try:
                 yield
             except _FAULTS as fault:
-                if "not found" in str(fault).lower() and self.rows_in in str(fault):
+                if self.rows_in and "not found" in str(fault).lower() and self.rows_in in str(fault):
                     raise ReplacedError.of(self.target) from None
                 raise
 
     def _aliases(self) -> dict[str, str]:
-        return {one.alias_name: one.collection_name for one in self._client.get_aliases().aliases}
+        name = self.target.name
+        itself = {name: name} if self._client.collection_exists(name) else {}
+        return itself | {one.alias_name: one.collection_name for one in self._client.get_aliases().aliases}
 
-    def _drop_unused(self) -> None:
-        """Delete the collections of this table that the alias does not name: the last ones, and what broke off."""
-        used, own = set(self._aliases().values()), re.compile(f"({self.target.name}_[0-9a-f]{{8}})_about")
-        for found in self._client.get_collections().collections:
-            if (match := own.fullmatch(found.name)) and match[1] not in used:
-                self._client.delete_collection(match[1])
-                self._client.delete_collection(found.name)
+    def _collections(self) -> list[str]:
+        return [one.name for one in self._client.get_collections().collections]
+
+    def _drop(self, collection: str) -> None:
+        self._client.delete_collection(collection)
 
     def _write(self, collection: str, rows: Iterable[Any]) -> None:
         if self._is_local:
@@ -264,18 +218,12 @@ class QdrantTable(Table):
         unused = models.Filter(must_not=[models.HasIdCondition(has_id=[0, *parts])])
         self._client.delete(beside, models.FilterSelector(filter=unused))
 
-    def _read_about(self) -> AboutTable | None:
-        beside = _beside(self.rows_in)
+    def _stored(self, collection: str) -> bytes | None:
+        beside = _beside(collection)
         if not self._client.collection_exists(beside):
             return None
-        found: dict[Any, Any] = {one.id: one.payload for one in self._client.scroll(beside, limit=_BLOCK)[0]}
-        text = "".join(found[part]["text"] for part in found[0]["parts"]) if 0 in found else ""
-        return self.read_about(text.encode())
-
-    def _schema(self, columns: Sequence[str] | None = None) -> Any:
-        assert self._about is not None
-        schema = schema_of(self._about)
-        return schema if columns is None else pa.schema([schema.field(name) for name in columns])
+        found: dict[Any, Any] = {one.id: one.payload for one in self._client.scroll(beside, limit=BLOCK)[0]}
+        return "".join(found[part]["text"] for part in found[0]["parts"]).encode() if 0 in found else b""
 
     def _filter(self, where: Condition | None) -> Any:
         assert self._about is not None
@@ -375,14 +323,13 @@ def _payloads(rows: Any) -> Iterator[dict[str, Any]]:
 
 def _batch(points: Sequence[Any], schema: Any) -> Any:
     """Points as rows."""
-    columns = []
-    for field in schema:
+
+    def values(field: Any) -> list[Any]:
         if field.name == VECTOR:
-            numbers = np.array([point.vector for point in points], np.float16).reshape(-1)
-            columns.append(pa.FixedSizeListArray.from_arrays(pa.array(numbers), type=field.type))
-            continue
-        values = [(point.payload or {}).get(field.name) for point in points]
+            return [point.vector for point in points]
+        found = [(point.payload or {}).get(field.name) for point in points]
         if pa.types.is_timestamp(field.type):
-            values = [text and datetime.fromisoformat(text).replace(tzinfo=None) for text in values]
-        columns.append(pa.array(values, field.type))
-    return pa.record_batch(columns, schema=schema)
+            found = [text and datetime.fromisoformat(text).replace(tzinfo=None) for text in found]
+        return found
+
+    return as_batch(schema, values)

@@ -17,7 +17,7 @@ from ragidx.retriever.where.conditions import Condition, Literal
 if TYPE_CHECKING:
     from qdrant_client import QdrantClient
 
-    from ragidx.pipelines.integrations.engines.about import AboutTable
+    from ragidx.pipelines.integrations.engines.layout import AboutTable
 
 _INT64 = range(-(2**63), 2**63)
 _FLOAT_BITS = 53  # of an integer that is compared as a float

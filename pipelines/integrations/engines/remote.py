@@ -29,8 +29,9 @@ from ragidx.indexer.lexical.spec import LexicalSpec
 from ragidx.indexer.store.manifest import Manifest, file_entry
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.scores import cosines
-from ragidx.pipelines.integrations.engines.columns import FIXED, SCORE, vectors_of
-from ragidx.pipelines.integrations.engines.table import ReplacedError, Table, Target
+from ragidx.pipelines.integrations.engines.layout import FIXED, SCORE, vectors_of
+from ragidx.pipelines.integrations.engines.table import ReplacedError, Table
+from ragidx.pipelines.integrations.engines.target import Target
 from ragidx.retriever.contents import columns_of, values
 from ragidx.retriever.fusion import LEAST_FOUND, MARGIN, Scored, by_places
 from ragidx.retriever.models import HERE, ModelPlace
@@ -43,8 +44,8 @@ from ragidx.retriever.where.parser import MAX_DEPTH
 
 if TYPE_CHECKING:
     from ragidx.indexer.arrays import Floats, Ints
-    from ragidx.pipelines.integrations.engines.about import AboutTable
-    from ragidx.retriever.ranking import Queries
+    from ragidx.pipelines.integrations.engines.layout import AboutTable
+    from ragidx.retriever.rows import Queries
     from ragidx.retriever.where.conditions import Condition
 
 _Answer = TypeVar("_Answer")

@@ -1,6 +1,4 @@
-"""A table of rows in an engine: what each engine has to offer, and the target that names one.
-
-    lancedb:DIR[#NAME]    postgresql://HOST/DATABASE[#NAME]    qdrant:DIR or URL[#NAME]    milvus:FILE or URL[#NAME]
+"""A table of rows in an engine: what each engine has to offer.
 
 A table is what others may hold too: nothing is done to one that has no `AboutTable`, unless it is replaced.
 """
@@ -8,20 +6,19 @@ A table is what others may hold too: nothing is done to one that has no `AboutTa
 from __future__ import annotations
 
 import re
+import secrets
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
-from importlib import import_module
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Self
-from urllib.parse import urlsplit
 
-from ragidx.corpora.addresses import PLAIN, are_hosts, hidden, pairs_of
-from ragidx.corpora.errors import EngineError, IndexFormatError, RagidxError, SpecError, missing_extra, unknown_name
-from ragidx.indexer.models.offline import check_allowed, is_offline
-from ragidx.pipelines.integrations.engines.about import AboutTable
-from ragidx.pipelines.integrations.engines.columns import DIGEST, FIXED
+import pyarrow as pa
+
+from ragidx.corpora.errors import EngineError, IndexFormatError, RagidxError, SpecError
+from ragidx.indexer.arrays import slices
+from ragidx.pipelines.integrations.engines.layout import DIGEST, FIXED, AboutTable, schema_of
+from ragidx.pipelines.integrations.engines.target import Target
 from ragidx.retriever.rows import VECTOR
 
 if TYPE_CHECKING:
@@ -31,111 +28,8 @@ if TYPE_CHECKING:
 INDEXED = 50_000
 """Rows from which a table gets the engine's approximate index; fewer are compared exactly."""
 
-_DEFAULT_NAME = "ragidx"
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
-
-
-@dataclass(frozen=True)
-class Target:
-    """A table, by its engine, the place of that, and its name.
-
-    Attributes:
-        engine: lancedb, postgresql, qdrant or milvus.
-        place: a path or a URL; it may hold a password, and is never shown.
-        name: of the table.
-        shown: all of it, without what is secret.
-    """
-
-    engine: str
-    place: str = field(repr=False)
-    name: str
-    shown: str
-
-    @classmethod
-    def parse(cls, text: str, *, to_read: bool = False) -> Self:
-        """The target that a text names.
-
-        Args:
-            text: as above.
-            to_read: whether it may be one that is only read.
-
-        Raises:
-            SpecError: there is no such engine, it is no URL, or a table cannot have that name.
-        """
-        engine, _, place = text.partition(":")
-        place, name = _split(place, is_address=(is_address := _is_address(engine, place)))
-        known = [name for name in ENGINES if to_read or name not in READ_ONLY]
-        if engine not in known or not place:
-            fault = unknown_name("engine", engine if engine.isidentifier() else "", known)
-            raise SpecError(fault.message, f"name one as {', '.join(EXAMPLES)}", where=hidden(text))
-        if engine == "postgresql" and place.startswith("//"):
-            place = f"postgresql:{place}"
-        if is_address:
-            _check_address(engine, place, has_name=bool(name))
-        shown = place if place.startswith("postgresql:") else f"{engine}:{place}"
-        shown, name = hidden(shown) if is_address else shown, name or _DEFAULT_NAME
-        if _NAME.fullmatch(name) is None:
-            hint = "name it by up to 48 letters, digits and _, a letter first"
-            raise SpecError(f"no table can have the name {name[:60]!r}", hint, where=shown)
-        return cls(engine, place, name, f"{shown}#{name}")
-
-    def open(self) -> Table:
-        """The table, which need not exist.
-
-        Raises:
-            SpecError: it is on another machine, and no network may be used.
-            EngineError: the engine does not answer, or its package is not installed.
-        """
-        module, package = ENGINES[self.engine]
-        try:
-            engine = import_module(f"ragidx.pipelines.integrations.engines.{module}")
-            if is_offline():
-                for host in engine.hosts(self) if self.engine == "postgresql" else self._hosts():
-                    check_allowed(host, where=self.shown)
-            return engine.table(self)  # type: ignore[no-any-return]
-        except ModuleNotFoundError as fault:
-            if (fault.name or "").startswith("ragidx"):
-                raise
-            raise missing_extra(f"a target of {self.engine}", [package], self.engine) from fault
-
-    def _hosts(self) -> list[str]:
-        """The server that a URL names; an object store is another machine, whatever its name."""
-        scheme, mark, _ = self.place.partition("://")
-        if not mark or scheme == "file":
-            return []
-        return [f"{scheme}://" if self.engine == "lancedb" else urlsplit(self.place).hostname or ""]
-
-    @contextmanager
-    def faults(self, *of_engine: type[Exception]) -> Iterator[None]:
-        """Turn what an engine raises into one line, without what was raised: that may hold a key."""
-        try:
-            yield
-        except of_engine as fault:
-            said = " ".join(str(fault).split()) or type(fault).__name__
-            hint = "look at the engine: whether it runs, and what this user may do there"
-            error = EngineError(said[:500], hint, where=self.shown)
-            try:
-                raise error from None
-            finally:
-                error.__context__ = None
-
-
-ENGINES: Mapping[str, tuple[str, str]] = {
-    "lancedb": ("lance", "lancedb"),
-    "postgresql": ("postgres", "psycopg"),
-    "qdrant": ("qdrant", "qdrant-client"),
-    "milvus": ("milvus", "pymilvus"),
-    "chroma": ("chroma", "chromadb"),
-}
-"""The module of each engine, and the package it needs."""
-READ_ONLY = {"chroma"}
-"""Of these, those whose tables are only read."""
-EXAMPLES = ("lancedb:DIR", "postgresql://HOST/DATABASE", "qdrant:URL", "milvus:URL")
-
-
-def is_target(text: str) -> bool:
-    """Whether a text names an engine, and no folder."""
-    return text.partition(":")[0] in ENGINES
+BLOCK = 1_000
+"""Ids in one call."""
 
 
 class ReplacedError(EngineError):
@@ -154,30 +48,45 @@ class Table(ABC):
         has_words: whether the engine ranks texts by the words of a question.
         words_by: what it ranks them by.
         is_whole: whether the last export to it ended, as far as that can be seen.
+        max_dim: numbers of a vector.
         max_rows: of one answer.
-        rows_in: what holds the rows, where a replacement of the same state makes another and removes this one.
+        rows_in: what holds the rows, which a replacement may make anew; empty: there is no such table.
     """
 
     has_words: ClassVar[bool] = False
     words_by: ClassVar[str] = "bm25"
+    max_dim: ClassVar[int] = sys.maxsize
     max_rows: ClassVar[int] = sys.maxsize
     is_whole = True
     rows_in = ""
     _unreadable: IndexFormatError | None = None
     _about: AboutTable | None = None
-    target: Target
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        try:
+            self._reach()
+        except BaseException:
+            self.close()
+            raise
+
+    def _reach(self) -> None:
+        """Connect, and look."""
+        self._open()
 
     @abstractmethod
     def _open(self) -> None:
-        """Look at the state that is there now."""
+        """Look at the state that is there now: `rows_in` and `_about`."""
 
-    @abstractmethod
     def about(self) -> AboutTable | None:
         """What it holds; None: there is no such table.
 
         Raises:
             SpecError: there is a table of this name that has no `AboutTable`.
         """
+        if self.rows_in and self._about is None:
+            raise self.not_ours()
+        return self._about
 
     def refused(self, rows: Any) -> Mapping[str, Bools]:
         """Which rows of a batch the engine cannot hold, by the reason."""
@@ -189,7 +98,9 @@ class Table(ABC):
         Raises:
             SpecError: their dimension is over its limit.
         """
-        return
+        if about.dim > self.max_dim:
+            message = f"its vectors can have {self.max_dim:,} dimensions, and these have {about.dim:,}"
+            raise SpecError(message, "build the index with fewer: `dim`", where=self.target.shown)
 
     @abstractmethod
     def replace(self, rows: Iterable[Any], about: AboutTable) -> None:
@@ -261,6 +172,12 @@ class Table(ABC):
             self._about = before
             raise ReplacedError.of(self.target)
 
+    def schema(self, columns: Sequence[str] | None = None) -> Any:
+        """The Arrow schema of its rows, or of some columns."""
+        assert self._about is not None
+        whole = schema_of(self._about)
+        return whole if columns is None else pa.schema([whole.field(name) for name in columns])
+
     def read_about(self, data: bytes | None) -> AboutTable | None:
         """What bytes say; of those that cannot be read `not_ours` says why, so that the table can be replaced."""
         self._unreadable = None
@@ -318,47 +235,68 @@ class Table(ABC):
         return
 
 
-def _is_address(engine: str, place: str) -> bool:
-    """Whether a place is that of a server, or looks like one: then it may hold a password."""
-    return engine == "postgresql" or re.match(r"(\w+:)?//|[^/\\]*:.*@", place, re.DOTALL) is not None
+class Aliased(Table):
+    """A table whose name is an alias: of a collection `NAME_<8 hex digits>`, with its `AboutTable` in another.
 
-
-def _split(text: str, *, is_address: bool) -> tuple[str, str]:
-    """The place, and the name after the last #; in an address a # may be in a password."""
-    place, sign, name = text.rpartition("#")
-    in_password = r"[@=]" if "//" in text else r"[@=\s'\"\\]"
-    return (text, "") if not sign or (is_address and re.search(in_password, name)) else (place, name)
-
-
-def _check_address(engine: str, place: str, *, has_name: bool) -> None:
-    """Whether a password in an address can only be what it is: an engine's messages show what it takes for a host.
-
-    Raises:
-        SpecError: it is no URL; the message shows nothing of it.
+    A replacement fills a new collection and then moves the alias: whoever opened the table before must `follow`. An
+    update is not atomic: a reader sees its rows change one by one, `AboutTable` last; the next one repairs what broke
+    off. The single steps are an engine's own. `_asking` makes one line of what it raises, and `ReplacedError` of a
+    collection that is gone; `_aliases` has a collection of the name of the table as itself.
     """
-    head, sign, rest = place.partition("//")
-    is_url = bool(sign) and "=" not in head
-    pairs = pairs_of(place) or []
-    if not is_url:
-        is_one = engine == "postgresql" and bool(pairs)
-    elif head.endswith(("s3:", "gs:", "az:")):
-        return
-    else:
-        user, _, rest = rest.rpartition("@")
-        is_one = not set("@/") & set(user) and are_hosts(re.split("[/?#]", rest)[0])
-        try:
-            urlsplit(place)
-        except ValueError:
-            is_one = False
-    if not is_one:
-        hint = f"name one as {', '.join(EXAMPLES)}; in a password write @ as %40, / as %2F, # as %23 and % as %25"
-        raise SpecError("it is no URL", hint, where=engine)
-    if is_url:
-        key, _, value = rest.rpartition("&")[2].partition("=")
-        is_end = key in PLAIN and bool(value)
-    else:
-        key, value = pairs[-1]
-        is_end = key in PLAIN or value.startswith("'")
-    if has_name and not is_end and re.search(r"(?i)(password|token|key|secret)\s*=", rest if is_url else place):
-        hint = "write the password before another option, so that it does not end at the name of the table"
-        raise SpecError("a # stands right behind a password, and may belong to it", hint, where=engine)
+
+    _client: Any = None
+
+    @abstractmethod
+    def _connect(self) -> None: ...
+    @abstractmethod
+    def _asking(self) -> AbstractContextManager[Any]: ...
+    @abstractmethod
+    def _aliases(self) -> Mapping[str, str]: ...
+    @abstractmethod
+    def _collections(self) -> Iterable[str]: ...
+    @abstractmethod
+    def _drop(self, collection: str) -> None: ...
+    @abstractmethod
+    def _move_alias(self, collection: str, *, is_new: bool) -> None: ...
+    @abstractmethod
+    def _make(self, collection: str, rows: Iterable[Any], about: AboutTable) -> None: ...
+    @abstractmethod
+    def _write(self, collection: str, rows: Iterable[Any]) -> None: ...
+    @abstractmethod
+    def _delete(self, ids: Sequence[str]) -> None: ...
+    @abstractmethod
+    def _write_about(self, collection: str, about: AboutTable) -> None: ...
+    @abstractmethod
+    def _stored(self, collection: str) -> bytes | None: ...
+
+    def _open(self) -> None:
+        with self._asking():
+            rows_in = self._aliases().get(self.target.name, "")
+            self._about = self.read_about(self._stored(rows_in)) if rows_in else None
+            self.rows_in = rows_in
+
+    def replace(self, rows: Iterable[Any], about: AboutTable) -> None:
+        if self._client is None:
+            self._connect()
+        name, made = self.target.name, f"{self.target.name}_{secrets.token_hex(4)}"
+        with self._asking():
+            self._make(made, rows, about)
+            self._write_about(made, about)
+            before = self._aliases().get(name)
+            if before == name:  # no alias can have the name of a collection
+                self._drop(name)
+            self._move_alias(made, is_new=before in (None, name))
+            used, own = {*self._aliases().values()}, re.compile(rf"({name}_[0-9a-f]{{8}})_about")
+            for match in filter(None, map(own.fullmatch, self._collections())):  # the last, and what broke off
+                if match[1] not in used:
+                    self._drop(match[1])
+                    self._drop(match[0])
+        self._open()
+
+    def update(self, rows: Iterable[Any], gone: Callable[[], Sequence[str]], about: AboutTable) -> None:
+        with self._asking():
+            self._write(self.rows_in, rows)
+            for ids in slices(gone(), BLOCK):
+                self._delete(ids)
+            self._write_about(self.rows_in, about)
+        self._open()

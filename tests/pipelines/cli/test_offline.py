@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ragidx.pipelines.integrations.engines.table import Target
+from ragidx.pipelines.integrations.engines.target import Target
 
 from ..conftest import Done
 

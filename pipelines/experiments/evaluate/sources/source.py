@@ -29,8 +29,7 @@ from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors
 from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.retriever.models import ModelPlace, stored_filter
 from ragidx.retriever.query_vectors import read_query_vectors
-from ragidx.retriever.ranking import unit_queries
-from ragidx.retriever.rows import FolderRows
+from ragidx.retriever.rows import FolderRows, unit_queries
 from ragidx.retriever.searcher import Searcher
 
 HELD_OUT = 256  # chunks that ask where there are no queries, at most a tenth of all

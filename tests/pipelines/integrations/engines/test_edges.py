@@ -14,7 +14,7 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import QueryError
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.integrations.engines.table import Target
+from ragidx.pipelines.integrations.engines.target import Target
 from ragidx.retriever.where.binding import bind
 
 EDGES: dict[str, list[Any]] = {

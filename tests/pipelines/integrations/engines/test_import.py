@@ -14,7 +14,7 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import CorpusError, IndexFormatError, SpecError
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.integrations.engines.about import AboutTable
+from ragidx.pipelines.integrations.engines.layout import AboutTable
 
 from ...conftest import Done
 

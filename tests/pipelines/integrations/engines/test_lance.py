@@ -11,7 +11,7 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.integrations.engines.about import KEY
+from ragidx.pipelines.integrations.engines.layout import KEY
 
 lancedb = pytest.importorskip("lancedb", reason="needs lancedb, of the extra 'test'")
 lance = pytest.importorskip("ragidx.pipelines.integrations.engines.lance")

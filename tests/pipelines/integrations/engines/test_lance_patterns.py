@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import ragidx
 from ragidx.corpora.errors import QueryError
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.integrations.engines.table import Target
+from ragidx.pipelines.integrations.engines.target import Target
 from ragidx.retriever.where.binding import bind
 
 pytest.importorskip("lancedb", reason="needs lancedb, of the extra 'test'")

@@ -18,9 +18,9 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import IndexFormatError, QueryError, RagidxError, SpecError
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.integrations.engines.about import AboutTable
-from ragidx.pipelines.integrations.engines.columns import rows_of
-from ragidx.pipelines.integrations.engines.table import Table, Target
+from ragidx.pipelines.integrations.engines.layout import AboutTable, rows_of
+from ragidx.pipelines.integrations.engines.table import Table
+from ragidx.pipelines.integrations.engines.target import Target
 from ragidx.retriever.where.binding import bind
 from tests.pipelines.integrations.engines.conftest import made_in
 
@@ -93,12 +93,6 @@ def test_what_milvus_cannot_hold_is_counted(tmp_path: Path, file: Path) -> None:
     [row] = [row for batch in table.select() for row in batch.to_pylist()]
     assert (row["doc_id"], row["note"], row["tags"]) == ("fits", fits["note"], fits["tags"])
     table.close()
-
-
-def test_a_dimension_over_the_limit_is_refused(index: Index, file: Path) -> None:
-    about = dataclasses.replace(AboutTable.of(index.searcher.store), dim=32_769)
-    with pytest.raises(SpecError, match="vectors of up to 32,768 numbers, and these have 32,769"):
-        opened(f"milvus:{file}").check(about)
 
 
 def test_texts_and_names_that_the_language_of_milvus_uses(tmp_path: Path, file: Path) -> None:
@@ -237,7 +231,7 @@ def test_closing_ends_the_server(index: Index, file: Path, capfd: pytest.Capture
 
 
 def _ask_wrongly(table: Table) -> None:
-    with table._asked() as client:  # type: ignore[attr-defined]
+    with table._asking() as client:  # type: ignore[attr-defined]
         client.query(table.rows_in, "no such thing")  # type: ignore[attr-defined]
 
 

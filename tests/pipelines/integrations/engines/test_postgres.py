@@ -18,9 +18,9 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import EngineError, QueryError, SpecError
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.integrations.engines.about import AboutTable
-from ragidx.pipelines.integrations.engines.columns import rows_of, schema_of
-from ragidx.pipelines.integrations.engines.table import Table, Target
+from ragidx.pipelines.integrations.engines.layout import AboutTable, rows_of, schema_of
+from ragidx.pipelines.integrations.engines.table import Table
+from ragidx.pipelines.integrations.engines.target import Target
 from ragidx.retriever.where.binding import bind
 
 psycopg = pytest.importorskip("psycopg")
@@ -150,11 +150,7 @@ def test_what_it_cannot_hold_is_counted(index: Index, to: str, opened: Open) -> 
     assert list(table.select(ids=("doc_id", ["nu\0l"]))) == []
 
 
-def test_limits_are_said(server: str, opened: Open) -> None:
-    table = opened(server)
-    with pytest.raises(SpecError, match="the vectors have 16,001 dimensions, and pgvector holds at most 16,000"):
-        table.check(replace(ABOUT, dim=16_001))
-    table.check(replace(ABOUT, dim=16_000))
+def test_the_table_of_the_tables_is_refused(server: str, opened: Open) -> None:
     table = opened(f"{server}#ragidx_tables")
     with pytest.raises(
         SpecError, match="no table can have the name 'ragidx_tables': that says which tables ragidx wrote"

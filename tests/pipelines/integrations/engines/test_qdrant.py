@@ -21,9 +21,9 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import BusyError, QueryError, RagidxError, SpecError
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.integrations.engines.about import AboutTable
-from ragidx.pipelines.integrations.engines.columns import rows_of, vectors_of
-from ragidx.pipelines.integrations.engines.table import Table, Target
+from ragidx.pipelines.integrations.engines.layout import AboutTable, rows_of, vectors_of
+from ragidx.pipelines.integrations.engines.table import Table
+from ragidx.pipelines.integrations.engines.target import Target
 from ragidx.retriever.where.binding import bind
 
 pytest.importorskip("qdrant_client")
@@ -247,16 +247,6 @@ def test_what_is_said_of_the_rows_may_be_long(index: Index, to: str) -> None:
     assert opened(to).about() == dataclasses.replace(about, generation=9)
     beside = next(name for name in names(to) if name.endswith("_about"))
     assert shared().count(beside).count == 1 + 5
-
-
-def test_too_many_dimensions_are_refused(index: Index, to: str) -> None:
-    with pytest.raises(SpecError) as fault:
-        opened(to).check(dataclasses.replace(AboutTable.of(index.searcher.store), dim=65_537))
-
-    assert str(fault.value) == (
-        f"{to}: its vectors can have 65,536 dimensions, and these have 65,537\n"
-        "  hint: build the index with fewer: `dim`"
-    )
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the client leaves its lock file open

@@ -15,7 +15,7 @@ import ragidx
 from ragidx.corpora.errors import RagidxError
 from ragidx.indexer.models.address import address_of
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.integrations.engines.table import Target
+from ragidx.pipelines.integrations.engines.target import Target
 from ragidx.pipelines.integrations.export import target_of
 from ragidx.pipelines.serve.settings import named
 

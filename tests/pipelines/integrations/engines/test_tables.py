@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 import ragidx
 from ragidx.corpora.errors import QueryError, SpecError
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.integrations.engines.about import AboutTable
-from ragidx.pipelines.integrations.engines.columns import rows_of, vectors_of
-from ragidx.pipelines.integrations.engines.table import Table, Target
+from ragidx.pipelines.integrations.engines.layout import AboutTable, rows_of, vectors_of
+from ragidx.pipelines.integrations.engines.table import Table
+from ragidx.pipelines.integrations.engines.target import Target
 from ragidx.retriever.where.binding import bind
+
+from ....raising import message_of
 
 Place = Callable[[str], str]
 
@@ -164,14 +166,16 @@ def test_conditions_mean_what_they_mean_in_the_index(exported: tuple[Index, str]
     table.close()
 
 
-def test_the_nearest_are_those_of_the_index(exported: tuple[Index, str]) -> None:
-    index, to = exported
-    table = opened(to)
-    for number in range(5):
-        vector = np.random.default_rng(number).normal(size=index.info().dim).astype(np.float32)
-        vector /= np.linalg.norm(vector)
-        expected = [hit.chunk_id for hit in index.search(vector=vector, k=3, fold=False)]
-        assert table.nearest(vector, 3, None).column("chunk_id").to_pylist() == expected
+def test_too_many_dimensions_are_refused(index: Index, engine: str, place: Place) -> None:
+    limit = {"postgresql": 16_000, "qdrant": 65_536, "milvus": 32_768}.get(engine)
+    if limit is None:
+        pytest.skip("this engine has no limit")
+    table, about = opened(place("dimensions")), AboutTable.of(index.searcher.store)
+    table.check(replace(about, dim=limit))
+    assert message_of(SpecError, lambda: table.check(replace(about, dim=limit + 1))) == (
+        f"{table.target.shown}: its vectors can have {limit:,} dimensions, and these have {limit + 1:,}\n"
+        "  hint: build the index with fewer: `dim`"
+    )
     table.close()
 
 

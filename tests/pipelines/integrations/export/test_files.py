@@ -16,7 +16,7 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import IndexFormatError, RagidxError, SpecError
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.integrations.engines.about import AboutTable
+from ragidx.pipelines.integrations.engines.layout import AboutTable
 
 from ....indexer.faults import Disk, Failing
 from ...conftest import Done

@@ -1,4 +1,4 @@
-"""The columns of a table, which are the same in every engine, and the rows of an index in them.
+"""What a table holds: the rows of an index in columns, alike in every engine, and `AboutTable` beside them.
 
     chunk_id, doc_id, text, heading    text
     start, end, line, page, digest     64-bit integers; `digest` changes when anything of the row does
@@ -6,30 +6,39 @@
     the fields of the metadata         each in its own type
 
 Engines forbid many names, each its own. So a field goes by its name where that is letters, digits and `_`, and else has
-`_` in place of all other characters; `AboutTable.columns` says which column a field has.
+`_` in place of all other characters; `AboutTable.columns` says which column a field has. By `AboutTable` alone
+questions can be encoded: it has the spec, and the files that belong to it, a filter for example.
 """
 
 from __future__ import annotations
 
+import base64
+import dataclasses
 import hashlib
 import itertools
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 
+from ragidx.corpora.errors import IndexFormatError
+from ragidx.indexer.models.address import KEPT_AS
+from ragidx.indexer.specs import holds_precomputed
+from ragidx.indexer.store.files import DELETED_FILE, is_file_name
 from ragidx.indexer.store.rows import KINDS
 from ragidx.retriever.contents import batches, columns_of
-from ragidx.retriever.rows import VECTOR
+from ragidx.retriever.rows import VECTOR, Rows
+from ragidx.retriever.where import masks
 from ragidx.retriever.where.masks import fields_of
 
-if TYPE_CHECKING:
-    from ragidx.pipelines.integrations.engines.about import AboutTable
-    from ragidx.retriever.rows import Rows
+KEY = "ragidx"
+"""Under which a target has it."""
 
+_FORMAT = 1
 TEXTS = ("chunk_id", "doc_id", "text", "heading")
 WHOLE = ("start", "end", "line", "page")
 FIXED = (*TEXTS, *WHOLE)
@@ -44,6 +53,93 @@ _WORDS = {
 """Words of the conditions of Milvus, which cannot name a column by them, and the system columns of PostgreSQL."""
 _MAX_NAME = 48  # characters of a column's name; PostgreSQL has 63 bytes
 _BATCH_ROWS = 4_096
+
+
+@dataclass(frozen=True)
+class AboutTable:
+    """What is known of the rows of a target.
+
+    Attributes:
+        spec: how the vectors were made, as the manifest has it.
+        fingerprint: of it: vectors of different fingerprints are never mixed.
+        generation, created: the state of the index.
+        dim: numbers of a vector.
+        fields: that a condition can name, with their kinds.
+        files: that belong to the spec, by name.
+        n_rows, n_documents: of the index.
+        stemmer: of the words of the index; empty where it has none.
+        notes: what else belongs to the model: where its server is.
+    """
+
+    spec: Mapping[str, Any]
+    fingerprint: str
+    generation: int
+    created: str
+    dim: int
+    fields: Mapping[str, str]
+    files: Mapping[str, bytes]
+    n_rows: int = 0
+    n_documents: int = 0
+    stemmer: str = ""
+    notes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, store: Rows) -> Self:
+        """Of the state of an index."""
+        manifest = store.manifest
+        return cls(
+            spec=dict(manifest.spec),
+            fingerprint=manifest.fingerprint,
+            generation=manifest.generation,
+            created=manifest.created,
+            dim=manifest.dim,
+            fields=masks.schema_of(store),
+            files={name: store.blob(name) for name in manifest.files if name != DELETED_FILE},
+            n_rows=manifest.n_chunks,
+            n_documents=manifest.n_documents,
+            stemmer="" if manifest.lexical is None else manifest.lexical.stemmer,
+            notes={name: manifest.notes[name] for name in (KEPT_AS,) if name in manifest.notes},
+        )
+
+    def columns(self) -> dict[str, str]:
+        """The column of each field that a condition can name."""
+        return columns_for(self.fields, ("doc_id",) if holds_precomputed(self.spec) else ("doc_id", "heading"))
+
+    def own_columns(self) -> dict[str, str]:
+        """The columns of the metadata, by the names of the fields."""
+        return {name: column for name, column in self.columns().items() if column not in FIXED}
+
+    def to_bytes(self) -> bytes:
+        """As JSON."""
+        files = {name: base64.b64encode(data).decode() for name, data in self.files.items()}
+        return json.dumps({"format": _FORMAT, **asdict(self), "files": files}).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, where: str) -> Self:
+        """The inverse.
+
+        Raises:
+            IndexFormatError: it is damaged, or of a later version.
+        """
+        try:
+            said = json.loads(data)
+            if said.pop("format") != _FORMAT:
+                raise ValueError("it is of another version of ragidx")
+            files = {name: base64.b64decode(text) for name, text in said.pop("files").items()}
+            if not all(map(is_file_name, files)) or not isinstance(said["dim"], int):
+                raise ValueError("it is damaged")
+            return cls(**said, files=files)
+        except (ValueError, TypeError, KeyError, AttributeError) as fault:
+            hint = "export again, with `replace=True`"
+            raise IndexFormatError(f"what it says of its vectors cannot be read: {fault}", hint, where=where) from fault
+
+    def has_shape_of(self, other: Self) -> bool:
+        """Whether both have vectors of one model, and the same fields."""
+        return (self.fingerprint, self.dim, self.fields) == (other.fingerprint, other.dim, other.fields)
+
+    def is_of(self, other: Self) -> bool:
+        """Whether both are of one state."""
+        return (self.fingerprint, self.generation, self.created) == (other.fingerprint, other.generation, other.created)
 
 
 def columns_for(fields: Mapping[str, str], built_in: Collection[str]) -> dict[str, str]:
@@ -116,6 +212,19 @@ def batches_of(rows: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
             written = (value if value is None or isinstance(value, str) else json.dumps(value) for value in values)
             columns[name] = pa.array(written, pa.string())
     yield from pa.table(columns).to_batches(_BATCH_ROWS) if rows else ()
+
+
+def as_batch(schema: Any, values: Callable[[Any], Any]) -> Any:
+    """A record batch of the values of each field; those of the vectors are (n, dim), or one after the other."""
+    columns = []
+    for field in schema:
+        found = values(field)
+        if field.name == VECTOR:
+            numbers = pa.array(np.asarray(found).astype("<f2").reshape(-1))
+            columns.append(pa.FixedSizeListArray.from_arrays(numbers, type=field.type))
+        else:
+            columns.append(pa.array(found, field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def vectors_of(rows: Any) -> Any:
