@@ -63,17 +63,6 @@ def test_offsets_and_ids_point_into_the_document(retriever: Index, corpus_of_chu
         assert hit.end - hit.start == len(hit.text)
 
 
-def test_a_batch_gives_what_single_questions_give(retriever: Index) -> None:
-    questions = ["bees", "the old mill", "who baked the bread?"]
-
-    batch = retriever.search_batch(questions, k=3)
-
-    for question, hits in zip(questions, batch, strict=True):
-        alone = retriever.search(question, k=3)
-        assert [hit.chunk_id for hit in hits] == [hit.chunk_id for hit in alone]
-        assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in alone], abs=1e-5)
-
-
 def test_k_larger_than_the_index_gives_all_chunks(retriever: Index) -> None:
     assert len(retriever.search("bees", k=10_000)) == retriever.searcher.store.manifest.n_chunks
 

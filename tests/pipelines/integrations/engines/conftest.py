@@ -54,8 +54,12 @@ def made_in(folder: Path) -> Index:
 @pytest.fixture(params=sorted(PACKAGES), scope="module")
 def engine(request: pytest.FixtureRequest) -> str:
     """Each engine whose package is here."""
-    name: str = request.param
-    if importlib.util.find_spec(PACKAGES[name].partition(".")[0]) is None:
+    return installed(request.param)
+
+
+def installed(name: str) -> str:
+    """A place; the test is skipped where it is an engine whose package is not here."""
+    if name in PACKAGES and importlib.util.find_spec(PACKAGES[name]) is None:
         pytest.skip(f"{PACKAGES[name]} is not installed")
     return name
 

@@ -12,23 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import ragidx
 from ragidx.corpora.errors import EngineError, ModelError, QueryError, SpecError
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.integrations.engines.table import ReplacedError, Target
-from ragidx.retriever.hit import NO_KNOWN_WORD, Hit
+from ragidx.pipelines.integrations.engines.table import ReplacedError
+from ragidx.pipelines.integrations.engines.target import Target
+from ragidx.retriever.hit import NO_KNOWN_WORD
 
 from ...conftest import Done
-
-QUESTIONS = ["where do bees fly?", "an old mill by the river", "räven"]
-
-
-def told(hits: list[Hit]) -> list[dict[str, Any]]:
-    """All of a hit but its scores, which differ in the last digits."""
-    return [{name: v for name, v in hit.to_json().items() if name not in ("score", "dense", "bm25")} for hit in hits]
 
 
 @pytest.fixture
@@ -36,43 +29,6 @@ def remote(exported: tuple[Index, str]) -> Any:
     """The index of `exported`, asked in its engine."""
     with ragidx.connect(exported[1]) as opened:
         yield opened
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"where": "year > 0"},
-        {"where": "not alive == true"},
-        {"min_score": 0.2},
-        {"per_document": 1, "fold": False},
-        {"mmr": 0.5},
-        {"context": 1},
-        {"k": 2},
-    ],
-    ids=str,
-)
-def test_hits_are_those_of_the_index(exported: tuple[Index, str], remote: Any, options: dict[str, Any]) -> None:
-    index = exported[0]
-    for question in QUESTIONS:
-        expected = index.search(question, **options, mode="dense")
-        found = remote.search(question, **options, mode="dense")
-        assert told(found) == told(expected)
-        assert [hit.score for hit in found] == pytest.approx([hit.score for hit in expected], abs=1e-6)
-        assert all(hit.score == hit.dense for hit in found)
-
-
-def test_vectors_batches_and_documents(exported: tuple[Index, str], remote: Any) -> None:
-    index = exported[0]
-    vectors = index.searcher.encode(QUESTIONS)
-    expected = [told(hits) for hits in index.search_batch(QUESTIONS, 3, mode="dense")]
-    assert [told(hits) for hits in remote.search_batch(QUESTIONS, 3, mode="dense")] == expected
-    assert [told(hits) for hits in remote.search_vectors(3 * vectors, 3)] == expected
-    assert told(remote.search(vector=vectors[0], k=3)) == expected[0]
-    ranked = index.rank_documents(QUESTIONS, 3, mode="dense")
-    assert [[name for name, _ in one] for one in remote.rank_documents(QUESTIONS, 3, mode="dense")] == [
-        [name for name, _ in one] for one in ranked
-    ]
 
 
 def test_hybrid_search_is_by_places(exported: tuple[Index, str], remote: Any) -> None:
@@ -138,33 +94,12 @@ def test_the_score_of_words_has_the_name_of_what_it_is(
         assert ("  bm25 " in shown) == (words == "bm25")
 
 
-def test_what_it_holds_is_what_the_index_holds(exported: tuple[Index, str], remote: Any) -> None:
-    index = exported[0]
-    assert (remote.schema, remote.generation, remote.spec) == (index.schema, index.generation, index.spec)
-    assert (remote.info().n_chunks, remote.info().n_documents) == (6, 6)
-    assert sorted(remote.documents(), key=lambda one: one.id) == sorted(index.documents(), key=lambda one: one.id)
-    assert [one.id for one in remote.documents(where="year == 1790")] == ["mill"]
-    assert remote.get(["bees", "mill"]) == index.get(["bees", "mill"])
-    assert remote.get(["bees", "nothing"], missing="skip") == index.get(["bees"])
-    assert remote.chunks(document="mill") == index.chunks(document="mill")
-    assert (remote.count(), remote.count("year > 0")) == (6, 2)
-    for field in ("year", "tags", "alive", "doc_id", "a.b", "when"):
-        assert sorted(remote.values(field), key=str) == sorted(index.values(field), key=str)
-    columns = ["chunk_id", "year", "metadata.text", "vector", "file.source"]
-    rows = [[row for batch in one.to_batches(columns) for row in batch.to_pylist()] for one in (remote, index)]
-    assert sorted(map(str, rows[0])) == sorted(map(str, rows[1]))
-    with pytest.raises(QueryError, match="the index has no document 'nothing'"):
-        remote.get(["nothing"])
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"dim": 8}, "an engine cannot do that"),
         ({"min_z": 1.0}, "an engine cannot do that"),
         ({"fusion": "z"}, "an engine fuses by places"),
-        ({"where": "nothing == 1"}, "unknown field 'nothing'"),
-        ({"k": 0}, "asks for no hit"),
     ],
     ids=str,
 )
@@ -219,11 +154,6 @@ def test_the_command_asks_an_engine(engine: str, exported: tuple[Index, str], ru
     both = run("query", "bees", "--at", to, "--index", "x")
     assert (both.status, both.out) == (2, "")
     assert "--index and --at exclude each other" in both.err
-
-
-def test_a_vector_of_another_width(remote: Any) -> None:
-    with pytest.raises(QueryError, match="the query's vector has 3 numbers"):
-        remote.search_vectors(np.ones((1, 3), np.float32))
 
 
 def test_who_asks_while_a_table_is_replaced_gets_the_old_rows_or_the_new(
