@@ -38,7 +38,7 @@ from ragidx.retriever.models import ModelPlace
 from ragidx.retriever.searcher import Searcher
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
     from ragidx.corpora.records import Chunk, Document, Scalar
     from ragidx.indexer.ann.tuning import OnStage
@@ -210,6 +210,16 @@ class Reader:
         from ragidx.retriever.contents import chunks
 
         return chunks(self.searcher.store, ids, document)
+
+    def vectors(self, ids: Sequence[str]) -> NDArray[np.float32]:
+        """(n, dim): the vectors of chunks, as they are stored, in the order of the ids.
+
+        Raises:
+            QueryError: the index has no such chunk.
+        """
+        from ragidx.retriever.contents import vectors
+
+        return vectors(self.searcher.store, ids)
 
     def documents(self, *, where: str | Condition | None = None, source: str | None = None) -> Iterator[Document]:
         """All documents, or those of which a chunk fulfils a condition, or of one source, in the order of the index."""

@@ -12,8 +12,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from ragidx.corpora.errors import QueryError, unknown_name
 from ragidx.corpora.records import FILE_FIELDS, Chunk, Document, Scalar, known_form, with_nfc
@@ -53,6 +55,20 @@ def rows(store: Rows, ids: Sequence[str] | None = None, document: str | None = N
     ids = [known_form(name, by_id.__contains__) for name in ids or ()]
     _check_known("chunk", ids, by_id)
     return [by_id[name] for name in ids]
+
+
+def vectors(store: Rows, ids: Sequence[str]) -> NDArray[np.float32]:
+    """(n, dim): the vectors of chunks, in the order asked for.
+
+    Raises:
+        QueryError: the index has no such chunk.
+    """
+    if isinstance(ids, str):
+        raise TypeError("expected a list of ids, got one string")
+    by_id = store.vectors_named(with_nfc(ids))
+    ids = [known_form(name, by_id.__contains__) for name in ids]
+    _check_known("chunk", ids, by_id)
+    return np.array([by_id[name] for name in ids], np.float32).reshape(len(ids), store.manifest.dim)
 
 
 def document_of(rows: Sequence[Row]) -> Document:

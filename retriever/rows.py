@@ -97,6 +97,9 @@ class Rows(State, Protocol):
     def named(self, column: str, names: Sequence[str]) -> list[Row]:
         """The rows that have one of these names in a column, `chunk_id` or `doc_id`."""
 
+    def vectors_named(self, ids: Sequence[str]) -> dict[str, Floats]:
+        """The vectors, (dim,) float32, of the chunks that have one of these ids."""
+
     def by_document(self) -> Iterator[Row]:
         """All rows, those of a document together."""
 
@@ -163,11 +166,18 @@ class FolderRows(Store):
         return None if part is self else str(part.path)
 
     def named(self, column: str, names: Sequence[str]) -> list[Row]:
+        return self.rows(self._numbers(column, names))
+
+    def vectors_named(self, ids: Sequence[str]) -> dict[str, Floats]:
+        numbers = self._numbers("chunk_id", ids)
+        return dict(zip((row.chunk_id for row in self.rows(numbers)), self.vectors(numbers), strict=True))
+
+    def _numbers(self, column: str, names: Sequence[str]) -> Ints:
         wanted = pa.array(list(dict.fromkeys(names)), pa.large_string())
         found = [
             rows[true_places(pc.is_in(batch.column(0), value_set=wanted))] for rows, batch in self.batches([column])
         ]
-        return self.rows(np.concatenate([np.zeros(0, np.int64), *found]))
+        return np.concatenate([np.zeros(0, np.int64), *found])
 
     def by_document(self) -> Iterator[Row]:
         """All rows, in the order of the index, but those of a document together: two segments may share one."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import math
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -125,6 +126,12 @@ class RemoteRows:
         by = (column, list(dict.fromkeys(names)))
         found = self._followed(lambda: list(self.table.select(columns=columns, ids=by)))
         return [self._row(one) for batch in found for one in batch.to_pylist()]
+
+    def vectors_named(self, ids: Sequence[str]) -> dict[str, Floats]:
+        columns, by = ["chunk_id", "vector"], ("chunk_id", list(dict.fromkeys(ids)))
+        found = self._followed(lambda: list(self.table.select(columns=columns, ids=by)))
+        pairs = (zip(batch.column("chunk_id").to_pylist(), vectors_of(batch), strict=True) for batch in found)
+        return {name: vector.astype(np.float32) for name, vector in itertools.chain.from_iterable(pairs)}
 
     def by_document(self) -> Iterator[Row]:
         ids = (name for batch in self.record_batches(["doc_id"], None) for name in batch.column(0).to_pylist())

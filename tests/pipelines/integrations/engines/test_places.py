@@ -126,6 +126,12 @@ def test_what_it_holds_is_what_the_index_holds(both: tuple[Index, Any]) -> None:
     assert asked.get(["bees", "mill"]) == [DOCUMENTS[2], DOCUMENTS[0]]
     assert asked.get(["bees", "nothing"], missing="skip") == [DOCUMENTS[2]]
     assert asked.chunks(document="mill") == index.chunks(document="mill")
+    ids = [chunk.id for chunk in reversed(index.chunks())]
+    stored = {row["chunk_id"]: row["vector"] for b in index.to_batches(["chunk_id", "vector"]) for row in b.to_pylist()}
+    assert asked.vectors(ids).tolist() == [stored[name] for name in ids]
+    assert asked.vectors([]).shape == (0, index.info().dim)
+    with pytest.raises(QueryError, match="the index has no chunk 'nothing'"):
+        asked.vectors([ids[0], "nothing"])
     assert (asked.count(), asked.count("year > 0")) == (6, 2)
     for field in ("year", "tags", "alive", "doc_id", "a.b", "when"):
         assert sorted(asked.values(field), key=str) == sorted(index.values(field), key=str)
