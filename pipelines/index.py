@@ -517,7 +517,7 @@ class Index(Reader):
         Raises:
             SpecError: the index holds precomputed vectors, or an option does not say how vectors are made.
             ModelError: the index's own model is not here, or does not load; `force` without queries does not need it.
-            QueryError: a model makes nothing of a query.
+            QueryError: a model gives no vector for a query.
             CorpusError: a source cannot be read, queries and judgements have faults, or too few queries can be made.
             BusyError: the index is being upgraded, or at the end another process wrote it for too long.
         """

@@ -222,7 +222,7 @@ class Searcher:
         instruction.
 
         Raises:
-            QueryError: the model makes nothing of a question.
+            QueryError: the model gives no vector for a question.
             ModelError: the index's model is not here, or is another, or its vector is not finite.
         """
         has_table = self._has_table(instruction)
@@ -231,7 +231,7 @@ class Searcher:
             vectors[unknown] = self.embedder.embed_query([queries[number] for number in unknown.tolist()])
         zero = np.flatnonzero(~vectors.any(axis=1))
         if zero.size:
-            raise QueryError(f"the model makes nothing of the query {queries[zero[0]]!r}", "use words that it knows")
+            raise QueryError(f"the model gives no vector for the query {queries[zero[0]]!r}", "use words that it knows")
         return vectors
 
     def load(self, instruction: str | None = None) -> None:

@@ -34,31 +34,31 @@ _NOISE = 1e-6
 _CHARACTERS = 30, 300  # of a sentence that is encoded as a question
 
 
-def lot(seed: int, name: str) -> bytes:
+def random_key(seed: int, name: str) -> bytes:
     """What `name` drew: 16 bytes that look random, and are the same everywhere."""
     return digest(f"{seed}\0{name}")
 
 
 def lowest(seed: int, names: Iterable[str], n: int) -> list[int]:
-    """The places of the `n` names with the lowest lots, the lowest first; of equal names the first counts first.
+    """The places of the `n` names with the lowest random keys, the lowest first; of equal names the first counts first.
 
     >>> lowest(0, ["a", "b", "c"], 2), lowest(0, ["c", "b", "a"], 2)
     ([2, 0], [0, 2])
     """
-    drawn = ((lot(seed, name), place) for place, name in enumerate(names))
+    drawn = ((random_key(seed, name), place) for place, name in enumerate(names))
     return [place for _, place in heapq.nsmallest(n, drawn)]
 
 
 class DocumentSample(Generic[T]):
-    """The documents with the lowest lots of all that are added: as many as are wanted, or as hold enough text.
+    """The documents with the lowest random keys of all that are added: as many as are wanted, or as hold enough text.
 
-    Kept is the shortest row of documents, by rising lot, that has `n` of them or `n_chars` characters. No document that
-    has left it can be needed later, so what is held is bounded by `n_chars` and one document more.
+    Kept is the shortest row of documents, by rising random key, that has `n` of them or `n_chars` characters. No
+    document that has left it can be needed later, so what is held is bounded by `n_chars` and one document more.
     """
 
     def __init__(self, seed: int, *, n: int, n_chars: int) -> None:
         self._seed, self._n, self._n_chars = seed, n, n_chars
-        self._held: list[tuple[int, int, int, T]] = []  # a heap, the highest lot first
+        self._held: list[tuple[int, int, int, T]] = []  # a heap, the highest key first
         self._chars = 0
         self.n_added = 0  # documents, blank ones included
 
@@ -67,14 +67,14 @@ class DocumentSample(Generic[T]):
         self.n_added += 1
         if not n_chars:
             return
-        place = -int.from_bytes(lot(self._seed, doc_id))
+        place = -int.from_bytes(random_key(self._seed, doc_id))
         heapq.heappush(self._held, (place, -self.n_added, n_chars, item))
         self._chars += n_chars
         while len(self._held) > self._n or self._chars - self._held[0][2] >= self._n_chars:
             self._chars -= heapq.heappop(self._held)[2]
 
     def items(self) -> list[T]:
-        """The items of the documents that are kept, by rising lot."""
+        """The items of the documents that are kept, by rising random key."""
         return [item for *_, item in sorted(self._held, key=lambda held: held[:2], reverse=True)]
 
 

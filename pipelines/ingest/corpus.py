@@ -181,7 +181,7 @@ class Reading:
             yield from drafts
 
     def sample(self, drawn: DocumentSample[Draft], cutter: Cutter, skips: Skips, progress: Progress) -> list[Item]:
-        """The chunks of documents with the lowest lots, whatever the order of files.
+        """The chunks of documents with the lowest random keys, whatever the order of files.
 
         Raises:
             CorpusError: there is no document.

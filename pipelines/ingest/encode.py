@@ -84,7 +84,7 @@ def with_vector(items: Sequence[Item], hashes: Collection[bytes], skips: Skips) 
     """The items whose text has a vector; the others, whose vector is zero, are skipped."""
     for item in items:
         if item.row.text_hash not in hashes:
-            skips.add(Skip(item.row.chunk_id, "the model makes nothing of the text: its vector is zero"))
+            skips.add(Skip(item.row.chunk_id, "the model gives no vector for the text: it is zero"))
     return [item for item in items if item.row.text_hash in hashes]
 
 

@@ -1,9 +1,9 @@
 """Calibration in a build: a filter is fitted on a sample of the corpus, before anything of the corpus is stored.
 
-Documents -> those with the lowest lots -> their chunks, cut as the build cuts them -> those with the lowest lots ->
-embeddings or token ids -> the build's filter. The sample depends on the seed, the corpus and the cutting alone, not on
-the order of files. What is held is the text of the sample and its embeddings (sample x hidden width x 4 bytes). Their
-vectors are returned, so that no chunk goes through the model twice.
+Documents -> those with the lowest random keys -> their chunks, cut as the build cuts them -> those with the lowest
+random keys -> embeddings or token ids -> the build's filter. The sample depends on the seed, the corpus and the cutting
+alone, not on the order of files. What is held is the text of the sample and its embeddings (sample x hidden width x 4
+bytes). Their vectors are returned, so that no chunk goes through the model twice.
 """
 
 from __future__ import annotations

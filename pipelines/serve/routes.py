@@ -266,7 +266,7 @@ def _documents(state: Searcher, texts: Sequence[str], start: int) -> Floats:
     zero = np.flatnonzero(~vectors.any(axis=1))
     if zero.size:
         number = start + zero[0] + 1
-        raise QueryError(f"the model makes nothing of text {number}", "send texts with words", where="input")
+        raise QueryError(f"the model gives no vector for text {number}", "send texts with words", where="input")
     return vectors
 
 

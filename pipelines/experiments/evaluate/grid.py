@@ -167,7 +167,9 @@ class Rankings:
         if vectors is None:
             return
         if empty := int(np.count_nonzero(~vectors.any(axis=1))):
-            self._note(f"Unanswered by dense search, since {source.model} makes nothing of them: {empty:,} x query.")
+            self._note(
+                f"Unanswered by dense search, since {source.model} gives no vectors for them: {empty:,} x query."
+            )
         full = None
         if self._with_costs:
             self._tell("the exact answers at full width")

@@ -24,7 +24,7 @@ from ragidx.corpora.chunking.sentences import sentences
 from ragidx.corpora.errors import CorpusError
 from ragidx.corpora.headings import SEPARATOR
 from ragidx.corpora.records import Chunk
-from ragidx.indexer.filters.fitting import lot, lowest
+from ragidx.indexer.filters.fitting import lowest, random_key
 from ragidx.indexer.lexical.analyzer import UNSPACED
 from ragidx.pipelines.experiments.evaluate.significance import FEWEST_QUERIES
 from ragidx.pipelines.experiments.evaluate.tasks import Judged
@@ -78,7 +78,7 @@ def synthetic(
     n: int = N_QUERIES,
     where: str = "",
 ) -> Judged:
-    """Queries of documents that are drawn at random, in the order of their lots, one document for each.
+    """Queries of documents that are drawn at random, in the order of their random keys, one document for each.
 
     Args:
         chunks: gives those of a corpus, the same each time; those of a document follow each other.
@@ -161,13 +161,13 @@ def _documents(chunks: Iterable[Chunk]) -> Iterator[tuple[str, list[Chunk]]]:
 
 
 def _drawn(chunks: Iterable[Chunk], kind: str, seed: int, n: int) -> tuple[list[_Candidate], int]:
-    """The documents with the lowest lots of those from which something can be taken, and the number of all."""
-    held: list[tuple[int, int, _Candidate]] = []  # a heap, the highest lot first
+    """The documents with the lowest random keys of those from which something can be taken, and the number of all."""
+    held: list[tuple[int, int, _Candidate]] = []  # a heap, the highest key first
     n_documents = 0
     for doc_id, group in _documents(chunks):
         n_documents += 1
-        # Not the lot of the samples that filters are fitted on: those would know the documents that are asked for.
-        place = -int.from_bytes(lot(seed, f"query {doc_id}"))
+        # Not the key of the samples that filters are fitted on: those would know the documents that are asked for.
+        place = -int.from_bytes(random_key(seed, f"query {doc_id}"))
         if len(held) == n and place <= held[0][0]:
             continue
         candidate = _candidate(doc_id, group, kind, seed)

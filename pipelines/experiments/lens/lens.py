@@ -133,7 +133,7 @@ def lens_text(
         k: tokens to name.
 
     Raises:
-        QueryError: the text is empty or no Unicode text, or the model makes nothing of it.
+        QueryError: the text is empty or no Unicode text, or the model gives no vector for it.
         ModelError: the model has no unembedding matrix, or its vectors are of another width.
         SpecError: the filter is not a projection, or k is below 1.
     """
@@ -215,7 +215,7 @@ def _lens(
         )
     before = vector.astype(np.float64)
     if not before.any():
-        raise QueryError(f"the model makes nothing of the text {text[:60]!r}", "use words that it knows")
+        raise QueryError(f"the model gives no vector for the text {text[:60]!r}", "use words that it knows")
     if made is None:
         return Lens(text, vocabulary.top([before], k)[0], (), (), 0.0), before
     after = _lifted(before, made)

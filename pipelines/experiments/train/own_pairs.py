@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 import numpy as np
 
 from ragidx.corpora.chunking import Chunker
-from ragidx.indexer.filters.fitting import lot
+from ragidx.indexer.filters.fitting import random_key
 from ragidx.indexer.store import Store
 from ragidx.pipelines.experiments.evaluate.synthetic import HEADING, own_queries, words_of
 from ragidx.pipelines.experiments.train.pairs import Pair, TrainingPairs
@@ -22,7 +22,7 @@ TOGETHER = 13
 """So many words in a row are no chance."""
 
 _FEWEST_WORDS = 3
-_LOTS = 1 << 128
+_KEYS = 1 << 128
 _SPARE = 1.5  # chunks that are drawn for each that is wanted: some have nothing that can be taken out
 _MOST_A_CHUNK = 6
 
@@ -42,7 +42,7 @@ def own_pairs(store: Store, chunker: Chunker, *, without: Collection[str], limit
     share = _SPARE * limit / (n * n_chunks)
     pairs: dict[str, list[Pair]] = {SENTENCE: [], HEADING: []}
     for _, chunk in store.chunks():
-        if chunk.doc_id in without or int.from_bytes(lot(seed, f"pair {chunk.id}")) >= share * _LOTS:
+        if chunk.doc_id in without or int.from_bytes(random_key(seed, f"pair {chunk.id}")) >= share * _KEYS:
             continue
         for kind, of_kind in pairs.items():
             queries = own_queries(chunk, kind, seed, n if kind == SENTENCE else 1)

@@ -127,7 +127,7 @@ class Upgrade:
             CorpusError: a source cannot be read, queries and judgements have faults, or fewer than 20 are judged or
                 can be made.
             ModelError: the index's own model is not here, or does not load.
-            QueryError: it makes nothing of a query.
+            QueryError: it gives no vector for a query.
             BusyError: the index is being upgraded, or at the end another process writes it for too long.
             RagidxError: as a build; the committed state is what it was.
         """

@@ -1,6 +1,6 @@
-"""The part of a corpus that a tuning is measured on: the documents that answer the queries, and others, by lots.
+"""The part of a corpus that a tuning is measured on: the documents that answer the queries, and others, by random keys.
 
-corpus or index, read once -> documents in the order of their lots, cut into chunks -> queries, judged or made of these
+corpus or index, read once -> documents by random keys, cut into chunks -> queries, judged or made of these
 documents -> `TuneSample`: as many chunks and queries as there is time to encode. Nothing is encoded here.
 """
 
@@ -54,12 +54,12 @@ class TuneSample:
 
 @dataclass(frozen=True)
 class Drawn:
-    """The documents that a sample may hold, by id: those that answer queries, then others, those with low lots first.
+    """The documents that a sample may hold, by id: those that answer queries, then others, those with low keys first.
 
     Attributes:
         documents: the chunks of each.
         of_documents: of the whole corpus.
-        judged: queries, in the order of their lots; synthetic ones are taken out of the documents.
+        judged: queries, in the order of their random keys; synthetic ones are taken out of the documents.
         notes: on what was skipped or could not be drawn.
     """
 
@@ -95,7 +95,7 @@ class Drawn:
 
 
 def some_queries(judged: Judged, seed: int) -> Judged:
-    """At most 300, in the order of their lots."""
+    """At most 300, in the order of their random keys."""
     names = list(judged.qrels)
     return _of(judged, [names[place] for place in lowest(seed, names, N_QUERIES)])
 
@@ -115,14 +115,14 @@ def from_corpus(
         CorpusError: there is no document, or too few have a sentence that can be asked for.
     """
     reading = Reading.alone(corpus, corpus / "ragidx-index", options)
-    skips, lots = Skips(), _Lots[Draft](judged, seed)
+    skips, drawn = Skips(), _Lowest[Draft](judged, seed)
     for draft in reading.drafts(None, skips.add, progress.add_bytes):
-        lots.add(draft.id, draft.n_chars, draft)
+        drawn.add(draft.id, draft.n_chars, draft)
         progress.tell()
-    reading.check_something_was_read(lots.n_added, skips)
-    groups = [[item.row.chunk for item in items] for items in cut_ahead(lots.items(), cutter) if items]
+    reading.check_something_was_read(drawn.n_added, skips)
+    groups = [[item.row.chunk for item in items] for items in cut_ahead(drawn.items(), cutter) if items]
     notes = [f"Skipped: {count:,} x {reason}." for reason, count in skips.counts.items() if reason not in BY_RULE]
-    return _drawn({group[0].doc_id: group for group in groups}, lots.n_added, judged, seed, str(corpus), notes)
+    return _drawn({group[0].doc_id: group for group in groups}, drawn.n_added, judged, seed, str(corpus), notes)
 
 
 def from_index(index: IndexSource, judged: Judged | None, seed: int) -> Drawn:
@@ -131,11 +131,11 @@ def from_index(index: IndexSource, judged: Judged | None, seed: int) -> Drawn:
     Raises:
         CorpusError: too few documents have a sentence that can be asked for.
     """
-    lots = _Lots[tuple[str, list[Chunk]]](judged, seed)
+    drawn = _Lowest[tuple[str, list[Chunk]]](judged, seed)
     for name, group in itertools.groupby(index.chunks(), key=lambda chunk: chunk.doc_id):
         chunks = list(group)
-        lots.add(name, sum(len(chunk.text) for chunk in chunks), (name, chunks))
-    return _drawn(dict(lots.items()), lots.n_added, judged, seed, index.name)
+        drawn.add(name, sum(len(chunk.text) for chunk in chunks), (name, chunks))
+    return _drawn(dict(drawn.items()), drawn.n_added, judged, seed, index.name)
 
 
 def _drawn(
@@ -154,8 +154,8 @@ def _drawn(
     return Drawn(left, of_documents, made, (*notes, *made.notes))
 
 
-class _Lots(Generic[T]):
-    """The documents that answer queries, and of the others those with the lowest lots."""
+class _Lowest(Generic[T]):
+    """The documents that answer queries, and of the others those with the lowest random keys."""
 
     def __init__(self, judged: Judged | None, seed: int) -> None:
         relevance = [] if judged is None else judged.qrels.values()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.records import Document
 from ragidx.indexer.filters.filter import MAKERS, Filter
-from ragidx.indexer.filters.fitting import DocumentSample, FilterSample, lot, lowest
+from ragidx.indexer.filters.fitting import DocumentSample, FilterSample, lowest, random_key
 from ragidx.indexer.specs import FilterSpec
 
 from ...raising import message_of
@@ -34,8 +34,8 @@ def _drawn(documents: list[Document], **bounds: int) -> list[str]:
 
 
 def test_a_lot_is_the_same_on_every_machine() -> None:
-    assert lot(0, "lease.txt").hex() == "92cb78b10aed43fe8b8867c84be8d151"
-    assert lot(0, "lease.txt") != lot(1, "lease.txt")
+    assert random_key(0, "lease.txt").hex() == "92cb78b10aed43fe8b8867c84be8d151"
+    assert random_key(0, "lease.txt") != random_key(1, "lease.txt")
 
 
 @settings(max_examples=60)
@@ -46,7 +46,7 @@ def test_the_sample_is_the_shortest_row_by_lot_that_is_enough(
     documents = _documents(lengths)
     expected: list[str] = []
     chars = 0
-    for document in sorted(documents, key=lambda each: lot(seed, each.id)):
+    for document in sorted(documents, key=lambda each: random_key(seed, each.id)):
         if len(expected) == n or chars >= n_chars:
             break
         expected.append(document.id)
@@ -89,10 +89,10 @@ def test_documents_of_one_id_do_not_end_the_draw() -> None:
 def test_the_lowest_lots_come_first(names: list[str], seed: int, n: int) -> None:
     places = lowest(seed, names, n)
 
-    lots = [lot(seed, names[place]) for place in places]
+    keys = [random_key(seed, names[place]) for place in places]
     assert len(places) == len(set(places)) == min(n, len(names))
-    assert lots == sorted(lots)
-    assert all(lot(seed, names[i]) >= lots[-1] for i in set(range(len(names))) - set(places) if lots)
+    assert keys == sorted(keys)
+    assert all(random_key(seed, names[i]) >= keys[-1] for i in set(range(len(names))) - set(places) if keys)
 
 
 # what is learnt

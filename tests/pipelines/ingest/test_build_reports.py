@@ -103,7 +103,7 @@ def test_a_text_that_the_model_makes_nothing_of_is_in_no_count_of_chunks(tmp_pat
 
     assert (first.n_chunks, first.n_encoded, first.n_chunks_reused, first.n_chunks_unchanged) == (1, 2, 0, 0)
     assert first.skipped_places == {
-        "the model makes nothing of the text": [f"{name}.txt:0-2: its vector is zero" for name in "bd"]
+        "the model gives no vector for the text": [f"{name}.txt:0-2: it is zero" for name in "bd"]
     }
     assert (second.n_chunks, second.n_chunks_reused, second.n_chunks_unchanged) == (2, 0, 1)
 

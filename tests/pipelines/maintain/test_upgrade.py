@@ -312,7 +312,7 @@ def test_what_the_old_model_cannot_be_asked_ends_it_before_anything_is_encoded(
 
     assert gone.startswith("http://127.0.0.1:9")
     assert gone.endswith(WITHOUT)
-    assert nothing == f"the model makes nothing of the query '\\u200b'\n  hint: use words that it knows{WITHOUT}"
+    assert nothing == f"the model gives no vector for the query '\\u200b'\n  hint: use words that it knows{WITHOUT}"
     assert encoded == []
     assert served.upgrade(model="mini", force=True).committed
     assert own.upgrade(**TAU4, force=True).committed

@@ -78,7 +78,7 @@ class CorpusSource(VectorSource):
         self.notes = tuple(self._notes())
 
     def sample(self, spec: FilterSpec) -> FilterSample:
-        """That of a build: of documents with the lowest lots the chunks with the lowest lots."""
+        """That of a build: of documents with the lowest random keys the chunks with the lowest random keys."""
         chosen = {draft.id for draft in self._drawn}
         rows = [row for row, doc_id in enumerate(self._doc_ids) if doc_id in chosen]
         drawn = lowest(spec.seed, (self._chunk_ids[row] for row in rows), spec.sample)

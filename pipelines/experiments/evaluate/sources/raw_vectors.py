@@ -96,7 +96,7 @@ class RawVectors(contextlib.ExitStack):
         return vectors
 
     def texts(self, texts: Sequence[str]) -> Floats:
-        """(n, hidden) of texts as documents; zero where the model makes nothing of one."""
+        """(n, hidden) of texts as documents; zero where the model gives no vector for one."""
         return self._rows(_DOCUMENTS, texts, self.encoder.encode_document)
 
     def queries(self, texts: Sequence[str]) -> Floats:

@@ -111,20 +111,20 @@ class VectorSource(ABC):
         return self.encoder.files
 
     def encode(self, queries: Sequence[str]) -> Floats:
-        """(q, dim) of queries, in the space of the rows; zero where the model makes nothing of one.
+        """(q, dim) of queries, in the space of the rows; zero where the model gives no vector for one.
 
         Raises:
-            QueryError: the model of an index makes nothing of a query.
+            QueryError: the model of an index gives no vector for a query.
             ModelError: the model is not here, or is another.
         """
         return self._vectors.queries(queries)
 
     def sample(self, spec: FilterSpec) -> FilterSample:
-        """What a filter is fitted on: of the chunks with the lowest lots."""
+        """What a filter is fitted on: of the chunks with the lowest random keys."""
         return self._sample(spec, lowest(spec.seed, self._names("chunk_id"), spec.sample))
 
     def _sample(self, spec: FilterSpec, drawn: Sequence[int]) -> FilterSample:
-        """Of rows that were drawn, in the order of their lots."""
+        """Of rows that were drawn, in the order of their random keys."""
         embeddings = self.rows(np.sort(np.array(drawn, np.int64))) if spec.wants_embeddings else None
         ids = self.encoder.tokenizer.ids(self._encoded_texts(drawn)) if spec.counts_tokens else None
         return FilterSample(embeddings, ids, self._questions(spec, drawn) if spec.center else None)

@@ -156,7 +156,7 @@ def test_a_query_that_the_model_makes_nothing_of_is_unanswered(beir: Path) -> No
     assert task.values["ndcg@10"][dense, place] == 0
     assert task.values["recall@100"][dense, place] == 0
     assert task.values["recall@100"][dense].sum() > 0
-    assert "Unanswered by dense search, since mini makes nothing of them: 1 x query." in task.notes
+    assert "Unanswered by dense search, since mini gives no vectors for them: 1 x query." in task.notes
 
 
 def test_of_filtered_vectors_no_random_projection_is_told(beir: Path, tmp_path: Path) -> None:

@@ -208,7 +208,7 @@ def test_an_empty_text_is_refused(retriever: Searcher, call: Callable[..., Any])
 def test_a_text_that_the_model_makes_nothing_of_is_refused(mini: Encoder) -> None:
     said = message_of(QueryError, lambda: lens_text("\u200b", mini))
 
-    assert said == "the model makes nothing of the text '\\u200b'\n  hint: use words that it knows"
+    assert said == "the model gives no vector for the text '\\u200b'\n  hint: use words that it knows"
 
 
 @pytest.mark.parametrize(
