@@ -1,4 +1,4 @@
-"""The same answers from every place: an index in segments, several as one, a service, a table of each engine."""
+"""The same answers from every place: an index in segments or in memory, several as one, a service, each engine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .conftest import DOCUMENTS, PACKAGES, installed, made_in
 QUESTIONS = ["where do bees fly?", "an old mill by the river", "räven"]
 
 
-@pytest.fixture(scope="module", params=["segments", "several", "service", *sorted(PACKAGES)])
+@pytest.fixture(scope="module", params=["segments", "memory", "several", "service", *sorted(PACKAGES)])
 def engine(request: pytest.FixtureRequest) -> str:
     """Where the rows are."""
     return installed(request.param)
@@ -46,6 +46,8 @@ def both(
     lexical = index.info().lexical
     assert lexical is not None
     made = [Index.create(folder / name, stemmer=lexical.stemmer) for name in "ab"]
+    if engine == "memory":
+        made[0] = Index(None, create={"stemmer": lexical.stemmer})
     for number, document in enumerate([*DOCUMENTS, ragidx.Document("gone", "What is deleted.")]):
         made[number % 2 if engine == "several" else 0].add([document])
     made[0].delete(["gone"])
