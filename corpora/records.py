@@ -32,16 +32,16 @@ def as_text(values: list[str]) -> str:
     return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
 
 
-def json_text(data: object, indent: int | None = None) -> str:
-    """JSON in ASCII, as it is given to others: a number that is not finite, which JSON does not have, is null.
+def json_text(data: object, indent: int | None = None, *, ascii_only: bool = True) -> str:
+    """JSON as it is given to others: a number that is not finite, which JSON does not have, is null.
 
     >>> json_text({"mean": float("nan"), "n": [1, 0.5]})
     '{"mean": null, "n": [1, 0.5]}'
     """
     try:
-        return json.dumps(data, indent=indent, allow_nan=False)
+        return json.dumps(data, indent=indent, ensure_ascii=ascii_only, allow_nan=False)
     except ValueError:
-        return json.dumps(_finite(data), indent=indent, allow_nan=False)
+        return json.dumps(_finite(data), indent=indent, ensure_ascii=ascii_only, allow_nan=False)
 
 
 def _finite(data: object) -> object:

@@ -6,7 +6,6 @@ are highlighted where the output is a terminal.
 
 from __future__ import annotations
 
-import json
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from datetime import datetime
 import click
 
 from ragidx.corpora.readers.records.paths import fields_of
+from ragidx.corpora.records import json_text
 from ragidx.pipelines.cli import console
 from ragidx.retriever.hit import Hit, json_values, place_in
 from ragidx.retriever.passages import WORD, Excerpt, Stem, passage, printable_text, simple_stem, stems_of
@@ -93,7 +93,7 @@ def _value(value: object) -> str:
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return ", ".join(value)
     if isinstance(value, list | dict):
-        return json.dumps(json_values({"": value})[""], ensure_ascii=False)
+        return json_text(json_values({"": value})[""], ascii_only=False)
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
