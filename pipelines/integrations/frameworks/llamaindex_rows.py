@@ -42,7 +42,7 @@ def fields_of(node: BaseNode, *, is_bare: bool) -> dict[str, Any]:
     fields = {name: value for name, value in fields.items() if name not in SAME_AS_REF_DOC_ID}
     where = f"node {node.node_id!r}"
     for name, value in node.metadata.items():
-        if _is_lost(value, fields.get(name)):
+        if name not in SAME_AS_REF_DOC_ID and _is_lost(value, fields.get(name)):
             raise ragidx.CorpusError(f"the field {name!r} is not a finite number", "remove it", where=where)
     for own in {NODE_ID, BARE} & fields.keys():
         raise ragidx.CorpusError(f"the field {own!r} is the store's own", "give it another name", where=where)
