@@ -39,7 +39,7 @@ KILL, TIME, MEMORY = (
 )
 FAULT = """
 import os, signal, sys
-if "workers.serve" in sys.orig_argv[-1]:
+if "workers.worker" in sys.orig_argv[-1]:
     def fire(frame, event, _):
         if event == "call" and frame.f_code.co_qualname == {function!r}:
             for turn in range({times}):
