@@ -35,7 +35,8 @@ def _code(cell: str) -> str:
 
 
 DOCUMENTS = {_code(row[0]): row[1] for row in _tables()[0][2:]}
-EXAMPLES = [(_code(row[0]), row[1]) for table in _tables()[1:] for row in table[2:]]
+EXAMPLES = [(_code(row[0]), row[1]) for table in _tables()[1:] for row in table[2:] if table[0][0] != "metadata"]
+NESTED = [(_code(row[0]), _code(row[1])) for table in _tables() for row in table[2:] if table[0][0] == "metadata"]
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +66,15 @@ def test_each_example_finds_what_the_page_says(condition: str, finds: str, reade
     [hits] = reader.search_vectors(np.ones((1, reader.info().dim)), k=9, where=where)
 
     assert sorted(hit.doc_id.removesuffix(".md") for hit in hits) == sorted(finds.split(", "))
+
+
+def test_each_example_of_nested_metadata_is_found_by_its_condition() -> None:
+    index = ragidx.Index(None)
+    index.add([ragidx.Document(condition, "A mill.", json.loads(metadata)) for metadata, condition in NESTED])
+
+    assert len(NESTED) == 4
+    for _, condition in NESTED:
+        assert [hit.doc_id for hit in index.search("a mill", fold=False, where=condition)] == [condition]
 
 
 def _value(shown: str) -> object:
