@@ -31,6 +31,7 @@ from ragidx.corpora.sources import Source
 _PACKINGS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz"}
 _SHORT = {".tgz": ".tar.gz", ".tbz2": ".tar.bz2", ".tbz": ".tar.bz2", ".txz": ".tar.xz", ".tzst": ".tar.zst"}
 _BLOCK_BYTES = MIB
+_PLACE_CHARS = 200  # of a place that is told: the name of an attachment may be a whole file
 _GUESSED = "guessed encodings"
 _REASON_CHARS = 300  # a name that a file gives may have any length
 
@@ -121,7 +122,7 @@ class SourceFile:
     def report_left(self) -> None:
         """Report what was left out, once a kind."""
         for kind, (count, at) in self.left.items():
-            self.on_skip(Left(f"{self.source.name}{at}", kind, count))
+            self.on_skip(Left(f"{self.source.name}{at[:_PLACE_CHARS]}", kind, count))
 
     @contextmanager
     def stream(self) -> Iterator[IO[bytes]]:

@@ -158,6 +158,15 @@ def test_what_a_page_of_a_mail_leaves_out_is_counted_if_it_is_the_text(read_byte
     assert read_bytes("c.eml", HEAD + both).kinds == {"alternatives of mails": 1}
 
 
+def test_the_place_of_an_attachment_whose_name_is_a_whole_file_is_cut(read_bytes: ReadBytes) -> None:
+    named = f'Content-Disposition: attachment; filename="{"n" * 3_000}.bin"'
+    long = part("application/octet-stream", b"\x00\x01" * 50, named)
+
+    found = read_bytes("a.eml", HEAD + multi("mixed", part("text/plain", "The heron."), long))
+
+    assert [one.where for one in found.left if one.kind == "attachments of unknown kinds"] == [f"a.eml/{'n' * 199}"]
+
+
 def test_copies_and_keywords_are_metadata(read_bytes: ReadBytes) -> None:
     (document,) = read_bytes("a.eml", b"Cc: Lena <lena@example.org>\nKeywords: eels, weirs\n\nDeep.\n").documents
 
