@@ -1,6 +1,6 @@
 """What an option is, said once: the type of a keyword carries it, and each place where it can be given is made of it.
 
-    dim: Annotated[int | None, Option("N", "Compare only the first N numbers of the vectors.", "Ranking", least=1)]
+    dim: Annotated[int | None, Option("N", "Compare only the first N dimensions of the vectors.", "Ranking", least=1)]
 
 Those of a model are here; those of a build and of a search are in `ragidx.retriever.keywords`.
 """  # annotations are objects here, not text: they are read

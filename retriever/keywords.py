@@ -55,7 +55,7 @@ class PlaceKeywords(TypedDict, total=False):
 class WidthKeywords(TypedDict, total=False):
     """How vectors are compared, by name; None: the default."""
 
-    dim: Annotated[int | None, _ranking("N", "Compare only the first N numbers of the vectors.", least=1)]
+    dim: Annotated[int | None, _ranking("N", "Compare only the first N dimensions of the vectors.", least=1)]
     rerank_dim: Annotated[
         int | None, _ranking("N", "With `dim`: compare the found chunks again, by the first N numbers.", least=1)
     ]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ragidx.corpora.errors import CorpusError
 from ragidx.corpora.readers.source_file import SourceFile
 
-MAX_WIDTH = 65_536  # numbers of a vector, as in an index
+MAX_WIDTH = 65_536  # dimensions of a vector, as in an index
 
 _BATCH_NUMBERS = 1 << 20  # in the vectors of a batch, about: 8 MiB in the float64 that lengths are taken in
 _LEAST_ROWS = 16
@@ -66,7 +66,7 @@ def check_width(width: int, dim: int | None, what: str, where: str) -> None:
     """Refuse a width that does not fit the other vectors.
 
     Args:
-        width: numbers of a vector.
+        width: dimensions of a vector.
         dim: what they must have; None: anything.
         what: the column or array, for the message.
         where: the file.

@@ -290,7 +290,7 @@ class BuildReport:
     device: str = ""
     dtype: str = ""
     queries: QueryModelCheck | None = None  # of precomputed vectors, where a model encodes questions for them
-    input_dim: int | None = None  # numbers of a vector as it was given, where only the first `dim` are kept
+    input_dim: int | None = None  # dimensions of a vector as it was given, where only the first `dim` are kept
     fields: dict[str, dict[str, Any]] = field(default_factory=dict)  # by file: text, title, new
     mixed_fields: dict[str, dict[str, list[str]]] = field(
         default_factory=dict

@@ -88,7 +88,7 @@ class SpectrumReport:
         model: its name.
         source: the corpus or index whose tokens were counted.
         filter: whose kept directions are shown.
-        dim: how many numbers of a vector it keeps.
+        dim: how many dimensions of a vector it keeps.
         n_texts, n_tokens, n_distinct: what was counted; `n_distinct` different tokens.
         n_vocabulary: rows of the head.
         centred: whether the mean of log p was taken away first.

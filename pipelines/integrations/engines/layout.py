@@ -63,7 +63,7 @@ class AboutTable:
         spec: how the vectors were made, as the manifest has it.
         fingerprint: of it: vectors of different fingerprints are never mixed.
         generation, created: the state of the index.
-        dim: numbers of a vector.
+        dim: dimensions of a vector.
         fields: that a condition can name, with their kinds.
         files: that belong to the spec, by name.
         n_rows, n_documents: of the index.

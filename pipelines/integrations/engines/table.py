@@ -10,7 +10,7 @@ import secrets
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pyarrow as pa
@@ -48,7 +48,7 @@ class Table(ABC):
         has_words: whether the engine ranks texts by the words of a question.
         words_by: what it ranks them by.
         is_whole: whether the last export to it ended, as far as that can be seen.
-        max_dim: numbers of a vector.
+        max_dim: dimensions of a vector.
         max_rows: of one answer.
         rows_in: what holds the rows, which a replacement may make anew; empty: there is no such table.
     """
@@ -64,11 +64,10 @@ class Table(ABC):
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        try:
+        with ExitStack() as undone:
+            undone.callback(self.close)
             self._reach()
-        except BaseException:
-            self.close()
-            raise
+            undone.pop_all()
 
     def _reach(self) -> None:
         """Connect, and look."""

@@ -71,6 +71,25 @@ def told(hits: list[Hit]) -> list[dict[str, Any]]:
         {"mmr": 0.5},
         {"context": 1},
         {"k": 2},
+    ],
+    ids=str,
+)
+def test_hits_are_those_of_the_index(both: tuple[Index, Any], options: dict[str, Any]) -> None:
+    for question in QUESTIONS:
+        expected, found = (one.search(question, **{"mode": "dense"} | options) for one in both)
+        assert told(found) == told(expected)
+        for name in ("score", "dense", "bm25"):
+            values = [
+                [getattr(hit, name) for hit in hits if getattr(hit, name) is not None] for hits in (found, expected)
+            ]
+            assert values[0] == pytest.approx(values[1], abs=1e-6)
+        assert found.notes == expected.notes
+
+
+@pytest.mark.parametrize("engine", ["segments", "memory", "several", "service"], indirect=True, scope="module")
+@pytest.mark.parametrize(
+    "options",
+    [
         {"mode": "dense", "dim": 32, "rerank_dim": 255},
         {"mode": "dense", "instruction": ""},
         {"mode": "lexical"},
@@ -81,18 +100,9 @@ def told(hits: list[Hit]) -> list[dict[str, Any]]:
     ],
     ids=str,
 )
-def test_hits_are_those_of_the_index(both: tuple[Index, Any], engine: str, options: dict[str, Any]) -> None:
-    if engine in PACKAGES and "mode" in options:
-        pytest.skip("an engine compares whole vectors, and has words of its own")
-    for question in QUESTIONS:
-        expected, found = (one.search(question, **{"mode": "dense"} | options) for one in both)
-        assert told(found) == told(expected)
-        for name in ("score", "dense", "bm25"):
-            values = [
-                [getattr(hit, name) for hit in hits if getattr(hit, name) is not None] for hits in (found, expected)
-            ]
-            assert values[0] == pytest.approx(values[1], abs=1e-6)
-        assert found.notes == expected.notes
+def test_words_and_parts_of_vectors_are_those_of_the_index(both: tuple[Index, Any], options: dict[str, Any]) -> None:
+    """An engine compares whole vectors, and has words of its own."""
+    test_hits_are_those_of_the_index(both, options)
 
 
 def test_vectors_and_batches(both: tuple[Index, Any]) -> None:
