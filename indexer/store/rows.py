@@ -100,8 +100,7 @@ class Row:
 
     Args:
         metadata: as they were given; a None is kept where `fields` are given.
-        fields: what conditions see of the metadata (`fields_of`), where that is something else; None of a row that is
-            read.
+        fields: what conditions see of the metadata (`fields_of`), where that is something else.
     """
 
     chunk_id: str
@@ -275,12 +274,9 @@ def rows_of(table: Any) -> list[Row]:
     rows = []
     for place, record in enumerate(table.select(COLUMNS.names).to_pylist()):
         written = record.pop(_WHOLE)
-        metadata = (
-            _read(written)
-            if written is not None
-            else {name: _value(values[place]) for name, values in held if values[place] is not None}
-        )
-        rows.append(Row(**record | {"turns": turns_of(record["turns"])}, metadata=metadata))
+        seen = {name: _value(values[place]) for name, values in held if values[place] is not None}
+        whole = {"metadata": seen} if written is None else {"metadata": _read(written), "fields": seen}
+        rows.append(Row(**record | {"turns": turns_of(record["turns"])} | whole))
     return rows
 
 

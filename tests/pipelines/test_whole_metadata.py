@@ -160,3 +160,19 @@ def test_what_is_nested_too_deep_is_refused(tmp_path: Path) -> None:
     )
 
     assert message.startswith("a: the field 'p': nested more than 100 levels deep\n")
+
+
+def test_an_upgrade_that_sentences_try_keeps_nested_metadata(tmp_path: Path) -> None:
+    """The copies that are asked have rows that were read and are written again."""
+    index = Index(tmp_path / "index", create=True)
+    sentence = "The {} number {} stands by the river of town {}."
+    texts = [" ".join(sentence.format(what, n * 37, n * 3) for what in ("mill", "lamp", "heron")) for n in range(30)]
+    index.add([Document(f"d{n}", text, {"owner": {"team": f"t{n}", "n": [n, None]}}) for n, text in enumerate(texts)])
+
+    report = index.upgrade(filter=ragidx.FilterSpec("truncation", tau=4), margin=1)
+
+    assert report.committed
+    assert report.comparison is not None
+    assert report.comparison.queries == "sentence"
+    [hit] = index.search("the mill", where='owner.team == "t3"')
+    assert hit.metadata == index.get(["d3"])[0].metadata == {"owner": {"team": "t3", "n": [3, None]}}
