@@ -13,7 +13,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ragidx.indexer.faces import face
+from ragidx.corpora.faces import face
 
 if TYPE_CHECKING:
     from ragidx.corpora.errors import (

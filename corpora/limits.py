@@ -1,12 +1,13 @@
 """Options and limits of readers, and the error by which they skip a file.
 
-Sizes are in bytes, times in seconds. Nothing here reads anything.
+Sizes are in bytes, times in seconds. Nothing here opens anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import IO
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -79,3 +80,17 @@ def shown_bytes(count: int) -> str:
         if count >= unit and count % unit == 0:
             return f"{count // unit} {name}"
     return f"{count} bytes"
+
+
+def read_all(stream: IO[bytes], limit: int, head: bytes = b"") -> bytearray:
+    """`head` and the rest of `stream`.
+
+    Raises:
+        UnreadableError: together they are more than `limit` bytes.
+    """
+    data = bytearray(head)
+    while len(data) <= limit and (block := stream.read(MIB)):
+        data += block
+    if len(data) > limit:
+        raise UnreadableError(f"larger than {shown_bytes(limit)}")
+    return data

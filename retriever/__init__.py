@@ -1,1 +1,1 @@
-"""From a question to hits: opening an index, encoding the query, conditions on metadata, framework adapters."""
+"""From a question to hits: opening an index, encoding the query, conditions on metadata, what is shown of them."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ragidx.corpora.printing import printable_lines
+from ragidx.retriever.printing import printable_lines
 
 if TYPE_CHECKING:
     from ragidx.retriever.hit import Hit

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import QueryError, check_machine, first_line
-from ragidx.corpora.limits import MIB, UnreadableError
-from ragidx.corpora.readers.source_file import read_all
+from ragidx.corpora.limits import MIB, UnreadableError, read_all
 
 MAX_BYTES = 256 * MIB
 

@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from ragidx.corpora.field_settings import FieldSettings, settings_of
 from ragidx.corpora.left_out import Left, Tally
-from ragidx.corpora.limits import MIB, Limits, ReadOptions, UnreadableError, check_growth, shown_bytes
+from ragidx.corpora.limits import MIB, Limits, ReadOptions, UnreadableError, check_growth, read_all, shown_bytes
 from ragidx.corpora.readers.decoding import decode, sample_encoding
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.records import FILE_FIELDS, OnSkip, Scalar, Skip
@@ -196,20 +196,6 @@ def _time_of(seconds: float) -> datetime.datetime | None:
         return datetime.datetime.fromtimestamp(int(seconds), datetime.UTC)
     except (OverflowError, ValueError, OSError):
         return None
-
-
-def read_all(stream: IO[bytes], limit: int, head: bytes = b"") -> bytearray:
-    """`head` and the rest of `stream`.
-
-    Raises:
-        UnreadableError: together they are more than `limit` bytes.
-    """
-    data = bytearray(head)
-    while len(data) <= limit and (block := stream.read(_BLOCK_BYTES)):
-        data += block
-    if len(data) > limit:
-        raise UnreadableError(f"larger than {shown_bytes(limit)}")
-    return data
 
 
 def _open_regular(path: Path, buffering: int = _BLOCK_BYTES) -> IO[bytes]:

@@ -13,13 +13,13 @@ import re
 from collections.abc import Iterator, Mapping
 
 from ragidx.corpora.headings import first_heading
-from ragidx.corpora.limits import UnreadableError
+from ragidx.corpora.limits import UnreadableError, read_all
 from ragidx.corpora.readers.decoding import is_text
 from ragidx.corpora.readers.encoded import is_not_written
 from ragidx.corpora.readers.fields import check_text, from_text, from_value, metadata_of
 from ragidx.corpora.readers.front_matter import front_matter
 from ragidx.corpora.readers.office.converter import convert, unread
-from ragidx.corpora.readers.source_file import SourceFile, read_all
+from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document, Scalar
 
 _TOP_CHARS = 1 << 16  # field lists are looked for here

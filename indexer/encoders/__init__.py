@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from ragidx.indexer.encoders.embedder import Embedder
     from ragidx.indexer.encoders.protocol import Encoder
 else:
-    from ragidx.indexer.faces import face
+    from ragidx.corpora.faces import face
 
     __getattr__ = face(__name__, {"Embedder": "embedder", "Encoder": "protocol"})
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ragidx.indexer.writing.writer import StoreWriter
 else:
-    from ragidx.indexer.faces import face
+    from ragidx.corpora.faces import face
 
     __getattr__ = face(__name__, {"StoreWriter": "writer"})
 

@@ -15,8 +15,8 @@ from typing import IO, Any
 
 import click
 
-from ragidx.corpora import printing
 from ragidx.corpora.records import json_text
+from ragidx.retriever import printing
 
 printable, printable_lines = printing.printable, printing.printable_lines
 

@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from ragidx.pipelines.doctor.doctor import examine
     from ragidx.pipelines.doctor.report import Check, DoctorReport
 else:
-    from ragidx.indexer.faces import face
+    from ragidx.corpora.faces import face
 
     __getattr__ = face(__name__, {"Check": "report", "DoctorReport": "report", "examine": "doctor"})
 

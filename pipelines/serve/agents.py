@@ -27,7 +27,6 @@ from pydantic import BaseModel, Field, ValidationError
 
 import ragidx
 from ragidx.corpora.errors import RagidxError
-from ragidx.corpora.printing import printable, printable_lines
 from ragidx.indexer.options import options_of
 from ragidx.pipelines.serve import bodies
 from ragidx.pipelines.serve.guard import LogLines, RefusedError
@@ -37,6 +36,7 @@ from ragidx.pipelines.serve.settings import Settings
 from ragidx.retriever.hit import json_values, place_in
 from ragidx.retriever.keywords import AskKeywords, SearchKeywords
 from ragidx.retriever.models import HERE, ModelPlace
+from ragidx.retriever.printing import printable, printable_lines
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

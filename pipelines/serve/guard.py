@@ -23,8 +23,8 @@ from urllib.parse import unquote_to_bytes
 
 from starlette.responses import JSONResponse
 
-from ragidx.corpora.printing import printable
 from ragidx.pipelines.serve.settings import LOOPBACK, Settings
+from ragidx.retriever.printing import printable
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

@@ -20,7 +20,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from ragidx.corpora.errors import QueryError, RagidxError
-from ragidx.corpora.printing import printable
 from ragidx.corpora.readers.records.paths import fields_of
 from ragidx.corpora.records import FILE_FIELDS
 from ragidx.pipelines.serve import bodies
@@ -32,6 +31,7 @@ from ragidx.retriever.contents import rows
 from ragidx.retriever.hit import json_values, place_in
 from ragidx.retriever.options import MODES
 from ragidx.retriever.passages import WORD, Stem, passage, printable_text, stems_of
+from ragidx.retriever.printing import printable
 from ragidx.retriever.where.conditions import Condition
 from ragidx.retriever.where.parser import condition
 

@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from ragidx.pipelines.vectors.build import build_vectors
     from ragidx.pipelines.vectors.writer import RowWriter
 else:
-    from ragidx.indexer.faces import face
+    from ragidx.corpora.faces import face
 
     __getattr__ = face(__name__, {"RowWriter": "writer", "build_vectors": "build"})
 

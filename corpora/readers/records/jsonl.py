@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any, NamedTuple, TypeAlias
 
 from ragidx.corpora.errors import printable
-from ragidx.corpora.limits import ReadOptions, UnreadableError, shown_bytes
+from ragidx.corpora.limits import ReadOptions, UnreadableError, read_all, shown_bytes
 from ragidx.corpora.readers.decoding import is_binary
 from ragidx.corpora.readers.fields import TEXT_FIELDS, check_text
 from ragidx.corpora.readers.records.documents import Record, paths_of, record_documents
 from ragidx.corpora.readers.records.paths import at
-from ragidx.corpora.readers.source_file import SourceFile, read_all
+from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document
 from ragidx.corpora.sources import LineSpan, Source
 

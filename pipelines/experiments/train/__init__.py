@@ -6,7 +6,7 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from ragidx.corpora.errors import missing_extra
-from ragidx.indexer.faces import face
+from ragidx.corpora.faces import face
 
 if TYPE_CHECKING:
     from ragidx.pipelines.experiments.train.decoders.contrastive import contrastive, simcse

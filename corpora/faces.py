@@ -20,13 +20,13 @@ def face(package: str, homes: Mapping[str, str], *, shown: str = "") -> Callable
 
     Args:
         package: the name of the package.
-        homes: the module of each name, seen from the package.
+        homes: the module of each name, seen from the package; with a dot before it, of the package around it.
         shown: what messages call the package; "": its name.
     """
 
     def load(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {(shown or package)!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+        return getattr(importlib.import_module(f".{homes[name]}", package), name)
 
     return load
