@@ -6,10 +6,11 @@ A passage keeps its lines, so that code and tables look as they do in the file; 
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ragidx.retriever.printing import printable_lines
 
@@ -46,6 +47,23 @@ def passage(hit: Hit, query: str, stem: Stem) -> Excerpt:
     """The part of a hit's text that is nearest to a question."""
     text, begin = nearest(hit.text, query, stem)
     return Excerpt(text, *hit.position(begin))
+
+
+def hits_json(hits: Sequence[Hit], query: str, stem: Stem) -> list[dict[str, Any]]:
+    """Hits as JSON, each with the part that is nearest to the question and where that begins in the file."""
+    return [hit.to_json() | {"passage": passage(hit, query, stem)._asdict()} for hit in hits]
+
+
+@functools.lru_cache(maxsize=16)
+def stem_of(language: str | None) -> Stem:
+    """A word to its stem, as an index has it; without one, lower case without a plural s.
+
+    Stems are kept: the same words are in the passages of many answers.
+    """
+    from ragidx.indexer.lexical.stemming import stemmer  # a question that is shown plainly needs none
+
+    stem = None if language is None else stemmer(language)
+    return simple_stem if stem is None else functools.lru_cache(maxsize=100_000)(stem)
 
 
 def simple_stem(word: str) -> str:

@@ -104,6 +104,11 @@ class Searcher:
         return self.store
 
     @property
+    def stemmer(self) -> str | None:
+        """The language of the stemmer of its words, or `none`; None: the index has no words."""
+        return None if self.store.manifest.lexical is None else self.store.manifest.lexical.stemmer
+
+    @property
     def schema(self) -> dict[str, str]:
         """What conditions can ask for: metadata fields and their types, and `doc_id` and `heading`."""
         from ragidx.retriever.where.masks import schema_of
@@ -148,11 +153,10 @@ class Searcher:
 
     def hits(self, queries: Queries, options: SearchOptions) -> list[Hits]:
         """The hits of queries that are encoded, read again by the reranker where one is asked for."""
-        if options.rerank is None:
-            return self.noted(shaped_hits(self.store, queries, options), options, queries.texts)
-        answers = shaped_hits(self.store, queries, dataclasses.replace(options, k=options.rerank.top))
-        texts = queries.texts or ()
-        return self.noted(self.reranked(texts, answers, options), options, texts)
+        answers = shaped_hits(self.store, queries, before_reranking(options))
+        if options.rerank is not None:
+            answers = self.reranked(queries.texts or (), answers, options)
+        return self.noted(answers, options, queries.texts)
 
     def reranked(
         self, queries: Sequence[str], answers: Sequence[Sequence[Hit]], options: SearchOptions
@@ -289,6 +293,11 @@ class Searcher:
             return
         if model_key(before.store, before.spec, self.place) == model_key(self.store, self.spec, self.place):
             self.model_files, self.encoder = before.model_files, before.encoder
+
+
+def before_reranking(options: SearchOptions) -> SearchOptions:
+    """The options of what a reranker reads; without one, as they are."""
+    return options if options.rerank is None else dataclasses.replace(options, rerank=None, k=options.rerank.top)
 
 
 def check_questions(queries: Sequence[str]) -> None:

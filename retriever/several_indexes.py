@@ -36,7 +36,7 @@ from ragidx.retriever.hit import Hits
 from ragidx.retriever.models import FILTER_FILE, QUESTIONS_FILE
 from ragidx.retriever.options import DENSE, SearchOptions
 from ragidx.retriever.rows import FolderRows, Queries, needs_vectors
-from ragidx.retriever.searcher import Searcher, check_questions
+from ragidx.retriever.searcher import Searcher, before_reranking, check_questions
 from ragidx.retriever.shaping import fused_hits, shaped_hits
 from ragidx.retriever.where.binding import bind
 from ragidx.retriever.where.conditions import Condition
@@ -102,10 +102,10 @@ class Several(Searcher):
         answers = []
         for one, store, own in zip(self.searchers, self.folder.parts, self._own(**options), strict=True):
             encoded = one.encode(queries, instruction) if needs_vectors(own) else None
-            found = shaped_hits(store, Queries(encoded, queries), _before_reranking(own))
+            found = shaped_hits(store, Queries(encoded, queries), before_reranking(own))
             answers.append([[dataclasses.replace(hit, index=str(store.path)) for hit in hits] for hits in found])
         asked = self.options(**options)
-        fused = [fused_hits(of_query, _before_reranking(asked)) for of_query in zip(*answers, strict=True)]
+        fused = [fused_hits(of_query, before_reranking(asked)) for of_query in zip(*answers, strict=True)]
         return self.noted(fused if asked.rerank is None else self.reranked(queries, fused, asked), asked)
 
     def by_places(self, *, in_words: bool = True, **options: Any) -> str:
@@ -174,11 +174,6 @@ def _widened(store: FolderRows, fields: dict[str, str]) -> FolderRows:
     """A state that reads metadata in the kinds that all indexes have together."""
     named = [(name, column) for name, (column, _) in fields_of(store).items() if column.startswith(META)]
     return store.widened({column.removeprefix(META): fields[name] for name, column in named})
-
-
-def _before_reranking(options: SearchOptions) -> SearchOptions:
-    """The options of what a reranker reads."""
-    return dataclasses.replace(options, rerank=None, k=options.k if options.rerank is None else options.rerank.top)
 
 
 def _space(searcher: Searcher) -> dict[str, object]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.passages import show_hits
 from ragidx.retriever.hit import Hit, Hits, RerankWarning
-from ragidx.retriever.passages import Excerpt, Stem, passage, simple_stem
+from ragidx.retriever.passages import Excerpt, simple_stem, stem_of
 
 if TYPE_CHECKING:
     from ragidx.retriever.searcher import Searcher
@@ -47,7 +47,7 @@ def show_answer(
             console.note(note)
         _tell_nothing(searcher, text, options, mode)
         return
-    show_hits(hits, text, _stem(searcher), words=searcher.store.words_by, **shown)
+    show_hits(hits, text, stem_of(searcher.stemmer), words=searcher.store.words_by, **shown)
     _tell_about(hits, options, mode)
 
 
@@ -60,28 +60,9 @@ def show_served(
     full: bool,
 ) -> None:
     """Print the table and the notes for what a service answered; `options` as of `show_answer`."""
-    stem: Stem = simple_stem
-    if sys.stdout.isatty() and answer["stemmer"] not in (None, "none"):  # nothing is highlighted elsewhere
-        from ragidx.indexer.lexical.stemming import stemmer
-
-        stem = stemmer(answer["stemmer"]) or simple_stem
+    stem = stem_of(answer["stemmer"]) if sys.stdout.isatty() else simple_stem  # nothing is highlighted elsewhere
     show_hits(hits, answer["query"], stem, full=full, passages=passages)
     _tell_about(hits, options, answer["mode"])
-
-
-def hits_json(searcher: Searcher, hits: Sequence[Hit], query: str) -> list[dict[str, Any]]:
-    """The hits, each with the part that is nearest to the question and where that begins in the file."""
-    found, stem = [], _stem(searcher)
-    for hit in hits:
-        found.append(hit.to_json() | {"passage": passage(hit, query, stem)._asdict()})
-    return found
-
-
-def _stem(searcher: Searcher) -> Stem:
-    from ragidx.indexer.lexical.stemming import stemmer
-
-    lexical = searcher.store.manifest.lexical
-    return (None if lexical is None else stemmer(lexical.stemmer)) or simple_stem
 
 
 def _tell_about(hits: Hits, options: Mapping[str, Any], mode: str) -> None:

@@ -11,7 +11,7 @@ import click
 from ragidx.corpora.records import json_text
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import GroupedCommand
-from ragidx.pipelines.cli.hits import PER_DOCUMENT, hits_json, show_answer, show_served, warnings_as_notes
+from ragidx.pipelines.cli.hits import PER_DOCUMENT, show_answer, show_served, warnings_as_notes
 from ragidx.pipelines.cli.keywords import keyword_options
 from ragidx.pipelines.cli.options import (
     indexes_option,
@@ -20,21 +20,20 @@ from ragidx.pipelines.cli.options import (
     path_option,
     typed_options,
 )
-from ragidx.retriever.keywords import AskKeywords, PlaceKeywords, Rerank, SearchKeywords
+from ragidx.retriever.keywords import AskKeywords, PlaceKeywords, Rerank, SearchKeywords, ShapeKeywords
+from ragidx.retriever.passages import hits_json, stem_of
 
 if TYPE_CHECKING:
     from ragidx.retriever.searcher import Searcher
 
 _PLACE = tuple(PlaceKeywords.__annotations__)
-_SHAPING = ("per_document", "fold", "mmr", "context")
+_SHAPING = tuple(ShapeKeywords.__annotations__)
 _EXCLUDED = (  # by what they have no effect with, and why
     ("run", _SHAPING, "a run lists documents, not passages"),
     ("vector", ("instruction", "model", "adapters", "pooler", "dtype", "questions"), "nothing is encoded"),
 )
 _SHOWN = {"index", "full", "as_json"}  # what decides the form of an answer alone
-_ANSWERED = {"k", "instruction", "where", "mode", "dim", "rerank_dim", "weight", "fusion", "min_score", "min_z"} | set(
-    _SHAPING
-)  # what a service answers, too
+_ANSWERED = {*AskKeywords.__annotations__, *SearchKeywords.__annotations__} - {"rerank"}  # what a service answers, too
 _BLOCK = 256  # queries that are answered at once
 
 
@@ -273,7 +272,7 @@ def _answer(
     [hits] = searcher.search([text], **options)
     if as_json:
         about = {"query": text, "where": options["where"], "k": options["k"], "mode": mode, **several}
-        console.print_json(about | {"notes": hits.notes, "hits": hits_json(searcher, hits, text)})
+        console.print_json(about | {"notes": hits.notes, "hits": hits_json(hits, text, stem_of(searcher.stemmer))})
     else:
         show_answer(searcher, text, options, hits, mode, shown)
 
@@ -306,10 +305,11 @@ def _answer_lines(searcher: Searcher, queries: Path, options: Mapping[str, Any])
     from ragidx.corpora.evalsets import load_queries
     from ragidx.indexer.arrays import slices
 
+    stem = stem_of(searcher.stemmer)
     for block in slices(list(load_queries(queries).items()), _BLOCK):
         answers = searcher.search([text for _, text in block], **options)
         for (name, text), hits in zip(block, answers, strict=True):
-            found = {"id": name, "query": text, "notes": hits.notes, "hits": hits_json(searcher, hits, text)}
+            found = {"id": name, "query": text, "notes": hits.notes, "hits": hits_json(hits, text, stem)}
             click.echo(json_text(found))
 
 

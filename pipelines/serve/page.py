@@ -26,11 +26,11 @@ from ragidx.pipelines.serve import bodies
 from ragidx.pipelines.serve.facets import Facet, facets_of, has_value
 from ragidx.pipelines.serve.guard import RefusedError
 from ragidx.pipelines.serve.served_index import NotReadyError, Served, run
-from ragidx.pipelines.serve.service import Service, refused, stem_of
+from ragidx.pipelines.serve.service import Service, refused
 from ragidx.retriever.contents import rows
 from ragidx.retriever.hit import json_values, place_in
 from ragidx.retriever.options import MODES
-from ragidx.retriever.passages import WORD, Stem, passage, printable_text, stems_of
+from ragidx.retriever.passages import WORD, Stem, passage, printable_text, stem_of, stems_of
 from ragidx.retriever.printing import printable
 from ragidx.retriever.where.conditions import Condition
 from ragidx.retriever.where.parser import condition
@@ -192,7 +192,7 @@ class Page:
             if not hits:
                 other = "another condition, or " * bool(asked["where"])
                 return [_message("No passage was found.", f"Try {other}other words."), *notes]
-            stem = stem_of(found.state)
+            stem = stem_of(found.state.stemmer)
             wanted = stems_of(asked["q"], stem)
             count = f"{len(hits)} passage{'s' * (len(hits) > 1)} by {found.mode} search"
             items = (_hit(hit, asked, served.name, wanted, stem, found.state.store.words_by) for hit in hits)
@@ -240,7 +240,7 @@ class Page:
             return _html("ragidx", el("body", header, main), 404 if status == 422 else status)
         at = next((number for number, row in enumerate(found) if row.chunk_id == asked["chunk"]), 0)
         first, last = max(0, at - _AROUND), min(len(found), at + _AROUND + 1)
-        stem = stem_of(state)
+        stem = stem_of(state.stemmer)
         wanted = stems_of(asked["q"], stem)
         parts, heading = [], ""
         for row in found[first:last]:

@@ -22,9 +22,10 @@ from ragidx.pipelines.serve import bodies
 from ragidx.pipelines.serve.guard import RETRY, RefusedError, is_local
 from ragidx.pipelines.serve.interface import Route, description
 from ragidx.pipelines.serve.served_index import BATCH, NotReadyError, Served, run
-from ragidx.pipelines.serve.service import FoundHits, Service, describe, hits_json, refused
+from ragidx.pipelines.serve.service import FoundHits, Service, describe, refused
 from ragidx.pipelines.serve.writes import Writes
 from ragidx.retriever.hit import json_values
+from ragidx.retriever.passages import hits_json, stem_of
 from ragidx.retriever.searcher import Searcher
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -44,11 +45,9 @@ class Handlers:
         found = await self.service.answer(served, [asked.query], asked)
 
         def written() -> Response:
-            lexical = found.state.store.manifest.lexical
-            about: dict[str, Any] = {"query": asked.query}
-            about |= {"stemmer": None if lexical is None else lexical.stemmer}
-            [hits] = found.hits
-            about |= {"notes": hits.notes, "hits": hits_json(hits, asked.query, found.state)}
+            stemmer, [hits] = found.state.stemmer, found.hits
+            about = {"query": asked.query, "stemmer": stemmer, "notes": hits.notes}
+            about["hits"] = hits_json(hits, asked.query, stem_of(stemmer))
             return _answer(served, asked, found, about)
 
         return await run(self.service.pools.searching, written)
@@ -61,8 +60,9 @@ class Handlers:
         found = await self.service.answer(served, asked.queries, asked)
 
         def written() -> Response:
+            stem = stem_of(found.state.stemmer)
             answers = [
-                {"query": query, "notes": hits.notes, "hits": hits_json(hits, query, found.state)}
+                {"query": query, "notes": hits.notes, "hits": hits_json(hits, query, stem)}
                 for query, hits in zip(asked.queries, found.hits, strict=True)
             ]
             return _answer(served, asked, found, {"answers": answers})

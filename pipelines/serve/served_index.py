@@ -14,19 +14,18 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
 from ragidx.corpora.errors import IndexFormatError, RagidxError
 from ragidx.indexer.arrays import Floats
-from ragidx.indexer.specs import TABLE
 from ragidx.indexer.store.files import MANIFEST
 from ragidx.indexer.store.manifest import files_of
 from ragidx.pipelines.base.resources import usable_cores
 from ragidx.retriever.keywords import Rerank
 from ragidx.retriever.models import HERE, ModelPlace
-from ragidx.retriever.options import LEXICAL, SearchOptions
+from ragidx.retriever.options import SearchOptions
 from ragidx.retriever.rows import Queries, needs_vectors
-from ragidx.retriever.searcher import Searcher, check_questions
+from ragidx.retriever.searcher import Searcher
 
 if TYPE_CHECKING:
     from ragidx.retriever.hit import Hits
@@ -280,19 +279,3 @@ def _stat(file: Path) -> _Stat | None:
         found = file.stat()
         return found.st_ino, found.st_mtime_ns, found.st_size
     return None
-
-
-def checked(searcher: Searcher, queries: Sequence[str] | None, options: dict[str, Any]) -> SearchOptions:
-    """The options of a search, and its questions, checked before anything is encoded.
-
-    Raises:
-        QueryError: a question is empty, or an option is wrong.
-    """
-    if queries is not None:
-        check_questions(queries)
-    return searcher.options(in_words=queries is not None, **options)
-
-
-def needs_model(searcher: Searcher, options: SearchOptions) -> bool:
-    """Whether a question needs the model of the index, which may not be loaded."""
-    return options.mode != LEXICAL and searcher.questions != TABLE

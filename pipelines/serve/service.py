@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -21,21 +20,19 @@ from ragidx.corpora.errors import (
     SpecError,
 )
 from ragidx.corpora.records import Document
-from ragidx.indexer.lexical.stemming import stemmer
 from ragidx.pipelines.serve import bodies
 from ragidx.pipelines.serve.guard import RETRY, RefusedError, log
 from ragidx.pipelines.serve.metrics import Metrics
-from ragidx.pipelines.serve.served_index import Pools, Served, checked, run
+from ragidx.pipelines.serve.served_index import Pools, Served, run
 from ragidx.pipelines.serve.settings import Settings
 from ragidx.pipelines.serve.writes import Writes
 from ragidx.retriever.contents import documents_by_id
 from ragidx.retriever.keywords import Rerank
-from ragidx.retriever.passages import Stem, passage, simple_stem
 from ragidx.retriever.rows import Queries, unit_queries
-from ragidx.retriever.searcher import Searcher
+from ragidx.retriever.searcher import Searcher, check_questions
 
 if TYPE_CHECKING:
-    from ragidx.retriever.hit import Hit, Hits
+    from ragidx.retriever.hit import Hits
 
 T = TypeVar("T")
 
@@ -127,7 +124,9 @@ class Service:
                     kind="QueryError",
                 )
             options["rerank"] = Rerank(served.rerank, getattr(asked, "rerank_top", None) or 20)
-        search = checked(state, queries, options)
+        if queries is not None:
+            check_questions(queries)
+        search = state.options(in_words=queries is not None, **options)
         n_asked = len(queries) if queries is not None else len(vectors)
         if n_asked * search.k * (1 + 2 * search.context) > bodies.MAX_CHUNKS:
             message = f"an answer has at most {bodies.MAX_CHUNKS:,} chunks, the context of hits among them"
@@ -192,24 +191,6 @@ def describe(served: Served) -> dict[str, Any]:
         "mode": state.options().mode,
         "fields": state.schema,
     }
-
-
-def stem_of(state: Searcher) -> Stem:
-    """A word to its stem, as the index has it."""
-    lexical = state.store.manifest.lexical
-    return simple_stem if lexical is None else _cached_stem(lexical.stemmer)
-
-
-@functools.lru_cache(maxsize=16)
-def _cached_stem(language: str) -> Stem:
-    """Stems that are kept: the same words are in the passages of many answers."""
-    return functools.lru_cache(maxsize=100_000)(stemmer(language) or simple_stem)
-
-
-def hits_json(hits: Sequence[Hit], query: str, state: Searcher) -> list[dict[str, Any]]:
-    """Hits as `ragidx query --json` has them, each with the part that is nearest to the question."""
-    stem = stem_of(state)
-    return [hit.to_json() | {"passage": passage(hit, query, stem)._asdict()} for hit in hits]
 
 
 def _documents_named(state: Searcher, name: str) -> list[Document]:

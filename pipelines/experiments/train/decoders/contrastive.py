@@ -77,7 +77,7 @@ class MethodModule(InputModule):
 
     def preprocess(self, inputs: Sequence[Any], prompt: str | None = None, **_: Any) -> dict[str, Tensor]:
         """Ids, attention and pooled span of texts; with a prompt, the instruction of queries, which may be empty."""
-        rows = self.network.rendered(list(inputs), prompt, self.limit)
+        rows = self.network.encoder.rendered(inputs, prompt, self.limit)
         ids, attention, pooled = batching.collate(rows, self.network.pad, torch.device("cpu"))
         whole = torch.ones_like(ids) if attention is None else attention
         return {"input_ids": ids, "attention_mask": whole, "pooled": pooled}

@@ -124,17 +124,18 @@ class Network(nn.Module):
             self.n_tokens += ids.numel()
         return self.encoder.backbone.states(ids, None)
 
-    def rendered(self, texts: list[str], instruction: str | None, limit: int) -> list[Rendered]:
-        """What is read of each text, at most `limit` tokens of it; with an instruction, which may be empty, a query."""
-        return self.encoder.rendered(texts, instruction, limit)
-
     def vectors(self, texts: Sequence[str], instruction: str | None, limit: int) -> Floats:
-        """(n, hidden) of texts as the network is now, without dropout; the arguments are those of `rendered`.
+        """(n, hidden) of texts as the network is now, without dropout.
+
+        Args:
+            texts: of which at most `limit` tokens are read.
+            instruction: of queries, which may be empty; None: they are documents.
+            limit: the most tokens of a text.
 
         Raises:
             ModelError: they are no numbers.
         """
-        rows = self.rendered(list(texts), instruction, limit)
+        rows = self.encoder.rendered(texts, instruction, limit)
         vectors = np.zeros((len(rows), self.hidden), np.float32)
         with self.resting() as encoder, torch.inference_mode():
             place = torch.device(encoder.device)
