@@ -46,8 +46,8 @@ class Handlers:
 
         def written() -> Response:
             stemmer, [hits] = found.state.stemmer, found.hits
-            about = {"query": asked.query, "stemmer": stemmer, "notes": hits.notes}
-            about["hits"] = hits_json(hits, asked.query, stem_of(stemmer))
+            shown = hits_json(hits, asked.query, stem_of(stemmer))
+            about = {"query": asked.query, "stemmer": stemmer, "notes": hits.notes, "hits": shown}
             return _answer(served, asked, found, about)
 
         return await run(self.service.pools.searching, written)

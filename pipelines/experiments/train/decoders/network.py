@@ -33,7 +33,6 @@ from ragidx.indexer.encoders.trained_pooling import TrainablePooling
 from ragidx.indexer.models import lora
 from ragidx.indexer.models.locate import TRAINED_POOLING, ModelFiles
 from ragidx.indexer.models.lora_config import CONFIG, WEIGHTS, AdapterConfig, read_config
-from ragidx.indexer.prompts.rendering import Rendered
 from ragidx.pipelines.experiments.train.decoders.model_with_head import check_whole, save_tokenizer, whole_model
 from ragidx.pipelines.experiments.train.decoders.options import TrainingOptions
 
