@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, TypedDict, TypeVar
+from typing import Annotated, Any, Required, TypedDict, TypeVar, get_args, get_origin
 
 from ragidx.indexer.specs import ATTENTIONS, POOLINGS
 
@@ -28,7 +28,8 @@ class Option:
         metavar: a word for its value on the command line; None: it is a switch, or else no option there.
         about: a sentence on it; other options are `named` in it.
         group: of the help page.
-        default: that which stands for not given; None: false for a bool, and no texts for a list of them.
+        default: that which stands for not given; None: false for a bool, and no texts for a list of them. Where the
+            type is `Required` it is empty.
         least, most: bounds of a number; None: there is none.
         for_agents: whether the tool of agents takes it, too; each costs every conversation some tokens.
         typed: its name on the command line, where that is another; `no-` in front: it can only be switched off there.
@@ -51,8 +52,8 @@ class Option:
 _model, _method = partial(Option, group="Model"), partial(Option, group="Method")
 
 
-class EncoderOptions(TypedDict, total=False):
-    """Options of an encoder, the fields of `EncoderSpec` but the model; None: not set."""
+class StateOptions(TypedDict, total=False):
+    """Options of an encoder that decide the states that a pooling reads; None: not set."""
 
     revision: Annotated[str | None, _model("REV", "Revision of a hub id.")]
     adapters: Annotated[
@@ -67,8 +68,6 @@ class EncoderOptions(TypedDict, total=False):
     ]
     template: Annotated[str | None, _method("T", "A template's name, or a string with {text}.")]
     copies: Annotated[int | None, _method("N", "How often echo or reba repeats the text.")]
-    pooling: Annotated[str | None, _method("P", f"{', '.join(POOLINGS)}.")]
-    pooler: Annotated[str | None, _method("FILE", "Weights of the trainable pooling, a safetensors file.")]
     attention: Annotated[str | None, _method("A", f"{', '.join(ATTENTIONS)}.")]
     layer: Annotated[int | None, _method("N", "Hidden layer to pool: -1 the last, 0 the input embeddings.")]
     layer_norm: Annotated[bool | None, _method(None, "Apply the final norm to an earlier layer too.")]
@@ -80,6 +79,13 @@ class EncoderOptions(TypedDict, total=False):
     tokenizer: Annotated[
         str | None, _model("FILE", "Of openai:NAME: its tokenizer.json, to count chunk sizes [default: characters].")
     ]
+
+
+class EncoderOptions(StateOptions, total=False):
+    """Options of an encoder, the fields of `EncoderSpec` but the model; None: not set."""
+
+    pooling: Annotated[str | None, _method("P", f"{', '.join(POOLINGS)}.")]
+    pooler: Annotated[str | None, _method("FILE", "Weights of the trainable pooling, a safetensors file.")]
 
 
 Device = Annotated[str, _model("D", "auto, cuda, mps or cpu.", default="auto")]
@@ -119,6 +125,8 @@ def options_of(keywords: type) -> dict[str, tuple[Any, Option]]:
         if hasattr(hint, "__metadata__"):
             kind, [option] = hint.__origin__, hint.__metadata__
             unsaid = _UNSAID.get(kind) if option.default is None else option.default
+            if get_origin(kind) is Required:
+                [kind], unsaid = get_args(kind), inspect.Parameter.empty
             found[name] = kind, replace(option, default=unsaid)
     return found
 

@@ -31,11 +31,11 @@ from ragidx.retriever.keywords import (
     RankKeywords,
     ReadKeywords,
     SearchKeywords,
-    UpgradeKeywords,
     VectorKeywords,
 )
 from ragidx.retriever.models import ModelPlace
 from ragidx.retriever.searcher import Searcher
+from ragidx.retriever.trial_keywords import AdaptKeywords, QuestionsKeywords, SwapKeywords, UpgradeIndexKeywords
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -492,26 +492,15 @@ class Index(Reader):
 
     @written_out
     def upgrade(
-        self,
-        *,
-        queries: str | Path | None = None,
-        qrels: str | Path | None = None,
-        margin: float = 0.01,
-        force: bool = False,
-        on_progress: OnProgress | None = None,
-        **options: Unpack[UpgradeKeywords],
+        self, *, on_progress: OnProgress | None = None, **options: Unpack[UpgradeIndexKeywords]
     ) -> UpgradeReport:
         """Make the vectors anew, by another model say, and swap them in one commit unless answers would get worse.
 
         The new index is made beside this one, which can be asked and written meanwhile. `rollback` brings the old
-        vectors back. With the index's own model, options that are not named are the index's own.
+        vectors back. With the index's own model, options that are not named are the index's own. Vectors are swapped if
+        the lower bound of new - old, the difference in nDCG@10 on `queries`, is above -`margin`.
 
         Args:
-            queries: that both are asked: JSON lines, lines of id, tab and text, or TREC topics; None: sentences of
-                documents, which are taken out of them.
-            qrels: that judge them.
-            margin: of nDCG@10 that may be lost: they are swapped if the lower bound of new - old is above -margin.
-            force: swap in any case.
             on_progress: called a few times a second.
 
         Raises:
@@ -523,42 +512,24 @@ class Index(Reader):
         """
         from ragidx.pipelines.experiments.trials.upgrade import Upgrade
 
+        made: Any = dict(options)
+        swap = {name: made.pop(name) for name in SwapKeywords.__annotations__ if name in made}
         with self._changed():
-            report = Upgrade(self.searcher, options).run(
-                queries=queries, qrels=qrels, margin=margin, force=force, on_progress=on_progress
-            )
+            report = Upgrade(self.searcher, made).run(on_progress=on_progress, **swap)
             if report.committed:
                 self._place = dataclasses.replace(
                     self._place, model=None, adapters=None, pooler=None, endpoint=options.get("endpoint")
                 )
         return report
 
-    def adapt(
-        self,
-        *,
-        pairs: str | Path | Sequence[str | Path] = (),
-        queries: str | Path | None = None,
-        qrels: str | Path | None = None,
-        limit: int = 10_000,
-        epochs: int = 8,
-        seed: int = 0,
-        force: bool = False,
-        cache: str | Path | None = "",
-        on_progress: OnTraining | None = None,
-    ) -> AdaptReport:
+    @written_out
+    def adapt(self, *, on_progress: OnTraining | None = None, **options: Unpack[AdaptKeywords]) -> AdaptReport:
         """Train a linear map of the stored vectors on the index's own documents; commit it where answers get better.
 
-        No document is encoded again. `rollback` brings the old vectors back.
+        No document is encoded again. `rollback` brings the old vectors back. Nothing is trained on documents that
+        `qrels` name, or that the sentences in place of queries are of.
 
         Args:
-            pairs: files of JSON Lines with `query` and `positive`, or folders of them, to train on as well.
-            queries: that judge it, as of `upgrade`; None: sentences of 300 documents, which nothing is trained on.
-            qrels: that judge them; no document that they name is trained on.
-            limit: pairs that are trained on.
-            epochs: how often each is seen.
-            seed: of what is drawn.
-            force: commit in any case.
-            cache: folder of raw vectors; "": the user's; None: nothing is kept.
             on_progress: called when a stage begins.
 
         Raises:
@@ -570,32 +541,11 @@ class Index(Reader):
         from ragidx.pipelines.experiments.trials.adapt import adapt
 
         with self._changed():
-            return adapt(
-                self.searcher,
-                pairs=pairs,
-                queries=queries,
-                qrels=qrels,
-                limit=limit,
-                epochs=epochs,
-                seed=seed,
-                force=force,
-                cache=cache,
-                on_progress=on_progress,
-            )
+            return adapt(self.searcher, on_progress=on_progress, **options)
 
+    @written_out
     def train_questions(
-        self,
-        *,
-        text: str | Path | Sequence[str | Path] = (),
-        queries: str | Path | None = None,
-        qrels: str | Path | None = None,
-        limit: int = 100_000,
-        epochs: int = 10,
-        seed: int = 0,
-        margin: float = 0.01,
-        force: bool = False,
-        cache: str | Path | None = "",
-        on_progress: OnTraining | None = None,
+        self, *, on_progress: OnTraining | None = None, **options: Unpack[QuestionsKeywords]
     ) -> QuestionsReport:
         """Train a table that encodes questions without the model, on the index's own chunks, and commit it.
 
@@ -603,15 +553,6 @@ class Index(Reader):
         otherwise. `rollback` takes it out.
 
         Args:
-            text: files or folders, as for `build`, whose chunks are encoded and trained on as well.
-            queries: that judge it, as of `upgrade`; None: sentences of 300 documents.
-            qrels: that judge them.
-            limit: chunks that are trained on, of the index and of `text`.
-            epochs: how often each is seen.
-            seed: of what is drawn.
-            margin: of nDCG@10 that may be lost.
-            force: let it encode questions in any case.
-            cache: folder of raw vectors of `text`; "": the user's; None: nothing is kept.
             on_progress: called when a stage begins.
 
         Raises:
@@ -623,19 +564,7 @@ class Index(Reader):
         from ragidx.pipelines.experiments.trials.questions import train_questions
 
         with self._changed():
-            return train_questions(
-                self.searcher,
-                text=text,
-                queries=queries,
-                qrels=qrels,
-                limit=limit,
-                epochs=epochs,
-                seed=seed,
-                margin=margin,
-                force=force,
-                cache=cache,
-                on_progress=on_progress,
-            )
+            return train_questions(self.searcher, on_progress=on_progress, **options)
 
     def delete(
         self,

@@ -7,20 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragidx.pipelines.cli import console, describe, interrupts, plan_tables
+from ragidx.pipelines.cli import console, describe, plan_tables
 from ragidx.pipelines.cli.help import GroupedCommand
-from ragidx.pipelines.cli.options import (
-    cache_option,
-    device_option,
-    dtype_option,
-    endpoint_option,
-    index_option,
-    json_option,
-    judged_queries,
-    offline_option,
-    quiet_option,
-)
-from ragidx.pipelines.cli.stages import StageLines
+from ragidx.pipelines.cli.keywords import keyword_options
+from ragidx.pipelines.cli.options import cache_option, index_option, json_option, offline_option, quiet_option
+from ragidx.pipelines.cli.stages import in_stages
+from ragidx.pipelines.cli.vector_options import place_options
+from ragidx.retriever.trial_keywords import AdaptKeywords
 
 if TYPE_CHECKING:
     from ragidx.pipelines.experiments.trials.adapt import AdaptReport
@@ -28,27 +21,13 @@ if TYPE_CHECKING:
 
 @click.command("adapt", cls=GroupedCommand)
 @index_option
-@click.option("--model", metavar="ID|PATH", help="Where the model of the index is now.")
-@click.option(
-    "--pairs",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    metavar="FILE|DIR",
-    help="Train on these too: JSON Lines with `query` and `positive`; may be repeated.",
-)
-@click.option("--limit", type=int, default=10_000, show_default=True, metavar="N", help="Take N pairs at most.")
-@click.option("--epochs", type=int, default=8, show_default=True, metavar="N", help="How often each pair is seen.")
-@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Of what is drawn.")
-@judged_queries("sentences taken out of their documents")
-@click.option("--force", is_flag=True, help="Commit in any case.")
+@keyword_options(AdaptKeywords)
 @cache_option
-@device_option
-@dtype_option
-@endpoint_option
+@place_options
 @offline_option
 @quiet_option
 @json_option
-def command(index: Path, as_json: bool, cache: str | None, **options: Any) -> None:
+def command(index: Path, as_json: bool, **options: Any) -> None:
     """Fit the vectors of an index to its own documents, and keep that only where answers get better.
 
     \b
@@ -66,13 +45,8 @@ def command(index: Path, as_json: bool, cache: str | None, **options: Any) -> No
     from ragidx.retriever.searcher import Searcher
 
     place = ModelPlace(**{name: options.pop(name) for name in ("model", "device", "dtype", "endpoint")})
-    with StageLines(as_json=as_json, is_kept=cache is not None) as lines:
-        report = adapt(Searcher.open(index, place), cache=cache, on_progress=lines.stage, **options)
-    interrupts.check()
-    if as_json:
-        console.print_json(report.to_json())
-    else:
-        console.print_fields(_fields(report))
+    report = in_stages(adapt, Searcher.open(index, place), as_json=as_json, **options)
+    console.print_report(report, _fields, as_json=as_json)
     if not report.committed:
         raise click.exceptions.Exit(1)
 

@@ -10,13 +10,24 @@ import contextlib
 import shutil
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import IO, Any, Protocol, TypeVar
 
 import click
 
 from ragidx.corpora.records import json_text
 from ragidx.retriever import printing
+
+
+class Reported(Protocol):
+    """A report of what was done."""
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields, as JSON types."""
+        ...
+
+
+R = TypeVar("R", bound=Reported)
 
 printable, printable_lines = printing.printable, printing.printable_lines
 
@@ -58,6 +69,14 @@ def waiting(what: str) -> Iterator[None]:
 def print_json(data: Any) -> None:
     """One JSON document on stdout; only ASCII, so that no terminal or pipe can garble it."""
     click.echo(json_text(data, indent=2))
+
+
+def print_report(report: R, fields: Callable[[R], Iterable[tuple[str, str]]], *, as_json: bool) -> None:
+    """What was done, on stdout: all of a report as JSON, or some fields of it for people."""
+    if as_json:
+        print_json(report.to_json())
+    else:
+        print_fields(fields(report))
 
 
 def is_quiet() -> bool:

@@ -27,16 +27,14 @@ GROUPS = {
     "Filter": "tau dim filter center offset filter_seed filter_sample",
     "Chunk": "",
     "Index": "index index_type target_recall",
-    "File": "vectors",
+    "File": "",
     "Shard": "shards shard stage ray actors commit",
     "Question": "questions queries qrels split drop_self without_labels query_log kind seed query_vectors vector run",
     "Ranking": "",
     "Reranking": "rerank rerank_top rerank_method",
     "Hit": "hit full show",
-    "Comparison": "measure reference margin force",
-    "Training": "pairs instructions negatives teacher like_teacher hidden_share limit epochs minutes batch rate "
-    "scale read_tokens matryoshka every patience rank alpha dropout attention_dropout end_token power stored rows "
-    "latents heads head_width",
+    "Comparison": "measure reference margin",
+    "Training": "minutes",
     "Spectrum": "spectrum corpus tokens centred",
 }
 RUN = "Run"
@@ -88,18 +86,6 @@ _OTHER_WORDS = {"search": "query", "ask": "query", "index": "build", "update": "
 _MEANT = dict.fromkeys(_INDEX, ": name the index with --index FOLDER") | {
     "query": ": put the question in quotes",
     "delete": ": name it with --id",
-}
-_STAGES = ("contrastive", "simcse", "mntp")
-OTHERWISE = {
-    **{("head", name): "Training" for name in ("kind", "dim", "seed", "force")},
-    **{("pooling", name): "Training" for name in ("seed", "force")},
-    ("adapt", "seed"): "Training",
-    **{
-        (command, name): "Training"
-        for command in ("contrastive", "simcse", "mntp")
-        for name in ("seed", "force", "full")
-    },
-    ("questions", "seed"): "Training",
 }
 
 
@@ -179,23 +165,22 @@ class GroupedCommand(click.Command):
             return
         grouped: dict[str, list[tuple[str, str]]] = {group: [] for group in (*GROUPS, RUN)}
         for option, record in shown:
-            grouped[group_of(self.name or "", option)].append(record)
+            grouped[group_of(option)].append(record)
         for group, rows in grouped.items():
             if rows:
                 with formatter.section(f"{group} options"):
                     formatter.write_dl(rows)
 
 
-def group_of(command: str, option: click.Option) -> str:
-    """The group of an option on the help page of a command.
+def group_of(option: click.Option) -> str:
+    """The group of an option on a help page.
 
-    >>> group_of("head", click.Option(["--dim"])), group_of("build", click.Option(["--json", "as_json"]))
-    ('Training', 'Run')
+    >>> group_of(click.Option(["--layer"])), group_of(click.Option(["--json", "as_json"]))
+    ('Method', 'Run')
     """
     if isinstance(option, KeywordOption):
         return option.said.group
-    named = next((group for group, names in groups().items() if option.name in names), RUN)
-    return OTHERWISE.get((command, option.name), named)
+    return next((group for group, names in groups().items() if option.name in names), RUN)
 
 
 def nearest(name: str, known: list[str]) -> str:
@@ -258,20 +243,22 @@ def _as_option(found: re.Match[str]) -> str:
 
 @functools.cache
 def _options() -> dict[str, str]:
+    from ragidx.pipelines.experiments.train import keywords as training
     from ragidx.retriever.keywords import BuildKeywords, ChunkKeywords, FilterKeywords
+    from ragidx.retriever.trial_keywords import AdaptKeywords, QuestionsKeywords, SwapKeywords
 
     named = {name: option_name(name) for names in groups().values() for name in names}
-    named |= {name: option_name(name, option) for name, _, option in typed_options_of(BuildKeywords)}
+    trained = (training.HeadKeywords, training.PoolingKeywords, training.ContrastiveKeywords, training.MntpKeywords)
+    for each in (AdaptKeywords, QuestionsKeywords, SwapKeywords, training.MiniKeywords, *trained, BuildKeywords):
+        named |= {name: option_name(name, option) for name, _, option in typed_options_of(each)}
     named |= {f"filter.{name.removeprefix('filter_')}": option_name(name) for name in FilterKeywords.__annotations__}
     named |= {f"chunks.{name.removeprefix('chunk_')}": option_name(name) for name in ChunkKeywords.__annotations__}
     return named | {
         "yes": "--yes",
-        "out": "--out",
         "cache": "--cache",
         "ids": "--id",
         "address": "--ray",
         "allow_host": "--allow-host",
-        "text": "--text",
         "timeout": "--timeout",
         "deadline": "--deadline",
         "token_file": "--token-file",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -30,7 +31,7 @@ def keyword_options(
     but: Collection[str] = (),
     notes: Mapping[str, str] | None = None,
 ) -> Callable[[F], F]:
-    """The options of TypedDicts, in their order, as one decorator.
+    """The options of TypedDicts, in their order but those first that have to be given, as one decorator.
 
     Args:
         keywords: each of their types carries an `Option`.
@@ -44,6 +45,7 @@ def keyword_options(
         for name, kind, option in typed_options_of(each)
         if name not in but and (only is None or name in only)
     ]
+    options.sort(key=lambda one: one[2].default is not inspect.Parameter.empty)
 
     def decorate(function: F) -> F:
         for name, kind, option in reversed(options):
@@ -120,7 +122,7 @@ def _option(name: str, kind: Any, option: Option, note: str) -> Callable[[F], F]
         elif option.default is not False:
             note = note if option.default is None else f" [default: {typed[2:]}]"
             typed = f"{typed}/--no-{typed[2:]}"
-    elif Sequence[str] in kinds:
+    elif any(get_origin(one) is Sequence for one in kinds):
         named |= {"multiple": True, "metavar": option.metavar, "default": None}
         named |= {"callback": None if option.default == () else or_nothing}
         note = "; may be repeated"
@@ -128,7 +130,9 @@ def _option(name: str, kind: Any, option: Option, note: str) -> Callable[[F], F]
         numbers = {int: int if option.least is None else click.IntRange(min=int(option.least)), float: float}
         named["type"] = _OWN_TYPES.get(name) or next((numbers[one] for one in numbers if kinds == {one}), str)
         named["metavar"] = None if len(name) == 1 else option.metavar
-        named["show_default"] = len(name) == 1 or isinstance(option.default, str)
+        named["show_default"] = option.default is not None
+    if option.default is inspect.Parameter.empty:
+        named |= {"required": True, "default": None, "callback": None}
     if note:
         about = f"{about.removesuffix('.')}{note}."
     return click.option(typed, name, help=about, **named)

@@ -13,9 +13,8 @@ from ragidx.corpora.errors import missing_extra
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.config import config_option
 from ragidx.pipelines.cli.help import GroupedCommand
-from ragidx.pipelines.cli.keywords import keyword_options
 from ragidx.pipelines.cli.options import DEFAULT_INDEX, offline_option, path_option, together
-from ragidx.retriever.keywords import PlaceKeywords
+from ragidx.pipelines.cli.vector_options import place_options
 
 _PACKAGES = ("starlette", "uvicorn", "mcp", "prometheus_client")
 indexes_option = together(
@@ -29,7 +28,6 @@ indexes_option = together(
         f"[default: {DEFAULT_INDEX}].",
     ),
 )
-_place = keyword_options(PlaceKeywords, but=["adapters", "pooler", "questions"])
 
 
 @click.command("serve", cls=GroupedCommand)
@@ -67,7 +65,7 @@ _place = keyword_options(PlaceKeywords, but=["adapters", "pooler", "questions"])
     help="Seconds for which a connection stays open without a request: more than a proxy in front keeps its own.",
 )
 @click.option("--log-queries", is_flag=True, help="Write questions to the log.")
-@_place
+@place_options
 @offline_option
 def command(
     indexes: tuple[str, ...],
@@ -112,7 +110,7 @@ def command(
 
 @click.command("mcp", cls=GroupedCommand)
 @indexes_option
-@_place
+@place_options
 @offline_option
 def mcp(indexes: tuple[str, ...], model: str | None, device: str, dtype: str, endpoint: str | None) -> None:
     """Answer an agent on stdin and stdout, by the Model Context Protocol.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -16,6 +17,17 @@ from ragidx.pipelines.cli.progress import ProgressLine, clock
 if TYPE_CHECKING:
     from ragidx.pipelines.base.stages import Stage
     from ragidx.pipelines.ingest.report import Progress
+
+
+R = TypeVar("R")
+
+
+def in_stages(work: Callable[..., R], *args: Any, as_json: bool, **options: Any) -> R:
+    """What a call gives that goes in stages and has a cache, with its progress on stderr."""
+    with StageLines(as_json=as_json, is_kept=options.get("cache") is not None) as lines:
+        report = work(*args, on_progress=lines.stage, **options)
+    interrupts.check()
+    return report
 
 
 class StageLines(contextlib.ExitStack):

@@ -2,86 +2,45 @@
 
 from __future__ import annotations
 
-import functools
 import shlex
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragidx.indexer.options import ENCODER_OPTIONS
 from ragidx.indexer.store.files import MANIFEST
-from ragidx.pipelines.cli import console, describe, interrupts
+from ragidx.pipelines.cli import console, describe
 from ragidx.pipelines.cli.help import GroupedCommand, as_options
+from ragidx.pipelines.cli.keywords import keyword_options
 from ragidx.pipelines.cli.options import (
     cache_option,
-    device_option,
-    dtype_option,
-    endpoint_option,
     json_option,
-    judged_queries,
     offline_option,
     quiet_option,
     together,
     typed_options,
 )
 from ragidx.pipelines.cli.plan_tables import duration
-from ragidx.pipelines.cli.stages import StageLines
-from ragidx.pipelines.cli.vector_options import (
-    encoding_options,
-    instruction_option,
-    method_options,
-    state_options,
-)
+from ragidx.pipelines.cli.stages import in_stages
+from ragidx.pipelines.cli.vector_options import SEVERAL_DEVICES, place_options
+from ragidx.pipelines.experiments.train.keywords import HeadKeywords, MiniKeywords, PoolingKeywords, TableKeywords
+from ragidx.retriever.trial_keywords import QuestionsKeywords
 
 if TYPE_CHECKING:
     from ragidx.pipelines.experiments.train.frozen import TrainingReport
     from ragidx.pipelines.experiments.train.static_models import StaticReport
     from ragidx.pipelines.experiments.trials.questions import QuestionsReport
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-pairs_option = click.option(
-    "--pairs",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    required=True,
-    metavar="FILE|DIR",
-    help="JSON Lines with `query` and `positive`, each file a data set; may be repeated.",
-)
-
-
-def _training_options(out: str, than: str) -> Callable[[F], F]:
-    """How long it trains, and where its file goes; `than`: what the file has to be no worse than."""
-    number = functools.partial(click.option, type=int, show_default=True, metavar="N")
-    file = click.Path(path_type=Path)
-    return together(
-        number("--limit", default=10_000, help="Take N pairs at most."),
-        number("--epochs", default=8, help="How often each pair is seen."),
-        number("--seed", default=0, help="Of what is drawn."),
-        click.option(
-            "--out", type=file, default=out, show_default=True, metavar="FILE", help="The file that is written."
-        ),
-        click.option("--force", is_flag=True, help=f"Write it even if it is worse than {than}."),
-        cache_option,
-    )
+run_options = together(offline_option, quiet_option, json_option)
 
 
 @click.command("head", cls=GroupedCommand)
 @click.argument("source", metavar="MODEL|INDEX")
-@pairs_option
-@click.option("--kind", default="linear", show_default=True, metavar="K", help="linear, or whitening.")
-@click.option("--dim", type=int, metavar="N", help="Width of the map [default: the model's; of whitening a quarter].")
-@click.option("--teacher", metavar="ID|PATH", help="A model whose cosines are learnt, too.")
-@_training_options("head.safetensors", "no map")
-@method_options
-@instruction_option
-@encoding_options
-@offline_option
-@quiet_option
-@json_option
-def head_command(source: str, as_json: bool, cache: str | None, **options: Any) -> None:
+@keyword_options(HeadKeywords, notes=SEVERAL_DEVICES)
+@cache_option
+@run_options
+def head_command(source: str, as_json: bool, **options: Any) -> None:
     """Train a linear map over the vectors of a model, or of the model of an index, on pairs of texts.
 
     \b
@@ -93,43 +52,18 @@ def head_command(source: str, as_json: bool, cache: str | None, **options: Any) 
     """
     from ragidx.pipelines.experiments.train.heads import head
 
-    with StageLines(as_json=as_json, is_kept=cache is not None) as lines:
-        named = {name: one for name, one in options.items() if one is not None}
-        report = head(source, cache=cache, on_progress=lines.stage, **named)
+    report = in_stages(head, source, as_json=as_json, **options)
     _show(report, [*_building(source, report, options), "--filter", f"head:{report.file}"], as_json)
 
 
 @click.command("questions", cls=GroupedCommand)
 @click.argument("source", default="ragidx-index", metavar="[INDEX|MODEL]")
-@click.option("--model", metavar="ID|PATH", help="Where the model of the index is now.")
-@click.option(
-    "--text",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    metavar="FILE|DIR",
-    help="Train on these texts too, as the model encodes them; may be repeated. A model alone needs one.",
-)
-@click.option("--limit", type=int, metavar="N", help="Take N chunks at most [default: 100,000; of a model 150,000].")
-@click.option("--epochs", type=int, metavar="N", help="How often each chunk is seen [default: 10; of a model 5].")
-@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Of what is drawn.")
-@judged_queries("sentences taken out of their documents")
-@click.option("--margin", type=float, metavar="M", help="nDCG@10 that may be lost [default: 0.01].")
-@click.option("--force", is_flag=True, help="Let the table encode questions in any case.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Of a model: the file that is written [default: questions.safetensors].",
-)
+@keyword_options(QuestionsKeywords)
+@keyword_options(TableKeywords, only=["out", *ENCODER_OPTIONS], but=["instruction"])
 @cache_option
-@method_options
-@device_option
-@dtype_option
-@endpoint_option
-@offline_option
-@quiet_option
-@json_option
-def questions_command(source: str, as_json: bool, cache: str | None, **options: Any) -> None:
+@place_options
+@run_options
+def questions_command(source: str, as_json: bool, **options: Any) -> None:
     """Train a table that encodes the questions of an index, so that a query loads neither its model nor torch.
 
     \b
@@ -147,45 +81,27 @@ def questions_command(source: str, as_json: bool, cache: str | None, **options: 
         ragidx train questions smollm2 --text docs/ --out smollm2.questions
         ragidx build notes/ --model smollm2 --questions smollm2.questions
     """
-    from ragidx.indexer.options import ENCODER_OPTIONS
-
     is_index = source == "ragidx-index" or (Path(source) / MANIFEST).exists()
     of_other = ("out", *ENCODER_OPTIONS) if is_index else ("model", "queries", "qrels", "margin", "force")
     wrong = next((flag for name, flag in typed_options().items() if name in of_other), None)
     if wrong is not None:
         raise click.UsageError(f"{wrong} is of {'a model' if is_index else 'an index'}: remove it")
-    named = {name: one for name, one in options.items() if name not in of_other and one not in (None, ())}
-    with StageLines(as_json=as_json, is_kept=cache is not None) as lines:
-        named |= {"cache": cache, "on_progress": lines.stage}
-        if is_index:
-            trained = _train_for_index(Path(source), named)
-            report, shown = trained.to_json(), _of_questions(trained)
-        else:
-            made = _train_for_model(source, named)
-            report, shown = made.to_json(), _of_file(made, source)
-    interrupts.check()
-    if as_json:
-        console.print_json(report)
-    else:
-        console.print_fields(shown)
+    named = {name: value for name, value in options.items() if name not in of_other}
+    if is_index:
+        from ragidx.pipelines.experiments.trials.questions import train_questions
+        from ragidx.retriever.models import ModelPlace
+        from ragidx.retriever.searcher import Searcher
 
-
-def _train_for_index(index: Path, options: dict[str, Any]) -> QuestionsReport:
-    from ragidx.pipelines.experiments.trials.questions import train_questions
-    from ragidx.retriever.models import ModelPlace
-    from ragidx.retriever.searcher import Searcher
-
-    place = {name: options.pop(name) for name in ("model", "device", "dtype", "endpoint") if name in options}
-    return train_questions(Searcher.open(index, ModelPlace(**place)), **options)
-
-
-def _train_for_model(model: str, options: dict[str, Any]) -> StaticReport:
+        place = ModelPlace(**{name: named.pop(name) for name in ("model", "device", "dtype", "endpoint")})
+        trained = in_stages(train_questions, Searcher.open(Path(source), place), as_json=as_json, **named)
+        console.print_report(trained, _of_questions, as_json=as_json)
+        return
     from ragidx.pipelines.experiments.train.static_models import questions
 
-    text = options.pop("text", ())
-    if len(text) != 1:
+    if len(options["text"]) != 1:
         raise click.UsageError("a table of a model learns from texts: give one --text FILE|DIR")
-    return questions(model, text=text[0], **options)
+    made = in_stages(questions, source, as_json=as_json, **named | {"text": options["text"][0]})
+    console.print_report(made, lambda r: _of_table("file", r, "--model", source, "--questions"), as_json=as_json)
 
 
 def _of_questions(r: QuestionsReport) -> list[tuple[str, str]]:
@@ -208,25 +124,10 @@ def _of_questions(r: QuestionsReport) -> list[tuple[str, str]]:
 
 @click.command("pooling", cls=GroupedCommand)
 @click.argument("source", metavar="MODEL|INDEX")
-@pairs_option
-@click.option(
-    "--rows",
-    default="layers",
-    show_default=True,
-    metavar="R",
-    help="What it reads: layers, a row for each layer; tokens, a row for each token of the last.",
-)
-@click.option("--latents", type=int, default=8, show_default=True, metavar="N", help="Trained queries.")
-@click.option("--heads", type=int, default=8, show_default=True, metavar="N", help="Heads of its attention.")
-@click.option("--head-width", type=int, default=64, show_default=True, metavar="N", help="Width of a head.")
-@_training_options("pooling.safetensors", "the plain pooling")
-@state_options
-@instruction_option
-@encoding_options
-@offline_option
-@quiet_option
-@json_option
-def pooling_command(source: str, as_json: bool, cache: str | None, **options: Any) -> None:
+@keyword_options(PoolingKeywords, notes=SEVERAL_DEVICES)
+@cache_option
+@run_options
+def pooling_command(source: str, as_json: bool, **options: Any) -> None:
     """Train a pooling over the states of a decoder, or of the model of an index, on pairs of texts.
 
     \b
@@ -238,9 +139,7 @@ def pooling_command(source: str, as_json: bool, cache: str | None, **options: An
     """
     from ragidx.pipelines.experiments.train.poolings import pooling
 
-    with StageLines(as_json=as_json, is_kept=cache is not None) as lines:
-        named = {name: one for name, one in options.items() if one is not None}
-        report = pooling(source, cache=cache, on_progress=lines.stage, **named)
+    report = in_stages(pooling, source, as_json=as_json, **options)
     parts = [*_building(source, report, options), "--pooling", "trainable", "--pooler", str(report.file)]
     _show(report, [*parts, *(["--layer", "-1"] if options["rows"] == "layers" else []), "--filter", "none"], as_json)
 
@@ -253,35 +152,10 @@ def pooling_command(source: str, as_json: bool, cache: str | None, **options: An
     metavar="FILE|DIR",
     help="Texts to learn from, tens of thousands; with --vectors the folder that the paths of its rows begin in.",
 )
-@click.option("--teacher", required=True, metavar="ID|PATH", help="The model whose vectors are learnt.")
-@click.option(
-    "--vectors",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="The teacher's vectors, rows.parquet and vectors.i8.npy [default: it encodes the texts].",
-)
-@click.option("--pairs", type=int, default=30_000, show_default=True, metavar="N", help="Rows of pairs of tokens.")
-@click.option("--dim", type=int, metavar="N", help="Width of a row [default: the teacher's].")
-@click.option("--stored", type=int, metavar="N", help="Dimensions that a build stores by default [default: all].")
-@click.option(
-    "--power", type=float, default=0.5, show_default=True, metavar="P", help="How far it is whitened, from 0 to 1."
-)
-@click.option("--limit", type=int, default=150_000, show_default=True, metavar="N", help="Take N texts at most.")
-@click.option("--epochs", type=int, default=5, show_default=True, metavar="N", help="How often each text is seen.")
-@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Of what is drawn.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default=Path("mini"),
-    show_default=True,
-    metavar="DIR",
-    help="The folder that is written.",
-)
+@keyword_options(MiniKeywords)
 @cache_option
-@offline_option
-@quiet_option
-@json_option
-def mini_command(text: Path, as_json: bool, cache: str | None, **options: Any) -> None:
+@run_options
+def mini_command(text: Path, as_json: bool, **options: Any) -> None:
     """Train a model without layers, a table of tokens, whose vectors are like those of a better model.
 
     \b
@@ -292,38 +166,24 @@ def mini_command(text: Path, as_json: bool, cache: str | None, **options: Any) -
     """
     from ragidx.pipelines.experiments.train.static_models import mini
 
-    with StageLines(as_json=as_json, is_kept=cache is not None) as lines:
-        report = mini(text, cache=cache, on_progress=lines.stage, **options)
-    interrupts.check()
-    if as_json:
-        console.print_json(report.to_json())
-    else:
-        console.print_fields(_of_mini(report))
+    report = in_stages(mini, text, as_json=as_json, **options)
+    console.print_report(report, lambda r: _of_table("model", r, "--model"), as_json=as_json)
 
 
-def _of_mini(r: StaticReport) -> list[tuple[str, str]]:
-    use = shlex.join(["ragidx", "build", "CORPUS", "--model", r.folder])
-    return [("model", f"{r.folder}, {console.n_bytes(r.n_bytes)}"), *_learnt(r), ("to use it", use)]
-
-
-def _of_file(r: StaticReport, model: str) -> list[tuple[str, str]]:
-    use = shlex.join(["ragidx", "build", "CORPUS", "--model", model, "--questions", r.folder])
-    return [("file", f"{r.folder}, {console.n_bytes(r.n_bytes)}"), *_learnt(r), ("to use it", use)]
-
-
-def _learnt(r: StaticReport) -> list[tuple[str, str]]:
+def _of_table(what: str, r: StaticReport, *taken_by: str) -> list[tuple[str, str]]:
     stored = f", of which a build stores {r.stored:,}" if r.stored < r.dim else ""
     return [
+        (what, f"{r.folder}, {console.n_bytes(r.n_bytes)}"),
         ("table", f"{r.n_rows:,} tokens and {r.n_pairs:,} pairs, {r.dim:,} dimensions{stored}"),
         ("learnt from", f"{r.n_texts:,} texts of {r.n_tokens:,} tokens, in {duration(r.training_seconds)}"),
         ("1 - cosine", f"{', '.join(f'{loss:.3f}' for loss in r.losses)}, by epoch"),
         ("cosine", f"{r.cosine:.3f} with the model's own vectors, of {r.n_held_out:,} texts held out"),
         ("time", duration(r.seconds)),
+        ("to use it", shlex.join(["ragidx", "build", "CORPUS", *taken_by, r.folder])),
     ]
 
 
 def _show(report: TrainingReport, follow_up: list[str], as_json: bool) -> None:
-    interrupts.check()
     if as_json:
         console.print_json(report.to_json())
     elif not console.is_quiet():
@@ -334,8 +194,6 @@ def _show(report: TrainingReport, follow_up: list[str], as_json: bool) -> None:
 
 def _building(source: str, report: TrainingReport, options: dict[str, Any]) -> list[str]:
     """What takes it: a build with what was said of the model, or an upgrade of the index."""
-    from ragidx.indexer.options import ENCODER_OPTIONS
-
     is_index = source != report.model and (Path(source) / MANIFEST).exists()
     parts = ["upgrade", "--index", source] if is_index else ["build", "CORPUS", "--model", source]
     for name, flag in typed_options().items():

@@ -10,15 +10,11 @@ import click
 
 from ragidx.pipelines.cli import console, describe, interrupts, plan_tables
 from ragidx.pipelines.cli.help import GroupedCommand
-from ragidx.pipelines.cli.options import (
-    index_option,
-    json_option,
-    judged_queries,
-    offline_option,
-    quiet_option,
-)
+from ragidx.pipelines.cli.keywords import keyword_options
+from ragidx.pipelines.cli.options import index_option, json_option, offline_option, quiet_option
 from ragidx.pipelines.cli.progress import ProgressLine
 from ragidx.pipelines.cli.vector_options import vector_options, with_values
+from ragidx.retriever.trial_keywords import SwapKeywords
 
 if TYPE_CHECKING:
     from ragidx.pipelines.experiments.trials.upgrade import UpgradeReport
@@ -27,21 +23,11 @@ if TYPE_CHECKING:
 @click.command("upgrade", cls=GroupedCommand)
 @index_option
 @vector_options
-@judged_queries("sentences taken out of their documents")
-@click.option("--margin", type=float, default=0.01, show_default=True, metavar="M", help="What of nDCG@10 may be lost.")
-@click.option("--force", is_flag=True, help="Swap in any case.")
+@keyword_options(SwapKeywords)
 @offline_option
 @quiet_option
 @json_option
-def command(
-    index: Path,
-    queries: Path | None,
-    qrels: Path | None,
-    margin: float,
-    force: bool,
-    as_json: bool,
-    **flat: Any,
-) -> None:
+def command(index: Path, as_json: bool, **flat: Any) -> None:
     """Make the vectors of an index anew, by another model say, and swap them unless answers get worse.
 
     \b
@@ -59,6 +45,7 @@ def command(
     from ragidx.retriever.models import ModelPlace
     from ragidx.retriever.searcher import Searcher
 
+    swap = {name: flat.pop(name) for name in SwapKeywords.__annotations__}
     options = with_values(flat)
     shown = Searcher.open(index)
     own = shown.spec.encoder
@@ -68,16 +55,13 @@ def command(
             index, ModelPlace(device=device, dtype=options["dtype"], endpoint=options.get("endpoint"))
         )
     upgrade = Upgrade(shown, options)
-    upgrade.check(queries, qrels, margin=margin)
+    upgrade.check(swap["queries"], swap["qrels"], margin=swap["margin"])
     with interrupts.reported(lambda: interrupts.CONTINUES), ProgressLine(as_json=as_json) as line:
         if upgrade.is_needed and not console.is_quiet():
             for name, text in plan_tables.cost(upgrade.plan(line.callback)):
                 console.note(f"{name}: {text}")
-        report = upgrade.run(queries=queries, qrels=qrels, margin=margin, force=force, on_progress=line.callback)
-    if as_json:
-        console.print_json(report.to_json())
-    else:
-        console.print_fields(_fields(report))
+        report = upgrade.run(on_progress=line.callback, **swap)
+    console.print_report(report, _fields, as_json=as_json)
     if report.beside is not None:
         console.note(f"The new index stays in {report.beside}: the same command with --force takes it,")
         console.note(f"    rm -r {shlex.quote(report.beside)}    removes it.")

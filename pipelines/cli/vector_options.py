@@ -14,6 +14,7 @@ from ragidx.retriever.keywords import (
     CorpusKeywords,
     FilterKeywords,
     ModelKeywords,
+    PlaceKeywords,
     ReadKeywords,
     UpgradeKeywords,
 )
@@ -45,15 +46,15 @@ def with_chunks(options: dict[str, Any]) -> dict[str, Any]:
 encoding_options = keyword_options(RunOptions, notes=SEVERAL_DEVICES)
 """What computes vectors, for commands that encode documents."""
 
+place_options = keyword_options(PlaceKeywords, but=["adapters", "pooler", "questions"])
+"""Where the model of an index is now, and how it runs."""
+
 instruction_option = keyword_options(EncoderOptions, only=["instruction"])
 encoder_options = keyword_options(ModelKeywords, EncoderOptions, but=["instruction"])
 """How a text becomes a vector, but the instruction."""
 
 method_options = keyword_options(EncoderOptions, but=["instruction"])
 """Those of `encoder_options` beside the model, where it is an argument."""
-
-state_options = keyword_options(EncoderOptions, but=["instruction", "pooling", "pooler"])
-"""Those of `method_options` that decide the states that a pooling reads."""
 
 rest_of_encoder_options = keyword_options(EncoderOptions, but=["instruction", *ENCODER_AXES])
 """Those of `encoder_options` of which an evaluation takes one value."""

@@ -8,9 +8,11 @@ values, of which what was named counts. What they mean for an index, and whether
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.corpora.field_settings import check_fields, check_settings
@@ -24,6 +26,8 @@ from ragidx.indexer.lexical.stemming import check_stemmer
 from ragidx.indexer.options import ENCODER_OPTIONS, EncoderOptions, RunOptions, options_of
 from ragidx.indexer.specs import FilterSpec
 from ragidx.retriever.keywords import CorpusKeywords, IndexKeywords, PlanKeywords
+
+K = TypeVar("K")
 
 RUN_OPTIONS = tuple(RunOptions.__annotations__)
 
@@ -176,3 +180,29 @@ def check_names(door: str, given: Mapping[str, object], known: Collection[str]) 
         if name not in known:
             fault = unknown_name("option", name, known)
             raise SpecError(fault.message.replace("unknown option", f"{door} takes no such option:"), fault.hint)
+
+
+def checked(door: str, keywords: type[K], given: Mapping[str, Any]) -> K:
+    """The values of all keywords of a TypedDict: those that were given, and the defaults of the others.
+
+    Raises:
+        SpecError: a name that the function `door` does not take, or a number out of its bounds.
+        TypeError: one is missing.
+    """
+    listed = options_of(keywords)
+    check_names(door, given, listed)
+    values = {name: given.get(name, option.default) for name, (_, option) in listed.items()}
+    for name, (_, option) in listed.items():
+        value, least, most = values[name], option.least, option.most
+        if value is inspect.Parameter.empty:
+            raise TypeError(f"{door} needs `{name}`")
+        if least is not None and value is not None and not least <= value <= (math.inf if most is None else most):
+            hint = f"give {least:g} or more" if most is None else f"give from {least:g} to {most:g}"
+            raise SpecError(f"{name}={value:,} is out of range", hint, where=f"`{name}`")
+    return cast(K, values)
+
+
+def encoding_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a function's options that say how a model encodes and where it runs, None never."""
+    names = (*ENCODER_OPTIONS, *RUN_OPTIONS)
+    return {name: values[name] for name in names if values.get(name) is not None}

@@ -26,7 +26,7 @@ from ragidx.pipelines.base.stages import Stages
 from ragidx.pipelines.experiments.evaluate.significance import MeanDifference, difference
 from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors, cache_folder
 from ragidx.pipelines.experiments.train.pairs import TrainingPairs, read_pairs
-from ragidx.pipelines.ingest.options import build_options
+from ragidx.pipelines.ingest.options import build_options, encoding_of
 from ragidx.pipelines.ingest.resolve import Resolved, resolve_against
 from ragidx.retriever.searcher import Searcher
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ragidx.indexer.options import EncoderOptions
+    from ragidx.pipelines.experiments.train.keywords import PairsKeywords
+    from ragidx.retriever.trial_keywords import Paths
 
-MOST_PAIRS = 10_000
-EPOCHS = 8
 AT_ONCE = 256
 """Texts that are encoded together; a killed run loses no more."""
 FEWEST_PAIRS = 40
@@ -145,44 +145,20 @@ class Sides:
     positives: Floats
 
 
-def task_of(
-    what: str,
-    model: str | os.PathLike[str],
-    pairs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    options: Mapping[str, Any],
-    *,
-    limit: int | None,
-    epochs: int,
-    seed: int,
-) -> TrainingTask:
+def task_of(what: str, model: str | os.PathLike[str], how: PairsKeywords) -> TrainingTask:
     """The pairs, drawn and split, and the model without a filter; of an index, its own.
 
     Raises:
         CorpusError: a file of pairs has faults.
-        SpecError: a number is out of range, or there are too few pairs.
+        SpecError: there are too few pairs.
         RagidxError: of the subclass that says what to do.
     """
-    check_numbers(limit=limit, epochs=epochs, seed=seed)
-    every = read_pairs(listed(pairs))
-    held, rest = held_and_rest(every, limit, seed)
+    every = read_pairs(listed(how["pairs"]))
+    held, rest = held_and_rest(every, how["limit"], how["seed"])
     is_index = (Path(model) / MANIFEST).exists()
     source = options_of(Searcher.open(Path(model))) if is_index else {"model": os.fspath(model)}
-    named = {name: value for name, value in options.items() if value is not None}
-    resolved = resolve_against(build_options(what, **{**source, **named, "filter": "none"}))
+    resolved = resolve_against(build_options(what, **{**source, **encoding_of(how), "filter": "none"}))
     return TrainingTask(resolved, rest, held, len(every))
-
-
-def check_numbers(*, seed: int, **named: int | None) -> None:
-    """Whether something is trained.
-
-    Raises:
-        SpecError: a number is below 1, or the seed below 0.
-    """
-    if seed < 0:
-        raise SpecError(f"seed={seed} is negative", "give 0 or more", where="`seed`")
-    for name, number in named.items():
-        if number is not None and number < 1:
-            raise SpecError(f"{name}={number:,} trains nothing", "give 1 or more", where=f"`{name}`")
 
 
 def target_of(out: str | os.PathLike[str], what: str, is_one: Callable[[Path], object]) -> Path:
@@ -201,7 +177,7 @@ def target_of(out: str | os.PathLike[str], what: str, is_one: Callable[[Path], o
     return target
 
 
-def listed(pairs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
+def listed(pairs: Paths) -> list[Path]:
     """The paths of pairs, of which one may be named alone."""
     return [Path(path) for path in ([pairs] if isinstance(pairs, str | os.PathLike) else pairs)]
 

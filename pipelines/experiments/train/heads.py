@@ -11,9 +11,9 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
@@ -26,12 +26,11 @@ from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.filters.fitting import FilterSample
 from ragidx.indexer.filters.heads import Head, load_head
 from ragidx.indexer.filters.unembedding import decompose
+from ragidx.indexer.options import written_out
 from ragidx.pipelines.base.stages import OnStage, Stages
 from ragidx.pipelines.experiments.train.frozen import (
     AT_ONCE,
     DROPOUT,
-    EPOCHS,
-    MOST_PAIRS,
     RATE,
     Sides,
     TrainingReport,
@@ -40,7 +39,8 @@ from ragidx.pipelines.experiments.train.frozen import (
     target_of,
     task_of,
 )
-from ragidx.pipelines.ingest.options import QUERY_OPTIONS, build_options, check_names
+from ragidx.pipelines.experiments.train.keywords import HeadKeywords
+from ragidx.pipelines.ingest.options import build_options, checked
 from ragidx.pipelines.ingest.resolve import resolve_against
 
 if TYPE_CHECKING:
@@ -54,69 +54,46 @@ _LIKE_TEACHER = 20.0  # weight of the teacher's cosines
 _RANK = 1e-6  # of the largest deviation: below it nothing varies
 
 
+@written_out
 def head(
-    model: str | os.PathLike[str] = "mini",
-    *,
-    pairs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    out: str | os.PathLike[str] = "head.safetensors",
-    kind: str = "linear",
-    dim: int | None = None,
-    teacher: str | None = None,
-    limit: int | None = MOST_PAIRS,
-    epochs: int = EPOCHS,
-    seed: int = 0,
-    force: bool = False,
-    cache: str | os.PathLike[str] | None = "",
-    on_progress: OnStage | None = None,
-    **options: Any,
+    model: str | os.PathLike[str] = "mini", *, on_progress: OnStage | None = None, **options: Unpack[HeadKeywords]
 ) -> TrainingReport:
     """Train a map over the vectors of a model, or of the model of an index.
 
     Args:
         model: a model, as `build` takes it, or an index.
-        pairs: files of JSON Lines with `query` and `positive`, or folders of them; each file is a data set.
-        out: the file that is written.
-        kind: `linear`, or `whitening`, which is fitted on both sides of the pairs and takes no note of which belong
-            together.
-        dim: width of the map; None: that of the model, for whitening a quarter, or as many as there are pairs.
-        teacher: a model whose cosines a linear map learns, too; None: there is none.
-        limit: the most pairs that are taken, as many of each file; None: all.
-        epochs: how often each pair is seen.
-        seed: decides what is drawn.
-        force: write it even if it is worse than no map.
-        cache: folder of raw vectors; "": the user's; None: nothing is kept.
         on_progress: called when a stage begins.
-        options: how the model encodes, as options of `build`.
 
     Raises:
         CorpusError: a file of pairs has faults.
         SpecError: an option is wrong, or there are too few pairs.
         RagidxError: of the subclass that says what to do.
     """
-    check_names("train.head", options, tuple(name for name in QUERY_OPTIONS if name != "filter"))
+    how = checked("train.head", HeadKeywords, options)
+    kind, teacher, seed = how["kind"], how["teacher"], how["seed"]
     if kind not in KINDS:
         raise unknown_name("kind", kind, KINDS)
     if kind == "linear":
         check_models("`kind=linear`")
     elif teacher is not None:
         raise SpecError("whitening learns nothing of a teacher", "remove `teacher`", where="`teacher`")
-    target = target_of(out, "head", load_head)
-    task = task_of("train.head", model, pairs, options, limit=limit, epochs=epochs, seed=seed)
+    target = target_of(how["out"], "head", load_head)
+    task = task_of("train.head", model, how)
     resolved, rest, held = task.resolved, task.rest, task.held
-    width = _width(resolved.hidden, dim, kind, len(rest))
+    width = _width(resolved.hidden, how["dim"], kind, len(rest))
     tell, models = Stages(on_progress), [resolved]
     if teacher is not None:
         models.append(resolve_against(build_options("train.head", model=teacher, filter="none")))
     tell.expect(1 + 2 * len(models) * (-(-len(rest) // AT_ONCE)) + 2 * (-(-len(held) // AT_ONCE)))
-    held_out = encoded(held, resolved, cache, tell)
-    trained_on, *taught = [encoded(rest, by, cache, tell) for by in models]
+    held_out = encoded(held, resolved, how["cache"], tell)
+    trained_on, *taught = [encoded(rest, by, how["cache"], tell) for by in models]
     ready = time.perf_counter()
     tell("training")
     maps: dict[str, Filter | None] = {"none": None}
     with contextlib.suppress(SpecError) if kind == "linear" else contextlib.nullcontext():  # of few pairs, perhaps
         maps["whitening"] = learnt = whitening(trained_on, width if kind == "whitening" else None)
     if kind == "linear":
-        batches = rest.batches(epochs, seed)
+        batches = rest.batches(how["epochs"], seed)
         maps["linear"] = learnt = linear(trained_on, batches, width, teacher=next(iter(taught), None), seed=seed)
 
     def write() -> Path:
@@ -127,7 +104,7 @@ def head(
             "pairs": len(rest),
             "files": list(rest.names),
             "teacher": teacher,
-            "epochs": epochs,
+            "epochs": how["epochs"],
             "seed": seed,
         }
         assert learnt.shift is not None
@@ -137,7 +114,7 @@ def head(
     few = f"With fewer than {FEW_PAIRS:,} pairs whitening may be as good: `kind=whitening`."
     notes = [few] if kind == "linear" and len(rest) < FEW_PAIRS else []
     sides = {name: _mapped(held_out, by) for name, by in maps.items()}
-    return task.kept(sides, write, *notes, than="no map", force=force, ready=ready)
+    return task.kept(sides, write, *notes, than="no map", force=how["force"], ready=ready)
 
 
 def whitening(sides: Sides, dim: int | None = None) -> Filter:

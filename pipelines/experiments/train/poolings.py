@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
@@ -22,13 +22,12 @@ from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.indexer.arrays import Floats, Ints, slices
 from ragidx.indexer.atomic import temporary_room
 from ragidx.indexer.devices import check_models
+from ragidx.indexer.options import written_out
 from ragidx.pipelines.base.stages import OnStage, Stages
 from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors, cache_folder
 from ragidx.pipelines.experiments.train.frozen import (
     AT_ONCE,
     DROPOUT,
-    EPOCHS,
-    MOST_PAIRS,
     RATE,
     TrainingReport,
     contrast,
@@ -36,8 +35,9 @@ from ragidx.pipelines.experiments.train.frozen import (
     task_of,
     told,
 )
+from ragidx.pipelines.experiments.train.keywords import PoolingKeywords
 from ragidx.pipelines.experiments.train.pairs import TrainingPairs
-from ragidx.pipelines.ingest.options import QUERY_OPTIONS, check_names
+from ragidx.pipelines.ingest.options import checked
 from ragidx.pipelines.ingest.resolve import Resolved
 
 if TYPE_CHECKING:
@@ -51,77 +51,52 @@ MOST_BYTES = 16 << 30
 """Of the states of all pairs."""
 
 _POOLED_AT_ONCE = 64
-_OWN = ("filter", "pooling", "pooler")  # options that are not the user's here
 
 
+@written_out
 def pooling(
     model: str | os.PathLike[str] = "mini-decoder",
     *,
-    pairs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    out: str | os.PathLike[str] = "pooling.safetensors",
-    rows: str = LAYERS,
-    latents: int = 8,
-    heads: int = 8,
-    head_width: int = 64,
-    limit: int | None = MOST_PAIRS,
-    epochs: int = EPOCHS,
-    seed: int = 0,
-    force: bool = False,
-    cache: str | os.PathLike[str] | None = "",
     on_progress: OnStage | None = None,
-    **options: Any,
+    **options: Unpack[PoolingKeywords],
 ) -> TrainingReport:
     """Train a pooling over the states of a decoder, or of the model of an index.
 
+    The cache keeps the rows of layers; rows of tokens are not kept.
+
     Args:
         model: a model, as `build` takes it, or an index.
-        pairs: files of JSON Lines with `query` and `positive`, or folders of them; each file is a data set.
-        out: the file that is written.
-        rows: what the pooling reads: `layers`, a row for each layer, of the last token or with bidirectional attention
-            the mean of the text; `tokens`, a row for each token, of the last layer.
-        latents: how many trained queries its attention has.
-        heads: how many heads its attention has.
-        head_width: width of a head.
-        limit: the most pairs that are taken, as many of each file; None: all.
-        epochs: how often each pair is seen.
-        seed: decides what is drawn, and the weights at the start.
-        force: write it even if it is worse than the plain pooling.
-        cache: folder of raw vectors, which keeps the rows of layers; "": the user's; None: nothing is kept. Rows of
-            tokens are not kept.
         on_progress: called when a stage begins.
-        options: how the model encodes, as options of `build`, without its pooling.
 
     Raises:
         CorpusError: a file of pairs has faults.
         SpecError: an option is wrong, there are too few pairs, or too many for the disk.
         RagidxError: of the subclass that says what to do.
     """
-    check_names("train.pooling", options, tuple(name for name in QUERY_OPTIONS if name not in _OWN))
+    how = checked("train.pooling", PoolingKeywords, options)
+    rows, seed = how["rows"], how["seed"]
     if rows not in ROWS:
         raise unknown_name("rows", rows, ROWS)
-    if rows == LAYERS and options.get("layer") not in (None, -1):
+    if rows == LAYERS and how["layer"] not in (None, -1):
         hint = "remove `layer`, or take `rows=tokens`"
         raise SpecError("rows of layers are of all layers", hint, where="`layer`")
-    for name, number in (("latents", latents), ("heads", heads), ("head_width", head_width)):
-        if number < 1:
-            raise SpecError(f"{name}={number:,} reads nothing", "give 1 or more", where=f"`{name}`")
     check_models("`train.pooling`")
     from ragidx.indexer.encoders.trained_pooling import is_pooling
 
-    target = target_of(out, "pooling", is_pooling)
-    task = task_of("train.pooling", model, pairs, options, limit=limit, epochs=epochs, seed=seed)
+    target = target_of(how["out"], "pooling", is_pooling)
+    task = task_of("train.pooling", model, how)
     resolved = _pooled_by_training(task.resolved, rows)
     tell = Stages(on_progress)
     tell.expect(1 + sum(2 * -(-len(part) // AT_ONCE) for part in (task.held, task.rest)))
     with tempfile.TemporaryDirectory(prefix="ragidx-train-") as room:
-        with RawVectors(resolved, cache_folder(cache)) as vectors:
+        with RawVectors(resolved, cache_folder(how["cache"])) as vectors:
             held = _states(task.held, vectors, rows, Path(room) / "held", tell)
             _check_size(held, len(task.held), len(task.rest))
             data = _states(task.rest, vectors, rows, Path(room) / "rest", tell)
         ready = time.perf_counter()
         tell("training")
-        sizes = {"latents": latents, "heads": heads, "head_width": head_width}
-        net = _trained(data, task.rest.batches(epochs, seed), rows == LAYERS, sizes, seed)
+        sizes = {"latents": how["latents"], "heads": how["heads"], "head_width": how["head_width"]}
+        net = _trained(data, task.rest.batches(how["epochs"], seed), rows == LAYERS, sizes, seed)
         is_last = rows == LAYERS or resolved.encoder_spec.attention == "causal"
         plain = held[0].plain(last=is_last), held[1].plain(last=is_last)
         pooled = _all(net, held[0]), _all(net, held[1])
@@ -131,7 +106,7 @@ def pooling(
         return target
 
     sides = {"last layer": plain, "trained": pooled}
-    return task.kept(sides, write, than="the last layer", force=force, ready=ready)
+    return task.kept(sides, write, than="the last layer", force=how["force"], ready=ready)
 
 
 class States:

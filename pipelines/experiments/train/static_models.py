@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -26,13 +26,14 @@ from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.devices import check_models
 from ragidx.indexer.filters.unembedding import decompose
 from ragidx.indexer.normalize import l2_normalize
+from ragidx.indexer.options import written_out
 from ragidx.indexer.specs import TOKEN_TABLE
 from ragidx.indexer.token_table import QUESTIONS_NOTE, TABLE_FILE, TokenTable, plain, token_ids
 from ragidx.pipelines.base.stages import OnStage, Stages
-from ragidx.pipelines.experiments.train.frozen import check_numbers, target_of
+from ragidx.pipelines.experiments.train.frozen import target_of
+from ragidx.pipelines.experiments.train.keywords import MiniKeywords, TableKeywords
 from ragidx.pipelines.experiments.train.tables import (
     AT_ONCE,
-    MOST_PAIRS,
     TrainedTable,
     spelled,
     texts_of,
@@ -40,14 +41,12 @@ from ragidx.pipelines.experiments.train.tables import (
     vectors_of,
 )
 from ragidx.pipelines.experiments.train.teacher import read_teacher
-from ragidx.pipelines.ingest.options import QUERY_OPTIONS, build_options, check_names
+from ragidx.pipelines.ingest.options import build_options, checked, encoding_of
 from ragidx.pipelines.ingest.resolve import Resolved, resolve_against
 
 EPOCHS = 5
 MOST_TEXTS = 150_000
 FEWEST_TEXTS = 1_000
-POWER = 0.5
-"""Each direction is divided by its deviation to this power: 1 whitens, 0 changes nothing but the order."""
 
 _HELD_OUT = 1_000
 _SAMPLE = 20_000  # texts that whitening is fitted on
@@ -96,37 +95,14 @@ class StaticReport:
         return dataclasses.asdict(self)
 
 
+@written_out
 def mini(
-    text: str | os.PathLike[str],
-    *,
-    teacher: str,
-    vectors: str | os.PathLike[str] | None = None,
-    out: str | os.PathLike[str] = "mini",
-    pairs: int = MOST_PAIRS,
-    dim: int | None = None,
-    stored: int | None = None,
-    power: float = POWER,
-    limit: int = MOST_TEXTS,
-    epochs: int = EPOCHS,
-    seed: int = 0,
-    cache: str | os.PathLike[str] | None = "",
-    on_progress: OnStage | None = None,
+    text: str | os.PathLike[str], *, on_progress: OnStage | None = None, **options: Unpack[MiniKeywords]
 ) -> StaticReport:
     """Train a static model, and write its folder.
 
     Args:
         text: a corpus, as `build` takes it; with `vectors` the folder that the paths of their rows begin in.
-        teacher: a model; its tokenizer becomes that of the static model.
-        vectors: a folder with the teacher's vectors of texts; None: it encodes the chunks of the corpus.
-        out: the folder that is written, which must not be there.
-        pairs: the most pairs of tokens that have a row.
-        dim: width of a row; None: that of the teacher.
-        stored: what a build stores of a vector by default, its first numbers; None: all.
-        power: each direction is divided by its deviation to this power; 0 to 1.
-        limit: the most texts that are taken.
-        epochs: how often each text is seen.
-        seed: decides what is drawn.
-        cache: folder of raw vectors; "": the user's; None: nothing is kept.
         on_progress: called when a stage begins.
 
     Raises:
@@ -134,74 +110,52 @@ def mini(
         SpecError: an option is out of range, or the teacher's vectors have another width than the teacher.
         RagidxError: of the subclass that says what to do.
     """
-    began, folder = time.perf_counter(), Path(out)
-    check_numbers(limit=limit, epochs=epochs, seed=seed, dim=dim, stored=stored)
-    for name, value, wrong in (("pairs", pairs, pairs < 0), ("power", power, not 0 <= power <= 1)):
-        if wrong:
-            hint = "give 0 or more" if name == "pairs" else "give 0 to 1"
-            raise SpecError(f"{name}={value:g} is out of range", hint, where=f"`{name}`")
+    began, how = time.perf_counter(), checked("train.mini", MiniKeywords, options)
+    folder, teacher = Path(how["out"]), how["teacher"]
     check_models("`train mini`")
     if folder.exists():
         raise SpecError("the folder is there already", "name another with `out`, or remove it", where=str(folder))
     tell = Stages(on_progress)
     resolved = resolve_against(build_options("train.mini", model=teacher, filter="none"))
-    width = dim or resolved.hidden
-    for name, value, most in (("dim", width, resolved.hidden), ("stored", stored or width, width)):
+    width = how["dim"] or resolved.hidden
+    stored = how["stored"] or width
+    for name, value, most in (("dim", width, resolved.hidden), ("stored", stored, width)):
         if value > most:
             raise SpecError(f"{name}={value} is wider than {most}", f"give at most {most}", where=f"`{name}`")
 
     def write(rows: TrainedTable, table: TokenTable, ids: list[Ints]) -> TokenTable:
         tell("whitening")
-        turned = whitening(table.vectors_of_ids(ids[:_SAMPLE]), power)[:, :width]
+        turned = whitening(table.vectors_of_ids(ids[:_SAMPLE]), how["power"])[:, :width]
         table = dataclasses.replace(rows, rows=rows.rows @ turned).table(table.tokenizer)
         tell("writing the folder")
-        _write(folder, table, stored or width)
+        _write(folder, table, stored)
         return table
 
-    report = _trained(resolved, text, vectors, pairs, limit, epochs, seed, cache, tell, write, folder)
-    return dataclasses.replace(report, teacher=teacher, stored=stored or width, seconds=time.perf_counter() - began)
+    report = _trained(resolved, text, how, tell, write, folder)
+    return dataclasses.replace(report, teacher=teacher, stored=stored, seconds=time.perf_counter() - began)
 
 
+@written_out
 def questions(
-    model: str | os.PathLike[str],
-    *,
-    text: str | os.PathLike[str],
-    vectors: str | os.PathLike[str] | None = None,
-    out: str | os.PathLike[str] = "questions.safetensors",
-    pairs: int = MOST_PAIRS,
-    limit: int = MOST_TEXTS,
-    epochs: int = EPOCHS,
-    seed: int = 0,
-    cache: str | os.PathLike[str] | None = "",
-    on_progress: OnStage | None = None,
-    **options: Any,
+    model: str | os.PathLike[str], *, on_progress: OnStage | None = None, **options: Unpack[TableKeywords]
 ) -> StaticReport:
     """Train a table that encodes questions as a model does, for any index of this model: `build(questions=FILE)`.
 
     Args:
         model: a model, as `build` takes it.
-        text: a corpus; with `vectors` the folder that the paths of their rows begin in.
-        vectors: a folder with the model's vectors of texts; None: it encodes the chunks of the corpus.
-        out: the file that is written.
-        pairs: the most pairs of tokens that have a row.
-        limit: the most texts that are taken.
-        epochs: how often each text is seen.
-        seed: decides what is drawn.
-        cache: folder of raw vectors; "": the user's; None: nothing is kept.
         on_progress: called when a stage begins.
-        options: how the model encodes, as options of `build`.
 
     Raises:
         CorpusError: the corpus or the files of vectors have faults, or there are too few texts.
         SpecError: an option is wrong, or the vectors have another width than the model.
         RagidxError: of the subclass that says what to do.
     """
-    target = target_of(out, "table of questions", _is_questions)
-    check_names("train.questions", options, tuple(name for name in QUERY_OPTIONS if name != "filter"))
-    check_numbers(limit=limit, epochs=epochs, seed=seed)
+    how = checked("train.questions", TableKeywords, options)
+    target = target_of(how["out"], "table of questions", _is_questions)
     check_models("`train questions`")
     began, tell = time.perf_counter(), Stages(on_progress)
-    resolved = resolve_against(build_options("train.questions", model=os.fspath(model), filter="none", **options))
+    encoding = encoding_of(how)
+    resolved = resolve_against(build_options("train.questions", model=os.fspath(model), filter="none", **encoding))
     note = json.dumps({"model": os.fspath(model), "vectors": resolved.spec.encoder_fingerprint()})
 
     def write(rows: TrainedTable, table: TokenTable, ids: list[Ints]) -> TokenTable:
@@ -209,19 +163,14 @@ def questions(
         atomic.write_file(target, table.to_bytes(notes={QUESTIONS_NOTE: note}))
         return table
 
-    report = _trained(resolved, text, vectors, pairs, limit, epochs, seed, cache, tell, write, target)
-    return dataclasses.replace(report, folder=str(out), teacher=os.fspath(model), seconds=time.perf_counter() - began)
+    report = _trained(resolved, how["text"], how, tell, write, target)
+    return dataclasses.replace(report, teacher=os.fspath(model), seconds=time.perf_counter() - began)
 
 
 def _trained(
     resolved: Resolved,
     text: str | os.PathLike[str],
-    vectors: str | os.PathLike[str] | None,
-    pairs: int,
-    limit: int,
-    epochs: int,
-    seed: int,
-    cache: str | os.PathLike[str] | None,
+    how: MiniKeywords | TableKeywords,
     tell: Stages,
     write: Callable[[TrainedTable, TokenTable, list[Ints]], TokenTable],
     place: Path,
@@ -231,6 +180,8 @@ def _trained(
     Raises:
         ModelError: a server has the model, and its tokenizer is not known.
     """
+    vectors, cache, seed = how["vectors"], how["cache"], how["seed"]
+    limit, epochs = how["limit"] or MOST_TEXTS, how["epochs"] or EPOCHS
     if resolved.files.served and resolved.encoder_spec.tokenizer is None:
         what = "a table is made of tokens, and the tokenizer of the endpoint's model is not known"
         raise ModelError(what, "name a model that is here", where=resolved.files.name)
@@ -256,9 +207,8 @@ def _trained(
     tell(f"encoding {len(tokens):,} single tokens")
     single = _single(resolved, spelled(tokenizer, tokens), cache)
     began = time.perf_counter()
-    rows = train_rows(
-        learnt, targets, lambda _: single, pairs=pairs, epochs=epochs, batch=_BATCH, rate=_RATE, seed=seed, tell=tell
-    )
+    sizes = {"pairs": how["pairs"], "epochs": epochs, "batch": _BATCH}
+    rows = train_rows(learnt, targets, lambda _: single, **sizes, rate=_RATE, seed=seed, tell=tell)
     table = rows.table(tokenizer)
     wanted = l2_normalize(units[held] - targets.mean(axis=0)).vectors
     cosines = (table.vectors_of_ids([ids[number] for number in held.tolist()]) * wanted).sum(axis=1)

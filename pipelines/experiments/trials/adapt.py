@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 
@@ -36,12 +36,9 @@ from ragidx.pipelines.experiments.evaluate.synthetic import N_QUERIES, synthetic
 from ragidx.pipelines.experiments.evaluate.tasks import Judged, check_together
 from ragidx.pipelines.experiments.train.frozen import (
     AT_ONCE,
-    EPOCHS,
     FEWEST_PAIRS,
-    MOST_PAIRS,
     Score,
     Sides,
-    check_numbers,
     encoded,
     held_and_rest,
     listed,
@@ -61,11 +58,12 @@ from ragidx.pipelines.experiments.trials.trial import (
     queries_of,
 )
 from ragidx.pipelines.ingest.corpus import chunker_of
-from ragidx.pipelines.ingest.options import build_options
+from ragidx.pipelines.ingest.options import build_options, checked
 from ragidx.pipelines.ingest.resolve import fingerprint_of, resolve_against
 from ragidx.retriever.models import FILTER_FILE, QUESTIONS_FILE, stored_filter
 from ragidx.retriever.options import HYBRID
 from ragidx.retriever.searcher import Searcher
+from ragidx.retriever.trial_keywords import AdaptKeywords
 
 NOTE = "adapt"
 """Of the manifest: what the map was trained on, and what it was worth."""
@@ -170,19 +168,7 @@ def _asked(shown: Searcher, queries: str | Path | None, qrels: str | Path | None
     return _Asked(test, made.some(names[2::3]), made)
 
 
-def adapt(
-    shown: Searcher,
-    *,
-    pairs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
-    queries: str | Path | None = None,
-    qrels: str | Path | None = None,
-    limit: int = MOST_PAIRS,
-    epochs: int = EPOCHS,
-    seed: int = 0,
-    force: bool = False,
-    cache: str | os.PathLike[str] | None = "",
-    on_progress: OnStage | None = None,
-) -> AdaptReport:
+def adapt(shown: Searcher, *, on_progress: OnStage | None = None, **options: Unpack[AdaptKeywords]) -> AdaptReport:
     """Train a map of the vectors of an index on its own documents, and commit it where answers get better.
 
     The arguments are those of `Index.adapt`; `shown` is the index, and where its model is now.
@@ -197,10 +183,9 @@ def adapt(
         RagidxError: of the subclass that says what to do; the committed state is what it was.
     """
     began, table, shown = time.perf_counter(), shown, shown.by_model()
-    check_numbers(limit=limit, epochs=epochs, seed=seed)
-    if limit < FEWEST_PAIRS:
-        raise SpecError(f"limit={limit:,} teaches nothing", f"give {FEWEST_PAIRS} or more", where="`limit`")
-    check_together(queries, qrels)
+    how = checked("adapt", AdaptKeywords, options)
+    limit, seed, force = how["limit"], how["seed"], how["force"]
+    check_together(how["queries"], how["qrels"])
     check_models("`adapt`")
     if shown.spec.precomputed is not None:
         raise SpecError(
@@ -209,18 +194,18 @@ def adapt(
             where=str(shown.store.path),
         )
     resolved = resolve_against(build_options("adapt", **options_of(shown), filter="none"))
-    given = read_pairs(paths) if (paths := listed(pairs)) else None
+    given = read_pairs(paths) if (paths := listed(how["pairs"])) else None
     _ = shown.model_files  # that they are the index's own
-    asked, tell = _asked(shown, queries, qrels, force=force), Stages(on_progress)
+    asked, tell = _asked(shown, how["queries"], how["qrels"], force=force), Stages(on_progress)
     with Trial(shown, NOTE, asked.test) as trial:
         every, n_dropped = _pairs(shown, [asked.test, *filter(None, [asked.choice])], given, limit, seed)
         held, rest = held_and_rest(every, limit, seed)
         tell.expect(4 + sum(2 * -(-len(part) // AT_ONCE) for part in (held, rest)))
         before = stored_filter(shown.store, shown.spec.filter)
-        held_out, trained_on = (_stored(encoded(part, resolved, cache, tell), before) for part in (held, rest))
+        held_out, trained_on = (_stored(encoded(part, resolved, how["cache"], tell), before) for part in (held, rest))
         ready = time.perf_counter()
         tell("training")
-        made = linear(trained_on, rest.batches(epochs, seed), shown.store.manifest.dim, seed=seed)
+        made = linear(trained_on, rest.batches(how["epochs"], seed), shown.store.manifest.dim, seed=seed)
         trained = time.perf_counter()
         sides = held_out.queries, held_out.positives
         found = scores({"as they are": sides, "mapped": (made(sides[0]), made(sides[1]))})

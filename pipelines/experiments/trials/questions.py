@@ -13,10 +13,10 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -35,9 +35,9 @@ from ragidx.indexer.token_table import QUESTIONS_NOTE, TokenTable, plain, token_
 from ragidx.indexer.writing import rewrite
 from ragidx.indexer.writing.rewrite import NewForm
 from ragidx.pipelines.base.stages import OnStage, Stages
-from ragidx.pipelines.experiments.evaluate.choice import MARGIN, check_margin
+from ragidx.pipelines.experiments.evaluate.choice import check_margin
 from ragidx.pipelines.experiments.evaluate.tasks import Judged, check_together
-from ragidx.pipelines.experiments.train.frozen import check_numbers, listed, options_of
+from ragidx.pipelines.experiments.train.frozen import listed, options_of
 from ragidx.pipelines.experiments.train.own_pairs import knowing
 from ragidx.pipelines.experiments.train.tables import EPOCHS, spelled, texts_of, train_rows, vectors_of
 from ragidx.pipelines.experiments.trials.trial import (
@@ -51,10 +51,11 @@ from ragidx.pipelines.experiments.trials.trial import (
     queries_of,
 )
 from ragidx.pipelines.ingest.corpus import chunker_of
-from ragidx.pipelines.ingest.options import build_options
+from ragidx.pipelines.ingest.options import build_options, checked
 from ragidx.pipelines.ingest.resolve import resolve, resolve_against
 from ragidx.retriever.models import QUESTIONS_FILE, stored_filter
 from ragidx.retriever.searcher import Searcher
+from ragidx.retriever.trial_keywords import QuestionsKeywords
 
 NOTE = "questions"  # of the manifest: what the table was trained on, and how it answers
 
@@ -116,18 +117,7 @@ class _Texts:
 
 
 def train_questions(
-    shown: Searcher,
-    *,
-    text: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
-    queries: str | Path | None = None,
-    qrels: str | Path | None = None,
-    limit: int = MOST_CHUNKS,
-    epochs: int = EPOCHS,
-    seed: int = 0,
-    margin: float = MARGIN,
-    force: bool = False,
-    cache: str | os.PathLike[str] | None = "",
-    on_progress: OnStage | None = None,
+    shown: Searcher, *, on_progress: OnStage | None = None, **options: Unpack[QuestionsKeywords]
 ) -> QuestionsReport:
     """Train a table that encodes the questions of an index, and commit it.
 
@@ -141,9 +131,11 @@ def train_questions(
         RagidxError: of the subclass that says what to do; the committed state is what it was.
     """
     began = time.perf_counter()
-    check_numbers(limit=limit, epochs=epochs, seed=seed)
+    how = checked("train_questions", QuestionsKeywords, options)
+    text, seed, margin, force = listed(how["text"]), how["seed"], how["margin"], how["force"]
+    limit, epochs = how["limit"] or MOST_CHUNKS, how["epochs"] or EPOCHS
     check_margin(margin)
-    check_together(queries, qrels)
+    check_together(how["queries"], how["qrels"])
     check_models("`train questions`")
     index, tell = shown.store.path, Stages(on_progress)
     _ = shown.model_files  # that they are the index's own
@@ -158,14 +150,14 @@ def train_questions(
         what = f"'{shown.encoder.files.name}' is a table of tokens already: a question takes it as long"
         raise SpecError(what, "a table is for models with layers", where=str(index))
     shown = shown.by_model()
-    asked = queries_of(shown, queries, qrels, force=force)
+    asked = queries_of(shown, how["queries"], how["qrels"], force=force)
     with Trial(shown, NOTE, asked, margin) as trial:
-        tell.expect(2 + len(listed(text)) + (1 + epochs) * (1 if asked.synthetic is None else 2))
+        tell.expect(2 + len(text) + (1 + epochs) * (1 if asked.synthetic is None else 2))
         run = _Run(shown, limit, epochs, seed, tell)
         more = _Texts([], np.zeros((0, shown.store.manifest.dim), np.float32))
-        for path in listed(text):
+        for path in text:
             tell(f"encoding {path}")
-            more = more.and_others(run.encoded(path, cache))
+            more = more.and_others(run.encoded(path, how["cache"]))
         own = run.chunks(shown)
         _check_enough(n_chunks := len(own.texts), index)
         table, trained = run.table(own.and_others(more))

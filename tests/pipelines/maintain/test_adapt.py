@@ -331,10 +331,10 @@ def test_what_a_killed_run_has_left_does_not_matter(index: ragidx.Index) -> None
 @pytest.mark.parametrize(
     ("options", "fault", "message"),
     [
-        ({"limit": 0}, SpecError, "`limit`: limit=0 trains nothing\n  hint: give 1 or more"),
-        ({"limit": 39}, SpecError, "`limit`: limit=39 teaches nothing\n  hint: give 40 or more"),
-        ({"seed": -1}, SpecError, "`seed`: seed=-1 is negative\n  hint: give 0 or more"),
-        ({"epochs": 0}, SpecError, "`epochs`: epochs=0 trains nothing\n  hint: give 1 or more"),
+        ({"limit": 0}, SpecError, "`limit`: limit=0 is out of range\n  hint: give 40 or more"),
+        ({"limit": 39}, SpecError, "`limit`: limit=39 is out of range\n  hint: give 40 or more"),
+        ({"seed": -1}, SpecError, "`seed`: seed=-1 is out of range\n  hint: give 0 or more"),
+        ({"epochs": 0}, SpecError, "`epochs`: epochs=0 is out of range\n  hint: give 1 or more"),
         (
             {"pairs": "none.jsonl"},
             CorpusError,

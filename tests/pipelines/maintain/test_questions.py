@@ -256,7 +256,7 @@ def test_what_cannot_be_trained_is_refused_in_a_sentence(plain: ragidx.Index) ->
         "  hint: a table is for models with layers"
     )
     assert message_of(SpecError, lambda: plain.train_questions(epochs=0)).startswith(
-        "`epochs`: epochs=0 trains nothing"
+        "`epochs`: epochs=0 is out of range"
     )
     assert "margin=0 allows no loss" in message_of(SpecError, lambda: plain.train_questions(margin=0))
     assert "qrels" in message_of(SpecError, lambda: plain.train_questions(queries="q.jsonl"))

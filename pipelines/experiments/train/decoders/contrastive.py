@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import datasets
 import numpy as np
@@ -28,6 +28,7 @@ from ragidx.corpora.errors import SpecError
 from ragidx.indexer.arrays import Doubles
 from ragidx.indexer.encoders import batching
 from ragidx.indexer.model_files import read_object
+from ragidx.indexer.options import written_out
 from ragidx.pipelines.base.stages import OnStage, Stages
 from ragidx.pipelines.experiments.train.decoders.cost import plan
 from ragidx.pipelines.experiments.train.decoders.data_sets import (
@@ -45,14 +46,16 @@ from ragidx.pipelines.experiments.train.decoders.folder import Run
 from ragidx.pipelines.experiments.train.decoders.inputs import (
     MOST_HELD_OUT,
     about_model,
+    about_steps,
     digest_of,
     held_texts,
     resolved_of,
+    steps_of,
 )
 from ragidx.pipelines.experiments.train.decoders.network import Network
-from ragidx.pipelines.experiments.train.decoders.options import TrainingOptions
 from ragidx.pipelines.experiments.train.decoders.runs import DecoderReport, Training, of_network
 from ragidx.pipelines.experiments.train.frozen import held_and_rest, listed, reciprocal_ranks
+from ragidx.pipelines.experiments.train.keywords import ContrastiveKeywords, SimcseKeywords
 from ragidx.pipelines.experiments.train.pairs import TrainingPairs, read_pairs
 from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.resolve import resolve_against
@@ -124,18 +127,9 @@ class Loss(CachedMultipleNegativesRankingLoss):
         return loss
 
 
+@written_out
 def contrastive(
-    model: str | os.PathLike[str],
-    *,
-    pairs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    out: str | os.PathLike[str],
-    instructions: str | os.PathLike[str] | Mapping[str, str] | None = None,
-    negatives: int | None = None,
-    teacher: str | None = None,
-    like_teacher: float = 0.0,
-    cache: str | os.PathLike[str] | None = "",
-    on_progress: OnStage | None = None,
-    **options: Any,
+    model: str | os.PathLike[str], *, on_progress: OnStage | None = None, **options: Unpack[ContrastiveKeywords]
 ) -> DecoderReport:
     """Train a decoder on pairs of texts that belong together.
 
@@ -143,43 +137,33 @@ def contrastive(
 
     Args:
         model: a decoder, as `build` takes it.
-        pairs: files of JSON Lines or parquet with `query`, `positive` and perhaps `negative`, or folders of them; each
-            file is a data set.
-        out: the folder that is written: a whole model, for `build`.
-        instructions: what queries of a data set carry, by its file's name, or a JSON file of that; else the method's.
-        negatives: wrong answers of each query: those of its own line first, then from its data set the nearest of those
-            with less than 95 % of the cosine of its own text, by the teacher, or the model as it is. None: one of its
-            own, in data sets that have any.
-        teacher: a model; a text that it finds nearer to a query than the query's own is no wrong answer.
-        like_teacher: weight of the squared difference from the teacher's cosines.
-        cache: folder of raw vectors; "": the user's; None: nothing is kept.
         on_progress: called when a stage begins.
-        options: those of `TrainingOptions`, and how the model encodes, as options of `build`.
 
     Raises:
         CorpusError: a file of pairs has faults.
         SpecError: an option is wrong, or there are too few pairs.
         RagidxError: of the subclass that says what to do.
     """
-    how, others = TrainingOptions.taken(options)
+    how = steps_of("train.contrastive", ContrastiveKeywords, options)
+    teacher, cache, read_tokens = how["teacher"], how["cache"], how["read_tokens"]
     began, tell = time.perf_counter(), Stages(on_progress)
-    if like_teacher and teacher is None:
+    if how["like_teacher"] and teacher is None:
         raise SpecError("there is no teacher", "name one with `teacher`", where="`like_teacher`")
-    held, rest = held_and_rest(read_pairs(listed(pairs)), how.limit, how.seed, MOST_HELD_OUT)
-    resolved = resolved_of("train.contrastive", model, others)
+    held, rest = held_and_rest(read_pairs(listed(how["pairs"])), how["limit"], how["seed"], MOST_HELD_OUT)
+    resolved = resolved_of("train.contrastive", model, how)
     taught = None if teacher is None else resolve_against(build_options("train", model=teacher, filter="none"))
-    said = _instructions(instructions, rest.names)
+    said = _instructions(how["instructions"], rest.names)
     about = {
         **about_model(resolved),
         "data": _digest(rest, held),
-        "how": how.key(),
+        "how": about_steps(how),
         "instructions": said,
-        "negatives": negatives,
+        "negatives": how["negatives"],
         "teacher": None if taught is None else [taught.spec.encoder_fingerprint(), taught.encoder_spec.model],
-        "like_teacher": like_teacher,
+        "like_teacher": how["like_teacher"],
     }
-    run = Run(Path(out), "contrastive", about)
-    rest, note = with_wrong_answers(rest, negatives, taught or resolved, cache, tell)
+    run = Run(Path(how["out"]), "contrastive", about)
+    rest, note = with_wrong_answers(rest, how["negatives"], taught or resolved, cache, tell)
     data = data_sets(rest, None if taught is None else labels_of(rest, taught, cache, tell))
     del rest  # the data sets hold their own copy
     network = Network(resolved, how)
@@ -190,44 +174,37 @@ def contrastive(
         for group, name in enumerate(held.names):
             places = np.flatnonzero(held.groups == group)
             if len(places):
-                queries[places] = network.vectors(held.some(places)["query"], said.get(name, default), how.read_tokens)
-        return reciprocal_ranks(queries, network.vectors(held["positive"], None, how.read_tokens), held["positive"])
+                queries[places] = network.vectors(held.some(places)["query"], said.get(name, default), read_tokens)
+        return reciprocal_ranks(queries, network.vectors(held["positive"], None, read_tokens), held["positive"])
 
     prompts = {name: {QUERY: said.get(name, default)} for name in data}
     training = Training(run, network, how, score, "mean reciprocal rank", "pairs", tell, began, note)
-    return _trained(training, data, prompts, like_teacher)
+    return _trained(training, data, prompts, how["like_teacher"])
 
 
+@written_out
 def simcse(
-    model: str | os.PathLike[str],
-    *,
-    text: str | os.PathLike[str],
-    out: str | os.PathLike[str],
-    on_progress: OnStage | None = None,
-    **options: Any,
+    model: str | os.PathLike[str], *, on_progress: OnStage | None = None, **options: Unpack[SimcseKeywords]
 ) -> DecoderReport:
     """Train a decoder on texts alone, each twice under dropout, as LLM2Vec's second stage (Gao et al. 2021).
 
     Args:
         model: a decoder, as `build` takes it, such as one that `mntp` made.
-        text: a corpus, of any files that `build` reads.
-        out: the folder that is written: a whole model, for `build`.
         on_progress: called when a stage begins.
-        options: those of `TrainingOptions`, with an attention dropout of 0.3; and how the model encodes, as options of
-            `build`.
 
     Raises:
         CorpusError: there is no text.
         SpecError: an option is wrong, or the model draws no dropout, so that both views of a text would be the same.
         RagidxError: of the subclass that says what to do.
     """
-    how, others = TrainingOptions.taken(options, attention_dropout=0.3)
-    began, tell = time.perf_counter(), Stages(on_progress)
-    resolved = resolved_of("train.simcse", model, others)
-    rest, held = held_texts(Path(text), resolved, how)
-    run = Run(Path(out), "simcse", {**about_model(resolved), "data": digest_of([*rest, *held]), "how": how.key()})
+    how = steps_of("train.simcse", SimcseKeywords, options, attention_dropout=0.3)
+    began, tell, read_tokens = time.perf_counter(), Stages(on_progress), how["read_tokens"]
+    resolved = resolved_of("train.simcse", model, how)
+    rest, held = held_texts(Path(how["text"]), resolved, how)
+    about = {**about_model(resolved), "data": digest_of([*rest, *held]), "how": about_steps(how)}
+    run = Run(Path(how["out"]), "simcse", about)
     network = Network(resolved, how)
-    encoding = MethodModule(network, how.read_tokens)
+    encoding = MethodModule(network, read_tokens)
     features = list(encoding.preprocess(rest[:2]).values())
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         if torch.equal(network(*features), network(*features)):
@@ -239,7 +216,7 @@ def simcse(
     first, second = zip(*map(_halves, held), strict=True)
 
     def score() -> Doubles:
-        queries, texts = (network.vectors(part, None, how.read_tokens) for part in (first, second))
+        queries, texts = (network.vectors(part, None, read_tokens) for part in (first, second))
         return reciprocal_ranks(queries, texts, second)
 
     data = datasets.DatasetDict({"text": datasets.Dataset.from_dict({QUERY: rest, POSITIVE: rest})})
@@ -261,21 +238,21 @@ def _trained(
         like_teacher: weight of the teacher's cosines.
     """
     network, how = training.network, training.how
-    encoding, batches = MethodModule(network, how.read_tokens), batches_of(data, how)
+    encoding, batches = MethodModule(network, how["read_tokens"]), batches_of(data, how)
 
     def planned() -> dict[str, Any]:
-        rows = (encoding.preprocess(row)["attention_mask"].sum() for row in sampled(data, how.seed))
+        rows = (encoding.preprocess(row)["attention_mask"].sum() for row in sampled(data, how["seed"]))
         # Each text is read twice: once for the loss, and once more, as measured, for the gradients.
-        n_tokens = float(_PASSES * np.mean([int(n) for n in rows]) * how.batch)
+        n_tokens = float(_PASSES * np.mean([int(n) for n in rows]) * how["batch"])
         features = [*encoding.preprocess(longest_of(data)).values()]
         longest = features[0].shape[1]
         return plan(network, how, features, steps=len(batches), n_tokens=n_tokens, longest=longest)
 
     training.run.planned(planned)
     model = SentenceTransformer(modules=[encoding], device=network.encoder.device)
-    loss: Any = Loss(model, scale=how.scale, mini_batch_size=training.run.plan["mini_batch"])
+    loss: Any = Loss(model, scale=how["scale"], mini_batch_size=training.run.plan["mini_batch"])
     loss.like_teacher = like_teacher
-    if how.matryoshka:
+    if how["matryoshka"]:
         widths = [network.hidden // share for share in _WIDTHS]
         loss = MatryoshkaLoss(model, loss, widths, [1 / len(widths)] * len(widths))
     args = training.arguments(

@@ -14,7 +14,7 @@ from torch import Tensor
 from ragidx.indexer.encoders import precision
 from ragidx.pipelines.base.resources import free_bytes
 from ragidx.pipelines.experiments.train.decoders.network import Network
-from ragidx.pipelines.experiments.train.decoders.options import TrainingOptions
+from ragidx.pipelines.experiments.train.keywords import StepKeywords
 
 _OF_FREE = 0.5  # of free memory that a mini-batch may take
 _MOST_TEXTS = 32  # of a mini-batch
@@ -67,7 +67,7 @@ def _wait(network: Network) -> None:
 
 def plan(
     network: Network,
-    how: TrainingOptions,
+    how: StepKeywords,
     features: Sequence[Tensor],
     *,
     steps: int,
@@ -88,9 +88,9 @@ def plan(
     """
     cost = measured(network, *features)
     n_bytes, of_step = cost.n_bytes + more_bytes, cost.seconds * n_tokens
-    if how.minutes is not None:
-        steps = min(steps, max(1, int(60 * how.minutes / of_step)))
-    mini_batch = fitting(n_bytes, longest, how.batch, network.encoder.device)
+    if how["minutes"] is not None:
+        steps = min(steps, max(1, int(60 * how["minutes"] / of_step)))
+    mini_batch = fitting(n_bytes, longest, how["batch"], network.encoder.device)
     threads = {"threads": cost.threads, "bytes_a_token": round(n_bytes)}
     return {"steps": steps, "step_seconds": of_step, "mini_batch": mini_batch, **threads}
 

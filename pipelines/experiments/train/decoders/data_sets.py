@@ -22,8 +22,8 @@ from ragidx.indexer.normalize import l2_normalize
 from ragidx.pipelines.base.stages import Stages
 from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors, cache_folder
 from ragidx.pipelines.experiments.train.decoders.negatives import filled, mined
-from ragidx.pipelines.experiments.train.decoders.options import TrainingOptions
 from ragidx.pipelines.experiments.train.frozen import encoded
+from ragidx.pipelines.experiments.train.keywords import StepKeywords
 from ragidx.pipelines.experiments.train.pairs import TrainingPairs
 from ragidx.pipelines.ingest.resolve import Resolved
 
@@ -129,19 +129,19 @@ class Batches(MultiDatasetDefaultBatchSampler):
         return len(self.made)
 
 
-def batches_of(data: datasets.DatasetDict, how: TrainingOptions) -> list[list[int]]:
+def batches_of(data: datasets.DatasetDict, how: StepKeywords) -> list[list[int]]:
     """Numbers of rows, counted through all data sets: each batch of one of them, without a text twice, in random order.
 
     Raises:
         SpecError: none has two rows.
     """
-    drawn, batches = np.random.default_rng(how.seed), list[list[int]]()
+    drawn, batches = np.random.default_rng(how["seed"]), list[list[int]]()
     numbers = [_numbers(part) for part in data.values()]
-    for _ in range(how.epochs):
+    for _ in range(how["epochs"]):
         of_epoch, start = list[list[int]](), 0
         for rows in numbers:
             fewest = 2 if rows.shape[1] == len((QUERY, POSITIVE)) else 1  # a wrong answer of its own is enough
-            packed = _packed(rows, drawn.permutation(len(rows)), how.batch)
+            packed = _packed(rows, drawn.permutation(len(rows)), how["batch"])
             of_epoch += [[start + place for place in batch] for batch in packed if len(batch) >= fewest]
             start += len(rows)
         batches += [of_epoch[place] for place in drawn.permutation(len(of_epoch)).tolist()]

@@ -17,7 +17,7 @@ import shutil
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ from ragidx.indexer.encoders.decoder import DecoderEncoder
 from ragidx.indexer.encoders.load import load_embedder
 from ragidx.indexer.encoders.methods import METHODS, SENTENCE_TRANSFORMERS
 from ragidx.indexer.encoders.static import StaticEncoder
+from ragidx.indexer.options import EncoderOptions, written_out
 from ragidx.indexer.prompts.templates import Template
 from ragidx.indexer.store.files import MANIFEST
 from ragidx.indexer.token_table import TokenTable
@@ -43,6 +44,7 @@ from ragidx.retriever.searcher import Searcher
 
 if TYPE_CHECKING:
     from ragidx.indexer.filters.filter import Filter
+    from ragidx.indexer.specs import FilterSpec
 
 TOLERANCE = 1e-5
 """By which a coordinate of a vector of unit length may differ."""
@@ -91,13 +93,22 @@ class Exported:
         return asdict(self)
 
 
-def export(model: str | os.PathLike[str], out: str | os.PathLike[str], **options: Any) -> Exported:
+@written_out
+def export(
+    model: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    filter: FilterSpec | str | None = None,
+    **options: Unpack[EncoderOptions],
+) -> Exported:
     """Write a model, or that of an index with its filter, as plain sentence-transformers load it.
+
+    An index takes no options: it has its own.
 
     Args:
         model: a model, as `build` takes it, or an index.
         out: the folder that is written.
-        options: options of `load_embedder`, such as `method` and `filter`; an index takes none, it has its own.
+        filter: none that is fitted on a corpus, as in `load_embedder`.
 
     Raises:
         SpecError: something of it cannot be said there, or the folder is not free.
@@ -106,7 +117,7 @@ def export(model: str | os.PathLike[str], out: str | os.PathLike[str], **options
     target = Path(out)
     if target.exists():
         raise SpecError("there is something in this place", "name another folder", where=str(target))
-    embedder = _embedder(os.fspath(model), options)
+    embedder = _embedder(os.fspath(model), {**options, **({} if filter is None else {"filter": filter})})
     silence_transformers()
     target.parent.mkdir(parents=True, exist_ok=True)
     room = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))

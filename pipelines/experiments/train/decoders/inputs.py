@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -16,10 +17,12 @@ from ragidx.corpora.errors import SpecError
 from ragidx.indexer.devices import choose_device
 from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.models.locate import TRAINED_POOLING
-from ragidx.pipelines.experiments.train.decoders.options import TrainingOptions
+from ragidx.pipelines.experiments.train.keywords import StepKeywords
 from ragidx.pipelines.experiments.train.tables import texts_of
-from ragidx.pipelines.ingest.options import QUERY_OPTIONS, build_options, check_names
+from ragidx.pipelines.ingest.options import build_options, checked, encoding_of
 from ragidx.pipelines.ingest.resolve import Resolved, resolve_against
+
+K = TypeVar("K")
 
 FEWEST_TEXTS = 40
 MOST_HELD_OUT = 200
@@ -29,14 +32,36 @@ _HELD_OUT = 0.05
 _NOT_KEPT = ("copies", "pool_eos", "layer_norm", "max_length", "truncate", "compute_matched")
 
 
-def resolved_of(what: str, model: str | os.PathLike[str], options: Mapping[str, Any]) -> Resolved:
-    """A model, and how it makes vectors, by the options of a build.
+def steps_of(door: str, keywords: type[K], given: Mapping[str, Any], **stage: Any) -> K:
+    """All options of a stage; `stage`: its own defaults, where that of the others is None.
 
     Raises:
-        SpecError: an option is not known, or not possible.
+        SpecError: one is not known, or trains nothing.
     """
-    named = {name: value for name, value in options.items() if value is not None}
-    check_names(what, named, tuple(name for name in QUERY_OPTIONS if name != "filter"))
+    how: Any = checked(door, keywords, given)
+    for name, default in ({"batch": 48, "attention_dropout": 0.0} | stage).items():
+        how[name] = default if how[name] is None else how[name]
+    for name in ("minutes", "rate", "scale"):
+        if how[name] is not None and not 0 < how[name] < math.inf:
+            raise SpecError(f"{name}={how[name]} trains nothing", "give more than 0", where=f"`{name}`")
+    for name in ("dropout", "attention_dropout"):
+        if not 0 <= how[name] < 1:
+            raise SpecError(f"{name}={how[name]} trains nothing", "give 0 to less than 1", where=f"`{name}`")
+    return cast(K, how)
+
+
+def about_steps(how: StepKeywords) -> dict[str, Any]:
+    """What decides the weights, as JSON types."""
+    return {name: value for name, value in how.items() if name in StepKeywords.__annotations__}
+
+
+def resolved_of(what: str, model: str | os.PathLike[str], how: Mapping[str, Any]) -> Resolved:
+    """A model, and how it makes vectors, by the options of a build among those of a stage.
+
+    Raises:
+        SpecError: an option is not possible.
+    """
+    named = encoding_of(how)
     lost = next((name for name in _NOT_KEPT if name in named), None)
     if lost is not None:
         raise SpecError("a trained model does not keep this option", f"remove `{lost}`", where=f"`{lost}`")
@@ -48,7 +73,7 @@ def resolved_of(what: str, model: str | os.PathLike[str], options: Mapping[str, 
             where="`device`",
         )
     if named.get("dtype", "auto") == "auto":
-        named["dtype"] = "bfloat16" if _is_fast(named.get("device", "auto")) else "float32"
+        named["dtype"] = "bfloat16" if _is_fast(place) else "float32"
     if named["dtype"] not in ("float32", "bfloat16"):
         raise SpecError(f"nothing is trained in {named['dtype']}", "use float32 or bfloat16", where="`dtype`")
     is_new = (
@@ -89,16 +114,16 @@ def digest_of(texts: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
-def held_texts(corpus: Path, resolved: Resolved, how: TrainingOptions) -> tuple[list[str], list[str]]:
+def held_texts(corpus: Path, resolved: Resolved, how: StepKeywords) -> tuple[list[str], list[str]]:
     """Chunks of a corpus to learn from, and those that are held out, none in both.
 
     Raises:
         CorpusError: there is no such corpus.
         SpecError: it has too few texts.
     """
-    texts = list(dict.fromkeys(texts_of(corpus, resolved, how.limit)))
+    texts = list(dict.fromkeys(texts_of(corpus, resolved, how["limit"])))
     if len(texts) < FEWEST_TEXTS:
         raise SpecError(f"{len(texts):,} texts teach nothing", f"give {FEWEST_TEXTS} or more", where="`text`")
-    order = np.random.default_rng(how.seed).permutation(len(texts)).tolist()
+    order = np.random.default_rng(how["seed"]).permutation(len(texts)).tolist()
     n = min(MOST_HELD_OUT, max(FEWEST_TEXTS // 2, round(_HELD_OUT * len(texts))))
     return [texts[place] for place in sorted(order[n:])], [texts[place] for place in sorted(order[:n])]

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -23,13 +23,21 @@ from ragidx.corpora.errors import SpecError
 from ragidx.indexer.arrays import Doubles, Ints
 from ragidx.indexer.filters.unembedding import find_unembedding
 from ragidx.indexer.models import checkpoint
+from ragidx.indexer.options import written_out
 from ragidx.pipelines.base.stages import OnStage, Stages
 from ragidx.pipelines.experiments.train.decoders.cost import plan
 from ragidx.pipelines.experiments.train.decoders.folder import Run
-from ragidx.pipelines.experiments.train.decoders.inputs import about_model, digest_of, held_texts, resolved_of
+from ragidx.pipelines.experiments.train.decoders.inputs import (
+    about_model,
+    about_steps,
+    digest_of,
+    held_texts,
+    resolved_of,
+    steps_of,
+)
 from ragidx.pipelines.experiments.train.decoders.network import Network
-from ragidx.pipelines.experiments.train.decoders.options import TrainingOptions
 from ragidx.pipelines.experiments.train.decoders.runs import DecoderReport, Training, of_network
+from ragidx.pipelines.experiments.train.keywords import MntpKeywords, StepKeywords
 from ragidx.pipelines.experiments.train.objectives import NO_LABEL, Masking, blocks, mask_tokens, mntp_loss
 
 _ALL_MASKED = frozenset({"mistral"})  # families for which LLM2Vec hides 80 %, all by the mask
@@ -39,41 +47,32 @@ _MOST_HELD_OUT = 128  # blocks
 _AT_ONCE = 8  # blocks whose likelihood is worked out together
 
 
+@written_out
 def mntp(
-    model: str | os.PathLike[str],
-    *,
-    text: str | os.PathLike[str],
-    out: str | os.PathLike[str],
-    hidden_share: float | None = None,
-    on_progress: OnStage | None = None,
-    **options: Any,
+    model: str | os.PathLike[str], *, on_progress: OnStage | None = None, **options: Unpack[MntpKeywords]
 ) -> DecoderReport:
     """Train a decoder to attend both ways, on texts alone, by masked next-token prediction.
 
     Args:
         model: a decoder, as `build` takes it; its method is `llm2vec` where none is named.
-        text: a corpus, of any files that `build` reads.
-        out: the folder that is written: a whole model, for `build`, `simcse` and `contrastive`.
-        hidden_share: the share of tokens that are hidden; None: LLM2Vec's, 0.2, of which 80 % become the mask `_`, 10 %
-            another token and 10 % stay, or for Mistral 0.8, which all become the mask.
         on_progress: called when a stage begins.
-        options: those of `TrainingOptions`, and how the model encodes, as options of `build`.
 
     Raises:
         CorpusError: there is no text.
         SpecError: an option is wrong, there is too little text, or the method's attention is causal.
         RagidxError: of the subclass that says what to do.
     """
-    how, others = TrainingOptions.taken(options, batch=32)
+    how = steps_of("train.mntp", MntpKeywords, options, batch=32, method="llm2vec")
+    hidden_share = how["hidden_share"]
     if hidden_share is not None and not 0 < hidden_share < 1:
         raise SpecError(f"hidden_share={hidden_share} hides nothing, or all", "give 0.2", where="`hidden_share`")
     began, tell = time.perf_counter(), Stages(on_progress)
-    resolved = resolved_of("train.mntp", model, {"method": "llm2vec", **others})
+    resolved = resolved_of("train.mntp", model, how)
     if resolved.encoder_spec.attention != "bidirectional":
         raise SpecError("attention is causal", "use `method=llm2vec` or `attention=bidirectional`", where="`attention`")
-    rest, held = held_texts(Path(text), resolved, how)
-    about = {**about_model(resolved), "data": digest_of([*rest, *held]), "how": how.key(), "hidden": hidden_share}
-    run = Run(Path(out), "mntp", about)
+    rest, held = held_texts(Path(how["text"]), resolved, how)
+    about = {**about_model(resolved), "data": digest_of([*rest, *held]), "how": about_steps(how)}
+    run = Run(Path(how["out"]), "mntp", {**about, "hidden": hidden_share})
     network = Network(resolved, how)
     task = _Prediction(network, how, hidden_share)
     of_rest, of_held = task.blocks_of(rest), task.blocks_of(held)[:_MOST_HELD_OUT]
@@ -82,22 +81,22 @@ def mntp(
 
     def score() -> Doubles:
         with network.resting(), torch.inference_mode():
-            return task.likelihoods(torch.from_numpy(of_held), how.seed)
+            return task.likelihoods(torch.from_numpy(of_held), how["seed"])
 
     def planned() -> dict[str, Any]:
         block = torch.from_numpy(of_rest[:1])
         features = [block, torch.ones_like(block), torch.ones_like(block, dtype=torch.bool)]
         # Of the logits, their exponentials and gradients, in float32.
         of_head = 4 * 4 * network.encoder.backbone.n_tokens * task.masking.probability
-        steps, longest = how.epochs * -(-len(of_rest) // how.batch), how.read_tokens
-        n_tokens = longest * how.batch
+        steps, longest = how["epochs"] * -(-len(of_rest) // how["batch"]), how["read_tokens"]
+        n_tokens = longest * how["batch"]
         return plan(network, how, features, steps=steps, n_tokens=n_tokens, longest=longest, more_bytes=of_head)
 
     run.planned(planned)
     measure = "log-likelihood of hidden tokens"
     training = Training(run, network, how, score, measure, "blocks", tell, began)
     args = training.arguments(TrainingArguments, remove_unused_columns=False)
-    kind = of_network(_by_parts(task, run.plan["mini_batch"], how.seed), network)
+    kind = of_network(_by_parts(task, run.plan["mini_batch"], how["seed"]), network)
     data = list(torch.from_numpy(of_rest))
     return training.carried_out(kind(model=network, args=args, train_dataset=data, data_collator=_stacked), len(rest))
 
@@ -105,12 +104,12 @@ def mntp(
 class _Prediction:
     """Blocks of ids, with tokens hidden, and the loss of what the model predicts in their place."""
 
-    def __init__(self, network: Network, how: TrainingOptions, share: float | None) -> None:
+    def __init__(self, network: Network, how: StepKeywords, share: float | None) -> None:
         tokenizer = network.encoder.tokenizer
         empty = network.encoder.rendered(["a"], None)[0]
         self.network, self.head = network, _Head(network)
         self.start = torch.tensor(empty.ids[: empty.positions()[0]], dtype=torch.int64)
-        self.length = how.read_tokens - len(self.start)
+        self.length = how["read_tokens"] - len(self.start)
         all_masked = network.files.family in _ALL_MASKED
         special = (tokenizer.bos, tokenizer.eos, tokenizer.pad)
         self.masking = Masking(

@@ -34,7 +34,7 @@ from ragidx.indexer.models import lora
 from ragidx.indexer.models.locate import TRAINED_POOLING, ModelFiles
 from ragidx.indexer.models.lora_config import CONFIG, WEIGHTS, AdapterConfig, read_config
 from ragidx.pipelines.experiments.train.decoders.model_with_head import check_whole, save_tokenizer, whole_model
-from ragidx.pipelines.experiments.train.decoders.options import TrainingOptions
+from ragidx.pipelines.experiments.train.keywords import StepKeywords
 
 if TYPE_CHECKING:
     from ragidx.pipelines.ingest.resolve import Resolved
@@ -68,10 +68,10 @@ class Network(nn.Module):
         ModelError: the model does not attend as the method needs while it trains.
     """
 
-    def __init__(self, resolved: Resolved, how: TrainingOptions) -> None:
+    def __init__(self, resolved: Resolved, how: StepKeywords) -> None:
         super().__init__()
         self.files, self.spec = resolved.files, resolved.encoder_spec
-        self.how, self.rank, self.alpha = how, how.rank or _RANK, how.alpha or _ALPHA
+        self.how, self.rank, self.alpha = how, how["rank"] or _RANK, how["alpha"] or _ALPHA
         self.encoder = _decoder(resolved)
         self.model: Any = self.encoder.backbone.model
         self.pad, self.n_tokens = self.encoder.tokenizer.pad, 0  # read with gradients so far
@@ -84,13 +84,13 @@ class Network(nn.Module):
             lora.merge(self.model, self.continued, self.files.name, times=-1)
             self.rank, self.alpha = _continuing(how, read_config(self.continued), self.files.name)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(how.seed)
-            if how.full:
+            torch.manual_seed(how["seed"])
+            if how["full"]:
                 self.model.requires_grad_(True)
             else:
                 self._add_lora()
             self.pooling = self._new_pooling() if self.spec.pooling == "trainable" else None
-        self.end = self._new_end() if how.end_token else None
+        self.end = self._new_end() if how["end_token"] else None
         self.model.train()
         with torch.no_grad(), _without_dropout(self.model):
             check_direction(self.encoder.backbone, self.spec.attention, self.files.name)
@@ -182,12 +182,12 @@ class Network(nn.Module):
         parts = folder / TRAINING
         atomic.make_folder(parts)
         learnt = self.weights()
-        if not self.how.full:
+        if not self.how["full"]:
             self._save_adapter(parts, learnt)
         whole = whole_model(self.files, torch.float32 if self.encoder.dtype == "float32" else "auto")
         if self.continued is not None:
             lora.merge(whole, self.continued, self.files.name, times=-1)
-        if self.how.full:
+        if self.how["full"]:
             weights = {name[len("model.") :]: weight for name, weight in learnt.items() if name.startswith("model.")}
             left = getattr(whole, whole.base_model_prefix, whole).load_state_dict(weights, False)
             if left.unexpected_keys:
@@ -226,7 +226,7 @@ class Network(nn.Module):
         config = LoraConfig(
             r=self.rank,
             lora_alpha=self.alpha,
-            lora_dropout=how.dropout,
+            lora_dropout=how["dropout"],
             target_modules=self._linear(),
             fan_in_fan_out=any(isinstance(module, Conv1D) for module in self.model.modules()),
         )
@@ -264,7 +264,7 @@ class Network(nn.Module):
         config = {
             "peft_type": "LORA",
             "base_model_name_or_path": self.files.name if self.continued is None else read_config(self.continued).base,
-            **{"r": self.rank, "lora_alpha": self.alpha, "lora_dropout": how.dropout},
+            **{"r": self.rank, "lora_alpha": self.alpha, "lora_dropout": how["dropout"]},
             **{"target_modules": targets, "bias": "none", "task_type": "FEATURE_EXTRACTION"},
         }
         save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
@@ -275,7 +275,8 @@ class Network(nn.Module):
         pooling = self.encoder.pooler
         if pooling is None:
             how = self.how
-            pooling = TrainablePooling(self.hidden, latents=how.latents, heads=how.heads, head_width=how.head_width)
+            sizes = {"latents": how["latents"], "heads": how["heads"], "head_width": how["head_width"]}
+            pooling = TrainablePooling(self.hidden, **sizes)
             self.encoder.pooler = pooling.to(self.encoder.device)
         return pooling.requires_grad_(True)
 
@@ -298,7 +299,7 @@ class Network(nn.Module):
         return end
 
     def _drop_attention(self) -> None:
-        share = self.how.attention_dropout
+        share = self.how["attention_dropout"]
         for name, module in self.model.named_modules():
             field = next((field for field in _DROPOUTS if _is_number(getattr(module, field, None))), None)
             if field == "attention_dropout" or (field and type(module).__name__.endswith("Attention")):
@@ -337,26 +338,26 @@ def _decoder(resolved: Resolved) -> DecoderEncoder:
     return encoder
 
 
-def _adapter_of(files: ModelFiles, how: TrainingOptions) -> Path | None:
+def _adapter_of(files: ModelFiles, how: StepKeywords) -> Path | None:
     """The adapter inside a trained model's weights, where training goes on with it; None: a new one begins.
 
     After masked prediction a new one begins, as in LLM2Vec; after SimCSE and contrastive training theirs goes on.
     """
     parts = files.folder / TRAINING
     about_file = parts / MADE
-    if files.gguf is not None or how.full or not about_file.is_file() or not (parts / WEIGHTS).is_file():
+    if files.gguf is not None or how["full"] or not about_file.is_file() or not (parts / WEIGHTS).is_file():
         return None
     made = json.loads(about_file.read_text("utf-8"))
     return parts if made.get("stage") in ("simcse", "contrastive") else None
 
 
-def _continuing(how: TrainingOptions, stored: AdapterConfig, model: str) -> tuple[int, int]:
+def _continuing(how: StepKeywords, stored: AdapterConfig, model: str) -> tuple[int, int]:
     """Rank and alpha of the adapter that goes on learning.
 
     Raises:
         SpecError: others are asked for.
     """
-    for name, asked, is_so in (("rank", how.rank, stored.rank), ("alpha", how.alpha, stored.alpha)):
+    for name, asked, is_so in (("rank", how["rank"], stored.rank), ("alpha", how["alpha"], stored.alpha)):
         if asked not in (None, is_so):
             message = f"the adapter of '{model}' goes on learning, with {name}={is_so:g}"
             raise SpecError(message, f"remove `{name}`", where=f"`{name}`")

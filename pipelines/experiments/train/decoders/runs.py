@@ -34,7 +34,7 @@ from ragidx.pipelines.experiments.evaluate.significance import MeanDifference, d
 from ragidx.pipelines.experiments.train.decoders.folder import WEIGHTS, Run
 from ragidx.pipelines.experiments.train.decoders.network import DIVERGED, Network
 from ragidx.pipelines.experiments.train.decoders.optimizer import Masters, share_of_rate
-from ragidx.pipelines.experiments.train.decoders.options import TrainingOptions
+from ragidx.pipelines.experiments.train.keywords import DecoderKeywords
 
 _SCORE_SHARE = 5
 
@@ -107,7 +107,7 @@ class Training(NamedTuple):
 
     run: Run
     network: Network
-    how: TrainingOptions
+    how: DecoderKeywords
     score: Callable[[], Doubles]
     measure: str
     what: str
@@ -120,9 +120,9 @@ class Training(NamedTuple):
         args = kind(
             output_dir=str(self.run.folder),
             max_steps=self.run.plan["steps"],
-            per_device_train_batch_size=self.how.batch,
-            learning_rate=self.how.rate,
-            seed=self.how.seed,
+            per_device_train_batch_size=self.how["batch"],
+            learning_rate=self.how["rate"],
+            seed=self.how["seed"],
             save_strategy="no",  # the callback says when
             save_total_limit=2,
             logging_steps=1,
@@ -149,8 +149,8 @@ class Training(NamedTuple):
         """
         run, network, how = self.run, self.network, self.how
         of_step = float(run.plan["step_seconds"])
-        if how.minutes is not None and of_step > 60 * how.minutes:
-            long = f"one step takes about {of_step:,.1f} s, more than {how.minutes:g} min"
+        if how["minutes"] is not None and of_step > 60 * how["minutes"]:
+            long = f"one step takes about {of_step:,.1f} s, more than {how['minutes']:g} min"
             self.tell(f"{long}: interrupt, and take a smaller batch")
         with precision.threads(run.plan["threads"]):
             self.tell.expect(run.plan["steps"])
@@ -168,7 +168,7 @@ class Training(NamedTuple):
                 raise
             best = run.best()
             assert best is not None  # of the start
-            if best.step or not how.force:
+            if best.step or not how["force"]:
                 network.restore(best.weights)
             values = self.score()
         return self._report(watch, best.step, values, n_texts)
@@ -177,7 +177,7 @@ class Training(NamedTuple):
         """Write the model, unless no step is better than the start, and say what became of it."""
         run, network, notes = self.run, self.network, [*self.notes]
         gain, before, after = difference(values, watch.before), float(watch.before.mean()), float(values.mean())
-        is_kept = self.how.force or best_step > 0
+        is_kept = self.how["force"] or best_step > 0
         if not is_kept:
             no = f"By the {self.what} that were held out no step is better than the start"
             notes.append(f"{no}: `force=True` writes the last.")
@@ -219,10 +219,10 @@ class Watch(TrainerCallback):
 
     def __init__(self, training: Training) -> None:
         self.run, self.network, self.score, self.tell = training.run, training.network, training.score, training.tell
-        self.steps, self.patience = int(self.run.plan["steps"]), training.how.patience
+        self.steps, self.patience = int(self.run.plan["steps"]), training.how["patience"]
         began = time.perf_counter()
         self.before = self.score()
-        self.every = self.run.every(training.how.every or self._often(time.perf_counter() - began))
+        self.every = self.run.every(training.how["every"] or self._often(time.perf_counter() - began))
         if self.run.best() is None:
             self._keep(0, self.before)
         self._began, self._tokens, self._loss = time.perf_counter(), self.network.n_tokens, 0.0

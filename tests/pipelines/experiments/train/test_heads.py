@@ -224,8 +224,8 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_encoded(tmp_path: 
     for options, message in (
         ({"kind": "deep"}, "unknown kind 'deep'"),
         ({"dim": 400}, "`dim`: dim=400 is not from 1 to 384\n  hint: give the width of the map"),
-        ({"limit": -5}, "`limit`: limit=-5 trains nothing\n  hint: give 1 or more"),
-        ({"epochs": 0}, "`epochs`: epochs=0 trains nothing\n  hint: give 1 or more"),
+        ({"limit": -5}, "`limit`: limit=-5 is out of range\n  hint: give 1 or more"),
+        ({"epochs": 0}, "`epochs`: epochs=0 is out of range\n  hint: give 1 or more"),
         ({"limit": 10}, "`pairs`: 10 pairs teach nothing\n  hint: give 40 or more"),
         ({"out": tmp_path}, f"{tmp_path}: it is a folder\n  hint: name a file"),
         (

@@ -154,7 +154,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_encoded(
     (tmp_path / "thesis.pdf").write_text("mine")
     cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"rows": "words"}, "unknown rows 'words'"),
-        ({"latents": 0}, "`latents`: latents=0 reads nothing\n  hint: give 1 or more"),
+        ({"latents": 0}, "`latents`: latents=0 is out of range\n  hint: give 1 or more"),
         (
             {"layer": 1},
             "`layer`: rows of layers are of all layers\n  hint: remove `layer`, or take `rows=tokens`",

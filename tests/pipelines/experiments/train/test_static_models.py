@@ -169,9 +169,9 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_encoded(teacher: P
     text = tmp_path / "text"
     (tmp_path / "full").mkdir()
     for options, message in (
-        ({"epochs": 0}, "`epochs`: epochs=0 trains nothing\n  hint: give 1 or more"),
+        ({"epochs": 0}, "`epochs`: epochs=0 is out of range\n  hint: give 1 or more"),
         ({"pairs": -1}, "`pairs`: pairs=-1 is out of range\n  hint: give 0 or more"),
-        ({"power": 1.5}, "`power`: power=1.5 is out of range\n  hint: give 0 to 1"),
+        ({"power": 1.5}, "`power`: power=1.5 is out of range\n  hint: give from 0 to 1"),
         ({"dim": 400}, "`dim`: dim=400 is wider than 384\n  hint: give at most 384"),
         ({"dim": 64, "stored": 65}, "`stored`: stored=65 is wider than 64\n  hint: give at most 64"),
         (

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from ragidx.pipelines.experiments.train.decoders.inputs import resolved_of
+from ragidx.pipelines.experiments.train.decoders.inputs import resolved_of, steps_of
 from ragidx.pipelines.experiments.train.decoders.network import Network
-from ragidx.pipelines.experiments.train.decoders.options import TrainingOptions
+from ragidx.pipelines.experiments.train.keywords import StepKeywords
 
 WORDS = ["river", "mill", "lease", "tower", "bees", "planet", "bread", "harbour"]
 SMALL = {"batch": 8, "rate": 5e-3, "read_tokens": 48, "rank": 4}
@@ -68,6 +68,6 @@ def network(tiny_model: Callable[..., Path]) -> Callable[..., Network]:
         resolved = resolved_of(
             "train.contrastive", tiny_model(family), {"method": "prompteol", "dtype": "float32", **options}
         )
-        return Network(resolved, TrainingOptions(**{"rank": 4, **(how or {})}))
+        return Network(resolved, steps_of("", StepKeywords, {"rank": 4, **(how or {})}))
 
     return make

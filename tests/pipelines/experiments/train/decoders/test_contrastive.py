@@ -392,7 +392,7 @@ def test_simcse_without_dropout_is_refused(text: Path, tiny_model: Callable[...,
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"batch": 1}, "`batch`: batch=1 trains nothing\n  hint: give 2 or more"),
+        ({"batch": 1}, "`batch`: batch=1 is out of range\n  hint: give 2 or more"),
         ({"rate": 0.0}, "`rate`: rate=0.0 trains nothing\n  hint: give more than 0"),
         *(
             ({name: number}, f"`{name}`: {name}={number} trains nothing\n  hint: give more than 0")
@@ -400,7 +400,7 @@ def test_simcse_without_dropout_is_refused(text: Path, tiny_model: Callable[...,
             for number in (math.inf, math.nan)
         ),
         ({"dropout": 1.0}, "`dropout`: dropout=1.0 trains nothing\n  hint: give 0 to less than 1"),
-        ({"rank": 0}, "`rank`: rank=0 trains nothing\n  hint: give 1 or more"),
+        ({"rank": 0}, "`rank`: rank=0 is out of range\n  hint: give 1 or more"),
         ({"like_teacher": 1.0}, "`like_teacher`: there is no teacher\n  hint: name one with `teacher`"),
         (
             {"instructions": {"three.jsonl": "Find."}},

@@ -14,10 +14,10 @@ import ragidx
 from ragidx.corpora.errors import RagidxError, SpecError
 from ragidx.indexer.encoders.load import load_encoder
 from ragidx.indexer.models.locate import locate
-from ragidx.pipelines.experiments.train.decoders.inputs import resolved_of
+from ragidx.pipelines.experiments.train.decoders.inputs import resolved_of, steps_of
 from ragidx.pipelines.experiments.train.decoders.model_with_head import check_whole
 from ragidx.pipelines.experiments.train.decoders.network import Network
-from ragidx.pipelines.experiments.train.decoders.options import TrainingOptions
+from ragidx.pipelines.experiments.train.keywords import StepKeywords
 
 from .....gguf_kit import twin
 from .....raising import message_of
@@ -31,7 +31,7 @@ TEXTS = ["The lease was signed by Ada.", "bees", "Bread is baked in the mill by 
 def _written(model: Path, tmp_path: Path, **options: Any) -> tuple[Network, np.ndarray, np.ndarray]:
     """A network that has learnt something, its vectors, and those of the model that it writes."""
     resolved = resolved_of("train.contrastive", model, {"dtype": "float32", **options})
-    network = moved(Network(resolved, TrainingOptions(rank=4)))
+    network = moved(Network(resolved, steps_of("", StepKeywords, {"rank": 4})))
     network.save(tmp_path / "made")
     made = load_encoder(str(tmp_path / "made"), device="cpu", dtype="float32")
     return network, network.vectors(TEXTS, None, 64), made.encode_document(TEXTS)
@@ -73,7 +73,7 @@ def test_a_gguf_file_with_rope_factors_is_written_with_them(tiny_model: Callable
 def test_attention_alone_drops(family: str, dropped: set[str], tiny_model: Callable[..., Path]) -> None:
     resolved = resolved_of("train.simcse", tiny_model(family), {"method": "classical"})
 
-    network = Network(resolved, TrainingOptions(rank=4, attention_dropout=0.37))
+    network = Network(resolved, steps_of("", StepKeywords, {"rank": 4, "attention_dropout": 0.37}))
 
     found = set()
     for name, module in network.model.named_modules():

@@ -15,9 +15,10 @@ import ragidx
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.encoders.backbone import attend_both_ways
 from ragidx.indexer.encoders.load import load_encoder
+from ragidx.pipelines.experiments.train.decoders.inputs import steps_of
 from ragidx.pipelines.experiments.train.decoders.mntp import _Prediction
 from ragidx.pipelines.experiments.train.decoders.network import Network
-from ragidx.pipelines.experiments.train.decoders.options import TrainingOptions
+from ragidx.pipelines.experiments.train.keywords import StepKeywords
 from ragidx.pipelines.experiments.train.objectives import NO_LABEL, mntp_loss
 
 from .....raising import message_of
@@ -34,7 +35,7 @@ def task(network: Callable[..., Network]) -> Callable[..., _Prediction]:
 
     def make(family: str = "llama", share: float | None = None, **options: Any) -> _Prediction:
         trained = network({"dropout": 0.0}, family=family, method="llm2vec", **options)
-        return _Prediction(trained, TrainingOptions(read_tokens=16, rank=4), share)
+        return _Prediction(trained, steps_of("mntp", StepKeywords, {"read_tokens": 16, "rank": 4}), share)
 
     return make
 
