@@ -119,12 +119,14 @@ ENCODER_OPTIONS = tuple(EncoderOptions.__annotations__)
 
 
 def options_of(keywords: type) -> dict[str, tuple[Any, Option]]:
-    """The type and the option of each keyword of a TypedDict that carries one; a default that is not said is there."""
+    """The type and the option of each keyword of a TypedDict, or field of a dataclass, that carries one; a default that
+    is not said is there.
+    """
     found = {}
     for name, hint in keywords.__annotations__.items():
         if hasattr(hint, "__metadata__"):
             kind, [option] = hint.__origin__, hint.__metadata__
-            unsaid = _UNSAID.get(kind) if option.default is None else option.default
+            unsaid = vars(keywords).get(name, _UNSAID.get(kind)) if option.default is None else option.default
             if get_origin(kind) is Required:
                 [kind], unsaid = get_args(kind), inspect.Parameter.empty
             found[name] = kind, replace(option, default=unsaid)

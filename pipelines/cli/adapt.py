@@ -10,7 +10,7 @@ import click
 from ragidx.pipelines.cli import console, describe, plan_tables
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.keywords import keyword_options
-from ragidx.pipelines.cli.options import cache_option, index_option, json_option, offline_option, quiet_option
+from ragidx.pipelines.cli.options import cache_option, index_option, run_options
 from ragidx.pipelines.cli.stages import in_stages
 from ragidx.pipelines.cli.vector_options import place_options
 from ragidx.retriever.trial_keywords import AdaptKeywords
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 @keyword_options(AdaptKeywords)
 @cache_option
 @place_options
-@offline_option
-@quiet_option
-@json_option
+@run_options
 def command(index: Path, as_json: bool, **options: Any) -> None:
     """Fit the vectors of an index to its own documents, and keep that only where answers get better.
 

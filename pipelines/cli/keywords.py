@@ -127,7 +127,8 @@ def _option(name: str, kind: Any, option: Option, note: str) -> Callable[[F], F]
         named |= {"callback": None if option.default == () else or_nothing}
         note = "; may be repeated"
     else:
-        numbers = {int: int if option.least is None else click.IntRange(min=int(option.least)), float: float}
+        bounds: Any = option.least, option.most
+        numbers = {int: int if bounds == (None, None) else click.IntRange(*bounds), float: float}
         named["type"] = _OWN_TYPES.get(name) or next((numbers[one] for one in numbers if kinds == {one}), str)
         named["metavar"] = None if len(name) == 1 else option.metavar
         named["show_default"] = option.default is not None

@@ -9,12 +9,11 @@ import click
 
 from ragidx.corpora.records import json_text
 from ragidx.corpora.sources import BY_RULE
-from ragidx.indexer.options import ENCODER_OPTIONS
+from ragidx.indexer.options import ENCODER_OPTIONS, RunOptions
 from ragidx.pipelines.cli import console, lens_tables
 from ragidx.pipelines.cli.help import GroupedCommand, as_options
+from ragidx.pipelines.cli.keywords import keyword_options
 from ragidx.pipelines.cli.options import (
-    device_option,
-    dtype_option,
     json_option,
     offline_option,
     path_option,
@@ -62,8 +61,7 @@ _HIT = {"hit", "where"}
 )
 @encoder_options
 @filter_options
-@device_option
-@dtype_option
+@keyword_options(RunOptions, only=["device", "dtype"])
 @offline_option
 @json_option
 def command(text: str | None, index: Path | None, spectrum: bool, as_json: bool, **options: Any) -> None:

@@ -11,10 +11,9 @@ import click
 from click.core import ParameterSource
 
 from ragidx.indexer.models.offline import VARIABLES
-from ragidx.indexer.options import RunOptions
 from ragidx.pipelines.cli.config import config_option
 from ragidx.pipelines.cli.console import QUIET
-from ragidx.pipelines.cli.keywords import keyword_options, or_nothing
+from ragidx.pipelines.cli.keywords import or_nothing
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -124,9 +123,9 @@ offline_option = click.option(
     is_eager=True,
     help="Never use a network; of servers, ask this machine alone.",
 )
-device_option = keyword_options(RunOptions, only=["device"])
-dtype_option = keyword_options(RunOptions, only=["dtype"])
-endpoint_option = keyword_options(RunOptions, only=["endpoint"])
+run_options = together(offline_option, quiet_option, json_option)
+"""What commands share that may take minutes."""
+
 split_option = click.option(
     "--split", default="test", show_default=True, metavar="S", help="Which judgements, or pairs, of a folder."
 )

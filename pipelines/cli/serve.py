@@ -13,8 +13,10 @@ from ragidx.corpora.errors import missing_extra
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.config import config_option
 from ragidx.pipelines.cli.help import GroupedCommand
+from ragidx.pipelines.cli.keywords import keyword_options
 from ragidx.pipelines.cli.options import DEFAULT_INDEX, offline_option, path_option, together
 from ragidx.pipelines.cli.vector_options import place_options
+from ragidx.pipelines.serve.settings import Settings, token_from
 
 _PACKAGES = ("starlette", "uvicorn", "mcp", "prometheus_client")
 indexes_option = together(
@@ -32,39 +34,8 @@ indexes_option = together(
 
 @click.command("serve", cls=GroupedCommand)
 @indexes_option
-@click.option("--host", default="127.0.0.1", show_default=True, metavar="H", help="Where it listens.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8411, show_default=True, help="0 takes any free one.")
-@click.option("--allow-host", "allow_hosts", multiple=True, metavar="NAME", help="Another name that it is called by.")
+@keyword_options(Settings)
 @path_option("--token-file", "FILE", "A token of 32 characters or more that each request must bear.")
-@click.option("--writable", is_flag=True, help="Let documents be added and deleted; needs a token.")
-@click.option("--rerank", metavar="MODEL", help="A model that reads the best, for requests that ask for it.")
-@click.option(
-    "--deadline",
-    "deadline_s",
-    type=click.FloatRange(0.1),
-    default=30.0,
-    show_default=True,
-    metavar="S",
-    help="Seconds that a request may take.",
-)
-@click.option(
-    "--queue",
-    type=click.IntRange(1),
-    default=128,
-    show_default=True,
-    metavar="N",
-    help="Requests that are worked on at once; those beyond get 503.",
-)
-@click.option(
-    "--keep-alive",
-    "keep_alive_s",
-    type=click.IntRange(1, 86_400),
-    default=75,
-    show_default=True,
-    metavar="S",
-    help="Seconds for which a connection stays open without a request: more than a proxy in front keeps its own.",
-)
-@click.option("--log-queries", is_flag=True, help="Write questions to the log.")
 @place_options
 @offline_option
 def command(
@@ -85,7 +56,6 @@ def command(
     or RAGIDX_TOKEN. `ragidx query` of the same index asks it by itself, through a socket that only you can open. An
     index that changes is shown without a pause. The log is lines of JSON on stderr. docs/serve.md has the interface.
     """
-    from ragidx.pipelines.serve.settings import Settings, token_from
     from ragidx.retriever.models import HERE, ModelPlace
 
     _check_installed("ragidx serve")

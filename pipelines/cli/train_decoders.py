@@ -8,19 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragidx.indexer.options import EncoderOptions
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import GroupedCommand, as_options
 from ragidx.pipelines.cli.keywords import keyword_options
-from ragidx.pipelines.cli.options import cache_option, json_option, offline_option
+from ragidx.pipelines.cli.options import cache_option, json_option, offline_option, run_options
 from ragidx.pipelines.cli.plan_tables import duration
 from ragidx.pipelines.cli.stages import in_stages
-from ragidx.pipelines.cli.train_frozen import run_options
-from ragidx.pipelines.cli.vector_options import (
-    filter_options,
-    instruction_option,
-    method_options,
-    with_values,
-)
+from ragidx.pipelines.cli.vector_options import filter_options, with_values
 from ragidx.pipelines.experiments.train.keywords import ContrastiveKeywords, MntpKeywords, SimcseKeywords
 
 if TYPE_CHECKING:
@@ -83,8 +78,7 @@ def mntp_command(model: str, as_json: bool, **options: Any) -> None:
 @click.command("export", cls=GroupedCommand)
 @click.argument("source", metavar="MODEL|INDEX")
 @click.argument("out", type=click.Path(path_type=Path), metavar="DIR")
-@method_options
-@instruction_option
+@keyword_options(EncoderOptions)
 @filter_options
 @offline_option
 @json_option

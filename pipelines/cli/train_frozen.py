@@ -13,14 +13,7 @@ from ragidx.indexer.store.files import MANIFEST
 from ragidx.pipelines.cli import console, describe
 from ragidx.pipelines.cli.help import GroupedCommand, as_options
 from ragidx.pipelines.cli.keywords import keyword_options
-from ragidx.pipelines.cli.options import (
-    cache_option,
-    json_option,
-    offline_option,
-    quiet_option,
-    together,
-    typed_options,
-)
+from ragidx.pipelines.cli.options import cache_option, run_options, typed_options
 from ragidx.pipelines.cli.plan_tables import duration
 from ragidx.pipelines.cli.stages import in_stages
 from ragidx.pipelines.cli.vector_options import SEVERAL_DEVICES, place_options
@@ -31,8 +24,6 @@ if TYPE_CHECKING:
     from ragidx.pipelines.experiments.train.frozen import TrainingReport
     from ragidx.pipelines.experiments.train.static_models import StaticReport
     from ragidx.pipelines.experiments.trials.questions import QuestionsReport
-
-run_options = together(offline_option, quiet_option, json_option)
 
 
 @click.command("head", cls=GroupedCommand)

@@ -11,7 +11,7 @@ import click
 from ragidx.pipelines.cli import console, describe, interrupts, plan_tables
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.keywords import keyword_options
-from ragidx.pipelines.cli.options import index_option, json_option, offline_option, quiet_option
+from ragidx.pipelines.cli.options import index_option, run_options
 from ragidx.pipelines.cli.progress import ProgressLine
 from ragidx.pipelines.cli.vector_options import vector_options, with_values
 from ragidx.retriever.trial_keywords import SwapKeywords
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 @index_option
 @vector_options
 @keyword_options(SwapKeywords)
-@offline_option
-@quiet_option
-@json_option
+@run_options
 def command(index: Path, as_json: bool, **flat: Any) -> None:
     """Make the vectors of an index anew, by another model say, and swap them unless answers get worse.
 

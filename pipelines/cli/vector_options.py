@@ -53,9 +53,6 @@ instruction_option = keyword_options(EncoderOptions, only=["instruction"])
 encoder_options = keyword_options(ModelKeywords, EncoderOptions, but=["instruction"])
 """How a text becomes a vector, but the instruction."""
 
-method_options = keyword_options(EncoderOptions, but=["instruction"])
-"""Those of `encoder_options` beside the model, where it is an argument."""
-
 rest_of_encoder_options = keyword_options(EncoderOptions, but=["instruction", *ENCODER_AXES])
 """Those of `encoder_options` of which an evaluation takes one value."""
 

@@ -1,21 +1,24 @@
 """The settings of a service, and what is wrong with them; read before anything is imported or opened."""
-
-from __future__ import annotations
+# annotations are objects here, not text: the options of the command line are made of them
 
 import math
 import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 from ragidx.corpora.addresses import hidden
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.model_files import expanded
+from ragidx.indexer.options import Option
 
 TOKEN = "RAGIDX_TOKEN"  # in the environment
 LEAST_TOKEN = 32  # characters
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_run = partial(Option, group="Run")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*")
 _TOKEN = re.compile(r"[!-~]+")
@@ -23,37 +26,39 @@ _TOKEN = re.compile(r"[!-~]+")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How a service is started.
+    """How a service is started; `token`: what each request must bear, where it is not empty.
 
-    Attributes:
-        host, port: where it listens; port 0 is any free one.
-        allow_hosts: names by which others may call it, beside those of this machine.
-        token: that each request must bear; empty: none.
-        writable: whether documents can be added and deleted.
-        rerank: a model that reads the best passages where a request asks for it.
-        deadline_s: seconds that a request may take.
-        queue: requests that are worked on at once; those beyond are refused with 503.
-        keep_alive_s: seconds for which a connection stays open without a request. A proxy in front must close its own
-            first, or it sends a request into one that is being closed; most do so after 60.
-        log_queries: whether questions are written to the log.
+    A proxy in front must close a connection before `keep_alive_s`, or it sends a request into one that is being closed;
+    most do so after 60.
     """
 
-    host: str = "127.0.0.1"
-    port: int = 8411
-    allow_hosts: tuple[str, ...] = ()
     token: str = ""
-    writable: bool = False
-    rerank: str | None = None
-    deadline_s: float = 30.0
-    queue: int = 128
-    keep_alive_s: int = 75
-    log_queries: bool = False
+    host: Annotated[str, _run("H", "Where it listens.")] = "127.0.0.1"
+    port: Annotated[int, _run("N", "0 takes any free one.", least=0, most=65_535)] = 8411
+    allow_hosts: Annotated[Sequence[str], _run("NAME", "Another name that it is called by.", typed="allow-host")] = ()
+    writable: Annotated[bool, _run(None, "Let documents be added and deleted; needs a token.")] = False
+    rerank: Annotated[
+        str | None, Option("MODEL", "A model that reads the best, for requests that ask for it.", "Reranking")
+    ] = None
+    deadline_s: Annotated[float, _run("S", "Seconds that a request may take.", typed="deadline")] = 30.0
+    queue: Annotated[int, _run("N", "Requests that are worked on at once; those beyond get 503.", least=1)] = 128
+    keep_alive_s: Annotated[
+        int,
+        _run(
+            "S",
+            "Seconds for which a connection stays open without a request: more than a proxy in front keeps its own.",
+            typed="keep-alive",
+            least=1,
+            most=86_400,
+        ),
+    ] = 75
+    log_queries: Annotated[bool, _run(None, "Write questions to the log.")] = False
 
     def __post_init__(self) -> None:
         for name in self.allow_hosts:
             if not _HOST.fullmatch(name):
                 raise SpecError(f"{name!r} is no name of a host", "without http:// and port", where="`allow_host`")
-        if not 0 < self.deadline_s < math.inf:  # click's ranges let NaN pass
+        if not 0.1 <= self.deadline_s < math.inf:
             raise SpecError(f"deadline={self.deadline_s} is no time", "give seconds, such as 30", where="`deadline`")
         _check_token(self.token, "`token_file`")
         if not self.token and (self.writable or self.host not in LOOPBACK):

@@ -1,4 +1,4 @@
-"""An option of a search or of a build is one line, and is found in every place where it can be given."""
+"""An option of a search, a build or training is one line, and is found in every place where it can be given."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import ragidx
 ROOT = Path(ragidx.__file__).resolve().parent
 SEARCH = '    glow: Annotated[int | None, Option("N", "Let N hits glow.", "Hit", least=1, for_agents=True)]\n'
 BUILD = '    glow: Annotated[int | None, Option("N", "Let N chunks glow, as `stemmer` says.", "Index")]\n'
+TRAINING = '    glow: Annotated[int, _training("N", "Let N pairs glow, as `epochs` says.", default=3, least=1)]\n'
 BEGIN = """
 import inspect, importlib.util, json, sys
 from pathlib import Path
@@ -52,6 +53,19 @@ for value in ("3", "true", "\'many\'"):
     try:
         found[value] = read_config(Path("ragidx.toml"), options_of_file(cli.get_command(None, "build"))).options
     except ragidx.SpecError as fault:
+        found[value] = str(fault)
+print(json.dumps(found))
+"""
+OF_TRAINING = """
+from ragidx.pipelines.cli.help import as_options
+found["help"] = CliRunner().invoke(cli, ["train", "head", "--help-all"]).output
+for member in (ragidx.train.head, ragidx.train.pooling):
+    found[member.__name__] = [inspect.getdoc(member), str(inspect.signature(member))]
+found["message"] = as_options("`glow` is out of range")
+for value in (0, 1):
+    try:
+        ragidx.train.head(pairs="none", glow=value)
+    except ragidx.RagidxError as fault:
         found[value] = str(fault)
 print(json.dumps(found))
 """
@@ -110,3 +124,22 @@ def test_an_option_of_a_build_that_is_added_by_one_line_is_in_all_places(tmp_pat
     assert found["3"] == {"glow": "3"}
     assert found["true"].startswith("ragidx.toml:2: the value of 'glow' is of another type")
     assert found["'many'"].startswith("ragidx.toml:2: the value of 'glow': 'many' is not a valid integer")
+
+
+@pytest.mark.slow
+def test_an_option_of_training_that_is_added_by_one_line_is_in_all_places(tmp_path: Path) -> None:
+    module = "pipelines/experiments/train/keywords.py"
+    found = found_with(
+        TRAINING, '    force: Annotated[bool, _training(None, "Write the file', module, OF_TRAINING, tmp_path
+    )
+
+    said = r"--glow N +Let N pairs glow, as --epochs\s+says\.\s+\[default: 3; x>=1\]"
+    assert re.search(rf"Training options:\n(  .*\n)*  {said}\n", found["help"])
+    assert len(re.findall(said, found["cli.md"])) == 2
+    for member in ("head", "pooling"):
+        help_, signature = found[member]
+        assert "glow: int = 3" in signature
+        assert "\n    glow: Let N pairs glow, as `epochs` says.\n" in help_
+    assert found["message"] == "--glow is out of range"
+    assert found["0"] == "`glow`: glow=0 is out of range\n  hint: give 1 or more"
+    assert found["1"] == "none: no such file or folder\n  hint: check the path"
