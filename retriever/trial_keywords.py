@@ -28,7 +28,11 @@ ChunkEpochs = Annotated[
 Seed = Annotated[int, _training("N", "Seed of what is drawn.", default=0, least=0)]
 Cache = Annotated[
     str | PathLike[str] | None,
-    _run(None, "Folder in which raw vectors are kept between runs; '': the user's; None: none are kept.", default=""),
+    _run(
+        "DIR|none",
+        "Where raw vectors are kept between runs; none: nowhere [default: in the cache that `ragidx doctor` shows].",
+        default="",
+    ),
 ]
 Margin = Annotated[float, _comparison("M", "nDCG@10 that may be lost.", default=0.01)]
 
@@ -77,7 +81,7 @@ class QuestionsKeywords(JudgedKeywords, total=False):
 
     text: Annotated[
         Paths,
-        _run("FILE|DIR", "Train on these texts too, as the model encodes them. A model alone needs one.", default=()),
+        _run("FILE|DIR", "Train on these texts too, as the model encodes them; a model alone needs one.", default=()),
     ]
     limit: ChunkLimit
     epochs: ChunkEpochs

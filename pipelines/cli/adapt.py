@@ -10,7 +10,7 @@ import click
 from ragidx.pipelines.cli import console, describe, plan_tables
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.keywords import keyword_options
-from ragidx.pipelines.cli.options import cache_option, index_option, run_options
+from ragidx.pipelines.cli.options import index_option, run_options
 from ragidx.pipelines.cli.stages import in_stages
 from ragidx.pipelines.cli.vector_options import place_options
 from ragidx.retriever.trial_keywords import AdaptKeywords
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 @click.command("adapt", cls=GroupedCommand)
 @index_option
 @keyword_options(AdaptKeywords)
-@cache_option
 @place_options
 @run_options
 def command(index: Path, as_json: bool, **options: Any) -> None:

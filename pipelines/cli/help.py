@@ -255,7 +255,6 @@ def _options() -> dict[str, str]:
     named |= {f"chunks.{name.removeprefix('chunk_')}": option_name(name) for name in ChunkKeywords.__annotations__}
     return named | {
         "yes": "--yes",
-        "cache": "--cache",
         "ids": "--id",
         "address": "--ray",
         "allow_host": "--allow-host",

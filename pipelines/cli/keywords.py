@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ragidx.indexer.options import Option
 
 F = TypeVar("F", bound=Callable[..., Any])
-WHOLE = "none"  # a chunk size: whole documents
+WHOLE = "none"  # a chunk size: whole documents; or no cache
 
 
 class KeywordOption(click.Option):
@@ -107,7 +107,17 @@ class _Layer(click.types.IntParamType):
         return super().convert(value, param, ctx)
 
 
-_OWN_TYPES = {"layer": _Layer(), "chunk_size": _ChunkSize()}
+class _Cache(click.ParamType[Any]):
+    """A folder, or the word for none."""
+
+    name = f"DIR|{WHOLE}"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The folder; "": the user's; None: no cache."""
+        return None if value == WHOLE else value
+
+
+_OWN_TYPES = {"layer": _Layer(), "chunk_size": _ChunkSize(), "cache": _Cache()}
 
 
 def _option(name: str, kind: Any, option: Option, note: str) -> Callable[[F], F]:
@@ -131,7 +141,7 @@ def _option(name: str, kind: Any, option: Option, note: str) -> Callable[[F], F]
         numbers = {int: int if bounds == (None, None) else click.IntRange(*bounds), float: float}
         named["type"] = _OWN_TYPES.get(name) or next((numbers[one] for one in numbers if kinds == {one}), str)
         named["metavar"] = None if len(name) == 1 else option.metavar
-        named["show_default"] = option.default is not None
+        named["show_default"] = option.default not in (None, "")
     if option.default is inspect.Parameter.empty:
         named |= {"required": True, "default": None, "callback": None}
     if note:

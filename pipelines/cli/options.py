@@ -13,7 +13,8 @@ from click.core import ParameterSource
 from ragidx.indexer.models.offline import VARIABLES
 from ragidx.pipelines.cli.config import config_option
 from ragidx.pipelines.cli.console import QUIET
-from ragidx.pipelines.cli.keywords import or_nothing
+from ragidx.pipelines.cli.keywords import keyword_options, or_nothing
+from ragidx.retriever.trial_keywords import AdaptKeywords
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -50,11 +51,6 @@ def _be_quiet(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 def _go_offline(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value:  # read by the hub's client when it is imported, which no command has done yet
         os.environ.update(dict.fromkeys(VARIABLES, "1"))
-
-
-def _cache_of(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """The folder; "": the user's; None: no cache."""
-    return None if value == "none" else value or ""
 
 
 def several(name: str, parameter: str, kind: type, metavar: str, about: str) -> Callable[[F], F]:
@@ -129,9 +125,4 @@ run_options = together(offline_option, quiet_option, json_option)
 split_option = click.option(
     "--split", default="test", show_default=True, metavar="S", help="Which judgements, or pairs, of a folder."
 )
-cache_option = click.option(
-    "--cache",
-    metavar="DIR|none",
-    callback=_cache_of,
-    help="Where raw vectors are kept between runs [default: in the cache that `ragidx doctor` shows].",
-)
+cache_option = keyword_options(AdaptKeywords, only=["cache"])

@@ -12,7 +12,7 @@ from ragidx.indexer.options import EncoderOptions
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import GroupedCommand, as_options
 from ragidx.pipelines.cli.keywords import keyword_options
-from ragidx.pipelines.cli.options import cache_option, json_option, offline_option, run_options
+from ragidx.pipelines.cli.options import json_option, offline_option, run_options
 from ragidx.pipelines.cli.plan_tables import duration
 from ragidx.pipelines.cli.stages import in_stages
 from ragidx.pipelines.cli.vector_options import filter_options, with_values
@@ -28,7 +28,6 @@ _OF_PAIRS = ("end_token", "latents", "heads", "head_width")  # options that text
 @click.command("contrastive", cls=GroupedCommand)
 @click.argument("model", metavar="MODEL")
 @keyword_options(ContrastiveKeywords)
-@cache_option
 @run_options
 def contrastive_command(model: str, as_json: bool, **options: Any) -> None:
     """Train a decoder on pairs of texts that belong together, by LoRA.

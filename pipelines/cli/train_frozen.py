@@ -13,7 +13,7 @@ from ragidx.indexer.store.files import MANIFEST
 from ragidx.pipelines.cli import console, describe
 from ragidx.pipelines.cli.help import GroupedCommand, as_options
 from ragidx.pipelines.cli.keywords import keyword_options
-from ragidx.pipelines.cli.options import cache_option, run_options, typed_options
+from ragidx.pipelines.cli.options import run_options, typed_options
 from ragidx.pipelines.cli.plan_tables import duration
 from ragidx.pipelines.cli.stages import in_stages
 from ragidx.pipelines.cli.vector_options import SEVERAL_DEVICES, place_options
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 @click.command("head", cls=GroupedCommand)
 @click.argument("source", metavar="MODEL|INDEX")
 @keyword_options(HeadKeywords, notes=SEVERAL_DEVICES)
-@cache_option
 @run_options
 def head_command(source: str, as_json: bool, **options: Any) -> None:
     """Train a linear map over the vectors of a model, or of the model of an index, on pairs of texts.
@@ -51,7 +50,6 @@ def head_command(source: str, as_json: bool, **options: Any) -> None:
 @click.argument("source", default="ragidx-index", metavar="[INDEX|MODEL]")
 @keyword_options(QuestionsKeywords)
 @keyword_options(TableKeywords, only=["out", *ENCODER_OPTIONS], but=["instruction"])
-@cache_option
 @place_options
 @run_options
 def questions_command(source: str, as_json: bool, **options: Any) -> None:
@@ -116,7 +114,6 @@ def _of_questions(r: QuestionsReport) -> list[tuple[str, str]]:
 @click.command("pooling", cls=GroupedCommand)
 @click.argument("source", metavar="MODEL|INDEX")
 @keyword_options(PoolingKeywords, notes=SEVERAL_DEVICES)
-@cache_option
 @run_options
 def pooling_command(source: str, as_json: bool, **options: Any) -> None:
     """Train a pooling over the states of a decoder, or of the model of an index, on pairs of texts.
@@ -144,7 +141,6 @@ def pooling_command(source: str, as_json: bool, **options: Any) -> None:
     help="Texts to learn from, tens of thousands; with --vectors the folder that the paths of its rows begin in.",
 )
 @keyword_options(MiniKeywords)
-@cache_option
 @run_options
 def mini_command(text: Path, as_json: bool, **options: Any) -> None:
     """Train a model without layers, a table of tokens, whose vectors are like those of a better model.

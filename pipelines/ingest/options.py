@@ -12,7 +12,7 @@ import inspect
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin
 
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.corpora.field_settings import check_fields, check_settings
@@ -186,16 +186,19 @@ def checked(door: str, keywords: type[K], given: Mapping[str, Any]) -> K:
     """The values of all keywords of a TypedDict: those that were given, and the defaults of the others.
 
     Raises:
-        SpecError: a name that the function `door` does not take, or a number out of its bounds.
+        SpecError: a name that the function `door` does not take, a word that is none of an option's, or a number out of
+            its bounds.
         TypeError: one is missing.
     """
     listed = options_of(keywords)
     check_names(door, given, listed)
     values = {name: given.get(name, option.default) for name, (_, option) in listed.items()}
-    for name, (_, option) in listed.items():
+    for name, (kind, option) in listed.items():
         value, least, most = values[name], option.least, option.most
         if value is inspect.Parameter.empty:
             raise TypeError(f"{door} needs `{name}`")
+        if get_origin(kind) is Literal and value not in get_args(kind):
+            raise unknown_name(name, value, get_args(kind))
         if least is not None and value is not None and not least <= value <= (math.inf if most is None else most):
             hint = f"give {least:g} or more" if most is None else f"give from {least:g} to {most:g}"
             raise SpecError(f"{name}={value:,} is out of range", hint, where=f"`{name}`")

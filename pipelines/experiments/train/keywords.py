@@ -6,7 +6,7 @@ As in `ragidx.retriever.keywords`. Those of what is tried on an index are in `ra
 from collections.abc import Mapping
 from functools import partial
 from os import PathLike
-from typing import Annotated, Required, TypedDict
+from typing import Annotated, Literal, Required, TypedDict
 
 from ragidx.indexer.options import EncoderOptions, Option, RunOptions, StateOptions
 from ragidx.retriever.trial_keywords import Cache, ChunkEpochs, ChunkLimit, Epochs, Paths, Seed
@@ -44,7 +44,7 @@ class HeadKeywords(PairsKeywords, EncoderOptions, RunOptions, total=False):
     """The options of a map over the vectors of a model, and how this encodes."""
 
     kind: Annotated[
-        str,
+        Literal["linear", "whitening"],
         _training("K", "linear, or whitening, which does not ask which texts belong together.", default="linear"),
     ]
     dim: Annotated[
@@ -59,7 +59,7 @@ class PoolingKeywords(PairsKeywords, StateOptions, RunOptions, total=False):
     """The options of a trainable pooling, and how the model makes the states that it reads."""
 
     rows: Annotated[
-        str,
+        Literal["layers", "tokens"],
         _training(
             "R",
             "What it reads: layers, a row for each layer, of the last token or with bidirectional attention the mean; "

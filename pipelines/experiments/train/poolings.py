@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
-from ragidx.corpora.errors import SpecError, unknown_name
+from ragidx.corpora.errors import SpecError
 from ragidx.indexer.arrays import Floats, Ints, slices
 from ragidx.indexer.atomic import temporary_room
 from ragidx.indexer.devices import check_models
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ragidx.indexer.encoders.decoder import DecoderEncoder
     from ragidx.indexer.encoders.trained_pooling import TrainablePooling
 
-LAYERS, TOKENS = ROWS = ("layers", "tokens")
+LAYERS = "layers"
 MOST_BYTES = 16 << 30
 """Of the states of all pairs."""
 
@@ -75,8 +75,6 @@ def pooling(
     """
     how = checked("train.pooling", PoolingKeywords, options)
     rows, seed = how["rows"], how["seed"]
-    if rows not in ROWS:
-        raise unknown_name("rows", rows, ROWS)
     if rows == LAYERS and how["layer"] not in (None, -1):
         hint = "remove `layer`, or take `rows=tokens`"
         raise SpecError("rows of layers are of all layers", hint, where="`layer`")
