@@ -30,7 +30,8 @@ Cache = Annotated[
     str | PathLike[str] | None,
     _run(
         "DIR|none",
-        "Where raw vectors are kept between runs; none: nowhere [default: in the cache that `ragidx doctor` shows].",
+        "Folder where raw vectors are kept between runs; none (in Python None): nowhere [default: in the cache that "
+        "`ragidx doctor` shows].",
         default="",
     ),
 ]
@@ -44,8 +45,8 @@ class JudgedKeywords(TypedDict, total=False):
         str | Path | None,
         _question(
             "FILE",
-            "Queries: JSON lines, lines of id, tab and text, or TREC topics [default: sentences taken out of their "
-            "documents].",
+            "Ask these queries: JSON lines, lines of id, tab and text, or TREC topics [default: sentences taken out of "
+            "their documents].",
         ),
     ]
     qrels: Annotated[str | Path | None, _question("FILE", "Relevance judgements, BEIR or TREC.")]
