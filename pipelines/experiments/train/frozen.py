@@ -39,13 +39,11 @@ if TYPE_CHECKING:
 
 AT_ONCE = 256
 """Texts that are encoded together; a killed run loses no more."""
-FEWEST_PAIRS = 40
 RATE = 1e-3
 DROPOUT = 0.1
 
 _SCALE = 20.0
 _SHARES = (1, 2, 4, 8)  # width of the vectors / widths that are trained
-_HELD_OUT, _MOST_HELD_OUT = 0.05, 1_000
 _TIE = 1e-6  # cosines of equal texts
 
 
@@ -154,7 +152,7 @@ def task_of(what: str, model: str | os.PathLike[str], how: PairsKeywords) -> Tra
         RagidxError: of the subclass that says what to do.
     """
     every = read_pairs(listed(how["pairs"]))
-    held, rest = held_and_rest(every, how["limit"], how["seed"])
+    held, rest = every.held_and_rest(how["limit"], how["seed"])
     is_index = (Path(model) / MANIFEST).exists()
     source = options_of(Searcher.open(Path(model))) if is_index else {"model": os.fspath(model)}
     resolved = resolve_against(build_options(what, **{**source, **encoding_of(how), "filter": "none"}))
@@ -180,24 +178,6 @@ def target_of(out: str | os.PathLike[str], what: str, is_one: Callable[[Path], o
 def listed(pairs: Paths) -> list[Path]:
     """The paths of pairs, of which one may be named alone."""
     return [Path(path) for path in ([pairs] if isinstance(pairs, str | os.PathLike) else pairs)]
-
-
-def held_and_rest(
-    every: TrainingPairs, limit: int | None, seed: int, most: int = _MOST_HELD_OUT
-) -> tuple[TrainingPairs, TrainingPairs]:
-    """The pairs that say what was learnt, some `most` at most, and those that are learnt from, of `limit` drawn.
-
-    Raises:
-        SpecError: there are too few.
-    """
-    drawn = every if limit is None else every.drawn(limit, seed)
-    if len(drawn) < FEWEST_PAIRS:
-        raise SpecError(f"{len(drawn):,} pairs teach nothing", f"give {FEWEST_PAIRS} or more", where="`pairs`")
-    held, rest = drawn.split(min(most, max(FEWEST_PAIRS // 2, round(_HELD_OUT * len(drawn)))), seed)
-    if len(rest) < FEWEST_PAIRS // 2:
-        few = f"{len(rest):,} pairs are left of texts that are not held out"
-        raise SpecError(few, "give pairs of more texts, or take more with `limit`", where="`pairs`")
-    return held, rest
 
 
 def options_of(searcher: Searcher) -> dict[str, Any]:

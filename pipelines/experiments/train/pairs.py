@@ -24,6 +24,9 @@ from ragidx.corpora.errors import CorpusError, SpecError, check_machine, lone_su
 from ragidx.corpora.evalset_files import ENDINGS, LineError, lines_of, take_lines
 from ragidx.indexer.arrays import Ints, numbers_of, slices
 
+FEWEST_PAIRS = 40
+
+_HELD_OUT, _MOST_HELD_OUT = 0.05, 1_000
 _LINE = 'write one JSON object a line: {"query": "...", "positive": "..."}'
 _BATCH = 256
 _PARQUET = ".parquet"
@@ -93,6 +96,23 @@ class TrainingPairs:
     def some(self, numbers: Ints) -> TrainingPairs:
         """Those with these numbers."""
         return replace(self, table=self.table.take(pa.array(numbers)))
+
+    def held_and_rest(
+        self, limit: int | None, seed: int, most: int = _MOST_HELD_OUT
+    ) -> tuple[TrainingPairs, TrainingPairs]:
+        """The pairs that say what was learnt, some `most` at most, and those that are learnt from, of `limit` drawn.
+
+        Raises:
+            SpecError: there are too few.
+        """
+        drawn = self if limit is None else self.drawn(limit, seed)
+        if len(drawn) < FEWEST_PAIRS:
+            raise SpecError(f"{len(drawn):,} pairs teach nothing", f"give {FEWEST_PAIRS} or more", where="`pairs`")
+        held, rest = drawn.split(min(most, max(FEWEST_PAIRS // 2, round(_HELD_OUT * len(drawn)))), seed)
+        if len(rest) < FEWEST_PAIRS // 2:
+            few = f"{len(rest):,} pairs are left of texts that are not held out"
+            raise SpecError(few, "give pairs of more texts, or take more with `limit`", where="`pairs`")
+        return held, rest
 
     def drawn(self, n: int, seed: int) -> TrainingPairs:
         """At most n, as many of each data set as there are; in their order."""

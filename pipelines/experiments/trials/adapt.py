@@ -36,18 +36,16 @@ from ragidx.pipelines.experiments.evaluate.synthetic import N_QUERIES, synthetic
 from ragidx.pipelines.experiments.evaluate.tasks import Judged, check_together
 from ragidx.pipelines.experiments.train.frozen import (
     AT_ONCE,
-    FEWEST_PAIRS,
     Score,
     Sides,
     encoded,
-    held_and_rest,
     listed,
     options_of,
     scores,
 )
 from ragidx.pipelines.experiments.train.heads import linear
 from ragidx.pipelines.experiments.train.own_pairs import own_pairs, without
-from ragidx.pipelines.experiments.train.pairs import TrainingPairs, joined, read_pairs
+from ragidx.pipelines.experiments.train.pairs import FEWEST_PAIRS, TrainingPairs, joined, read_pairs
 from ragidx.pipelines.experiments.trials.trial import (
     NOT_BETTER,
     Comparison,
@@ -199,7 +197,7 @@ def adapt(shown: Searcher, *, on_progress: OnStage | None = None, **options: Unp
     asked, tell = _asked(shown, how["queries"], how["qrels"], force=force), Stages(on_progress)
     with Trial(shown, NOTE, asked.test) as trial:
         every, n_dropped = _pairs(shown, [asked.test, *filter(None, [asked.choice])], given, limit, seed)
-        held, rest = held_and_rest(every, limit, seed)
+        held, rest = every.held_and_rest(limit, seed)
         tell.expect(4 + sum(2 * -(-len(part) // AT_ONCE) for part in (held, rest)))
         before = stored_filter(shown.store, shown.spec.filter)
         held_out, trained_on = (_stored(encoded(part, resolved, how["cache"], tell), before) for part in (held, rest))

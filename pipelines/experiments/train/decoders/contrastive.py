@@ -54,7 +54,7 @@ from ragidx.pipelines.experiments.train.decoders.inputs import (
 )
 from ragidx.pipelines.experiments.train.decoders.network import Network
 from ragidx.pipelines.experiments.train.decoders.runs import DecoderReport, Training, of_network
-from ragidx.pipelines.experiments.train.frozen import held_and_rest, listed, reciprocal_ranks
+from ragidx.pipelines.experiments.train.frozen import listed, reciprocal_ranks
 from ragidx.pipelines.experiments.train.keywords import ContrastiveKeywords, SimcseKeywords
 from ragidx.pipelines.experiments.train.pairs import TrainingPairs, read_pairs
 from ragidx.pipelines.ingest.options import build_options
@@ -149,7 +149,7 @@ def contrastive(
     began, tell = time.perf_counter(), Stages(on_progress)
     if how["like_teacher"] and teacher is None:
         raise SpecError("there is no teacher", "name one with `teacher`", where="`like_teacher`")
-    held, rest = held_and_rest(read_pairs(listed(how["pairs"])), how["limit"], how["seed"], MOST_HELD_OUT)
+    held, rest = read_pairs(listed(how["pairs"])).held_and_rest(how["limit"], how["seed"], MOST_HELD_OUT)
     resolved = resolved_of("train.contrastive", model, how)
     taught = None if teacher is None else resolve_against(build_options("train", model=teacher, filter="none"))
     said = _instructions(how["instructions"], rest.names)
