@@ -105,8 +105,8 @@ def panics_of(library: str, where: object = "", *, bare: bool = False) -> Iterat
     """Turn a panic of a library in Rust into an error, which `except Exception` does not let pass.
 
     Args:
-        library: its name; of several, all.
-        where: what it was given: a document, a file.
+        library: name of the library; of several, all names.
+        where: the document or file that the library was given, for the message.
         bare: an exception of the class `Exception` itself is one, too: tokenizers raises it for what it cannot encode.
 
     Raises:
@@ -127,7 +127,7 @@ def machine_error(fault: BaseException, where: object = "") -> MachineError | No
     Libraries in other languages keep of such a failure only the system's words.
 
     Args:
-        fault: the failure.
+        fault: the failure to be looked at.
         where: the file, as it is shown; the size of a path bounds the memory it can need.
 
     >>> print(machine_error(OSError(errno.EMFILE, "Too many open files")))

@@ -104,7 +104,7 @@ def load_qrels(path: str | os.PathLike[str], *, split: str = "test") -> Qrels:
         path: a BEIR file (tab separated, with a header), a TREC file (`query 0 document relevance`), a BEIR folder, of
             which `qrels/<split>.tsv` is read, or a folder that holds `<split>.tsv`, `qrels.tsv`, `qrels.txt` or
             `qrels`.
-        split: which file of a folder.
+        split: name of a split: one file of a folder.
 
     Raises:
         CorpusError: the file is missing, unreadable or empty, has lines that are not judgements, or judgements differ.
@@ -128,8 +128,8 @@ def place_in_qrels(path: str | os.PathLike[str], name: str, *, is_query: bool = 
     Args:
         path: as for `load_qrels`, which has read it.
         name: the id of the document or the query.
-        is_query: whether it is that of a query.
-        split: which file of a folder.
+        is_query: whether the id is that of a query; else that of a document.
+        split: name of a split: one file of a folder.
     """
     file = _qrels_file(Path(path), split)
     column = 0 if is_query else 1
@@ -144,7 +144,7 @@ def load_pairs(path: str | os.PathLike[str], *, split: str = "test") -> Sentence
         path: a file of columns, separated by tabs or, where there is none, by commas: score, sentence and sentence; or
             those of STS-Benchmark; or others, with a header that names `score`, `sentence1` and `sentence2`. Or JSON
             lines with these names. Or a folder, of which the file of the split is read: `test.tsv`, `sts-test.csv`.
-        split: which file of a folder.
+        split: name of a split: one file of a folder.
 
     Raises:
         CorpusError: the file is missing, unreadable or empty, or has lines that are not pairs.
@@ -225,7 +225,7 @@ def run_lines(run: Iterable[tuple[str, Iterable[tuple[str, float]]]]) -> Iterato
     """Lines `query Q0 document rank score ragidx`: ranks from 1, scores with all their digits.
 
     Args:
-        run: for each query its documents and scores, best first.
+        run: query id -> document id -> score, best first.
 
     Raises:
         CorpusError: an id is empty or holds white space, which the format cannot carry.

@@ -69,8 +69,8 @@ def check_settings(given: str | Sequence[str] | None, option: str, *, glob: bool
 
     Args:
         given: one or several.
-        option: its field's name, for messages.
-        glob: whether each must name its files.
+        option: name of the option, for messages.
+        glob: whether a setting without a glob is an error.
 
     Raises:
         SpecError: one has no value, no glob where it must, or a glob that is not valid.

@@ -69,8 +69,8 @@ class Place(NamedTuple):
 
     Args:
         offset: characters of the text.
-        page: of a PDF, a slide, a sheet or a cell of a notebook, from 1.
-        line: from 1; a newline of the text is a newline of the file, up to the next place with a line.
+        page: number of the page of a PDF, slide, sheet or cell of a notebook, from 1.
+        line: line number, from 1; a newline of the text is a newline of the file, up to the next place with a line.
     """
 
     offset: int
@@ -102,13 +102,15 @@ class Document:
     Args:
         id: path below the corpus root, `/` between folders, and `#record id` for one record of many.
         text: the whole text; its characters are what offsets count.
-        metadata: by name whatever JSON holds, nested too, or times; of a reader flat, of the type `Scalar`.
+        metadata: values by name, whatever JSON holds, nested too, or times; a reader gives them flat, of the type
+            `Scalar`.
         markdown: whether `text` is Markdown, so that chunking finds its headings.
-        line: on which `text` begins in its file, from 1; None where its lines are not those of a file.
+        line: line on which `text` begins in its file, from 1; None where its lines are not those of a file.
         places: where in the file the text goes on elsewhere, by rising offsets.
         file: `FILE_FIELDS` of its file as it was when the document last changed: no part of what it is.
-        heading: of the whole text, such as the title of a record; shown, and searched by words, with every chunk.
-        parts: in place of `line` and `places`, the record that the text is: all of it has its line. As it was when the
+        heading: heading of the whole text, such as the title of a record; shown, and searched by words, with every
+            chunk.
+        parts: the record that the text is, in place of `line` and `places`: all of it has its line. As it was when the
             document last changed: no part of what it is.
     """
 

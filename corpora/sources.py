@@ -85,10 +85,10 @@ class LineSpan(NamedTuple):
     """Whole lines of a file of JSON Lines.
 
     Args:
-        start: its first byte.
+        start: offset of the first byte.
         stop: the byte after its last.
         n_lines: lines before it.
-        n_records: of them those that are not blank.
+        n_records: number of lines that are not blank.
     """
 
     start: int
@@ -102,11 +102,11 @@ class Source:
     """A file of the corpus, not yet opened.
 
     Args:
-        path: where it is; None for standard input.
+        path: place of the file; None for standard input.
         name: path below the corpus root with `/`, in Unicode form NFC; a file's own name; `-` for standard input.
         size: bytes; 0 for standard input.
-        beir: whether it is the corpus file of a BEIR folder, whose records have bare ids.
-        status: of the file when the walk found it; None for standard input.
+        beir: whether the file is the corpus of a BEIR folder, whose records have bare ids.
+        status: status of the file when the walk found it; None for standard input.
         owner: the number of the source of an index that it belongs to.
         span: the part of it that is read; None: all of it.
     """

@@ -53,7 +53,7 @@ def gaps_of(text: str, spans: Iterable[tuple[int, int]]) -> str | None:
     r"""What of a text is in none of the spans, and is not line ends alone, as JSON; None: there is no such thing.
 
     Args:
-        text: the whole.
+        text: the whole text.
         spans: begin and end of its chunks, by rising begins.
 
     >>> gaps_of("One.\n\nTwo. Three.\n", [(0, 4), (6, 10), (11, 17)])
@@ -94,7 +94,7 @@ def check_metadata(metadata: object, where: str) -> None:
     """Refuse what would not come back equal.
 
     Args:
-        metadata: of a document.
+        metadata: metadata of a document.
         where: what the message names it by.
 
     Raises:

@@ -61,9 +61,9 @@ def numbers_of(column: Any, kind: str, length: int | None = None) -> NDArray[Any
     """The numbers of an Arrow array of fixed width without nulls, not copied; `to_numpy` would import pandas, too.
 
     Args:
-        column: the array.
-        kind: of its numbers, for numpy.
-        length: of a list array, whose numbers are its offsets, one more than its cells.
+        column: the Arrow array.
+        kind: type of its numbers, for numpy.
+        length: number of items to read; of a list array, whose numbers are its offsets, one more than its cells.
     """
     width, count = np.dtype(kind).itemsize, len(column) if length is None else length
     if not count or column.buffers()[1] is None:

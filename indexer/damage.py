@@ -23,8 +23,8 @@ def reading(path: Path, what: str = "") -> Iterator[None]:
     """Name the file where the block finds that it is damaged.
 
     Args:
-        path: of the file.
-        what: before the reason, in the message.
+        path: place of the file.
+        what: words before the reason, in the message.
 
     Raises:
         IndexFormatError: it is damaged.

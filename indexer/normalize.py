@@ -92,9 +92,9 @@ def check_width(
 
     Args:
         field: the option that asks for them.
-        width: how many.
-        stored: how many there are.
-        error: what is raised.
+        width: number of dimensions that are wanted.
+        stored: number of dimensions of the index.
+        error: class of the error that is raised.
         or_else: the end of its hint.
     """
     if not 1 <= width <= stored:

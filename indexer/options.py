@@ -27,13 +27,14 @@ class Option:
     Args:
         metavar: a word for its value on the command line; None: it is a switch, or else no option there.
         about: a sentence on it; other options are `named` in it.
-        group: of the help page.
-        default: that which stands for not given; None: false for a bool, and no texts for a list of them. Where the
+        group: the option's group on the help page.
+        default: the value that stands for not given; None: false for a bool, and no texts for a list of them. Where the
             type is `Required` it is empty.
         least, most: bounds of a number; None: there is none.
         for_agents: whether the tool of agents takes it, too; each costs every conversation some tokens.
-        typed: its name on the command line, where that is another; `no-` in front: it can only be switched off there.
-        once: it is about one call, and no setting of `ragidx.toml`.
+        typed: name of the option on the command line, where that is another; `no-` in front: it can only be switched
+            off there.
+        once: whether the option is about one call, and no setting of `ragidx.toml`.
         parts: a TypedDict of the options that the command line has in its place.
     """
 

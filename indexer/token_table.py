@@ -38,7 +38,7 @@ class TokenTable:
     """Rows of tokens and of pairs.
 
     Attributes:
-        tokenizer: gives the ids.
+        tokenizer: the tokenizer that gives the ids.
         tokens: (u,) ids that have a row, ascending.
         pairs: (p,) `pair_keys` that have one, ascending.
         rows: (u + p, k) int8, those of the tokens first.

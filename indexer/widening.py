@@ -14,8 +14,8 @@ def until_enough(
     """The answers to some queries; a query whose answer is not enough is asked for four times as many hits, and again.
 
     Args:
-        answers: to each query, asked for `wide` hits.
-        wide: how many.
+        answers: answers to each query that was asked for `wide` hits.
+        wide: number of hits that were asked for.
         ask: the answers to some queries, by their numbers, for so many hits.
         lacks: whether an answer, of so many hits at most, is not enough; some number has to be enough.
 

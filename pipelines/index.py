@@ -189,7 +189,7 @@ class Reader:
         Texts are whole: as a reader, or a program, gave them.
 
         Args:
-            ids: of documents.
+            ids: ids of documents.
             missing: what to do with an id that the index has not: an error, or nothing.
 
         Raises:
@@ -281,13 +281,13 @@ class Index(Reader):
 
     Args:
         path: the index folder; None: the index is in memory, in this process alone, and gone with the object.
-        create: make the index at the first write where there is none; with options as of `ragidx.build`, and `dim`
-            for vectors: `create={"dim": 384, "index_type": "flat"}`. Until then it has no rows.
+        create: whether the index is made at the first write where there is none, with options as of `ragidx.build`, and
+            `dim` for vectors: `create={"dim": 384, "index_type": "flat"}`. Until then it has no rows.
         refresh: "auto": each call shows the newest committed state; None: one state is shown, until `refresh` or a
             change by this object.
 
     Attributes:
-        report: of the last build by this object; None where there was none.
+        report: report of the last build by this object; None where there was none.
 
     Raises:
         IndexFormatError: there is no index, or it is damaged, or of another format.
@@ -442,7 +442,7 @@ class Index(Reader):
         """Bring the index up to date with its sources, or with one of them, or with a file of precomputed vectors.
 
         Args:
-            sources: those that are read; None: all.
+            sources: names of the sources that are read; None: all.
             on_progress: called a few times a second.
 
         Raises:
@@ -464,8 +464,8 @@ class Index(Reader):
         """Put folders or files beside the sources of the index: they alone are read and encoded, in one commit.
 
         Args:
-            path: of the new sources.
-            name: of the one new source; its documents' ids begin with it. None: the folder's own.
+            path: folders or files that become sources.
+            name: name of the one new source; its documents' ids begin with it. None: the folder's own.
             on_progress: called a few times a second.
         """
         from ragidx.pipelines.ingest.build import add
@@ -579,10 +579,10 @@ class Index(Reader):
         """Delete documents by id or by a condition, in one commit; later builds skip what was of a folder.
 
         Args:
-            ids: of documents; of precomputed vectors, also of rows; an empty list deletes nothing.
+            ids: ids of documents; of precomputed vectors, also of rows; an empty list deletes nothing.
             where: a condition as in a search. With ids, only what is theirs and fulfils it.
             missing: whether an id that the index does not have is an error or skipped.
-            dry_run: say what would be deleted, and change nothing.
+            dry_run: a condition as in a search. With ids, only what is theirs and fulfils it.
             compact: whether the commit may drop the dead rows of segments of which a third is dead.
             timeout: seconds to wait for another writer.
 
@@ -655,7 +655,7 @@ class Index(Reader):
 
         Args:
             path: a folder that is empty or does not exist.
-            dim: of the vectors that will be given; None: the index is for documents.
+            dim: width of the vectors that will be given; None: the index is for documents.
             exist_ok: open the index that is there already, as it is.
 
         Raises:
@@ -870,7 +870,7 @@ def search(
 
     Args:
         indexes: open ones, or folders, which are opened for this question; equal places are in this order.
-        query: the question.
+        query: text of the question.
         k: 1 or more.
         vector: (dim,) numbers in place of a question, where the vectors are of one space.
         where: a condition; a field that an index does not have is null in its rows.

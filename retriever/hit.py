@@ -49,7 +49,7 @@ class Hit:
     Attributes:
         rank: 1 for the best.
         score: what hits are ordered by, higher is better: a cosine, BM25, or the fusion of both.
-        text: of the chunk; `document[start:end]`.
+        text: text of the chunk: `document[start:end]`.
         doc_id: the document's id.
         chunk_id: the chunk's id.
         start, end: characters of the document, end excluded.
@@ -58,8 +58,9 @@ class Hit:
         dense: cosine of query and chunk; None in lexical search.
         bm25: BM25 of the chunk, or what an engine ranks words by (PostgreSQL: `ts_rank`); None in dense search, where
             no word of the question is in the index, and where an engine does not say.
-        line: of `start` in the file, from 1; None where the text is not that of a file. `position` has those of others.
-        page: of `start` in the file, from 1; None where it has no pages.
+        line: line of `start` in the file, from 1; None where the text is not that of a file. `position` has those of
+            others.
+        page: page of `start` in the file, from 1; None where it has no pages.
         context: the text with the chunks of the document around it; None unless it was asked for.
         also: where else the same passage is, or nearly the same: hits that were folded into this one.
         index: the folder of the index that it is from, where several were asked; None: one was.
@@ -101,9 +102,9 @@ class Hits(list[Hit]):
     """The hits for a question, best first.
 
     Attributes:
-        notes: what there is to say of the whole answer.
-        by_places: of several indexes, why each answered by itself, and the hits are fused by places; empty: they are
-            ranked as one.
+        notes: remarks on the whole answer.
+        by_places: reason for which several indexes answered each by itself, and the hits are fused by places; empty:
+            they are ranked as one.
     """
 
     def __init__(self, hits: Iterable[Hit] = (), *, notes: Sequence[str] = ()) -> None:

@@ -60,11 +60,11 @@ def search_options(
     """The options, for a search in this index.
 
     Args:
-        store: the index.
-        in_words: whether it is asked in words, not with vectors.
+        store: the index that is searched.
+        in_words: whether the index is asked in words, not with vectors.
         encodes: whether a model encodes questions for it.
         where: the condition, as text or as a value.
-        own_weight: in hybrid search, where none is asked for; None: `WEIGHT`.
+        own_weight: weight of the cosine in hybrid search where none is asked for; None: `WEIGHT`.
         asked: the others, unchecked; None: the default.
 
     Raises:

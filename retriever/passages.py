@@ -164,9 +164,9 @@ def _best_start(starts: Sequence[int], matches: Sequence[tuple[int, int, str]], 
     """The first of the starts with the most letters of different words in the `length` characters from there.
 
     Args:
-        starts: rising.
+        starts: starts of windows, rising.
         matches: begins, ends and words, rising.
-        length: of the window.
+        length: length of the window in characters.
     """
     begins, ends = [begin for begin, _, _ in matches], [end for _, end, _ in matches]
 

@@ -207,8 +207,8 @@ def unit_queries(
         vectors: (q, dim) numbers, or (q, input_dim): cut as the rows were.
         dim: width of the index.
         input_dim: what its vectors were cut from; None: they were not.
-        index: its folder, for messages.
-        file: that holds the vectors, for messages; "": in none.
+        index: folder of the index, for messages.
+        file: file that holds the vectors, for messages; "": none does.
 
     Raises:
         ValueError: no matrix of numbers of at most 64 bits, or a part of it is masked.

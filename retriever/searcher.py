@@ -66,7 +66,7 @@ class Searcher:
         """The index in a folder. No model is loaded yet.
 
         Args:
-            path: of the index.
+            path: folder of the index.
             place: where its model is, and where it and the search run.
             before: a state of this index that is open, with this place. It is returned if it is still the committed
                 one; else what both have stays open, its models too.

@@ -50,10 +50,10 @@ class Several(Searcher):
     """Committed states of several indexes. Safe to use from several threads.
 
     Args:
-        searchers: of the indexes, in their order.
+        searchers: searchers of the indexes, in their order.
 
     Attributes:
-        searchers: those that have chunks; the first, if none has.
+        searchers: searchers of the indexes that have chunks; the first, if none has.
 
     Raises:
         QueryError: there is none, or two are the same index.

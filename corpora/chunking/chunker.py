@@ -42,7 +42,7 @@ class Chunker:
         takes_ids: whether the encoder reads ids that were worked out elsewhere.
 
     Attributes:
-        takes_ids: as it was given; False for whole documents, which may be longer than what is read of them.
+        takes_ids: the argument of this name; False for whole documents, which may be longer than what is read of them.
         capacity: the most tokens of `encoded_text(chunk)`, special tokens excluded: `min(spec.size, limit)`. Two
             exceptions: one character that alone is longer (it cannot be cut), and whole documents (`spec.size` None),
             which the encoder truncates.

@@ -43,7 +43,7 @@ class Levels:
 
     Args:
         text: the whole document.
-        sections: of a Markdown document, in order; empty for others.
+        sections: sections of a Markdown document, in order; empty for others.
     """
 
     def __init__(self, text: str, sections: Sequence[Section]) -> None:

@@ -43,9 +43,9 @@ def pack(
     """The spans of a window that do not depend on what follows it, and where the next one begins.
 
     Args:
-        window: the text.
-        levels: of its document.
-        counter: that counted the pieces.
+        window: the text that is packed.
+        levels: the levels of its document.
+        counter: the counter that counted the pieces.
         budget: tokens of a span, at most; a single piece may have more, and is then doubtful.
         overlap: tokens that neighbours share, at most.
         behind: the first span ends behind this, where the one before it ended.

@@ -95,7 +95,7 @@ class Counter:
         tokenizer: without truncation, padding and special tokens.
 
     Attributes:
-        tokenizer: as it was given.
+        tokenizer: the tokenizer that was given.
         exact: whether the tokens of a text are the sum of its pieces'.
     """
 

@@ -123,8 +123,8 @@ def metadata_of(
     """The fields that have a value, typed.
 
     Args:
-        fields: by name.
-        to_scalar: of a name and its value; `ValueError` where it cannot be kept.
+        fields: fields of the record by name.
+        to_scalar: function that makes a scalar of a name and its value, or raises `ValueError` where it cannot be kept.
         on_fault: called with the reason for skipping each that cannot be kept.
     """
     metadata: dict[str, Scalar] = {}

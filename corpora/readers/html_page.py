@@ -107,7 +107,7 @@ def page_text(tree: LexborHTMLParser, left: Tally | None = None, *, whole: bool 
 
     Args:
         tree: the page; scripts are cut out of it.
-        left: takes what is left out.
+        left: tally of what is left out.
         whole: navigation, notices and what is around the main part are text.
     """
     left = Tally() if left is None else left
@@ -178,9 +178,9 @@ class _Writer:
     """Collects the text of a walk: runs of white space are one space, blocks are apart.
 
     Args:
-        rules: of the page.
-        cells_of_blocks: those in which a block is more than a space.
-        left: takes what is passed over.
+        rules: rules of the page.
+        cells_of_blocks: table cells in which a block is more than a space.
+        left: tally of what is passed over.
     """
 
     def __init__(self, rules: Rules, cells_of_blocks: Set[int], left: Tally) -> None:

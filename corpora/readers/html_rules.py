@@ -86,9 +86,9 @@ def rules_of(tree: LexborHTMLParser, body: LexborNode, left: Tally, *, whole: bo
     An element whose class names a notice or navigation goes if it has few words, or at most 30 % of the page's.
 
     Args:
-        tree: the page.
-        body: of it.
-        left: takes what is no element, or has no words.
+        tree: the parsed page.
+        body: the body of the page.
+        left: tally of what is no element, or has no words.
         whole: navigation, notices and what is around the main part stay.
     """
     left.leave("scripts", len(tree.css("script, style")))

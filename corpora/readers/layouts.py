@@ -27,7 +27,7 @@ class Layout(Spec):
         title: a path; None: there is none.
         id: a field whose values are ids, though it has none of the usual names; None: there is none.
         times: paths whose values are ISO times with a zone.
-        n_records: of the file, that were looked at.
+        n_records: number of records of the file that were looked at.
     """
 
     text: tuple[str, ...] | None = ()
@@ -46,12 +46,12 @@ class Layouts:
     """Those of a corpus, by file name.
 
     Args:
-        known: of earlier builds.
+        known: layouts of earlier builds.
         on_decided: called with the name and the layout of a file, when that is decided.
 
     Attributes:
-        used: of the files that were read, or passed over because they did not change.
-        new: those of `used` that were decided now.
+        used: layouts of the files that were read, or passed over because they did not change.
+        new: layouts of `used` that were decided now.
     """
 
     def __init__(

@@ -100,11 +100,11 @@ def documents(
 
     Args:
         corpus: a folder, a file, or `-`.
-        options: which fields to take, and bounds.
+        options: options of reading: which fields to take, and bounds.
         include: gitignore-style globs; a file is kept if one matches. Not used in a BEIR folder.
         exclude: the same, for what to skip.
         on_skip: called for each skip.
-        layouts: those of earlier builds; takes those of this one.
+        layouts: layouts of earlier builds; those of this one are added.
 
     Raises:
         CorpusError: there is no such corpus.
@@ -122,10 +122,10 @@ def member_documents(
 
     Args:
         outer: an archive or a mail.
-        name: of the member, as `member_name` gives it.
-        stream: its bytes, read once.
-        size: in bytes.
-        record: of `outer` that has it: `#5`.
+        name: name of the member, as `member_name` gives it.
+        stream: bytes of the member, read once.
+        size: size of the member in bytes.
+        record: the record of `outer` that has the member: `#5`.
     """
     source = Source(None, f"{outer.source.name}{record}/{name}", size, status=outer.source.status)
     yield from _read(

@@ -41,8 +41,8 @@ class SourceFile:
     """What a reader is given.
 
     Args:
-        source: the file.
-        options: which fields to take, and bounds.
+        source: the file to read.
+        options: options of reading: which fields to take, and bounds.
         on_skip: called for each skip, and at the end for each kind of what was left out.
         member: the bytes of a file inside another, an archive or a mail; they can be read once.
         depth: how many files it is inside of.

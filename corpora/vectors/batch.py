@@ -29,14 +29,14 @@ class VectorRows:
     """Some rows of a file, or of a program, without broken ones.
 
     Args:
-        file: its name below the root; "": of a program.
+        file: name of the file below the root; "": the rows are a program's.
         rows: (n,) their numbers in the file, from 0.
         ids: not empty; duplicates are not checked here.
         vectors: (n, dim) of a floating type, as in the file; of a program, of any number.
         texts: "" if there is none.
         doc_ids: None: each row is a document of its own.
         metadata: values by name, sorted by name; of a file, without missing ones.
-        share: how much of the file is read after this batch, 0 to 1.
+        share: share of the file that is read after this batch, 0 to 1.
     """
 
     file: str = ""
@@ -67,9 +67,9 @@ def check_width(width: int, dim: int | None, what: str, where: str) -> None:
 
     Args:
         width: dimensions of a vector.
-        dim: what they must have; None: anything.
+        dim: width that the vectors must have; None: any.
         what: the column or array, for the message.
-        where: the file.
+        where: the file, for the message.
 
     Raises:
         CorpusError: it does not fit.

@@ -54,14 +54,14 @@ def vector_batches(
     Args:
         path: a file or a folder.
         vector_field: the column of vectors; None: one with a known name (`vectors.fields`).
-        options: likewise of ids and texts.
+        options: options of reading: the fields of ids and texts, and bounds.
         dim: the width that the vectors must have; None: that of the first ones.
         include: gitignore-style globs below a folder; a file is kept if one matches.
         exclude: the same, for what to skip.
         indexes: folders that are skipped as indexes, as in `sources`.
         on_skip: called for each skip.
         on_source: called before a file is read.
-        read: of files with columns, with the errors of `read_vectors`; None: they are read in this process.
+        read: reads files with columns, with the errors of `read_vectors`; None: they are read in this process.
 
     Raises:
         CorpusError: there is no such file; one cannot be read, changes while it is read, has no vectors, or has

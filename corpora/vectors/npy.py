@@ -30,8 +30,8 @@ class NpyMatrix:
     """A matrix in an open file.
 
     Args:
-        total, width: its shape.
-        name: of the file, for messages.
+        total, width: shape of the matrix.
+        name: name of the file, for messages.
     """
 
     total: int

@@ -106,9 +106,9 @@ def map_vectors(path: Path, dim: int, rows: int, tail: int = 0) -> Any:
     """The exact index in `path`, mapped.
 
     Args:
-        path: of the file.
+        path: place of the vectors.faiss.
         dim: width of the vectors.
-        rows: how many there are.
+        rows: number of rows that the file must have.
         tail: bytes after the rows, which FAISS does not read.
 
     Raises:
@@ -148,9 +148,9 @@ def check_ann(path: Path, recipe: Recipe, index: Any, kept: Bools) -> None:
     """Check that every link and row number in a mapped index leads to a row of it: FAISS follows them unchecked.
 
     Args:
-        path: of the file.
-        recipe: of the index.
-        index: of `map_ann`.
+        path: place of the file, for messages.
+        recipe: recipe of the index.
+        index: the mapped index, from `map_ann`.
         kept: (rows,), the rows that it has.
 
     Raises:

@@ -37,7 +37,7 @@ class FieldWalk:
     """A file of FAISS's, field by field.
 
     Args:
-        path: of the file, for messages.
+        path: place of the file, for messages.
         file: opened at its beginning.
 
     Raises:
@@ -116,11 +116,11 @@ def check_layout(path: Path, recipe: Recipe, dim: int, rows: int, repeats: int) 
     """Check that an ann.faiss has the layout of a recipe, from the first byte to the last.
 
     Args:
-        path: of the file.
-        recipe: of the index.
+        path: place of the file.
+        recipe: recipe of the index.
         dim: width of the vectors.
-        rows: how many there are.
-        repeats: how many of them it lists as repeats at its end.
+        rows: number of rows of the segment.
+        repeats: number of rows that the file lists as repeats at its end.
 
     Raises:
         IndexFormatError: it is not; the message says where it differs.

@@ -69,9 +69,9 @@ class Recipe:
     """How an index is made from a segment's vectors: a graph, or codes with or without lists.
 
     Attributes:
-        links: of each graph node on the upper levels, twice that on the lowest; None: no graph.
+        links: links of each graph node on the upper levels, twice that on the lowest; None: no graph.
         lists: how many; None: all codes are compared.
-        code: of a vector: SQfp16, SQ8, SQ6, SQ4, PQ{bytes}, RaBitQ{bits}.
+        code: code of a vector: SQfp16, SQ8, SQ6, SQ4, PQ{bytes}, RaBitQ{bits}.
         rotate: whether a random rotation is applied first.
     """
 
@@ -168,7 +168,7 @@ class TunedIndex:
     """The index of a segment, and what tuning found.
 
     Attributes:
-        recipe: of the index.
+        recipe: recipe of the index.
         effort: the least that reaches the target recall.
         recall: ann_recall@10 at this effort.
         sample: how many sample queries.

@@ -106,9 +106,9 @@ def open_prefixes(folder: Path, vectors: Any, width: int, checksum: str) -> Pref
     """The first `width` numbers of a segment's vectors, as an index, made if it is not there yet.
 
     Args:
-        folder: of the segment; its files may be gone already.
+        folder: folder of the segment; its files may be gone already.
         vectors: the segment's exact index, mapped.
-        width: from 1 to its dimension.
+        width: number of dimensions that are kept, from 1 to the segment's.
         checksum: sha256 of the file of the vectors, as the manifest has it.
     """
     rows = int(vectors.ntotal)

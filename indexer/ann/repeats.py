@@ -41,7 +41,7 @@ class Repeats:
     Attributes:
         firsts: (n,) int32, ascending.
         rows: (n,) int32, above their `firsts`, and ascending below equal ones.
-        n_rows: of the segment.
+        n_rows: number of rows of the segment.
     """
 
     firsts: NDArray[np.int32]
@@ -115,7 +115,7 @@ class Repeats:
         Args:
             found: rows of the index, (q, n).
             led: leaders, (q, m).
-            k: how many.
+            k: number of rows that are wanted for each query.
             allowed: (n_rows,), the rows that may be given; None: all.
         """
         (its_scores, its_rows), (led_scores, led_rows) = found, led

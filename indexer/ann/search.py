@@ -67,9 +67,9 @@ def make(
 
     Args:
         recipe: what to make.
-        path: of the vectors.
-        dim: their width.
-        rows: how many there are.
+        path: place of the vectors.faiss.
+        dim: width of the vectors.
+        rows: number of rows in the file.
         on_rows: called after each block with the number of rows added.
         repeats: the rows that a graph does not link, and lists do not hold; None: there are none.
     """
@@ -97,7 +97,7 @@ def search_exact(vectors: Any, queries: Floats, k: int, allowed: Bools | None) -
     """The k best allowed rows for each query, best first, equal scores by row.
 
     Args:
-        vectors: of `map_vectors`.
+        vectors: the mapped vectors, from `map_vectors`.
         queries: (q, dim), of `checked_queries`.
         k: 1 or more.
         allowed: (rows,), the rows that may be found; None: all.
@@ -181,10 +181,10 @@ def cost_of(recipe: Recipe, effort: Effort, rows: int, dim: int, k: int) -> floa
     """The cost of a query in an index, in rows that exact search reads in the same time.
 
     Args:
-        recipe: of the index.
-        effort: of this search.
-        rows: in the index.
-        dim: their width.
+        recipe: recipe of the index.
+        effort: effort of this search.
+        rows: number of rows in the index.
+        dim: width of the vectors.
         k: rows to find: the hits, and those found but not allowed.
 
     >>> cost_of(Recipe(links=16), Effort(beam=64), 100_000, 384, 10)  # ten hits

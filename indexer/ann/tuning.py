@@ -73,9 +73,9 @@ def choose(
 
     Args:
         vectors: the segment's vectors.faiss.
-        dim: its width.
-        rows: how many it has.
-        options: the user's.
+        dim: width of the vectors.
+        rows: number of rows of the segment.
+        options: the user's options of the index.
         max_memory: the part of `options.max_memory` that this segment may take.
         on_stage: called with the progress.
 
@@ -121,9 +121,9 @@ def exact_answers(
     """Sample queries and the score of their tenth best row, in one pass over the file.
 
     Args:
-        vectors: a vectors.faiss.
-        dim: its width.
-        rows: how many it has.
+        vectors: place of a vectors.faiss.
+        dim: width of its vectors.
+        rows: number of rows in the file.
         in_lists: whether the index has lists.
         repeats: rows that no query is made of, since an earlier one has their vector; None: there are none.
     """

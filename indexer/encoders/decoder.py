@@ -59,9 +59,9 @@ class DecoderEncoder(Prompted, BatchEncoder):
 
         Args:
             texts: the words of each text; they are read with single spaces between them.
-            previous: take the states one position before each token, which is where a model that was trained with MNTP
-                predicts it; a token with nothing before it is taken itself. None: where llm2vec has adapters, or the
-                model's preset says that it was trained so.
+            previous: whether the states are taken one position before each token, which is where a model that was
+                trained with MNTP predicts it; a token with nothing before it is taken itself. None: where llm2vec has
+                adapters, or the model's preset says that it was trained so.
 
         Raises:
             SpecError: the method reads no words (a prompt's last token), or a text is longer than the model reads.

@@ -65,7 +65,7 @@ class Embedder:
             instruction: None for documents; for queries the instruction, or the empty string.
             raw: neither filtered nor normalised, to fit or choose a filter.
             tune: as in `Encoder.batches`.
-            names: of the texts in messages; None: their number and beginning.
+            names: names of the texts in messages; None: their number and beginning.
         """
         project = None if raw else self.filter
         if project is not None and instruction is not None:

@@ -272,7 +272,7 @@ def n_cut_texts(lengths: Sequence[int], around: int, n_read: int) -> int:
     It reads min(length + around, limit) of each, and its limit is the one number with which that comes to `n_read`.
 
     Args:
-        lengths: of the texts, in tokens.
+        lengths: lengths of the texts, in tokens.
         around: special tokens that the model's tokenizer puts around a text.
         n_read: tokens that the server read.
 

@@ -89,7 +89,7 @@ class Encoder(ABC):
         """(n, hidden) float32 of queries, raw.
 
         Args:
-            texts: the questions.
+            texts: the questions to encode.
             instruction: the task sentence put before them, or `task:NAME`; None: the spec's own, else what the template
                 does; empty: none.
         """

@@ -59,7 +59,7 @@ class TrainablePooling(nn.Module):
     Args:
         hidden: d, the width of the rows and of the vector.
         latents: r, how many latents there are.
-        heads: of the attention.
+        heads: number of heads of the attention.
         head_width: c, the width of one head.
         layers: rows of the table of layer vectors, at least as many as the model has layers; None for the last-layer
             variant.
@@ -103,7 +103,7 @@ class TrainablePooling(nn.Module):
         """Write the weights, and the number of heads, to a safetensors file that `load_pooling` reads.
 
         Args:
-            path: the file.
+            path: place of the file.
             encoder: whose states it was trained on; None: the file does not say.
 
         Raises:

@@ -33,8 +33,8 @@ class Head:
 
     Attributes:
         matrix: (d, k) float32.
-        shift: (k,) float32.
-        made: of what and how, JSON values by name; `encoder` has the fields of its `EncoderSpec`, `vectors` the
+        shift: (k,) float32, subtracted after the product.
+        made: how the map was made, JSON values by name; `encoder` has the fields of its `EncoderSpec`, `vectors` the
             fingerprint of what decides its vectors.
     """
 

@@ -80,7 +80,7 @@ def blocks(texts: Iterable[tuple[str, str]], analyzer: Analyzer, first: int = 0)
     """The postings of consecutive rows, block by block.
 
     Args:
-        texts: of each row, with its name, or an empty one; a row without words has no name.
+        texts: the text of each row, with its name, or an empty one; a row without words has no name.
         analyzer: texts to terms.
         first: the number of the first row.
     """
@@ -142,7 +142,7 @@ def unpacked(data: bytes, rows: range) -> list[PostingsPiece]:
 
     Args:
         data: untrusted bytes, said to be the postings of some rows.
-        rows: those rows.
+        rows: numbers of the rows that it must have postings of.
 
     Raises:
         ValueError: it is none, or not theirs.

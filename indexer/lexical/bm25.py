@@ -62,7 +62,7 @@ class Bm25:
     questions have are in most rows, and reading them takes longest.
 
     Args:
-        segments: of the index, in its order; at least one.
+        segments: segments of the index, in its order; at least one.
 
     Attributes:
         n_rows: how many rows there are.
@@ -81,7 +81,7 @@ class Bm25:
         """(rows,) of all rows; 0 where a row has no term of the question.
 
         Args:
-            terms: of the question, repeated as often as they occur.
+            terms: terms of the question, repeated as often as they occur.
 
         Returns:
             None if no row has any of the terms.

@@ -56,8 +56,8 @@ class Postings:
     """A file of postings, mapped. Batches are read, and checked, when they are needed.
 
     Args:
-        path: of the file.
-        n_rows: of the segment.
+        path: place of the file.
+        n_rows: number of rows of the segment.
         known_by: what the texts of the segment are known by.
 
     Raises:

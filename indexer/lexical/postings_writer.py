@@ -32,8 +32,8 @@ def write_postings(path: Path, pieces: Iterable[PostingsPiece], known_by: str = 
     """Write the file of a segment.
 
     Args:
-        path: of the file; its folder exists.
-        pieces: of all its rows, in their order.
+        path: place of the file; its folder exists.
+        pieces: postings of all its rows, in their order.
         known_by: what the texts are known by; `Postings` asks for the same.
 
     Raises:

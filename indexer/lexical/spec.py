@@ -25,7 +25,7 @@ class LexicalSpec:
 
     Attributes:
         stemmer: a language, or `none`.
-        stemmer_version: of the stemmers that made the postings; empty without one.
+        stemmer_version: version of the stemmers that made the postings; empty without one.
         analyzer: number of the rules for words.
     """
 
@@ -74,7 +74,7 @@ def decided(setting: str, current: LexicalSpec | None, sample: Callable[[], Iter
     Args:
         setting: `auto`, `none`, a language or `off`.
         current: what the index has.
-        sample: gives some of its texts; called only to guess their language.
+        sample: function that gives some of the index's texts; called only to guess their language.
 
     Raises:
         SpecError: there is no such stemmer.

@@ -109,10 +109,10 @@ def locate(
     Args:
         model: a bundled name, a folder, a hub id, a GGUF file, `ollama:NAME`, or `smollm2`. A folder with an adapter
             and no model means the base that it names, with this adapter first.
-        revision: of a hub id.
+        revision: revision of a hub id.
         adapters: folders or hub ids of LoRA adapters, in the order in which they are merged.
         pooler: the safetensors file of a trainable pooling.
-        served: take `openai:NAME` too, a model that a server has, of which there are no files.
+        served: whether `openai:NAME` is taken too, a model that a server has, of which there are no files.
 
     Raises:
         ModelError: no such folder or id, no weights, weights in pickle files only, no config, an adapter of another

@@ -43,9 +43,9 @@ def check_allowed(host: str, *, where: str, shown: str = "") -> None:
     """Whether a server may be asked.
 
     Args:
-        host: its name or address.
+        host: name or address of the server.
         where: what named it.
-        shown: how it is called in the message; by default its host.
+        shown: name of the server in the message; by default its host.
 
     Raises:
         SpecError: it is another machine, and no network may be used.

@@ -63,7 +63,7 @@ def render(
 
     Args:
         template: the text around `{text}`.
-        texts: any strings.
+        texts: any strings, also empty ones.
         tokenizer: the model's own.
         instruction: the task sentence of queries; None renders documents. Empty: a query without one.
         limit: the most tokens of the *text*; longer ones are cut and marked. None: no limit.
@@ -317,7 +317,7 @@ def positions_of_words(spans: Sequence[tuple[int, int]], words: Sequence[str]) -
 
     Args:
         spans: the characters [start, end) of each token of the text.
-        words: the words.
+        words: the words of the text.
 
     >>> positions_of_words([(0, 3), (3, 6), (6, 8)], ["The", "capital"])
     [[0], [1, 2]]

@@ -43,7 +43,7 @@ class TextTokenizer:
     """A fast tokenizer as this package uses it.
 
     Args:
-        backend: of the `tokenizers` library.
+        backend: a tokenizer of the `tokenizers` library.
         bos, eos, pad, unk: ids of the special tokens, None where the model has none.
         max_length: the longest input that its configuration names; transformers writes 10^30 for none.
         owned: nobody else uses the backend, so it need not be copied.
@@ -51,7 +51,7 @@ class TextTokenizer:
     Attributes:
         texts: the backend for texts: special tokens in them are ordinary characters. Chunking counts with it.
         prefix, suffix: what the model's tokenizer puts around every text by itself.
-        bos, eos, pad, max_length: as above; `max_length` None where the configuration names none.
+        bos, eos, pad, max_length: the arguments of these names; `max_length` None where the configuration names none.
     """
 
     def __init__(

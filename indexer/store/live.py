@@ -38,7 +38,7 @@ class LiveRows:
     """The live rows of a view. Safe to use from several threads.
 
     Args:
-        segment: that has them.
+        segment: the segment that has the rows.
         dead: (stored rows,) which are dead: some, but not all.
         view: the segment, or a narrower form of it; None: the segment.
     """
@@ -208,7 +208,7 @@ class LiveRepeats:
     """Repeats by the numbers of live rows; the members are those of `Repeats`.
 
     Args:
-        repeats: of the stored rows.
+        repeats: repeats by the numbers of stored rows.
         stored: (n_rows,) the live ones.
     """
 

@@ -28,7 +28,7 @@ class Lock:
     """The lock of an index folder, held from its creation until `release`.
 
     Args:
-        folder: of the index.
+        folder: folder of the index.
         timeout: seconds to wait while another writer holds it.
 
     Raises:

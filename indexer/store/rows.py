@@ -99,7 +99,7 @@ class Row:
     """One chunk as the index keeps it.
 
     Args:
-        metadata: as they were given; a None is kept where `fields` are given.
+        metadata: values by name as they were given; a None is kept where `fields` are given.
         fields: what conditions see of the metadata (`fields_of`), where that is something else.
     """
 

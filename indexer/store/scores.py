@@ -55,8 +55,8 @@ class LexicalPart:
     """The lexical part of a committed state.
 
     Args:
-        spec: of the index.
-        postings: of all rows, in their order.
+        spec: spec of the index.
+        postings: postings of all rows, in their order.
     """
 
     def __init__(self, spec: LexicalSpec, postings: Sequence[Postings | LivePostings]) -> None:

@@ -55,12 +55,12 @@ class Segment:
     """A segment to read. The files are mapped by `map`, or when they are first needed.
 
     Args:
-        folder: of the segment.
-        entry: of the manifest.
+        folder: folder of the segment.
+        entry: entry of the segment in the manifest.
         dim: width of the vectors.
         schema: the kinds of metadata in the whole index, at least as wide as those of live rows here; columns are read
             in these. What does not fit is of dead rows, and null.
-        cache: of decoded batches, shared by the segments of an index; None: its own.
+        cache: cache of decoded batches, shared by the segments of an index; None: one of its own.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Segment:
         """Scores and rows (q, k) of the k best for each query, -inf and -1 where there are no more.
 
         Args:
-            queries: (q, dim).
+            queries: (q, dim) of unit length.
             k: 1 or more.
             allowed: (rows,), the rows that may be found; None: all.
             exact: an exact search of these that takes less time, where a faster index turns to one.
@@ -198,7 +198,7 @@ class Segment:
         """A pyarrow.Table of whole columns, in the index's kinds; a field that this segment lacks is all null.
 
         Args:
-            names: as in the file: `doc_id`, `meta.year`.
+            names: names of columns as in the file: `doc_id`, `meta.year`.
 
         Raises:
             ValueError: neither a fixed column nor a field of the index's schema.

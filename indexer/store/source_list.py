@@ -31,14 +31,14 @@ class SourceEntry:
     """A source of an index.
 
     Attributes:
-        number: from 1, unique in the index.
+        number: number of the source, from 1, unique in the index.
         name: unique in the index.
         path: relative to the index folder, `-` for standard input.
         prefix: what its documents' ids begin with: empty, or `name/`.
-        n_documents: that it had when it was built last.
-        built: when that was, UTC, as the manifest's `created`; empty where it is not known.
+        n_documents: number of its documents when it was built last.
+        built: time of its last build, UTC, as the manifest's `created`; empty where it is not known.
         include: globs of the files that are read, as `build` was given them.
-        exclude: those of the files that are skipped.
+        exclude: globs of the files that are skipped.
     """
 
     number: int
@@ -76,7 +76,7 @@ def sources_of(notes: Mapping[str, Json], where: Path) -> tuple[SourceEntry, ...
     """The sources that the notes of a manifest list.
 
     Args:
-        notes: of the manifest.
+        notes: notes of the manifest.
         where: the index, for messages.
 
     Raises:

@@ -72,7 +72,7 @@ class Store:
         """The committed state in the folder `path`. Needs no write access.
 
         Args:
-            path: of the index.
+            path: folder of the index.
             before: a state of this index that is open: the segments that both have are opened and checked no more.
 
         Raises:
@@ -267,7 +267,7 @@ class Store:
         A field that no row of a block has is all null.
 
         Args:
-            columns: as in the file: `doc_id`, `meta.year`.
+            columns: names of columns as in the file: `doc_id`, `meta.year`.
 
         Raises:
             ValueError: neither a fixed column nor a field of the index's schema.

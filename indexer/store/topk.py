@@ -40,7 +40,7 @@ class TopRows(NamedTuple):
 
     Args:
         scores: (q, n) with n = k, or the rows of the index where it has fewer; -inf after a query's last row.
-        rows: for each query the numbers of its rows, best first: k, or as many as there are.
+        rows: numbers of the rows for each query, best first: k, or as many as there are.
     """
 
     scores: Floats

@@ -33,9 +33,9 @@ def adopt(folder: Path, other: Store, notes: Mapping[str, Json]) -> Manifest:
     """Commit what `other` holds as the next generation of the index in `folder`, whose lock is held.
 
     Args:
-        folder: of the index; where nothing is committed yet, it becomes a copy of the other.
-        other: on the same file system for links; nobody may write to it meanwhile.
-        notes: for the manifest, beside those of `other`.
+        folder: folder of the index; where nothing is committed yet, it becomes a copy of the other.
+        other: folder of the other index, on the same file system for links; nobody may write to it meanwhile.
+        notes: notes for the manifest, beside those of `other`.
 
     Raises:
         IndexFormatError: one of the two is damaged.

@@ -30,7 +30,7 @@ def read_base(
     """The committed state and the generation that a writer makes.
 
     Args:
-        folder: of the index, its lock held.
+        folder: folder of the index, its lock held.
         required: `fingerprint` of the vectors to be added, their `dim`, and the `index_type`.
         replace: whether the writer replaces the state instead of adding to it.
         opened: a state of this index that is open.
@@ -62,7 +62,7 @@ def retuned(store: Store, options: IndexOptions) -> Sequence[SegmentEntry]:
     """The segments of a state with the search effort for another target recall; their files do not change.
 
     Args:
-        store: the state.
+        store: the committed state.
         options: the present ones, of the same index type.
 
     Raises:

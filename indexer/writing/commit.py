@@ -84,13 +84,13 @@ def publish(
     """Write what some segments and their spec still lack, and commit them.
 
     Args:
-        folder: of the index, its lock held.
+        folder: folder of the index, its lock held.
         draft: the new state without its segments; `files` are those of the spec that are there and were checked, and
             `lexical` is what made the postings of segments that are not fresh.
-        parts: its segments.
+        parts: segments of the new state.
         blobs: all small files that belong to the spec, by name.
         on_stage: called with the progress.
-        make_pieces: gives the postings of a segment; None: they are made in this process.
+        make_pieces: function that makes the postings of a segment; None: they are made in this process.
 
     Raises:
         SpecError: no index that fits into the memory reaches the recall.

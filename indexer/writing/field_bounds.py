@@ -26,10 +26,10 @@ class FieldBounds:
     """What one writer has seen.
 
     Args:
-        schema: of the index that it continues.
+        schema: kinds of the fields of the index that is continued.
 
     Attributes:
-        kinds: of the values so far, of each field of the index.
+        kinds: kinds of the values so far, of each field of the index.
         shared: names of fields that are in the shared one; not all of very many.
         n_left_out: values that had no room in it.
     """

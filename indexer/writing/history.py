@@ -26,7 +26,7 @@ def history(folder: Path, on_fault: Callable[[IndexFormatError], None] = lambda 
     """The kept generations of an index, the committed one first. Only manifests are read.
 
     Args:
-        folder: of the index.
+        folder: folder of the index.
         on_fault: called for each kept generation that is skipped because its manifest is damaged or cannot be read.
 
     Raises:

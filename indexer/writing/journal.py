@@ -92,7 +92,7 @@ class Journal:
 
         Args:
             hashes: n of 16 bytes.
-            vectors: (n, dim).
+            vectors: (n, dim) float32, a row for each hash.
             again: write a record for a hash that is here already, too: a mark for `drop_since`.
 
         Raises:

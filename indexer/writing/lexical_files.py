@@ -66,12 +66,12 @@ def lexical_entry(
 
     Args:
         segment: whole on the disk.
-        spec: of the index from now on; None: the segment has no such files.
-        generation: that is being made.
+        spec: lexical spec of the index from now on; None: the segment has no such files.
+        generation: number of the generation that is being made.
         on_stage: called with the number of rows, and how many are done.
         keep: whether postings that are there were made by this spec.
         dead: (rows,) which of its rows are dead; None: none.
-        make_pieces: gives the postings; None: they are made in this process.
+        make_pieces: function that makes the postings; None: they are made in this process.
 
     Raises:
         RagidxError: the disk is full or failed.
@@ -104,7 +104,7 @@ def pieces_of(
         segment: whole on the disk.
         analyzer: texts to terms.
         on_rows: called with the number of rows that were read since its last call.
-        batches: those of the file that are read; None: all.
+        batches: batches of the file that are read; None: all.
 
     Raises:
         IndexFormatError: the texts are damaged.

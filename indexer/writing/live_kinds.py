@@ -28,7 +28,7 @@ def live_kinds(parts: Iterable[Marked], fields: Collection[str] | None = None) -
 
     Args:
         parts: segments with their dead rows.
-        fields: of these fields; None: of all.
+        fields: names of the fields; None: all.
     """
     return _held(parts, lambda kind: fields is None or kind[0] in fields)
 

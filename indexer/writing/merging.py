@@ -216,10 +216,10 @@ def copied(
 
     Args:
         sources: segments, each with its dead rows.
-        new: where they are written; finished.
+        new: the segments that are written; finished at the end.
         dim: width of the new vectors; wider ones are cut and normalised to unit length.
         on_stage: called with the number of rows, and how many are copied.
-        convert: gives the new vectors of some; None: they are cut.
+        convert: function that makes the new vectors of some rows; None: they are cut.
 
     Raises:
         SpecError: the part of a vector that would be kept is zero.

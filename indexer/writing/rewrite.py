@@ -44,14 +44,14 @@ class NewForm:
     """The form of the rewritten index.
 
     Attributes:
-        spec: for its manifest.
-        fingerprint: of the spec.
+        spec: spec for the manifest of the new form.
+        fingerprint: fingerprint of the spec.
         dim: width of its vectors, at most the old one; without `convert` they are cut and normalised to unit length.
-        index: which index its large segments get.
+        index: options of the index that its large segments get.
         blobs: small files that belong to the spec, by name.
         chosen: numbers of the segments that are rewritten, where the form stays; None: all.
         convert: (n, old width) float32 -> (n, dim) of unit length; None: as `dim` says.
-        notes: for the manifest, beside those that are there.
+        notes: notes for the manifest, beside those that are there.
     """
 
     spec: Mapping[str, Json]
@@ -73,11 +73,11 @@ class Rewritten:
     """What a rewrite did.
 
     Attributes:
-        manifest: of the committed state.
+        manifest: manifest of the committed state.
         committed: False if there was nothing to do.
-        n_segments: how many were rewritten.
+        n_segments: number of segments that were rewritten.
         n_dropped: dead rows removed.
-        bytes_before: of all files that the manifest named before.
+        bytes_before: bytes of all files that the manifest named before.
     """
 
     manifest: Manifest
@@ -91,7 +91,7 @@ def compact(folder: Path, *, everything: bool = False, on_stage: OnStage = lambd
     """Merge small segments, and rewrite those of which a tenth is dead, in one commit.
 
     Args:
-        folder: of the index.
+        folder: folder of the index.
         everything: rewrite all segments, if that gains anything.
         on_stage: called with the stage and its progress.
 
@@ -121,8 +121,9 @@ def replace(
     """Replace an index by another form of it, in one commit; the generation before stays for `rollback`.
 
     Args:
-        folder: of the index.
-        decide: gives the new form; called with the state read under the lock, which may be newer than the call.
+        folder: folder of the index.
+        decide: function that gives the new form; called with the state read under the lock, which may be newer than the
+            call.
         timeout: seconds to wait while another writer holds it.
         on_stage: called with the stage and its progress.
 

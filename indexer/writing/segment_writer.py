@@ -48,7 +48,7 @@ class SegmentWriter:
     fields, or values of other kinds, need another segment: `takes` says so.
 
     Args:
-        folder: does not exist yet; its name becomes the id.
+        folder: folder of the segment, which does not exist yet; its name becomes the id.
         dim: width of the vectors.
     """
 
@@ -203,11 +203,11 @@ class NewSegments:
 
     Args:
         index: the index folder.
-        generation: that is being made.
+        generation: number of the generation that is being made.
         dim: width of the vectors.
 
     Attributes:
-        made: those that are finished.
+        made: entries of the finished segments.
     """
 
     def __init__(self, index: Path, generation: int, dim: int) -> None:

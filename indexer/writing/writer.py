@@ -61,20 +61,21 @@ class StoreWriter:
     Args:
         path: the index folder; made if it is missing.
         spec: how the vectors are made; stored in the manifest.
-        fingerprint: of the spec and the weights: vectors of different fingerprints are never mixed.
+        fingerprint: fingerprint of the spec and the weights: vectors of different fingerprints are never mixed.
         dim: width of the vectors.
-        index: which index large segments get. Its type must be that of the index in the folder. If its recall is
-            another, the existing segments are tuned for it too.
+        index: options of the index that large segments get. Its type must be that of the index in the folder. If its
+            recall is another, the existing segments are tuned for it too.
         blobs: small files that belong to the spec, by name; they may be changed until the commit.
         replace: the new state has only what this writer adds; the old state stays until the commit.
         journal: whether vectors are written to the journal as soon as they are added. False for precomputed vectors;
             the journal of an interrupted build then stays.
         timeout: seconds to wait for another writer.
-        lock: of the folder, if it is held already; `close` releases it.
+        lock: lock of the folder, if it is held already; `close` releases it.
         opened: a state of this index that is open: what both have of segments is not read again.
         others: open indexes of the same fingerprint, of which `reuse` takes vectors, too.
         on_stage: called during the commit with the progress of the indexes of large segments.
-        make_pieces: gives the postings of a segment during the commit; None: they are made in this process.
+        make_pieces: function that makes the postings of a segment during the commit; None: they are made in this
+            process.
 
     Attributes:
         base: the manifest of the committed state; None: there is none that can be read.
@@ -277,7 +278,7 @@ class StoreWriter:
         Args:
             notes: what the build reports; stored in the manifest, where other notes stay. Alone they are no difference,
                 unless `changed`.
-            n_documents: of the corpus, those without chunks included.
+            n_documents: number of documents of the corpus, those without chunks included.
             changed: commit in any case.
 
         Raises:

@@ -13,10 +13,10 @@ class Stage:
     """What an evaluation is at.
 
     Attributes:
-        number: of the stage.
-        total: of all; 0 until it is known.
-        name: for people.
-        left_s: until the last one ends, at the pace so far; None: unknown.
+        number: number of the stage, from 1.
+        total: number of all stages; 0 until it is known.
+        name: name of the stage, for people.
+        left_s: seconds until the last stage ends, at the pace so far; None: unknown.
     """
 
     number: int

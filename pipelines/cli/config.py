@@ -62,9 +62,9 @@ class Config:
 
     Attributes:
         index: the index folder, None where the file names none.
-        options: of `ragidx build`, by the names of its parameters.
+        options: names of the options of `ragidx build`, as its parameters are called.
         sources: name -> path, or a table of `path`, `include` and `exclude`.
-        values: what each of the options is set to, with its line.
+        values: value of each option that is set, with its line.
     """
 
     index: str | None
@@ -115,9 +115,9 @@ def place_of(context: click.Context, option: str, message: str) -> str:
     """Where in the file the value is that a failure is about; empty: it was typed, or is no value of the file.
 
     Args:
-        context: of the command that failed.
-        option: that the failure names as its place; empty: the value that its message quotes counts.
-        message: of the failure.
+        context: context of the command that failed.
+        option: option that the failure names as its place; empty: the value that its message quotes counts.
+        message: message of the failure.
     """
     named = [
         one
@@ -139,8 +139,8 @@ def read_config(path: Path, options: Mapping[str, click.Option]) -> Config:
     """What a file says.
 
     Args:
-        path: of the file.
-        options: of `ragidx build`, by their names in a file.
+        path: place of the file.
+        options: options of `ragidx build`, by their names in a file.
 
     Raises:
         SpecError: it cannot be read, is no TOML, or has a key that is unknown or of another type; with its line.

@@ -35,9 +35,10 @@ class PlacedHit:
     """A hit of hybrid search.
 
     Attributes:
-        hit: with its scores.
-        dense_place: among the chunks by their vectors, from 1; None: not among the first hundred.
-        lexical_place: among those with a word of the question, by BM25; None likewise.
+        hit: the hit, with its scores.
+        dense_place: place of the hit among the chunks by their vectors, from 1; None: not among the first hundred.
+        lexical_place: place of the hit among the chunks with a word of the question, by BM25; None: not among the first
+            hundred.
     """
 
     hit: Hit

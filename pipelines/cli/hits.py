@@ -35,11 +35,11 @@ def show_answer(
     """Print the table of hits, and the notes.
 
     Args:
-        searcher: that was asked.
+        searcher: the searcher that was asked.
         text: the question; empty for a vector.
-        options: of the search.
-        hits: best first.
-        mode: of the search.
+        options: keywords of the search.
+        hits: hits of the search, best first.
+        mode: mode of the search.
         shown: keywords of `show_hits`.
     """
     if not hits:

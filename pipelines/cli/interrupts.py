@@ -67,7 +67,7 @@ def reported(what_next: Callable[[], str]) -> Iterator[None]:
     """If Ctrl-C or SIGTERM ends a build, print what it keeps, and exit.
 
     Args:
-        what_next: what is kept, and how to continue; called after the signal.
+        what_next: function that tells what is kept, and how to continue; called after the signal.
 
     Raises:
         click.exceptions.Exit: after the signal.

@@ -36,12 +36,12 @@ def show_hits(
     """A table on stdout: rank, scores and source; below it the passage, and where else it is.
 
     Args:
-        hits: best first.
+        hits: hits to print, best first.
         query: the question; empty for vectors.
         stem: a word to its stem, as the index has it.
         full: the whole passage, not the part that is nearest to the question; a hit's context is always whole.
         fields: metadata to show.
-        passages: of the hits, where they were made by a service.
+        passages: passages of the hits, where they were made by a service.
         words: what the scores of words are.
     """
     room = console.width(sys.stdout) - _INDENT

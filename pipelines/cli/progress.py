@@ -110,11 +110,11 @@ class ProgressLine:
         """Show it.
 
         Args:
-            doing: the stage.
-            share: of it that is done, 0 to 1; None: unknown.
-            done: the numbers.
+            doing: name of the stage.
+            share: share of the stage that is done, 0 to 1; None: unknown.
+            done: numbers of what is done, for people.
             left_s: seconds; None: unknown.
-            data: for machines.
+            data: the same as a value, for machines.
         """
         if console.is_quiet():
             return

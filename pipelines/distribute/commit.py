@@ -53,7 +53,7 @@ def commit(
     """Make the shards of a division the next state of its index.
 
     Args:
-        division: of which all shards are done.
+        division: a division of which all shards are done.
         descriptors: what `build_shard` or `build_vector_shard` gave; None: as they are in the stage, where only those
             of a corpus are.
         on_progress: called while the indexes of merged segments are made.

@@ -22,10 +22,10 @@ class Descriptor:
 
     Attributes:
         division: the id of its division.
-        number: of the shard, from 0.
-        folder: its name in the division's folder of shards.
+        number: number of the shard, from 0.
+        folder: name of the shard's folder, in the division's folder of shards.
         manifest: sha256 of its manifest, which has the sizes and checksums of all its files.
-        n_documents, n_chunks: that it adds.
+        n_documents, n_chunks: number of documents and chunks that the shard adds.
     """
 
     division: str

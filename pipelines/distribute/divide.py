@@ -89,14 +89,15 @@ def divide(
     encoded. A filter that is fitted on the corpus is fitted here.
 
     Args:
-        corpus: as `ragidx.build` takes it, but not standard input.
+        corpus: folder or file as `ragidx.build` takes it, but not standard input.
         n: shards, from 1.
         stage: a folder that all machines see by this path; made if it is missing. Finished shards of an earlier
             division in it lend their vectors.
         index: the folder of the index. It is only read.
-        at_most: make fewer shards of a small corpus: a shard for each file, and each MiB of large ones, is enough.
+        at_most: whether a small corpus may get fewer shards: one for each file, and for each MiB of large ones, is
+            enough.
         on_progress: called a few times a second.
-        options: those of `ragidx.build`.
+        options: options of `ragidx.build`.
 
     Raises:
         SpecError: an option is wrong, or the stage is that of another index.

@@ -59,23 +59,23 @@ class Division:
 
     Attributes:
         stage: the folder that all machines see.
-        id: of this division.
+        id: id of this division.
         n: how many shards it has; 0: of precomputed vectors, as many as are written.
         index: the folder that the commit writes.
-        corpus: as it was named, for messages.
+        corpus: the corpus as it was named, for messages.
         base: generation and time of the state that is continued; None: there is none.
         replaces: whether the new state has only what the shards have.
         relabels, looks_again: whether unchanged documents are cut again, or looked at.
         language: whether documents get the field `language`.
         ragidx: the version that made it.
         options: how files are read, and how the model runs; of precomputed vectors, all options.
-        index_options: of the index after the commit.
+        index_options: options of the index after the commit.
         entries, names: the sources of the index after the build, and which of them are read.
         ledger: what the division counted: files that did not change, and what the walk skipped.
         n_fitted: chunks that the filter was fitted on.
         max_memory: bytes that the indexes of all shards may take together; None: no limit.
         sizes: bytes that each shard reads.
-        digest: of all that it follows from: of one corpus with the same options it is the same.
+        digest: digest of all that the division follows from: of one corpus with the same options it is the same.
         sums: the sha256 of its other files, by their names in its folder.
     """
 

@@ -59,13 +59,14 @@ def build_on_ray(
     The same call continues where one was killed: shards that are finished are not built again.
 
     Args:
-        corpus: as `ragidx.build` takes it, but not standard input; all nodes see it by the same path.
+        corpus: folder or file as `ragidx.build` takes it, but not standard input; all nodes see it by the same path.
         index: the folder of the index, which only this process writes.
-        address: of a cluster: `auto`, HOST:PORT or ray://HOST:PORT; None: Ray is started here, and ends with the build.
+        address: address of a cluster: `auto`, HOST:PORT or ray://HOST:PORT; None: Ray is started here, and ends with
+            the build.
         actors: how many; None: one for each GPU of the cluster, or each core where it has none.
         stage: a folder that all nodes see; None, on this machine: one beside the index, removed at the end.
         on_progress: called twice a second, with the progress of all.
-        options: those of `ragidx.build`; `workers` are those of an actor.
+        options: options of `ragidx.build`; `workers` are those of an actor.
 
     Raises:
         SpecError: an option is wrong, or there is no Ray at the address.

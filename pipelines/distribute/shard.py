@@ -53,8 +53,8 @@ def build_shard(division: Division, number: int, *, on_progress: OnProgress | No
     """Build a shard, or say that it is done.
 
     Args:
-        division: of `Division.open`, on any machine that sees the stage and the corpus.
-        number: from 0.
+        division: a division that `Division.open` read, on any machine that sees the stage and the corpus.
+        number: number of the shard, from 0.
         on_progress: called a few times a second.
         run: `device`, `dtype`, `attn`, `endpoint`, `model` (where it is here) and `workers`, as `ragidx.build` takes
             them.

@@ -118,8 +118,9 @@ def build_vector_shard(division: Division, number: int, tables: Iterable[Any]) -
     """Write the rows of a task as a shard.
 
     Args:
-        division: of `divide_vectors`.
-        number: of the task, from 0: rows with one id are resolved in the order of these numbers, the first stays.
+        division: a division that `divide_vectors` made.
+        number: number of the task, from 0: rows with one id are resolved in the order of these numbers, the first
+            stays.
         tables: Arrow tables or record batches, with the columns of a file of precomputed vectors, and ids.
 
     Raises:

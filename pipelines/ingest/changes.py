@@ -49,7 +49,7 @@ class Decisions:
     """Decides about the documents of one build, in order; those of a program come first.
 
     Args:
-        documents: of the index; what the build adds may be entered meanwhile.
+        documents: documents of the index; what the build adds may be entered meanwhile.
         read: numbers of the sources that are read: a document of another one keeps its id.
         deleted: ids that were deleted by hand, by the number of their source.
         anew: whether unchanged documents are cut again, too.

@@ -59,8 +59,8 @@ class CorpusSelection:
 
     Attributes:
         entries: the sources of the index after the build.
-        names: of those that are read now.
-        paths: of these by name, as they were typed, for messages; empty for one that is gone.
+        names: names of the sources that are read now.
+        paths: paths of these sources by name, as they were typed, for messages; empty for one that is gone.
     """
 
     entries: tuple[SourceEntry, ...]
@@ -103,9 +103,9 @@ class Reading:
     Args:
         corpus: a folder, a file, a BEIR folder, or `-` for standard input; as it is named in messages.
         index: the index folder, which is skipped where it is in the corpus.
-        options: of the build.
+        options: options of the build.
         selection: the sources of the index, and which of them are read.
-        notes: of the manifest of the index that is updated; empty where there is none.
+        notes: notes of the manifest of the index that is updated; empty where there is none.
     """
 
     corpus: str | Path

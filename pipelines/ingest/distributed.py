@@ -122,7 +122,7 @@ class _Device(Process):
     """The process of a device; its answers are put into a queue, each with the device.
 
     Attributes:
-        rows: of the part that it has; empty: it is free.
+        rows: rows of the part that the device has; empty: it is free.
     """
 
     def __init__(self, job: Message, answers: queue.SimpleQueue[tuple[_Device, Message]]) -> None:

@@ -64,9 +64,9 @@ class Ledger:
     Attributes:
         selection: the sources, and which are read.
         progress: how far it is; it counts bytes, documents and chunks.
-        skips: what was skipped.
+        skips: documents and files that were skipped.
         sources: documents, by the number of the source; 0: those of a program.
-        left: what was left out of documents, by the number of the source.
+        left: parts of documents that were left out, by the number of the source.
         unreadable: files and folders that could not be read this time, by the number of the source.
         n_files_unopened: files that did not change.
         n_deleted_before: documents that were deleted by hand.

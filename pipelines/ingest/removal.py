@@ -130,7 +130,7 @@ def check_folders(folders: Iterable[Vacated], n_before: int, where: str | Path, 
     """Whether a build may remove all documents of these folders; one that is not mounted looks the same.
 
     Args:
-        folders: of a source, or of several.
+        folders: folders of a source, or of several.
         n_before: documents that the index had of them.
         where: the index, for the message.
         n_new: documents that are new: a folder of as many that is gone was moved.

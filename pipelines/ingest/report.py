@@ -51,10 +51,10 @@ class QueryModelCheck:
     """How questions are encoded for precomputed vectors, and whether the model made them.
 
     Attributes:
-        encoder: how.
+        encoder: how questions are encoded.
         n_checked: texts that were encoded again; 0: there are none; None: the model was not named, and not looked at.
-        median_cosine: of their vectors with those that were given.
-        least_cosine: likewise.
+        median_cosine: median cosine of the model's vectors with those that were given.
+        least_cosine: least cosine of the model's vectors with those that were given.
     """
 
     encoder: EncoderSpec
@@ -69,7 +69,7 @@ class OverMemory:
 
     Attributes:
         search_bytes: what a search keeps reading, all segments together.
-        max_memory: what was allowed.
+        max_memory: memory that was allowed.
     """
 
     search_bytes: int
@@ -182,7 +182,7 @@ class Skips:
     Attributes:
         strict: whether what is skipped by a fault, or lost of a document, ends the build.
         accepted: kinds that may be lost.
-        counts: of skips, by reason.
+        counts: number of skips by reason.
         places: the first of each.
         lost: the first place of what is lost of documents, by kind.
     """

@@ -53,8 +53,9 @@ def reading_of(corpus: Corpus, index: Path, options: BuildOptions, stored: Store
     Args:
         corpus: folders and files, or `-` alone; or by name: those that are no source yet are new ones; None: every
             source of the index.
-        index: its folder.
-        options: with `allow_removal` the only source of the index may become another, and one of several may be gone.
+        index: folder of the index.
+        options: options of the build; with `allow_removal` the only source of the index may become another, and one of
+            several may be gone.
         stored: the state that is updated, None where there is none or it is replaced.
 
     Raises:

@@ -180,7 +180,7 @@ class Batch:
         """Delete documents; a program's for good, one of a source until `build` with `restore`.
 
         Args:
-            ids: of documents, those of this batch too; an empty list deletes nothing.
+            ids: ids of documents, those of this batch too; an empty list deletes nothing.
             where: a condition, asked of what the index held before the batch. With ids, only what is theirs.
             missing: whether an id that the index does not have is an error or skipped.
 

@@ -31,8 +31,8 @@ def create(path: Path, options: Mapping[str, Any], *, exist_ok: bool, timeout: f
     """Commit an empty index that encodes texts as the options say, or with `dim` takes vectors as wide.
 
     Args:
-        path: of the index.
-        options: of `Index.create`.
+        path: folder of the index.
+        options: options of `Index.create`.
         exist_ok: leave the one that is there already.
         timeout: seconds to wait for another writer, such as one that makes it.
 

@@ -53,12 +53,12 @@ class DeleteReport:
     """What was deleted, and what is left.
 
     Attributes:
-        n_documents: of which nothing is left, or with `dry_run` would be.
+        n_documents: number of documents of which nothing is left, or with `dry_run` would be.
         n_documents_partly: documents that lost some of their chunks; 0 for an index of a corpus.
         n_chunks: deleted, or with `dry_run` what would be.
-        n_matched: of these chunks, those that the ids and the condition chose; the others went with their documents.
+        n_matched: number of these chunks that the ids and the condition chose; the others went with their documents.
         documents: the first ten ids of documents that lost anything, in the order of the index.
-        generation: of the committed state.
+        generation: number of the committed generation.
         committed: whether this made it.
         n_documents_left, n_chunks_left: what the index holds now.
     """

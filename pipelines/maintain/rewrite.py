@@ -33,19 +33,19 @@ class ReshapeReport:
     """What became of an index.
 
     Attributes:
-        index: its folder.
-        generation: of the committed state.
+        index: folder of the index.
+        generation: number of the committed generation.
         committed: whether anything was done.
         dim: numbers a vector.
-        index_type: as asked for.
-        segment_types: what each segment has: flat, or a factory string.
+        index_type: index type as it was asked for.
+        segment_types: index of each segment: flat, or a factory string.
         recall: the least ann_recall@10 that was measured; None: every vector is compared.
-        n_chunks: in it.
-        n_segments: in it; `n_rewritten` is how many of the old ones were rewritten.
+        n_chunks: number of chunks in the index.
+        n_segments: number of segments in the index; `n_rewritten` is how many of the old ones were rewritten.
         n_dropped: dead rows that are gone.
-        bytes_before: of the files of its committed state.
+        bytes_before: bytes of the files of the state that was there before.
         bytes_after: the same, now.
-        folder_bytes: of all of the folder, with the older generations that are kept.
+        folder_bytes: bytes of all of the folder, with the older generations that are kept.
     """
 
     index: str
@@ -120,8 +120,8 @@ def reindex(
         target: a folder outside the index that is empty or does not exist; after a failure it is as before.
         dim: numbers a vector; None: as many as there are.
         index_type: a name or a factory string; None: as it was.
-        target_recall: as in a build; None: as it was.
-        max_memory: as in a build; None: as it was.
+        target_recall: target recall as in a build; None: as it was.
+        max_memory: bound of memory as in a build; None: as it was.
         on_stage: called with what is done, how many rows there are, and how many are done.
         opened: the state to be read; None: the committed one.
 

@@ -81,9 +81,9 @@ def field_type(name: str, kind: Any, option: Option, most: Mapping[str, int]) ->
     """The type of a field; neither true nor "1" is a number, and no text has a NUL.
 
     Args:
-        name: of the keyword.
-        kind: its type, which may be None, too.
-        option: what it says of itself.
+        name: name of the keyword.
+        kind: type of the keyword, which may be None, too.
+        option: the option that the keyword's type carries.
         most: where a number ends for this caller, by name.
     """
     plain, *rest = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)

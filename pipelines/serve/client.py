@@ -35,9 +35,9 @@ class Client:
     """A service. Each call opens a connection of its own, so it is safe to use from several threads.
 
     Args:
-        url: of the service.
-        token: that it asks for.
-        index: which of several; None: the only one. `index=` of a call names another.
+        url: address of the service.
+        token: token that the service asks for.
+        index: name of the index, where the service has several; None: the only one. `index=` of a call names another.
         timeout: seconds for an answer.
 
     Every call raises `QueryError` where the question is at fault, `BusyError` where the service says to ask again, and
@@ -84,10 +84,10 @@ class Client:
         """One of those that `Index.get` gives: its id, text and metadata; times in metadata are text in ISO form.
 
         Args:
-            doc_id: of the document.
+            doc_id: id of the document.
             start: the first character of the text that is asked for; None: of all.
             end: the character behind the last; None: to the end.
-            index: which of several, for this call, as every member takes it.
+            index: name of the index, where the service has several, for this call; every member takes it.
         """
         found = self._ask("GET", _path_of(doc_id), query={"start": start, "end": end, "index": index})
         return Document(found["id"], found["text"], found["metadata"])

@@ -63,9 +63,9 @@ class Guard:
     """The outermost layer of the service.
 
     Args:
-        app: what answers.
-        settings: of the service.
-        metrics: that count.
+        app: the application that answers.
+        settings: settings of the service.
+        metrics: counters of requests.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:

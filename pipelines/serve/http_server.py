@@ -49,7 +49,7 @@ def application(
 
     Args:
         indexes: folders, or targets of engines, by name.
-        settings: of the service.
+        settings: settings of the service.
         place: where the models of the indexes are.
     """
     pools = Pools()
@@ -262,7 +262,7 @@ def serve(
 
     Args:
         indexes: folders, or targets of engines, by name.
-        settings: of the service.
+        settings: settings of the service.
         place: where the models are.
         on_start: called with the address, and the names of the indexes that `ragidx query` reaches through a socket.
 

@@ -29,11 +29,11 @@ class Route:
     """One thing that the service does.
 
     Attributes:
-        method, path: of the request.
-        summary: in the description of the interface.
+        method, path: method and path of the request.
+        summary: one line for the description of the interface.
         do: the method of `Handlers` that does it.
-        takes, gives: the bodies.
-        is_work: whether it takes a place in the queue, and has a deadline.
+        takes, gives: types of the bodies of the request and of the answer.
+        is_work: whether the request takes a place in the queue, and has a deadline.
         faults: statuses above 400 that it can have, beside those of every route.
     """
 

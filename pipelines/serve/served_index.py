@@ -136,9 +136,9 @@ class Served:
     """An index that is served.
 
     Args:
-        name: by which requests name it.
-        path: its folder, or the target that has its rows.
-        pools: of the service.
+        name: name of the index in requests.
+        path: folder of the index, or the target that has its rows.
+        pools: thread pools of the service.
         place: where its model is.
         rerank: a model that reads the best passages, loaded with the index.
 

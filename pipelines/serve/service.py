@@ -64,9 +64,9 @@ class Service:
     """All that is served, whatever asks: HTTP, the page, agents.
 
     Args:
-        indexes: by name.
-        settings: of the service.
-        pools: its threads.
+        indexes: the served indexes by name.
+        settings: settings of the service.
+        pools: thread pools of the service.
     """
 
     def __init__(self, indexes: dict[str, Served], settings: Settings, pools: Pools) -> None:

@@ -37,7 +37,7 @@ class Writes:
     """The changes of one index, in the order in which they came.
 
     Args:
-        served: the index.
+        served: the index that is changed.
         deadline_s: seconds that a change may take.
     """
 

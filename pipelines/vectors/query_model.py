@@ -105,7 +105,7 @@ class ModelCheck:
         where: the vectors, for messages.
 
     Attributes:
-        seconds: that encoding took.
+        seconds: seconds that encoding took.
     """
 
     def __init__(self, resolved: Resolved, where: str) -> None:

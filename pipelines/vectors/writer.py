@@ -61,7 +61,7 @@ class RowWriter:
         queries: the model that encodes questions, of `model_of_queries`; None: the index's own, else there is none.
         place: what becomes of a row before it is written.
         replace: the new state has only what this writer adds; the old one stays until then.
-        restore: take in again what `ragidx delete` removed, where it is added.
+        restore: whether documents that `ragidx delete` removed are taken in again where they are added.
         timeout: seconds to wait for another writer.
         opened: a state of the index that is open.
         compact: whether the commit may drop dead rows.
@@ -247,7 +247,7 @@ class RowWriter:
         """Make everything visible at once, and end this writer; where nothing differs, no commit is made.
 
         Args:
-            notes: kept in the manifest.
+            notes: notes for the manifest.
             changed: commit in any case.
 
         Raises:

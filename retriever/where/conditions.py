@@ -48,8 +48,8 @@ class Condition:
     Attributes:
         op: `and` and `or` of the parts, `not` of the one part; a comparison, `in`, `is null`, `starts with`,
             `contains`, `matches` or `passes`.
-        field: that is compared; None of `and`, `or` and `not`.
-        values: what it is compared with: one, or those of `in`.
+        field: name of the field that is compared; None for `and`, `or` and `not`.
+        values: values that it is compared with: one, or those of `in`.
         parts: the conditions inside.
     """
 
@@ -236,7 +236,7 @@ def field(name: str) -> Field:
         index.search("who signed?", where=(ragidx.field("year") >= 1990) & ragidx.field("lang").is_in(["de", "fr"]))
 
     Args:
-        name: as `Index.schema` has it.
+        name: name of the field, as `Index.schema` has it.
 
     Raises:
         QueryError: by a comparison: nothing can be compared with the value.

@@ -48,7 +48,7 @@ def matching_rows(store: Store, condition: Condition) -> NDArray[np.bool_]:
 
     Args:
         store: the index, or several as one: then a field that one of them does not have is null in its rows.
-        condition: of `bind_to` it.
+        condition: a condition that `bind_to` made for this index.
     """
     masks = [np.zeros(0, np.bool_)]
     for part in store.parts:

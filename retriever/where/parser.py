@@ -60,7 +60,7 @@ def parse(text: str) -> Condition:
     """The condition that `text` writes.
 
     Args:
-        text: at most 10,000 characters, 50 deep, 1,000 values a list.
+        text: a condition as text: at most 10,000 characters, 50 deep, 1,000 values a list.
 
     Raises:
         QueryError: the text is not a condition. The message shows the place.

@@ -66,7 +66,7 @@ def formatter(code: str, *, from_1904: bool = False) -> Formatter:
     """The function that shows numbers by a code; what is no number it gives back as it is.
 
     Args:
-        code: as it is stored, with `;` between its sections; empty: plain numbers.
+        code: the format code as it is stored, with `;` between its sections; empty: plain numbers.
         from_1904: whether the workbook counts days from 1904.
 
     >>> formatter('#,##0.00 "EUR"')("1234567.5"), formatter("0.0%")("0.185"), formatter("00000")("815")

@@ -58,7 +58,7 @@ class Styles:
 
     Args:
         styles, numbering: the roots of the parts.
-        left: takes what is guessed.
+        left: tally of what is guessed.
     """
 
     def __init__(self, styles: Element, numbering: Element, left: Tally) -> None:
@@ -88,9 +88,9 @@ class Styles:
         """The next label of a list; empty where there is none.
 
         Args:
-            list_id: of numbering.xml.
+            list_id: id of the list in numbering.xml.
             depth: the level, from 0.
-            style: of the paragraph; a level that is linked to it is its level.
+            style: style of the paragraph; a level that is linked to it is its level.
         """
         numbers = self._lists.get(list_id)
         if numbers is None:

@@ -31,8 +31,8 @@ class Labels:
     """Of one document; keeps count of the numbers.
 
     Args:
-        roots: of the parts that hold styles.
-        left: takes what is guessed.
+        roots: roots of the parts that hold styles.
+        left: tally of what is guessed.
     """
 
     def __init__(self, roots: Iterable[Element], left: Tally) -> None:

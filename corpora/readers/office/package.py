@@ -69,9 +69,9 @@ class Package:
     """Parts by name, whatever its case.
 
     Args:
-        path: of the zip.
+        path: place of the zip file.
         limits: `archive_bytes` is of all parts together, `office_text_bytes` of one.
-        left: takes what is left out.
+        left: tally of what is left out.
 
     Raises:
         UnreadableError: it is encrypted, or no zip; while reading: more than the limits. A damaged part is read up to

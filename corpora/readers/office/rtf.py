@@ -98,7 +98,7 @@ class _Reader:
     """Goes through the tokens of a file.
 
     Attributes:
-        left: what is not in the text.
+        left: tally of what is not in the text.
         fields: what the file says of itself, by the names of its groups.
         custom: names and values of custom properties.
         has_headings: whether a paragraph is one.

@@ -94,9 +94,9 @@ def _documents(file: SourceFile, raw: bytes, record: str = "", begins: tuple[Pla
     """The message, then its attachments.
 
     Args:
-        file: that has it.
-        raw: its bytes.
-        record: its id in a mailbox.
+        file: the file that has the message.
+        raw: bytes of the message.
+        record: id of the message in a mailbox.
         begins: where in the mailbox.
 
     Raises:

@@ -71,8 +71,8 @@ def parts_of(message: Message, file: SourceFile, at: str) -> Parts:
     """The parts of a message.
 
     Args:
-        message: parsed.
-        file: that has it; takes the reason for each text that cannot be read.
+        message: the parsed message.
+        file: the file that has the message; it reports the reason for each text that cannot be read.
         at: the message in the file.
 
     Raises:

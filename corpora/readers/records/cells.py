@@ -24,7 +24,7 @@ class Columns:
     """The types of the columns of one file: first all rows are added, then cells are typed.
 
     Args:
-        names: of the columns; empty: it is not kept.
+        names: names of the columns; an empty name: the column is not kept.
 
     Attributes:
         broken: the line on which a column stopped being one of numbers or truth values, by its name.

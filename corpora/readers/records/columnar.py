@@ -52,8 +52,8 @@ def open_table(file: SourceFile, most_rows: int, most_bytes: int) -> Iterator[tu
 
     Args:
         file: Parquet, or an Arrow IPC file or stream; Feather is the same.
-        most_rows: of a batch of Parquet; one of Arrow has the size that it was written with.
-        most_bytes: likewise, about.
+        most_rows: most rows of a batch of Parquet; a batch of Arrow has the size that it was written with.
+        most_bytes: most bytes of a batch of Parquet, about.
 
     Raises:
         UnreadableError: the file is damaged.

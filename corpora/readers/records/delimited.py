@@ -84,13 +84,13 @@ class _Table:
     """The rows of some lines, which are read once.
 
     Args:
-        file: of the lines; takes what is wrong with a row.
+        file: the file that the lines are of; it reports what is wrong with a row.
         lines: all of them.
-        encoding: that they are in.
+        encoding: encoding of the lines.
 
     Attributes:
-        is_exported: whether it is a file of `ir_datasets export`.
-        names: of the columns; empty for one that is not kept.
+        is_exported: whether the file was written by `ir_datasets export`.
+        names: names of the columns; empty for one that is not kept.
 
     Raises:
         UnreadableError: there is no header.

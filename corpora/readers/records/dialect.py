@@ -39,8 +39,8 @@ def dialect_of(lines: Sequence[str], ending: str) -> Dialect:
     """The dialect of a file.
 
     Args:
-        lines: its first ones, the last of them whole; the first has something in it.
-        ending: of the file.
+        lines: the first lines of the file, the last of them whole; the first has something in it.
+        ending: ending of the file's name.
 
     >>> dialect_of(["Our lakes\\n", "\\n", "id;name\\n", "1;Baikal\\n", "2;Aral\\n"], ".csv")
     Dialect(mark=';', n_above=1, is_guess=True, is_said=False)

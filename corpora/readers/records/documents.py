@@ -48,9 +48,9 @@ class Record:
     """One record of a file, before its text and id are found.
 
     Args:
-        number: its place in the file, from 1; broken records count.
+        number: place of the record in the file, from 1; broken records count.
         fields: values by name, None if missing.
-        line: on which it begins in the file, from 1; None where that is not known.
+        line: line on which the record begins in the file, from 1; None where that is not known.
     """
 
     number: int
@@ -135,9 +135,9 @@ class _Reader:
     """Makes the documents of one file.
 
     Args:
-        file: for the user's settings, and its reports.
-        to_scalar: of a field and its value.
-        layout: of `decided`.
+        file: the file, with the user's settings, which takes the reports.
+        to_scalar: function that makes a scalar of a field's name and value.
+        layout: the layout that `decided` gave.
     """
 
     def __init__(self, file: SourceFile, to_scalar: ToScalar, layout: Layout) -> None:

@@ -19,7 +19,7 @@ def flattened(fields: Mapping[str, object], on_twice: Callable[[str], None]) -> 
     """The fields of a record, those of nested objects by their dotted names; lists are values.
 
     Args:
-        fields: by name.
+        fields: fields of the record by name.
         on_twice: called with a name that two values have; the first is kept.
 
     >>> flattened({"id": 1, "meta": {"owner": {"team": "a"}, "tags": ["x"]}}, print)

@@ -27,8 +27,8 @@ def text_of(fields: Mapping[str, object], paths: Sequence[str], speaker: str | N
     """The text of a record; empty where no field has any.
 
     Args:
-        fields: of the record.
-        paths: of its text; none: every field is.
+        fields: fields of the record by name.
+        paths: paths of the fields that are its text; none: every field is.
         speaker: a path: beside the text of a turn who says it, else who says all; None: one of `SPEAKERS` says a turn.
 
     Raises:

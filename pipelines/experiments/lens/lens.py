@@ -42,11 +42,11 @@ class Lens:
     """What one vector writes: its tokens with the largest logits.
 
     Attributes:
-        text: as it was read, without template and instruction.
-        before: of the vector as it was pooled.
-        after: of what the filter keeps; empty without a filter.
-        removed: of what the filter removes; empty without a filter.
-        removed_share: of the vector's squared length, 0 to 1.
+        text: the text as it was read, without template and instruction.
+        before: tokens of the vector as it was pooled.
+        after: tokens of what the filter keeps; empty without a filter.
+        removed: tokens of what the filter removes; empty without a filter.
+        removed_share: share of the vector's squared length that the filter removes, 0 to 1.
     """
 
     text: str
@@ -82,8 +82,8 @@ class SharedToken:
     """A token that query and hit both write, after the filter.
 
     Attributes:
-        share: its part of the score; those of the whole vocabulary add up to the score.
-        query, hit: its logits.
+        share: part of the score that the token makes; those of the whole vocabulary add up to the score.
+        query, hit: logits of the token in the two vectors.
     """
 
     id: int
@@ -127,9 +127,9 @@ def lens_text(
 
     Args:
         text: a document; with an instruction a query.
-        encoder: of a model with an unembedding matrix.
+        encoder: encoder of a model with an unembedding matrix.
         filter: a field that is not named is that of the model's default.
-        instruction: read the text as a query with this task sentence; empty: as a query without one.
+        instruction: the task sentence with which the text is read as a query; empty: as a query without one.
         k: tokens to name.
 
     Raises:
@@ -160,10 +160,10 @@ def lens_hit(
     The hit's text is encoded again, for the vector before the filter, which no index keeps.
 
     Args:
-        query: what is asked.
+        query: text of the query.
         searcher: an open index.
         hit: the rank of the hit.
-        instruction: of the query; None: the index's own; empty: none.
+        instruction: task sentence of the query; None: the index's own; empty: none.
         where: a condition on metadata, as in a search.
         k: tokens to name.
 

@@ -38,7 +38,7 @@ class SpectrumPart:
     """A part of the spectrum and its share of Σ|Δ|.
 
     Attributes:
-        n_directions: how many it has; a group that prefers no direction has a share of n_directions / d.
+        n_directions: number of its directions; a group that prefers no direction has a share of n_directions / d.
         share: 0 to 1.
     """
 
@@ -53,10 +53,10 @@ class TokenGroup:
 
     Attributes:
         name: frequent, rare or random.
-        ids, tokens: which they are.
+        ids, tokens: ids and texts of the tokens.
         log_p: the mean logarithm of their frequency in the corpus, less the mean of all tokens if `centred`.
-        logit: their mean logit, read from the average token; it is `log_p`, as well as the head can write it.
-        delta: (d,).
+        logit: mean logit of the tokens, read from the average token; it is `log_p`, as well as the head can write it.
+        delta: (d,) Δ of each direction.
         parts: the shares of the edges, the middle, and what the filter drops.
     """
 
@@ -85,14 +85,14 @@ class SpectrumReport:
     """Logit spectroscopy of one model over one corpus.
 
     Attributes:
-        model: its name.
+        model: name of the model.
         source: the corpus or index whose tokens were counted.
         filter: whose kept directions are shown.
         dim: how many dimensions of a vector it keeps.
-        n_texts, n_tokens, n_distinct: what was counted; `n_distinct` different tokens.
+        n_texts, n_tokens, n_distinct: number of texts, tokens and different tokens that were counted.
         n_vocabulary: rows of the head.
         centred: whether the mean of log p was taken away first.
-        seed: of the random tokens, and of the choice among equally rare ones.
+        seed: random seed of the random tokens, and of the choice among equally rare ones.
         fit: correlation of the average token's logits with log p over the vocabulary; near 0, Δ says nothing of
             frequency.
         values: (d,) singular values, falling.
@@ -149,10 +149,10 @@ def spectrum(
         index: an index folder, in place of a corpus.
         filter: whose kept directions are reported, its other fields from the model's default; None: the index's.
         group_size: tokens in each group.
-        centred: take the mean of log p over the vocabulary away first. All tokens share it, and a head that can write
-            it with one direction hides all others behind that one.
-        seed: of what is drawn.
-        revision: of a hub id.
+        centred: whether the mean of log p over the vocabulary is taken away first. All tokens share it, and a head that
+            can write it with one direction hides all others behind that one.
+        seed: random seed of the random tokens, and of the choice among equally rare ones.
+        revision: revision of a hub id.
         on_skip: called for whatever of the corpus is skipped.
 
     Raises:

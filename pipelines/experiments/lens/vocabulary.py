@@ -43,9 +43,9 @@ class Vocabulary:
     """The tokens of a model and their rows in its unembedding matrix.
 
     Attributes:
-        files: the model.
+        files: files of the model.
         head: the tensor that holds the matrix.
-        hidden: its width d.
+        hidden: hidden width d of the model.
         n_named: the rows that the tokenizer has a token for; a head may have more.
 
     Raises:

@@ -76,12 +76,13 @@ class AdaptReport(TrialReport):
 
     Attributes:
         is_mapped: whether mapped vectors were compared; else another weight alone, which is better by itself.
-        pairs: that were trained on, by what they are of.
-        n_dropped: of the user's pairs, that hold a query or a part of a document that the queries ask for.
-        scores: of pairs that were held out, before and after.
-        weight: of the cosine in hybrid search; None: the index has no words, or too few documents to choose it.
-        encoding_seconds: with what was in the cache.
-        training_seconds: without encoding.
+        pairs: number of training pairs, by what they are made of.
+        n_dropped: number of the user's pairs that were left out because they hold a query, or a part of a document that
+            the queries ask for.
+        scores: scores of held-out pairs, before and after.
+        weight: weight of the cosine in hybrid search; None: the index has no words, or too few documents to choose it.
+        encoding_seconds: seconds of encoding, with what was in the cache.
+        training_seconds: seconds of training, without encoding.
     """
 
     comparison: Comparison

@@ -69,12 +69,12 @@ class QuestionsReport(TrialReport):
 
     Attributes:
         questions: what encodes them from now on: table, or model.
-        n_chunks: of the index, that were trained on.
-        n_texts: of the user, likewise.
-        n_tokens, n_pairs: that have a row.
-        n_bytes: of the table, its tokenizer included.
-        table_ms, model_ms: of one question, from its text to its vector, both loaded.
-        training_seconds: of the table, without encoding.
+        n_chunks: number of the index's chunks that were trained on.
+        n_texts: number of the user's texts that were trained on.
+        n_tokens, n_pairs: number of tokens, and of pairs of tokens, that have a row.
+        n_bytes: bytes of the table, its tokenizer included.
+        table_ms, model_ms: milliseconds for one question, from its text to its vector, both loaded.
+        training_seconds: seconds of training the table, without encoding.
     """
 
     comparison: Comparison
@@ -209,7 +209,7 @@ class QuestionFile:
     """A table of questions in a file that `ragidx train questions MODEL` wrote.
 
     Attributes:
-        table: in the space of the model's own vectors.
+        table: the table, in the space of the model's own vectors.
         vectors: the fingerprint of what decides these.
         where: the file, for messages.
     """

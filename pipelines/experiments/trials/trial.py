@@ -66,15 +66,15 @@ class Comparison:
     """How two indexes answer the same queries, by nDCG@10.
 
     Attributes:
-        queries: given, or what they were made of: sentence.
-        n_queries: that are judged.
-        seed: of what was drawn.
+        queries: kind of the queries: given, or what they were made of, such as sentence.
+        n_queries: number of judged queries.
+        seed: random seed of the sampled queries.
         old, new: means of the two.
         difference: new - old; `low` and `high` are its 95 % interval, `p` how often chance alone does as much.
         detectable: the difference that p finds four times in five.
         lower_bound: the difference is above this with 95 % confidence, one-sided.
-        margin: that may be lost.
-        queries_needed: that would decide it if both were equally good.
+        margin: nDCG@10 that may be lost.
+        queries_needed: number of queries that would decide it if both were equally good.
     """
 
     queries: str
@@ -139,12 +139,12 @@ class TrialReport:
     """What became of an index.
 
     Attributes:
-        index: its folder.
-        generation: of the committed state.
+        index: folder of the index.
+        generation: number of the committed generation.
         committed: whether the candidate was taken.
         verdict: not worse, or better where that is needed; forced; or why all stays as it was.
-        comparison: of the answers before and after; None where there was none.
-        seconds: of all.
+        comparison: comparison of the answers before and after; None where there was none.
+        seconds: seconds of the whole trial.
     """
 
     index: str
@@ -188,13 +188,13 @@ class Trial(contextlib.ExitStack):
     """An open index, and one candidate. Closing it removes what was made beside the index.
 
     Args:
-        index: as it is open now.
-        name: of what is tried, and of its note in the manifest.
-        asked: the queries.
-        margin: of nDCG@10 that may be lost.
+        index: the index as it is open now.
+        name: name of what is tried, and of its note in the manifest.
+        asked: queries with judgements.
+        margin: nDCG@10 that may be lost.
 
     Attributes:
-        folder: for what is tried, inside the index; removed in the end.
+        folder: folder inside the index for what is tried; removed in the end.
 
     Raises:
         BusyError: something is being tried on this index.
@@ -261,10 +261,10 @@ class Trial(contextlib.ExitStack):
         """Commit the candidate, and what the manifest keeps of the trial.
 
         Args:
-            change: gives another form of the index, or another index to take its place; called with the committed
-                state, when nobody else can write.
-            verdict: why.
-            comparison: that showed it.
+            change: function that gives another form of the index, or another index to take its place; called with the
+                committed state, when nobody else can write.
+            verdict: reason for which it is committed.
+            comparison: comparison that showed it.
             about: the note's other fields.
 
         Raises:
@@ -317,9 +317,9 @@ def by_query(searcher: Searcher, asked: Judged, vectors: Floats | None = None, *
     """(q,) nDCG@10 of each query.
 
     Args:
-        searcher: the index.
+        searcher: the index that is searched.
         asked: queries with judgements.
-        vectors: of the queries, where they are known.
+        vectors: vectors of the queries, where they are known.
         search: options; by default those of the index.
     """
     texts = list(asked.texts.values())

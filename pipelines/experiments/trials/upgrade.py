@@ -56,7 +56,7 @@ class UpgradeReport(TrialReport):
 
     Attributes:
         beside: the folder of the new index, where both stay.
-        build: of the new index.
+        build: report of the build of the new index.
         before, after: the fingerprints of both.
         locked_seconds: how long no other process could write.
     """
@@ -78,11 +78,11 @@ class Upgrade:
 
     Args:
         shown: the index, and where its model is now.
-        options: of the encoder, the filter and the chunks; with the model of the index, those that are not named are
-            its own, and so are always the chunks and what is known of sources and words.
+        options: options of the encoder, the filter and the chunks; with the model of the index, those that are not
+            named are its own, and so are always the chunks and what is known of sources and words.
 
     Attributes:
-        is_needed: whether that differs from how they are made.
+        is_needed: whether the options make other vectors than the index has.
         folder: where the new index is made.
 
     Raises:

@@ -41,12 +41,12 @@ class Draft:
     """A document as it was read, before anything is decided about it.
 
     Args:
-        id: of the document.
-        hash: of everything its rows hold.
-        n_chars: of its text; 0: it is blank.
+        id: id of the document.
+        hash: hash of everything that its rows hold.
+        n_chars: number of characters of its text; 0: it is blank.
         owner: the number of its source; 0 for a program.
         document: None where a worker has cut it, or saw that the index has it as it is.
-        items: its chunks, where a worker has cut it.
+        items: chunks of the document, where a worker has cut it.
         whole: what the first row of a program's document keeps of it.
     """
 

@@ -78,7 +78,7 @@ def read(exactly: Callable[[int], bytes | bytearray]) -> tuple[dict[str, Any], b
     """The next message.
 
     Args:
-        exactly: gives as many bytes as it is asked for, or raises EOFError.
+        exactly: function that gives as many bytes as it is asked for, or raises EOFError.
 
     Raises:
         EOFError: the other side has closed the pipe.

@@ -27,8 +27,8 @@ class Lanes:
     """A queue for each task, and the lock that all of them share.
 
     Args:
-        memory_bytes: of all bodies that wait in memory.
-        disk_bytes: of all bodies that wait in the temporary files.
+        memory_bytes: bytes of all bodies that may wait in memory.
+        disk_bytes: bytes of all bodies that may wait in the temporary files.
 
     Attributes:
         changed: the lock; it is notified of every change.

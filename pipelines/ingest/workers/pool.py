@@ -33,10 +33,10 @@ class Pool:
     """Workers and the tasks for them; a context manager.
 
     Args:
-        n_workers: at most; they start when there is something for them.
+        n_workers: most workers; they start when there is something for them.
         make: starts one, given what to call with its messages and at its end.
         lanes: where results wait.
-        answer: gives what workers may ask for, once; called by whoever takes results.
+        answer: function that gives what workers may ask for, once; called by whoever takes results.
         wait: waits until a condition holds, the lock of the lanes being held.
     """
 

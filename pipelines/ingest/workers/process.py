@@ -42,7 +42,7 @@ class Process:
 
     Args:
         module: below `ragidx.pipelines.ingest`, whose `main` it runs.
-        job: what it needs to know, once.
+        job: the job that the process is told once, when it starts.
         limits: bounds on time and memory of a worker, which gets one thread, and whose stderr nobody sees; None: the
             process is trusted.
         on_message: called in a thread with each message; False: it is not listened to any more.
@@ -52,7 +52,7 @@ class Process:
     Attributes:
         tasks: numbers of what a worker was sent and has not done; the first is the one that it works on.
         is_ready: whether a worker has said that it is.
-        ran_out_of_time: whether it was ended for that.
+        ran_out_of_time: whether the process was ended because a task took too long.
     """
 
     def __init__(

@@ -52,13 +52,13 @@ class Spread:
     """Reads files in workers.
 
     Args:
-        options: which fields are taken, and bounds.
-        layouts: of earlier builds; takes those of this one.
+        options: options of reading: which fields are taken, and bounds.
+        layouts: layouts of earlier builds; those of this one are added.
         on_skip: called for each skip, while the drafts of its file are iterated.
         on_read: called with the bytes that were read since its last call, in all the sizes of the files.
         cutter: workers cut as it does; None: they cut nothing.
         workers: how many; None: as the machine has room for, and one if the corpus is small.
-        known: of documents that need not be cut, the digests of their ids, hashes and owners; None: all are cut.
+        known: digests of the ids, hashes and owners of documents that need not be cut; None: all are cut.
     """
 
     options: ReadOptions
@@ -75,7 +75,7 @@ class Spread:
         """Each file with its drafts, in the order of the files.
 
         Args:
-            sources: the files.
+            sources: the files to read.
             is_known: whether a file will probably not be asked for its drafts: then it is not read ahead.
         """
         count, ahead, spreads = n_workers(self.workers), _Ahead(iter(sources), is_known), False
