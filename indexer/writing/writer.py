@@ -63,8 +63,8 @@ class StoreWriter:
         spec: how the vectors are made; stored in the manifest.
         fingerprint: fingerprint of the spec and the weights: vectors of different fingerprints are never mixed.
         dim: width of the vectors.
-        index: options of the index that large segments get. Its type must be that of the index in the folder. If its
-            recall is another, the existing segments are tuned for it too.
+        index: options of large segments' index. Its type must be that of the index in the folder. If its recall is
+            another, the existing segments are tuned for it too.
         blobs: small files that belong to the spec, by name; they may be changed until the commit.
         replace: the new state has only what this writer adds; the old state stays until the commit.
         journal: whether vectors are written to the journal as soon as they are added. False for precomputed vectors;
@@ -74,8 +74,7 @@ class StoreWriter:
         opened: a state of this index that is open: what both have of segments is not read again.
         others: open indexes of the same fingerprint, of which `reuse` takes vectors, too.
         on_stage: called during the commit with the progress of the indexes of large segments.
-        make_pieces: function that makes the postings of a segment during the commit; None: they are made in this
-            process.
+        make_pieces: function that makes a segment's postings during the commit; None: they are made in this process.
 
     Attributes:
         base: the manifest of the committed state; None: there is none that can be read.

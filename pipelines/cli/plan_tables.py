@@ -1,4 +1,4 @@
-"""The estimate of `build --plan`: fields, a table of index types, and advice."""
+"""The estimate of `build --plan`: what changes, how long, how big, and advice."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ _LOADING_S = 2.0  # less is not shown
 def print_plan(p: Plan) -> None:
     """All of it on stdout, advice last."""
     console.print_fields(_fields(p))
-    click.echo()
-    _print_index_types(p.footprint)
-    click.echo("* as requested; nothing was built")
+    click.echo("Nothing was built.")
     for line in advice(p):
         click.echo(console.printable(line))
 
@@ -42,10 +40,9 @@ def advice(p: Plan) -> list[str]:
             f"This process may use {console.n_bytes(size.limit_bytes)} of memory, and the build needs "
             f"{console.n_bytes(size.build_bytes)}: use a smaller model, or --dtype bfloat16."
         )
-    chosen = size.index_types[0]
-    if size.max_memory is not None and not chosen.fits:
+    if size.max_memory is not None and size.search_bytes > size.max_memory:
         lines.append(
-            f"A search reads {console.n_bytes(chosen.search_bytes)} of vectors, more than --max-memory "
+            f"A search reads {console.n_bytes(size.search_bytes)} of vectors, more than --max-memory "
             f"{console.n_bytes(size.max_memory)}: segments of fewer than {MIN_ROWS:,} vectors are searched exactly."
         )
     if p.n_truncated:
@@ -67,29 +64,6 @@ def duration(seconds: float) -> str:
             more = whole % unit // part
             return f"{whole // unit} {name}" + (f" {more} {part_name}" if more else "")
     return f"{whole} s"
-
-
-def _print_index_types(size: IndexFootprint) -> None:
-    """One row a type, and whether it fits --max-memory if set."""
-    head = ["index type", "disk", "memory to search", "memory to build", "exact"]
-    rows = [
-        [
-            one.index_type + (" *" if number == 0 else ""),
-            console.n_bytes(one.disk_bytes),
-            console.n_bytes(one.search_bytes),
-            console.n_bytes(one.build_bytes),
-            "yes" if one.exact else "no",
-        ]
-        for number, one in enumerate(size.index_types)
-    ]
-    if size.max_memory is not None:
-        head.append(f"fits into {console.n_bytes(size.max_memory)}")
-        rows = [[*row, "yes" if one.fits else "no"] for row, one in zip(rows, size.index_types, strict=True)]
-    if all(row[1:] == rows[0][1:] for row in rows):
-        console.print_table(head, rows[:1])
-        click.echo(f"The other types take as much: they differ from {MIN_ROWS:,} chunks a segment on.")
-    else:
-        console.print_table(head, rows)
 
 
 def _fields(p: Plan) -> list[tuple[str, str]]:
@@ -118,7 +92,8 @@ def _fields(p: Plan) -> list[tuple[str, str]]:
     skipped = reasons({reason: count for reason, count in p.skipped.items() if reason not in BY_RULE})
     fields += [("skipped", f"{count:,} x {reason}") for reason, count in skipped.items()]
     fields.append(("speed", _speed(p)))
-    fields += [*cost(p), ("memory", f"{console.n_bytes(size.build_bytes)} or so, the model included")]
+    reads = f"a search reads {console.n_bytes(size.search_bytes)} of vectors"
+    fields += [*cost(p), ("memory", f"{console.n_bytes(size.build_bytes)} or so, the model included; {reads}")]
     return fields
 
 
@@ -139,12 +114,11 @@ def _parts(size: IndexFootprint) -> str:
     """The parts of the index, without the few bytes of its headers."""
     parts = {
         "vectors": size.vector_bytes,
+        "their index": size.ann_bytes,
         "texts": size.text_bytes,
-        "words": size.lexical_bytes,
+        "lexical": size.lexical_bytes,
         "the filter": size.filter_bytes,
     }
-    if not size.index_types[0].exact:
-        parts[size.index_types[0].recipe] = size.index_bytes - sum(parts.values())
     return ", ".join(f"{name} {console.n_bytes(count)}" for name, count in parts.items() if count > 0)
 
 
@@ -164,6 +138,6 @@ def _speed(p: Plan) -> str:
 
 def _time(p: Plan) -> str:
     making = "" if p.index_recipe == FLAT else f"; making {p.index_recipe} comes on top"
-    words = f", {duration(p.lexical_seconds)} the words" if p.lexical_seconds else ""
+    lexical = f", {duration(p.lexical_seconds)} the lexical part" if p.lexical_seconds else ""
     loading = f", {duration(p.load_seconds)} loading the model" if p.load_seconds >= _LOADING_S else ""
-    return f"{duration(p.seconds)}, {duration(p.encode_seconds)} of it encoding{loading}{words}{making}"
+    return f"{duration(p.seconds)}, {duration(p.encode_seconds)} of it encoding{loading}{lexical}{making}"

@@ -1,4 +1,4 @@
-"""Footprint: what an index would take on the disk and in memory, for the chosen index type and for others.
+"""Footprint: what an index would take on the disk and in memory.
 
     counts and a sample of rows -> bytes
 
@@ -9,7 +9,6 @@ encoded, and what a build holds beyond that. What fits into `--max-memory` is th
 
 from __future__ import annotations
 
-import dataclasses
 import resource
 import shutil
 import sys
@@ -21,14 +20,13 @@ from pathlib import Path
 
 import numpy as np
 
-from ragidx.corpora.errors import SpecError
-from ragidx.indexer.ann.index_types import FLAT, INDEX_TYPES, IndexOptions, Recipe, footprint_of, padded
+from ragidx.indexer.ann.index_types import IndexOptions, Recipe, footprint_of, padded
 from ragidx.indexer.ann.moments import Moments, wants_moments
 from ragidx.indexer.ann.tuning import fitting
 from ragidx.indexer.arrays import slices
 from ragidx.indexer.atomic import temporary_room
 from ragidx.indexer.lexical.spec import decided
-from ragidx.indexer.store.files import CHUNKS
+from ragidx.indexer.store.files import ANN, CHUNKS
 from ragidx.indexer.store.manifest import files_of
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.segment import BATCH_ROWS, Segment
@@ -47,57 +45,38 @@ _SETTLED_BYTES = 16 << 20  # of columns, that a segment's writer holds at most
 
 
 @dataclass(frozen=True)
-class TypeFootprint:
-    """What one index type takes for the whole index.
-
-    Attributes:
-        index_type: its name, or a factory string.
-        disk_bytes: the index, texts included.
-        search_bytes: what a search keeps reading.
-        build_bytes: peak memory of the build.
-        exact: whether a search compares every vector.
-        fits: whether `search_bytes` are within `max_memory`; what does not fit is not made, but that small segments are
-            compared whole, whatever they take.
-        recipe: of the largest segment, as a factory string or flat: the first that fits, where one does.
-    """
-
-    index_type: str
-    disk_bytes: int
-    search_bytes: int
-    build_bytes: int
-    exact: bool
-    fits: bool
-    recipe: str
-
-
-@dataclass(frozen=True)
 class IndexFootprint:
     """What the index would take.
 
     Attributes:
-        n_chunks: in the index after the build, dead ones included.
-        index_bytes: of its files: `vector_bytes`, `text_bytes` (with metadata and ids), `lexical_bytes` (which chunks
-            have which words), `filter_bytes`, and what the index type adds.
-        journal_bytes: more, until the build is committed.
-        free_bytes: on the disk of the index.
+        n_chunks: number of chunks in the index after the build, dead ones included.
+        index_bytes: bytes of its files: the parts that follow, and some headers.
+        vector_bytes: bytes of the stored vectors.
+        ann_bytes: bytes of approximate indexes of them.
+        text_bytes: bytes of the texts with their ids and metadata.
+        lexical_bytes: bytes of the lexical part: which chunks have which words.
+        filter_bytes: bytes of the filter.
+        journal_bytes: bytes that are needed beside these until the build is committed.
+        free_bytes: free bytes on the disk of the index.
+        search_bytes: bytes of vectors and indexes that a search keeps reading.
         build_bytes: peak memory of the build, on the host.
-        limit_bytes: of memory that this process may use; None where nothing limits it.
-        max_memory: that all vectors and indexes may take, as asked for; None: no limit.
-        index_types: the chosen one first.
+        limit_bytes: memory that this process may use; None where nothing limits it.
+        max_memory: memory that all vectors and indexes may take, as asked for; None: no limit.
     """
 
     n_chunks: int
     index_bytes: int
     vector_bytes: int
+    ann_bytes: int
     text_bytes: int
     lexical_bytes: int
     filter_bytes: int
     journal_bytes: int
     free_bytes: int
+    search_bytes: int
     build_bytes: int
     limit_bytes: int | None
     max_memory: int | None
-    index_types: tuple[TypeFootprint, ...]
 
 
 @dataclass(frozen=True)
@@ -106,10 +85,10 @@ class Packed:
 
     Attributes:
         ratio: bytes on the disk for each byte of text, in UTF-8; ids and metadata count as text.
-        header_bytes: of a segment's vectors, beside the vectors.
-        seconds: to pack a row.
-        lexical_bytes: of postings for each row.
-        lexical_seconds: to make them, for each row.
+        header_bytes: bytes of a segment's vectors, beside the vectors.
+        seconds: seconds to pack a row.
+        lexical_bytes: bytes of postings for each row.
+        lexical_seconds: seconds to make them, for each row.
     """
 
     ratio: float
@@ -185,38 +164,40 @@ def footprint(
     """What the index would take after the build that adds the segments `new`, with so many bytes of texts in them."""
     manifest = None if resolved.stored is None else resolved.stored.manifest
     old = () if manifest is None else manifest.segments
-    options = resolved.index_options()
     n_new = sum(part for part, _ in new)
     n_rows = n_new + sum(segment.rows for segment in old)
     mean_text = text_bytes // max(1, n_new)
-    parts = segments(n_rows, dim, mean_text)
     new_text, new_words = round(packed.ratio * text_bytes), round(packed.lexical_bytes * n_new)
-    moments = sum(Moments.n_bytes(dim) for part in parts if wants_moments(part, dim) and new_words)
+    made = [footprint_of(recipe, part, padded(dim)) for part, recipe in new]
     filter_bytes = _filter_bytes(resolved, dim)
-    index_bytes = (
-        (filter_bytes if manifest is None else sum(entry.bytes for entry in files_of(manifest).values()))
-        + sum(footprint_of(recipe, part, padded(dim)).disk_bytes + packed.header_bytes for part, recipe in new)
-        + new_text
-        + new_words
-        + moments
-    )
-    base = peak_bytes() + _held(n_rows, n_new, dim, resolved.hidden, mean_text)
-    here = _of_type(options, parts, dim, 0, base)
-    others = [dataclasses.replace(options, index_type=name) for name in INDEX_TYPES if name != options.index_type]
-    types = [_of_type(one, parts, dim, index_bytes - here.disk_bytes, base) for one in (options, *others)]
     return IndexFootprint(
         n_chunks=n_rows,
-        index_bytes=index_bytes,
+        index_bytes=(
+            (filter_bytes if manifest is None else sum(entry.bytes for entry in files_of(manifest).values()))
+            + sum(item.disk_bytes + packed.header_bytes for item in made)
+            + new_text
+            + new_words
+            + sum(Moments.n_bytes(dim) for part, _ in new if wants_moments(part, dim) and new_words)
+        ),
         vector_bytes=2 * padded(dim) * n_rows,
+        ann_bytes=(
+            sum(item.disk_bytes for item in made)
+            - 2 * padded(dim) * n_new
+            + sum(segment.files[ANN].bytes for segment in old if segment.ann is not None)
+        ),
         text_bytes=new_text + sum(segment.files[CHUNKS].bytes for segment in old),
         lexical_bytes=new_words + sum(segment.files[segment.lexical].bytes for segment in old if segment.lexical),
         filter_bytes=filter_bytes,
         journal_bytes=(2 * dim + _RECORD_BYTES) * n_new,
         free_bytes=shutil.disk_usage(next(p for p in (index.absolute(), *index.absolute().parents) if p.exists())).free,
-        build_bytes=types[0].build_bytes,
+        search_bytes=sum(item.memory_bytes for item in made) + sum(map(memory_bytes, old)),
+        build_bytes=(
+            peak_bytes()
+            + _held(n_rows, n_new, dim, resolved.hidden, mean_text)
+            + max((item.build_bytes for item in made), default=0)
+        ),
         limit_bytes=allowed_bytes(),
-        max_memory=options.max_memory,
-        index_types=tuple(types),
+        max_memory=resolved.index_options().max_memory,
     )
 
 
@@ -250,22 +231,3 @@ def _held(rows: int, n_new: int, dim: int, hidden: int, mean_text: int) -> int:
     window = min(WINDOW_CHUNKS, n_new) * (2 * mean_text + _CHUNK_BYTES + 4 * (hidden + 2 * dim))
     columns = min(_SETTLED_BYTES, (mean_text + 2 * dim) * n_new)
     return window + columns + 94 * rows  # 24 bytes a text hash and 70 a document, at most one for each row
-
-
-def _of_type(options: IndexOptions, parts: Sequence[int], dim: int, beside: int, base: int) -> TypeFootprint:
-    """Of what is made first; where nothing fits, of what would be without a limit."""
-    try:
-        chosen, fits = recipes(options, parts, dim), True
-    except SpecError:
-        chosen, fits = recipes(dataclasses.replace(options, max_memory=None), parts, dim), False
-    prints = [footprint_of(item, part, padded(dim)) for part, item in zip(parts, chosen, strict=True)]
-    search_bytes = sum(item.memory_bytes for item in prints)
-    return TypeFootprint(
-        options.index_type,
-        beside + sum(item.disk_bytes for item in prints),
-        search_bytes,
-        base + max((item.build_bytes for item in prints), default=0),
-        all(item is None for item in chosen),
-        fits and (options.max_memory is None or search_bytes <= options.max_memory),
-        str(chosen[0] or FLAT) if chosen else FLAT,
-    )

@@ -58,22 +58,22 @@ class Plan:
     """What a build would do.
 
     Attributes:
-        corpus, index: as they were named.
+        corpus, index: names as they were given.
         model, method, encoder, filter, dim, index_type: how vectors would be made.
         index_recipe: what the build makes first of the largest new segment, as a factory string, or flat.
-        target_recall: that it is tuned to; which recall it has is measured when it is made.
-        n_files, corpus_bytes: of the corpus.
-        share_read: of its bytes that were read. 1: all, and counts are exact; else they are estimates.
-        n_documents: of the corpus; `n_added`, `n_changed`, `n_unchanged` against the index, and `n_removed`, which of
-            the sources that are planned are in the index alone (None where not all of them was read).
-        n_chunks: of new and changed documents; `n_to_encode` of them go through the model, the others are known.
-        n_tokens: that the model reads for them.
+        target_recall: recall that it is tuned to; which recall it has is measured when it is made.
+        n_files, corpus_bytes: files of the corpus, and their bytes.
+        share_read: share of these bytes that was read. 1: all, and counts are exact; else they are estimates.
+        n_documents: documents of the corpus; `n_added`, `n_changed`, `n_unchanged` against the index, and `n_removed`,
+            which of the sources that are planned are in the index alone (None where not all of them was read).
+        n_chunks: chunks of new and changed documents; `n_to_encode` of them go through the model, the others are known.
+        n_tokens: tokens that the model reads for them.
         n_truncated, n_empty: documents longer than the model reads, and without text.
-        skipped: what is skipped, by reason.
-        speed: None where there is nothing to encode.
-        load_seconds, encode_seconds, lexical_seconds: of loading the model, encoding, and making the lexical part.
-        seconds: of these, reading, cutting and packing. Making an approximate index comes on top.
-        footprint: bytes on the disk and in memory, for this and for other index types.
+        skipped: number of skips by reason.
+        speed: speed of encoding; None where there is nothing to encode.
+        load_seconds, encode_seconds, lexical_seconds: time to load the model, to encode, and to make the lexical part.
+        seconds: all of these, and reading, cutting and packing. Making an approximate index comes on top.
+        footprint: bytes on the disk and in memory.
     """
 
     corpus: str
@@ -153,10 +153,10 @@ class _Counts:
     """Where the pipeline ends: documents and chunks are counted, some rows and texts kept.
 
     Attributes:
-        documents: of the index.
+        documents: documents of the index.
         of: counts by name, of the whole corpus: a file that was read in part counts by its bytes.
         rows, texts: some that a build would store and encode.
-        load_seconds, read_seconds: of loading the model, and of reading and cutting.
+        load_seconds, read_seconds: time to load the model, and to read and cut.
     """
 
     resolved: Resolved

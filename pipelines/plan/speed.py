@@ -27,8 +27,8 @@ class Speed:
 
     Attributes:
         tokens_per_s: tokens that the model reads, without padding.
-        n_chunks: of how many chunks.
-        device, dtype: of the model.
+        n_chunks: number of chunks that were encoded for it.
+        device, dtype: device and number format of the model.
         tuned: whether threads, batches and number format were chosen by measurement first, as a build does.
     """
 
