@@ -120,7 +120,7 @@ def probe_endpoint(files: ModelFiles, spec: EncoderSpec, endpoint: str | None) -
         where = f"{fault.where}: " if fault.where else ""
         return (Check("the endpoint answers", "-", status="failed", hint=f"{where}{fault.message}; {fault.hint}"),)
     return (
-        Check(f"the endpoint answers, {encoder.hidden:,} numbers a text", "-"),
+        Check(f"the endpoint answers, {encoder.hidden:,} dimensions", "-"),
         measured("the same text twice", "float32", _cosine_distance(again, together), ROUGH, hint=_AGAIN),
         measured("alone and in a batch", "float32", _cosine_distance(alone, together), ROUGH, hint=_TOGETHER),
     )
@@ -130,7 +130,7 @@ def alone_and_together(encoder: Encoder, together: Floats) -> Check:
     """Whether each text has the same vector alone as in a batch.
 
     Args:
-        encoder: of the model.
+        encoder: encoder of the model.
         together: (n, hidden) of `TEXTS`, from one call.
     """
     name, alone = "alone and in a batch", np.concatenate([_vectors(encoder, [text]) for text in TEXTS])

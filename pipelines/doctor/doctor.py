@@ -16,7 +16,7 @@ from ragidx.indexer.encoders.methods import default_filter, located, resolve
 from ragidx.indexer.filters.unembedding import find_unembedding
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.options import EncoderOptions
-from ragidx.indexer.specs import EncoderSpec, filter_kind
+from ragidx.indexer.specs import filter_kind
 from ragidx.pipelines.doctor.checks import probe, probe_endpoint, probe_static
 from ragidx.pipelines.doctor.machine import findings
 from ragidx.pipelines.doctor.report import Check, DoctorReport
@@ -39,7 +39,7 @@ def examine(
         dtype: auto, float32, bfloat16, float16, mixed.
         attn: how a decoder's attention is computed, a name of transformers'; auto.
         endpoint: where the server of `openai:NAME` is.
-        options: of the encoder, as in `load_encoder`.
+        options: options of the encoder, as in `load_encoder`.
 
     Raises:
         ModelError: there is no such model. One that cannot be loaded, or needs an extra, is a failed check.
@@ -71,16 +71,14 @@ def examine(
         place, used, checks = "cpu", "float32", probe_static(files, spec)
     else:
         place, used, checks = probe(files, spec, device=device, dtype=dtype, attn=attn)
-    checks += (default_filter_check(files, spec),)
+    if filter_kind(name := default_filter(files, spec).name).head:
+        checks += (head_check(files, name),)
     return dataclasses.replace(report, device=place, dtype=used, checks=checks)
 
 
-def default_filter_check(files: ModelFiles, spec: EncoderSpec) -> Check:
-    """Whether the model has the unembedding matrix that the filter of a build reads by default."""
-    name = default_filter(files, spec).name
+def head_check(files: ModelFiles, name: str) -> Check:
+    """Whether the model has the unembedding matrix that this filter, the default of its builds, reads."""
     title = f"head for the default filter, {name}"
-    if not filter_kind(name).head:
-        return Check(title, "-", status="not applicable", hint="it reads no head")
     try:
         find_unembedding(files)
     except ModelError as fault:

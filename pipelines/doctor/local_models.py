@@ -29,9 +29,9 @@ class FoundModel:
     Attributes:
         name: what `--model` takes.
         place: bundled, package, ollama, or hub cache.
-        n_bytes: of its weights.
-        width: of its vectors before a filter; None where it is not known.
-        head: whether it has one, which the filter EmbedFilter needs.
+        n_bytes: bytes of its weights.
+        width: width of its vectors before a filter; None where it is not known.
+        head: whether the model has a head, which the filter EmbedFilter needs.
         problem: why it cannot be used; empty where it can.
     """
 

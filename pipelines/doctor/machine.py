@@ -1,4 +1,4 @@
-"""What ragidx finds on this machine: cores, memory, torch, GPUs, FAISS, packages, the cache.
+"""What ragidx finds on this machine: cores, memory, torch, GPUs, FAISS, missing packages, the cache.
 
 Each line is a `Finding`, with what to do where something is wrong. Only torch, where it is installed, and FAISS are
 imported, since only they know what they can do here; no model is loaded.
@@ -26,10 +26,8 @@ from ragidx.pipelines.doctor.report import Finding
 def findings() -> tuple[Finding, ...]:
     """Everything that can be found without a model, in a second or two."""
     return (
-        Finding("ragidx", __version__),
-        Finding("python", f"{platform.python_version()}, {platform.system()} {platform.machine()}"),
-        Finding("cores", _cores()),
-        Finding("memory", _memory()),
+        Finding("ragidx", f"{__version__}, Python {platform.python_version()}"),
+        Finding("machine", f"{platform.system()} {platform.machine()}, {_cores()}, {_memory()}"),
         *_torch(),
         _faiss(),
         *installed(),
@@ -42,7 +40,7 @@ def devices(gpus: Sequence[str], *, mps: bool, has_driver: bool, reason: str) ->
     """What a model can run on beside the processor.
 
     Args:
-        gpus: those that torch can use.
+        gpus: GPUs that torch can use.
         mps: whether torch can use an Apple GPU.
         has_driver: whether a driver of NVIDIA is installed.
         reason: why torch sees no GPU, as far as it is known.
@@ -94,15 +92,15 @@ def _faiss() -> Finding:
 def _cores() -> str:
     limit = allowed_cores()
     limited = "" if limit is None else f", limited to the time of {limit:g}"
-    return f"{os.cpu_count()}, {usable_cores()} usable{limited}"
+    return f"{os.cpu_count()} cores, {usable_cores()} usable{limited}"
 
 
 def _memory() -> str:
     if "SC_PHYS_PAGES" not in getattr(os, "sysconf_names", {}):
-        return "not known on this system"
+        return "memory not known"
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limit = allowed_bytes()
-    return _gib(total) + (f", limited to {_gib(limit)}" if limit is not None and limit < total else "")
+    return f"memory {_gib(total)}" + (f", limited to {_gib(limit)}" if limit is not None and limit < total else "")
 
 
 def _workers() -> Finding:

@@ -21,29 +21,29 @@ def installed() -> Iterator[Finding]:
 
 
 def packages(requirements: Sequence[str], extras: Sequence[str]) -> Iterator[Finding]:
-    """A line for each extra that has packages of its own, and for each package that is too old or missing.
+    """A line for each package that is too old or missing, and one for the extras that are not installed.
 
     Args:
         requirements: lines such as `torch>=2.6; extra == "models"`.
-        extras: their names.
+        extras: names of the extras.
     """
-    asked = [one for one in map(Requirement, requirements) if one.name != "ragidx"]
-    versions = {one.name: _version_of(one.name) for one in asked}
-    for name, one in {one.name: one for one in asked}.items():
-        version, wanted = versions[name], f"'{name}{one.specifier}'"
-        if version is None and one.marker is None:
+    required = [line for line in map(Requirement, requirements) if line.name != "ragidx"]
+    versions = {line.name: _version_of(line.name) for line in required}
+    for name, line in {line.name: line for line in required}.items():
+        version, wanted = versions[name], f"'{name}{line.specifier}'"
+        if version is None and line.marker is None:
             yield Finding(name, "not installed", "warning", f"pip install {wanted}")
-        elif version is not None and not one.specifier.contains(version, prereleases=True):
-            value = f"{version}, and ragidx needs {one.specifier}"
+        elif version is not None and not line.specifier.contains(version, prereleases=True):
+            value = f"{version}, and ragidx needs {line.specifier}"
             yield Finding(name, value, "warning", f"pip install --upgrade {wanted}")
-    for extra in extras:
-        own = [one.name for one in asked if one.marker and one.marker.evaluate({"extra": extra})]
-        if extra in _EXTRAS_ELSEWHERE or not own:  # some only gather others
-            continue
-        if missing := [name for name in own if versions[name] is None]:
-            yield Finding(f"extra '{extra}'", f"not installed: {', '.join(missing)}", "absent", install(extra))
-        else:
-            yield Finding(f"extra '{extra}'", ", ".join(f"{name} {versions[name]}" for name in own))
+    missing = {
+        extra: None
+        for extra in extras
+        for line in required
+        if versions[line.name] is None and line.marker and line.marker.evaluate({"extra": extra})
+    }
+    if absent := [extra for extra in missing if extra not in _EXTRAS_ELSEWHERE]:
+        yield Finding("extras", f"not installed: {', '.join(absent)}", "absent", install("NAME"))
 
 
 def _version_of(package: str) -> str | None:

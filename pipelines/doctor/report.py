@@ -16,9 +16,9 @@ class Finding:
     """A line about the machine.
 
     Attributes:
-        name: what was looked at.
-        value: what is there.
-        status: `absent` is an extra that is optional.
+        name: name of what was looked at.
+        value: state in which it was found.
+        status: ok; `absent`: an optional package is missing; warning.
         hint: what to do; empty where nothing is to be done.
     """
 
@@ -33,7 +33,7 @@ class Check:
     """A line about a model: something was tried, and the worst difference it made is compared with a limit.
 
     Attributes:
-        name: what was tried.
+        name: name of what was tried.
         dtype: the number format it was tried in.
         difference: the worst; None where nothing was measured, or the model gave no number.
         limit: the largest allowed difference; None where nothing was measured.
@@ -65,12 +65,12 @@ class DoctorReport:
     """What the doctor found.
 
     Attributes:
-        findings: about the machine.
+        findings: lines about the machine.
         model: the model that was examined, as the user wrote it; None where none was named. What follows is empty then.
-        encoder: how it encodes.
-        device: where it ran; empty where it cannot run here.
-        dtype: the number format in which a build here would compute; likewise.
-        checks: of the model.
+        encoder: spec of its encoder.
+        device: device that it ran on; empty where it cannot run here.
+        dtype: the number format in which a build here would compute; empty where it cannot.
+        checks: lines about the model.
     """
 
     findings: tuple[Finding, ...]

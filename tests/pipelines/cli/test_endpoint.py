@@ -118,7 +118,7 @@ def test_the_doctor_asks_the_server(run: Run, server: EmbeddingServer) -> None:
     assert done.status == 0
     checks = {check["name"]: check["status"] for check in json.loads(done.out)["checks"]}
     assert checks == {
-        "the endpoint answers, 16 numbers a text": "ok",
+        "the endpoint answers, 16 dimensions": "ok",
         "the same text twice": "ok",
         "alone and in a batch": "ok",
     }

@@ -17,11 +17,10 @@ import ragidx
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.encoders import backbone as backbones
 from ragidx.indexer.encoders.load import encoder_of, load_encoder
-from ragidx.indexer.encoders.methods import resolve
 from ragidx.indexer.models.locate import locate
 from ragidx.pipelines.doctor import Check, DoctorReport, examine
 from ragidx.pipelines.doctor import checks as probes
-from ragidx.pipelines.doctor.doctor import default_filter_check
+from ragidx.pipelines.doctor.doctor import head_check
 
 Make = Callable[..., Path]
 
@@ -105,13 +104,11 @@ def test_a_dtype_that_is_left_to_ragidx_is_the_one_that_a_build_would_measure(ti
 def test_a_model_with_modules_of_its_own_is_examined_through_them(tiny_sentence_transformer: Path) -> None:
     report = examine(str(tiny_sentence_transformer), device="cpu", dtype="bfloat16")
 
-    *done, head = report.checks
-    assert [(check.name, check.dtype, check.status) for check in done] == [
+    assert [(check.name, check.dtype, check.status) for check in report.checks] == [  # its builds read no head
         (SAME, "float32", "ok"),
         (SAME, "bfloat16", "ok"),
         ("bfloat16 against float32", "bfloat16", "ok"),
     ]
-    assert head == Check("head for the default filter, none", "-", status="not applicable", hint="it reads no head")
 
 
 # a model that is not: each fault is a real one
@@ -258,7 +255,7 @@ def test_a_head_of_eight_bits_is_told(tiny_model: Make, tmp_path: Path) -> None:
     save_file(weights | {"lm_head.weight": weights["lm_head.weight"].to(torch.int8)}, folder / "model.safetensors")
     files = locate(str(folder))
 
-    check = default_filter_check(files, resolve(files))
+    check = head_check(files, "embedfilter")
 
     assert (check.name, check.status) == (HEAD, "failed")
     assert check.hint == (

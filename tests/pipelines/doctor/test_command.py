@@ -27,7 +27,7 @@ def test_the_command_shows_the_machine_on_one_screen(run: Run) -> None:
     lines = people.out.splitlines()
     assert (people.status, people.err, machines.status, machines.err) == (0, "", 0, "")
     assert re.split(r"  +", lines[0]) == ["status", "what", "found"]
-    assert len(lines) <= 40
+    assert len(lines) <= 20
     for finding in report["findings"]:
         line = rf"^{finding['status']} +{re.escape(finding['name'])} +{re.escape(finding['value'])}$"
         assert re.search(line, people.out, re.MULTILINE), finding["name"]
