@@ -120,15 +120,15 @@ class Several(Searcher):
         unlike = [place for place, spec in enumerate(words) if spec != words[0]]
         if not apart and not unlike:
             return ""
-        own = self._own(in_words=in_words, **options)
+        options_of = self._own(in_words=in_words, **options)
         paths = [f"'{store.path}'" for store in stores]
-        for place, its in enumerate(own):
-            if its.mode != own[0].mode:
-                return f"{paths[0]} is asked by {own[0].mode} search, {paths[place]} by {its.mode} search"
-        if apart and (needs_vectors(own[0]) or own[0].mmr is not None):
+        for place, its in enumerate(options_of):
+            if its.mode != options_of[0].mode:
+                return f"{paths[0]} is asked by {options_of[0].mode} search, {paths[place]} by {its.mode} search"
+        if apart and (needs_vectors(options_of[0]) or options_of[0].mmr is not None):
             place, name = apart[0]
             return f"the vectors of {paths[0]} and {paths[place]} are of two spaces, which differ in the {name}"
-        if unlike and own[0].mode != DENSE:
+        if unlike and options_of[0].mode != DENSE:
             return f"the words of {paths[0]} and {paths[unlike[0]]} were stemmed in two ways"
         return ""
 

@@ -91,22 +91,22 @@ def sample_encoding(sample: bytes, *, said: str = "", on_guess: OnGuess = lambda
     known = marked_encoding(sample) or said
     if known:
         return known
-    found = "utf-8"
+    encoding = "utf-8"
     if is_binary(sample):
-        found = _unmarked_utf16(sample)
-        if not found:
+        encoding = _unmarked_utf16(sample)
+        if not encoding:
             raise UnreadableError("binary file")
     elif _ISO_2022_JP.search(sample) and sample.isascii():
-        found = "iso2022_jp"
+        encoding = "iso2022_jp"
     else:
         try:
             codecs.getincrementaldecoder("utf-8")().decode(sample)  # a character cut at the end is not a fault
         except UnicodeDecodeError as fault:
             around = _around(sample, fault.start)
-            found = "utf-8" if _means_utf8(around) else _guesses(around)[0]
-    if found != "utf-8":
-        on_guess(found)
-    return found
+            encoding = "utf-8" if _means_utf8(around) else _guesses(around)[0]
+    if encoding != "utf-8":
+        on_guess(encoding)
+    return encoding
 
 
 def marked_encoding(data: bytes | bytearray) -> str | None:

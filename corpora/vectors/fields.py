@@ -72,23 +72,24 @@ class VectorColumns:
 
 
 def _vector_column(kinds: Mapping[str, Any], chosen: str | None, where: str) -> str:
-    found = [name for name in kinds if is_vectors(kinds[name])]
+    columns = [name for name in kinds if is_vectors(kinds[name])]
     if chosen is None:
-        known = [name for name in VECTOR_FIELDS if name in found]
-        if known or len(found) == 1:
-            return (known or found)[0]
-        if found:
+        known = [name for name in VECTOR_FIELDS if name in columns]
+        if known or len(columns) == 1:
+            return (known or columns)[0]
+        if columns:
             raise CorpusError(
-                f"several columns hold lists of numbers: {_shown(kinds, found)}",
+                f"several columns hold lists of numbers: {_shown(kinds, columns)}",
                 "say which one to read with `vector_field`",
                 where=where,
             )
-    elif chosen in found:
+    elif chosen in columns:
         return chosen
     what = "no column holds" if chosen is None else f"the column '{chosen}' is missing or holds no"
     raise CorpusError(
         f"{what} vectors (found: {_shown(kinds, kinds)})",
-        "vectors are lists of float16, float32 or float64, of one length" + (", named by `vector_field`" * bool(found)),
+        "vectors are lists of float16, float32 or float64, of one length"
+        + (", named by `vector_field`" * bool(columns)),
         where=where,
     )
 

@@ -29,10 +29,10 @@ OnRows: TypeAlias = Callable[[int], None]  # called with the number of rows that
 
 BUILD_BEAM = 200  # of a graph (efConstruction): half of it takes half as long, and a search then reads a tenth more
 
-# What a search costs, in rows that exact search would read; measured with 50,000 real vectors of 384 numbers, one
-# query and one thread, where exact search takes 31 ns a row (7 ns at 128 numbers, where all else gains less).
+# What a search costs, in rows that exact search would read; measured with 50,000 real vectors of 384 dimensions, one
+# query and one thread, where exact search takes 31 ns a row (7 ns at 128 dimensions, where all else gains less).
 RANDOM_ROW = 5  # a row from anywhere: 5 in a graph (160 ns a distance), 4 to 10 where rows are compared again
-MEASURED_DIM = 384  # a narrower row from anywhere takes as long: 40 of 48 numbers are read in their order meanwhile
+MEASURED_DIM = 384  # a narrower row from anywhere takes as long: 40 of 48 dimensions are read in their order meanwhile
 BEAM_ROWS = 0.5  # distances for each node in view and link: 8.5 for 16 links at a beam of 1,000, 13 at 200
 BEAM_SQUARED = 1 / 125  # FAISS looks through all that is in view for the next: 1.6 ms at a beam of 1,000, 13 at 5,000
 CODE_ROW = 0.5  # of a list or of all codes: RaBitQ 0.3, PQ32 0.5, SQ8 0.7 to 0.9, a list of float16 1.06
@@ -73,11 +73,13 @@ def make(
         on_rows: called after each block with the number of rows added.
         repeats: the rows that a graph does not link, and lists do not hold; None: there are none.
     """
-    kept = np.arange(rows) if repeats is None else np.flatnonzero(repeats.kept)
-    index = _new_graph(recipe.links, dim, len(kept)) if recipe.links is not None else _trained(recipe, path, dim, kept)
+    firsts = np.arange(rows) if repeats is None else np.flatnonzero(repeats.kept)
+    index = (
+        _new_graph(recipe.links, dim, len(firsts)) if recipe.links is not None else _trained(recipe, path, dim, firsts)
+    )
     done = 0
     for block in read_blocks(path, dim, rows):
-        mine = kept[slice(*np.searchsorted(kept, [done, done + len(block)]))]
+        mine = firsts[slice(*np.searchsorted(firsts, [done, done + len(block)]))]
         if recipe.lists is not None:
             index.add_with_ids(block[mine - done], mine)
         elif recipe.links is not None:
@@ -88,7 +90,7 @@ def make(
         on_rows(done)
     if repeats is not None:
         if recipe.links is not None:
-            _spread_graph(index, kept, map_vectors(path, dim, rows))
+            _spread_graph(index, firsts, map_vectors(path, dim, rows))
         index.ntotal = inner(index).ntotal = rows
     return index
 
@@ -246,8 +248,8 @@ def untrained(recipe: Recipe, dim: int) -> Any:
     return index
 
 
-def _spread_graph(graph: Any, kept: Ints, vectors: Any) -> None:
-    """Give the nodes of a graph the numbers of their rows, `kept`; the other rows become nodes without links.
+def _spread_graph(graph: Any, firsts: Ints, vectors: Any) -> None:
+    """Give the nodes of a graph the numbers of their rows, `firsts`; the other rows become nodes without links.
 
     It is searched over the codes of the mapped vectors from then on. FAISS refuses a node without room for links.
     """
@@ -256,9 +258,9 @@ def _spread_graph(graph: Any, kept: Ints, vectors: Any) -> None:
     graph.storage, graph.own_fields, graph.referenced_objects = vectors, False, [vectors]
     to_array, to_vector = module.vector_to_array, module.copy_array_to_vector
     levels, is_kept = np.ones(rows, np.int32), np.zeros(rows, np.bool_)
-    levels[kept], is_kept[kept] = to_array(hnsw.levels), True
+    levels[firsts], is_kept[firsts] = to_array(hnsw.levels), True
     widths = to_array(hnsw.cum_nneighbor_per_level)[levels]
-    links, numbers = to_array(hnsw.neighbors), kept.astype(np.int32)
+    links, numbers = to_array(hnsw.neighbors), firsts.astype(np.int32)
     linked = links >= 0
     links[linked] = numbers[links[linked]]
     starts = np.append(0, np.cumsum(widths, dtype=np.int64))
@@ -268,7 +270,7 @@ def _spread_graph(graph: Any, kept: Ints, vectors: Any) -> None:
     module.rev_swig_ptr(hnsw.neighbors.data(), len(spread))[:] = spread
     to_vector(levels, hnsw.levels)
     to_vector(starts.astype(np.uint64), hnsw.offsets)
-    hnsw.entry_point = int(kept[hnsw.entry_point])
+    hnsw.entry_point = int(firsts[hnsw.entry_point])
 
 
 def _trained(recipe: Recipe, path: Path, dim: int, kept: Ints) -> Any:

@@ -103,12 +103,12 @@ def divide(
         SpecError: an option is wrong, or the stage is that of another index.
         CorpusError: there is no document.
     """
-    asked, folder, stage = build_options("divide", **options), Path(index), Path(stage)
+    build, folder, stage = build_options("divide", **options), Path(index), Path(stage)
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MAX_SHARDS:
         raise SpecError(f"{n!r} is no number of shards", f"give one from 1 to {MAX_SHARDS:,}", where="`shards`")
     check_folder(folder)
-    resolved = resolve(folder, asked)
-    reading = reading_of(corpus, folder, asked, resolved.stored)
+    resolved = resolve(folder, build)
+    reading = reading_of(corpus, folder, build, resolved.stored)
     if any(entry.path == STANDARD_INPUT for entry in reading.selection.selected):
         raise SpecError("standard input cannot be divided", "write it to a file", where="-")
     places = [(f"the source '{entry.name}'", Path(root)) for root, entry in reading.selection.roots(folder)]
@@ -119,14 +119,14 @@ def divide(
 def _divided(
     n: int, stage: Path, resolved: Resolved, reading: Reading, progress: Progress, *, at_most: bool
 ) -> Division:
-    asked, stored = reading.options, resolved.stored
-    committed = base_of(reading.index, replaces=asked.rebuild) if stored is None else stored.manifest
+    options, stored = reading.options, resolved.stored
+    committed = base_of(reading.index, replaces=options.rebuild) if stored is None else stored.manifest
     before = Before.of(reading, committed)
-    ledger = Ledger(reading.selection, progress, Skips(asked.strict))
+    ledger = Ledger(reading.selection, progress, Skips(options.strict))
     cutter = cutter_of(resolved, reading, progress)
     known = Documents(resolved.stored)
-    reread = asked.reread or before.looks_again or before.relabels
-    seen = SeenFiles(reading.index, reading.read_options, known, reread=reread, retry=asked.retry)
+    reread = options.reread or before.looks_again or before.relabels
+    seen = SeenFiles(reading.index, reading.read_options, known, reread=reread, retry=options.retry)
     sources = list(_changed(reading, seen, ledger))
     seen.keep()
     id_ = secrets.token_hex(8)
@@ -144,16 +144,16 @@ def _divided(
     elif not sources and committed is None:
         reading.check_something_was_read(0, ledger.skips)
     language = stemmer_of(resolved, reading, sources)
-    made, left = resolved.index_options(), None
-    if made.max_memory is not None:
+    index_options, left = resolved.index_options(), None
+    if index_options.max_memory is not None:
         taken = [] if resolved.stored is None else resolved.stored.manifest.segments
-        left = max(0, made.max_memory - sum(map(memory_bytes, taken)))
+        left = max(0, index_options.max_memory - sum(map(memory_bytes, taken)))
     with StoreWriter(
         stage / id_ / SEED,
         spec=resolved.spec.to_json(),
         fingerprint=resolved.fingerprint(),
         dim=resolved.dim(),
-        index=dataclasses.replace(made, lexical=language, max_memory=None),
+        index=dataclasses.replace(index_options, lexical=language, max_memory=None),
         blobs=resolved.blobs(),
     ) as writer:
         notes = {LAYOUTS: reading.layouts.to_json(), LANGUAGE: reading.language, **run_notes(resolved)}
@@ -172,19 +172,19 @@ def _divided(
         index=reading.index.absolute(),
         corpus=str(reading.corpus),
         base=None if committed is None else (committed.generation, committed.created),
-        replaces=asked.rebuild,
+        replaces=options.rebuild,
         relabels=before.relabels,
         looks_again=before.looks_again,
         language=reading.language,
         ragidx=ragidx.__version__,
-        options={name: getattr(asked, name) for name in _READING},
-        index_options=made,
+        options={name: getattr(options, name) for name in _READING},
+        index_options=index_options,
         entries=reading.selection.entries,
         names=reading.selection.names,
         ledger=ledger.to_json(),
         n_fitted=n_fitted,
         max_memory=left,
-        sizes=[sum(one.n_bytes for one in part) for part in parts],
+        sizes=[sum(piece.n_bytes for piece in part) for part in parts],
         digest=digest,
         sums=sums,
     )

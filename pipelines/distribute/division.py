@@ -110,26 +110,26 @@ class Division:
         """
         path = Path(stage) / DIVISION
         try:
-            found = mapping(json.loads(path.read_bytes()), "")
-            if found.pop("format", None) != _FORMAT:
+            fields = mapping(json.loads(path.read_bytes()), "")
+            if fields.pop("format", None) != _FORMAT:
                 raise ValueError("it has another format")
-            if found.get("ragidx") != ragidx.__version__:
+            if fields.get("ragidx") != ragidx.__version__:
                 raise SpecError(
-                    f"it was divided by ragidx {found.get('ragidx')}, and this is {ragidx.__version__}",
+                    f"it was divided by ragidx {fields.get('ragidx')}, and this is {ragidx.__version__}",
                     "install the same version on all machines, or divide again",
                     where=str(path),
                 )
-            if found.pop("checksum", None) != _checksum(found):
+            if fields.pop("checksum", None) != _checksum(fields):
                 raise ValueError("its checksum does not fit the rest")
-            base, options = found.pop("base"), found.pop("index_options")
+            base, options = fields.pop("base"), fields.pop("index_options")
             return cls(
                 stage=Path(stage),
-                index=Path(found.pop("index")),
+                index=Path(fields.pop("index")),
                 base=None if base is None else (base[0], base[1]),
                 index_options=IndexOptions(**options),
-                entries=tuple(SourceEntry(**entry) for entry in found.pop("entries")),
-                names=tuple(found.pop("names")),
-                **found,
+                entries=tuple(SourceEntry(**entry) for entry in fields.pop("entries")),
+                names=tuple(fields.pop("names")),
+                **fields,
             )
         except FileNotFoundError as fault:
             hint = "divide the corpus first: `ragidx build CORPUS --shards N --stage DIR`"

@@ -77,37 +77,39 @@ def divide_vectors(
         SpecError: an option is wrong, the index holds something else, or the stage is that of another index.
     """
     check_names("divide_vectors", options, _OPTIONS)
-    asked, folder, stage = build_options("divide_vectors", **options), Path(index), Path(stage)
+    build, folder, stage = build_options("divide_vectors", **options), Path(index), Path(stage)
     check_folder(folder)
-    base = base_of(folder, replaces=asked.rebuild)
-    old = None if asked.rebuild else base
+    base = base_of(folder, replaces=build.rebuild)
+    old = None if build.rebuild else base
     spec = spec_of_vectors(
-        old, 1 if old is None else old.dim, index_type=asked.index_type, made_by=made_by, where=str(folder)
+        old, 1 if old is None else old.dim, index_type=build.index_type, made_by=made_by, where=str(folder)
     )
-    own = IndexOptions() if old is None else old.index
-    named = {name: getattr(asked, name) for name in INDEX_OPTIONS}
-    made = index_options(own, None if old is None else old.dim, **named | {"index_type": spec.index_type})
+    stored = IndexOptions() if old is None else old.index
+    named = {name: getattr(build, name) for name in INDEX_OPTIONS}
+    wanted = index_options(stored, None if old is None else old.dim, **named | {"index_type": spec.index_type})
     division = Division(
         stage=stage,
         id=secrets.token_hex(8),
         index=folder.absolute(),
         base=None if base is None else (base.generation, base.created),
-        replaces=asked.rebuild,
+        replaces=build.rebuild,
         ragidx=ragidx.__version__,
-        options={"vector_field": vector_field, "made_by": made_by} | {name: getattr(asked, name) for name in _KEPT},
-        index_options=made,
+        options={"vector_field": vector_field, "made_by": made_by} | {name: getattr(build, name) for name in _KEPT},
+        index_options=wanted,
     )
     with prepared(stage, folder):
         division.write()
         if old is not None:
             store = Store.open(folder)
-            words = made.lexical if old.lexical is None or old.index.lexical != made.lexical else old.lexical.stemmer
+            words = (
+                wanted.lexical if old.lexical is None or old.index.lexical != wanted.lexical else old.lexical.stemmer
+            )
             with StoreWriter(
                 division.folder / SEED,
                 spec=spec.to_json(),
                 fingerprint=spec.fingerprint(),
                 dim=old.dim,
-                index=dataclasses.replace(made, lexical=words, max_memory=None),
+                index=dataclasses.replace(wanted, lexical=words, max_memory=None),
                 blobs={name: store.blob(name) for name in store.manifest.files},
             ) as writer:
                 writer.commit({}, 0, changed=True)

@@ -133,9 +133,9 @@ def tools(service: Service) -> MCPServer[Any]:
 
         async def work() -> CallToolResult:
             served = await _opened(service, index)
-            asked = bodies.Search.model_validate({"query": query, **options, "where": options.get("where") or None})
-            state, _, [hits], _ = await service.answer(served, [query], asked)
-            room, found, is_cut = max_chars, [], False
+            body = bodies.Search.model_validate({"query": query, **options, "where": options.get("where") or None})
+            state, _, [hits], _ = await service.answer(served, [query], body)
+            room, passages, is_cut = max_chars, [], False
             for hit in hits:
                 text, metadata = safe(hit.text)[: max(0, room)], _safe_values(json_values(hit.metadata))
                 if not text and hit.text:
@@ -144,7 +144,7 @@ def tools(service: Service) -> MCPServer[Any]:
                 if len(json.dumps(metadata)) > room:
                     metadata, is_cut = {}, is_cut or bool(metadata)
                 room -= len(json.dumps(metadata))
-                found.append(
+                passages.append(
                     Found(
                         doc_id=hit.doc_id,
                         source=_source(hit.doc_id, hit.line, hit.page),
@@ -156,11 +156,11 @@ def tools(service: Service) -> MCPServer[Any]:
                         metadata=metadata,
                     )
                 )
-            is_cut = is_cut or len(found) < len(hits) or room <= 0
+            is_cut = is_cut or len(passages) < len(hits) or room <= 0
             answer = FoundAll(
                 index=served.name,
                 generation=state.store.manifest.generation,
-                hits=found,
+                hits=passages,
                 truncated=is_cut,
                 notes=hits.notes,
             )
@@ -208,14 +208,14 @@ def tools(service: Service) -> MCPServer[Any]:
             all_of_them, lines, frame = [], [_QUOTED], _Frame()
             for served in service.indexes.values():
                 await _settled(served)
-                one = bodies.IndexOut(**describe(served))
-                one.fields = {safe(printable(name)): kind for name, kind in one.fields.items()}
-                all_of_them.append(one)
+                about = bodies.IndexOut(**describe(served))
+                about.fields = {safe(printable(name)): kind for name, kind in about.fields.items()}
+                all_of_them.append(about)
                 if served.state is None:
-                    lines.append(f"{one.name}: it cannot be opened; the log of the service says why.")
+                    lines.append(f"{about.name}: it cannot be opened; the log of the service says why.")
                     continue
-                lines.append(f"{one.name}: {one.n_documents} documents, {one.n_chunks} passages. Fields:")
-                lines.append(frame("\n".join(f"{name} ({kind})" for name, kind in one.fields.items())))
+                lines.append(f"{about.name}: {about.n_documents} documents, {about.n_chunks} passages. Fields:")
+                lines.append(frame("\n".join(f"{name} ({kind})" for name, kind in about.fields.items())))
             return _result("\n".join(lines), Described(indexes=all_of_them))
 
         return await _safely(service, work)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ragidx.indexer.store.rows import Row
     from ragidx.retriever.hit import Hit
 
-Asked = Mapping[str, str]
+Params = Mapping[str, str]
 Tree = Any  # a text, or [tag, attributes, child ...]
 
 _VOID = {"input", "link", "meta", "br"}
@@ -119,8 +119,8 @@ class Page:
 
     async def home(self, request: Request) -> Response:
         """GET /: the form, and the answers where something is asked."""
-        served, asked = self._asked(request)
-        results, status, wrong = await self._results(served, asked)
+        served, params = self._params(request)
+        results, status, wrong = await self._results(served, params)
         facets, automatic = await self._offered(served), "automatic"
         if served.state is not None:
             automatic += f" ({served.state.options().mode})"
@@ -128,13 +128,13 @@ class Page:
         names = list(self._service.indexes)
         form = el(
             "form",
-            el("div", *_field("q", "Question", asked, "What do you want to know?", wrong), _BUTTON, class_="ask"),
+            el("div", *_field("q", "Question", params, "What do you want to know?", wrong), _BUTTON, class_="ask"),
             el(
                 "div",
                 _select("index", "Index", names, served.name) if len(names) > 1 else None,
-                _select("mode", "Mode", ("", *MODES), asked["mode"], automatic),
-                _select("k", "Hits", SIZES, asked["k"] or SIZES[0]),
-                el("div", *_field("where", "Condition", asked, example, wrong), class_="where"),
+                _select("mode", "Mode", ("", *MODES), params["mode"], automatic),
+                _select("k", "Hits", SIZES, params["k"] or SIZES[0]),
+                el("div", *_field("where", "Condition", params, example, wrong), class_="where"),
                 class_="options",
             ),
             method="get",
@@ -143,70 +143,70 @@ class Page:
             id="form",
         )
         body = el("body", el("header", _BRAND, _about(served)), form, results)
-        return _html(asked["q"] or "ragidx", body, status)
+        return _html(params["q"] or "ragidx", body, status)
 
     async def results_json(self, request: Request) -> Response:
         """GET /results.json: the answers alone, as the tree that the script builds."""
-        served, asked = self._asked(request)
-        tree, *_ = await self._results(served, asked)
+        served, params = self._params(request)
+        tree, *_ = await self._results(served, params)
         generation = 0 if served.state is None else served.state.store.manifest.generation
         return JSONResponse({"tree": tree, "generation": generation})
 
-    def _asked(self, request: Request) -> tuple[Served, dict[str, str]]:
+    def _params(self, request: Request) -> tuple[Served, dict[str, str]]:
         """The index of a page, the first one where none is named, and what is asked."""
-        asked = {name: request.query_params.get(name, "") for name in ("index", "q", "where", "mode", "k")}
-        return self._service.served(asked["index"] or next(iter(self._service.indexes))), asked
+        params = {name: request.query_params.get(name, "") for name in ("index", "q", "where", "mode", "k")}
+        return self._service.served(params["index"] or next(iter(self._service.indexes))), params
 
-    async def _results(self, served: Served, asked: Asked) -> tuple[Tree, int, str]:
+    async def _results(self, served: Served, params: Params) -> tuple[Tree, int, str]:
         """What is below the form, the status of the page, and the field that is at fault."""
         fault_of: Tree | None = None
         field = ""
-        status, found = 200, [_message("Ask a question.", "It is text: quotes, + and field:value mean nothing.")]
+        status, content = 200, [_message("Ask a question.", "It is text: quotes, + and field:value mean nothing.")]
         if served.state is None:
             told = ("The index cannot be opened.", "The service's log says why.") if served.problem else _OPENING
-            status, found = 503, [_message(*told, kind="loading")]
-        elif asked["q"].strip():
+            status, content = 503, [_message(*told, kind="loading")]
+        elif params["q"].strip():
             try:
-                found = await self._hits(served, asked)
+                content = await self._hits(served, params)
             except (RagidxError, RefusedError, NotReadyError, ValidationError) as fault:
                 problem, where, status = _fault(fault, self._service)
                 field = "where" if where.startswith("condition") else "q"
                 first, _, rest = problem.partition("\n")  # of a condition, the lines behind show the place
                 lines = el("p", first), el("pre", rest) if rest else None
-                found, fault_of = [], el("div", *lines, id="fault", class_="fault", role="alert", data_field=field)
-        main = el("main", *found, id="found", aria_live="polite")
-        narrowing = await self._narrowing(served, asked)
+                content, fault_of = [], el("div", *lines, id="fault", class_="fault", role="alert", data_field=field)
+        main = el("main", *content, id="found", aria_live="polite")
+        narrowing = await self._narrowing(served, params)
         return el("div", fault_of, narrowing, main, id="results", class_="results"), status, field
 
-    async def _hits(self, served: Served, asked: Asked) -> list[Tree]:
+    async def _hits(self, served: Served, params: Params) -> list[Tree]:
         """The hits of a question."""
-        options: dict[str, Any] = {"mode": asked["mode"] or None, "where": asked["where"].strip() or None}
-        size = int(asked["k"]) if asked["k"] in SIZES else int(SIZES[0])
-        search = bodies.Search.model_validate({"query": asked["q"], "k": size, "per_document": 3, **options})
+        options: dict[str, Any] = {"mode": params["mode"] or None, "where": params["where"].strip() or None}
+        size = int(params["k"]) if params["k"] in SIZES else int(SIZES[0])
+        search = bodies.Search.model_validate({"query": params["q"], "k": size, "per_document": 3, **options})
 
-        found = await self._service.answer(served, [asked["q"]], search)
-        [hits] = found.hits
+        answer = await self._service.answer(served, [params["q"]], search)
+        [hits] = answer.hits
 
         def shown() -> list[Tree]:
             notes = (el("p", note, class_="note") for note in hits.notes)
             if not hits:
-                other = "another condition, or " * bool(asked["where"])
+                other = "another condition, or " * bool(params["where"])
                 return [_message("No passage was found.", f"Try {other}other words."), *notes]
-            stem = stem_of(found.state.stemmer)
-            wanted = stems_of(asked["q"], stem)
-            count = f"{len(hits)} passage{'s' * (len(hits) > 1)} by {found.mode} search"
-            items = (_hit(hit, asked, served.name, wanted, stem, found.state.store.words_by) for hit in hits)
-            took = f" in {found.took_ms['total']:.0f} ms"
+            stem = stem_of(answer.state.stemmer)
+            wanted = stems_of(params["q"], stem)
+            count = f"{len(hits)} passage{'s' * (len(hits) > 1)} by {answer.mode} search"
+            items = (_hit(hit, params, served.name, wanted, stem, answer.state.store.words_by) for hit in hits)
+            took = f" in {answer.took_ms['total']:.0f} ms"
             return [el("p", count + took, class_="count", role="status"), *notes, el("ol", *items, id="hits")]
 
         return await run(self._service.pools.searching, shown)
 
-    async def _narrowing(self, served: Served, asked: Asked) -> Tree | None:
+    async def _narrowing(self, served: Served, params: Params) -> Tree | None:
         """Fields that tell passages apart, each value a link that adds a condition."""
         groups = []
         for field, counted in await self._offered(served):
             links = [
-                el("li", _adding(asked, added, el("span", _short(value)), el("small", f"{count:,}")))
+                el("li", _adding(params, added, el("span", _short(value)), el("small", f"{count:,}")))
                 for value, added, count in counted
             ]
             groups.append(el("section", el("h2", printable(field)), el("ul", *links)))
@@ -227,39 +227,39 @@ class Page:
 
     async def document(self, request: Request) -> Response:
         """GET /document: a document, with the chunk that was found."""
-        asked = {name: request.query_params.get(name, "") for name in ("index", "id", "chunk", "q")}
-        served = self._service.served(asked["index"] or next(iter(self._service.indexes)))
-        query = urlencode({name: asked[name] for name in ("index", "q") if asked[name]})
+        params = {name: request.query_params.get(name, "") for name in ("index", "id", "chunk", "q")}
+        served = self._service.served(params["index"] or next(iter(self._service.indexes)))
+        query = urlencode({name: params[name] for name in ("index", "q") if params[name]})
         header = el("header", _BRAND, el("a", "← back to the hits", class_="back", href=f"/?{query}" if query else "/"))
         try:
             state = served.current
-            found = await run(self._service.pools.reading, lambda: rows(state.store, document=asked["id"]))
+            chunks = await run(self._service.pools.reading, lambda: rows(state.store, document=params["id"]))
         except (RagidxError, NotReadyError) as fault:
             problem, _, status = _fault(fault, self._service)
             main = el("main", _message(problem, "", kind="missing"), class_="document")
             return _html("ragidx", el("body", header, main), 404 if status == 422 else status)
-        at = next((number for number, row in enumerate(found) if row.chunk_id == asked["chunk"]), 0)
-        first, last = max(0, at - _AROUND), min(len(found), at + _AROUND + 1)
+        at = next((number for number, row in enumerate(chunks) if row.chunk_id == params["chunk"]), 0)
+        first, last = max(0, at - _AROUND), min(len(chunks), at + _AROUND + 1)
         stem = stem_of(state.stemmer)
-        wanted = stems_of(asked["q"], stem)
+        wanted = stems_of(params["q"], stem)
         parts, heading = [], ""
-        for row in found[first:last]:
-            text, is_hit = printable_text(row.text), row.chunk_id == asked["chunk"]
+        for row in chunks[first:last]:
+            text, is_hit = printable_text(row.text), row.chunk_id == params["chunk"]
             new, heading = "" if row.heading == heading else row.heading, row.heading
             shown = el("p", *(marked(text, wanted, stem) if is_hit else [text]))
-            own = {"class_": "chunk found", "id": "found"} if is_hit else {"class_": "chunk"}
-            parts.append(el("section", _heading(new), shown, **own))
-        is_whole = (first, last) == (0, len(found))
-        note = None if is_whole else el("p", f"parts {first + 1} to {last} of {len(found)}", class_="count")
-        title = printable(asked["id"])
-        main = el("main", el("h1", title), _fields(found[0]), note, *parts, class_="document")
+            attributes = {"class_": "chunk found", "id": "found"} if is_hit else {"class_": "chunk"}
+            parts.append(el("section", _heading(new), shown, **attributes))
+        is_whole = (first, last) == (0, len(chunks))
+        note = None if is_whole else el("p", f"parts {first + 1} to {last} of {len(chunks)}", class_="count")
+        title = printable(params["id"])
+        main = el("main", el("h1", title), _fields(chunks[0]), note, *parts, class_="document")
         return _html(title, el("body", header, main))
 
 
-def _hit(hit: Hit, asked: Asked, index: str, wanted: set[str], stem: Stem, words: str) -> Tree:
-    part = passage(hit, asked["q"], stem)
+def _hit(hit: Hit, params: Params, index: str, wanted: set[str], stem: Stem, words: str) -> Tree:
+    part = passage(hit, params["q"], stem)
     place = place_in(hit.doc_id, part.line, part.page)
-    link = "/document?" + urlencode({"index": index, "id": hit.doc_id, "chunk": hit.chunk_id, "q": asked["q"]})
+    link = "/document?" + urlencode({"index": index, "id": hit.doc_id, "chunk": hit.chunk_id, "q": params["q"]})
     scores = {"score": hit.score, "cosine": hit.dense, words: hit.bm25}
     shown = [f"{name} {value:.3f}" for name, value in scores.items() if value is not None]
     others = list(dict.fromkeys(printable(span.doc_id) for span in hit.also if span.doc_id != hit.doc_id))
@@ -271,11 +271,11 @@ def _hit(hit: Hit, asked: Asked, index: str, wanted: set[str], stem: Stem, words
         _heading(hit.heading),
         el("p", *marked(part.text, wanted, stem), class_="passage"),
         el("p", also, class_="also") if others else None,
-        el("p", *_chips(hit, asked), el("a", "more", class_="more", href=link), class_="chips"),
+        el("p", *_chips(hit, params), el("a", "more", class_="more", href=link), class_="chips"),
     )
 
 
-def _chips(hit: Hit, asked: Asked) -> Iterator[Tree]:
+def _chips(hit: Hit, params: Params) -> Iterator[Tree]:
     """Metadata of a hit, each a link that adds a condition."""
     own = {name: value for name, value in fields_of(hit.metadata).items() if name not in FILE_FIELDS}
     asks = {
@@ -285,19 +285,19 @@ def _chips(hit: Hit, asked: Asked) -> Iterator[Tree]:
     }
     for name, value in itertools.islice(asks.items(), _CHIPS):
         label = ", ".join(value) if isinstance(value, list) else value
-        yield _adding(asked, has_value(name, value), el("b", printable(name)), f" {_short(label)}", class_="chip")
+        yield _adding(params, has_value(name, value), el("b", printable(name)), f" {_short(label)}", class_="chip")
 
 
-def _adding(asked: Asked, added: Condition, *children: Tree, **own: str) -> Tree:
+def _adding(params: Params, added: Condition, *children: Tree, **own: str) -> Tree:
     """A link to the page with one more condition; one that is wrong goes."""
-    before = asked["where"].strip()
+    before = params["where"].strip()
     try:
         tree = condition(before)
         is_there = set(_parts(added)) <= set(_parts(tree))
         where = before if is_there else str(tree & added)
     except QueryError:
         where = str(added)
-    query = urlencode({name: value for name, value in {**asked, "where": where}.items() if value})
+    query = urlencode({name: value for name, value in {**params, "where": where}.items() if value})
     return el("a", *children, href=f"/?{query}", data_add=str(added), **own)
 
 
@@ -336,11 +336,11 @@ def _heading(text: str) -> Tree | None:
     return el("p", printable(text), class_="heading") if text else None
 
 
-def _field(name: str, label: str, asked: Asked, example: str, wrong: str) -> list[Tree]:
+def _field(name: str, label: str, params: Params, example: str, wrong: str) -> list[Tree]:
     own = {"type": "search", "required": "required", "autofocus": "autofocus"} if name == "q" else {"type": "text"}
     own |= {"aria_invalid": "true", "aria_describedby": "fault"} if name == wrong else {}
     own |= {"placeholder": example, "autocomplete": "off", "spellcheck": "false"}
-    return [el("label", label, for_=name), el("input", id=name, name=name, value=asked[name], **own)]
+    return [el("label", label, for_=name), el("input", id=name, name=name, value=params[name], **own)]
 
 
 def _select(name: str, label: str, known: Sequence[str], chosen: str, unset: str = "") -> Tree:

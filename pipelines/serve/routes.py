@@ -71,29 +71,29 @@ class Handlers:
 
     async def vector(self, request: Request) -> Response:
         """POST /v1/vector."""
-        asked = await _parsed(request, bodies.VectorSearch)
-        served = self.service.served(asked.index, _socket(request))
-        if len({len(vector) for vector in asked.vectors}) > 1:
+        body = await _parsed(request, bodies.VectorSearch)
+        served = self.service.served(body.index, _socket(request))
+        if len({len(vector) for vector in body.vectors}) > 1:
             raise RefusedError(
                 422, "the vectors have several widths", "send vectors of one width", where="vectors", kind="QueryError"
             )
         with np.errstate(over="ignore"):  # what is too large for float32 is refused as not finite
-            vectors = np.array(asked.vectors, np.float64).astype(np.float32)
-        found = await self.service.answer(served, None, asked, vectors)
+            vectors = np.array(body.vectors, np.float64).astype(np.float32)
+        answer = await self.service.answer(served, None, body, vectors)
 
         def written() -> Response:
             answers = [
-                {"query": None, "notes": hits.notes, "hits": [hit.to_json() for hit in hits]} for hits in found.hits
+                {"query": None, "notes": hits.notes, "hits": [hit.to_json() for hit in hits]} for hits in answer.hits
             ]
-            return _answer(served, asked, found, {"answers": answers})
+            return _answer(served, body, answer, {"answers": answers})
 
         return await run(self.service.pools.searching, written)
 
     async def embeddings(self, request: Request) -> Response:
         """POST /v1/embeddings: vectors as the index has them, in the form of OpenAI's interface."""
         _refuse_token_ids(await request.body())
-        asked = await _parsed(request, bodies.Embed)
-        name, sign, side = asked.model.partition(":")
+        body = await _parsed(request, bodies.Embed)
+        name, sign, side = body.model.partition(":")
         if sign and side != "query":
             message = "a model is NAME for documents, or NAME:query for questions"
             raise RefusedError(404, message, where="model", kind="QueryError")
@@ -103,24 +103,24 @@ class Handlers:
             message = "the index has no model: it holds precomputed vectors"
             raise RefusedError(422, message, where="model", kind="QueryError")
         if sign:
-            vectors = await served.questions.encoded(state, asked.input, None)
+            vectors = await served.questions.encoded(state, body.input, None)
         else:
             # in parts: questions, the deadline and the end of the service need not wait for all of them
-            starts, pool = range(0, len(asked.input), BATCH), self.service.pools.encoding
-            vectors = np.concatenate([await run(pool, _documents, state, asked.input, start) for start in starts])
+            starts, pool = range(0, len(body.input), BATCH), self.service.pools.encoding
+            vectors = np.concatenate([await run(pool, _documents, state, body.input, start) for start in starts])
         width = vectors.shape[1]
-        if (asked.dimensions or width) > width:
+        if (body.dimensions or width) > width:
             message = f"the vectors have {width} dimensions"
             raise RefusedError(422, message, "ask for at most as many", where="dimensions", kind="QueryError")
-        if asked.dimensions:
-            vectors = l2_normalize(vectors[:, : asked.dimensions]).vectors
-        as_text, rows = asked.encoding_format == "base64", vectors.astype("<f4")
+        if body.dimensions:
+            vectors = l2_normalize(vectors[:, : body.dimensions]).vectors
+        as_text, rows = body.encoding_format == "base64", vectors.astype("<f4")
 
         def written() -> Response:
-            made = (base64.b64encode(row.tobytes()).decode() if as_text else row.tolist() for row in rows)
-            data = [{"object": "embedding", "index": number, "embedding": row} for number, row in enumerate(made)]
+            embedded = (base64.b64encode(row.tobytes()).decode() if as_text else row.tolist() for row in rows)
+            data = [{"object": "embedding", "index": number, "embedding": row} for number, row in enumerate(embedded)]
             usage = {"prompt_tokens": 0, "total_tokens": 0}
-            return JSONResponse({"object": "list", "model": asked.model, "data": data, "usage": usage})
+            return JSONResponse({"object": "list", "model": body.model, "data": data, "usage": usage})
 
         return await run(self.service.pools.searching, written)
 

@@ -99,21 +99,21 @@ class Questions:
             searcher, instruction, *_ = self._waiting[0]
             batch: list[_Waiting] = []
             left, room = [], BATCH
-            for one in self._waiting:
-                alike = one.searcher is searcher and one.instruction == instruction
-                if alike and (room >= len(one.queries) or not batch):
-                    room -= len(one.queries)
-                    batch.append(one)
+            for waiting in self._waiting:
+                alike = waiting.searcher is searcher and waiting.instruction == instruction
+                if alike and (room >= len(waiting.queries) or not batch):
+                    room -= len(waiting.queries)
+                    batch.append(waiting)
                 else:
-                    left.append(one)
+                    left.append(waiting)
             self._waiting = left
-            await self._encode(searcher, instruction, [one for one in batch if not one.future.done()])
+            await self._encode(searcher, instruction, [waiting for waiting in batch if not waiting.future.done()])
 
     async def _encode(self, searcher: Searcher, instruction: str | None, batch: Sequence[_Waiting]) -> None:
         """Encode a batch; where it fails, each of it alone, so that a question fails by itself."""
         if not batch:
             return
-        texts = [text for one in batch for text in one.queries]
+        texts = [text for waiting in batch for text in waiting.queries]
         try:
             vectors = await run(self._pool, searcher.encode, texts, instruction)
         except asyncio.CancelledError:
@@ -123,13 +123,13 @@ class Questions:
                 if not batch[0].future.done():
                     batch[0].future.set_exception(fault)
                 return
-            for one in batch:
-                await self._encode(searcher, instruction, [one])
+            for waiting in batch:
+                await self._encode(searcher, instruction, [waiting])
             return
-        for one in batch:
-            if not one.future.done():
-                one.future.set_result(vectors[: len(one.queries)])
-            vectors = vectors[len(one.queries) :]
+        for waiting in batch:
+            if not waiting.future.done():
+                waiting.future.set_result(vectors[: len(waiting.queries)])
+            vectors = vectors[len(waiting.queries) :]
 
 
 class Served:

@@ -99,18 +99,18 @@ def adopted(about: AboutTable, options: BuildOptions, where: str) -> Adopted | N
 def placed(row: Row) -> Row:
     """A row that an export wrote, as it was: what is a column there is no field of the metadata."""
     metadata: dict[str, Scalar] = dict(row.metadata)
-    own: dict[str, Any] = {name: metadata.pop(name, None) for name in (*FIXED, DIGEST, "file.source")}
+    columns: dict[str, Any] = {name: metadata.pop(name, None) for name in (*FIXED, DIGEST, "file.source")}
     renamed = {name.removeprefix("metadata.") if name[9:] in _OWN else name: v for name, v in metadata.items()}
     return Row(
         row.chunk_id,
         row.doc_id,
-        own["start"] or 0,
-        len(row.text) if own["end"] is None else own["end"],
+        columns["start"] or 0,
+        len(row.text) if columns["end"] is None else columns["end"],
         row.text,
-        own["heading"] or "",
+        columns["heading"] or "",
         row.text_hash,
         row.doc_hash,
         renamed,
-        own["line"],
-        own["page"],
+        columns["line"],
+        columns["page"],
     )

@@ -170,16 +170,16 @@ def spectrum(
         files = locate(model or "mini-decoder", revision=revision)
         vocabulary = Vocabulary(files, load_tokenizer(files))
         spec = filter_spec(files, resolve(files), filter)
-        made = make_filter(spec, vocabulary)
+        made_filter = make_filter(spec, vocabulary)
         skip = on_skip or (lambda _: None)
         texts = (document.text for document in documents(sources(corpus, beir=True, on_skip=skip), skip))
     else:
         searcher = Searcher.open(str(index), ModelPlace(model=model))
         vocabulary = vocabulary_of(searcher)
         spec = filter or searcher.spec.filter
-        made = stored_filter(searcher.store, spec) if filter is None else make_filter(spec, vocabulary)
+        made_filter = stored_filter(searcher.store, spec) if filter is None else make_filter(spec, vocabulary)
         texts = (text for _, batch in searcher.folder.batches(["text"]) for text in batch.column(0).to_pylist())
-    kept = _kept_columns(spec, made)
+    kept_columns = _kept_columns(spec, made_filter)
     source = str(index if corpus is None else corpus)
     counts, n_texts = vocabulary.count(texts)
     groups = _chosen(counts, vocabulary, group_size, seed, source)
@@ -198,14 +198,14 @@ def spectrum(
             log_p=float(log_p[ids].mean()),
             logit=float(read[ids].mean()),
             delta=changes,
-            parts=parts_of(changes, kept),
+            parts=parts_of(changes, kept_columns),
         )
 
     return SpectrumReport(
         model=vocabulary.files.name,
         source=source,
         filter=spec,
-        dim=vocabulary.hidden if made is None else made.dim,
+        dim=vocabulary.hidden if made_filter is None else made_filter.dim,
         n_texts=n_texts,
         n_tokens=int(counts.sum()),
         n_distinct=int(np.count_nonzero(counts)),
@@ -214,7 +214,7 @@ def spectrum(
         seed=seed,
         fit=float(np.corrcoef(read, log_p)[0, 1]),
         values=vocabulary.spectrum.values,
-        kept=kept,
+        kept=kept_columns,
         groups=tuple(group(name, ids) for name, ids in groups.items()),
     )
 

@@ -153,18 +153,18 @@ def _asked(shown: Searcher, queries: str | Path | None, qrels: str | Path | None
     n = (N_QUERIES if given is None else 0) + (N_QUERIES // 2 if is_weighed else 0)
     n = min(n, max(FEWEST_QUERIES, store.manifest.n_documents // 2))
     try:
-        made = synthetic(lambda: (chunk for _, chunk in store.chunks()), n=n, where=str(store.path))
+        sentences = synthetic(lambda: (chunk for _, chunk in store.chunks()), n=n, where=str(store.path))
     except CorpusError:
         if given is None:
             raise
         return _Asked(given, None, None)
     if given is not None:
-        return _Asked(given, made, made)
-    names = list(made.texts)
+        return _Asked(given, sentences, sentences)
+    names = list(sentences.texts)
     if not is_weighed or len(names) < 3 * FEWEST_QUERIES:
-        return _Asked(made, None, made)
-    test = made.some([name for place, name in enumerate(names) if place % 3 < 2])
-    return _Asked(test, made.some(names[2::3]), made)
+        return _Asked(sentences, None, sentences)
+    test = sentences.some([name for place, name in enumerate(names) if place % 3 < 2])
+    return _Asked(test, sentences.some(names[2::3]), sentences)
 
 
 def adapt(shown: Searcher, *, on_progress: OnStage | None = None, **options: Unpack[AdaptKeywords]) -> AdaptReport:
@@ -195,24 +195,24 @@ def adapt(shown: Searcher, *, on_progress: OnStage | None = None, **options: Unp
     resolved = resolve_against(build_options("adapt", **options_of(shown), filter="none"))
     given = read_pairs(paths) if (paths := listed(how["pairs"])) else None
     _ = shown.model_files  # that they are the index's own
-    asked, tell = _asked(shown, how["queries"], how["qrels"], force=force), Stages(on_progress)
-    with Trial(shown, NOTE, asked.test) as trial:
-        every, n_dropped = _pairs(shown, [asked.test, *filter(None, [asked.choice])], given, limit, seed)
+    judged, tell = _asked(shown, how["queries"], how["qrels"], force=force), Stages(on_progress)
+    with Trial(shown, NOTE, judged.test) as trial:
+        every, n_dropped = _pairs(shown, [judged.test, *filter(None, [judged.choice])], given, limit, seed)
         held, rest = every.held_and_rest(limit, seed)
         tell.expect(4 + sum(2 * -(-len(part) // AT_ONCE) for part in (held, rest)))
         before = stored_filter(shown.store, shown.spec.filter)
         held_out, trained_on = (_stored(encoded(part, resolved, how["cache"], tell), before) for part in (held, rest))
         ready = time.perf_counter()
         tell("training")
-        made = linear(trained_on, rest.batches(how["epochs"], seed), shown.store.manifest.dim, seed=seed)
+        linear_map = linear(trained_on, rest.batches(how["epochs"], seed), shown.store.manifest.dim, seed=seed)
         trained = time.perf_counter()
         sides = held_out.queries, held_out.positives
-        found = scores({"as they are": sides, "mapped": (made(sides[0]), made(sides[1]))})
+        pair_scores = scores({"as they are": sides, "mapped": (linear_map(sides[0]), linear_map(sides[1]))})
         tell("mapping the vectors of a copy")
         now = trial.now()
-        candidate = trial.changed(now, lambda store: _changed(store, made, None))
+        candidate = trial.changed(now, lambda store: _changed(store, linear_map, None))
         tell("asking both")
-        is_mapped, weight, comparison = asked.compare(trial, now, candidate, None if table is shown else table)
+        is_mapped, weight, comparison = judged.compare(trial, now, candidate, None if table is shown else table)
         report = AdaptReport(
             index=str(shown.store.path),
             generation=now.store.manifest.generation,
@@ -222,7 +222,7 @@ def adapt(shown: Searcher, *, on_progress: OnStage | None = None, **options: Unp
             is_mapped=is_mapped,
             pairs=_counts(rest),
             n_dropped=n_dropped,
-            scores=found,
+            scores=pair_scores,
             weight=weight,
             encoding_seconds=ready - began,
             training_seconds=trained - ready,
@@ -232,8 +232,8 @@ def adapt(shown: Searcher, *, on_progress: OnStage | None = None, **options: Unp
             return report
         tell("mapping the vectors of the index")
         about: dict[str, Json] = {"mapped": is_mapped, "weight": weight, "pairs": dict(report.pairs), "seed": seed}
-        kept = made if is_mapped else None
-        done = trial.commit(lambda store: _changed(store, kept, weight), report.verdict, comparison, about)
+        kept_map = linear_map if is_mapped else None
+        done = trial.commit(lambda store: _changed(store, kept_map, weight), report.verdict, comparison, about)
     seconds = time.perf_counter() - began
     return dataclasses.replace(report, generation=done.generation, committed=True, seconds=seconds)
 

@@ -150,24 +150,24 @@ def train_questions(
         what = f"'{shown.encoder.files.name}' is a table of tokens already: a question takes it as long"
         raise SpecError(what, "a table is for models with layers", where=str(index))
     shown = shown.by_model()
-    asked = queries_of(shown, how["queries"], how["qrels"], force=force)
-    with Trial(shown, NOTE, asked, margin) as trial:
-        tell.expect(2 + len(text) + (1 + epochs) * (1 if asked.synthetic is None else 2))
+    judged_queries = queries_of(shown, how["queries"], how["qrels"], force=force)
+    with Trial(shown, NOTE, judged_queries, margin) as trial:
+        tell.expect(2 + len(text) + (1 + epochs) * (1 if judged_queries.synthetic is None else 2))
         run = _Run(shown, limit, epochs, seed, tell)
         more = _Texts([], np.zeros((0, shown.store.manifest.dim), np.float32))
         for path in text:
             tell(f"encoding {path}")
             more = more.and_others(run.encoded(path, how["cache"]))
-        own = run.chunks(shown)
-        _check_enough(n_chunks := len(own.texts), index)
-        table, trained = run.table(own.and_others(more))
-        now, apart = trial.now(), more.apart(asked, shown.folder)
-        with trial.without(asked, now) as (copy,):
-            own = own if copy is now else run.chunks(copy)
+        own_chunks = run.chunks(shown)
+        _check_enough(n_chunks := len(own_chunks.texts), index)
+        table, trained = run.table(own_chunks.and_others(more))
+        now, apart = trial.now(), more.apart(judged_queries, shown.folder)
+        with trial.without(judged_queries, now) as (copy,):
+            own_chunks = own_chunks if copy is now else run.chunks(copy)
             same = copy is now and len(apart.texts) == len(more.texts)
-            judged = table if same else run.table(own.and_others(apart))[0]
+            judged = table if same else run.table(own_chunks.and_others(apart))[0]
             tell("asking both")
-            comparison, table_ms, model_ms = _compare(copy, judged, asked, margin)
+            comparison, table_ms, model_ms = _compare(copy, judged, judged_queries, margin)
         verdict, data = decided(comparison.verdict, force=force), table.to_bytes()
         encodes = TABLE if verdict in (NOT_WORSE, FORCED) else MODEL
         about: dict[str, Any] = {

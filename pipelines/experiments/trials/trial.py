@@ -92,20 +92,20 @@ class Comparison:
     queries_needed: int
 
     @classmethod
-    def of(cls, before: Doubles, now: Doubles, asked: Judged, margin: float) -> Comparison:
+    def of(cls, before: Doubles, now: Doubles, judged: Judged, margin: float) -> Comparison:
         """How much better the second of two systems answers, (q,) nDCG@10 of each."""
-        apart, found = now - before, difference(now, before)
+        apart, paired = now - before, difference(now, before)
         return cls(
-            queries=asked.synthetic or GIVEN,
-            n_queries=len(asked.texts),
+            queries=judged.synthetic or GIVEN,
+            n_queries=len(judged.texts),
             seed=_SEED,
             old=float(before.mean()),
             new=float(now.mean()),
-            difference=found.mean,
-            low=found.low,
-            high=found.high,
-            p=found.p,
-            detectable=found.detectable,
+            difference=paired.mean,
+            low=paired.low,
+            high=paired.high,
+            p=paired.p,
+            detectable=paired.detectable,
             lower_bound=lower_bound(apart),
             margin=margin,
             queries_needed=queries_needed(apart, margin),

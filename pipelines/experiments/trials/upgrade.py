@@ -4,7 +4,7 @@ an index and other options -> another index of the same documents, inside its fo
     -> both are asked the same queries -> one commit that puts the new one in place of the old, or both stay
 
 The index is locked for the last step alone: what was committed meanwhile is brought over, and files are linked. A
-process that is killed at any moment leaves the index as it was, or upgraded; the same call goes on where it ended.
+process that is killed at any moment leaves the index as it was, or upgraded; the same call resumes.
 """
 
 from __future__ import annotations
@@ -207,25 +207,25 @@ def _plain(spec: IndexSpec) -> IndexSpec:
     return dataclasses.replace(spec, filter=dataclasses.replace(spec.filter, adapted=""))
 
 
-def _whole(shown: Searcher, asked: BuildOptions) -> dict[str, Any]:
+def _whole(shown: Searcher, options: BuildOptions) -> dict[str, Any]:
     """Every option of the new index: as it was named, else the index's own, else that of another model."""
-    own, old, index = shown.spec.encoder, _plain(shown.spec), shown.store.manifest.index
-    if own is None or old.precomputed is not None:
+    stored, old, index = shown.spec.encoder, _plain(shown.spec), shown.store.manifest.index
+    if stored is None or old.precomputed is not None:
         raise SpecError(
             "the index holds precomputed vectors: there is no text to encode",
             "build again from vectors of the new model: `ragidx build --vectors FILE --rebuild`",
             where=str(shown.store.path),
         )
-    current = shown.place.model or (shown.model_files.name if own.model == "mini" else own.model)
-    is_own = asked.model in (None, current, own.model if shown.place.model else current)
-    model = asked.model or current
-    encoder, run = asked.encoder, {name: getattr(asked, name) for name in RUN_OPTIONS}
+    current = shown.place.model or (shown.model_files.name if stored.model == "mini" else stored.model)
+    is_own = options.model in (None, current, stored.model if shown.place.model else current)
+    model = options.model or current
+    encoder, run = options.encoder, {name: getattr(options, name) for name in RUN_OPTIONS}
     if is_own:
         place = shown.place
         moved = {name: value for name in ("adapters", "pooler") if (value := getattr(place, name)) is not None}
-        encoder = continued_options(own, cast(EncoderOptions, moved | asked.encoder))
-        run["endpoint"] = asked.endpoint or place.endpoint
-    named = () if asked.filter is None else asked.filter.given
+        encoder = continued_options(stored, cast(EncoderOptions, moved | options.encoder))
+        run["endpoint"] = options.endpoint or place.endpoint
+    named = () if options.filter is None else options.filter.given
     if is_own and old.filter.name.startswith(HEAD) and "name" not in named:
         raise SpecError(
             "the filter of the index is a trained head, and the new index needs its file",
@@ -233,17 +233,17 @@ def _whole(shown: Searcher, asked: BuildOptions) -> dict[str, Any]:
             where=str(shown.store.path),
         )
     files = located(model, encoder)
-    filter_ = filter_spec(files, methods.resolve(files, **encoder), asked.filter, old.filter if is_own else None)
+    filter_ = filter_spec(files, methods.resolve(files, **encoder), options.filter, old.filter if is_own else None)
     return {
         **encoder,
         **run,
         "model": model,
         "filter": dataclasses.replace(filter_),  # with every field named
-        "chunks": (asked.chunks or ChunkSpec()).over(old.chunk),
+        "chunks": (options.chunks or ChunkSpec()).over(old.chunk),
         "index_type": old.index_type,
         "target_recall": index.target_recall,
         "max_memory": index.max_memory,
         "lexical": index.lexical != OFF,
         "stemmer": None if index.lexical == OFF else index.lexical,
-        "workers": asked.workers,
+        "workers": options.workers,
     }
