@@ -522,7 +522,7 @@ def summary(rows, answers):
             continue
         cells = [(f"{row['mean']:.3f}", row) for row in (first_row(own, "*", *what) for what in filters.values())]
         lines.append(f"| {method} | {' | '.join(f'**{n}**' if key_of(row) in real else n for n, row in cells)} |")
-    head = " | ".join(f"`{text}`, {576 // (what[1:] or (1,))[0]} numbers" for text, what in filters.items())
+    head = " | ".join(f"`{text}`, {576 // (what[1:] or (1,))[0]} dimensions" for text, what in filters.items())
     return "\n".join([f"| `--method` | {head} |", "| --- |" + " --- |" * len(filters), *lines]) + "\n"
 
 

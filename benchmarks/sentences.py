@@ -106,7 +106,7 @@ def _of_endpoint(v, setting):
         for delay, one in v.items()
     )
     return (
-        f"Endpoint on the same machine, a small server in Python ({setting['dim']} numbers a text), {setting['texts']}"
+        f"Endpoint on the same machine, a small server in Python ({setting['dim']} dimensions), {setting['texts']}"
         f" texts of {setting['words']} words, {setting['request_texts']} a request and {setting['at_once']} requests at"
         f" once, against one request a text, one after the other: {ratios} (medians of"
         f" {v['0 ms']['ratio']['runs']} runs in turns)."

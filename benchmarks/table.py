@@ -352,7 +352,7 @@ def plans(found):
 
 
 def stored(values):
-    """Bytes of a vector in an index, which fills it up to a multiple of 8 numbers of 2 bytes."""
+    """Bytes of a vector in an index, which fills it up to a multiple of 8 dimensions of 2 bytes."""
     return -(-values["vector bytes"] // 16) * 16
 
 

@@ -43,7 +43,7 @@ def words(found):
     for row in rows:
         setting, values = row["setting"], row["values"]
         what = f"{setting['index']}, {setting['model']}, {setting['search']}"
-        what += f", {setting['dim']} numbers" if setting.get("dim") else ""
+        what += f", {setting['dim']} dimensions" if setting.get("dim") else ""
         apart = [_apart(values.get(f"against {part}")) for part in ("dense", "lexical")]
         body.append(f"| {what} | {values['nDCG@10']:.3f} | {values['R@100']:.3f} | {' | '.join(apart)} |")
     parts = ["\n".join(head + body)]

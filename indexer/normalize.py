@@ -1,6 +1,6 @@
 """Unit length: vectors of any floating type become float32 rows of length 1, and rows that cannot are named.
 
-(n, dim) float16, float32 or float64 -> (n, dim) float32; of those, the first numbers again. Lengths are taken in
+(n, dim) float16, float32 or float64 -> (n, dim) float32; of those, the first dimensions again. Lengths are taken in
 float64 for any input: the squares of float16 and float32 numbers leave their own range long before the numbers
 do. A row of zeros or with a number that is not finite has no direction: it becomes zeros and a fault, and the caller
 decides whether that is an error. All unit vectors of this package are made here, and widths are checked.
@@ -67,21 +67,21 @@ def l2_normalize(vectors: NDArray[Any]) -> UnitRows:
 
 
 def cut_rows(unit: UnitRows, dim: int) -> UnitRows:
-    """The first `dim` numbers of each row, normalised to length 1 again; `unit` itself at full width.
+    """The first `dim` dimensions of each row, normalised to length 1 again; `unit` itself at full width.
 
-    Old faults stay; a row whose first numbers are all zero gets a new one.
+    Old faults stay; a row whose first dimensions are all zero gets a new one.
 
     >>> cut = cut_rows(l2_normalize(np.array([[3.0, 0.0, 4.0], [0.0, 0.0, 2.0], [0.0, 0.0, 0.0]])), 2)
     >>> cut.vectors.tolist()
     [[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
     >>> cut.faults
-    [(1, 'the first 2 of 3 numbers of the vector are zero'), (2, 'the vector is zero')]
+    [(1, 'the first 2 of 3 dimensions of the vector are zero'), (2, 'the vector is zero')]
     """
     width = unit.vectors.shape[1]
     if width == dim:
         return unit
     cut, before = l2_normalize(unit.vectors[:, :dim]), dict(unit.faults)
-    nothing = f"the first {dim:,} of {width:,} numbers of the vector are zero"  # of a finite row, nothing else can be
+    nothing = f"the first {dim:,} of {width:,} dimensions of the vector are zero"  # else it is not finite
     return UnitRows(cut.vectors, [(row, before.get(row, nothing)) for row, _ in cut.faults])
 
 
@@ -133,7 +133,7 @@ def check_query_width(width: int, dim: int, *, input_dim: int | None = None, whe
     if width not in (dim, input_dim):
         before = "" if input_dim is None else f", and had {input_dim:,} before they were cut"
         raise QueryError(
-            f"the query's vector has {width:,} numbers, those of the index have {dim:,}{before}",
+            f"the query's vector has {width:,} dimensions, those of the index have {dim:,}{before}",
             "make it as the vectors of the index were made",
             where=where,
         )

@@ -69,7 +69,7 @@ class FilterKind:
     keeps: str  # what of a vector stays
     fields: tuple[str, ...] = ()  # the fields of `FilterSpec` it has besides tau and dim
     head: bool = False  # it reads the model's unembedding matrix
-    nested: bool = True  # the first j stored numbers are the vector of the filter of width j
+    nested: bool = True  # the first j stored dimensions are the vector of the filter of width j
 
     @property
     def calibrated(self) -> bool:
@@ -176,7 +176,7 @@ class FilterSpec(Spec):
 
     @property
     def nested(self) -> bool:
-        """Whether the first j stored numbers are the vector of width j."""
+        """Whether the first j stored dimensions are the vector of width j."""
         return bool(self.adapted) or filter_kind(self.name).nested
 
     @property
@@ -254,7 +254,7 @@ class Precomputed(Spec):
     """Precomputed vectors: the index was built from vectors, not from texts."""
 
     made_by: str = ""  # the model that made them, in the user's words; never looked up
-    input_dim: int | None = None  # their full width, if the index keeps only the first numbers
+    input_dim: int | None = None  # their full width, if the index keeps only the first dimensions
 
 
 @dataclass(frozen=True, kw_only=True)

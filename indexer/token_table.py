@@ -91,7 +91,7 @@ class TokenTable:
         return np.stack([self.vector(row) for row in ids])
 
     def narrowed(self, dim: int) -> Self:
-        """The table of the first `dim` numbers."""
+        """The table of the first `dim` dimensions."""
         rows = np.ascontiguousarray(self.rows[:, :dim])
         return type(self)(self.tokenizer, self.tokens, self.pairs, rows, self.scales)
 

@@ -124,7 +124,7 @@ class Reader:
         Args:
             query: the question; it is text, and no query language: quotes, `+`, `-` and `field:value` mean nothing.
             k: 1 or more.
-            vector: (dim,) numbers in place of a question.
+            vector: (dim,) floats in place of a question.
             where: a condition on metadata, such as `ragidx.field("year") >= 1900`; as text, `year >= 1900`.
             instruction: the task sentence put before the question for the model; None: the index's own; empty: none.
 
@@ -620,7 +620,7 @@ class Index(Reader):
             return compact(self._path, everything=everything, on_stage=on_stage or _silent)
 
     def shrink(self, dim: int, *, on_stage: OnStage | None = None) -> ReshapeReport:
-        """Keep the first `dim` numbers of each vector; `rollback` brings the wide index back."""
+        """Keep the first `dim` dimensions of each vector; `rollback` brings the wide index back."""
         from ragidx.pipelines.maintain.rewrite import shrink
 
         with self._changed():
@@ -702,7 +702,7 @@ class Index(Reader):
 
         Args:
             ids: n, each once.
-            vectors: (n, dim) numbers; brought to length 1.
+            vectors: (n, dim) floats; brought to length 1.
             texts: n, shown with a hit; None: none.
             metadata: n, values by name, for conditions; None: none.
             doc_ids: n; rows of one document share its id. None: each row is a document of its own.
@@ -872,7 +872,7 @@ def search(
         indexes: open ones, or folders, which are opened for this question; equal places are in this order.
         query: text of the question.
         k: 1 or more.
-        vector: (dim,) numbers in place of a question, where the vectors are of one space.
+        vector: (dim,) floats in place of a question, where the vectors are of one space.
         where: a condition; a field that an index does not have is null in its rows.
         instruction: as for `Index.search`.
 

@@ -150,7 +150,7 @@ def _bm25(store: Store, question: str) -> Floats | None:
 
 
 def _cosines(store: Store, query: Floats, rows: Ints, options: SearchOptions) -> Floats:
-    """As the search compares: the stored vectors, or their first numbers as they are stored, or compared again."""
+    """As the search compares: the stored vectors, or their first dimensions as they are stored, or compared again."""
     again = options.rerank_dim
     vectors = store.vectors(rows, options.dim if again is None else None)
     width = again or options.dim

@@ -57,7 +57,7 @@ class WidthKeywords(TypedDict, total=False):
 
     dim: Annotated[int | None, _ranking("N", "Compare only the first N dimensions of the vectors.", least=1)]
     rerank_dim: Annotated[
-        int | None, _ranking("N", "With `dim`: compare the found chunks again, by the first N numbers.", least=1)
+        int | None, _ranking("N", "With `dim`: compare the found chunks again, by the first N dimensions.", least=1)
     ]
     min_score: Annotated[float | None, _ranking("C", "Drop chunks with a cosine below C.", least=-1, most=1)]
 

@@ -80,5 +80,5 @@ def _json(data: bytes) -> NDArray[Any]:
                     f"vector {number} has at place {place} something that is not a number: {json.dumps(value)[:40]}"
                 )
         if len(vector) != len(vectors[0]):
-            raise TypeError(f"vector {number} has {len(vector):,} numbers, the first {len(vectors[0]):,}")
+            raise TypeError(f"vector {number} has {len(vector):,} dimensions, the first {len(vectors[0]):,}")
     return np.array(vectors, np.float64)

@@ -204,7 +204,7 @@ def unit_queries(
     """(q, dim) of length 1: what the rows of an index are compared with.
 
     Args:
-        vectors: (q, dim) numbers, or (q, input_dim): cut as the rows were.
+        vectors: (q, dim) floats, or (q, input_dim): cut as the rows were.
         dim: width of the index.
         input_dim: what its vectors were cut from; None: they were not.
         index: folder of the index, for messages.

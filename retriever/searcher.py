@@ -125,7 +125,7 @@ class Searcher:
     ) -> list[Hits]:
         """The hits of each query; the options are those of `Index.search`, and `Index` says what they mean.
 
-        Vectors are (q, dim) numbers; of an index of precomputed vectors that was shrunk, also (q, as many as they had
+        Vectors are (q, dim) floats; of an index of precomputed vectors that was shrunk, also (q, as many as they had
         before): cut to the first `dim`.
 
         Raises:

@@ -84,7 +84,7 @@ BOUNDS = {
     ),
     "records that decide which fields are text": (f"{field_rule.SAMPLE_RECORDS:,}, or {size(field_rule.SAMPLE_CHARS)}"),
     "objects that are looked into": f"{paths._DEPTH} levels; deeper ones are JSON text",
-    "width of a vector": f"{MAX_DIM:,} numbers",
+    "width of a vector": f"{MAX_DIM:,} dimensions",
     "rows in a segment; vectors in a segment; text in a segment": (
         f"2^31 - 1; {size(segment_writer.MAX_VECTOR_BYTES)}; {size(segment_writer.MAX_TEXT_BYTES)}"
     ),

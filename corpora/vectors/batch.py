@@ -76,11 +76,11 @@ def check_width(width: int, dim: int | None, what: str, where: str) -> None:
     """
     if not 1 <= width <= MAX_WIDTH:
         raise CorpusError(
-            f"{what} holds vectors of {width:,} numbers", f"give vectors of 1 to {MAX_WIDTH:,}", where=where
+            f"{what} holds vectors of {width:,} dimensions", f"give vectors of 1 to {MAX_WIDTH:,}", where=where
         )
     if dim is not None and width != dim:
         raise CorpusError(
-            f"{what} holds vectors of {width:,} numbers; those of the index, or of the files before, have {dim:,}",
+            f"{what} holds vectors of {width:,} dimensions; those of the index, or of the files before, have {dim:,}",
             "vectors of two models do not mix: choose another `index`, or replace this one with `rebuild=True`",
             where=where,
         )

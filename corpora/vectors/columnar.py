@@ -172,7 +172,7 @@ def _matrix(vectors: Any, dim: int, faults: Faults) -> NDArray[Any]:
         if width is None:
             faults[row] = "the vector is missing"
         elif width != dim:
-            faults[row] = f"the vector has another width: {width:,} numbers, not {dim:,}"
+            faults[row] = f"the vector has another width: {width:,} dimensions, not {dim:,}"
     whole = np.array([row for row in range(len(widths)) if row not in faults], np.int64)
     flat = (vectors.take(pa.array(whole)) if faults else vectors).flatten()
     numbers = flat.to_numpy(zero_copy_only=False)

@@ -30,7 +30,7 @@ INDEX_TYPES = {
     "hnsw": "a graph of neighbours: fast, 144 bytes a row more",
     "ivf": "lists of near vectors in float16, some of which are read: made fast, vectors twice on the disk",
     "sq8": "every vector, by 8 bits a number: half the memory of flat, nearly as exact",
-    "ivfpq": "lists of product codes, a byte for every 4 numbers: an eighth of the memory of flat",
+    "ivfpq": "lists of product codes, a byte for every 4 dimensions: an eighth of the memory of flat",
     "rabitq": "lists of 1 bit a number: a sixteenth of the memory of flat",
 }
 """Name -> what it is, in one line."""
@@ -56,7 +56,7 @@ _NODE_BYTES = 16  # of a graph: level, offset, and the share of the upper levels
 def padded(dim: int) -> int:
     """The width of a vector for FAISS: `dim`, padded with zeros to a multiple of 8.
 
-    FAISS vectorises float16 and 8-bit codes for these widths alone: 255 numbers take ten times as long as 256.
+    FAISS vectorises float16 and 8-bit codes for these widths alone: 255 dimensions take ten times as long as 256.
 
     >>> padded(255), padded(256)
     (256, 256)

@@ -1,4 +1,4 @@
-"""Prefixes: the first numbers of a segment's vectors as a separate index, so that one build serves narrower widths.
+"""Prefixes: the first dimensions of a segment's vectors as a separate index, so that one build serves narrower widths.
 
 (rows, dim) float16 -> the first `width` columns, normalised to unit length, float16: what a build at that width stores,
 to one float16 step in each number. The file is made in one pass at the first search of that width, and kept beside the
@@ -44,16 +44,16 @@ _PREFIX = re.compile(r"prefix-([0-9]{1,5})-([0-9a-f]{16})-([0-9a-f]{16})\.faiss"
 
 
 def shortened(vectors: NDArray[np.float32], width: int) -> NDArray[np.float32]:
-    """The first `width` numbers of each row (n, width), of unit length; zero rows stay zero."""
+    """The first `width` dimensions of each row (n, width), of unit length; zero rows stay zero."""
     return l2_normalize(vectors[:, :width]).vectors
 
 
 @dataclass(frozen=True, slots=True)
 class Prefixes:
-    """The rows of a segment by the first numbers of their vectors, of unit length; always searched exactly.
+    """The rows of a segment by the first dimensions of their vectors, of unit length; always searched exactly.
 
     Args:
-        dim: how many numbers.
+        dim: number of dimensions.
         index: FAISS's exact index of them.
         moments: None where there are few rows.
     """
@@ -103,7 +103,7 @@ class Prefixes:
 
 
 def open_prefixes(folder: Path, vectors: Any, width: int, checksum: str) -> Prefixes:
-    """The first `width` numbers of a segment's vectors, as an index, made if it is not there yet.
+    """The first `width` dimensions of a segment's vectors, as an index, made if it is not there yet.
 
     Args:
         folder: folder of the segment; its files may be gone already.
@@ -172,7 +172,7 @@ def is_whole(path: Path) -> bool:
 
 
 def is_prefix_of(path: Path, vectors: Any) -> bool:
-    """Whether a file holds the first numbers of these vectors, to one float16 step in each."""
+    """Whether a file holds the first dimensions of these vectors, to one float16 step in each."""
     width, rows = int(path.name.split("-")[1]), int(vectors.ntotal)
     if not 1 <= width <= vectors.d:
         return False

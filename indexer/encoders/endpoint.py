@@ -250,7 +250,7 @@ def vectors_of(answer: Any, n: int, width: int = 0) -> Floats:
     widths = {len(row) for row in rows}
     if len(widths) > 1 or (width and widths != {width}) or max(widths) > _MAX_WIDTH:
         shown = " and ".join(f"{entry:,}" for entry in sorted(widths))
-        raise ValueError(f"it gave vectors of {shown} numbers" + (f", and of {width:,} before" if width else ""))
+        raise ValueError(f"it gave vectors of {shown} dimensions" + (f", and of {width:,} before" if width else ""))
     try:
         with np.errstate(over="ignore"):
             vectors: Floats = np.array(rows, np.float64).astype(np.float32)
@@ -346,7 +346,7 @@ def read_tokenizer(path: str) -> TextTokenizer:
 def difference(old: Floats, new: Floats) -> str:
     """How two vectors of the canary, (1, n) each, differ, as text; empty where they are of one model."""
     if old.shape != new.shape:
-        return f"its vectors have {new.shape[1]:,} numbers now, and had {old.shape[1]:,}"
+        return f"its vectors have {new.shape[1]:,} dimensions now, and had {old.shape[1]:,}"
     cosine = float(l2_normalize(old).vectors[0] @ l2_normalize(new).vectors[0])
     words = f"a fixed text has a vector with a cosine of {cosine:.4f} to the kept one, below {SAME}"
     return "" if cosine >= SAME else words

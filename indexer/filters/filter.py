@@ -71,7 +71,7 @@ class Filter:
             if self.matrix.ndim != 2 or (value is not None and value.shape != self.matrix.shape[1:]):
                 raise ValueError(f"a filter of shape {self.matrix.shape} has no {name} of shape {np.shape(value)}")
         if self.then is not None and self.then.hidden != self.matrix.shape[1]:
-            raise ValueError(f"a map of {self.then.hidden} numbers behind a filter that gives {self.matrix.shape[1]}")
+            raise ValueError(f"a map of width {self.then.hidden} behind a filter that gives {self.matrix.shape[1]}")
 
     def __repr__(self) -> str:
         """In a line, without the matrix."""
@@ -118,7 +118,7 @@ class Filter:
         return Filter(self.matrix, self.columns, shift, query_shift)
 
     def narrowed(self, dim: int) -> Filter:
-        """The filter of the first `dim` numbers."""
+        """The filter of the first `dim` dimensions."""
         if self.then is not None:
             return replace(self, then=self.then.narrowed(dim))
         columns = None if self.columns is None else self.columns[:dim]

@@ -1,6 +1,6 @@
 """The live rows of a segment that has dead ones, numbered from 0: a question costs what it costs where none is dead.
 
-    LiveRows(view, dead)    of a `Segment`, or of the first numbers of its vectors; dead (stored rows,), some of them
+    LiveRows(view, dead)    of a `Segment`, or of the first dimensions of its vectors; dead (stored rows,), some of them
 
 It is asked as the view is, by numbers of live rows, and reads the others only where they lie among them in a file. What
 a state needs again and again is made at its first use and kept: the vectors for exact search, columns of conditions,
@@ -64,7 +64,7 @@ class LiveRows:
         return self.view.is_exact()
 
     def narrowed(self, width: int) -> LiveRows:
-        """The same rows with the first numbers of their vectors; itself at full width."""
+        """The same rows with the first dimensions of their vectors; itself at full width."""
         if width == self.dim:
             return self
         if width not in self._narrow:

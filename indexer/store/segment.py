@@ -144,7 +144,7 @@ class Segment:
         return self.entry.ann is None and self._moved is None  # a GPU adds in an order that depends on the batch
 
     def narrowed(self, width: int) -> Segment | Prefixes:
-        """A view of the same rows with the first numbers of their vectors, for a search; itself at full width."""
+        """A view of the same rows with the first dimensions of their vectors, for a search; itself at full width."""
         if width == self.dim:
             return self
         if width not in self._narrow:

@@ -173,8 +173,8 @@ class Store:
             queries: (q, dim), as wide as the stored vectors, even if fewer dimensions are searched.
             k: 1 or more.
             allowed: (n_rows,) which rows may be found; None: all.
-            dim: compare only the first `dim` numbers, normalised to unit length; exact. None: all.
-            rerank_dim: compare the best max(100, 4k) hits again by so many numbers.
+            dim: compare only the first `dim` dimensions, normalised to unit length; exact. None: all.
+            rerank_dim: compare the best max(100, 4k) hits again by so many dimensions.
 
         Raises:
             QueryError: the queries have another dimension than the index, or a width is out of range.
@@ -194,7 +194,7 @@ class Store:
         """Scores and rows (q, n) as of `search`, but equal scores are in any order; -inf and -1 where there is none.
 
         Args:
-            queries: (q, `dim`): already cut, where fewer numbers are compared.
+            queries: (q, `dim`): already cut, where fewer dimensions are compared.
             k: as for `search`, as the rest; n is smaller where the index has fewer rows.
             allowed: as for `search`.
             dim: as for `search`.
@@ -335,7 +335,7 @@ class Store:
         return self._gathered(rows, lambda view, mine: view.strings("chunk_id", mine))
 
     def _rescored(self, found: TopRows, queries: Floats, k: int, width: int) -> TopRows:
-        """The k best of what a search found, by the first `width` numbers of their vectors."""
+        """The k best of what a search found, by the first `width` dimensions of their vectors."""
         asked = shortened(queries, width)
         wide = min(k, found.scores.shape[1])
         scores, rows = np.full((len(queries), wide), -np.inf, np.float32), []

@@ -102,7 +102,7 @@ def _segment_faults(segment: Segment) -> list[str]:
     for name, entry in segment.entry.files.items():
         faults += _faults(check_file, segment.folder / name, entry, read=True)
     faults = faults or _faults(_read_all, segment)  # one line about a damaged file is enough
-    wrong = "it does not hold the first numbers of the vectors beside it; it can be made again: delete it"
+    wrong = "it does not hold the first dimensions of the vectors beside it; it can be made again: delete it"
     return faults or [f"{path}: the file is damaged: {wrong}" for path in _wrong_prefixes(segment)]
 
 

@@ -273,7 +273,7 @@ def _cut(codes: Halves, dim: int, table: Any) -> Halves:
     empty = np.flatnonzero(~narrow.any(axis=1))
     if len(empty):
         raise SpecError(
-            f"the first {dim} of {stored} numbers of a vector are all zero",
+            f"the first {dim} of {stored} dimensions of a vector are all zero",
             "keep more dimensions",
             where=f"chunk {table.column('chunk_id')[int(empty[0])].as_py()}",
         )

@@ -22,7 +22,7 @@ def notes(r: BuildReport) -> Iterator[str]:
     """A line each, for stderr."""
     noun = "document" if r.spec.precomputed is None else "row"
     if r.input_dim is not None:
-        yield f"Cut: the vectors of the file have {r.input_dim:,} numbers, the index keeps the first {r.dim:,}."
+        yield f"Cut: the vectors of the file have {r.input_dim:,} dimensions, the index keeps the first {r.dim:,}."
     if r.endpoint is not None and r.endpoint.n_cut:
         cut = console.plural(r.endpoint.n_cut, "text")
         yield f"Cut by the endpoint: {cut} longer than its model reads; a smaller --chunk-size keeps all of their text."

@@ -62,7 +62,7 @@ def _of_vectors(r: BuildReport) -> list[tuple[str, str]]:
     made_by = "" if r.spec.precomputed is None else r.spec.precomputed.made_by
     removed = f", {r.n_removed:,} removed" if r.n_removed else ""
     return [
-        ("vectors", f"{r.dim:,} numbers each, precomputed" + (f" by {made_by}" if made_by else "")),
+        ("vectors", f"{r.dim:,} dimensions, precomputed" + (f" by {made_by}" if made_by else "")),
         *([] if r.queries is None else [("questions", _questions(r.queries))]),
         ("rows", f"{r.n_chunks:,}: {_changes(r)}{removed}"),
         ("documents", f"{r.n_documents:,}"),

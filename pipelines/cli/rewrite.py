@@ -43,7 +43,7 @@ def compact(everything: bool, index: Path, as_json: bool) -> None:
 
 
 @click.command("shrink", cls=GroupedCommand)
-@click.option("--dim", type=int, required=True, metavar="N", help="Keep the first N numbers of each vector.")
+@click.option("--dim", type=int, required=True, metavar="N", help="Keep the first N dimensions of each vector.")
 @index_option
 @quiet_option
 @json_option
@@ -61,7 +61,7 @@ def shrink(dim: int, index: Path, as_json: bool) -> None:
 
 @click.command("reindex", cls=GroupedCommand)
 @click.argument("target", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--dim", type=int, metavar="N", help="Keep the first N numbers of each vector [default: all].")
+@click.option("--dim", type=int, metavar="N", help="Keep the first N dimensions of each vector [default: all].")
 @keyword_options(AnnKeywords)
 @index_option
 @quiet_option
@@ -93,7 +93,7 @@ def _run(rewrite: Callable[[OnStage], ReshapeReport], *, as_json: bool) -> None:
     rows = [
         ("index", f"{r.index} (generation {r.generation}{unchanged})"),
         ("holds", f"{console.plural(r.n_chunks, 'chunk')} in {console.plural(r.n_segments, 'segment')}"),
-        ("vectors", f"{r.dim} numbers, {describe.searched(r.index_type, r.segment_types, r.recall)}"),
+        ("vectors", f"{r.dim} dimensions, {describe.searched(r.index_type, r.segment_types, r.recall)}"),
     ]
     if r.committed:
         dropped = f", {console.plural(r.n_dropped, 'dead row')} dropped" if r.n_dropped else ""

@@ -36,7 +36,7 @@ class ReshapeReport:
         index: folder of the index.
         generation: number of the committed generation.
         committed: whether anything was done.
-        dim: numbers a vector.
+        dim: number of dimensions that are kept.
         index_type: index type as it was asked for.
         segment_types: index of each segment: flat, or a factory string.
         recall: the least ann_recall@10 that was measured; None: every vector is compared.
@@ -87,10 +87,10 @@ def compact(
 def shrink(
     index: str | Path = "ragidx-index", *, dim: int, on_stage: OnStage = lambda stage, rows, done: None
 ) -> ReshapeReport:
-    """Replace an index by its first `dim` numbers a vector, in one commit; `rollback` brings the wide one back.
+    """Replace an index by its first `dim` dimensions, in one commit; `rollback` brings the wide one back.
 
     Raises:
-        SpecError: the index is not that wide, or its filter keeps numbers in no order.
+        SpecError: the index is not that wide, or its filter keeps dimensions in no order.
         IndexFormatError: there is no index, or it is damaged.
         BusyError: a writer holds the index.
         RagidxError: the folder cannot be written.
@@ -118,7 +118,7 @@ def reindex(
     Args:
         index: the index folder, which is only read.
         target: a folder outside the index that is empty or does not exist; after a failure it is as before.
-        dim: numbers a vector; None: as many as there are.
+        dim: number of dimensions that are kept; None: all.
         index_type: a name or a factory string; None: as it was.
         target_recall: target recall as in a build; None: as it was.
         max_memory: bound of memory as in a build; None: as it was.
@@ -151,7 +151,7 @@ def _change(store: Store, dim: int, **asked: Any) -> NewForm:
 
 
 def _narrower(spec: IndexSpec, blobs: dict[str, bytes], stored: int, dim: int) -> tuple[IndexSpec, dict[str, bytes]]:
-    """The spec and the filter of the first `dim` of `stored` numbers."""
+    """The spec and the filter of the first `dim` of `stored` dimensions."""
     from ragidx.indexer.filters.filter import Filter, coordinates
     from ragidx.indexer.token_table import TokenTable
 
@@ -159,7 +159,7 @@ def _narrower(spec: IndexSpec, blobs: dict[str, bytes], stored: int, dim: int) -
     check_width("dim", dim, stored, error=SpecError, or_else=or_else)
     if not spec.filter.nested:
         raise SpecError(
-            f"filter '{spec.filter.name}' keeps numbers in no order: the first {dim} are not its narrower form",
+            f"filter '{spec.filter.name}' keeps dimensions in no order: the first {dim} are not its narrower form",
             f"build again with `dim={dim}`",
             where="`dim`",
         )

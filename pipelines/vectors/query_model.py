@@ -43,13 +43,13 @@ def model_of_queries(index: Path, old: Manifest | None, options: BuildOptions, w
     """The model that encodes questions, for vectors of this width.
 
     An option that is not given is as the index has it; in a new index, as a build of a corpus would, but the
-    filter follows from the width: the model's default filter where that leaves as many numbers, else none.
+    filter follows from the width: the model's default filter where that leaves as many dimensions, else none.
 
     Args:
         index: the index folder.
         old: the state that is updated; None: a new index.
         options: the model, and the `QUERY_OPTIONS` that were passed.
-        width: numbers of a stored vector.
+        width: dimensions of a stored vector.
 
     Raises:
         ModelError: the model is not there.
@@ -83,11 +83,12 @@ def _with_filter(resolved: Resolved, spec: FilterSpec, stored: Store | None) -> 
 def _other_width(resolved: Resolved, widths: Sequence[int], width: int, *, says_filter: bool) -> SpecError:
     name, hint = resolved.files.name, f"name the model that made them, or {_WITHOUT}"
     if width < resolved.hidden:
-        kept = "" if says_filter else f"of their first numbers with `filter=truncation` `filter.dim={width}`, "
+        kept = "" if says_filter else f"of their first dimensions with `filter=truncation` `filter.dim={width}`, "
         hint = f"say what was kept {kept or 'with `filter` and `filter.dim`, '}{hint}"
     with_filter = " with that filter" if says_filter else ""
+    made = " or ".join(f"{n:,}" for n in widths)
     return SpecError(
-        f"'{name}' makes vectors of {' or '.join(f'{n:,}' for n in widths)} numbers{with_filter}, these have {width:,}",
+        f"'{name}' makes vectors of {made} dimensions{with_filter}, these have {width:,}",
         hint,
         where="`model`",
     )

@@ -64,7 +64,7 @@ def spec_of_vectors(
     if want.encoder is not None and have.encoder is None:
         changes = [Difference("encoder.model", None, want.encoder.model)]
     if dim not in (old.dim, given.input_dim):
-        words = f"vectors have {old.dim:,} numbers in the index, {dim:,} now"
+        words = f"vectors have {old.dim:,} dimensions in the index, {dim:,} now"
         changes.insert(0, Difference("dim", old.dim, dim, words))
     if changes:
         raise mismatch(changes, want.index_type, where)
@@ -96,7 +96,7 @@ def check_given(manifest: Manifest, where: str) -> GivenSpec:
         )
     if given.input_dim is not None and given.input_dim <= manifest.dim:
         raise IndexFormatError(
-            f"the index cannot hold the first {manifest.dim:,} of {given.input_dim:,} numbers",
+            f"the index cannot hold the first {manifest.dim:,} of {given.input_dim:,} dimensions",
             "put the manifest back, or replace the index with `rebuild=True`",
             where=where,
         )

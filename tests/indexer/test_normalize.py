@@ -70,7 +70,7 @@ def test_a_row_with_nothing_in_its_first_numbers_is_told_and_one_that_was_broken
 
     assert cut.faults == [
         (0, "the vector is zero"),
-        (1, "the first 1,500 of 2,000 numbers of the vector are zero"),
+        (1, "the first 1,500 of 2,000 dimensions of the vector are zero"),
         (2, "the vector holds a number that is not finite"),
     ]
     assert cut.vectors.any(axis=1).tolist() == [False, False, False, True]

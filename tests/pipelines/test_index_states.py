@@ -77,7 +77,7 @@ print(version, index.generation)
 
 
 def answers(index: ragidx.Index) -> list[list[tuple[str, str, float]]]:
-    """Hits of a question, by vectors, by words and by the first numbers of the vectors."""
+    """Hits of a question, by vectors, by words and by the first dimensions of the vectors."""
     ways: list[dict[str, object]] = [{"mode": "dense"}, {"mode": "lexical"}, {"mode": "dense", "dim": 24}, {}]
     found = [index.search("who signed the lease?", k=3, **way) for way in ways]  # type: ignore[arg-type]
     return [[(hit.chunk_id, hit.text, hit.score) for hit in hits] for hits in found]

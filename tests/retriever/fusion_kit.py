@@ -124,7 +124,7 @@ def z(values: NDArray[np.float64], of: NDArray[np.float64]) -> NDArray[np.float6
 
 
 def cosines(vectors: NDArray[np.float64], query: NDArray[np.float32], width: int | None = None) -> NDArray[np.float64]:
-    """With rows rounded to float16 as they are stored, and again where fewer numbers are compared."""
+    """With rows rounded to float16 as they are stored, and again where fewer dimensions are compared."""
     stored = unit(vectors).astype(np.float16)
     if width is not None and width < len(query):
         stored, query = unit(stored[:, :width]).astype(np.float16), unit(query[:width])

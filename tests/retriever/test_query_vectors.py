@@ -53,7 +53,7 @@ def _npy(array: np.ndarray) -> bytes:
         (b"", "holds no vectors: Expecting value: line 1 column 1 (char 0)"),
         (b"{}", "holds no vectors: the JSON is not a list"),
         (b"[]", "holds an array of the shape (1, 0), not (queries, width)"),
-        (b"[[1, 2], [3]]", "holds no vectors: vector 2 has 1 numbers, the first 2"),
+        (b"[[1, 2], [3]]", "holds no vectors: vector 2 has 1 dimensions, the first 2"),
         (b'[1, "2"]', 'holds no vectors: vector 1 has at place 2 something that is not a number: "2"'),
         (b"[true]", "holds no vectors: vector 1 has at place 1 something that is not a number: true"),
         (b"[" * 100_000, "holds no vectors: maximum recursion depth exceeded while decoding a JSON array"),

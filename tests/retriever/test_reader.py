@@ -124,8 +124,8 @@ def test_wide_query_vectors_are_cut_as_the_vectors_were_when_the_index_was_shrun
 @pytest.mark.parametrize(
     ("vector", "message"),
     [
-        ([1.0], "the query's vector has 1 numbers, those of the index have 2, and had 4 before they were cut"),
-        ([0.0, 0.0, 1.0, 0.0], "the first 2 of 4 numbers of the query's vector are zero"),
+        ([1.0], "the query's vector has 1 dimensions, those of the index have 2, and had 4 before they were cut"),
+        ([0.0, 0.0, 1.0, 0.0], "the first 2 of 4 dimensions of the query's vector are zero"),
         ([0.0] * 4, "the query's vector is zero"),
         ([0.0, 1.0, np.inf, 0.0], "the query's vector holds a number that is not finite"),
     ],
@@ -177,7 +177,7 @@ def test_query_vectors_of_any_length_and_type_are_taken(dtype: type, reader: Ind
         (
             [[1.0, 0.0, 0.0]],
             QueryError,
-            "{index}: the query's vector has 3 numbers, those of the index have 4\n"
+            "{index}: the query's vector has 3 dimensions, those of the index have 4\n"
             "  hint: make it as the vectors of the index were made",
         ),
         ([1.0, 0.0, 0.0, 0.0], ValueError, "query vectors have the shape (4,) and hold float64, not (q, 4)"),

@@ -18,7 +18,7 @@ SHORTENED = 0.01
 
 
 def unit_table(vectors: NDArray[np.float32], width: int = 256, rounds: int = 50) -> NDArray[np.float32]:
-    """Token vectors as unit rows of `width` numbers, coordinate 0 the constant one.
+    """Token vectors as unit rows of `width` dimensions, coordinate 0 the constant one.
 
     Args:
         vectors: (V, w) trained token vectors, w >= width - 1.

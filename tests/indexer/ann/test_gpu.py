@@ -77,7 +77,7 @@ def test_a_moved_segment_answers_as_before_also_under_deletions_and_conditions(t
 @pytest.mark.parametrize("index_type", ["flat", "hnsw", "IVF4,SQ8"])
 @pytest.mark.parametrize("dim", [16, 6])
 def test_a_moved_index_of_any_type_is_answered_exactly(dim, index_type, tmp_path, kit, monkeypatch):
-    """FAISS pads vectors of 6 numbers to 8."""
+    """FAISS pads vectors of 6 dimensions to 8."""
     monkeypatch.setattr(index_types, "MIN_ROWS", 1)
     kit.build(tmp_path / "index", {f"d{n}": [f"t{n}"] for n in range(400)}, index_type=index_type, dim=dim)
     store = Store.open(tmp_path / "index")

@@ -31,7 +31,7 @@ def assert_same(found: ScoreSpread, expected: ScoreSpread) -> None:
 
 
 def scanned(stored: Floats, asked: Floats) -> ScoreSpread:
-    """In float64, since a float32 product of 12 numbers is rounded more than the spread."""
+    """In float64, since a float32 product of 12 dimensions is rounded more than the spread."""
     scores = asked.astype(np.float64) @ stored.astype(np.float64).T
     return ScoreSpread(len(stored), scores.mean(axis=1), len(stored) * scores.var(axis=1))
 

@@ -54,7 +54,7 @@ def opened_with_moments(folder: Path, vectors, width: int) -> Prefixes:
 
 
 def narrow(vectors: np.ndarray, width: int) -> np.ndarray:
-    """By numpy, in float64: the first numbers, of unit length."""
+    """By numpy, in float64: the first dimensions, of unit length."""
     first = vectors[:, :width].astype("f8")
     return first / np.linalg.norm(first, axis=1, keepdims=True)
 
@@ -66,7 +66,7 @@ def test_a_prefix_is_what_numpy_makes_of_the_stored_vectors(tmp_path, ann_kit, w
     made = opened(tmp_path, vectors, width)
 
     expected = narrow(ann_kit.clustered(300, 8).astype("f2"), width)
-    assert (made.d, made.ntotal) == (8, 300)  # zeros fill a vector up to a multiple of 8 numbers
+    assert (made.d, made.ntotal) == (8, 300)  # zeros fill a vector up to a multiple of 8 dimensions
     stored = made.reconstruct_n(0, 300)
     assert not stored[:, width:].any()
     np.testing.assert_allclose(stored[:, :width], expected, atol=2**-11)
@@ -338,7 +338,7 @@ def test_widths_that_do_not_go_together_are_refused(index, kit, options, message
 
 
 def test_a_query_of_the_narrow_width_is_refused_because_stored_ones_are_wide(index, kit):
-    with pytest.raises(QueryError, match="the query's vector has 4 numbers, those of the index have 8"):
+    with pytest.raises(QueryError, match="the query's vector has 4 dimensions, those of the index have 8"):
         Store.open(index).search(kit.queries(1, dim=4), 3, dim=4)
 
 

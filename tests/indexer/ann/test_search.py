@@ -246,7 +246,7 @@ def test_what_a_search_costs_by_hand(recipe, effort, cost):
 
 
 def test_rows_from_anywhere_take_as_long_where_they_are_narrow():
-    """Of 1,000 rows 40 are compared again: 200 rows' time at 384 numbers, 800 at 96; a graph is costed as at 384."""
+    """Of 1,000 rows 40 are compared again: 200 rows' time at 384 dimensions, 800 at 96; a graph is costed as at 384."""
     lists, graph = Recipe.parse("IVF64,SQ8"), Recipe.parse("HNSW16")
 
     costs = [ann.cost_of(lists, Effort(lists=16, factor=4), 1000, dim, 10) for dim in (1024, 384, 96)]

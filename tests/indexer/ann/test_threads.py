@@ -15,7 +15,7 @@ from ragidx.indexer.store.files import VECTORS
 
 from ...fork_kit import run_forking
 
-SMALL, LARGE = 4_000, 20_000  # rows of 32 numbers: 256 kB, 1.3 MB
+SMALL, LARGE = 4_000, 20_000  # rows of 32 dimensions: 256 kB, 1.3 MB
 
 
 @pytest.fixture(autouse=True)

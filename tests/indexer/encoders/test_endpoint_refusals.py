@@ -39,7 +39,7 @@ NO_LIST = "the answer has no list of vectors, as the protocol of OpenAI's embedd
     [
         (bad([math.nan] * 16), "it gave a vector that is not finite for the text 'first text'"),
         (bad([1e300] * 16), "it gave a vector that is not finite for the text 'first text'"),
-        (bad([1.0] * 8), "it gave vectors of 8 and 16 numbers, and of 16 before"),
+        (bad([1.0] * 8), "it gave vectors of 8 and 16 dimensions, and of 16 before"),
         *((bad(row), "its vectors are no lists of numbers") for row in NO_VECTORS),
         (changed(lambda data: data[:1]), "it gave 1 vectors for 2 texts"),
         (changed(lambda data: data * 2), "it gave 4 vectors for 2 texts"),
@@ -194,7 +194,7 @@ def test_the_canary_tells_another_model(server: EmbeddingServer) -> None:
         f"{head}a fixed text has a vector with a cosine of {cosine:.4f} to the kept one, below 0.999{hint}"
     )
     assert error_of(lambda: check_canary(narrow, kept, "index"), server) == (
-        f"{head}its vectors have 8 numbers now, and had 16{hint}"
+        f"{head}its vectors have 8 dimensions now, and had 16{hint}"
     )
 
 

@@ -131,7 +131,7 @@ def test_maps_are_kept_in_their_order_and_a_prefix_is_of_the_last_one() -> None:
 
 
 def test_a_map_of_another_width_or_with_numbers_that_are_not_finite_is_refused() -> None:
-    with pytest.raises(ValueError, match="a map of 3 numbers behind a filter that gives 2"):
+    with pytest.raises(ValueError, match="a map of width 3 behind a filter that gives 2"):
         Filter(np.eye(2)).followed(Filter(np.eye(3)))
     broken = Filter(np.eye(2)).followed(Filter(np.full((2, 2), np.nan), shift=np.zeros(2)))
     assert "not finite" in message_of(IndexFormatError, lambda: Filter.from_bytes(broken.to_bytes()))

@@ -75,7 +75,7 @@ def test_verify_finds_a_copy_of_other_bytes_under_the_right_name(index, kit, for
     forged = renamed(path, forge(path.read_bytes()))
 
     told = [
-        f"{forged}: the file is damaged: it does not hold the first numbers of the vectors beside it; "
+        f"{forged}: the file is damaged: it does not hold the first dimensions of the vectors beside it; "
         "it can be made again: delete it"
     ]
     assert verify_committed(index) == verify(index) == told

@@ -150,7 +150,7 @@ def test_a_query_of_another_dimension_is_refused(tmp_path, kit):
     kit.build(tmp_path / "index", {"a": ["x"]})
 
     assert message_of(QueryError, lambda: Store.open(tmp_path / "index").search(kit.queries(1, dim=12), 3)) == (
-        "the query's vector has 12 numbers, those of the index have 8\n"
+        "the query's vector has 12 dimensions, those of the index have 8\n"
         "  hint: make it as the vectors of the index were made"
     )
 

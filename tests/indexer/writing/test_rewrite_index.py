@@ -231,7 +231,7 @@ MEASURED = """
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_index(tmp_path: Path, kit: Any) -> None:
-    """40,000 rows of 640 numbers, 51 MB of vectors and 10 MB of texts, are copied in less than 40 MiB."""
+    """40,000 rows of 640 dimensions, 51 MB of vectors and 10 MB of texts, are copied in less than 40 MiB."""
     index, rng = tmp_path / "index", np.random.default_rng(0)
     noise = rng.bytes(1 << 20).hex()
     for part in range(5):

@@ -60,7 +60,7 @@ def vectors(folder: Path) -> Path:
 
 @pytest.fixture
 def given(folder: Path) -> None:
-    """`ragidx-index`, of given vectors of 16 numbers: 300, 100 of which 20 are dead, and 50."""
+    """`ragidx-index`, of given vectors of 16 dimensions: 300, 100 of which 20 are dead, and 50."""
     raw = np.random.default_rng(0).standard_normal((450, 16)).astype(np.float32)
     for first, end in ((0, 300), (300, 400)):
         with RowWriter(INDEX, dim=16, made_by="mine") as writer:

@@ -40,7 +40,7 @@ def test_compact_tells_what_it_rewrote_and_then_that_there_is_nothing_to_do(run:
     assert fields(first) == {
         "index": "ragidx-index (generation 4)",
         "holds": "430 chunks in 1 segment",
-        "vectors": "16 numbers, flat (exact search)",
+        "vectors": "16 dimensions, flat (exact search)",
         "rewritten": "3 segments, 20 dead rows dropped",
     }
     assert first.out.splitlines()[-1] == (
@@ -51,7 +51,7 @@ def test_compact_tells_what_it_rewrote_and_then_that_there_is_nothing_to_do(run:
     assert fields(second) == {
         "index": "ragidx-index (generation 4, unchanged)",
         "holds": "430 chunks in 1 segment",
-        "vectors": "16 numbers, flat (exact search)",
+        "vectors": "16 dimensions, flat (exact search)",
     }
 
 
@@ -89,7 +89,7 @@ def test_shrink_makes_the_index_narrower_and_says_so_once(run: Run) -> None:
     assert fields(first) == {
         "index": "ragidx-index (generation 2)",
         "holds": "6 chunks in 1 segment",
-        "vectors": "64 numbers, flat (exact search)",
+        "vectors": "64 dimensions, flat (exact search)",
         "rewritten": "1 segment",
     }
     assert json.loads(second.out)["committed"] is False
@@ -113,7 +113,7 @@ def test_reindex_makes_another_index_and_info_tells_how_it_is_searched(run: Run)
     assert fields(done) == {
         "index": "graph (generation 1)",
         "holds": "430 chunks in 1 segment",
-        "vectors": f"16 numbers, hnsw: HNSW16, ann_recall@10 {recall_of(Path('graph')):.3f} measured",
+        "vectors": f"16 dimensions, hnsw: HNSW16, ann_recall@10 {recall_of(Path('graph')):.3f} measured",
         "rewritten": "3 segments, 20 dead rows dropped",
     }
     shown = fields(run("info", "--index", "graph"))
@@ -165,7 +165,7 @@ def test_info_tells_apart_what_large_and_small_segments_have(run: Run) -> None:
 
     assert re.fullmatch(r"16 x float16, SQ8: SQ8, flat, ann_recall@10 [01]\.\d{3} measured", shown["vectors"])
     compacted = fields(run("compact", "--index", "codes"))["vectors"]
-    assert compacted == f"16 numbers, SQ8, ann_recall@10 {recall_of(Path('codes')):.3f} measured"
+    assert compacted == f"16 dimensions, SQ8, ann_recall@10 {recall_of(Path('codes')):.3f} measured"
 
 
 @pytest.mark.usefixtures("mini_index")

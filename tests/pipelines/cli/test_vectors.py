@@ -28,7 +28,7 @@ def test_a_build_from_vectors_tells_what_it_made(run: Run) -> None:
     assert (done.status, done.err) == (0, "")
     assert lines == [
         "index      ragidx-index (generation 1)",
-        "vectors    4 numbers each, precomputed",
+        "vectors    4 dimensions, precomputed",
         "rows       4: 4 new, 0 changed, 0 unchanged",
         "documents  4",
         "words      BM25, not stemmed: no language is clear; --stemmer names one",
@@ -156,7 +156,7 @@ def test_with_the_model_of_the_vectors_questions_in_words_are_answered(run: Run,
     assert (built.status, built.err) == (0, "")
     assert built.out.splitlines()[:5] == [
         "index      ragidx-index (generation 1)",
-        "vectors    32 numbers each, precomputed",
+        "vectors    32 dimensions, precomputed",
         "questions  by tiny: 3 texts encoded again, cosine 1.0000 (median), 1.0000 (least)",
         "rows       3: 3 new, 0 changed, 0 unchanged",
         "documents  3",
@@ -195,10 +195,10 @@ def test_wider_vectors_than_a_shrunk_index_keeps_are_cut_and_it_is_told_once(run
 
     done = run("build", "--vectors", "encoded.parquet")
 
-    assert done.err == "Cut: the vectors of the file have 32 numbers, the index keeps the first 8.\n"
+    assert done.err == "Cut: the vectors of the file have 32 dimensions, the index keeps the first 8.\n"
     assert done.out.startswith(
         "index      ragidx-index (generation 2, unchanged)\n"
-        "vectors    8 numbers each, precomputed\n"
+        "vectors    8 dimensions, precomputed\n"
         "questions  by tiny, unchanged\n"
         "rows       3: 0 new, 0 changed, 3 unchanged\n"
     )

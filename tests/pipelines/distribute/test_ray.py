@@ -321,7 +321,7 @@ def test_a_write_that_fails_leaves_the_index_as_it_was(connected: Any, tmp_path:
     connected.from_items([{"id": "a", "vector": [1.0, 2.0]}]).write_datasink(Datasink(tmp_path / "index"))
     before = content(tmp_path / "index")
     wrong = connected.from_items([{"id": f"r{n}", "vector": [1.0] * 3} for n in range(4)])
-    with pytest.raises(RagidxError, match="vectors have 2 numbers in the index, 3 now"):
+    with pytest.raises(RagidxError, match="vectors have 2 dimensions in the index, 3 now"):
         wrong.write_datasink(Datasink(tmp_path / "index", stage=tmp_path / "stage"))
     with pytest.raises(CorpusError, match="no task has written a vector"):
         connected.from_items([]).write_datasink(Datasink(tmp_path / "index"))

@@ -176,7 +176,7 @@ def test_widths_differ(tmp_path: Path) -> None:
     assert not (tmp_path / "index").exists()
     of_file([table([1])], tmp_path, tmp_path / "index")
     division = distribute.divide_vectors(tmp_path / "stage", tmp_path / "index")
-    with pytest.raises(SpecError, match="vectors have 6 numbers in the index, 2 now"):
+    with pytest.raises(SpecError, match="vectors have 6 dimensions in the index, 2 now"):
         distribute.build_vector_shard(division, 0, [rows])
 
 

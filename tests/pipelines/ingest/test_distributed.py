@@ -247,7 +247,7 @@ def test_a_process_gets_the_files_as_the_build_found_them(model: str, tmp_path: 
 def test_a_process_waits_for_no_one_to_read_its_vectors() -> None:
     files = located("mini", {})  # whose process starts at once: without PyTorch
     job = job_of(files, resolve(files), None, "cpu", "float32", threads=1)
-    texts = ["bees make honey"] * 5000  # 5000 x 384 numbers of 4 bytes fill the pipe
+    texts = ["bees make honey"] * 5000  # 5000 x 384 dimensions of 4 bytes fill the pipe
     answers: queue.SimpleQueue[tuple[_Device, Any]] = queue.SimpleQueue()
     rows = list[int]()
 

@@ -25,7 +25,7 @@ def files(index: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def given(folder: Path) -> np.ndarray:
-    """`ragidx-index`, of 400 given vectors of 16 numbers in two segments; the same vectors, which have length 1."""
+    """`ragidx-index`, of 400 given vectors of 16 dimensions in two segments; the same vectors, which have length 1."""
     raw = np.random.default_rng(0).standard_normal((400, 16)).astype(np.float32)
     raw /= np.linalg.norm(raw, axis=1, keepdims=True)
     for part in (slice(0, 300), slice(300, 400)):

@@ -220,7 +220,7 @@ def test_a_filter_whose_numbers_stand_in_no_order_is_refused(name: str, small_co
     ragidx.build("corpus", INDEX, model="tiny", method="classical", filter=FilterSpec(name, dim=12))
 
     assert message_of(SpecError, lambda: shrink(INDEX, dim=6)) == (
-        f"`dim`: filter '{name}' keeps numbers in no order: the first 6 are not its narrower form\n"
+        f"`dim`: filter '{name}' keeps dimensions in no order: the first 6 are not its narrower form\n"
         "  hint: build again with `dim=6`"
     )
     assert reindex(INDEX, "same").dim == 12

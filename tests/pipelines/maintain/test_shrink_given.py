@@ -41,7 +41,7 @@ def test_an_index_of_given_vectors_gets_narrower_too(given: np.ndarray) -> None:
     with RowWriter(INDEX, dim=8) as writer:  # it goes on at the narrower width
         writer.add_vectors(["new"], narrow[:1])
         assert writer.commit().n_chunks == 401
-    with pytest.raises(SpecError, match="vectors have 8 numbers in the index, 12 now"):
+    with pytest.raises(SpecError, match="vectors have 8 dimensions in the index, 12 now"):
         RowWriter(INDEX, dim=12)
 
 
@@ -67,7 +67,7 @@ def test_a_given_vector_with_nothing_in_the_part_that_is_kept_is_left_out(given:
     shrink(INDEX, dim=8)
     rows = np.stack([np.eye(16)[15], np.full(16, np.nan), np.zeros(16)])
     reasons = (
-        "the first 8 of 16 numbers of the vector are zero",
+        "the first 8 of 16 dimensions of the vector are zero",
         "the vector holds a number that is not finite",
         "the vector is zero",
     )
@@ -87,7 +87,7 @@ def test_an_index_whose_widths_do_not_go_together_is_damaged(given: np.ndarray) 
     Path(INDEX, MANIFEST).write_bytes(manifest_bytes(forged))
 
     assert message_of(IndexFormatError, lambda: RowWriter(INDEX, dim=16)) == (
-        "ragidx-index: the index cannot hold the first 8 of 8 numbers\n"
+        "ragidx-index: the index cannot hold the first 8 of 8 dimensions\n"
         "  hint: put the manifest back, or replace the index with `rebuild=True`"
     )
 
@@ -98,7 +98,7 @@ def test_a_vector_that_has_nothing_in_the_part_that_is_kept_is_refused(given: np
         writer.commit()
     before = files(INDEX)
     message = (
-        "chunk late: the first 8 of 16 numbers of a vector are all zero\n"
+        "chunk late: the first 8 of 16 dimensions of a vector are all zero\n"
         "  hint: keep more dimensions"
     )  # fmt: skip
 

@@ -37,7 +37,7 @@ def test_an_answer_of_several_is_bounded(served: Running) -> None:
 @pytest.mark.parametrize(
     ("body", "status", "message"),
     [
-        ({"vectors": [[1.0, 2.0]]}, 422, "has 2 numbers, those of the index have 255"),
+        ({"vectors": [[1.0, 2.0]]}, 422, "has 2 dimensions, those of the index have 255"),
         ({"vectors": [[0.0] * 255]}, 422, "zero"),
         ({"vectors": [[1.0] * 255, [1.0]]}, 422, "the vectors have several widths"),
         ({"vectors": [[1e300] + [1.0] * 254]}, 422, "finite"),

@@ -53,7 +53,7 @@ OTHER = "float16, float32 or float64"
         ("v.npy", npy(np.zeros((2, 2), np.int64)), f"the array holds int64, not {OTHER}"),
         ("v.npy", npy(np.zeros((2, 2), np.complex64)), f"the array holds complex64, not {OTHER}"),
         ("v.npy", npy(np.array([[object()]])), f"the array holds object, not {OTHER}"),
-        ("v.npy", npy(np.zeros((3, 0))), "the array holds vectors of 0 numbers"),
+        ("v.npy", npy(np.zeros((3, 0))), "the array holds vectors of 0 dimensions"),
         ("v.txt", b"1 2 3", "it is not a file of vectors"),
     ],
 )

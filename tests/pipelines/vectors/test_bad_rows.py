@@ -27,8 +27,8 @@ from .conftest import AXES, content_of, table_of
         ([[1, 0], [1, float("inf")]], "the vector holds a number that is not finite", "'b'"),
         ([[1, 0], None], "the vector is missing", ""),
         ([[1, 0], [1, None]], "a number of the vector is missing", ""),
-        ([[1, 0], [1, 2, 3]], "the vector has another width", "3 numbers, not 2"),
-        ([[1, 0], []], "the vector has another width", "0 numbers, not 2"),
+        ([[1, 0], [1, 2, 3]], "the vector has another width", "3 dimensions, not 2"),
+        ([[1, 0], []], "the vector has another width", "0 dimensions, not 2"),
     ],
 )
 def test_a_broken_vector_is_left_out_and_counted_and_ends_a_strict_build(
@@ -99,11 +99,12 @@ def test_text_that_is_not_utf8_is_damage(write: Callable[..., Path], tmp_path: P
         ),
         (
             table_of([[], []]),
-            "vectors.parquet: the column 'vector' holds vectors of 0 numbers\n  hint: give vectors of 1 to 65,536",
+            "vectors.parquet: the column 'vector' holds vectors of 0 dimensions\n  hint: give vectors of 1 to 65,536",
         ),
         (
             table_of([[1.0] * 65_537]),
-            "vectors.parquet: the column 'vector' holds vectors of 65,537 numbers\n  hint: give vectors of 1 to 65,536",
+            "vectors.parquet: the column 'vector' holds vectors of 65,537 dimensions\n"
+            "  hint: give vectors of 1 to 65,536",
         ),
     ],
 )
@@ -142,8 +143,8 @@ def test_vectors_of_another_width_throughout_are_an_error_at_once(
     build_vectors(write(table_of()), tmp_path / "index")
 
     assert message_of(CorpusError, lambda: build_vectors(write(table_of(AXES[:, :3], kind)), tmp_path / "index")) == (
-        "vectors.parquet: the column 'vector' holds vectors of 3 numbers; those of the index, or of the files before, "
-        "have 4\n  hint: vectors of two models do not mix: choose another `index`, or replace this one with "
+        "vectors.parquet: the column 'vector' holds vectors of 3 dimensions; those of the index, or of the files "
+        "before, have 4\n  hint: vectors of two models do not mix: choose another `index`, or replace this one with "
         "`rebuild=True`"
     )
     assert build_vectors(write(table_of(AXES[:3, :3], kind)), tmp_path / "index", rebuild=True).dim == 3

@@ -82,8 +82,8 @@ def test_vectors_that_were_cut_need_the_filter_to_be_named(
     write_texts(encode(TEXTS)[:, :24])
 
     assert message_of(SpecError, build_with_tiny) == (
-        "`model`: 'tiny' makes vectors of 16 or 32 numbers, these have 24\n  hint: say what was kept of "
-        f"their first numbers with `filter=truncation` `filter.dim=24`, name the model that made them, {WITHOUT}"
+        "`model`: 'tiny' makes vectors of 16 or 32 dimensions, these have 24\n  hint: say what was kept of "
+        f"their first dimensions with `filter=truncation` `filter.dim=24`, name the model that made them, {WITHOUT}"
     )
     build_with_tiny(filter=ragidx.FilterSpec("truncation", dim=24))
     assert [first_hit(text) for text in TEXTS] == [(f"d{n}", 1.0) for n in range(len(TEXTS))]
@@ -242,6 +242,6 @@ def test_after_a_shrink_narrow_vectors_are_taken_too_and_no_others(
     assert (narrow.n_changed, narrow.dim, narrow.input_dim) == (6, 12, None)
     assert first_hit(TEXTS[2]) == ("d2", 1.0)
     assert message_of(CorpusError, lambda: build_vectors(other, INDEX)) == (
-        "other.parquet: the file holds vectors of 20 numbers; those of the index, or of the files before, have 12\n"
+        "other.parquet: the file holds vectors of 20 dimensions; those of the index, or of the files before, have 12\n"
         "  hint: vectors of two models do not mix: choose another `index`, or replace this one with `rebuild=True`"
     )

@@ -129,7 +129,7 @@ def test_without_texts_only_the_width_is_looked_at(
         "median_cosine": None,
         "least_cosine": None,
     }
-    with pytest.raises(SpecError, match="'tiny' makes vectors of 16 or 32 numbers, these have 33"):
+    with pytest.raises(SpecError, match="'tiny' makes vectors of 16 or 32 dimensions, these have 33"):
         build_with_tiny(write_texts(np.eye(33), []), rebuild=True)
 
 
@@ -165,7 +165,7 @@ def test_texts_are_drawn_by_the_hash_of_the_id_whatever_their_order(folder: Path
         ),
         (
             {"filter": ragidx.FilterSpec("truncation", dim=8)},
-            "`model`: 'tiny' makes vectors of 8 numbers with that filter, these have 32\n"
+            "`model`: 'tiny' makes vectors of 8 dimensions with that filter, these have 32\n"
             f"  hint: name the model that made them, {WITHOUT}",
         ),
         (

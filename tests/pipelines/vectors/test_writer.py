@@ -200,7 +200,7 @@ def test_a_writer_of_another_width_or_type_is_refused(tmp_path: Path) -> None:
     with RowWriter(tmp_path / "index", 4, index_type="flat") as writer:
         writer.commit()
 
-    with pytest.raises(SpecError, match="vectors have 4 numbers in the index, 3 now"):
+    with pytest.raises(SpecError, match="vectors have 4 dimensions in the index, 3 now"):
         RowWriter(tmp_path / "index", 3)
     assert message_of(SpecError, lambda: RowWriter(tmp_path / "index", 4, index_type="hnsw")) == (
         f"{tmp_path / 'index'}: the index was built with other options: `index_type` is 'flat' in the index, "
