@@ -127,16 +127,6 @@ def test_a_changed_corpus_is_told_by_what_came_changed_and_went(run: Run) -> Non
     ]
 
 
-@pytest.mark.usefixtures("index")
-def test_a_build_that_only_moved_texts_has_no_rate(run: Run) -> None:
-    Path("corpus/mill.md").rename("corpus/windmill.md")
-
-    lines = run("build", "corpus").out.splitlines()
-
-    assert lines[4] == "chunks     6: 0 encoded, 1 reused, 5 unchanged"
-    assert re.fullmatch(r"time       \d+\.\d s \(cpu, float32\)", lines[7])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "documents"),
@@ -151,22 +141,6 @@ def test_standard_input_is_a_text_or_json_lines(run: Run, data: bytes, documents
     assert (built.status, built.err) == (0, "")
     hits = hits_of(run("query", "one", "-k", str(len(documents)), "--json"))
     assert sorted(hit["doc_id"] for hit in hits) == documents
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("small_corpus")
-def test_a_report_names_at_most_twelve_reasons_and_the_next_without_change_no_files(
-    run: Run, small_corpus: Path
-) -> None:
-    for number in range(15):
-        (small_corpus / f"blob.x{number}").write_bytes(bytes(100))
-
-    done = run("build", "corpus")
-
-    assert done.err.count("Skipped: ") == 12
-    assert done.err.endswith("Skipped for 3 more reasons: --json lists all of them.\n")
-    again = run("build", "corpus")
-    assert again.err == "".join(line for line in done.err.splitlines(keepends=True) if not line.startswith(" "))
 
 
 @pytest.mark.usefixtures("index")

@@ -211,26 +211,15 @@ def test_bytes_of_a_row_are_shown_from_a_thousand_rows_on() -> None:
     assert [describe.size(2048, rows, "chunk") for rows in (999, 1000)] == ["2.0 KiB", "2.0 KiB, 2 bytes a chunk"]
 
 
-@pytest.mark.slow
-def test_the_largest_file_is_named_by_a_build_and_by_info_where_that_says_something(
-    run: Callable[..., Done], folder: Path
+@pytest.mark.usefixtures("index")
+def test_the_largest_file_is_named_by_a_build_that_changed_something_and_by_info(
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Path("docs").mkdir()
-    for n in range(20):
-        Path("docs", f"{n}.txt").write_text(f"The mill number {n} stands by the river. " * 40)
-    lines = [json.dumps({"id": n, "text": f"word {n} of a long list " * 20}) for n in range(100)]
-    Path("docs", "all.jsonl").write_text("\n".join(lines))
+    monkeypatch.setattr("ragidx.pipelines.cli.describe._MANY_CHUNKS", 6)
+    Path("corpus/more.txt").write_text("Bees dance twice.")
 
-    small, alone = run("build", "docs", "--include", "*.txt"), run("build", "docs/all.jsonl", "--index", "b")
-    built = run("build", "docs", "--index", "c", "--chunk-size", "8", "--chunk-overlap", "0")
-    told = run("info", "--index", "c")
+    changed, same, told = run("build", "corpus"), run("build", "corpus"), run("info")
 
-    assert "largest" not in small.out + alone.out
-    [line] = [line for line in built.out.splitlines() if line.startswith("largest")]
-    n_chunks = len([one for one in ragidx.Index("c").chunks() if one.doc_id.startswith("all.jsonl#")])
-    assert n_chunks > 1000
-    assert line.split(maxsplit=1)[1] == f"all.jsonl, {n_chunks:,} chunks"
-    assert [one.split(maxsplit=1)[1] for one in told.out.splitlines() if one.startswith("largest")] == [
-        f"all.jsonl, {n_chunks:,} chunks"
-    ]
-    assert "largest" not in run("build", "docs", "--index", "c").out  # nothing changed
+    assert "largest    facts.jsonl, 3 chunks" in changed.out.splitlines()
+    assert "largest" not in same.out
+    assert "largest      facts.jsonl, 3 chunks" in told.out.splitlines()
