@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class FieldSettings(NamedTuple):
-    """Of one file; None: nothing was said. Each but `encoding` is a path, or several with `+` between them."""
+    """The settings of one file; None: not said. Each but `encoding` is a path, or several with `+` between them."""
 
     text: str | None = None
     id: str | None = None  # one path

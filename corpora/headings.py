@@ -31,7 +31,7 @@ _CONTAINER = re.compile(r" {0,3}(?:[<>]|([-+*]|\d{1,9}[.)])(?:[ \t]|\Z))")
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """From one heading to the next."""
+    """A part of a document, from one heading to the next."""
 
     start: int  # first character of the heading
     body: int  # first character after the heading's last line

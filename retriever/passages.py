@@ -156,7 +156,7 @@ def _is_prose(line: str) -> bool:
 
 
 def stems_of(query: str, stem: Stem) -> set[str]:
-    """Of the words of a question that are not among the commonest."""
+    """Stems of the words of a question that are not among the commonest."""
     return {stem(word) for word in map(str.lower, WORD.findall(query)) if word not in _STOP}
 
 

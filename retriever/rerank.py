@@ -153,7 +153,7 @@ class DecoderReranker:
             self._answers = [self._answer(prompt.yes), self._answer(prompt.no)]
 
     def score(self, query: str, passages: Sequence[str]) -> Floats:
-        """As the prompt's method says.
+        """The score of each passage, as the prompt's method says.
 
         Raises:
             ModelError: the question alone is longer than the model reads.

@@ -155,7 +155,7 @@ class Several(Searcher):
         return self.searchers[0].encode(queries, instruction)
 
     def reranker(self, model: str, method: str) -> Reranker:
-        """Of the first index, which keeps it."""
+        """The reranker of the first index, which keeps it."""
         return self.searchers[0].reranker(model, method)
 
     def _own(self, *, in_words: bool = True, **options: Any) -> list[SearchOptions]:

@@ -39,7 +39,7 @@ _DEFINITION = re.compile(
 
 
 class Levels:
-    """Of one document.
+    """The levels of one document.
 
     Args:
         text: the whole document.

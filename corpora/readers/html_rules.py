@@ -72,7 +72,7 @@ _NAVIGATION_NAMES_CSS, _NOTICE_CSS, _HIDDEN_CSS = map(_by_names, (_NAVIGATION_NA
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Of one page, by `mem_id`."""
+    """The rules of one page, by `mem_id`."""
 
     dropped: Mapping[int, str]  # what goes, with its kind
     named: Mapping[int, str]  # what goes if it has few words

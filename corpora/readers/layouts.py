@@ -43,7 +43,7 @@ class Layout(Spec):
 
 
 class Layouts:
-    """Those of a corpus, by file name.
+    """The layouts of a corpus, by file name.
 
     Args:
         known: layouts of earlier builds.
@@ -76,7 +76,7 @@ class Layouts:
             self.new[name] = layout
 
     def to_json(self) -> dict[str, Any]:
-        """For the notes of a manifest: also of files of sources that were not read.
+        """The layouts for the notes of a manifest, also of files of sources that were not read.
 
         The layout of a file with one record is not kept: it follows from the record.
         """

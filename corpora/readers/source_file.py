@@ -99,7 +99,7 @@ class SourceFile:
         self.left.leave(kind, count, at)
 
     def decoded(self, data: bytes | bytearray, declared: str = "") -> str:
-        """Its text, or that of a part of it, in the encoding that the user says, else as `decoding.decode`.
+        """The text of the file, or of a part of it, in the encoding that the user says, else as `decoding.decode`.
 
         Raises:
             UnreadableError: as `decode`.

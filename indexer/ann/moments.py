@@ -46,7 +46,7 @@ class ScoreSpread:
         return np.where(found > _ROUNDING * np.abs(self.mean), found, 0.0)
 
     def without(self, other: ScoreSpread) -> ScoreSpread:
-        """That of the rows which are left without the other ones, which are some of these."""
+        """The spread of the rows that are left without the other ones, which are some of these."""
         n = self.n - other.n
         if n <= 0:
             return ScoreSpread(0, np.zeros_like(self.mean), np.zeros_like(self.squares))
@@ -88,14 +88,14 @@ class Moments:
         return Moments(n, mean, self.scatter - other.scatter - np.outer(apart, apart * (n * other.n / self.n)))
 
     def spread(self, queries: Floats) -> ScoreSpread:
-        """Of the products of the vectors with queries (q, d)."""
+        """The spread of the products of the vectors with queries (q, d)."""
         asked = queries.astype(np.float64)
         upper = np.einsum("qd,qd->q", asked @ np.triu(self.scatter), asked)
         squares = 2 * upper - (asked**2) @ np.diagonal(self.scatter)
         return ScoreSpread(self.n, asked @ self.mean, np.maximum(squares, 0))
 
     def to_bytes(self) -> bytes:
-        """As the file holds them."""
+        """The moments as the file holds them."""
         rows = [row[number:] for number, row in enumerate(self.scatter)]
         return np.concatenate([self.mean, *rows]).astype("<f8").tobytes()
 
@@ -150,14 +150,14 @@ def moments_of(blocks: Iterable[Floats], dim: int) -> Moments:
 
 
 def spread_of(scores: Floats) -> ScoreSpread:
-    """Of scores (q, rows) that a scan has found."""
+    """The spread of scores (q, rows) that a scan has found."""
     exact, n = scores.astype(np.float64), scores.shape[1]
     mean = exact.sum(axis=1) / max(1, n)
     return ScoreSpread(n, mean, ((exact - mean[:, None]) ** 2).sum(axis=1))
 
 
 def merged_spread(parts: Sequence[ScoreSpread]) -> ScoreSpread:
-    """Of all rows of some parts, for the same queries; `parts` is not empty."""
+    """The spread over all rows of some parts, for the same queries; `parts` is not empty."""
     n = sum(part.n for part in parts)
     mean = sum((part.n * part.mean for part in parts), np.zeros_like(parts[0].mean)) / max(1, n)
     between = (part.squares + part.n * (part.mean - mean) ** 2 for part in parts)

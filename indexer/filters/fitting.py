@@ -100,7 +100,7 @@ class FilterSample:
     questions: Floats | None = None  # (m, d), raw, of sentences of the corpus that were encoded as questions
 
     def means(self) -> tuple[Doubles, Doubles]:
-        """Of documents and of questions, (d,) each, summed in float64; of embeddings that are not zero.
+        """Means of documents and of questions, (d,) each, summed in float64; of embeddings that are not zero.
 
         Raises:
             SpecError: all of them are.

@@ -59,7 +59,7 @@ class ModelFiles:
 
     @property
     def tokenizer_folder(self) -> Path:
-        """Where its tokenizer is: an adapter may bring its own."""
+        """The folder of the tokenizer: an adapter may bring its own."""
         return next((f for f in reversed(self.adapters) if (f / "tokenizer.json").is_file()), self.folder)
 
     @property

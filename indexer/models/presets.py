@@ -44,7 +44,7 @@ def _plain(name: str) -> str:
 
 
 def known_presets() -> list[Preset]:
-    """That of the bundled model first."""
+    """The presets, that of the bundled model first."""
     rows = []
     for name, memory in (("mini", "23 MB"), ("mini-decoder", "45 MB / 23 MB")):
         folder = resources.files("ragidx.indexer") / "models" / name

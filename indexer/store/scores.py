@@ -37,7 +37,7 @@ def cosines(vectors: Floats, query: Floats) -> Floats:
 
 
 def spread_of_cosines(parts: Sequence[SegmentRows], queries: Floats) -> ScoreSpread:
-    """Of the cosines of queries (q, width) with all rows; `parts` is not empty."""
+    """The spread of the cosines of queries (q, width) with all rows; `parts` is not empty."""
     spreads = ((part.view, part.view.spread(queries)) for part in parts)
     return merged_spread([_scanned(view, queries) if spread is None else spread for view, spread in spreads])
 
@@ -78,7 +78,7 @@ class LexicalPart:
         return self.bm25.scores(self.analyzer(question))
 
     def spread(self, scores: Floats) -> ScoreSpread:
-        """Of the BM25 of all rows."""
+        """The spread of the BM25 of all rows."""
         n = self.bm25.n_rows
         mean = np.array([scores.sum(dtype=np.float64) / max(1, n)])
         squares = np.square(scores, dtype=np.float64).sum()

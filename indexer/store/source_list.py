@@ -51,7 +51,7 @@ class SourceEntry:
     exclude: Sequence[str] = field(default=())
 
     def root(self, index: Path) -> Path:
-        """Where it is."""
+        """The place of the source."""
         return Path(self.path) if self.path == STANDARD_INPUT else Path(os.path.normpath(index.resolve() / self.path))
 
     def to_json(self) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def was_interrupted() -> bool:
 
 
 def exit_status() -> int:
-    """Of a command that was interrupted."""
+    """The exit status of a command that was interrupted."""
     return 128 + (_noted or signal.SIGINT)
 
 

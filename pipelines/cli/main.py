@@ -66,7 +66,7 @@ class LazyGroup(click.Group):
     """A group whose commands are modules of this package, each imported at its first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order in which a newcomer needs them."""
+        """The commands in the order in which a newcomer needs them."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -152,7 +152,7 @@ class Division:
 
     @property
     def folder(self) -> Path:
-        """Of all its files but the first."""
+        """The folder of all its files but the first."""
         return self.stage / self.id
 
     @property
@@ -241,7 +241,7 @@ class Division:
         return build_options("build_shard", **{**run, **own, "language": self.language})
 
     def descriptor(self, number: int) -> Descriptor | None:
-        """Of a shard that is done; None where it is not.
+        """The descriptor of a shard that is done; None where it is not.
 
         Raises:
             SpecError: it cannot be read, or is of another division.

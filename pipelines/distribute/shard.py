@@ -148,7 +148,7 @@ def documents_of(shard: Store) -> NDArray[np.void]:
 
 
 def kind_is(documents: NDArray[np.void], kind: Kind) -> NDArray[np.bool_]:
-    """Of which documents this was decided."""
+    """Marks the documents of which this was decided."""
     found: NDArray[np.bool_] = documents["kind"] == _DECIDED[kind]
     return found
 
@@ -166,7 +166,7 @@ class _Part(Reading):
         yield from same_files(self.division, self.number)
 
     def total_bytes(self) -> int:
-        """Of its files."""
+        """Bytes of the shard's files."""
         assert self.division is not None
         return int(self.division.sizes[self.number])
 
@@ -189,7 +189,7 @@ class _Documents:
             yield change
 
     def to_bytes(self) -> bytes:
-        """In the order of digests, as `documents_of` reads them."""
+        """The documents in the order of digests, as `documents_of` reads them."""
         found, file = np.array(self._noted, _DOCUMENT), io.BytesIO()
         np.save(file, found[np.argsort(found["document"], kind="stable")])
         return file.getvalue()

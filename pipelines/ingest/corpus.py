@@ -73,7 +73,7 @@ class CorpusSelection:
         return tuple(entry for entry in self.entries if entry.name in self.names)
 
     def roots(self, index: Path) -> list[tuple[str | Path, SourceEntry]]:
-        """Where they are."""
+        """The places of the sources."""
         places = [(self.paths.get(entry.name, entry.root(index)), entry) for entry in self.selected]
         return [(path, entry) for path, entry in places if path != ""]
 

@@ -48,12 +48,12 @@ class Count:
 
     @property
     def n_had(self) -> int:
-        """Those that were read, and that the index had."""
+        """Documents that were read, and that the index had."""
         return self.n_changed + self.n_same
 
     @property
     def n_all(self) -> int:
-        """Those that the source has after the build."""
+        """Documents that the source has after the build."""
         return self.n_new + self.n_had + self.n_stale
 
 

@@ -65,7 +65,7 @@ class QueryModelCheck:
 
 @dataclass(frozen=True)
 class OverMemory:
-    """That a search needs more memory than was allowed: small segments are compared whole, whatever they take.
+    """A search needs more memory than was allowed: small segments are compared whole, whatever they take.
 
     Attributes:
         search_bytes: what a search keeps reading, all segments together.

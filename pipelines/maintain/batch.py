@@ -166,7 +166,7 @@ class Batch:
         self._failed = is_whole
 
     def add_vectors(self, ids: Iterable[str | int], vectors: ArrayLike, **more: object) -> NoReturn:
-        """Of an index of precomputed vectors.
+        """Refused: only an index of precomputed vectors takes vectors.
 
         Raises:
             SpecError: always.
@@ -322,7 +322,7 @@ class VectorBatch(RowWriter):
                 self.commit()
 
     def add(self, documents: Iterable[Document] | Document) -> NoReturn:
-        """Of an index that encodes texts.
+        """Refused: only an index that encodes texts takes documents.
 
         Raises:
             SpecError: always.

@@ -52,7 +52,7 @@ def facets_of(state: Searcher) -> list[Facet]:
 
 
 def has_value(name: str, value: Any) -> Condition:
-    """That a field has a value, or all items of a list.
+    """The condition that a field has a value, or all items of a list.
 
     >>> print(has_value("section title", 'a "b"'), has_value("tags", ["x", "y"]), sep=", ")
     `section title` == "a \\"b\\"", tags contains "x" and tags contains "y"

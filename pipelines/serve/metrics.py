@@ -46,7 +46,7 @@ class _Indexes(Collector):
         self._indexes = indexes
 
     def collect(self) -> Iterator[Metric]:
-        """Its generation, its chunks and dead rows, whether it is stale, and reloads."""
+        """Each index's generation, chunks and dead rows, whether it is stale, and reloads."""
         generation = GaugeMetricFamily("ragidx_generation", "The generation that answers.", labels=["index"])
         rows = GaugeMetricFamily("ragidx_rows", "Chunks that can be found.", labels=["index"])
         dead = GaugeMetricFamily("ragidx_dead_rows", "Rows of deleted chunks that are stored.", labels=["index"])

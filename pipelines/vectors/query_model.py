@@ -117,7 +117,7 @@ class ModelCheck:
 
     @property
     def encoder(self) -> Encoder:
-        """Of the model."""
+        """The encoder of the model."""
         return self._resolved.encoder
 
     def add(self, ids: Sequence[str], texts: Sequence[str], vectors: NDArray[Any], *, without: Collection[int]) -> None:

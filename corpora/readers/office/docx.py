@@ -105,7 +105,7 @@ class _Docx(Walk):
         return found
 
     def is_hidden(self, run: Element) -> bool:
-        """By its own property, else by its style, else by that of its paragraph."""
+        """Whether a run is hidden: by its own property, else by its style, else by that of its paragraph."""
         if not len(run) or local(run[0]) != "rPr":
             return self._style.is_hidden
         said = is_on(run[0], "vanish")

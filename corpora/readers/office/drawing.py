@@ -82,7 +82,7 @@ class Walk:
 
     @contextmanager
     def within(self, part: str) -> Iterator[None]:
-        """In this, ids of relations are those of a part."""
+        """A block in which ids of relations are those of a part."""
         held, self._relations = self._relations, self.relations_of(part)
         yield
         self._relations = held

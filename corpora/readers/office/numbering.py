@@ -54,7 +54,7 @@ class _Numbers(NamedTuple):
 
 
 class Styles:
-    """Of one document; keeps count of the numbers.
+    """The styles of one document; keeps count of the numbers.
 
     Args:
         styles, numbering: the roots of the parts.
@@ -191,7 +191,7 @@ def list_of(node: Element) -> tuple[str, int | None]:
 
 
 def outline_level(node: Element) -> int:
-    """Of an `outlineLvl`: 1 to 6; 0 is no heading."""
+    """The level of an `outlineLvl`, 1 to 6; 0 is no heading."""
     level = whole(attribute(node, "val"), _LEVELS)
     return min(6, level + 1) if level < _LEVELS else 0
 

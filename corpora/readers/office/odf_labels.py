@@ -28,7 +28,7 @@ class _Level(NamedTuple):
 
 
 class Labels:
-    """Of one document; keeps count of the numbers.
+    """The labels of one document; keeps count of the numbers.
 
     Args:
         roots: roots of the parts that hold styles.

@@ -53,7 +53,7 @@ class Piece:
 
     @property
     def height(self) -> float:
-        """Its height, of at least a point."""
+        """The height of the box, of at least a point."""
         return max(self.bottom - self.top, 1.0)
 
 

@@ -59,7 +59,7 @@ class Record:
 
     @property
     def at(self) -> str:
-        """Its place, after the file's name in a report."""
+        """The place of the record, after the file's name in a report."""
         return f"#{self.number}" if self.line is None else f":{self.line}"
 
 

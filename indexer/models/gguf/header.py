@@ -50,7 +50,7 @@ class GgufTensor:
 
     @property
     def n_bytes(self) -> int:
-        """Of the whole tensor."""
+        """Bytes of the whole tensor."""
         return self.n_rows * self.row_bytes
 
 

@@ -107,7 +107,7 @@ class _Texts:
         return _Texts([*self.texts, *others.texts], np.concatenate([self.vectors, others.vectors]))
 
     def apart(self, asked: Judged, store: Store) -> _Texts:
-        """Those that hold no query; nor, of sentences that ask for their documents, what is in these."""
+        """The texts that hold no query; nor, of sentences that ask for their documents, what is in these."""
         wanted = {doc_id for relevance in asked.qrels.values() for doc_id in relevance} if asked.synthetic else set()
         knows = knowing(
             asked.texts.values(), (chunk.text for _, chunk in store.chunks() if wanted and chunk.doc_id in wanted)
@@ -220,7 +220,7 @@ class QuestionFile:
 
     @classmethod
     def read(cls, file: Path) -> QuestionFile:
-        """That of a file.
+        """The table of a file.
 
         Raises:
             SpecError: there is no such file, or it is none.
@@ -317,7 +317,7 @@ class _Run:
         return lambda wanted: np.stack([self.singles[token] for token in wanted.tolist()])
 
     def chunks(self, index: Searcher) -> _Texts:
-        """Those with a text, drawn by the hashes of their ids."""
+        """The chunks with a text, drawn by the hashes of their ids."""
         store, chunker = index.folder, chunker_of(index.encoder, index.spec.chunk)
         drawn = set(lowest(self.seed, (chunk.id for _, chunk in store.chunks()), self.limit))
         every = (one for number, one in enumerate(store.chunks()) if number in drawn)

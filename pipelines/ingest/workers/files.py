@@ -30,7 +30,7 @@ def drafts_of(
 
 
 def document_hash(document: Document) -> bytes:
-    """Of everything a document's rows hold: two documents with the same one are cut alike."""
+    """The hash of everything that a document's rows hold: two documents with the same one are cut alike."""
     metadata = json.dumps(values_to_json(document.metadata), sort_keys=True, default=str)
     place = "" if document.line in (None, 1) else f"{document.line}\0"
     place += f"{json.dumps(document.places)}\0" if document.places else ""

@@ -93,7 +93,7 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """The id of the process."""
         return self._process.pid
 
     def send(self, header: dict[str, Any], body: bytes = b"") -> None:
