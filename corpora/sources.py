@@ -300,15 +300,15 @@ class _Walk:
 
     def _with_ignore_file(self, folder: _Folder, entries: Sequence[os.DirEntry[str]]) -> _Rules:
         """The rules in `folder`: those from above, then its own `.gitignore`; a linked one is not read, as in git."""
-        own = next((entry for entry in entries if entry.name == _IGNORE_FILE), None)
-        if own is None or not own.is_file(follow_symlinks=False):
+        ignore_file = next((entry for entry in entries if entry.name == _IGNORE_FILE), None)
+        if ignore_file is None or not ignore_file.is_file(follow_symlinks=False):
             return folder.rules
         where = folder.prefix + _IGNORE_FILE
         try:
-            with Path(own.path).open("rb") as stream:
+            with Path(ignore_file.path).open("rb") as stream:
                 data = stream.read(_IGNORE_BYTES + 1)
         except OSError as fault:
-            check_machine(fault, own.path)
+            check_machine(fault, ignore_file.path)
             self._skip(where, f"cannot be opened: {fault.strerror}")
             return folder.rules
         if len(data) > _IGNORE_BYTES:

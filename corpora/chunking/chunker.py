@@ -77,16 +77,16 @@ class Chunker:
         Raises:
             DefectError: the tokenizer gave up on it.
         """
-        found = sections(document.text) if document.markdown else []
-        starts = [section.start for section in found]
+        all_sections = sections(document.text) if document.markdown else []
+        starts = [section.start for section in all_sections]
         reached = 0
 
         def chunk_of(start: int, end: int) -> Chunk:
-            heading = found[bisect.bisect_right(starts, start) - 1].path if found else ""
+            heading = all_sections[bisect.bisect_right(starts, start) - 1].path if all_sections else ""
             return Chunk(document.id, start, end, document.text[start:end], heading)
 
         with panics_of("tokenizers", document.id, bare=True):
-            for spans in self._batches(document, found):
+            for spans in self._batches(document, all_sections):
                 for chunk in self._fitting(chunk_of, document.text, spans):
                     # Halves of a chunk that was too long may repeat its neighbour's overlap: that adds nothing.
                     if chunk.end > reached:

@@ -180,9 +180,9 @@ def read_config(path: Path, options: Mapping[str, click.Option]) -> Config:
         if key != _PATH
     }
     values = [
-        _Value(options[key].name or key, f"--{key}", str(one), partial(line, key, "index"))
+        _Value(options[key].name or key, f"--{key}", str(setting), partial(line, key, "index"))
         for key in index.keys() - {_PATH}
-        for one in _several(index[key])
+        for setting in _several(index[key])
     ]
     of_files = []
     for number, table in enumerate(data.get("files", [])):
@@ -190,10 +190,12 @@ def read_config(path: Path, options: Mapping[str, click.Option]) -> Config:
             option = f"--{_FIELD_OPTIONS[key].replace('_', '-')}" if key in _FIELD_OPTIONS else f"`{key}`"
             of_files.append(_Value(_FIELD_OPTIONS.get(key, _FIELDS), option, said, partial(line, key, "files", number)))
     for parameter in _FIELD_OPTIONS.values():
-        if found := [one.value for one in of_files if one.parameter == parameter]:
-            named[parameter] = [*found, *named.get(parameter, [])]
+        if settings := [setting.value for setting in of_files if setting.parameter == parameter]:
+            named[parameter] = [*settings, *named.get(parameter, [])]
     if fields := {
-        key: found for key in OTHERS if (found := [one.value for one in of_files if one.option == f"`{key}`"])
+        key: settings
+        for key in OTHERS
+        if (settings := [setting.value for setting in of_files if setting.option == f"`{key}`"])
     }:
         named[_FIELDS] = fields
     folder = os.path.relpath(path.parent / index[_PATH]) if _PATH in index else None

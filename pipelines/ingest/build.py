@@ -288,13 +288,13 @@ def remove_others(reading: Reading, before: Before, seen: SeenFiles, writer: Sto
     seen.carry(elsewhere)
     if writer.store is None or not len(known.others()):
         return Missing()
-    found = missing(writer.store, known, ledger.unreadable, reading.roots())
+    gone = missing(writer.store, known, ledger.unreadable, reading.roots())
     if guarded:
-        ledger.check_removal(found, index)
-    known.keep_all(as_digests([digest(name) for name in found.stale]))
-    ledger.stale(found.n_stale)
+        ledger.check_removal(gone, index)
+    known.keep_all(as_digests([digest(name) for name in gone.stale]))
+    ledger.stale(gone.n_stale)
     writer.delete_others()
-    return found
+    return gone
 
 
 def _check_readable(reading: Reading, live: Store) -> None:

@@ -168,20 +168,20 @@ def footprint(
     n_rows = n_new + sum(segment.rows for segment in old)
     mean_text = text_bytes // max(1, n_new)
     new_text, new_words = round(packed.ratio * text_bytes), round(packed.lexical_bytes * n_new)
-    made = [footprint_of(recipe, part, padded(dim)) for part, recipe in new]
+    prints = [footprint_of(recipe, part, padded(dim)) for part, recipe in new]
     filter_bytes = _filter_bytes(resolved, dim)
     return IndexFootprint(
         n_chunks=n_rows,
         index_bytes=(
             (filter_bytes if manifest is None else sum(entry.bytes for entry in files_of(manifest).values()))
-            + sum(item.disk_bytes + packed.header_bytes for item in made)
+            + sum(item.disk_bytes + packed.header_bytes for item in prints)
             + new_text
             + new_words
             + sum(Moments.n_bytes(dim) for part, _ in new if wants_moments(part, dim) and new_words)
         ),
         vector_bytes=2 * padded(dim) * n_rows,
         ann_bytes=(
-            sum(item.disk_bytes for item in made)
+            sum(item.disk_bytes for item in prints)
             - 2 * padded(dim) * n_new
             + sum(segment.files[ANN].bytes for segment in old if segment.ann is not None)
         ),
@@ -190,11 +190,11 @@ def footprint(
         filter_bytes=filter_bytes,
         journal_bytes=(2 * dim + _RECORD_BYTES) * n_new,
         free_bytes=shutil.disk_usage(next(p for p in (index.absolute(), *index.absolute().parents) if p.exists())).free,
-        search_bytes=sum(item.memory_bytes for item in made) + sum(map(memory_bytes, old)),
+        search_bytes=sum(item.memory_bytes for item in prints) + sum(map(memory_bytes, old)),
         build_bytes=(
             peak_bytes()
             + _held(n_rows, n_new, dim, resolved.hidden, mean_text)
-            + max((item.build_bytes for item in made), default=0)
+            + max((item.build_bytes for item in prints), default=0)
         ),
         limit_bytes=allowed_bytes(),
         max_memory=resolved.index_options().max_memory,

@@ -125,15 +125,15 @@ def plan(
         RagidxError: what `build` would refuse is refused in the same words: options, model, index, an empty corpus.
         SpecError: the corpus is standard input.
     """
-    asked = build_options(**options)
+    chosen = build_options(**options)
     if "-" in map(str, as_paths(corpus)):
         raise SpecError(
             "it can be read once, and a plan would leave nothing of it for the build",
             "write it to a file, and plan with that",
             where="standard input",
         )
-    resolved = resolve(Path(index), asked)
-    reading = reading_of(corpus, Path(index), asked, resolved.stored)
+    resolved = resolve(Path(index), chosen)
+    reading = reading_of(corpus, Path(index), chosen, resolved.stored)
     progress = Progress(stage=PLANNING, on_progress=on_progress)
     ledger = Ledger(reading.selection, progress, Skips())
     files = list(reading.sources(ledger.skip))
@@ -142,10 +142,10 @@ def plan(
         check_fit(resolved, reading.corpus, reading.index)
     counts = _Counts(resolved, reading, ledger, Documents(resolved.stored))
     counts.read(files)
-    made = _made(counts, files)
+    estimate = _made(counts, files)
     progress.last = True
     progress.tell(at_once=True)
-    return made
+    return estimate
 
 
 @dataclass

@@ -113,12 +113,12 @@ class Client:
         from urllib.parse import urlencode
 
         named = {} if self._index is None else {"index": self._index}
-        asked = {name: value for name, value in (query or {}).items() if value is not None}
+        params = {name: value for name, value in (query or {}).items() if value is not None}
         if query is None:  # the body names the index
             body = None if body is None else {**named, **body}
         else:
-            asked = {**named, **asked}
-        target = self._parts.path.rstrip("/") + path + (f"?{urlencode(asked)}" if asked else "")
+            params = {**named, **params}
+        target = self._parts.path.rstrip("/") + path + (f"?{urlencode(params)}" if params else "")
         try:
             data = None if body is None else json.dumps(body, allow_nan=False, default=datetime.isoformat).encode()
         except ValueError as fault:

@@ -67,22 +67,22 @@ def _collect(nodes: Iterable[Element], lines: list[str], series: list[_Series], 
 
 
 def _series(node: Element, lines: list[str], series: list[_Series], left: Tally) -> _Series:
-    found = _Series()
+    new_series = _Series()
     for child in node:
         match local(child):
             case "tx":
                 names: list[str] = []
                 _collect(child, names, series, left)
-                found.name = " ".join(names)
+                new_series.name = " ".join(names)
             case "cat" | "xVal":
-                found.labels = _points(child)
+                new_series.labels = _points(child)
                 _count_loose(child, left)
             case "val" | "yVal":
-                found.values = _points(child)
+                new_series.values = _points(child)
                 _count_loose(child, left)
             case _:
                 _collect((child,), lines, series, left)
-    return found
+    return new_series
 
 
 def _points(node: Element) -> dict[str, str]:

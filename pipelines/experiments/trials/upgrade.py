@@ -145,13 +145,13 @@ class Upgrade:
         if not self.is_needed:
             atomic.remove(self.folder)  # of an upgrade that was killed after its commit
             return report
-        asked = None
+        judged = None
         if not force or queries is not None or qrels is not None:
-            asked = queries_of(self._shown, queries, qrels, force=force)
-            self._try_old(asked)
-        with Trial(self._shown, NOTE, asked, margin) as trial:
+            judged = queries_of(self._shown, queries, qrels, force=force)
+            self._try_old(judged)
+        with Trial(self._shown, NOTE, judged, margin) as trial:
             build = self._build(on_progress)
-            comparison = None if asked is None else trial.against(self._new())
+            comparison = None if judged is None else trial.against(self._new())
             verdict = FORCED if comparison is None else decided(comparison.verdict, force=force)
             after = committed(self.folder).fingerprint
             report = dataclasses.replace(report, verdict=verdict, after=after, comparison=comparison, build=build)
