@@ -104,7 +104,7 @@ class TrainablePooling(nn.Module):
 
         Args:
             path: place of the file.
-            encoder: whose states it was trained on; None: the file does not say.
+            encoder: encoder whose states it was trained on; None: the file does not say.
 
         Raises:
             RagidxError: the file cannot be written.

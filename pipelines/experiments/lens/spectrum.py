@@ -87,7 +87,7 @@ class SpectrumReport:
     Attributes:
         model: name of the model.
         source: the corpus or index whose tokens were counted.
-        filter: whose kept directions are shown.
+        filter: filter whose kept directions are shown.
         dim: how many dimensions of a vector it keeps.
         n_texts, n_tokens, n_distinct: number of texts, tokens and different tokens that were counted.
         n_vocabulary: rows of the head.
@@ -147,7 +147,8 @@ def spectrum(
         model: None: the index's own, else mini-decoder.
         corpus: a folder, a file, or `-`, as for a build.
         index: an index folder, in place of a corpus.
-        filter: whose kept directions are reported, its other fields from the model's default; None: the index's.
+        filter: filter whose kept directions are reported, with other fields of the model's default; None: the
+            index's.
         group_size: tokens in each group.
         centred: whether the mean of log p over the vocabulary is taken away first. All tokens share it, and a head that
             can write it with one direction hides all others behind that one.
