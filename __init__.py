@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ragidx.pipelines import distribute
     from ragidx.pipelines.experiments import train
     from ragidx.pipelines.experiments.evaluate.evaluate import evaluate
+    from ragidx.pipelines.experiments.evaluate.options import Grid, Judge, Questions
     from ragidx.pipelines.experiments.trials.adapt import AdaptReport
     from ragidx.pipelines.experiments.trials.questions import QuestionsReport
     from ragidx.pipelines.experiments.trials.upgrade import UpgradeReport
@@ -69,12 +70,15 @@ __all__ = [
     "EngineError",
     "ExportReport",
     "FilterSpec",
+    "Grid",
     "Hit",
     "Index",
     "IndexFormatError",
+    "Judge",
     "MachineError",
     "ModelError",
     "QueryError",
+    "Questions",
     "QuestionsReport",
     "RagidxError",
     "RemoteIndex",
@@ -113,12 +117,15 @@ _HOMES = {
     "EmbedFilter": "indexer.filters.filter",
     "ExportReport": "pipelines.integrations.export",
     "FilterSpec": "indexer.specs",
+    "Grid": "pipelines.experiments.evaluate.options",
     "Hit": "retriever.hit",
     "Index": "pipelines.index",
     "IndexFormatError": "corpora.errors",
+    "Judge": "pipelines.experiments.evaluate.options",
     "MachineError": "corpora.errors",
     "ModelError": "corpora.errors",
     "QueryError": "corpora.errors",
+    "Questions": "pipelines.experiments.evaluate.options",
     "RagidxError": "corpora.errors",
     "RemoteIndex": "pipelines.index",
     "Rerank": "retriever.keywords",

@@ -34,7 +34,7 @@ def main():
             for _ in range(len(FILTERS) * len(TAUS)):
                 index.rank_documents(queries, k=100, mode=mode)
         searched = time.perf_counter()
-    report = ragidx.evaluate(folder, filter=FILTERS, tau=TAUS, mode=MODES, cache=None)
+    report = ragidx.evaluate(folder, grid=ragidx.Grid(filter=FILTERS, tau=TAUS, mode=MODES), cache=None)
     done = time.perf_counter()
     n_rows, parts = len(report.tasks[0].rows), searched - started
     assert n_rows == len(FILTERS) * len(TAUS) * len(MODES)

@@ -23,7 +23,7 @@ from figures import provenance
 from scipy.stats import spearmanr
 
 import ragidx
-from ragidx import ChunkSpec
+from ragidx import ChunkSpec, Grid, Questions
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.corpora.evalsets import load_pairs
 from ragidx.indexer.normalize import l2_normalize
@@ -100,17 +100,18 @@ def best_layer(method, evalsets, cache):
 
 
 def source_of(evalsets, name):
-    """The folder of a set, with what else `evaluate` needs to read it."""
+    """The folder of a set, and its queries."""
     if name != "sample":
-        return evalsets / name, {}
+        return evalsets / name, Questions.read()
     folder = sample_corpus().parent
-    return folder / "documents", {"queries": folder, "qrels": folder}
+    return folder / "documents", Questions.read(folder, folder)
 
 
 def measured(evalsets, name, model, method, cache, grids=()):
     """The rows of a set, model and method, of some grids or all: what was measured, and its values by query."""
-    source, files = source_of(evalsets, name)
-    options = {"model": place_of(model), "cache": cache, **files, **options_of(model, method, evalsets, cache)}
+    source, questions = source_of(evalsets, name)
+    encoder = options_of(model, method, evalsets, cache)
+    options = {"cache": cache} | ({"dtype": encoder.pop("dtype")} if "dtype" in encoder else {})
     rankings = {} if name == "stsb" else {"chunks": ChunkSpec(size=None)}
     narrow = narrower(model)
     centred = {"filter": ["none", narrow, "whitening"], "tau": 2, "center": True}
@@ -122,7 +123,8 @@ def measured(evalsets, name, model, method, cache, grids=()):
     }
     for grid in (every[name] for name in grids or every):
         try:
-            (task,) = ragidx.evaluate(source, **options, **rankings, **grid).tasks
+            values = Grid(model=place_of(model), **encoder, **grid)
+            (task,) = ragidx.evaluate(source, grid=values, questions=questions, **options, **rankings).tasks
         except (ModelError, SpecError) as fault:
             print(f"{name}, {model}, {method}: {fault}", flush=True)
             continue

@@ -30,9 +30,8 @@ def main():
     for name, model, filters in models:
         report = ragidx.evaluate(
             arguments.evalsets / arguments.set,
+            grid=ragidx.Grid(filter=filters, model=model),
             costs=True,
-            filter=filters,
-            model=model,
             chunks=ragidx.ChunkSpec(size=None),
             out=None if arguments.out is None else arguments.out / name,
             on_progress=lambda stage: print(f"stage {stage.number}: {stage.name}", flush=True),

@@ -42,6 +42,7 @@ def main():
     arguments = parser.parse_args()
     encoder = {"method": arguments.method, "dtype": arguments.dtype, "template": arguments.template}
     encoder = {name: value for name, value in encoder.items() if value is not None}
+    method, others = arguments.method, {name: value for name, value in encoder.items() if name != "method"}
     cut = {} if arguments.max_length is None else {"max_length": arguments.max_length}
     with tempfile.TemporaryDirectory() as temporary:
         file = Path(temporary) / "a.head"
@@ -86,18 +87,17 @@ def main():
             "head": (f"head:{file}", {"tau": 1}),
         }
         for name in arguments.sets:
-            options = {} if name == "stsb" else {"chunks": ragidx.ChunkSpec(size=None), "mode": arguments.mode}
+            options = {} if name == "stsb" else {"chunks": ragidx.ChunkSpec(size=None)}
+            mode = None if name == "stsb" else arguments.mode
             found = {}
             plain = None
             for label, (filter_, width) in grid.items():
                 (task,) = ragidx.evaluate(
                     arguments.evalsets / name,
-                    model=arguments.model,
-                    filter=filter_,
+                    grid=ragidx.Grid(model=arguments.model, method=method, filter=filter_, mode=mode, **width),
                     cache=arguments.cache,
-                    **width,
                     **options,
-                    **encoder,
+                    **others,
                     **cut,
                 ).tasks
                 row, values_of = task.rows[-1], task.values[task.measure][-1]
@@ -112,14 +112,13 @@ def main():
             for rows, pooler in poolings.items():
                 (task,) = ragidx.evaluate(
                     arguments.evalsets / name,
-                    model=arguments.model,
-                    filter="none",
+                    grid=ragidx.Grid(
+                        model=arguments.model, method=method, filter="none", mode=mode, pooling="trainable", layer=-1
+                    ),
                     cache=arguments.cache,
-                    pooling="trainable",
                     pooler=str(pooler),
-                    layer=-1,
                     **options,
-                    **encoder,
+                    **others,
                     **cut,
                 ).tasks
                 apart = difference(task.values[task.measure][-1], plain)

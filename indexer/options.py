@@ -16,6 +16,7 @@ from typing import Annotated, Any, Required, TypedDict, TypeVar, get_args, get_o
 from ragidx.indexer.specs import ATTENTIONS, POOLINGS
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,15 @@ def written_out(function: F) -> F:
         more = (_argument(name, option, indent) for name, (_, option) in listed.items())
         function.__doc__ = "\n".join([f"{head}{args}{written}", *more, "", tail])
     return function
+
+
+def described(value: type[T]) -> type[T]:
+    """Show the option of each field of a frozen value, for `help()` and completion."""
+    listed = options_of(value)
+    value.__init__.__annotations__.update({name: kind for name, (kind, _) in listed.items()})  # type: ignore[misc]
+    about = (_argument(name, option, "    ") for name, (_, option) in listed.items())
+    value.__doc__ = "\n".join([inspect.cleandoc(value.__doc__ or ""), "", "Attributes:", *about])
+    return value
 
 
 @functools.cache

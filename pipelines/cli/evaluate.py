@@ -2,85 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from ragidx.indexer.ann.index_types import DEFAULT_RECALL, FLAT, INDEX_TYPES
-from ragidx.indexer.specs import FILTERS
+from ragidx.indexer.ann.index_types import DEFAULT_RECALL
 from ragidx.pipelines.cli import evaluate_tables
 from ragidx.pipelines.cli.help import GroupedCommand
-from ragidx.pipelines.cli.options import (
-    cache_option,
-    judged_queries,
-    path_option,
-    several,
-    split_option,
-    together,
-)
+from ragidx.pipelines.cli.keywords import keyword_options, value_of
+from ragidx.pipelines.cli.options import cache_option, path_option
 from ragidx.pipelines.cli.stages import StageLines
 from ragidx.pipelines.cli.vector_options import (
     encoder_options,
-    filter_topk_option,
     measured_options,
     rest_of_encoder_options,
     with_chunks,
 )
-from ragidx.retriever.options import FUSIONS, MODES
+from ragidx.pipelines.experiments.evaluate.options import Grid, Judge, Questions
+from ragidx.retriever.keywords import FilterKeywords
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _grid_options(filters: str, widths: str = "") -> Callable[[F], F]:
-    """The filters, widths and index types of a grid."""
-    return together(
-        several("--filter", "filter", str, "F", filters),
-        several("--tau", "tau", float, "N", f"A width as hidden width / N{widths}"),
-        several("--dim", "dim", int, "N", "A width"),
-        several("--filter-offset", "offset", int, "N", "embedfilter: the first kept direction of the spectrum"),
-        several(
-            "--index-type", "index_type", str, "T", f"{', '.join(INDEX_TYPES)}, or a factory string [default: {FLAT}]"
-        ),
-    )
+_OWN = " [default: those of a BEIR folder]"
 
 
 @click.command("evaluate", cls=GroupedCommand)
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
-@several("--model", "model", str, "ID|PATH", "A model, as for build")
-@several("--method", "method", str, "M", "A method, as for build")
-@several("--pooling", "pooling", str, "P", "A pooling")
-@several("--attention", "attention", str, "A", "causal, bidirectional")
-@several("--layer", "layer", int, "N", "A hidden layer")
-@several("--copies", "copies", int, "N", "How often echo or reba repeats the text")
-@several("--questions", "questions", str, "Q", "Of an index that has a table of questions: table, model")
-@_grid_options(f"A filter: {', '.join(FILTERS)}, head:FILE")
-@several("--center", "center", bool, "yes|no", "Whether the filter takes the means of both sides off")
-@several("--mode", "mode", str, "M", f"A search: {', '.join(MODES)} [default: all of them]")
-@several("--fusion", "fusion", str, "F", f"Of hybrid search: {', '.join(FUSIONS)} [default: z]")
-@several("--weight", "weight", float, "W", "Of the cosine in hybrid search, 0 to 1 [default: 0.5, or what adapt chose]")
-@judged_queries("those of a BEIR folder", "those of a BEIR folder")
-@split_option
-@click.option("--drop-self", is_flag=True, help="The document with the query's id is no answer.")
-@click.option(
-    "--without-labels", is_flag=True, help="Make queries of the corpus: a sentence is taken out of its document."
-)
-@path_option(
-    "--query-log", "FILE", "Queries that nobody judged: how alike the rows answer them; says nothing of quality."
-)
-@click.option("--kind", default="sentence", show_default=True, metavar="K", help="Of these queries: sentence, title.")
-@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Of the draw of these queries.")
-@click.option("--measure", metavar="M", help="What intervals and tests are of [default: ndcg@10; of pairs spearman].")
-@click.option(
-    "--reference",
-    metavar="NAME",
-    help="Words of the row that the others are compared with [default: the first; without labels the first hybrid].",
-)
-@click.option(
-    "--margin", type=float, metavar="M", help="What the cheapest row may lose against the best [default: 0.01]."
-)
-@click.option("--all-pairs", is_flag=True, help="Compare each row with each other, not with the reference alone.")
+@keyword_options(Grid)
+@keyword_options(Questions, but=["vectors"], notes={"queries": _OWN, "qrels": _OWN})
+@keyword_options(Judge, notes={"measure": " [default: ndcg@10; of pairs spearman]"})
 @cache_option
 @click.option("--yes", is_flag=True, help="Measure more than 1,000 configurations.")
 @path_option("--out", "DIR", "Write results.csv, per_query.parquet, runs and a picture here.")
@@ -106,21 +55,20 @@ def command(sources: tuple[str, ...], as_json: bool, out: Path | None, cache: st
 
 @click.command("sweep", cls=GroupedCommand)
 @click.argument("source", metavar="SOURCE")
-@_grid_options(
-    f"Filters to measure: {', '.join(FILTERS)} [default: the index's own; else embedfilter for decoders, truncation and"
-    " pca for sentence-transformers, endpoints and precomputed vectors]",
-    " [default: 1, 2, 4, 8, 16]",
+@keyword_options(
+    Grid,
+    only=["filter", "tau", "dim", "offset", "index_type"],
+    notes={
+        "filter": " [default: the index's own; else embedfilter for decoders, truncation and pca for"
+        " sentence-transformers, endpoints and precomputed vectors]",
+        "tau": " [default: 1, 2, 4, 8, 16]",
+    },
 )
-@click.option(
-    "--filter-seed", type=int, metavar="N", help="Random seed of the sample for fitting filters [default: 0]."
-)
-@click.option("--filter-sample", type=int, metavar="N", help="Fit filters on at most N chunks [default: 4096].")
-@filter_topk_option
-@judged_queries("those of a BEIR folder, else held-out chunks", "those of a BEIR folder")
-@path_option(
-    "--query-vectors",
-    "FILE",
-    "For an index: the vectors of the queries, in their order, an .npy file or JSON, as for query --vector.",
+@keyword_options(FilterKeywords, only=["filter_seed", "filter_sample", "filter_topk"])
+@keyword_options(
+    Questions,
+    only=["queries", "qrels", "vectors"],
+    notes={"queries": " [default: those of a BEIR folder, else held-out chunks]", "qrels": _OWN},
 )
 @click.option(
     "--target-recall",
@@ -162,8 +110,17 @@ def _measure(
 ) -> None:
     from ragidx.pipelines.experiments.evaluate.evaluate import evaluate
 
+    typed = with_chunks(options)
     with StageLines(as_json=as_json, is_kept=cache is not None) as lines:
         report = evaluate(
-            *sources, out=out, cache=cache, on_progress=lines.stage, on_build=lines.build, **with_chunks(options)
+            *sources,
+            grid=value_of(Grid, typed),
+            questions=value_of(Questions, typed),
+            judge=value_of(Judge, typed),
+            out=out,
+            cache=cache,
+            on_progress=lines.stage,
+            on_build=lines.build,
+            **typed,
         )
     evaluate_tables.tell(report, out, as_json=as_json)

@@ -22,18 +22,18 @@ GROUPED_FROM = 12  # options; shorter lists are read whole
 # Parameter names by group, in the order of the help page. An option in no group is one of the run; a keyword says its
 # own, which is also that of options of the same name.
 GROUPS = {
-    "Model": "model offline",
+    "Model": "offline",
     "Method": "",
-    "Filter": "tau dim filter center offset filter_seed filter_sample",
+    "Filter": "",
     "Chunk": "",
-    "Index": "index index_type target_recall",
+    "Index": "index target_recall",
     "File": "",
     "Shard": "shards shard stage ray actors commit",
-    "Question": "questions queries qrels split drop_self without_labels query_log kind seed query_vectors vector run",
+    "Question": "vector run",
     "Ranking": "",
     "Reranking": "rerank rerank_top rerank_method",
     "Hit": "hit full show",
-    "Comparison": "measure reference margin",
+    "Comparison": "",
     "Training": "minutes",
     "Spectrum": "spectrum corpus tokens centred",
 }
@@ -68,7 +68,7 @@ SHOWN = {
     "train mntp": "device dtype template text hidden_share limit epochs minutes batch rate read_tokens rank out "
     "force as_json",
     "train export": "method template layer instruction pooling attention tau dim filter as_json",
-    "sweep": "model endpoint device method chunk_size tau dim filter index_type queries qrels query_vectors "
+    "sweep": "model endpoint device method chunk_size tau dim filter index_type queries qrels vectors "
     "include exclude out as_json",
 }
 SHOWS_ALL = "ragidx.help_all"  # in the context of a command
@@ -93,10 +93,11 @@ _MEANT = dict.fromkeys(_INDEX, ": name the index with --index FOLDER") | {
 def groups() -> dict[str, list[str]]:
     """The groups with all names; imports what the list of commands, which has no options, does not need."""
     from ragidx.indexer.options import EncoderOptions, RunOptions, options_of
+    from ragidx.pipelines.experiments.evaluate.options import Grid, Judge, Questions
     from ragidx.retriever.keywords import AskKeywords, SearchKeywords
 
     named = {group: names.split() for group, names in GROUPS.items()}
-    for keywords in (EncoderOptions, RunOptions, AskKeywords, SearchKeywords):
+    for keywords in (EncoderOptions, RunOptions, AskKeywords, SearchKeywords, Grid, Questions, Judge):
         for name, (_, option) in options_of(keywords).items():
             named[option.group].append(name)
     return named
@@ -229,7 +230,7 @@ def reasons(skipped: Mapping[str, Any]) -> dict[str, Any]:
     return {as_options(reason): value for reason, value in skipped.items()}
 
 
-_FIELD = re.compile(r"""(?<!\w)(?:'.*?'|".*?")(?!\w)|`([a-z_.]+)(?:=([^`]*))?`""")  # or a quotation
+_FIELD = re.compile(r"""(?<!\w)(?:'.*?'|".*?")(?!\w)|`([A-Za-z_.]+(?:\(\))?)(?:=([^`]*))?`""")  # or a quotation
 
 
 def _as_option(found: re.Match[str]) -> str:
@@ -243,6 +244,7 @@ def _as_option(found: re.Match[str]) -> str:
 
 @functools.cache
 def _options() -> dict[str, str]:
+    from ragidx.pipelines.experiments.evaluate.options import Questions
     from ragidx.pipelines.experiments.train import keywords as training
     from ragidx.retriever.keywords import BuildKeywords, ChunkKeywords, FilterKeywords
     from ragidx.retriever.trial_keywords import AdaptKeywords, QuestionsKeywords, SwapKeywords
@@ -253,7 +255,9 @@ def _options() -> dict[str, str]:
         named |= {name: option_name(name, option) for name, _, option in typed_options_of(each)}
     named |= {f"filter.{name.removeprefix('filter_')}": option_name(name) for name in FilterKeywords.__annotations__}
     named |= {f"chunks.{name.removeprefix('chunk_')}": option_name(name) for name in ChunkKeywords.__annotations__}
+    named |= {f"questions.{name}": option_name(name, option) for name, _, option in typed_options_of(Questions)}
     return named | {
+        "Questions.made()": "--without-labels",
         "yes": "--yes",
         "ids": "--id",
         "address": "--ray",

@@ -6,6 +6,7 @@ import inspect
 import re
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin
 
 import click
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from ragidx.indexer.options import Option
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 WHOLE = "none"  # a chunk size: whole documents; or no cache
 
 
@@ -31,7 +33,7 @@ def keyword_options(
     but: Collection[str] = (),
     notes: Mapping[str, str] | None = None,
 ) -> Callable[[F], F]:
-    """The options of TypedDicts, in their order but those first that have to be given, as one decorator.
+    """The options of TypedDicts or values, in their order but those first that have to be given, as one decorator.
 
     Args:
         keywords: each of their types carries an `Option`.
@@ -55,8 +57,13 @@ def keyword_options(
     return decorate
 
 
+def value_of(kind: type[T], options: dict[str, Any]) -> T:
+    """A value of the options that are its fields, which are taken out."""
+    return kind(**{name: options.pop(name) for name in kind.__annotations__ if name in options})
+
+
 def typed_options_of(keywords: type) -> Iterator[tuple[str, Any, Option]]:
-    """Name, type and option of what the command line has for a TypedDict: in place of some, their parts."""
+    """Name, type and option of what the command line has for a TypedDict or value: in place of some, their parts."""
     from ragidx.indexer.options import options_of  # the list of commands needs none
 
     for name, (kind, option) in options_of(keywords).items():
@@ -77,7 +84,7 @@ def option_name(name: str, option: Option | None = None) -> str:
     return f"-{typed}" if len(typed) == 1 else f"--{typed}"
 
 
-def or_nothing(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...] | None:
+def _or_nothing(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...] | None:
     """None where an option that may be repeated was not typed."""
     return value or None
 
@@ -125,21 +132,24 @@ def _option(name: str, kind: Any, option: Option, note: str) -> Callable[[F], F]
     kinds, typed = _kinds(kind), option_name(name, option)
     about = re.sub(r"`([a-z_]+)`", lambda found: found[0] if found[1] == name else option_name(found[1]), option.about)
     named: dict[str, Any] = {"cls": KeywordOption, "said": option, "default": option.default}
-    if bool in kinds:
+    every = next((get_args(one)[0] for one in kinds if get_origin(one) is Sequence), None)
+    if every is None and bool in kinds:
         named["is_flag"] = True
         if option.typed:
             named["flag_value"] = False
         elif option.default is not False:
             note = note if option.default is None else f" [default: {typed[2:]}]"
             typed = f"{typed}/--no-{typed[2:]}"
-    elif any(get_origin(one) is Sequence for one in kinds):
+    elif every is not None:
         named |= {"multiple": True, "metavar": option.metavar, "default": None}
-        named |= {"callback": None if option.default == () else or_nothing}
-        note = "; may be repeated"
+        named |= {"type": every if every in (int, float, bool) else str}
+        named |= {"callback": None if option.default == () else _or_nothing}
+        note += "; may be repeated"
     else:
         bounds: Any = option.least, option.most
-        numbers = {int: int if bounds == (None, None) else click.IntRange(*bounds), float: float}
-        named["type"] = _OWN_TYPES.get(name) or next((numbers[one] for one in numbers if kinds == {one}), str)
+        kind_of = {int: int if bounds == (None, None) else click.IntRange(*bounds), float: float}
+        named["type"] = _OWN_TYPES.get(name) or next((kind_of[one] for one in kind_of if kinds == {one}), str)
+        named["type"] = click.Path() if Path in kinds else named["type"]
         named["metavar"] = None if len(name) == 1 else option.metavar
         named["show_default"] = option.default not in (None, "")
     if option.default is inspect.Parameter.empty:

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from ragidx.indexer.models.offline import VARIABLES
 from ragidx.pipelines.cli.config import config_option
 from ragidx.pipelines.cli.console import QUIET
-from ragidx.pipelines.cli.keywords import keyword_options, or_nothing
+from ragidx.pipelines.cli.keywords import keyword_options
 from ragidx.retriever.trial_keywords import AdaptKeywords
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -53,24 +53,17 @@ def _go_offline(ctx: click.Context, param: click.Parameter, value: bool) -> None
         os.environ.update(dict.fromkeys(VARIABLES, "1"))
 
 
-def several(name: str, parameter: str, kind: type, metavar: str, about: str) -> Callable[[F], F]:
-    """An option that may be repeated; None where it was not typed."""
-    about = f"{about}; may be repeated."
-    return click.option(name, parameter, type=kind, multiple=True, callback=or_nothing, metavar=metavar, help=about)
-
-
 def path_option(name: str, metavar: str, about: str) -> Callable[[F], F]:
     """An option that names a file or a folder."""
     return click.option(name, type=click.Path(path_type=Path), metavar=metavar, help=about)
 
 
-def judged_queries(queries: str, qrels: str = "") -> Callable[[F], F]:
+def judged_queries(queries: str) -> Callable[[F], F]:
     """`--queries` and `--qrels`, with what stands in for them."""
     what = "Queries: JSON lines, lines of id, tab and text, or TREC topics"
-    judgements = "Relevance judgements, BEIR or TREC" + (f" [default: {qrels}]" if qrels else "")
     return together(
         path_option("--queries", "FILE", f"{what} [default: {queries}]."),
-        path_option("--qrels", "FILE", f"{judgements}."),
+        path_option("--qrels", "FILE", "Relevance judgements, BEIR or TREC."),
     )
 
 
@@ -122,7 +115,4 @@ offline_option = click.option(
 run_options = together(offline_option, quiet_option, json_option)
 """What commands share that may take minutes."""
 
-split_option = click.option(
-    "--split", default="test", show_default=True, metavar="S", help="Which judgements, or pairs, of a folder."
-)
 cache_option = keyword_options(AdaptKeywords, only=["cache"])

@@ -10,15 +10,12 @@ import click
 
 from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli.help import GroupedCommand, as_options
-from ragidx.pipelines.cli.options import (
-    cache_option,
-    judged_queries,
-    several,
-    split_option,
-)
+from ragidx.pipelines.cli.keywords import keyword_options
+from ragidx.pipelines.cli.options import cache_option
 from ragidx.pipelines.cli.progress import clock
 from ragidx.pipelines.cli.stages import StageLines
 from ragidx.pipelines.cli.vector_options import measured_options, rest_of_encoder_options, with_chunks
+from ragidx.pipelines.experiments.evaluate.options import Grid, Judge, Questions
 
 if TYPE_CHECKING:
     from ragidx.pipelines.experiments.tune.proposal import Estimate, Proposal, Tried
@@ -30,11 +27,18 @@ _SHOWN = 6  # rows of a part
 @click.command("tune", cls=GroupedCommand)
 @click.argument("source", metavar="INDEX|CORPUS")
 @click.option("--model", metavar="ID|PATH", help="The model, as for build [default: the index's, else mini].")
-@several("--method", "method", str, "M", "A method, as for build [default: the index's, else the model's]")
-@several("--filter", "filter", str, "F", "A filter that is tried [default: none, embedfilter, pca, whitening]")
-@judged_queries("queries made of the corpus")
-@split_option
-@click.option("--measure", default="ndcg@10", show_default=True, metavar="M", help="What is to be high.")
+@keyword_options(
+    Grid,
+    only=["method", "filter"],
+    notes={
+        "method": " [default: the index's, else the model's]",
+        "filter": " [default: none, embedfilter, pca, whitening]",
+    },
+)
+@keyword_options(
+    Questions, only=["queries", "qrels", "split"], notes={"queries": " [default: queries made of the corpus]"}
+)
+@keyword_options(Judge, only=["measure"], notes={"measure": " [default: ndcg@10]"})
 @click.option(
     "--minutes",
     type=click.FloatRange(min=0),
@@ -59,14 +63,18 @@ def command(source: str, as_json: bool, cache: str | None, **options: Any) -> No
     """
     from ragidx.pipelines.experiments.tune.tune import tune
 
+    typed = with_chunks(options)
+    asked, split = [typed.pop(name, None) for name in ("queries", "qrels")], typed.pop("split")
+    questions = Questions.read(*asked, split) if any(asked) else Questions.made(seed=typed["seed"])
     with StageLines(as_json=as_json, is_kept=cache is not None) as lines:
         proposal = tune(
             source,
+            questions=questions,
             cache=cache,
             on_estimate=lambda estimate: console.note(_estimate(estimate)),
             on_progress=lines.stage,
             on_build=lines.build,
-            **with_chunks(options),
+            **typed,
         )
     interrupts.check()  # nothing checked after the last stage
     if as_json:

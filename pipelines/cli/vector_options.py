@@ -56,7 +56,6 @@ encoder_options = keyword_options(ModelKeywords, EncoderOptions, but=["instructi
 rest_of_encoder_options = keyword_options(EncoderOptions, but=["instruction", *ENCODER_AXES])
 """Those of `encoder_options` of which an evaluation takes one value."""
 
-filter_topk_option = keyword_options(FilterKeywords, only=["filter_topk"])
 filter_options = keyword_options(FilterKeywords, but=["filter_topk", "filter_sample"])
 """Those of filters that are fitted on no corpus."""
 

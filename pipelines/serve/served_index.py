@@ -72,7 +72,7 @@ class _Waiting(NamedTuple):
     future: asyncio.Future[Floats]
 
 
-class Questions:
+class QuestionBatches:
     """Encodes questions in batches without a timer: a batch is what waited while the one before it ran."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
@@ -158,7 +158,7 @@ class Served:
         self.problem = ""
         self.is_loaded = False
         self.n_reloads = self.n_failures = 0
-        self.questions = Questions(pools.encoding)
+        self.questions = QuestionBatches(pools.encoding)
         self._seen: _Stat | None = None
         self._mapped: tuple[Searcher | None, dict[Path, _Stat | None]] = None, {}
 

@@ -32,7 +32,7 @@ from ragidx.corpora.readers.fields import (
     zoned_time,
 )
 from ragidx.corpora.readers.layouts import Layout
-from ragidx.corpora.readers.records.field_rule import Judge
+from ragidx.corpora.readers.records.field_rule import FieldJudge
 from ragidx.corpora.readers.records.paths import at, flattened, picked
 from ragidx.corpora.readers.records.rendering import kind_name, one_line, text_of
 from ragidx.corpora.readers.source_file import SourceFile
@@ -97,7 +97,7 @@ def decided(file: SourceFile, records: Iterator[Record]) -> tuple[Layout, Iterat
     """The layout, and all records."""
     if file.source.beir:
         return Layout(None), records
-    judge, taken, fault = Judge(), list[Record](), None
+    judge, taken, fault = FieldJudge(), list[Record](), None
     try:
         while not judge.is_full and (record := next(records, None)) is not None:
             taken.append(record)

@@ -1,6 +1,6 @@
 """Which fields of a file's records are text: judged by the values of its first records.
 
-    Judge: add(fields) ... -> Layout(text, title, id, times)
+    FieldJudge: add(fields) ... -> Layout(text, title, id, times)
 
 A string field is text if most of its values are no codes (identifiers, URLs, addresses, dates), and they have words:
 5 or more in the median, and not always the same few, or 12 or more in every tenth. Nothing is text: every field is,
@@ -101,7 +101,7 @@ def _is_id_name(path: str) -> bool:
     return "." not in path and (_ID_NAME.fullmatch(path) or _ID_NAME.fullmatch(path.lower())) is not None
 
 
-class Judge:
+class FieldJudge:
     """Takes the first records of a file, and says which fields are what."""
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """The axes of a grid: which encoders, filters, widths and searches are combined.
 
-values by name -> `Axes`, checked before anything is encoded -> for each source its `Series`, for each width its
+`Grid` -> `Axes`, checked before anything is encoded -> for each source its `Series`, for each width its
 searches. A filter or a method takes the values that it has an option for; what cannot be is left out with a note.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
 from typing import Any
 
 from ragidx.corpora.errors import ModelError, SpecError, unknown_name
@@ -17,6 +16,7 @@ from ragidx.indexer.ann.index_types import DEFAULT_RECALL, FLAT, IndexOptions
 from ragidx.indexer.encoders.methods import METHODS, filter_spec
 from ragidx.indexer.specs import ATTENTIONS, FILTERS, HEAD, POOLINGS, QUESTIONS, FilterSpec, filter_kind
 from ragidx.pipelines.experiments.evaluate.grid import Searches
+from ragidx.pipelines.experiments.evaluate.options import Grid
 from ragidx.pipelines.experiments.evaluate.sources.series import (
     Series,
     WidthChoice,
@@ -31,7 +31,6 @@ MOST_CELLS = 1000
 """Configurations of a grid without a word of consent."""
 
 ENCODER_AXES = ("model", "method", "pooling", "attention", "layer", "copies", "questions")
-AXES = (*ENCODER_AXES, "filter", "center", "tau", "dim", "offset", "index_type", "mode", "fusion", "weight")
 FILTER_FIELDS = ("filter_seed", "filter_sample", "filter_topk")
 """Of all filters that have them."""
 
@@ -50,11 +49,6 @@ _WORDS: Mapping[str, Iterable[str]] = {
 """What names of rows have of each axis, where it is not named."""
 
 _REPEATING = {"echo", "reba"}
-_NUMBERS: Mapping[str, type] = {
-    **dict.fromkeys(("layer", "copies", "dim", "offset"), Integral),
-    **dict.fromkeys(("tau", "weight"), Real),
-    "center": bool,
-}
 
 
 @dataclass(frozen=True)
@@ -87,24 +81,18 @@ class Axes:
     @classmethod
     def of(
         cls,
-        values: Mapping[str, Any],
+        grid: Grid,
         options: Mapping[str, Any],
         *,
         costs: bool = False,
         target_recall: float = DEFAULT_RECALL,
     ) -> Axes:
-        """Of a value or several for each of some `AXES`, and options that all have.
+        """Of a grid, and options that all of it has.
 
         Raises:
             SpecError: a value is unknown or out of range.
         """
-        listed = {name: some for name, value in values.items() if (some := tuple(as_list(value)))}
-        for name, kind in _NUMBERS.items():
-            for value in listed.get(name, ()):
-                is_kind = isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
-                if value is not None and not is_kind:
-                    wanted = "true or false" if kind is bool else "a number" if kind is Real else "a whole number"
-                    raise SpecError(f"{name}={value!r} is not {wanted}", "give one", where=f"`{name}`")
+        listed = grid.axes()
         filters = listed.get("filter")
         for name in filters or ():
             FilterSpec(name)  # which says what is wrong with it
@@ -239,30 +227,23 @@ def _searches(listed: Mapping[str, Sequence[Any]], target_recall: float) -> Sear
     return Searches(tuple(modes), tuple(types), tuple(fusions), weights, target_recall)
 
 
-def check_reference(reference: str, values: Mapping[str, Any], runs: Iterable[str]) -> None:
+def check_reference(reference: str, grid: Grid, runs: Iterable[str]) -> None:
     """Whether a row may have these words in its name, as far as that is known before anything is encoded.
 
     Args:
         reference: the words.
-        values: of some `AXES`.
+        grid: that is measured.
         runs: names of finished runs, whose rows are named so.
 
     Raises:
         SpecError: no row has one of them.
     """
-    known = {word for name in runs for word in name.split()}
+    known, axes = {word for name in runs for word in name.split()}, grid.axes()
     for name, usual in _WORDS.items():
-        known |= set(map(str, as_list((values.get(name) if name != "center" else None) or usual)))
+        known |= set(map(str, (axes.get(name) if name != "center" else None) or usual))
     for word in reference.split():
         if "=" not in word and "/" not in word and word not in known:  # widths and paths are known later
             raise unknown_name("word of `reference`:", word, known)
-
-
-def as_list(value: Any) -> list[Any]:
-    """A value, or several, each once."""
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        return [value]
-    return list(dict.fromkeys(value))
 
 
 def _encoders(axes: Mapping[str, Sequence[Any]]) -> tuple[Mapping[str, Any], ...]:

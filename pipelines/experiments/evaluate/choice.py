@@ -11,14 +11,13 @@ that is not shown to be not worse: so the tests of a line need no correction eit
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ragidx.corpora.errors import SpecError
 from ragidx.indexer.arrays import Doubles
+from ragidx.pipelines.experiments.evaluate.options import MARGIN
 from ragidx.pipelines.experiments.evaluate.significance import (
     FEWEST_QUERIES,
     LEVEL,
@@ -26,19 +25,6 @@ from ragidx.pipelines.experiments.evaluate.significance import (
     queries_needed,
     resampled,
 )
-
-MARGIN = 0.01
-
-
-def check_margin(margin: float) -> None:
-    """Whether a margin is a loss that may be allowed.
-
-    Raises:
-        SpecError: it is none, or any.
-    """
-    if not 0 < margin < math.inf:
-        allows = "any loss" if margin > 0 else "no loss"
-        raise SpecError(f"margin={margin:g} allows {allows}", "give a number above 0", where="`margin`")
 
 
 @dataclass(frozen=True, slots=True)

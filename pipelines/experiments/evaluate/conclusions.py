@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.corpora.evalsets import Qrels
 from ragidx.indexer.arrays import Doubles
-from ragidx.pipelines.experiments.evaluate.choice import MARGIN, Choice, cheapest, check_margin
+from ragidx.pipelines.experiments.evaluate.choice import Choice, cheapest
 from ragidx.pipelines.experiments.evaluate.grid import MeasuredConfiguration
 from ragidx.pipelines.experiments.evaluate.measures import (
     AGREEMENT,
@@ -22,6 +21,7 @@ from ragidx.pipelines.experiments.evaluate.measures import (
     of_rankings,
     own_first,
 )
+from ragidx.pipelines.experiments.evaluate.options import Judge
 from ragidx.pipelines.experiments.evaluate.report import Configuration, EvaluationRow, Overall, TaskReport, names_of
 from ragidx.pipelines.experiments.evaluate.significance import (
     FEWEST_DATA_SETS,
@@ -41,28 +41,7 @@ UNLIKE = "unlike"
 """The verdict on rows that the queries cannot compare."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is to be concluded.
-
-    Attributes:
-        measure: that intervals and tests are of; None: ndcg@10, of pairs spearman.
-        reference: words of the name of the row that the others are compared with; None: the first, of hybrid search by
-            made queries.
-        margin: that the cheapest row may lose against the best.
-        all_pairs: each row is compared with each other.
-    """
-
-    measure: str | None = None
-    reference: str | None = None
-    margin: float = MARGIN
-    all_pairs: bool = False
-
-    def __post_init__(self) -> None:
-        check_margin(self.margin)
-
-
-def measure_of(task: Task, wanted: Wanted, *, is_log: bool = False) -> str:
+def measure_of(task: Task, judge: Judge, *, is_log: bool = False) -> str:
     """The measure that intervals and tests are of; of a log of queries, that intervals are of.
 
     Raises:
@@ -71,7 +50,7 @@ def measure_of(task: Task, wanted: Wanted, *, is_log: bool = False) -> str:
     known = CORRELATIONS if task.kind == PAIRS else tuple(MEASURES)
     if task.judged is not None and not task.judged.qrels:
         known = AGREEMENT if is_log else NEARNESS
-    measure = known[0] if wanted.measure is None else wanted.measure
+    measure = known[0] if judge.measure is None else judge.measure
     if measure not in known:
         raise unknown_name("measure", measure, known)
     return measure
@@ -103,15 +82,15 @@ def report_of(
     query_ids: list[str],
     sizes: tuple[int, int],
     notes: list[str],
-    wanted: Wanted,
+    judge: Judge,
 ) -> TaskReport:
     """Rows with their intervals and differences, and the choice among them."""
     names = names_of([one.configuration for one in rows])
-    place = _place(names, wanted.reference, [one.configuration for one in rows], task)
+    place = _place(names, judge.reference, [one.configuration for one in rows], task)
     is_log = not rows[0].values
     if is_log:
         rows = [dataclasses.replace(one, values=agreement(one.run, rows[place].run)) for one in rows]
-    first = measure_of(task, wanted, is_log=is_log)
+    first = measure_of(task, judge, is_log=is_log)
     is_quality = first not in (*NEARNESS, *AGREEMENT)
     if is_quality:
         notes += too_few(len(query_ids), "pairs" if task.kind == PAIRS else "queries")
@@ -147,8 +126,8 @@ def report_of(
         reference=place,
         rows=tuple(shown),
         values=values,
-        choice=_choice(rows, matrix, wanted.margin, place, task) if is_quality else None,
-        pairs=_pairs(rows, matrix, task) if wanted.all_pairs else {},
+        choice=_choice(rows, matrix, judge.margin, place, task) if is_quality else None,
+        pairs=_pairs(rows, matrix, task) if judge.all_pairs else {},
         runs=tuple(one.run for one in rows) if any(one.run for one in rows) else (),
         notes=tuple(notes),
     )

@@ -19,24 +19,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ragidx.corpora.errors import CorpusError, ModelError, RagidxError, SpecError, unknown_name
+from ragidx.corpora.errors import CorpusError, ModelError, RagidxError, SpecError
 from ragidx.corpora.evalsets import load_qrels, load_queries
-from ragidx.indexer.ann.index_types import DEFAULT_RECALL, FLAT
+from ragidx.indexer.ann.index_types import DEFAULT_RECALL
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.specs import MODEL, TABLE
 from ragidx.pipelines.base.stages import OnStage, Stages
-from ragidx.pipelines.experiments.evaluate.axes import (
-    AXES,
-    FILTER_FIELDS,
-    Axes,
-    as_list,
-    check_reference,
-)
-from ragidx.pipelines.experiments.evaluate.choice import MARGIN
-from ragidx.pipelines.experiments.evaluate.conclusions import Wanted, measure_of, overall, report_of, rows_of_runs
+from ragidx.pipelines.experiments.evaluate.axes import FILTER_FIELDS, Axes, check_reference
+from ragidx.pipelines.experiments.evaluate.conclusions import measure_of, overall, report_of, rows_of_runs
 from ragidx.pipelines.experiments.evaluate.files import check_out, write_out
 from ragidx.pipelines.experiments.evaluate.grid import MeasuredConfiguration, Rankings, Similarities
 from ragidx.pipelines.experiments.evaluate.measures import DEPTH, ir_measures
+from ragidx.pipelines.experiments.evaluate.options import Grid, Judge, Questions, as_list, check_moved
 from ragidx.pipelines.experiments.evaluate.report import EvaluationReport, TaskReport
 from ragidx.pipelines.experiments.evaluate.significance import FEWEST_DATA_SETS
 from ragidx.pipelines.experiments.evaluate.sources.corpus import CorpusSource
@@ -44,7 +38,7 @@ from ragidx.pipelines.experiments.evaluate.sources.pairs import PairsSource
 from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors, cache_folder
 from ragidx.pipelines.experiments.evaluate.sources.series import fitted_sample
 from ragidx.pipelines.experiments.evaluate.sources.source import IndexSource, VectorSource
-from ragidx.pipelines.experiments.evaluate.synthetic import KINDS, synthetic, taken_out
+from ragidx.pipelines.experiments.evaluate.synthetic import synthetic, taken_out
 from ragidx.pipelines.experiments.evaluate.tasks import (
     INDEX,
     PAIRS,
@@ -59,43 +53,17 @@ from ragidx.pipelines.experiments.evaluate.tasks import (
 from ragidx.pipelines.ingest.options import ENCODING_OPTIONS, build_options, check_names
 from ragidx.pipelines.ingest.report import OnProgress
 from ragidx.pipelines.ingest.resolve import resolve_against
-from ragidx.retriever.options import DENSE, Z
+from ragidx.retriever.options import DENSE
 
-KNOWN = (*AXES, *(name for name in ENCODING_OPTIONS if name not in AXES), *FILTER_FIELDS)
-"""The axes of a grid, and the options that all of it has."""
+KNOWN = (*ENCODING_OPTIONS, *FILTER_FIELDS)
+"""What all of a grid has."""
 
 
 def evaluate(
     *sources: str | os.PathLike[str],
-    model: str | Sequence[str] | None = None,
-    method: str | Sequence[str] | None = None,
-    pooling: str | Sequence[str] | None = None,
-    attention: str | Sequence[str] | None = None,
-    layer: int | Sequence[int] | None = None,
-    copies: int | Sequence[int] | None = None,
-    questions: str | Sequence[str] | None = None,
-    filter: str | Sequence[str] | None = None,
-    tau: float | Sequence[float] | None = None,
-    dim: int | Sequence[int] | None = None,
-    offset: int | Sequence[int] | None = None,
-    center: bool | Sequence[bool] | None = None,
-    index_type: str | Sequence[str] = FLAT,
-    mode: str | Sequence[str] | None = None,
-    fusion: str | Sequence[str] = Z,
-    weight: float | Sequence[float] | None = None,
-    queries: str | os.PathLike[str] | None = None,
-    qrels: str | os.PathLike[str] | None = None,
-    split: str = "test",
-    drop_self: bool = False,
-    without_labels: bool = False,
-    query_log: str | os.PathLike[str] | None = None,
-    query_vectors: str | os.PathLike[str] | None = None,
-    kind: str = "sentence",
-    seed: int = 0,
-    measure: str | None = None,
-    reference: str | None = None,
-    margin: float = MARGIN,
-    all_pairs: bool = False,
+    grid: Grid = Grid(),
+    questions: Questions = Questions.read(),
+    judge: Judge = Judge(),
     costs: bool = False,
     target_recall: float = DEFAULT_RECALL,
     cache: str | os.PathLike[str] | None = "",
@@ -107,40 +75,15 @@ def evaluate(
 ) -> EvaluationReport:
     """Measure every configuration of a grid, and say which differences are real.
 
-    Each of the first options may be a list; all combinations are measured, from one encoding for each encoder.
+        ragidx.evaluate("scifact/", grid=Grid(filter=["none", "pca"], tau=4), judge=Judge(measure="recall@100"))
+
+    All combinations are measured, from one encoding for each encoder.
 
     Args:
         sources: data sets: BEIR folders, files or folders of pairs, indexes, other corpora, or TREC runs.
-        model: as of `build`, as the next five.
-        method: of the encoder.
-        pooling: of the encoder.
-        attention: of the encoder.
-        layer: of the encoder.
-        copies: of echo and reba.
-        questions: of an index that has a table: table, model.
-        filter: names; None: what a build takes.
-        tau: widths as shares of the hidden width; neither: what a build takes.
-        dim: widths.
-        offset: first columns of EmbedFilter.
-        center: whether the filter takes the means of documents and questions off; None: what a build does.
-        index_type: names or factory strings.
-        mode: dense, lexical, hybrid; None: all three.
-        fusion: of hybrid search.
-        weight: of the cosine in hybrid search; None: 0.5, or what an index was adapted to.
-        queries: of corpora and indexes; None: those of a BEIR folder.
-        qrels: that judge them.
-        split: of a BEIR folder or a folder of pairs.
-        drop_self: a document with the query's id is no answer.
-        without_labels: make queries of the corpus in place of judged ones.
-        query_log: questions that nobody judged: how alike the rows answer them, which says nothing of quality.
-        query_vectors: with `costs`, of an index: the vectors of the queries, one for each in their order, as an .npy
-            array or JSON; without `queries` they ask, and nothing judges them.
-        kind: of made queries: sentence or title.
-        seed: of what is drawn.
-        measure: that intervals and tests are of; None: ndcg@10, of pairs spearman.
-        reference: words of the name of the row that the others are compared with; None: the first.
-        margin: that the cheapest row may lose against the best.
-        all_pairs: compare each row with each other, not with the reference alone.
+        grid: what is combined; by default what a build takes, in all three modes.
+        questions: which queries ask, and what judges them; by default those of a BEIR folder.
+        judge: what is concluded; by default of ndcg@10, of pairs spearman.
         costs: measure time and size on disk, too, of dense search beside exact search at full width; by default of
             tau = 1, 2, 4, 8, 16 for an index's own filter, else EmbedFilter for decoders, else truncation and PCA.
             Without queries held-out chunks ask. Search with words is a data set of its own in the report.
@@ -158,56 +101,49 @@ def evaluate(
     Raises:
         RagidxError: of the subclass that says what to do.
     """
+    check_moved("evaluate", options, "grid", "questions", "judge")
     check_names("evaluate", options, KNOWN)
-    values = {name: value for name, value in locals().items() if name in AXES and value is not None}
-    axes = Axes.of(values, options, costs=costs, target_recall=target_recall)
+    if not isinstance(questions, Questions):
+        raise SpecError(f"{questions!r} is no Questions", "give `grid=Grid(questions=...)`", where="`questions`")
+    axes = Axes.of(grid, options, costs=costs, target_recall=target_recall)
     axes.check_size(yes=yes)
-    _check_queries(queries, qrels, query_log, kind, seed, without_labels=without_labels)
-    if without_labels and TABLE in as_list(questions):
+    is_log, qrels = questions.log is not None, questions.qrels
+    if questions.without_labels and TABLE in as_list(grid.questions):
         hint = "give `queries` and `qrels`; `ragidx train questions` compares both without"
         raise SpecError("the table has learnt from the sentences that would ask", hint, where="`questions`")
-    wanted = Wanted(measure, reference, margin, all_pairs)
-    if query_log is not None and all_pairs:
+    if is_log and judge.all_pairs:
         raise SpecError("queries without judgements say no row is better", "remove it", where="`all_pairs`")
-    if query_vectors is not None and not costs:
-        raise SpecError("they ask where costs are measured", "add `costs=True`", where="`query_vectors`")
-    files: dict[str, Any] = {"queries": queries, "qrels": qrels, "split": split, "query_log": query_log}
-    tasks = [
-        task_of(source, **files, labelled=not without_labels, costs=costs)
-        for source in dict.fromkeys(map(Path, sources))
-    ]
+    if questions.vectors is not None and not costs:
+        raise SpecError("they ask where costs are measured", "add `costs=True`", where="`questions.vectors`")
+    tasks = with_names([task_of(source, questions, costs=costs) for source in dict.fromkeys(map(Path, sources))])
     if not tasks:
         raise SpecError("there is nothing to evaluate", "name a data set, an index or runs")
-    tasks = with_names(tasks)
     if any(task.kind != PAIRS and (not costs or (task.judged and task.judged.qrels)) for task in tasks):
         ir_measures()
     for task in tasks:
-        measure_of(task, wanted, is_log=query_log is not None)  # before anything is encoded
+        measure_of(task, judge, is_log=is_log)  # before anything is encoded
     if out is not None:
         check_out(Path(out))
     runs, others = [task for task in tasks if task.kind == RUN], [task for task in tasks if task.kind != RUN]
-    beside = len(others) == 1 and others[0].judged is not None and query_log is None  # a run of the same queries
+    beside = len(others) == 1 and others[0].judged is not None and not is_log  # a run of the same queries
     if runs and not beside and qrels is None:
         raise no_judgements(runs[0])
-    if reference is not None and others and all(task.kind != INDEX for task in others):
-        check_reference(reference, values, [task.name for task in runs])
+    if judge.reference is not None and others and all(task.kind != INDEX for task in others):
+        check_reference(judge.reference, grid, [task.name for task in runs])
     measuring = _Measuring(
         axes=axes,
+        questions=questions,
+        judge=judge,
         tell=Stages(on_progress, len(others) * len(axes.encoders)),
         cache=cache_folder(cache),
         on_build=on_build,
-        wanted=wanted,
-        drop_self=drop_self,
         out=None if out is None else Path(out),
-        is_log=query_log is not None,
-        queries=(kind, seed) if without_labels else None,
-        query_files=(queries, query_vectors),
     )
     reports = [report for task in others for report in measuring.task(task, runs if beside else ())]
     if runs and not beside and qrels is not None:
-        judgements = load_qrels(qrels, split=split)
-        rows, notes = rows_of_runs(runs, judgements, drop_self=drop_self)
-        reports.insert(0, report_of(runs[0], rows, list(judgements), (0, 0), notes, wanted))
+        judgements = load_qrels(qrels, split=questions.split)
+        rows, notes = rows_of_runs(runs, judgements, drop_self=questions.drop_self)
+        reports.insert(0, report_of(runs[0], rows, list(judgements), (0, 0), notes, judge))
     over_sets, notes = () if costs else overall(reports), []
     if len(reports) >= FEWEST_DATA_SETS and not over_sets and not costs:
         notes.append("No test over the data sets: some of them do not have the row of the reference.")
@@ -215,40 +151,17 @@ def evaluate(
     return report if out is None else write_out(report, Path(out))
 
 
-def _check_queries(
-    queries: object, qrels: object, query_log: object, kind: str, seed: int, *, without_labels: bool
-) -> None:
-    """Whether what is said of the queries goes together.
-
-    Raises:
-        SpecError: it does not, or there is no such kind of made queries.
-    """
-    if query_log is not None and (without_labels or queries is not None or qrels is not None):
-        raise SpecError("it asks in place of other queries", "remove the others, or it", where="`query_log`")
-    if without_labels and (queries is not None or qrels is not None):
-        where = "`qrels`" if queries is None else "`queries`"
-        raise SpecError("queries are made of the corpus", "remove it, or `without_labels`", where=where)
-    if not without_labels and (kind, seed) != (KINDS[0], 0):
-        where = "`seed`" if seed else "`kind`"
-        raise SpecError("it is for queries that are made of the corpus", "add `without_labels=True`", where=where)
-    if kind not in KINDS:
-        raise unknown_name("kind of query", kind, KINDS)
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Measuring:
     """Measures tasks one after the other."""
 
     axes: Axes
+    questions: Questions
+    judge: Judge
     tell: Stages
     cache: Path | None
     on_build: OnProgress | None
-    wanted: Wanted
-    drop_self: bool
     out: Path | None
-    is_log: bool  # of queries that nobody judged
-    queries: tuple[str, int] | None  # the kind and seed of those that are made; None: they are given
-    query_files: tuple[str | os.PathLike[str] | None, str | os.PathLike[str] | None]  # texts, vectors
     notes: list[str] = field(default_factory=list)  # of the present task
 
     def task(self, task: Task, runs: Sequence[Task] = ()) -> Iterator[TaskReport]:
@@ -261,12 +174,12 @@ class _Measuring:
         self.notes[:] = () if task.judged is None else task.judged.notes
         of_runs, run_notes = list[MeasuredConfiguration](), list[str]()
         if runs and task.judged is not None:  # before the others: a run of another set is an error
-            of_runs, run_notes = rows_of_runs(runs, task.judged.qrels, drop_self=self.drop_self)
+            of_runs, run_notes = rows_of_runs(runs, task.judged.qrels, drop_self=self.questions.drop_self)
             run_notes.append(f"The rows are measured by their first {DEPTH} documents, runs whole.")
-        costs, is_log = self.axes.costs, self.is_log
+        costs = self.axes.costs
         with tempfile.TemporaryDirectory(prefix="ragidx-evaluate-") as temporary:
             folder, sizes = Path(temporary), (0, 0)
-            measure = measure_of(task, self.wanted, is_log=is_log)
+            measure = measure_of(task, self.judge, is_log=self.questions.log is not None)
             rows: list[MeasuredConfiguration] = []
             meter: Rankings | Similarities | None = None
             fault: RagidxError | None = None
@@ -297,20 +210,20 @@ class _Measuring:
         rows += of_runs
         self._note(*run_notes)
         dense = [one for one in rows if not costs or one.configuration.mode == DENSE]
-        yield report_of(task, dense, query_ids, sizes, self.notes, self.wanted)
+        yield report_of(task, dense, query_ids, sizes, self.notes, self.judge)
         if len(dense) < len(rows):
             with_words = [one for one in rows if one.configuration.mode != DENSE]
-            task, wanted = replace(task, name=f"{task.name}, with words"), replace(self.wanted, reference=None)
-            yield replace(report_of(task, with_words, query_ids, sizes, [], wanted), notes=())
+            task, judge = replace(task, name=f"{task.name}, with words"), replace(self.judge, reference=None)
+            yield replace(report_of(task, with_words, query_ids, sizes, [], judge), notes=())
 
     def _with_queries(self, task: Task, source: VectorSource) -> tuple[Task, Floats | None]:
         """The task with what asks a source, which then is searched without it: queries that are made, or rows that are
         held out; and the vectors of the queries where they are known.
         """
-        if self.queries is not None and task.pairs is None:
+        asked = self.questions
+        if asked.without_labels and task.pairs is None:
             self.tell("making queries")
-            kind, seed = self.queries
-            made = task.judged or synthetic(source.chunks, kind=kind, seed=seed, where=source.name)
+            made = task.judged or synthetic(source.chunks, kind=asked.kind, seed=asked.seed, where=source.name)
             self._note(*made.notes)
             source.change(taken_out(made, source.chunks()))
             return replace(task, judged=made), None
@@ -323,13 +236,12 @@ class _Measuring:
             if given is None:
                 self._note(f"There are no queries: {len(vectors):,} held-out chunks were asked.")
             return replace(task, judged=Judged({str(n): "" for n in range(1, len(vectors) + 1)}, {})), vectors
-        file = self.query_files[0]
         assert given is not None
-        assert file is not None  # an index has no queries of its own
-        names = list(load_queries(file))
+        assert asked.queries is not None  # an index has no queries of its own
+        names = list(load_queries(asked.queries))
         if len(given) != len(names):
-            hint = "give a vector for each query, in the order of their file"
-            raise CorpusError(f"there are {len(given):,} vectors and {len(names):,} queries", hint, where=str(file))
+            what, where = f"there are {len(given):,} vectors and {len(names):,} queries", str(asked.queries)
+            raise CorpusError(what, "give a vector for each query, in the order of their file", where=where)
         return task, given[[row for row, name in enumerate(names) if name in task.judged.texts]]
 
     def _meter(self, task: Task, folder: Path, measure: str) -> Rankings | Similarities:
@@ -346,7 +258,7 @@ class _Measuring:
             folder,
             self.tell,
             measure=measure if task.judged.qrels else None,
-            drop_self=self.drop_self,
+            drop_self=self.questions.drop_self,
             keep_runs=(self.out is not None or not task.judged.qrels) and not costs,
             costs=costs,
         )
@@ -354,16 +266,16 @@ class _Measuring:
     @contextlib.contextmanager
     def _opened(self, task: Task, options: Mapping[str, Any], folder: Path) -> Iterator[VectorSource]:
         if task.kind == INDEX:
-            asked_by = {"questions": MODEL} if self.queries is not None else {}  # the table knows their sentences
-            yield IndexSource(task.path, {**self.axes.options, **asked_by, **options}, self.query_files[1])
+            asked_by = {"questions": MODEL} if self.questions.without_labels else {}  # the table knows their sentences
+            yield IndexSource(task.path, {**self.axes.options, **asked_by, **options}, self.questions.vectors)
             return
         if "questions" in options:
             raise SpecError("a corpus has no table of questions", "evaluate the index that has it", where="`questions`")
-        if self.query_files[1] is not None:
+        if self.questions.vectors is not None:
             raise SpecError(
                 "of a corpus the queries are encoded by the model that encodes the documents",
                 "remove it, or name an index of precomputed vectors",
-                where="`query_vectors`",
+                where="`questions.vectors`",
             )
         resolved = resolve_against(build_options("evaluate", filter="none", **self.axes.options, **options))
         with RawVectors(resolved, self.cache) as vectors:

@@ -29,7 +29,6 @@ from ragidx.indexer.lexical.analyzer import UNSPACED
 from ragidx.pipelines.experiments.evaluate.significance import FEWEST_QUERIES
 from ragidx.pipelines.experiments.evaluate.tasks import Judged
 
-KINDS = ("sentence", "title")
 HEADING = "heading"
 """Of a chunk alone: the innermost that asks for it."""
 

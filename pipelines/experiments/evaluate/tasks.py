@@ -30,11 +30,12 @@ from ragidx.corpora.evalsets import (
 )
 from ragidx.corpora.sources import beir_corpus
 from ragidx.indexer.store.files import MANIFEST
+from ragidx.pipelines.experiments.evaluate.options import Questions
 
 CORPUS, INDEX, PAIRS, RUN = "corpus", "index", "pairs", "run"
 _NPY = (".npy", ".npy.gz", ".npy.zst")
 _TABLES, _RUNS = (".tsv", ".csv"), (".run", ".trec")
-_NO_LABELS = "or make queries of the corpus itself: `without_labels=True`"
+_NO_LABELS = "or make queries of the corpus itself: `Questions.made()`"
 
 
 @dataclass(frozen=True)
@@ -87,25 +88,12 @@ class Task:
         return None if self.judged is None else self.judged.synthetic
 
 
-def task_of(
-    source: str | os.PathLike[str],
-    *,
-    queries: str | os.PathLike[str] | None = None,
-    qrels: str | os.PathLike[str] | None = None,
-    split: str = "test",
-    query_log: str | os.PathLike[str] | None = None,
-    labelled: bool = True,
-    costs: bool = False,
-) -> Task:
+def task_of(source: str | os.PathLike[str], questions: Questions = Questions.read(), *, costs: bool = False) -> Task:
     """What lies at a path.
 
     Args:
         source: a BEIR folder, another corpus, an index, a file or folder of pairs, or a TREC run.
-        queries: JSON lines, tab-separated lines or TREC topics; None: those of a BEIR folder.
-        qrels: that judge them; None: those of a BEIR folder.
-        split: which judgements of a BEIR folder, or pairs of a folder.
-        query_log: queries that nobody judged, to see how alike configurations answer.
-        labelled: whether judgements are needed.
+        questions: that ask.
         costs: whether storage and time are measured: then queries and judgements are not needed.
 
     Raises:
@@ -122,44 +110,37 @@ def task_of(
             f"make an index of it and name that: ragidx build --vectors {path.name} --index DIR",
             where=str(source),
         )
-    kind = _kind(path, split, may_be_pairs=labelled and not costs and queries is None and qrels is None)
+    kind = _kind(path, questions, may_be_pairs=not questions.without_labels and not costs)
     task = Task(name, kind, path)
-    if (query_log is not None or costs) and kind in (PAIRS, RUN):
+    if (questions.log is not None or costs) and kind in (PAIRS, RUN):
         of_what = "pairs of sentences" if kind == PAIRS else "a run"
         what = "costs are of" if costs else "a log of queries asks"
         raise SpecError(f"it is {of_what}, and {what} a corpus or an index", where=str(path))
-    if query_log is not None:
-        return replace(task, judged=Judged(load_queries(query_log), {}))
+    if questions.log is not None:
+        return replace(task, judged=Judged(load_queries(questions.log), {}))
     if kind == PAIRS:
-        pairs = load_pairs(path, split=split)
+        pairs = load_pairs(path, split=questions.split)
         if len(pairs.scores) > 1 == len(set(pairs.scores)):
             raise CorpusError(f"all scores are {pairs.scores[0]:g}", "give pairs that differ in it", where=str(path))
         return replace(task, pairs=pairs)
     if kind == RUN:
         return replace(task, run=load_run(path))
-    return replace(task, judged=_judged(task, queries, qrels, split, costs=costs)) if labelled else task
+    return task if questions.without_labels else replace(task, judged=_judged(task, questions, costs=costs))
 
 
-def _judged(
-    task: Task,
-    queries: str | os.PathLike[str] | None,
-    qrels: str | os.PathLike[str] | None,
-    split: str,
-    *,
-    costs: bool,
-) -> Judged | None:
+def _judged(task: Task, questions: Questions, *, costs: bool) -> Judged | None:
     """The queries of a corpus or an index, with their judgements; where costs are measured these may be missing."""
-    path = task.path
+    path, split = task.path, questions.split
     own = path if path.is_dir() and task.kind == CORPUS else None
-    if costs and own and (queries is not None or beir_corpus(own) is None):
+    if costs and own and (questions.queries is not None or beir_corpus(own) is None):
         own = None
-    asks = queries or (own if own and has_queries(own) else None)
-    judges = qrels or (own if own and has_qrels(own, split) else None)
-    if costs and asks is None and qrels is not None:
+    asks = questions.queries or (own if own and has_queries(own) else None)
+    judges = questions.qrels or (own if own and has_qrels(own, split) else None)
+    if costs and asks is None and questions.qrels is not None:
         raise SpecError("qrels judge queries, and there are none", "name their file with `queries`", where="`qrels`")
     if costs and (asks is None or judges is None):
         return None if asks is None else Judged(load_queries(asks), {})
-    if asks is None and (own or qrels):
+    if asks is None and (own or judges):
         nor = "" if split == "test" else f", and no pairs of the split '{split}'"
         raise SpecError(f"there are no queries{nor}", f"give `queries` and `qrels`, {_NO_LABELS}", where=str(path))
     if asks is None or judges is None:
@@ -254,11 +235,12 @@ def check_run(task: Task, qrels: Qrels) -> Iterator[str]:
             yield f"{what} of {task.name}: {count:,} x query."
 
 
-def _kind(path: Path, split: str, *, may_be_pairs: bool) -> str:
+def _kind(path: Path, questions: Questions, *, may_be_pairs: bool) -> str:
+    may_be_pairs &= questions.queries is None and questions.qrels is None
     if path.is_dir():
         if (path / MANIFEST).exists():
             return INDEX
-        is_pairs = may_be_pairs and has_pairs(path, split) and beir_corpus(path) is None
+        is_pairs = may_be_pairs and has_pairs(path, questions.split) and beir_corpus(path) is None
         return PAIRS if is_pairs else CORPUS
     name, first = path.name.lower(), _first_line(path)
     for ending in ENDINGS[1:]:

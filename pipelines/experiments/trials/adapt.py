@@ -30,7 +30,7 @@ from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store import Store
 from ragidx.indexer.writing.rewrite import NewForm
 from ragidx.pipelines.base.stages import OnStage, Stages
-from ragidx.pipelines.experiments.evaluate.choice import MARGIN
+from ragidx.pipelines.experiments.evaluate.options import MARGIN
 from ragidx.pipelines.experiments.evaluate.significance import FEWEST_QUERIES
 from ragidx.pipelines.experiments.evaluate.synthetic import N_QUERIES, synthetic
 from ragidx.pipelines.experiments.evaluate.tasks import Judged, check_together

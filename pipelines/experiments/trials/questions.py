@@ -35,7 +35,7 @@ from ragidx.indexer.token_table import QUESTIONS_NOTE, TokenTable, plain, token_
 from ragidx.indexer.writing import rewrite
 from ragidx.indexer.writing.rewrite import NewForm
 from ragidx.pipelines.base.stages import OnStage, Stages
-from ragidx.pipelines.experiments.evaluate.choice import check_margin
+from ragidx.pipelines.experiments.evaluate.options import check_margin
 from ragidx.pipelines.experiments.evaluate.tasks import Judged, check_together
 from ragidx.pipelines.experiments.train.frozen import listed, options_of
 from ragidx.pipelines.experiments.train.own_pairs import knowing

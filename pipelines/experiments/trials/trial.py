@@ -32,7 +32,7 @@ from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.writing import rewrite
 from ragidx.indexer.writing.adoption import adopt
 from ragidx.indexer.writing.rewrite import NewForm
-from ragidx.pipelines.experiments.evaluate.choice import MARGIN
+from ragidx.pipelines.experiments.evaluate.options import MARGIN, Questions
 from ragidx.pipelines.experiments.evaluate.significance import (
     FEWEST_QUERIES,
     LEVEL,
@@ -171,7 +171,7 @@ def queries_of(index: Searcher, queries: str | Path | None, qrels: str | Path | 
     check_together(queries, qrels)
     if queries is None:
         return synthetic(lambda: (chunk for _, chunk in store.chunks()), seed=_SEED, where=str(store.path))
-    judged = task_of(store.path, queries=queries, qrels=qrels).judged
+    judged = task_of(store.path, Questions.read(queries, qrels)).judged
     assert judged is not None  # it is an index
     for _ in check_documents(judged, (chunk.doc_id for _, chunk in store.chunks())):
         pass  # documents that neither index has change no difference

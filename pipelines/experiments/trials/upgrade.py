@@ -29,7 +29,7 @@ from ragidx.indexer.specs import HEAD, IndexSpec
 from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import UPGRADES
 from ragidx.indexer.store.generations import committed
-from ragidx.pipelines.experiments.evaluate.choice import MARGIN, check_margin
+from ragidx.pipelines.experiments.evaluate.options import MARGIN, check_margin
 from ragidx.pipelines.experiments.evaluate.tasks import Judged, check_together
 from ragidx.pipelines.experiments.trials.trial import FORCED, NOT_WORSE, Trial, TrialReport, decided, queries_of
 from ragidx.pipelines.ingest.build import build_beside

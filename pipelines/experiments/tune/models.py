@@ -20,6 +20,7 @@ from ragidx.indexer.encoders.methods import OWN_MODULES, continued_options
 from ragidx.indexer.filters.fitting import N_QUESTIONS, as_questions, lowest
 from ragidx.indexer.specs import HEAD
 from ragidx.pipelines.base.stages import Stages
+from ragidx.pipelines.experiments.evaluate.options import Questions
 from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors
 from ragidx.pipelines.experiments.evaluate.sources.source import IndexSource
 from ragidx.pipelines.experiments.evaluate.tasks import INDEX, Task
@@ -125,13 +126,13 @@ def _raw(asked: Mapping[str, Any], cache: Path | None) -> RawVectors:
     return RawVectors(resolve_against(build_options("tune", **{**asked, "filter": "none"})), cache)
 
 
-def drawn_of(task: Task, model: Model, seed: int, on_build: OnProgress | None) -> Drawn:
+def drawn_of(task: Task, model: Model, questions: Questions, seed: int, on_build: OnProgress | None) -> Drawn:
     """Documents of a corpus or an index, with queries."""
-    judged = None if task.judged is None else some_queries(task.judged, seed)
+    asked = questions if task.judged is None else some_queries(task.judged, seed)
     if task.kind == INDEX:
-        return from_index(IndexSource(task.path, {}), judged, seed)
+        return from_index(IndexSource(task.path, {}), asked, seed)
     cutter = Cutter(lambda: chunker_of(model.vectors.encoder, model.default.spec.chunk))
-    return from_corpus(task.path, model.default.options, cutter, judged, Progress(on_progress=on_build), seed)
+    return from_corpus(task.path, model.default.options, cutter, asked, Progress(on_progress=on_build), seed)
 
 
 def sized(drawn: Drawn, models: Sequence[Model], minutes: float, on_estimate: Callable[[Estimate], None]) -> TuneSample:

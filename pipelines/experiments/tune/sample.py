@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 from ragidx.corpora.records import Chunk
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.filters.fitting import DocumentSample, lowest
+from ragidx.pipelines.experiments.evaluate.options import Questions
 from ragidx.pipelines.experiments.evaluate.significance import FEWEST_QUERIES
 from ragidx.pipelines.experiments.evaluate.sources.source import IndexSource
 from ragidx.pipelines.experiments.evaluate.synthetic import N_QUERIES, synthetic, taken_out
@@ -107,49 +108,49 @@ def _of(judged: Judged, names: Sequence[str]) -> Judged:
 
 
 def from_corpus(
-    corpus: Path, options: BuildOptions, cutter: Cutter, judged: Judged | None, progress: Progress, seed: int
+    corpus: Path, options: BuildOptions, cutter: Cutter, asked: Judged | Questions, progress: Progress, seed: int
 ) -> Drawn:
-    """Documents of a corpus; `judged` None: with queries that are made of them.
+    """Documents of a corpus, with judged queries, or such as are made of them.
 
     Raises:
         CorpusError: there is no document, or too few have a sentence that can be asked for.
     """
     reading = Reading.alone(corpus, corpus / "ragidx-index", options)
-    skips, drawn = Skips(), _Lowest[Draft](judged, seed)
+    skips, drawn = Skips(), _Lowest[Draft](asked, seed)
     for draft in reading.drafts(None, skips.add, progress.add_bytes):
         drawn.add(draft.id, draft.n_chars, draft)
         progress.tell()
     reading.check_something_was_read(drawn.n_added, skips)
     groups = [[item.row.chunk for item in items] for items in cut_ahead(drawn.items(), cutter) if items]
     notes = [f"Skipped: {count:,} x {reason}." for reason, count in skips.counts.items() if reason not in BY_RULE]
-    return _drawn({group[0].doc_id: group for group in groups}, drawn.n_added, judged, seed, str(corpus), notes)
+    return _drawn({group[0].doc_id: group for group in groups}, drawn.n_added, asked, str(corpus), notes)
 
 
-def from_index(index: IndexSource, judged: Judged | None, seed: int) -> Drawn:
-    """Documents of an index; `judged` as of `from_corpus`.
+def from_index(index: IndexSource, asked: Judged | Questions, seed: int) -> Drawn:
+    """Documents of an index; `asked` as of `from_corpus`.
 
     Raises:
         CorpusError: too few documents have a sentence that can be asked for.
     """
-    drawn = _Lowest[tuple[str, list[Chunk]]](judged, seed)
+    drawn = _Lowest[tuple[str, list[Chunk]]](asked, seed)
     for name, group in itertools.groupby(index.chunks(), key=lambda chunk: chunk.doc_id):
         chunks = list(group)
         drawn.add(name, sum(len(chunk.text) for chunk in chunks), (name, chunks))
-    return _drawn(dict(drawn.items()), drawn.n_added, judged, seed, index.name)
+    return _drawn(dict(drawn.items()), drawn.n_added, asked, index.name)
 
 
 def _drawn(
     documents: Mapping[str, Sequence[Chunk]],
     of_documents: int,
-    judged: Judged | None,
-    seed: int,
+    asked: Judged | Questions,
     where: str,
     notes: Sequence[str] = (),
 ) -> Drawn:
-    if judged is not None:
-        return Drawn(documents, of_documents, judged, tuple(notes))
-    made = synthetic(lambda: itertools.chain.from_iterable(documents.values()), seed=seed, where=where)
-    changed = taken_out(made, itertools.chain.from_iterable(documents.values()))
+    if isinstance(asked, Judged):
+        return Drawn(documents, of_documents, asked, tuple(notes))
+    every = itertools.chain.from_iterable
+    made = synthetic(lambda: every(documents.values()), kind=asked.kind, seed=asked.seed, where=where)
+    changed = taken_out(made, every(documents.values()))
     left = {name: [changed.get(chunk.id, chunk) for chunk in group] for name, group in documents.items()}
     return Drawn(left, of_documents, made, (*notes, *made.notes))
 
@@ -157,8 +158,8 @@ def _drawn(
 class _Lowest(Generic[T]):
     """The documents that answer queries, and of the others those with the lowest random keys."""
 
-    def __init__(self, judged: Judged | None, seed: int) -> None:
-        relevance = [] if judged is None else judged.qrels.values()
+    def __init__(self, asked: Judged | Questions, seed: int) -> None:
+        relevance = asked.qrels.values() if isinstance(asked, Judged) else []
         self._wanted = {name for one in relevance for name, gain in one.items() if gain > 0}
         self._own: list[T] = []
         self._others = DocumentSample[T](seed, n=MOST_CHUNKS, n_chars=MOST_CHUNKS * _CHARS_A_CHUNK)

@@ -21,9 +21,9 @@ from ragidx.indexer.filters.heads import load_head
 from ragidx.indexer.model_files import expanded
 from ragidx.indexer.specs import HEAD, TOKEN_TABLE, FilterSpec
 from ragidx.pipelines.base.stages import OnStage, Stages
-from ragidx.pipelines.experiments.evaluate.axes import as_list
 from ragidx.pipelines.experiments.evaluate.grid import Searches
 from ragidx.pipelines.experiments.evaluate.measures import MEASURES
+from ragidx.pipelines.experiments.evaluate.options import Questions, as_list, check_moved
 from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import cache_folder
 from ragidx.pipelines.experiments.evaluate.tasks import CORPUS, INDEX, check_together, task_of
 from ragidx.pipelines.experiments.tune.bench import EncodedSample, Measurements
@@ -49,9 +49,7 @@ def tune(
     model: str | None = None,
     method: str | Sequence[str] | None = None,
     filter: str | Sequence[str] | None = None,
-    queries: str | os.PathLike[str] | None = None,
-    qrels: str | os.PathLike[str] | None = None,
-    split: str = "test",
+    questions: Questions = Questions.made(),
     measure: str = "ndcg@10",
     minutes: float = MINUTES,
     seed: int = 0,
@@ -68,12 +66,10 @@ def tune(
         model: as of `build`; None: the index's, else mini.
         method: one or several; None: the default.
         filter: those that are tried beside the default; None: none, embedfilter, pca and whitening.
-        queries: with `qrels`; None: queries are made of the corpus.
-        qrels: that judge them.
-        split: of the judgements of a BEIR folder that `queries` names.
+        questions: which queries ask, and what judges them: some that are made of the corpus, or judged ones.
         measure: that is to be high.
         minutes: that encoding may take, about; the sample is as large as that allows.
-        seed: of what is drawn.
+        seed: of the draw of the sample.
         cache: folder of raw vectors; "": the user's; None: nothing is kept.
         on_estimate: called before anything is encoded.
         on_progress: called when a stage begins.
@@ -83,6 +79,7 @@ def tune(
     Raises:
         RagidxError: of the subclass that says what to do.
     """
+    check_moved("tune", options, "questions")
     check_names("tune", options, _OPTIONS)
     if not minutes >= 0:
         raise SpecError(f"minutes={minutes:g} is no time", "give 0 or more", where="`minutes`")
@@ -90,10 +87,13 @@ def tune(
         raise unknown_name("measure", measure, MEASURES)
     for name in as_list(filter or ()):
         FilterSpec(name)  # which says what is wrong with it
-    if qrels is None and queries is not None and Path(queries).is_dir():
-        qrels = queries  # a BEIR folder
-    check_together(queries, qrels)
-    task = task_of(source, queries=queries, qrels=qrels, split=split, labelled=bool(queries or qrels))
+    if questions.log is not None or questions.vectors is not None or questions.drop_self:
+        hint = "give `Questions.read(queries, qrels)`, or `Questions.made()`"
+        raise SpecError("judged queries choose, or some that are made of the corpus", hint, where="`questions`")
+    if questions.qrels is None and questions.queries is not None and Path(questions.queries).is_dir():
+        questions = replace(questions, qrels=questions.queries)  # a BEIR folder
+    check_together(questions.queries, questions.qrels)
+    task = task_of(source, questions)
     if task.kind not in (CORPUS, INDEX):
         raise SpecError("it is neither a corpus nor an index", "name one of them", where=str(source))
     kept = cache_folder(cache)
@@ -101,7 +101,7 @@ def tune(
         tell = Stages(on_progress)
         models = models_of(task, options | {"model": model}, as_list(method or (None,)), kept, stack)
         tell("drawing a sample")
-        sample = sized(drawn_of(task, models[0], seed, on_build), models, minutes, on_estimate)
+        sample = sized(drawn_of(task, models[0], questions, seed, on_build), models, minutes, on_estimate)
         names = None if filter is None else as_list(filter)
         space, bench = prepared(models, sample, names, measure, tell, stack)
         parts = search(space, bench, len(sample.judged.texts))

@@ -284,9 +284,12 @@ def test_embedfilter_needs_the_weights(server: EmbeddingServer, small_corpus: Pa
 @pytest.mark.slow
 def test_a_sweep_asks_for_each_text_once(server: EmbeddingServer, many: Path, index: Path) -> None:
     swept = ragidx.evaluate(
-        many, costs=True, dim=[4, 8], filter=["pca", "truncation"], model="openai:m", endpoint=server.url
+        many,
+        grid=ragidx.Grid(dim=[4, 8], filter=["pca", "truncation"], model="openai:m"),
+        costs=True,
+        endpoint=server.url,
     )
-    of_index = ragidx.evaluate(index, costs=True, dim=[8], endpoint=server.url)
+    of_index = ragidx.evaluate(index, grid=ragidx.Grid(dim=[8]), costs=True, endpoint=server.url)
 
     assert {row.configuration.dim for row in swept.tasks[0].rows} == {4, 8, 16}
     assert len(server.asked) == 301  # and the index has its vectors

@@ -166,7 +166,11 @@ def test_the_weight_that_is_chosen_is_that_of_the_index_from_then_on(hybrid: rag
     assert hybrid.build("corpus").committed is False
     hybrid.add([Document("new", "The lamp of Oslo was sold.")])
     assert hybrid.spec.weight == weight
-    rows = ragidx.evaluate(INDEX, without_labels=True, cache=None, mode="hybrid").tasks[0].rows
+    rows = (
+        ragidx.evaluate(INDEX, grid=ragidx.Grid(mode="hybrid"), questions=ragidx.Questions.made(), cache=None)
+        .tasks[0]
+        .rows
+    )
     assert {row.configuration.weight for row in rows} == {weight}
 
 
@@ -242,9 +246,14 @@ def test_mapped_vectors_are_not_taken_for_those_of_the_model(index: ragidx.Index
     index.adapt(cache="cache", force=True)
     index.shrink(32)
 
-    said = message_of(SpecError, lambda: ragidx.evaluate("raw", without_labels=True, filter="whitening", cache=None))
+    said = message_of(
+        SpecError,
+        lambda: ragidx.evaluate(
+            "raw", grid=ragidx.Grid(filter="whitening"), questions=ragidx.Questions.made(), cache=None
+        ),
+    )
     assert "filter" in said
-    assert ragidx.evaluate("raw", without_labels=True, cache=None).tasks[0].rows
+    assert ragidx.evaluate("raw", questions=ragidx.Questions.made(), cache=None).tasks[0].rows
 
 
 def test_what_is_committed_meanwhile_is_mapped_as_well(index: ragidx.Index) -> None:

@@ -26,6 +26,7 @@ from ragidx.pipelines.experiments.trials.questions import NOTE, QuestionsReport,
 from ragidx.pipelines.experiments.trials.trial import by_query, queries_of
 from ragidx.retriever.models import QUESTIONS_FILE
 
+from ...measuring import evaluated
 from ...raising import message_of
 from .conftest import INDEX, spec_of
 
@@ -287,13 +288,15 @@ def test_a_reader_that_knows_no_tables_says_so(trained: ragidx.Index, monkeypatc
 def test_an_evaluation_compares_both_on_judged_queries(trained: ragidx.Index) -> None:
     by_hand = judged(of_these)
 
-    (task,) = ragidx.evaluate(INDEX, questions=["model", "table"], mode="dense", cache=None, **by_hand).tasks
+    (task,) = evaluated(INDEX, questions=["model", "table"], mode="dense", cache=None, **by_hand).tasks
 
     assert [(row.configuration.questions, row.name) for row in task.rows] == [("model", "model"), ("table", "table")]
-    (alone,) = ragidx.evaluate(INDEX, mode="dense", cache=None, **by_hand).tasks
+    (alone,) = evaluated(INDEX, mode="dense", cache=None, **by_hand).tasks
     assert alone.rows[0].means == task.rows[1].means  # which the index takes by itself
     assert alone.rows[0].means != task.rows[0].means
-    (made,) = ragidx.evaluate(INDEX, without_labels=True, mode="dense", cache=None).tasks
+    (made,) = ragidx.evaluate(
+        INDEX, grid=ragidx.Grid(mode="dense"), questions=ragidx.Questions.made(), cache=None
+    ).tasks
     assert [row.configuration.questions for row in made.rows] == ["model"]
     for source, options, message in (
         (
@@ -314,7 +317,7 @@ def test_an_evaluation_compares_both_on_judged_queries(trained: ragidx.Index) ->
         ),
     ):
         asked: dict[str, Any] = {"cache": None, **options}
-        said = message_of(SpecError, lambda source=source, asked=asked: ragidx.evaluate(source, **asked))
+        said = message_of(SpecError, lambda source=source, asked=asked: evaluated(source, **asked))
         assert said == message
 
 

@@ -267,7 +267,7 @@ class IndexSource(VectorSource):
             raise ModelError(
                 "the index holds precomputed vectors: it has no model that encodes a text query",
                 "name the model that made them when the index is built: ragidx build --vectors FILE --model M "
-                "--rebuild; or measure it with the vectors of the queries, in their order: `query_vectors=FILE`",
+                "--rebuild; or measure it with the vectors of the queries, in their order: `questions.vectors=FILE`",
                 where=self.name,
             )
         return self._searcher.encode(queries, self._instruction)

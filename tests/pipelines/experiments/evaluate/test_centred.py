@@ -11,6 +11,7 @@ import ragidx
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.evalsets import load_pairs
 
+from ....measuring import evaluated
 from ....raising import message_of
 from .test_grid import rows_of, values_of
 
@@ -18,7 +19,9 @@ pytestmark = pytest.mark.slow
 
 
 def test_both_are_measured_and_named(beir: Path) -> None:
-    report = ragidx.evaluate(beir, filter="truncation", dim=32, center=[True, False], mode="dense", cache=None)
+    report = ragidx.evaluate(
+        beir, grid=ragidx.Grid(filter="truncation", dim=32, center=[True, False], mode="dense"), cache=None
+    )
 
     rows = rows_of(report)
     assert list(rows) == ["center", "no-center"]
@@ -28,14 +31,18 @@ def test_both_are_measured_and_named(beir: Path) -> None:
 
 
 def test_a_row_without_vectors_is_neither(beir: Path) -> None:
-    assert values_of(ragidx.evaluate(beir, mode="lexical", cache=None), "center") == [None]
+    assert values_of(ragidx.evaluate(beir, grid=ragidx.Grid(mode="lexical"), cache=None), "center") == [None]
 
 
 def test_random_projections_are_centred_as_the_filter_is(beir: Path) -> None:
     both = ragidx.evaluate(
-        beir, model="mini-decoder", filter="embedfilter", dim=8, center=[True, False], mode="dense", cache=None
+        beir,
+        grid=ragidx.Grid(model="mini-decoder", filter="embedfilter", dim=8, center=[True, False], mode="dense"),
+        cache=None,
     )
-    alone = ragidx.evaluate(beir, model="mini-decoder", filter="embedfilter", dim=8, mode="dense", cache=None)
+    alone = ragidx.evaluate(
+        beir, grid=ragidx.Grid(model="mini-decoder", filter="embedfilter", dim=8, mode="dense"), cache=None
+    )
 
     centred, plain = rows_of(both)["center"], rows_of(both)["no-center"]
     assert plain.chance == alone.tasks[0].rows[0].chance
@@ -43,7 +50,7 @@ def test_random_projections_are_centred_as_the_filter_is(beir: Path) -> None:
 
 
 def test_pairs_lose_the_mean_of_all_their_sentences(sts: Path) -> None:
-    report = ragidx.evaluate(sts, filter="none", center=True, cache=None)
+    report = ragidx.evaluate(sts, grid=ragidx.Grid(filter="none", center=True), cache=None)
 
     pairs = load_pairs(sts)
     raw = ragidx.load_encoder("mini").encode_query([*pairs.first, *pairs.second])
@@ -58,9 +65,10 @@ def test_an_index_of_raw_vectors_can_be_centred(beir: Path, tmp_path: Path) -> N
     ragidx.build(beir, tmp_path / "index", filter="none")
 
     report = ragidx.evaluate(
-        tmp_path / "index", queries=beir / "queries.jsonl", qrels=beir / "qrels" / "test.tsv", center=[False, True],
-        filter="none", mode="dense",
-    )  # fmt: skip
+        tmp_path / "index",
+        grid=ragidx.Grid(center=[False, True], filter="none", mode="dense"),
+        questions=ragidx.Questions.read(beir / "queries.jsonl", beir / "qrels" / "test.tsv"),
+    )
 
     assert values_of(report, "center") == [False, True]
     assert report.tasks[0].notes[-1].startswith("centring: fitted on vectors of unit length here")
@@ -70,19 +78,24 @@ def test_an_index_that_is_centred_is_measured_as_it_is(beir: Path, tmp_path: Pat
     judged = {"queries": beir / "queries.jsonl", "qrels": beir / "qrels" / "test.tsv", "mode": "dense"}
     ragidx.build(beir, tmp_path / "index", filter=ragidx.FilterSpec("none", center=True))
 
-    report = ragidx.evaluate(tmp_path / "index", **judged)
-    of_corpus = ragidx.evaluate(beir, filter="none", center=True, mode="dense", cache=None)
+    report = evaluated(tmp_path / "index", **judged)
+    of_corpus = ragidx.evaluate(beir, grid=ragidx.Grid(filter="none", center=True, mode="dense"), cache=None)
 
     assert values_of(report, "center") == [True]
     assert report.tasks[0].rows[0].means == pytest.approx(of_corpus.tasks[0].rows[0].means, abs=1e-6)
-    assert message_of(SpecError, lambda: ragidx.evaluate(tmp_path / "index", **judged, center=False)) == (
+    assert message_of(SpecError, lambda: evaluated(tmp_path / "index", **judged, center=False)) == (
         "`center`: the index holds vectors after its filter, which is fixed\n"
         "  hint: remove it, or evaluate the corpus, or an index of raw vectors: `filter=none`, not centred"
     )
 
 
 def test_words_of_rows_that_are_centred_name_a_reference(beir: Path) -> None:
-    report = ragidx.evaluate(beir, mode="dense", center=[True, False], reference="no-center", cache=None)
+    report = ragidx.evaluate(
+        beir,
+        grid=ragidx.Grid(mode="dense", center=[True, False]),
+        judge=ragidx.Judge(reference="no-center"),
+        cache=None,
+    )
 
     task = report.tasks[0]
     assert task.rows[task.reference].configuration.center is False

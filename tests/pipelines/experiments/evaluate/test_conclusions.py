@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import ragidx
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.evalsets import run_lines
 from ragidx.pipelines.experiments.evaluate.conclusions import overall
 from ragidx.pipelines.experiments.evaluate.report import EvaluationReport, TaskReport
 from ragidx.pipelines.experiments.evaluate.significance import all_pairs
 
+from ....measuring import evaluated
 from ....raising import message_of
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ def compared(folder: Path, ranks: dict[str, list[int]], **options: Any) -> TaskR
         )
         (folder / name).write_text("".join(run_lines(run)))
     paths = [folder / name for name in ranks]
-    return ragidx.evaluate(*paths, qrels=folder / "qrels.txt", **options).tasks[0]
+    return evaluated(*paths, qrels=folder / "qrels.txt", **options).tasks[0]
 
 
 def test_fewer_than_20_queries_conclude_nothing(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.evalsets import load_qrels, load_run
 from ragidx.pipelines.experiments.evaluate.report import COLUMNS
 
+from ....measuring import evaluated
 from ....raising import message_of
 from .conftest import write_beir, write_qrels, write_run
 
@@ -25,7 +26,7 @@ MEASURES = ["ndcg@10", "recall@10", "recall@100", "mrr@10", "map", "p@10", "judg
 
 
 def evaluate(*sources: Path, out: Path, **options: Any) -> Any:
-    return ragidx.evaluate(*sources, out=out, **OPTIONS | options)
+    return evaluated(*sources, out=out, **OPTIONS | options)
 
 
 def table(out: Path) -> list[dict[str, str]]:
@@ -72,7 +73,7 @@ def test_runs_are_read_by_others_and_give_the_same_measures(beir: Path, tmp_path
         read = list(ir_measures.read_trec_run(str(path)))
         found = ir_measures.calc_aggregate([ir_measures.nDCG @ 10], load_qrels(beir), read)
         assert found[ir_measures.nDCG @ 10] == pytest.approx(row.means["ndcg@10"], abs=1e-9)
-    (again,) = ragidx.evaluate(*runs, qrels=beir / "qrels" / "test.tsv").tasks
+    (again,) = ragidx.evaluate(*runs, questions=ragidx.Questions.read(qrels=beir / "qrels" / "test.tsv")).tasks
     assert [row.means for row in again.rows] == [row.means for row in task.rows]
     assert load_run(runs[1]) == task.runs[1]
 

@@ -13,7 +13,7 @@ from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.corpora.evalsets import load_qrels, load_queries
 from ragidx.pipelines.experiments.evaluate.report import EvaluationReport, EvaluationRow
 
-from ....measuring import ndcg_at_10
+from ....measuring import evaluated, ndcg_at_10
 from ....raising import message_of
 from .conftest import WORDS, text_of
 
@@ -24,7 +24,7 @@ DOCUMENTS = ragidx.ChunkSpec(size=None)
 
 def evaluate(*sources: Any, **options: Any) -> EvaluationReport:
     """With a model that has every filter."""
-    return ragidx.evaluate(*sources, **{"model": "mini-decoder", **options})
+    return evaluated(*sources, **{"model": "mini-decoder", **options})
 
 
 def best_first(hits: Mapping[str, float]) -> list[str]:
@@ -225,7 +225,7 @@ def test_names_and_numbers_that_make_no_sense_are_refused_before_anything_is_enc
         ({"center": "no"}, "center='no' is not true or false"),
         ({"dim": "64"}, "dim='64' is not a whole number"),
         ({"tau": "4"}, "tau='4' is not a number"),
-        ({"query_log": "log.tsv", "all_pairs": True}, "queries without judgements say no row is better"),
+        ({"log": "log.tsv", "all_pairs": True}, "queries without judgements say no row is better"),
         ({"weight": 2}, "weight=2 is not from 0 to 1"),
         ({"index_type": "hnws"}, "hnws"),
         ({"reference": "dim=64 hybird"}, "unknown word of `reference`: 'hybird'; did you mean 'hybrid'?"),

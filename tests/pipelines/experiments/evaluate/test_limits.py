@@ -15,6 +15,7 @@ from ragidx.pipelines.cli.demo import sample_corpus
 from ragidx.pipelines.experiments.evaluate import chance, grid
 from ragidx.pipelines.experiments.evaluate.sources.series import Series
 
+from ....measuring import evaluated
 from ....raising import message_of
 from .conftest import WORDS, text_of, write_beir, write_lines, write_qrels, write_run
 
@@ -25,7 +26,9 @@ QUERIES = CORPUS.parent
 
 
 def test_made_queries_compare_rows_of_one_mode_alone(tmp_path: Path) -> None:
-    (task,) = ragidx.evaluate(CORPUS, without_labels=True, tau=[1, 8], cache=None, out=tmp_path).tasks
+    (task,) = ragidx.evaluate(
+        CORPUS, grid=ragidx.Grid(tau=[1, 8]), questions=ragidx.Questions.made(), cache=None, out=tmp_path
+    ).tasks
 
     assert task.rows[task.reference].configuration.mode == "hybrid"
     for row in task.rows:
@@ -38,7 +41,9 @@ def test_made_queries_compare_rows_of_one_mode_alone(tmp_path: Path) -> None:
 
 
 def test_a_log_of_queries_shows_how_alike_the_answers_are_and_nothing_else() -> None:
-    (task,) = ragidx.evaluate(CORPUS, query_log=QUERIES / "queries.jsonl", tau=[1, 8], cache=None).tasks
+    (task,) = ragidx.evaluate(
+        CORPUS, grid=ragidx.Grid(tau=[1, 8]), questions=ragidx.Questions.of_log(QUERIES / "queries.jsonl"), cache=None
+    ).tasks
 
     assert set(task.values) == {"overlap@10", "rbo"}
     assert task.choice is None
@@ -55,15 +60,15 @@ def test_a_log_of_queries_shows_how_alike_the_answers_are_and_nothing_else() -> 
         ({"without_labels": True, "qrels": QUERIES}, "queries are made of the corpus"),
         ({"without_labels": True, "kind": "verse"}, "unknown kind of query 'verse'"),
         ({"queries": QUERIES, "qrels": QUERIES, "seed": 1}, "it is for queries that are made of the corpus"),
-        ({"query_log": QUERIES, "qrels": QUERIES}, "it asks in place of other queries"),
+        ({"log": QUERIES, "qrels": QUERIES}, "it asks in place of other queries"),
     ],
 )
 def test_ways_to_ask_exclude_each_other(options: dict[str, object], message: str) -> None:
-    assert message in message_of(SpecError, lambda: ragidx.evaluate(CORPUS, cache=None, **options))
+    assert message in message_of(SpecError, lambda: evaluated(CORPUS, cache=None, **options))
 
 
 def test_pairs_have_no_log_of_queries(sts: Path) -> None:
-    said = message_of(SpecError, lambda: ragidx.evaluate(sts, query_log=QUERIES, cache=None))
+    said = message_of(SpecError, lambda: ragidx.evaluate(sts, questions=ragidx.Questions.of_log(QUERIES), cache=None))
 
     assert "it is pairs of sentences, and a log of queries asks a corpus or an index" in said
 
@@ -71,7 +76,10 @@ def test_pairs_have_no_log_of_queries(sts: Path) -> None:
 def test_a_log_of_queries_says_nothing_of_a_run(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a.run", {"q0": ["d0"]})
 
-    said = message_of(SpecError, lambda: ragidx.evaluate(CORPUS, run, query_log=QUERIES / "queries.jsonl", cache=None))
+    said = message_of(
+        SpecError,
+        lambda: ragidx.evaluate(CORPUS, run, questions=ragidx.Questions.of_log(QUERIES / "queries.jsonl"), cache=None),
+    )
 
     assert "it is a run, and a log of queries asks a corpus or an index" in said
 
@@ -85,7 +93,13 @@ def test_pairs_of_one_score_are_refused(tmp_path: Path) -> None:
 
 
 def test_made_queries_compare_pairs_of_rows_of_one_mode_alone() -> None:
-    (task,) = ragidx.evaluate(CORPUS, without_labels=True, tau=[1, 8], cache=None, all_pairs=True).tasks
+    (task,) = ragidx.evaluate(
+        CORPUS,
+        grid=ragidx.Grid(tau=[1, 8]),
+        questions=ragidx.Questions.made(),
+        judge=ragidx.Judge(all_pairs=True),
+        cache=None,
+    ).tasks
 
     modes = [row.configuration.mode for row in task.rows]
     assert {pair: apart.verdict == "unlike" for pair, apart in task.pairs.items()} == {
@@ -96,7 +110,12 @@ def test_made_queries_compare_pairs_of_rows_of_one_mode_alone() -> None:
 def test_where_nothing_relevant_is_found_nothing_is_chosen(beir: Path) -> None:
     qrels = write_qrels(beir / "zero.tsv", {f"q{n}": {f"d{n}": 0} for n in range(24)})
 
-    (task,) = ragidx.evaluate(beir, qrels=qrels, mode="dense", filter="truncation", tau=[1, 2], cache=None).tasks
+    (task,) = ragidx.evaluate(
+        beir,
+        grid=ragidx.Grid(mode="dense", filter="truncation", tau=[1, 2]),
+        questions=ragidx.Questions.read(qrels=qrels),
+        cache=None,
+    ).tasks
 
     assert [row.interval.mean for row in task.rows] == [0, 0]
     assert task.choice is None
@@ -105,7 +124,7 @@ def test_where_nothing_relevant_is_found_nothing_is_chosen(beir: Path) -> None:
 def test_the_interval_of_a_correlation_of_few_pairs_is_possible(tmp_path: Path) -> None:
     (tmp_path / "sts.tsv").write_text("1\ta\tb\n2\tc\td\n3\tc e\td\n")
 
-    (row,) = ragidx.evaluate(tmp_path / "sts.tsv", filter="none", cache=None).tasks[0].rows
+    (row,) = ragidx.evaluate(tmp_path / "sts.tsv", grid=ragidx.Grid(filter="none"), cache=None).tasks[0].rows
 
     assert -1 <= row.interval.low <= row.interval.high <= 1
 
@@ -113,14 +132,16 @@ def test_the_interval_of_a_correlation_of_few_pairs_is_possible(tmp_path: Path) 
 def test_an_offset_that_leaves_nothing_is_refused(beir: Path) -> None:
     said = message_of(
         SpecError,
-        lambda: ragidx.evaluate(beir, model="mini-decoder", filter="embedfilter", offset=256, tau=2, cache=None),
+        lambda: ragidx.evaluate(
+            beir, grid=ragidx.Grid(model="mini-decoder", filter="embedfilter", offset=256, tau=2), cache=None
+        ),
     )
 
     assert said == "`filter.offset`: offset=256 leaves nothing of 256 dimensions\n  hint: give less than 256"
 
 
 def test_an_empty_list_of_values_is_the_default(beir: Path) -> None:
-    (task,) = ragidx.evaluate(beir, mode=[], dim=[], filter=[], cache=None).tasks
+    (task,) = ragidx.evaluate(beir, grid=ragidx.Grid(mode=[], dim=[], filter=[]), cache=None).tasks
 
     assert [row.name for row in task.rows] == ["lexical", "dense", "hybrid"]
 
@@ -129,7 +150,7 @@ def test_a_measure_that_one_of_the_data_sets_does_not_have_is_refused_first(
     beir: Path, sts: Path, encoded: list[str]
 ) -> None:
     assert "unknown measure 'map'" in message_of(
-        SpecError, lambda: ragidx.evaluate(beir, sts, measure="map", cache=None)
+        SpecError, lambda: ragidx.evaluate(beir, sts, judge=ragidx.Judge(measure="map"), cache=None)
     )
     assert encoded == []
 
@@ -138,7 +159,7 @@ def test_a_document_whose_id_comes_again_is_skipped_as_a_build_skips_it(beir: Pa
     lines = [json.loads(line) for line in (beir / "corpus.jsonl").read_text().splitlines()]
     write_lines(beir / "corpus.jsonl", [*lines, {"_id": "d1", "title": "", "text": "another text"}])
 
-    (task,) = ragidx.evaluate(beir, mode="dense", cache=None).tasks
+    (task,) = ragidx.evaluate(beir, grid=ragidx.Grid(mode="dense"), cache=None).tasks
 
     assert task.n_documents == len(WORDS)
     assert any("its id was seen before in this file" in note for note in task.notes)
@@ -149,7 +170,7 @@ def test_a_query_that_the_model_makes_nothing_of_is_unanswered(beir: Path) -> No
     lines[3]["text"] = "\u200b"
     write_lines(beir / "queries.jsonl", lines)
 
-    (task,) = ragidx.evaluate(beir, mode=["lexical", "dense"], cache=None).tasks
+    (task,) = ragidx.evaluate(beir, grid=ragidx.Grid(mode=["lexical", "dense"]), cache=None).tasks
 
     dense = next(number for number, row in enumerate(task.rows) if row.configuration.mode == "dense")
     place = task.query_ids.index(lines[3]["_id"])
@@ -163,9 +184,9 @@ def test_of_filtered_vectors_no_random_projection_is_told(beir: Path, tmp_path: 
     files = {"queries": beir, "qrels": beir, "mode": "dense"}
     ragidx.build(beir, tmp_path / "index", model="mini-decoder", filter=ragidx.FilterSpec("embedfilter", tau=2))
 
-    (of_index,) = ragidx.evaluate(tmp_path / "index", **files).tasks
+    (of_index,) = evaluated(tmp_path / "index", **files).tasks
     (of_corpus,) = ragidx.evaluate(
-        beir, model="mini-decoder", mode="dense", filter="embedfilter", tau=2, cache=None
+        beir, grid=ragidx.Grid(model="mini-decoder", mode="dense", filter="embedfilter", tau=2), cache=None
     ).tasks
 
     assert [row.chance for row in of_index.rows] == [None]
@@ -181,12 +202,9 @@ def test_random_projections_are_fused_as_searches_are(beir: Path, monkeypatch: p
 
     (task,) = ragidx.evaluate(
         beir,
-        model="mini-decoder",
-        filter="embedfilter",
-        tau=8,
-        mode="hybrid",
-        fusion=fusion,
-        weight=[0.3, 1],
+        grid=ragidx.Grid(
+            model="mini-decoder", filter="embedfilter", tau=8, mode="hybrid", fusion=fusion, weight=[0.3, 1]
+        ),
         cache=None,
     ).tasks
 
@@ -201,7 +219,7 @@ def test_an_id_with_white_space_costs_the_runs_not_the_results(tmp_path: Path) -
     qrels = "query-id\tcorpus-id\tscore\n" + "".join(f"q{n}\td {n}\t1\n" for n in range(len(WORDS)))
     (folder / "qrels" / "test.tsv").write_text(qrels)
 
-    report = ragidx.evaluate(folder, mode="dense", cache=None, out=tmp_path / "out")
+    report = ragidx.evaluate(folder, grid=ragidx.Grid(mode="dense"), cache=None, out=tmp_path / "out")
 
     assert (tmp_path / "out" / "results.csv").exists()
     assert not list((tmp_path / "out").rglob("*.run"))
@@ -210,7 +228,7 @@ def test_an_id_with_white_space_costs_the_runs_not_the_results(tmp_path: Path) -
 
 
 def test_without_a_filter_the_widths_that_are_not_measured_are_noted(beir: Path) -> None:
-    (task,) = ragidx.evaluate(beir, mode="dense", filter="none", tau=2, cache=None).tasks
+    (task,) = ragidx.evaluate(beir, grid=ragidx.Grid(mode="dense", filter="none", tau=2), cache=None).tasks
 
     assert [row.configuration.dim for row in task.rows] == [384]
     assert any(note.startswith("Of mini only all dimensions are measured: it has no filter") for note in task.notes)
@@ -228,7 +246,7 @@ def test_a_line_that_is_not_comma_separated_is_named(tmp_path: Path) -> None:
 def test_five_data_sets_without_the_row_of_the_reference_say_why_there_is_no_test(tmp_path: Path, sts: Path) -> None:
     sets = [write_beir(tmp_path / f"set{number}") for number in range(4)]
 
-    report = ragidx.evaluate(*sets, sts, mode="dense", cache=None)
+    report = ragidx.evaluate(*sets, sts, grid=ragidx.Grid(mode="dense"), cache=None)
 
     assert report.overall == ()
     assert "No test over the data sets: some of them do not have the row of the reference." in report.notes

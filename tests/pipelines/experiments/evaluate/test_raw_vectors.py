@@ -16,6 +16,7 @@ import pytest
 import ragidx
 from ragidx.pipelines.experiments.evaluate.sources import raw_vectors
 
+from ....measuring import evaluated
 from .conftest import WORDS, text_of, write_beir
 
 pytestmark = pytest.mark.slow
@@ -25,7 +26,7 @@ OPTIONS: dict[str, Any] = {"filter": "truncation", "mode": "dense", "chunks": ra
 
 def evaluate(source: Path, cache: Path | None, **options: Any) -> list[dict[str, float]]:
     """The means of all rows."""
-    return [dict(row.means) for row in ragidx.evaluate(source, cache=cache, **OPTIONS | options).tasks[0].rows]
+    return [dict(row.means) for row in evaluated(source, cache=cache, **OPTIONS | options).tasks[0].rows]
 
 
 def folders(cache: Path) -> list[Path]:
@@ -86,7 +87,7 @@ def test_without_a_cache_nothing_is_kept(
 def test_the_users_cache_is_the_default(beir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "users"))
 
-    ragidx.evaluate(beir, **OPTIONS)
+    evaluated(beir, **OPTIONS)
 
     assert len(folders(tmp_path / "users" / "ragidx" / "vectors")) == 1
 

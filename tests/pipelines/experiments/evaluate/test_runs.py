@@ -12,6 +12,7 @@ import ragidx
 from ragidx.corpora import evalsets
 from ragidx.corpora.errors import CorpusError, SpecError
 
+from ....measuring import evaluated
 from ....raising import message_of
 from .conftest import qrels_of, write_beir, write_qrels, write_run
 
@@ -34,7 +35,7 @@ def test_runs_of_any_tool_are_compared(judged: Path, tmp_path: Path) -> None:
     new = tmp_path / "new.trec.gz"
     new.write_bytes(gzip.compress(write_run(tmp_path / "new", right(18)).read_bytes()))
 
-    (task,) = ragidx.evaluate(old, new, qrels=judged).tasks
+    (task,) = ragidx.evaluate(old, new, questions=ragidx.Questions.read(qrels=judged)).tasks
 
     assert [(row.name, row.interval.mean) for row in task.rows] == [("old.run", 0.25), ("new.trec.gz", 0.75)]
     against = task.rows[1].against
@@ -49,7 +50,7 @@ def test_a_judged_query_without_an_answer_counts_0_and_an_unjudged_one_nothing(j
     first = write_run(tmp_path / "first.run", right(12, n_queries=12) | {"unjudged": ["d1"]})
     second = write_run(tmp_path / "second.run", right(24))
 
-    (task,) = ragidx.evaluate(first, second, qrels=judged).tasks
+    (task,) = ragidx.evaluate(first, second, questions=ragidx.Questions.read(qrels=judged)).tasks
 
     assert [row.interval.mean for row in task.rows] == [0.5, 1.0]
     assert task.notes == (
@@ -62,7 +63,10 @@ def test_of_a_run_too_the_document_with_the_id_of_the_query_is_dropped(tmp_path:
     judged = write_qrels(tmp_path / "qrels.tsv", {f"d{n}": {f"d{n}": 1, f"e{n}": 1} for n in range(24)})
     run = write_run(tmp_path / "a.run", {f"d{n}": [f"d{n}", f"e{n}"] for n in range(24)})
 
-    reports = [ragidx.evaluate(run, qrels=judged, drop_self=drop_self) for drop_self in (False, True)]
+    reports = [
+        ragidx.evaluate(run, questions=ragidx.Questions.read(qrels=judged, drop_self=drop_self))
+        for drop_self in (False, True)
+    ]
 
     assert [report.tasks[0].rows[0].means["recall@10"] for report in reports] == [1, 0.5]
 
@@ -77,7 +81,7 @@ def test_queries_that_find_themselves_are_noted_with_the_option(
     judged = write_qrels(tmp_path / "qrels.tsv", {f"d{n}": {f"{relevant}{n}": 1} for n in range(24)})
     run = write_run(tmp_path / "a.run", {f"d{n}": [f"d{n}", f"e{n}"] for n in range(24)})
 
-    (task,) = ragidx.evaluate(run, qrels=judged, drop_self=drop_self).tasks
+    (task,) = ragidx.evaluate(run, questions=ragidx.Questions.read(qrels=judged, drop_self=drop_self)).tasks
 
     assert tuple(note for note in task.notes if "own id" in note) == notes
 
@@ -86,7 +90,7 @@ def test_a_few_equal_ids_are_not_noted(tmp_path: Path) -> None:
     judged = write_qrels(tmp_path / "qrels.tsv", {f"d{n}": {f"e{n}": 1} for n in range(24)})
     run = write_run(tmp_path / "a.run", {f"d{n}": [f"d{n}" if n == 7 else f"e{n}", "x"] for n in range(24)})
 
-    (task,) = ragidx.evaluate(run, qrels=judged).tasks
+    (task,) = ragidx.evaluate(run, questions=ragidx.Questions.read(qrels=judged)).tasks
 
     assert not any("own id" in note for note in task.notes)
 
@@ -94,7 +98,9 @@ def test_a_few_equal_ids_are_not_noted(tmp_path: Path) -> None:
 def test_a_run_of_another_set_is_refused_by_its_file(judged: Path, tmp_path: Path) -> None:
     ours, other = write_run(tmp_path / "ours.run", right(3)), write_run(tmp_path / "other.run", {"x1": ["d1"]})
 
-    assert message_of(CorpusError, lambda: ragidx.evaluate(ours, other, qrels=judged)) == (
+    assert message_of(
+        CorpusError, lambda: ragidx.evaluate(ours, other, questions=ragidx.Questions.read(qrels=judged))
+    ) == (
         f"{other}: the run answers no judged query (run: 'x1', ...; qrels: 'q0', ...)\n"
         "  hint: give the qrels of this run's queries"
     )
@@ -109,7 +115,7 @@ def test_all_runs_share_qrels_that_are_read_once(judged: Path, tmp_path: Path, m
     )
     runs = [write_run(tmp_path / f"{n}.run", right(n)) for n in range(1, 5)]
 
-    ragidx.evaluate(*runs, qrels=judged)
+    ragidx.evaluate(*runs, questions=ragidx.Questions.read(qrels=judged))
 
     assert seen == [judged]
 
@@ -118,7 +124,7 @@ def test_a_run_beside_a_corpus_is_a_row_of_its_table(beir: Path, tmp_path: Path)
     perfect = {query: list(judged) for query, judged in qrels_of(24).items()}
     run = write_run(tmp_path / "other.run", perfect)
 
-    (task,) = ragidx.evaluate(beir, run, mode=["lexical", "dense"], filter="none", cache=None).tasks
+    (task,) = ragidx.evaluate(beir, run, grid=ragidx.Grid(mode=["lexical", "dense"], filter="none"), cache=None).tasks
 
     assert [row.name for row in task.rows] == ["lexical", "dense", "other.run"]
     assert task.rows[2].interval.mean == 1
@@ -131,7 +137,7 @@ def test_one_configuration_beside_runs_is_named_by_its_model_and_mode(beir: Path
     perfect = {query: list(judged) for query, judged in qrels_of(24).items()}
     runs = [write_run(tmp_path / name, perfect) for name in ("a.run", "b.run")]
 
-    (task,) = ragidx.evaluate(beir, *runs, mode="dense", filter="none", cache=None).tasks
+    (task,) = ragidx.evaluate(beir, *runs, grid=ragidx.Grid(mode="dense", filter="none"), cache=None).tasks
 
     assert [row.name for row in task.rows] == ["mini dense", "a.run", "b.run"]
 
@@ -149,14 +155,14 @@ def test_runs_beside_several_corpora_have_a_table_and_qrels_of_their_own(
     other, run = write_beir(tmp_path / "other"), write_run(tmp_path / "a.run", right(12))
     options: dict[str, Any] = {"mode": "lexical", "cache": None}
 
-    report = ragidx.evaluate(beir, other, run, qrels=judged, **options)
+    report = evaluated(beir, other, run, qrels=judged, **options)
 
     assert [(task.name, task.kind) for task in report.tasks] == [
         ("a.run", "run"),
         ("beir", "corpus"),
         ("other", "corpus"),
     ]
-    assert message_of(SpecError, lambda: ragidx.evaluate(beir, other, run, **options)) == (
+    assert message_of(SpecError, lambda: evaluated(beir, other, run, **options)) == (
         f"{run}: nothing says which documents answer which query of this run\n  hint: give `qrels`"
     )
 
@@ -164,7 +170,7 @@ def test_runs_beside_several_corpora_have_a_table_and_qrels_of_their_own(
 def test_equal_systems_are_said_to_be_equal(judged: Path, tmp_path: Path) -> None:
     first, second = write_run(tmp_path / "a.run", right(12)), write_run(tmp_path / "b.run", right(12))
 
-    (task,) = ragidx.evaluate(first, second, qrels=judged).tasks
+    (task,) = ragidx.evaluate(first, second, questions=ragidx.Questions.read(qrels=judged)).tasks
 
     against = task.rows[1].against
     assert against is not None
@@ -175,7 +181,7 @@ def test_with_few_queries_nothing_is_concluded(tmp_path: Path) -> None:
     judged = write_qrels(tmp_path / "qrels.tsv", {f"q{n}": {f"d{n}": 1} for n in range(19)})
     runs = [write_run(tmp_path / "a.run", right(2, 19)), write_run(tmp_path / "b.run", right(19, 19))]
 
-    (task,) = ragidx.evaluate(*runs, qrels=judged).tasks
+    (task,) = ragidx.evaluate(*runs, questions=ragidx.Questions.read(qrels=judged)).tasks
 
     against = task.rows[1].against
     assert against is not None

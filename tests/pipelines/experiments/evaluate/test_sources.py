@@ -14,6 +14,7 @@ import ragidx
 from ragidx.corpora.errors import CorpusError, RagidxError, SpecError
 from ragidx.corpora.evalsets import load_pairs
 
+from ....measuring import evaluated
 from ....raising import message_of
 from .conftest import WORDS, qrels_of, write_beir, write_qrels, write_run
 
@@ -21,9 +22,7 @@ DOCUMENTS = ragidx.ChunkSpec(size=None)
 
 
 def evaluate(*sources: Path, **options: Any) -> Any:
-    return ragidx.evaluate(
-        *sources, cache=None, **{"mode": "dense", "filter": "truncation", "chunks": DOCUMENTS} | options
-    )
+    return evaluated(*sources, cache=None, **{"mode": "dense", "filter": "truncation", "chunks": DOCUMENTS} | options)
 
 
 def means(report: Any) -> list[float]:
@@ -122,7 +121,7 @@ def test_filters_of_pairs_are_fitted_on_their_sentences(sts: Path) -> None:
 def test_an_index_is_measured_with_its_own_filter(beir: Path, tmp_path: Path) -> None:
     ragidx.build(beir, tmp_path / "index", filter=ragidx.FilterSpec("truncation", tau=4), chunks=DOCUMENTS)
 
-    index = ragidx.evaluate(tmp_path / "index", queries=beir, qrels=beir, cache=None)
+    index = ragidx.evaluate(tmp_path / "index", questions=ragidx.Questions.read(queries=beir, qrels=beir), cache=None)
 
     corpus = evaluate(beir, tau=4, mode=["lexical", "dense", "hybrid"])
     assert [row.means for row in index.tasks[0].rows] == [row.means for row in corpus.tasks[0].rows]
@@ -138,7 +137,7 @@ def test_the_words_of_an_index_are_stemmed_as_it_stems_them(beir: Path, tmp_path
     found = {}
     for stemmer in ("none", "english"):
         ragidx.build(beir, tmp_path / stemmer, stemmer=stemmer, chunks=DOCUMENTS)
-        (task,) = ragidx.evaluate(tmp_path / stemmer, **judged).tasks  # type: ignore[arg-type]
+        (task,) = evaluated(tmp_path / stemmer, **judged).tasks  # type: ignore[arg-type]
         found[stemmer] = task.values["mrr@10"][0][0]
 
     assert found == {"none": 0, "english": 1}
@@ -148,7 +147,7 @@ def test_an_index_gives_narrower_widths_and_refuses_other_filters(beir: Path, tm
     ragidx.build(beir, tmp_path / "index", filter=ragidx.FilterSpec("truncation", tau=2), chunks=DOCUMENTS)
     judged = {"queries": beir, "qrels": beir, "cache": None, "mode": "dense"}
 
-    report = ragidx.evaluate(tmp_path / "index", dim=[32, 16], **judged)  # type: ignore[arg-type]
+    report = evaluated(tmp_path / "index", dim=[32, 16], **judged)  # type: ignore[arg-type]
 
     assert means(report) == pytest.approx(means(evaluate(beir, dim=[32, 16])), abs=0.002)  # of float16 vectors
     for options, message in (
@@ -157,9 +156,7 @@ def test_an_index_gives_narrower_widths_and_refuses_other_filters(beir: Path, tm
         ({"method": "echo"}, "the index says how its vectors are made: `method` cannot be chosen"),
         ({"dim": 200}, "dim=200 is more than the 192 dimensions there are"),
     ):
-        refused = message_of(
-            RagidxError, lambda options=options: ragidx.evaluate(tmp_path / "index", **judged, **options)
-        )  # type: ignore[misc]
+        refused = message_of(RagidxError, lambda options=options: evaluated(tmp_path / "index", **judged, **options))  # type: ignore[misc]
         assert message in refused
 
 
@@ -167,8 +164,8 @@ def test_an_index_of_raw_vectors_is_measured_as_it_is_or_filtered(beir: Path, tm
     ragidx.build(beir, tmp_path / "index", filter="none", chunks=DOCUMENTS)
     judged = {"queries": beir, "qrels": beir, "cache": None, "mode": "dense"}
 
-    as_it_is = ragidx.evaluate(tmp_path / "index", **judged)  # type: ignore[arg-type]
-    filtered = ragidx.evaluate(tmp_path / "index", filter=["pca", "none"], dim=16, **judged)  # type: ignore[arg-type]
+    as_it_is = evaluated(tmp_path / "index", **judged)  # type: ignore[arg-type]
+    filtered = evaluated(tmp_path / "index", filter=["pca", "none"], dim=16, **judged)  # type: ignore[arg-type]
 
     assert [row.configuration.filter for row in as_it_is.tasks[0].rows] == ["none"]
     assert [(row.configuration.filter, row.configuration.dim) for row in filtered.tasks[0].rows] == [
@@ -248,7 +245,7 @@ def test_a_source_that_cannot_be_measured_says_why(beir: Path, small_corpus: Pat
     write_qrels(tmp_path / "strange.tsv", {"q0": {"strange": 1}})
     (tmp_path / "asked.tsv").write_text("bees\thow do bees dance?\n")
     facts, nothing_says = small_corpus / "facts.jsonl", "nothing says which documents answer which query of this"
-    give = "give `queries` and `qrels`, or make queries of the corpus itself: `without_labels=True`"
+    give = "give `queries` and `qrels`, or make queries of the corpus itself: `Questions.made()`"
     for source, options, kind, message in (
         (tmp_path / "none", {}, CorpusError, f"{tmp_path}/none: no such file or folder\n  hint: check the path"),
         (small_corpus, {}, SpecError, f"{small_corpus}: there are no queries\n  hint: {give}"),

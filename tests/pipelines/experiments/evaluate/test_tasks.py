@@ -9,6 +9,7 @@ import pytest
 
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.evalsets import SentencePairs
+from ragidx.pipelines.experiments.evaluate.options import Questions
 from ragidx.pipelines.experiments.evaluate.tasks import CORPUS, PAIRS, check_documents, task_of
 
 from ....raising import message_of
@@ -47,7 +48,7 @@ def test_qrels_of_other_queries_are_refused(beir: Path, tmp_path: Path) -> None:
     queries = tmp_path / "q.tsv"
     queries.write_text("x1\tants?\n")
 
-    assert message_of(CorpusError, lambda: task_of(beir, queries=queries)) == (
+    assert message_of(CorpusError, lambda: task_of(beir, Questions.read(queries=queries))) == (
         f"{beir / 'qrels' / 'test.tsv'}:2: no query is judged (queries: 'x1', ...; qrels: 'q1', ...)\n"
         "  hint: give the qrels that belong to the queries"
     )
@@ -79,7 +80,7 @@ def test_a_run_is_known_by_its_name_or_its_first_line(tmp_path: Path, name: str)
     (tmp_path / "qrels.txt").write_text("q1 0 d1 1\n")
     (tmp_path / name).write_bytes(gzip.compress(RUN_LINE.encode()) if name.endswith(".gz") else RUN_LINE.encode())
 
-    assert task_of(tmp_path / name, qrels=tmp_path / "qrels.txt").run == {"q1": {"d1": 0.5}}
+    assert task_of(tmp_path / name, Questions.read(qrels=tmp_path / "qrels.txt")).run == {"q1": {"d1": 0.5}}
 
 
 @pytest.mark.parametrize(
@@ -101,15 +102,15 @@ def test_pairs_are_known_by_their_file_or_folder(tmp_path: Path, name: str, text
 def test_a_folder_with_a_table_is_a_corpus_where_queries_are_given(tmp_path: Path, beir: Path) -> None:
     (tmp_path / "test.csv").write_text("name,price\nsaw,3\n")
 
-    assert task_of(tmp_path, queries=beir, qrels=beir).kind == CORPUS
+    assert task_of(tmp_path, Questions.read(queries=beir, qrels=beir)).kind == CORPUS
 
 
-NO_LABELS = "give `queries` and `qrels`, or make queries of the corpus itself: `without_labels=True`"
+NO_LABELS = "give `queries` and `qrels`, or make queries of the corpus itself: `Questions.made()`"
 
 
 def test_a_corpus_without_queries_is_refused(tmp_path: Path) -> None:
     assert message_of(SpecError, lambda: task_of(tmp_path)) == f"{tmp_path}: there are no queries\n  hint: {NO_LABELS}"
-    assert message_of(SpecError, lambda: task_of(tmp_path, split="foo")).startswith(
+    assert message_of(SpecError, lambda: task_of(tmp_path, Questions.read(split="foo"))).startswith(
         f"{tmp_path}: there are no queries, and no pairs of the split 'foo'\n"
     )
 

@@ -16,6 +16,7 @@ from ragidx.pipelines.cli.demo import sample_corpus
 from ragidx.pipelines.experiments.evaluate.sources.source import IndexSource
 from ragidx.pipelines.experiments.evaluate.synthetic import synthetic, taken_out
 
+from ....measuring import evaluated
 from ....raising import message_of
 
 pytestmark = pytest.mark.slow
@@ -36,7 +37,9 @@ def _content(folder: Path) -> dict[str, str]:
 def test_an_index_is_measured_on_its_own_sentences_and_stays_as_it_is(index: Path) -> None:
     before = _content(index)
 
-    (task,) = ragidx.evaluate(index, without_labels=True, filter="truncation", tau=[1, 16], seed=3).tasks
+    (task,) = ragidx.evaluate(
+        index, grid=ragidx.Grid(filter="truncation", tau=[1, 16]), questions=ragidx.Questions.made(seed=3)
+    ).tasks
 
     assert _content(index) == before
     assert task.synthetic == "sentence"
@@ -49,7 +52,7 @@ def test_an_index_is_measured_on_its_own_sentences_and_stays_as_it_is(index: Pat
 def test_the_same_seed_gives_the_same_values(index: Path) -> None:
     options = {"without_labels": True, "filter": "truncation", "tau": 2, "mode": "dense"}
 
-    values = [ragidx.evaluate(index, seed=seed, **options).tasks[0].values["ndcg@10"] for seed in (1, 1, 2)]
+    values = [evaluated(index, seed=seed, **options).tasks[0].values["ndcg@10"] for seed in (1, 1, 2)]
 
     np.testing.assert_array_equal(values[0], values[1])
     assert values[0].shape != values[2].shape or (values[0] != values[2]).any()
@@ -104,7 +107,7 @@ def test_too_few_documents_are_refused_by_name(tmp_path: Path) -> None:
         text = f"Only the file with the number {number} has a sentence as this one. Two of them. And some more."
         (tmp_path / f"{number}.txt").write_text(text, "utf-8")
 
-    assert message_of(CorpusError, lambda: ragidx.evaluate(tmp_path, without_labels=True)) == (
+    assert message_of(CorpusError, lambda: ragidx.evaluate(tmp_path, questions=ragidx.Questions.made())) == (
         f"{tmp_path}: 0 of 3 documents can be asked for by a sentence of their own (3 have three sentences and one of 6"
         " to 40 words that can be taken out; 3 x another document nearly equals it): nothing can be concluded from "
         "fewer than 20\n"

@@ -10,14 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import ragidx
 from ragidx.pipelines.experiments.evaluate.report import EvaluationReport
 from ragidx.pipelines.vectors import build_vectors
+
+from ....measuring import evaluated
 
 SUBJECTS = ["river", "mill", "lease", "tower", "bees", "planet", "printing", "bread", "music", "bridge", "medicine"]
 
 
-sweep = functools.partial(ragidx.evaluate, costs=True)
+sweep = functools.partial(evaluated, costs=True)
 
 
 @pytest.fixture
@@ -75,8 +76,8 @@ def means_of(report: EvaluationReport, measure: str) -> list[float]:
 @pytest.fixture
 def asked(tmp_path: Path) -> dict[str, Path]:
     """Two queries, the second of which is judged, and their vectors of 4 numbers."""
-    files = {"queries": tmp_path / "q.jsonl", "qrels": tmp_path / "qrels.tsv", "query_vectors": tmp_path / "q.npy"}
+    files = {"queries": tmp_path / "q.jsonl", "qrels": tmp_path / "qrels.tsv", "vectors": tmp_path / "q.npy"}
     write_lines(files["queries"], [{"_id": "first", "text": "any"}, {"_id": "second", "text": "other"}])
     files["qrels"].write_text("query-id\tcorpus-id\tscore\nsecond\t2\t1\n")
-    np.save(files["query_vectors"], np.array([[1, 0, 0, 0], [0, 0, 9, 1]], "f4"))
+    np.save(files["vectors"], np.array([[1, 0, 0, 0], [0, 0, 9, 1]], "f4"))
     return files

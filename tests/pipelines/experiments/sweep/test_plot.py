@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("briefly")]
 def report(given_index: Callable[..., Path], tmp_path: Path) -> EvaluationReport:
     """Of two filters, without qrels."""
     np.save(tmp_path / "q.npy", np.array(random_rows(30, 8, seed=1), "f4"))
-    return sweep(given_index(random_rows(60, 8)), filter=["truncation", "pca"], query_vectors=tmp_path / "q.npy")
+    return sweep(given_index(random_rows(60, 8)), filter=["truncation", "pca"], vectors=tmp_path / "q.npy")
 
 
 def _words(svg: bytes) -> list[str]:

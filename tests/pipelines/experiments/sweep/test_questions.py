@@ -37,7 +37,7 @@ def test_vectors_of_queries_are_judged_in_the_order_of_the_queries(
 def test_vectors_alone_ask_and_nothing_judges(given_index: Callable[..., Path], asked: dict[str, Path]) -> None:
     index = given_index(np.eye(4).tolist())
 
-    report = sweep(index, filter=["none"], query_vectors=asked["query_vectors"])
+    report = sweep(index, filter=["none"], vectors=asked["vectors"])
 
     task = report.tasks[0]
     assert (task.n_chunks, task.query_ids, task.measure) == (4, ("1", "2"), "overlap@10")
@@ -46,11 +46,11 @@ def test_vectors_alone_ask_and_nothing_judges(given_index: Callable[..., Path], 
 def test_after_a_shrink_vectors_of_queries_are_cut_as_the_rows_were(
     given_index: Callable[..., Path], asked: dict[str, Path]
 ) -> None:
-    np.save(asked["query_vectors"], np.array([[3, 4, 9, 9], [0, 2, 0, 9]], "f4"))
+    np.save(asked["vectors"], np.array([[3, 4, 9, 9], [0, 2, 0, 9]], "f4"))
     narrow = given_index(random_rows(20, 4))
     shrink(narrow, dim=2)
 
-    source = IndexSource(narrow, {}, asked["query_vectors"])
+    source = IndexSource(narrow, {}, asked["vectors"])
 
     assert source.given is not None
     np.testing.assert_allclose(source.given, [[0.6, 0.8], [0, 1]], atol=1e-6)
@@ -60,7 +60,7 @@ def test_after_a_shrink_vectors_of_queries_are_cut_as_the_rows_were(
 def test_vectors_of_queries_that_do_not_fit_are_refused(
     given_index: Callable[..., Path], asked: dict[str, Path], small_corpus: Path
 ) -> None:
-    index, path = given_index(np.eye(4).tolist()), asked["query_vectors"]
+    index, path = given_index(np.eye(4).tolist()), asked["vectors"]
 
     def message(**options: Any) -> str:
         return message_of(RagidxError, lambda: sweep(options.pop("source", index), filter=["none"], **options))
@@ -77,17 +77,17 @@ def test_vectors_of_queries_that_do_not_fit_are_refused(
     )
     np.save(path, np.eye(4, dtype="f4")[:2] * [[1], [0]])
     assert message(**asked) == f"{path}: query 2: the query's vector is zero\n  hint: give another vector"
-    assert message_of(SpecError, lambda: ragidx.evaluate(index, query_vectors=path)) == (
-        "`query_vectors`: they ask where costs are measured\n  hint: add `costs=True`"
+    assert message_of(SpecError, lambda: ragidx.evaluate(index, questions=ragidx.Questions.read(vectors=path))) == (
+        "`questions.vectors`: they ask where costs are measured\n  hint: add `costs=True`"
     )
-    assert message(source=small_corpus, query_vectors=path) == (
-        "`query_vectors`: of a corpus the queries are encoded by the model that encodes the documents\n"
+    assert message(source=small_corpus, vectors=path) == (
+        "`questions.vectors`: of a corpus the queries are encoded by the model that encodes the documents\n"
         "  hint: remove it, or name an index of precomputed vectors"
     )
     assert message(queries=asked["queries"], qrels=asked["qrels"]) == (
         f"{index}: the index holds precomputed vectors: it has no model that encodes a text query\n"
         "  hint: name the model that made them when the index is built: ragidx build --vectors FILE --model M"
-        " --rebuild; or measure it with the vectors of the queries, in their order: `query_vectors=FILE`"
+        " --rebuild; or measure it with the vectors of the queries, in their order: `questions.vectors=FILE`"
     )
 
 
@@ -95,19 +95,19 @@ def test_after_a_shrink_a_sweep_refuses_what_a_query_refuses(
     given_index: Callable[..., Path], asked: dict[str, Path]
 ) -> None:
     vectors = np.array([[1, 2, 0, 0], [3, 4, 0, np.nan]], "f4")
-    np.save(asked["query_vectors"], vectors)
+    np.save(asked["vectors"], vectors)
     narrow = given_index(random_rows(20, 4))
     shrink(narrow, dim=2)
 
     with pytest.raises(QueryError) as fault:
-        sweep(narrow, dim=[2], query_vectors=asked["query_vectors"])
+        sweep(narrow, dim=[2], vectors=asked["vectors"])
     with pytest.raises(QueryError) as of_query:
         ragidx.Index(narrow).search_vectors(vectors)
 
     assert str(of_query.value) == (
         "query 2: the query's vector holds a number that is not finite\n  hint: give another vector"
     )
-    assert str(fault.value) == f"{asked['query_vectors']}: {of_query.value}"
+    assert str(fault.value) == f"{asked['vectors']}: {of_query.value}"
 
 
 @pytest.mark.parametrize("name", ["embedfilter", "optimal", "bulk"])

@@ -18,6 +18,7 @@ from ragidx.pipelines.experiments.evaluate.significance import MeanDifference
 from ragidx.pipelines.experiments.tune.proposal import Estimate
 from ragidx.pipelines.experiments.tune.search import TunedChoice, VectorsChoice
 
+from ....measuring import evaluated
 from ...conftest import Done
 
 pytestmark = pytest.mark.slow
@@ -52,7 +53,13 @@ def test_every_layer_is_tried_and_the_command_builds_what_is_advised(
     corpus: Path, tmp_path: Path, decoder: dict[str, Any], run: Callable[..., Done]
 ) -> None:
     estimates = list[Estimate]()
-    found = ragidx.tune(corpus, queries=corpus, filter=["none", "embedfilter"], on_estimate=estimates.append, **decoder)
+    found = ragidx.tune(
+        corpus,
+        questions=ragidx.Questions.read(corpus),
+        filter=["none", "embedfilter"],
+        on_estimate=estimates.append,
+        **decoder,
+    )
 
     tried = {(one.what.layer, one.what.filter) for one in found.tried if one.part == "vectors"}
     assert tried >= {(1, "none"), (-1, "none"), (1, "embedfilter"), (-1, "embedfilter")}
@@ -97,7 +104,7 @@ def test_of_a_method_that_reads_more_than_one_layer_only_its_own_is_tried(
     corpus: Path, decoder: dict[str, Any]
 ) -> None:
     options = decoder | {"method": "reba"}
-    found = ragidx.tune(corpus, queries=corpus, filter="none", **options)
+    found = ragidx.tune(corpus, questions=ragidx.Questions.read(corpus), filter="none", **options)
 
     assert {one.what.layer for one in found.tried if one.part == "vectors"} == {None}
     assert "--layer" not in found.build
@@ -110,7 +117,9 @@ def test_an_index_is_compared_with_its_own_choices(corpus: Path, tmp_path: Path,
     index = tmp_path / "index"
     ragidx.build(corpus, index, layer=1, filter=ragidx.FilterSpec("none"), **options).close()
 
-    found = ragidx.tune(index, queries=corpus, qrels=corpus, filter="none", dtype="float32", cache=None)
+    found = ragidx.tune(
+        index, questions=ragidx.Questions.read(corpus, corpus), filter="none", dtype="float32", cache=None
+    )
 
     default = found.vectors.default
     assert (default.method, default.layer, default.filter) == ("classical", 1, "none")
@@ -123,8 +132,10 @@ def test_the_best_is_tried_centred_and_not(corpus: Path, tmp_path: Path, decoder
     index = tmp_path / "index"
     ragidx.build(corpus, index, layer=1, filter=ragidx.FilterSpec("none", center=center), **options).close()
 
-    found = ragidx.tune(index, queries=corpus, qrels=corpus, filter="none", dtype="float32", cache=None)
-    of_corpus = ragidx.evaluate(corpus, mode="dense", filter="none", layer=1, center=center, **decoder)
+    found = ragidx.tune(
+        index, questions=ragidx.Questions.read(corpus, corpus), filter="none", dtype="float32", cache=None
+    )
+    of_corpus = evaluated(corpus, mode="dense", filter="none", layer=1, center=center, **decoder)
 
     assert found.vectors.default.center is center
     assert {one.what.center for one in found.tried if isinstance(one.what, VectorsChoice)} == {False, True}
@@ -140,7 +151,9 @@ def test_the_command_has_what_else_the_index_was_built_with(
     options = {"model": decoder["model"], "method": "echo", "copies": 3, "dtype": "float32", "pool_eos": True}
     ragidx.build(corpus, index, chunks=chunks, **options).close()
 
-    found = ragidx.tune(index, queries=corpus, qrels=corpus, filter="none", dtype="float32", cache=None)
+    found = ragidx.tune(
+        index, questions=ragidx.Questions.read(corpus, corpus), filter="none", dtype="float32", cache=None
+    )
     done = run(*shlex.split(found.build)[1:], "--dtype", "float32")
 
     assert done.status == 0, done.err
@@ -152,7 +165,7 @@ def test_the_command_has_what_else_the_index_was_built_with(
 def test_the_command_reads_the_same_files_and_fields(corpus: Path, decoder: dict[str, Any]) -> None:
     options = {"include": ["*.jsonl"], "text_field": ["*.jsonl=text"], "minutes": 0, "filter": "none"}
 
-    found = ragidx.tune(corpus, queries=corpus, **options, **decoder)
+    found = ragidx.tune(corpus, questions=ragidx.Questions.read(corpus), **options, **decoder)
 
     assert found.build.startswith(
         f"ragidx build {corpus} --include '*.jsonl' --text-field '*.jsonl=text' --model {decoder['model']} "
@@ -238,9 +251,11 @@ def test_the_verdict_says_what_to_take(part: dict[str, Any], words: str) -> None
         ({"measure": "ndcg"}, "unknown measure 'ndcg'", "ndcg@10"),
         ({"filter": "pcaa"}, "unknown filter 'pcaa'", "pca"),
         ({"layer": 3}, "tune takes no such option: 'layer'", ""),
-        ({"queries": "none.jsonl", "qrels": "none.tsv"}, "no such file", ""),
+        ({"queries": "none.jsonl"}, "tune takes it in a value", "give `questions=Questions.read(queries=...)`"),
+        ({"questions": ragidx.Questions.read("none.jsonl", "none.tsv")}, "no such file", ""),
+        ({"questions": ragidx.Questions.of_log("none.jsonl")}, "judged queries choose", "`Questions.made()`"),
         (
-            {"queries": "none.jsonl"},
+            {"questions": ragidx.Questions.read("none.jsonl")},
             "queries and what judges them go together",
             "give both, `queries` and `qrels`, or neither",
         ),

@@ -16,6 +16,8 @@ import ragidx
 from ragidx.corpora.evalsets import load_qrels, load_queries
 from ragidx.pipelines.cli.demo import sample_corpus
 
+from ....measuring import evaluated
+
 pytestmark = pytest.mark.slow
 
 PAIRS = [
@@ -81,7 +83,7 @@ def ndcg(mteb: Any, model: Any, task: Any) -> float:
 
 
 def ours(folder: Path, **options: Any) -> float:
-    (row,) = ragidx.evaluate(folder, cache=None, **options).tasks[0].rows
+    (row,) = evaluated(folder, cache=None, **options).tasks[0].rows
     return row.means["ndcg@10"]
 
 
