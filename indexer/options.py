@@ -165,7 +165,7 @@ def written_out(function: F) -> F:
 def described(value: type[T]) -> type[T]:
     """Show the option of each field of a frozen value, for `help()` and completion."""
     listed = options_of(value)
-    value.__init__.__annotations__.update({name: kind for name, (kind, _) in listed.items()})  # type: ignore[misc]
+    value.__init__.__annotations__.update({name: kind for name, (kind, _) in listed.items()})
     about = (_argument(name, option, "    ") for name, (_, option) in listed.items())
     value.__doc__ = "\n".join([inspect.cleandoc(value.__doc__ or ""), "", "Attributes:", *about])
     return value

@@ -58,15 +58,6 @@ def path_option(name: str, metavar: str, about: str) -> Callable[[F], F]:
     return click.option(name, type=click.Path(path_type=Path), metavar=metavar, help=about)
 
 
-def judged_queries(queries: str) -> Callable[[F], F]:
-    """`--queries` and `--qrels`, with what stands in for them."""
-    what = "Queries: JSON lines, lines of id, tab and text, or TREC topics"
-    return together(
-        path_option("--queries", "FILE", f"{what} [default: {queries}]."),
-        path_option("--qrels", "FILE", "Relevance judgements, BEIR or TREC."),
-    )
-
-
 class _Folder(click.Path):
     """A folder, whole also in a variable of the environment."""
 

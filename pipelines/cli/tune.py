@@ -64,8 +64,8 @@ def command(source: str, as_json: bool, cache: str | None, **options: Any) -> No
     from ragidx.pipelines.experiments.tune.tune import tune
 
     typed = with_chunks(options)
-    asked, split = [typed.pop(name, None) for name in ("queries", "qrels")], typed.pop("split")
-    questions = Questions.read(*asked, split) if any(asked) else Questions.made(seed=typed["seed"])
+    queries, qrels, split = typed.pop("queries", None), typed.pop("qrels", None), typed.pop("split")
+    questions = Questions.read(queries, qrels, split) if queries or qrels else Questions.made(seed=typed["seed"])
     with StageLines(as_json=as_json, is_kept=cache is not None) as lines:
         proposal = tune(
             source,

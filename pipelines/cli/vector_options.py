@@ -9,6 +9,7 @@ from ragidx.indexer.options import EncoderOptions, RunOptions
 from ragidx.indexer.specs import FilterSpec
 from ragidx.pipelines.cli.keywords import WHOLE, keyword_options
 from ragidx.pipelines.cli.options import json_option, offline_option, together
+from ragidx.pipelines.experiments.evaluate.options import Grid
 from ragidx.retriever.keywords import (
     ChunkKeywords,
     CorpusKeywords,
@@ -21,7 +22,6 @@ from ragidx.retriever.keywords import (
 
 FILTER_OPTIONS = FilterKeywords.__annotations__.keys()
 CHUNK_OPTIONS = ChunkKeywords.__annotations__.keys()
-ENCODER_AXES = {"model", "method", "pooling", "attention", "layer", "copies"}
 SEVERAL_DEVICES = {"device": "; builds take several: cuda:0,cuda:1"}
 
 
@@ -53,7 +53,7 @@ instruction_option = keyword_options(EncoderOptions, only=["instruction"])
 encoder_options = keyword_options(ModelKeywords, EncoderOptions, but=["instruction"])
 """How a text becomes a vector, but the instruction."""
 
-rest_of_encoder_options = keyword_options(EncoderOptions, but=["instruction", *ENCODER_AXES])
+rest_of_encoder_options = keyword_options(EncoderOptions, but=["instruction", *Grid.__annotations__])
 """Those of `encoder_options` of which an evaluation takes one value."""
 
 filter_options = keyword_options(FilterKeywords, but=["filter_topk", "filter_sample"])

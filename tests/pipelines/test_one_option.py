@@ -1,4 +1,4 @@
-"""An option of a search, a build or training is one line, and is found in every place where it can be given."""
+"""An option of a search, a build, an evaluation or training is one line, and is in every place where it can be given."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ ROOT = Path(ragidx.__file__).resolve().parent
 SEARCH = '    glow: Annotated[int | None, Option("N", "Let N hits glow.", "Hit", least=1, for_agents=True)]\n'
 BUILD = '    glow: Annotated[int | None, Option("N", "Let N chunks glow, as `stemmer` says.", "Index")]\n'
 TRAINING = '    glow: Annotated[int, _training("N", "Let N pairs glow, as `epochs` says.", default=3, least=1)]\n'
+GRID = '    glow: Annotated[_Ints, _filter("N", "A glow, as `tau` says.")] = None\n'
 BEGIN = """
 import inspect, importlib.util, json, sys
 from pathlib import Path
@@ -67,6 +68,13 @@ for value in (0, 1):
         ragidx.train.head(pairs="none", glow=value)
     except ragidx.RagidxError as fault:
         found[value] = str(fault)
+print(json.dumps(found))
+"""
+OF_GRID = """
+found["help"] = CliRunner().invoke(cli, ["evaluate", "--help-all"]).output
+found["help()"], found["signature"] = inspect.getdoc(ragidx.Grid), str(inspect.signature(ragidx.Grid))
+found["called"] = CliRunner().invoke(cli, ["evaluate", "none", "--glow", "3", "--glow", "4.5"]).output
+found["axes"] = ragidx.Grid(glow=[3, 3]).axes()
 print(json.dumps(found))
 """
 
@@ -143,3 +151,17 @@ def test_an_option_of_training_that_is_added_by_one_line_is_in_all_places(tmp_pa
     assert found["message"] == "--glow is out of range"
     assert found["0"] == "`glow`: glow=0 is out of range\n  hint: give 1 or more"
     assert found["1"] == "none: no such file or folder\n  hint: check the path"
+
+
+@pytest.mark.slow
+def test_an_axis_of_a_grid_that_is_added_by_one_line_is_in_all_places(tmp_path: Path) -> None:
+    module = "pipelines/experiments/evaluate/options.py"
+
+    found = found_with(GRID, "    dim: Annotated[", module, OF_GRID, tmp_path)
+
+    assert re.search(r"Filter options:\n(  .*\n)*  --glow N +A glow, as --tau says; may be repeated\.\n", found["help"])
+    assert found["cli.md"].count("A glow, as --tau says; may be repeated.") == 1
+    assert "\n    glow: A glow, as `tau` says.\n" in found["help()"]
+    assert "glow: int | collections.abc.Sequence[int] | None = None" in found["signature"]
+    assert "'--glow': '4.5' is not a valid integer" in found["called"]
+    assert found["axes"] == {"glow": [3]}

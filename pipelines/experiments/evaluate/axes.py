@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ragidx.corpora.errors import ModelError, SpecError, unknown_name
-from ragidx.indexer.ann.index_types import DEFAULT_RECALL, FLAT, IndexOptions
+from ragidx.indexer.ann.index_types import FLAT, IndexOptions
 from ragidx.indexer.encoders.methods import METHODS, filter_spec
 from ragidx.indexer.specs import ATTENTIONS, FILTERS, HEAD, POOLINGS, QUESTIONS, FilterSpec, filter_kind
 from ragidx.pipelines.experiments.evaluate.grid import Searches
@@ -79,14 +79,7 @@ class Axes:
     costs: bool
 
     @classmethod
-    def of(
-        cls,
-        grid: Grid,
-        options: Mapping[str, Any],
-        *,
-        costs: bool = False,
-        target_recall: float = DEFAULT_RECALL,
-    ) -> Axes:
+    def of(cls, grid: Grid, options: Mapping[str, Any], *, costs: bool, target_recall: float) -> Axes:
         """Of a grid, and options that all of it has.
 
         Raises:

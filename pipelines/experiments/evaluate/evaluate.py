@@ -55,7 +55,7 @@ from ragidx.pipelines.ingest.report import OnProgress
 from ragidx.pipelines.ingest.resolve import resolve_against
 from ragidx.retriever.options import DENSE
 
-KNOWN = (*ENCODING_OPTIONS, *FILTER_FIELDS)
+KNOWN = (*(name for name in ENCODING_OPTIONS if name not in Grid.__annotations__), *FILTER_FIELDS)
 """What all of a grid has."""
 
 

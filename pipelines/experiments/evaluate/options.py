@@ -15,7 +15,6 @@ from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.indexer.ann.index_types import FLAT, INDEX_TYPES
 from ragidx.indexer.options import Option, described, options_of
 from ragidx.indexer.specs import FILTERS
-from ragidx.retriever.options import FUSIONS, MODES
 
 KINDS = ("sentence", "title")
 """Of queries that are made of a corpus."""
@@ -57,8 +56,8 @@ class Grid:
     center: Annotated[
         bool | Sequence[bool] | None, _filter("yes|no", "Whether the filter takes the means of both sides off.")
     ] = None
-    mode: Annotated[_Texts, _ranking("M", f"A search: {', '.join(MODES)} [default: all of them].")] = None
-    fusion: Annotated[_Texts, _ranking("F", f"Of hybrid search: {', '.join(FUSIONS)} [default: z].")] = None
+    mode: Annotated[_Texts, _ranking("M", "A search: dense, lexical, hybrid [default: all of them].")] = None
+    fusion: Annotated[_Texts, _ranking("F", "Of hybrid search: z, rrf [default: z].")] = None
     weight: Annotated[
         _Floats, _ranking("W", "Of the cosine in hybrid search, 0 to 1 [default: 0.5, or what adapt chose].")
     ] = None
@@ -120,26 +119,15 @@ class Questions:
         drop_self: bool = False,
         vectors: _File = None,
     ) -> Self:
-        """Queries of a file, and what judges them.
+        """Queries of a file, and what judges them; by default those of the BEIR folder that is measured.
 
-        Args:
-            queries: a file or a BEIR folder; None: those of the BEIR folder that is measured.
-            qrels: their judgements, a file or a BEIR folder; None: those of the BEIR folder that is measured.
-            split: which judgements of a BEIR folder, or pairs of a folder, count.
-            drop_self: whether the document with the query's id is no answer.
-            vectors: where the costs of an index are measured, the vectors of the queries, one for each in their order,
-                as an .npy array or JSON; without `queries` they ask, and nothing judges them.
+        `vectors` are for an index whose costs are measured; without `queries` they ask, and nothing judges them.
         """
         return cls(queries, qrels, split, drop_self, vectors=vectors)
 
     @classmethod
     def made(cls, kind: str = KINDS[0], seed: int = 0) -> Self:
-        """Queries that are made of the corpus itself: no judgements are needed.
-
-        Args:
-            kind: what is taken out of a document and has to find it again, sentence or title.
-            seed: of the draw.
-        """
+        """Queries that are made of the corpus itself, and need no judgements: a sentence or a title of a document."""
         return cls(without_labels=True, kind=kind, seed=seed)
 
     @classmethod
@@ -149,12 +137,11 @@ class Questions:
 
     def __post_init__(self) -> None:
         """Refuse what the three ways cannot say, but the command line can."""
-        is_given = self.queries is not None or self.qrels is not None
-        if self.log is not None and (self.without_labels or is_given):
-            raise SpecError("it asks in place of other queries", "remove the others, or it", where="`questions.log`")
-        if self.without_labels and is_given:
-            where = "`qrels`" if self.queries is None else "`queries`"
-            raise SpecError("queries are made of the corpus", "remove it, or `without_labels`", where=where)
+        said = {name: getattr(self, name) for name in ("queries", "qrels", "without_labels", "log")}
+        ways = [name for name, value in said.items() if value not in (None, False)]
+        if len(ways) > 1 and ways != ["queries", "qrels"]:
+            named = " and ".join(f"`questions.{name}`" for name in ways)
+            raise SpecError(f"{named} exclude each other: each says which queries ask", "give one of them")
         if not self.without_labels and (self.kind, self.seed) != (KINDS[0], 0):
             where = "`seed`" if self.seed else "`kind`"
             raise SpecError("it is for queries that are made of the corpus", "add `without_labels=True`", where=where)

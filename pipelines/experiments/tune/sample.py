@@ -88,7 +88,7 @@ class Drawn:
                 taken[name] = None
         return TuneSample(
             chunks=tuple(chunk for name in documents if name in taken for chunk in documents[name]),
-            judged=_of(judged, queries),
+            judged=judged.some(queries),
             n_documents=len(taken),
             of_documents=self.of_documents,
             notes=self.notes,
@@ -98,13 +98,7 @@ class Drawn:
 def some_queries(judged: Judged, seed: int) -> Judged:
     """At most 300, in the order of their random keys."""
     names = list(judged.qrels)
-    return _of(judged, [names[place] for place in lowest(seed, names, N_QUERIES)])
-
-
-def _of(judged: Judged, names: Sequence[str]) -> Judged:
-    """Some of the queries."""
-    texts, qrels = {name: judged.texts[name] for name in names}, {name: judged.qrels[name] for name in names}
-    return Judged(texts, qrels, synthetic=judged.synthetic)
+    return judged.some([names[place] for place in lowest(seed, names, N_QUERIES)])
 
 
 def from_corpus(

@@ -15,15 +15,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ragidx.corpora.errors import SpecError, unknown_name
+from ragidx.corpora.errors import SpecError
 from ragidx.indexer.encoders.methods import OWN_MODULES, filter_spec
 from ragidx.indexer.filters.heads import load_head
 from ragidx.indexer.model_files import expanded
 from ragidx.indexer.specs import HEAD, TOKEN_TABLE, FilterSpec
 from ragidx.pipelines.base.stages import OnStage, Stages
+from ragidx.pipelines.experiments.evaluate.conclusions import measure_of
 from ragidx.pipelines.experiments.evaluate.grid import Searches
-from ragidx.pipelines.experiments.evaluate.measures import MEASURES
-from ragidx.pipelines.experiments.evaluate.options import Questions, as_list, check_moved
+from ragidx.pipelines.experiments.evaluate.options import Judge, Questions, as_list, check_moved
 from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import cache_folder
 from ragidx.pipelines.experiments.evaluate.tasks import CORPUS, INDEX, check_together, task_of
 from ragidx.pipelines.experiments.tune.bench import EncodedSample, Measurements
@@ -83,8 +83,6 @@ def tune(
     check_names("tune", options, _OPTIONS)
     if not minutes >= 0:
         raise SpecError(f"minutes={minutes:g} is no time", "give 0 or more", where="`minutes`")
-    if measure not in MEASURES:
-        raise unknown_name("measure", measure, MEASURES)
     for name in as_list(filter or ()):
         FilterSpec(name)  # which says what is wrong with it
     if questions.log is not None or questions.vectors is not None or questions.drop_self:
@@ -96,6 +94,7 @@ def tune(
     task = task_of(source, questions)
     if task.kind not in (CORPUS, INDEX):
         raise SpecError("it is neither a corpus nor an index", "name one of them", where=str(source))
+    measure_of(task, Judge(measure))  # before anything is encoded
     kept = cache_folder(cache)
     with contextlib.ExitStack() as stack:
         tell = Stages(on_progress)

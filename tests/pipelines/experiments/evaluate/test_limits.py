@@ -57,10 +57,14 @@ def test_a_log_of_queries_shows_how_alike_the_answers_are_and_nothing_else() -> 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"without_labels": True, "qrels": QUERIES}, "queries are made of the corpus"),
+        (
+            {"without_labels": True, "qrels": QUERIES},
+            "`questions.qrels` and `questions.without_labels` exclude each other: each says which queries ask\n"
+            "  hint: give one of them",
+        ),
         ({"without_labels": True, "kind": "verse"}, "unknown kind of query 'verse'"),
         ({"queries": QUERIES, "qrels": QUERIES, "seed": 1}, "it is for queries that are made of the corpus"),
-        ({"log": QUERIES, "qrels": QUERIES}, "it asks in place of other queries"),
+        ({"log": QUERIES, "qrels": QUERIES}, "`questions.qrels` and `questions.log` exclude each other"),
     ],
 )
 def test_ways_to_ask_exclude_each_other(options: dict[str, object], message: str) -> None:
