@@ -141,15 +141,15 @@ def _option(name: str, kind: Any, option: Option, note: str) -> Callable[[F], F]
             note = note if option.default is None else f" [default: {typed[2:]}]"
             typed = f"{typed}/--no-{typed[2:]}"
     elif every is not None:
-        named |= {"multiple": True, "metavar": option.metavar, "default": None}
-        named |= {"type": every if every in (int, float, bool) else str}
+        each = every if every in (int, float, bool) else str
+        named |= {"multiple": True, "metavar": option.metavar, "default": None, "type": _OWN_TYPES.get(name, each)}
         named |= {"callback": None if option.default == () else _or_nothing}
         note += "; may be repeated"
     else:
         bounds: Any = option.least, option.most
-        kind_of = {int: int if bounds == (None, None) else click.IntRange(*bounds), float: float}
-        named["type"] = _OWN_TYPES.get(name) or next((kind_of[one] for one in kind_of if kinds == {one}), str)
-        named["type"] = click.Path() if Path in kinds else named["type"]
+        numbers = {int: int if bounds == (None, None) else click.IntRange(*bounds), float: float}
+        text = click.Path() if Path in kinds else str
+        named["type"] = _OWN_TYPES.get(name) or next((numbers[one] for one in numbers if kinds == {one}), text)
         named["metavar"] = None if len(name) == 1 else option.metavar
         named["show_default"] = option.default not in (None, "")
     if option.default is inspect.Parameter.empty:

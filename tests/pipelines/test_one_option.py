@@ -1,4 +1,4 @@
-"""An option of a search, a build, an evaluation or training is one line, and is in every place where it can be given."""
+"""An option of a search, a build, an evaluation or training is one line, and is in every place that takes it."""
 
 from __future__ import annotations
 

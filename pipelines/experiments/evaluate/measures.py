@@ -18,7 +18,7 @@ import numpy as np
 from ragidx.corpora.errors import missing_extra
 from ragidx.corpora.evalsets import Qrels, Run
 from ragidx.indexer.arrays import Doubles
-from ragidx.pipelines.experiments.evaluate.significance import ranks
+from ragidx.pipelines.experiments.evaluate.significance import K, ranks
 
 _FEW_OWN = 0.05
 MEASURES = {
@@ -73,6 +73,22 @@ def of_rankings(run: Run, qrels: Qrels, names: Iterable[str] = MEASURES) -> dict
     for one in ir.iter_calc(list(of_ir), grades, ordered):
         values[of_ir[one.measure]][place[one.query_id]] = one.value
     return values
+
+
+def ndcg(ranking: Sequence[str], judged: Mapping[str, int]) -> float:
+    """nDCG@10 of one query: its documents, best first, and the relevance of those that were judged.
+
+    For trials, which need no ir_measures: of rankings of which no two scores are equal, its value is the same.
+
+    >>> round(ndcg(["b", "a"], {"a": 1}), 4)
+    0.6309
+    """
+    best = sorted((gain for gain in judged.values() if gain > 0), reverse=True)[:K]
+    if not best:
+        return 0.0
+    discounts = 1 / np.log2(np.arange(2, K + 2))
+    found = np.array([max(0, judged.get(name, 0)) for name in ranking[:K]], np.float64)
+    return float(found @ discounts[: len(found)] / (np.array(best) @ discounts[: len(best)]))
 
 
 def ranked_scores(hits: Mapping[str, float]) -> dict[str, float]:

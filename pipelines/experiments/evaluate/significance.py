@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -75,23 +75,6 @@ class MeanDifference:
     def is_real(self) -> bool:
         """Whether chance is a poor explanation."""
         return self.verdict in ("better", "worse")
-
-
-def ndcg(ranking: Sequence[str], judged: Mapping[str, int]) -> float:
-    """Of one query: its documents, best first, and the relevance of those that were judged.
-
-    As trec_eval has it: linear gain, log2 discount, negative relevance counts 0, a query without relevant documents is
-    0; a test holds it equal to ir_measures.
-
-    >>> round(ndcg(["b", "a"], {"a": 1}), 4)
-    0.6309
-    """
-    best = sorted((gain for gain in judged.values() if gain > 0), reverse=True)[:K]
-    if not best:
-        return 0.0
-    discounts = 1 / np.log2(np.arange(2, K + 2))
-    found = np.array([max(0, judged.get(name, 0)) for name in ranking[:K]], np.float64)
-    return float(found @ discounts[: len(found)] / (np.array(best) @ discounts[: len(best)]))
 
 
 def too_few(n: int, what: str = "queries") -> list[str]:

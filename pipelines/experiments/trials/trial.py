@@ -32,6 +32,7 @@ from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.writing import rewrite
 from ragidx.indexer.writing.adoption import adopt
 from ragidx.indexer.writing.rewrite import NewForm
+from ragidx.pipelines.experiments.evaluate.measures import ndcg
 from ragidx.pipelines.experiments.evaluate.options import MARGIN, Questions
 from ragidx.pipelines.experiments.evaluate.significance import (
     FEWEST_QUERIES,
@@ -39,7 +40,6 @@ from ragidx.pipelines.experiments.evaluate.significance import (
     K,
     difference,
     lower_bound,
-    ndcg,
     queries_needed,
 )
 from ragidx.pipelines.experiments.evaluate.synthetic import synthetic, taken_out

@@ -19,7 +19,8 @@ from ragidx.corpora.records import Document
 from ragidx.indexer.store import Store
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.verify import verify
-from ragidx.pipelines.experiments.evaluate.significance import lower_bound, ndcg
+from ragidx.pipelines.experiments.evaluate.measures import ndcg
+from ragidx.pipelines.experiments.evaluate.significance import lower_bound
 from ragidx.pipelines.experiments.trials import trial
 from ragidx.pipelines.experiments.trials.upgrade import NOTE, OPTIONS
 from ragidx.retriever.keywords import UpgradeKeywords

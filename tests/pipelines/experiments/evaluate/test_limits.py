@@ -71,6 +71,30 @@ def test_ways_to_ask_exclude_each_other(options: dict[str, object], message: str
     assert message in message_of(SpecError, lambda: evaluated(CORPUS, cache=None, **options))
 
 
+@pytest.mark.parametrize(
+    ("option", "now"),
+    [
+        ("tau", "grid=Grid(tau=...)"),
+        ("measure", "judge=Judge(measure=...)"),
+        ("queries", "questions=Questions.read(queries=...)"),
+        ("query_vectors", "questions=Questions.read(vectors=...)"),
+        ("without_labels", "questions=Questions.made()"),
+        ("seed", "questions=Questions.made(seed=...)"),
+        ("query_log", "questions=Questions.of_log(...)"),
+    ],
+)
+def test_an_old_keyword_says_the_value_that_has_it_now(option: str, now: str) -> None:
+    assert message_of(SpecError, lambda: ragidx.evaluate(CORPUS, **{option: 1})) == (
+        f"`{option}`: evaluate takes it in a value\n  hint: give `{now}`"
+    )
+
+
+def test_the_old_keyword_of_what_encodes_questions_is_an_axis() -> None:
+    assert message_of(SpecError, lambda: ragidx.evaluate(CORPUS, questions="table")) == (  # type: ignore[arg-type]
+        "`questions`: 'table' is no Questions\n  hint: give `grid=Grid(questions=...)`"
+    )
+
+
 def test_pairs_have_no_log_of_queries(sts: Path) -> None:
     said = message_of(SpecError, lambda: ragidx.evaluate(sts, questions=ragidx.Questions.of_log(QUERIES), cache=None))
 

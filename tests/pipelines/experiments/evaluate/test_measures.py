@@ -20,6 +20,7 @@ from ragidx.pipelines.experiments.evaluate.measures import (
     AGREEMENT,
     MEASURES,
     agreement,
+    ndcg,
     of_rankings,
     of_similarities,
     ranked_scores,
@@ -64,6 +65,16 @@ def test_measures_equal_those_of_pytrec_eval(seed: int) -> None:
     for ours, name in TREC.items():
         expected = [theirs.get(query_id, {}).get(name, 0) for query_id in qrels]
         np.testing.assert_allclose(found[ours], expected, atol=1e-6, err_msg=ours)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_the_ndcg_of_trials_is_that_of_ir_measures(seed: int) -> None:
+    run, qrels = random_set(seed)
+
+    found = [ndcg(list(ranked_scores(run.get(name, {}))), judged) for name, judged in qrels.items()]
+
+    np.testing.assert_allclose(found, of_rankings(run, qrels, ["ndcg@10"])["ndcg@10"], atol=1e-12, rtol=0)
 
 
 @settings(max_examples=25, deadline=None)
