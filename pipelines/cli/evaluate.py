@@ -11,9 +11,15 @@ from ragidx.indexer.ann.index_types import DEFAULT_RECALL
 from ragidx.pipelines.cli import evaluate_tables
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.keywords import keyword_options, value_of
-from ragidx.pipelines.cli.options import cache_option, path_option
+from ragidx.pipelines.cli.options import path_option
 from ragidx.pipelines.cli.stages import StageLines
-from ragidx.pipelines.cli.vector_options import encoder_options, measured_options, rest_of_encoder_options, with_chunks
+from ragidx.pipelines.cli.vector_options import (
+    cache_option,
+    encoder_options,
+    measured_options,
+    rest_of_encoder_options,
+    with_chunks,
+)
 from ragidx.pipelines.experiments.evaluate.options import Grid, Judge, Questions
 from ragidx.retriever.keywords import FilterKeywords
 

@@ -13,8 +13,6 @@ from click.core import ParameterSource
 from ragidx.indexer.models.offline import VARIABLES
 from ragidx.pipelines.cli.config import config_option
 from ragidx.pipelines.cli.console import QUIET
-from ragidx.pipelines.cli.keywords import keyword_options
-from ragidx.retriever.trial_keywords import AdaptKeywords
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -105,5 +103,3 @@ offline_option = click.option(
 )
 run_options = together(offline_option, quiet_option, json_option)
 """What commands share that may take minutes."""
-
-cache_option = keyword_options(AdaptKeywords, only=["cache"])

@@ -11,10 +11,9 @@ import click
 from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli.help import GroupedCommand, as_options
 from ragidx.pipelines.cli.keywords import keyword_options
-from ragidx.pipelines.cli.options import cache_option
 from ragidx.pipelines.cli.progress import clock
 from ragidx.pipelines.cli.stages import StageLines
-from ragidx.pipelines.cli.vector_options import measured_options, rest_of_encoder_options, with_chunks
+from ragidx.pipelines.cli.vector_options import cache_option, measured_options, rest_of_encoder_options, with_chunks
 from ragidx.pipelines.experiments.evaluate.options import Grid, Judge, Questions
 
 if TYPE_CHECKING:

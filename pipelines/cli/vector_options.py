@@ -19,6 +19,7 @@ from ragidx.retriever.keywords import (
     ReadKeywords,
     UpgradeKeywords,
 )
+from ragidx.retriever.trial_keywords import AdaptKeywords
 
 FILTER_OPTIONS = FilterKeywords.__annotations__.keys()
 CHUNK_OPTIONS = ChunkKeywords.__annotations__.keys()
@@ -61,6 +62,8 @@ filter_options = keyword_options(FilterKeywords, but=["filter_topk", "filter_sam
 
 vector_options = keyword_options(UpgradeKeywords, but=["filter_sample"], notes=SEVERAL_DEVICES)
 """How vectors are made, and what computes them."""
+
+cache_option = keyword_options(AdaptKeywords, only=["cache"])
 
 measured_options = together(
     instruction_option,

@@ -252,8 +252,7 @@ class _Measuring:
         if costs and not task.judged.qrels:
             searches = replace(searches, modes=(DENSE,))
         return Rankings(
-            task.judged.texts,
-            task.judged.qrels,
+            task.judged,
             searches,
             folder,
             self.tell,

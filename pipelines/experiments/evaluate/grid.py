@@ -16,7 +16,7 @@ from types import MappingProxyType
 import numpy as np
 
 from ragidx.corpora.errors import CorpusError, SpecError
-from ragidx.corpora.evalsets import Qrels, Run, SentencePairs
+from ragidx.corpora.evalsets import Run, SentencePairs
 from ragidx.indexer import atomic
 from ragidx.indexer.ann.index_types import AUTO, DEFAULT_RECALL, FLAT, MIN_ROWS, IndexOptions, padded
 from ragidx.indexer.arrays import Bools, Doubles, Floats
@@ -39,6 +39,7 @@ from ragidx.pipelines.experiments.evaluate.measures import DEPTH, NEARNESS, of_r
 from ragidx.pipelines.experiments.evaluate.report import Configuration
 from ragidx.pipelines.experiments.evaluate.sources.series import Series, full_width
 from ragidx.pipelines.experiments.evaluate.sources.source import NOTHING_TO_SEARCH, VectorSource
+from ragidx.pipelines.experiments.evaluate.tasks import Judged
 from ragidx.retriever.options import DENSE, HYBRID, LEXICAL, WEIGHT, SearchOptions
 from ragidx.retriever.rows import FolderRows, Queries
 
@@ -101,8 +102,7 @@ class Rankings:
     """Measures sources on queries; shares what does not depend on the encoder.
 
     Args:
-        texts: of the queries, by id.
-        qrels: of each; empty: only agreement with exact search is measured.
+        judged: the queries; without judgements only agreement with exact search is measured.
         searches: modes and index types.
         folder: temporary.
         tell: called when a configuration begins.
@@ -117,8 +117,7 @@ class Rankings:
 
     def __init__(
         self,
-        texts: dict[str, str],
-        qrels: Qrels,
+        judged: Judged,
         searches: Searches,
         folder: Path,
         tell: Stages,
@@ -128,8 +127,8 @@ class Rankings:
         keep_runs: bool = False,
         costs: bool = False,
     ) -> None:
-        self._texts, self._qrels, self._searches = list(texts.values()), qrels, searches
-        self._ids = list(texts)
+        self._texts, self._ids = list(judged.texts.values()), list(judged.texts)
+        self._qrels, self._searches = judged.qrels, searches
         self._folder, self._tell = folder, tell
         self._measure, self._drop_self, self._keep_runs = measure, drop_self, keep_runs
         self._with_costs = costs

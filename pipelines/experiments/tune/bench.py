@@ -105,10 +105,7 @@ class Measurements:
         tell: Stages,
     ) -> None:
         self._sample, self._encodings, self._measure = sample, encodings, measure
-        self._dense, self._all = (
-            Rankings(sample.judged.texts, sample.judged.qrels, one, folder, tell)
-            for one in (Searches((DENSE,)), searches)
-        )
+        self._dense, self._all = (Rankings(sample.judged, one, folder, tell) for one in (Searches((DENSE,)), searches))
         self.by_vectors: dict[VectorsChoice, MeasuredConfiguration | None] = {}
         self.by_search: dict[VectorsChoice, dict[SearchChoice, MeasuredConfiguration]] = {}
         self.faults: dict[str, None] = {}
