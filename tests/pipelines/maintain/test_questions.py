@@ -197,7 +197,7 @@ def test_a_writer_that_holds_the_index_at_the_end_is_waited_for(plain: ragidx.In
 
 def test_an_index_whose_questions_are_a_table_s_is_adapted_only_if_that_answers_better(trained: ragidx.Index) -> None:
     options = judged(lambda names: [*of_these(names)[:5], *sorted({*names} - {*of_these(names)})[:15]])
-    before = float(by_query(trained.searcher, task_of(INDEX, **options).judged).mean())
+    before = float(by_query(trained.searcher, task_of(INDEX, ragidx.Questions.read(**options)).judged).mean())
 
     report = trained.adapt(limit=60, epochs=1, cache=None, **options)
 
