@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import ragidx
+from ragidx import Grid
 from ragidx.corpora.errors import ModelError, RagidxError, SpecError
 from ragidx.indexer.encoders.endpoint import CANARY, REQUEST_TEXTS
 from ragidx.indexer.encoders.protocol import OtherModelError
@@ -284,12 +285,9 @@ def test_embedfilter_needs_the_weights(server: EmbeddingServer, small_corpus: Pa
 @pytest.mark.slow
 def test_a_sweep_asks_for_each_text_once(server: EmbeddingServer, many: Path, index: Path) -> None:
     swept = ragidx.evaluate(
-        many,
-        grid=ragidx.Grid(dim=[4, 8], filter=["pca", "truncation"], model="openai:m"),
-        costs=True,
-        endpoint=server.url,
+        many, grid=Grid(dim=[4, 8], filter=["pca", "truncation"], model="openai:m"), costs=True, endpoint=server.url
     )
-    of_index = ragidx.evaluate(index, grid=ragidx.Grid(dim=[8]), costs=True, endpoint=server.url)
+    of_index = ragidx.evaluate(index, grid=Grid(dim=[8]), costs=True, endpoint=server.url)
 
     assert {row.configuration.dim for row in swept.tasks[0].rows} == {4, 8, 16}
     assert len(server.asked) == 301  # and the index has its vectors

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import ragidx
+from ragidx import Grid, Questions
 from ragidx.corpora.errors import BusyError, CorpusError, ModelError, SpecError
 from ragidx.corpora.records import Document
 from ragidx.indexer.filters.filter import Filter
@@ -166,11 +167,7 @@ def test_the_weight_that_is_chosen_is_that_of_the_index_from_then_on(hybrid: rag
     assert hybrid.build("corpus").committed is False
     hybrid.add([Document("new", "The lamp of Oslo was sold.")])
     assert hybrid.spec.weight == weight
-    rows = (
-        ragidx.evaluate(INDEX, grid=ragidx.Grid(mode="hybrid"), questions=ragidx.Questions.made(), cache=None)
-        .tasks[0]
-        .rows
-    )
+    rows = ragidx.evaluate(INDEX, grid=Grid(mode="hybrid"), questions=Questions.made(), cache=None).tasks[0].rows
     assert {row.configuration.weight for row in rows} == {weight}
 
 
@@ -248,12 +245,10 @@ def test_mapped_vectors_are_not_taken_for_those_of_the_model(index: ragidx.Index
 
     said = message_of(
         SpecError,
-        lambda: ragidx.evaluate(
-            "raw", grid=ragidx.Grid(filter="whitening"), questions=ragidx.Questions.made(), cache=None
-        ),
+        lambda: ragidx.evaluate("raw", grid=Grid(filter="whitening"), questions=Questions.made(), cache=None),
     )
     assert "filter" in said
-    assert ragidx.evaluate("raw", questions=ragidx.Questions.made(), cache=None).tasks[0].rows
+    assert ragidx.evaluate("raw", questions=Questions.made(), cache=None).tasks[0].rows
 
 
 def test_what_is_committed_meanwhile_is_mapped_as_well(index: ragidx.Index) -> None:

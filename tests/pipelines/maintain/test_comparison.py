@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import ragidx
+from ragidx import Grid, Questions
 from ragidx.corpora.records import Document
 from ragidx.indexer.store import Store
 from ragidx.pipelines.experiments.evaluate.synthetic import taken_out
@@ -41,7 +42,7 @@ def test_each_side_is_what_an_evaluation_without_labels_measures(folder: Path) -
         found = trial.against(new)
 
     assert (found.queries, found.n_queries) == ("sentence", len(asked.texts))
-    (task,) = ragidx.evaluate("old", grid=ragidx.Grid(mode="dense"), questions=ragidx.Questions.made()).tasks
+    (task,) = ragidx.evaluate("old", grid=Grid(mode="dense"), questions=Questions.made()).tasks
     assert task.values["ndcg@10"][0].mean() == pytest.approx(found.old)
     assert found.difference == pytest.approx(found.new - found.old)
     assert found.low <= found.difference <= found.high

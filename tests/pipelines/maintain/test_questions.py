@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import ragidx
+from ragidx import Grid, Questions
 from ragidx.corpora.errors import BusyError, CorpusError, ModelError, SpecError
 from ragidx.indexer.store import Store, manifest
 from ragidx.indexer.store.lock import Lock
@@ -197,7 +198,7 @@ def test_a_writer_that_holds_the_index_at_the_end_is_waited_for(plain: ragidx.In
 
 def test_an_index_whose_questions_are_a_table_s_is_adapted_only_if_that_answers_better(trained: ragidx.Index) -> None:
     options = judged(lambda names: [*of_these(names)[:5], *sorted({*names} - {*of_these(names)})[:15]])
-    before = float(by_query(trained.searcher, task_of(INDEX, ragidx.Questions.read(**options)).judged).mean())
+    before = float(by_query(trained.searcher, task_of(INDEX, Questions.read(**options)).judged).mean())
 
     report = trained.adapt(limit=60, epochs=1, cache=None, **options)
 
@@ -294,9 +295,7 @@ def test_an_evaluation_compares_both_on_judged_queries(trained: ragidx.Index) ->
     (alone,) = evaluated(INDEX, mode="dense", cache=None, **by_hand).tasks
     assert alone.rows[0].means == task.rows[1].means  # which the index takes by itself
     assert alone.rows[0].means != task.rows[0].means
-    (made,) = ragidx.evaluate(
-        INDEX, grid=ragidx.Grid(mode="dense"), questions=ragidx.Questions.made(), cache=None
-    ).tasks
+    (made,) = ragidx.evaluate(INDEX, grid=Grid(mode="dense"), questions=Questions.made(), cache=None).tasks
     assert [row.configuration.questions for row in made.rows] == ["model"]
     for source, options, message in (
         (

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ragidx
+from ragidx import Grid, Judge, Questions
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.evalsets import load_pairs
 
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 def test_both_are_measured_and_named(beir: Path) -> None:
     report = ragidx.evaluate(
-        beir, grid=ragidx.Grid(filter="truncation", dim=32, center=[True, False], mode="dense"), cache=None
+        beir, grid=Grid(filter="truncation", dim=32, center=[True, False], mode="dense"), cache=None
     )
 
     rows = rows_of(report)
@@ -31,17 +32,17 @@ def test_both_are_measured_and_named(beir: Path) -> None:
 
 
 def test_a_row_without_vectors_is_neither(beir: Path) -> None:
-    assert values_of(ragidx.evaluate(beir, grid=ragidx.Grid(mode="lexical"), cache=None), "center") == [None]
+    assert values_of(ragidx.evaluate(beir, grid=Grid(mode="lexical"), cache=None), "center") == [None]
 
 
 def test_random_projections_are_centred_as_the_filter_is(beir: Path) -> None:
     both = ragidx.evaluate(
         beir,
-        grid=ragidx.Grid(model="mini-decoder", filter="embedfilter", dim=8, center=[True, False], mode="dense"),
+        grid=Grid(model="mini-decoder", filter="embedfilter", dim=8, center=[True, False], mode="dense"),
         cache=None,
     )
     alone = ragidx.evaluate(
-        beir, grid=ragidx.Grid(model="mini-decoder", filter="embedfilter", dim=8, mode="dense"), cache=None
+        beir, grid=Grid(model="mini-decoder", filter="embedfilter", dim=8, mode="dense"), cache=None
     )
 
     centred, plain = rows_of(both)["center"], rows_of(both)["no-center"]
@@ -50,7 +51,7 @@ def test_random_projections_are_centred_as_the_filter_is(beir: Path) -> None:
 
 
 def test_pairs_lose_the_mean_of_all_their_sentences(sts: Path) -> None:
-    report = ragidx.evaluate(sts, grid=ragidx.Grid(filter="none", center=True), cache=None)
+    report = ragidx.evaluate(sts, grid=Grid(filter="none", center=True), cache=None)
 
     pairs = load_pairs(sts)
     raw = ragidx.load_encoder("mini").encode_query([*pairs.first, *pairs.second])
@@ -66,8 +67,8 @@ def test_an_index_of_raw_vectors_can_be_centred(beir: Path, tmp_path: Path) -> N
 
     report = ragidx.evaluate(
         tmp_path / "index",
-        grid=ragidx.Grid(center=[False, True], filter="none", mode="dense"),
-        questions=ragidx.Questions.read(beir / "queries.jsonl", beir / "qrels" / "test.tsv"),
+        grid=Grid(center=[False, True], filter="none", mode="dense"),
+        questions=Questions.read(beir / "queries.jsonl", beir / "qrels" / "test.tsv"),
     )
 
     assert values_of(report, "center") == [False, True]
@@ -79,7 +80,7 @@ def test_an_index_that_is_centred_is_measured_as_it_is(beir: Path, tmp_path: Pat
     ragidx.build(beir, tmp_path / "index", filter=ragidx.FilterSpec("none", center=True))
 
     report = evaluated(tmp_path / "index", **judged)
-    of_corpus = ragidx.evaluate(beir, grid=ragidx.Grid(filter="none", center=True, mode="dense"), cache=None)
+    of_corpus = ragidx.evaluate(beir, grid=Grid(filter="none", center=True, mode="dense"), cache=None)
 
     assert values_of(report, "center") == [True]
     assert report.tasks[0].rows[0].means == pytest.approx(of_corpus.tasks[0].rows[0].means, abs=1e-6)
@@ -91,10 +92,7 @@ def test_an_index_that_is_centred_is_measured_as_it_is(beir: Path, tmp_path: Pat
 
 def test_words_of_rows_that_are_centred_name_a_reference(beir: Path) -> None:
     report = ragidx.evaluate(
-        beir,
-        grid=ragidx.Grid(mode="dense", center=[True, False]),
-        judge=ragidx.Judge(reference="no-center"),
-        cache=None,
+        beir, grid=Grid(mode="dense", center=[True, False]), judge=Judge(reference="no-center"), cache=None
     )
 
     task = report.tasks[0]

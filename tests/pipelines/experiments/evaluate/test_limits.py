@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import ragidx
+from ragidx import Grid, Judge, Questions
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.evalsets import load_pairs
 from ragidx.pipelines.cli.demo import sample_corpus
@@ -26,9 +27,7 @@ QUERIES = CORPUS.parent
 
 
 def test_made_queries_compare_rows_of_one_mode_alone(tmp_path: Path) -> None:
-    (task,) = ragidx.evaluate(
-        CORPUS, grid=ragidx.Grid(tau=[1, 8]), questions=ragidx.Questions.made(), cache=None, out=tmp_path
-    ).tasks
+    (task,) = ragidx.evaluate(CORPUS, grid=Grid(tau=[1, 8]), questions=Questions.made(), cache=None, out=tmp_path).tasks
 
     assert task.rows[task.reference].configuration.mode == "hybrid"
     for row in task.rows:
@@ -42,7 +41,7 @@ def test_made_queries_compare_rows_of_one_mode_alone(tmp_path: Path) -> None:
 
 def test_a_log_of_queries_shows_how_alike_the_answers_are_and_nothing_else() -> None:
     (task,) = ragidx.evaluate(
-        CORPUS, grid=ragidx.Grid(tau=[1, 8]), questions=ragidx.Questions.of_log(QUERIES / "queries.jsonl"), cache=None
+        CORPUS, grid=Grid(tau=[1, 8]), questions=Questions.of_log(QUERIES / "queries.jsonl"), cache=None
     ).tasks
 
     assert set(task.values) == {"overlap@10", "rbo"}
@@ -96,7 +95,7 @@ def test_the_old_keyword_of_what_encodes_questions_is_an_axis() -> None:
 
 
 def test_pairs_have_no_log_of_queries(sts: Path) -> None:
-    said = message_of(SpecError, lambda: ragidx.evaluate(sts, questions=ragidx.Questions.of_log(QUERIES), cache=None))
+    said = message_of(SpecError, lambda: ragidx.evaluate(sts, questions=Questions.of_log(QUERIES), cache=None))
 
     assert "it is pairs of sentences, and a log of queries asks a corpus or an index" in said
 
@@ -106,7 +105,7 @@ def test_a_log_of_queries_says_nothing_of_a_run(tmp_path: Path) -> None:
 
     said = message_of(
         SpecError,
-        lambda: ragidx.evaluate(CORPUS, run, questions=ragidx.Questions.of_log(QUERIES / "queries.jsonl"), cache=None),
+        lambda: ragidx.evaluate(CORPUS, run, questions=Questions.of_log(QUERIES / "queries.jsonl"), cache=None),
     )
 
     assert "it is a run, and a log of queries asks a corpus or an index" in said
@@ -122,11 +121,7 @@ def test_pairs_of_one_score_are_refused(tmp_path: Path) -> None:
 
 def test_made_queries_compare_pairs_of_rows_of_one_mode_alone() -> None:
     (task,) = ragidx.evaluate(
-        CORPUS,
-        grid=ragidx.Grid(tau=[1, 8]),
-        questions=ragidx.Questions.made(),
-        judge=ragidx.Judge(all_pairs=True),
-        cache=None,
+        CORPUS, grid=Grid(tau=[1, 8]), questions=Questions.made(), judge=Judge(all_pairs=True), cache=None
     ).tasks
 
     modes = [row.configuration.mode for row in task.rows]
@@ -140,8 +135,8 @@ def test_where_nothing_relevant_is_found_nothing_is_chosen(beir: Path) -> None:
 
     (task,) = ragidx.evaluate(
         beir,
-        grid=ragidx.Grid(mode="dense", filter="truncation", tau=[1, 2]),
-        questions=ragidx.Questions.read(qrels=qrels),
+        grid=Grid(mode="dense", filter="truncation", tau=[1, 2]),
+        questions=Questions.read(qrels=qrels),
         cache=None,
     ).tasks
 
@@ -152,7 +147,7 @@ def test_where_nothing_relevant_is_found_nothing_is_chosen(beir: Path) -> None:
 def test_the_interval_of_a_correlation_of_few_pairs_is_possible(tmp_path: Path) -> None:
     (tmp_path / "sts.tsv").write_text("1\ta\tb\n2\tc\td\n3\tc e\td\n")
 
-    (row,) = ragidx.evaluate(tmp_path / "sts.tsv", grid=ragidx.Grid(filter="none"), cache=None).tasks[0].rows
+    (row,) = ragidx.evaluate(tmp_path / "sts.tsv", grid=Grid(filter="none"), cache=None).tasks[0].rows
 
     assert -1 <= row.interval.low <= row.interval.high <= 1
 
@@ -161,7 +156,7 @@ def test_an_offset_that_leaves_nothing_is_refused(beir: Path) -> None:
     said = message_of(
         SpecError,
         lambda: ragidx.evaluate(
-            beir, grid=ragidx.Grid(model="mini-decoder", filter="embedfilter", offset=256, tau=2), cache=None
+            beir, grid=Grid(model="mini-decoder", filter="embedfilter", offset=256, tau=2), cache=None
         ),
     )
 
@@ -169,7 +164,7 @@ def test_an_offset_that_leaves_nothing_is_refused(beir: Path) -> None:
 
 
 def test_an_empty_list_of_values_is_the_default(beir: Path) -> None:
-    (task,) = ragidx.evaluate(beir, grid=ragidx.Grid(mode=[], dim=[], filter=[]), cache=None).tasks
+    (task,) = ragidx.evaluate(beir, grid=Grid(mode=[], dim=[], filter=[]), cache=None).tasks
 
     assert [row.name for row in task.rows] == ["lexical", "dense", "hybrid"]
 
@@ -178,7 +173,7 @@ def test_a_measure_that_one_of_the_data_sets_does_not_have_is_refused_first(
     beir: Path, sts: Path, encoded: list[str]
 ) -> None:
     assert "unknown measure 'map'" in message_of(
-        SpecError, lambda: ragidx.evaluate(beir, sts, judge=ragidx.Judge(measure="map"), cache=None)
+        SpecError, lambda: ragidx.evaluate(beir, sts, judge=Judge(measure="map"), cache=None)
     )
     assert encoded == []
 
@@ -187,7 +182,7 @@ def test_a_document_whose_id_comes_again_is_skipped_as_a_build_skips_it(beir: Pa
     lines = [json.loads(line) for line in (beir / "corpus.jsonl").read_text().splitlines()]
     write_lines(beir / "corpus.jsonl", [*lines, {"_id": "d1", "title": "", "text": "another text"}])
 
-    (task,) = ragidx.evaluate(beir, grid=ragidx.Grid(mode="dense"), cache=None).tasks
+    (task,) = ragidx.evaluate(beir, grid=Grid(mode="dense"), cache=None).tasks
 
     assert task.n_documents == len(WORDS)
     assert any("its id was seen before in this file" in note for note in task.notes)
@@ -198,7 +193,7 @@ def test_a_query_that_the_model_makes_nothing_of_is_unanswered(beir: Path) -> No
     lines[3]["text"] = "\u200b"
     write_lines(beir / "queries.jsonl", lines)
 
-    (task,) = ragidx.evaluate(beir, grid=ragidx.Grid(mode=["lexical", "dense"]), cache=None).tasks
+    (task,) = ragidx.evaluate(beir, grid=Grid(mode=["lexical", "dense"]), cache=None).tasks
 
     dense = next(number for number, row in enumerate(task.rows) if row.configuration.mode == "dense")
     place = task.query_ids.index(lines[3]["_id"])
@@ -214,7 +209,7 @@ def test_of_filtered_vectors_no_random_projection_is_told(beir: Path, tmp_path: 
 
     (of_index,) = evaluated(tmp_path / "index", **files).tasks
     (of_corpus,) = ragidx.evaluate(
-        beir, grid=ragidx.Grid(model="mini-decoder", mode="dense", filter="embedfilter", tau=2), cache=None
+        beir, grid=Grid(model="mini-decoder", mode="dense", filter="embedfilter", tau=2), cache=None
     ).tasks
 
     assert [row.chance for row in of_index.rows] == [None]
@@ -230,9 +225,7 @@ def test_random_projections_are_fused_as_searches_are(beir: Path, monkeypatch: p
 
     (task,) = ragidx.evaluate(
         beir,
-        grid=ragidx.Grid(
-            model="mini-decoder", filter="embedfilter", tau=8, mode="hybrid", fusion=fusion, weight=[0.3, 1]
-        ),
+        grid=Grid(model="mini-decoder", filter="embedfilter", tau=8, mode="hybrid", fusion=fusion, weight=[0.3, 1]),
         cache=None,
     ).tasks
 
@@ -247,7 +240,7 @@ def test_an_id_with_white_space_costs_the_runs_not_the_results(tmp_path: Path) -
     qrels = "query-id\tcorpus-id\tscore\n" + "".join(f"q{n}\td {n}\t1\n" for n in range(len(WORDS)))
     (folder / "qrels" / "test.tsv").write_text(qrels)
 
-    report = ragidx.evaluate(folder, grid=ragidx.Grid(mode="dense"), cache=None, out=tmp_path / "out")
+    report = ragidx.evaluate(folder, grid=Grid(mode="dense"), cache=None, out=tmp_path / "out")
 
     assert (tmp_path / "out" / "results.csv").exists()
     assert not list((tmp_path / "out").rglob("*.run"))
@@ -256,7 +249,7 @@ def test_an_id_with_white_space_costs_the_runs_not_the_results(tmp_path: Path) -
 
 
 def test_without_a_filter_the_widths_that_are_not_measured_are_noted(beir: Path) -> None:
-    (task,) = ragidx.evaluate(beir, grid=ragidx.Grid(mode="dense", filter="none", tau=2), cache=None).tasks
+    (task,) = ragidx.evaluate(beir, grid=Grid(mode="dense", filter="none", tau=2), cache=None).tasks
 
     assert [row.configuration.dim for row in task.rows] == [384]
     assert any(note.startswith("Of mini only all dimensions are measured: it has no filter") for note in task.notes)
@@ -274,7 +267,7 @@ def test_a_line_that_is_not_comma_separated_is_named(tmp_path: Path) -> None:
 def test_five_data_sets_without_the_row_of_the_reference_say_why_there_is_no_test(tmp_path: Path, sts: Path) -> None:
     sets = [write_beir(tmp_path / f"set{number}") for number in range(4)]
 
-    report = ragidx.evaluate(*sets, sts, grid=ragidx.Grid(mode="dense"), cache=None)
+    report = ragidx.evaluate(*sets, sts, grid=Grid(mode="dense"), cache=None)
 
     assert report.overall == ()
     assert "No test over the data sets: some of them do not have the row of the reference." in report.notes

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import ragidx
+from ragidx import Grid, Questions
 from ragidx.corpora import evalsets
 from ragidx.corpora.errors import CorpusError, SpecError
 
@@ -35,7 +36,7 @@ def test_runs_of_any_tool_are_compared(judged: Path, tmp_path: Path) -> None:
     new = tmp_path / "new.trec.gz"
     new.write_bytes(gzip.compress(write_run(tmp_path / "new", right(18)).read_bytes()))
 
-    (task,) = ragidx.evaluate(old, new, questions=ragidx.Questions.read(qrels=judged)).tasks
+    (task,) = ragidx.evaluate(old, new, questions=Questions.read(qrels=judged)).tasks
 
     assert [(row.name, row.interval.mean) for row in task.rows] == [("old.run", 0.25), ("new.trec.gz", 0.75)]
     against = task.rows[1].against
@@ -50,7 +51,7 @@ def test_a_judged_query_without_an_answer_counts_0_and_an_unjudged_one_nothing(j
     first = write_run(tmp_path / "first.run", right(12, n_queries=12) | {"unjudged": ["d1"]})
     second = write_run(tmp_path / "second.run", right(24))
 
-    (task,) = ragidx.evaluate(first, second, questions=ragidx.Questions.read(qrels=judged)).tasks
+    (task,) = ragidx.evaluate(first, second, questions=Questions.read(qrels=judged)).tasks
 
     assert [row.interval.mean for row in task.rows] == [0.5, 1.0]
     assert task.notes == (
@@ -64,8 +65,7 @@ def test_of_a_run_too_the_document_with_the_id_of_the_query_is_dropped(tmp_path:
     run = write_run(tmp_path / "a.run", {f"d{n}": [f"d{n}", f"e{n}"] for n in range(24)})
 
     reports = [
-        ragidx.evaluate(run, questions=ragidx.Questions.read(qrels=judged, drop_self=drop_self))
-        for drop_self in (False, True)
+        ragidx.evaluate(run, questions=Questions.read(qrels=judged, drop_self=drop_self)) for drop_self in (False, True)
     ]
 
     assert [report.tasks[0].rows[0].means["recall@10"] for report in reports] == [1, 0.5]
@@ -81,7 +81,7 @@ def test_queries_that_find_themselves_are_noted_with_the_option(
     judged = write_qrels(tmp_path / "qrels.tsv", {f"d{n}": {f"{relevant}{n}": 1} for n in range(24)})
     run = write_run(tmp_path / "a.run", {f"d{n}": [f"d{n}", f"e{n}"] for n in range(24)})
 
-    (task,) = ragidx.evaluate(run, questions=ragidx.Questions.read(qrels=judged, drop_self=drop_self)).tasks
+    (task,) = ragidx.evaluate(run, questions=Questions.read(qrels=judged, drop_self=drop_self)).tasks
 
     assert tuple(note for note in task.notes if "own id" in note) == notes
 
@@ -90,7 +90,7 @@ def test_a_few_equal_ids_are_not_noted(tmp_path: Path) -> None:
     judged = write_qrels(tmp_path / "qrels.tsv", {f"d{n}": {f"e{n}": 1} for n in range(24)})
     run = write_run(tmp_path / "a.run", {f"d{n}": [f"d{n}" if n == 7 else f"e{n}", "x"] for n in range(24)})
 
-    (task,) = ragidx.evaluate(run, questions=ragidx.Questions.read(qrels=judged)).tasks
+    (task,) = ragidx.evaluate(run, questions=Questions.read(qrels=judged)).tasks
 
     assert not any("own id" in note for note in task.notes)
 
@@ -98,9 +98,7 @@ def test_a_few_equal_ids_are_not_noted(tmp_path: Path) -> None:
 def test_a_run_of_another_set_is_refused_by_its_file(judged: Path, tmp_path: Path) -> None:
     ours, other = write_run(tmp_path / "ours.run", right(3)), write_run(tmp_path / "other.run", {"x1": ["d1"]})
 
-    assert message_of(
-        CorpusError, lambda: ragidx.evaluate(ours, other, questions=ragidx.Questions.read(qrels=judged))
-    ) == (
+    assert message_of(CorpusError, lambda: ragidx.evaluate(ours, other, questions=Questions.read(qrels=judged))) == (
         f"{other}: the run answers no judged query (run: 'x1', ...; qrels: 'q0', ...)\n"
         "  hint: give the qrels of this run's queries"
     )
@@ -115,7 +113,7 @@ def test_all_runs_share_qrels_that_are_read_once(judged: Path, tmp_path: Path, m
     )
     runs = [write_run(tmp_path / f"{n}.run", right(n)) for n in range(1, 5)]
 
-    ragidx.evaluate(*runs, questions=ragidx.Questions.read(qrels=judged))
+    ragidx.evaluate(*runs, questions=Questions.read(qrels=judged))
 
     assert seen == [judged]
 
@@ -124,7 +122,7 @@ def test_a_run_beside_a_corpus_is_a_row_of_its_table(beir: Path, tmp_path: Path)
     perfect = {query: list(judged) for query, judged in qrels_of(24).items()}
     run = write_run(tmp_path / "other.run", perfect)
 
-    (task,) = ragidx.evaluate(beir, run, grid=ragidx.Grid(mode=["lexical", "dense"], filter="none"), cache=None).tasks
+    (task,) = ragidx.evaluate(beir, run, grid=Grid(mode=["lexical", "dense"], filter="none"), cache=None).tasks
 
     assert [row.name for row in task.rows] == ["lexical", "dense", "other.run"]
     assert task.rows[2].interval.mean == 1
@@ -137,7 +135,7 @@ def test_one_configuration_beside_runs_is_named_by_its_model_and_mode(beir: Path
     perfect = {query: list(judged) for query, judged in qrels_of(24).items()}
     runs = [write_run(tmp_path / name, perfect) for name in ("a.run", "b.run")]
 
-    (task,) = ragidx.evaluate(beir, *runs, grid=ragidx.Grid(mode="dense", filter="none"), cache=None).tasks
+    (task,) = ragidx.evaluate(beir, *runs, grid=Grid(mode="dense", filter="none"), cache=None).tasks
 
     assert [row.name for row in task.rows] == ["mini dense", "a.run", "b.run"]
 
@@ -170,7 +168,7 @@ def test_runs_beside_several_corpora_have_a_table_and_qrels_of_their_own(
 def test_equal_systems_are_said_to_be_equal(judged: Path, tmp_path: Path) -> None:
     first, second = write_run(tmp_path / "a.run", right(12)), write_run(tmp_path / "b.run", right(12))
 
-    (task,) = ragidx.evaluate(first, second, questions=ragidx.Questions.read(qrels=judged)).tasks
+    (task,) = ragidx.evaluate(first, second, questions=Questions.read(qrels=judged)).tasks
 
     against = task.rows[1].against
     assert against is not None
@@ -181,7 +179,7 @@ def test_with_few_queries_nothing_is_concluded(tmp_path: Path) -> None:
     judged = write_qrels(tmp_path / "qrels.tsv", {f"q{n}": {f"d{n}": 1} for n in range(19)})
     runs = [write_run(tmp_path / "a.run", right(2, 19)), write_run(tmp_path / "b.run", right(19, 19))]
 
-    (task,) = ragidx.evaluate(*runs, questions=ragidx.Questions.read(qrels=judged)).tasks
+    (task,) = ragidx.evaluate(*runs, questions=Questions.read(qrels=judged)).tasks
 
     against = task.rows[1].against
     assert against is not None

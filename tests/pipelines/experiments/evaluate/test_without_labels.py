@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ragidx
+from ragidx import Grid, Questions
 from ragidx.corpora.errors import CorpusError
 from ragidx.corpora.records import Chunk
 from ragidx.pipelines.cli.demo import sample_corpus
@@ -38,7 +39,7 @@ def test_an_index_is_measured_on_its_own_sentences_and_stays_as_it_is(index: Pat
     before = _content(index)
 
     (task,) = ragidx.evaluate(
-        index, grid=ragidx.Grid(filter="truncation", tau=[1, 16]), questions=ragidx.Questions.made(seed=3)
+        index, grid=Grid(filter="truncation", tau=[1, 16]), questions=Questions.made(seed=3)
     ).tasks
 
     assert _content(index) == before
@@ -107,7 +108,7 @@ def test_too_few_documents_are_refused_by_name(tmp_path: Path) -> None:
         text = f"Only the file with the number {number} has a sentence as this one. Two of them. And some more."
         (tmp_path / f"{number}.txt").write_text(text, "utf-8")
 
-    assert message_of(CorpusError, lambda: ragidx.evaluate(tmp_path, questions=ragidx.Questions.made())) == (
+    assert message_of(CorpusError, lambda: ragidx.evaluate(tmp_path, questions=Questions.made())) == (
         f"{tmp_path}: 0 of 3 documents can be asked for by a sentence of their own (3 have three sentences and one of 6"
         " to 40 words that can be taken out; 3 x another document nearly equals it): nothing can be concluded from "
         "fewer than 20\n"

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import ragidx
+from ragidx import Questions
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.pipelines.cli.tune import verdict
 from ragidx.pipelines.experiments.evaluate.significance import MeanDifference
@@ -55,7 +56,7 @@ def test_every_layer_is_tried_and_the_command_builds_what_is_advised(
     estimates = list[Estimate]()
     found = ragidx.tune(
         corpus,
-        questions=ragidx.Questions.read(corpus),
+        questions=Questions.read(corpus),
         filter=["none", "embedfilter"],
         on_estimate=estimates.append,
         **decoder,
@@ -104,7 +105,7 @@ def test_of_a_method_that_reads_more_than_one_layer_only_its_own_is_tried(
     corpus: Path, decoder: dict[str, Any]
 ) -> None:
     options = decoder | {"method": "reba"}
-    found = ragidx.tune(corpus, questions=ragidx.Questions.read(corpus), filter="none", **options)
+    found = ragidx.tune(corpus, questions=Questions.read(corpus), filter="none", **options)
 
     assert {one.what.layer for one in found.tried if one.part == "vectors"} == {None}
     assert "--layer" not in found.build
@@ -117,9 +118,7 @@ def test_an_index_is_compared_with_its_own_choices(corpus: Path, tmp_path: Path,
     index = tmp_path / "index"
     ragidx.build(corpus, index, layer=1, filter=ragidx.FilterSpec("none"), **options).close()
 
-    found = ragidx.tune(
-        index, questions=ragidx.Questions.read(corpus, corpus), filter="none", dtype="float32", cache=None
-    )
+    found = ragidx.tune(index, questions=Questions.read(corpus, corpus), filter="none", dtype="float32", cache=None)
 
     default = found.vectors.default
     assert (default.method, default.layer, default.filter) == ("classical", 1, "none")
@@ -132,9 +131,7 @@ def test_the_best_is_tried_centred_and_not(corpus: Path, tmp_path: Path, decoder
     index = tmp_path / "index"
     ragidx.build(corpus, index, layer=1, filter=ragidx.FilterSpec("none", center=center), **options).close()
 
-    found = ragidx.tune(
-        index, questions=ragidx.Questions.read(corpus, corpus), filter="none", dtype="float32", cache=None
-    )
+    found = ragidx.tune(index, questions=Questions.read(corpus, corpus), filter="none", dtype="float32", cache=None)
     of_corpus = evaluated(corpus, mode="dense", filter="none", layer=1, center=center, **decoder)
 
     assert found.vectors.default.center is center
@@ -151,9 +148,7 @@ def test_the_command_has_what_else_the_index_was_built_with(
     options = {"model": decoder["model"], "method": "echo", "copies": 3, "dtype": "float32", "pool_eos": True}
     ragidx.build(corpus, index, chunks=chunks, **options).close()
 
-    found = ragidx.tune(
-        index, questions=ragidx.Questions.read(corpus, corpus), filter="none", dtype="float32", cache=None
-    )
+    found = ragidx.tune(index, questions=Questions.read(corpus, corpus), filter="none", dtype="float32", cache=None)
     done = run(*shlex.split(found.build)[1:], "--dtype", "float32")
 
     assert done.status == 0, done.err
@@ -165,7 +160,7 @@ def test_the_command_has_what_else_the_index_was_built_with(
 def test_the_command_reads_the_same_files_and_fields(corpus: Path, decoder: dict[str, Any]) -> None:
     options = {"include": ["*.jsonl"], "text_field": ["*.jsonl=text"], "minutes": 0, "filter": "none"}
 
-    found = ragidx.tune(corpus, questions=ragidx.Questions.read(corpus), **options, **decoder)
+    found = ragidx.tune(corpus, questions=Questions.read(corpus), **options, **decoder)
 
     assert found.build.startswith(
         f"ragidx build {corpus} --include '*.jsonl' --text-field '*.jsonl=text' --model {decoder['model']} "
@@ -252,10 +247,10 @@ def test_the_verdict_says_what_to_take(part: dict[str, Any], words: str) -> None
         ({"filter": "pcaa"}, "unknown filter 'pcaa'", "pca"),
         ({"layer": 3}, "tune takes no such option: 'layer'", ""),
         ({"queries": "none.jsonl"}, "tune takes it in a value", "give `questions=Questions.read(queries=...)`"),
-        ({"questions": ragidx.Questions.read("none.jsonl", "none.tsv")}, "no such file", ""),
-        ({"questions": ragidx.Questions.of_log("none.jsonl")}, "judged queries choose", "`Questions.made()`"),
+        ({"questions": Questions.read("none.jsonl", "none.tsv")}, "no such file", ""),
+        ({"questions": Questions.of_log("none.jsonl")}, "judged queries choose", "`Questions.made()`"),
         (
-            {"questions": ragidx.Questions.read("none.jsonl")},
+            {"questions": Questions.read("none.jsonl")},
             "queries and what judges them go together",
             "give both, `queries` and `qrels`, or neither",
         ),
