@@ -124,7 +124,7 @@ class Reader:
         Args:
             query: the question; it is text, and no query language: quotes, `+`, `-` and `field:value` mean nothing.
             k: 1 or more.
-            vector: (dim,) floats in place of a question.
+            vector: (dim,) floats in place of a question; with one, its vector, so that no model encodes it.
             where: a condition on metadata, such as `ragidx.field("year") >= 1900`; as text, `year >= 1900`.
             instruction: the task sentence put before the question for the model; None: the index's own; empty: none.
 
@@ -872,7 +872,7 @@ def search(
         indexes: open ones, or folders, which are opened for this question; equal places are in this order.
         query: text of the question.
         k: 1 or more.
-        vector: (dim,) floats in place of a question, where the vectors are of one space.
+        vector: (dim,) floats in place of a question, or its own, where the vectors are of one space.
         where: a condition; a field that an index does not have is null in its rows.
         instruction: as for `Index.search`.
 
@@ -894,7 +894,7 @@ def search(
     vectors = None if vector is None else np.asanyarray(vector)[None]
     asked: dict[str, Any] = {"k": k, "where": where, **options}
     [answer] = several.search(queries, vectors=vectors, instruction=instruction, **asked)
-    answer.by_places = several.by_places(in_words=vector is None, **asked)
+    answer.by_places = several.by_places(in_words=query is not None, has_vectors=vector is not None, **asked)
     return answer
 
 

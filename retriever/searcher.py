@@ -126,26 +126,31 @@ class Searcher:
         """The hits of each query; the options are those of `Index.search`, and `Index` says what they mean.
 
         Vectors are (q, dim) floats; of an index of precomputed vectors that was shrunk, also (q, as many as they had
-        before): cut to the first `dim`.
+        before): cut to the first `dim`. Questions that come with vectors are not encoded: these are theirs.
 
         Raises:
-            TypeError: there are questions and vectors, or neither, or an instruction for vectors.
+            TypeError: there are neither questions nor vectors, or an instruction for vectors.
+            ValueError: there are not as many vectors as questions.
             QueryError: a question is empty, a vector is zero, not finite or of another width, an option is out of
                 range, or the condition is wrong.
             ModelError: the index's model is not here, or is another.
             SpecError: the lexical part was made with another version of the stemmers.
         """
-        if vectors is not None and (queries is not None or instruction is not None):
-            raise TypeError("give a question or a vector, not both; an instruction is for a question")
-        checked = self.options(in_words=vectors is None, **options)
+        if queries is None and vectors is None:
+            raise TypeError("give a question, or a vector")
+        if vectors is not None and instruction is not None:
+            raise TypeError("an instruction is for a question that is encoded, and there is a vector")
+        checked = self.options(in_words=queries is not None, has_vectors=vectors is not None, **options)
+        if queries is not None:
+            check_questions(queries)
         if vectors is not None:
             precomputed = self.spec.precomputed
             input_dim = None if precomputed is None else precomputed.input_dim
             unit = unit_queries(vectors, self.store.manifest.dim, input_dim, index=self.store.path)
-            return self.hits(Queries(unit), checked)
-        if queries is None:
-            raise TypeError("give a question, or a vector")
-        check_questions(queries)
+            if queries is not None and len(queries) != len(unit):
+                raise ValueError(f"{len(unit)} vectors for {len(queries)} questions")
+            return self.hits(Queries(unit, queries), checked)
+        assert queries is not None
         if len(queries) == 0:
             return []
         encoded = self.encode(queries, instruction) if needs_vectors(checked) else None
@@ -209,13 +214,18 @@ class Searcher:
         answers = self.search(queries, per_document=1, fold=False, **options)
         return [[(hit.doc_id, hit.score) for hit in hits] for hits in answers]
 
-    def options(self, *, in_words: bool = True, **options: Any) -> SearchOptions:
+    def options(self, *, in_words: bool = True, has_vectors: bool = False, **options: Any) -> SearchOptions:
         """The options of a search in this index, with its defaults: which mode a question is answered in, for example.
+
+        Args:
+            in_words: whether there are questions.
+            has_vectors: whether there are vectors, of the questions or alone.
+            options: as of `search`.
 
         Raises:
             QueryError: as `search`.
         """
-        encodes = self.spec.encoder is not None
+        encodes = has_vectors or self.spec.encoder is not None
         own = self.spec.weight
         return search_options(self.store, in_words=in_words, encodes=encodes, own_weight=own, **options)
 

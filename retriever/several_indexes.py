@@ -93,7 +93,7 @@ class Several(Searcher):
         Raises:
             QueryError: as for one index; or vectors are asked, and the indexes have no space in common.
         """
-        why = self.by_places(in_words=vectors is None, **options)
+        why = self.by_places(in_words=queries is not None, has_vectors=vectors is not None, **options)
         if why and vectors is not None:
             raise QueryError(f"one vector cannot be compared in all indexes: {why}", "ask each index by itself")
         if not why or not queries:
@@ -108,7 +108,7 @@ class Several(Searcher):
         fused = [fused_hits(of_query, before_reranking(asked)) for of_query in zip(*answers, strict=True)]
         return self.noted(fused if asked.rerank is None else self.reranked(queries, fused, asked), asked)
 
-    def by_places(self, *, in_words: bool = True, **options: Any) -> str:
+    def by_places(self, **options: Any) -> str:
         """Why a search with these options is answered by each index by itself; empty: by all as one.
 
         Raises:
@@ -120,7 +120,7 @@ class Several(Searcher):
         unlike = [place for place, spec in enumerate(words) if spec != words[0]]
         if not apart and not unlike:
             return ""
-        options_of = self._own(in_words=in_words, **options)
+        options_of = self._own(**options)
         paths = [f"'{store.path}'" for store in stores]
         for place, its in enumerate(options_of):
             if its.mode != options_of[0].mode:
@@ -132,12 +132,12 @@ class Several(Searcher):
             return f"the words of {paths[0]} and {paths[unlike[0]]} were stemmed in two ways"
         return ""
 
-    def options(self, *, in_words: bool = True, **options: Any) -> SearchOptions:
+    def options(self, **options: Any) -> SearchOptions:
         """The options of a search in all as one; where each index answers by itself, those of the first."""
-        if self.by_places(in_words=in_words, **options):
-            return self._own(in_words=in_words, **options)[0]
+        if self.by_places(**options):
+            return self._own(**options)[0]
         where, other = self._bound(options)
-        return dataclasses.replace(super().options(in_words=in_words, **other), where=where)
+        return dataclasses.replace(super().options(**other), where=where)
 
     @property
     def paths(self) -> list[str]:
@@ -158,10 +158,10 @@ class Several(Searcher):
         """The reranker of the first index, which keeps it."""
         return self.searchers[0].reranker(model, method)
 
-    def _own(self, *, in_words: bool = True, **options: Any) -> list[SearchOptions]:
+    def _own(self, **options: Any) -> list[SearchOptions]:
         """The options of a search in each index."""
         where, other = self._bound(options)
-        return [dataclasses.replace(one.options(in_words=in_words, **other), where=where) for one in self.searchers]
+        return [dataclasses.replace(one.options(**other), where=where) for one in self.searchers]
 
     def _bound(self, options: dict[str, Any]) -> tuple[Condition | None, dict[str, Any]]:
         """The condition about the fields of all, and the other options."""

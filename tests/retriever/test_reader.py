@@ -198,17 +198,32 @@ def test_what_is_no_query_vector_is_an_error(vectors: Any, fault: type[Exception
         assert message_of(fault, lambda: reader.search(vector=vectors[0])) == expected
 
 
-def test_a_question_and_a_vector_an_instruction_for_a_vector_and_neither_are_mistakes(reader: Index) -> None:
-    both = "give a question or a vector, not both; an instruction is for a question"
+def test_an_instruction_for_a_vector_and_neither_question_nor_vector_are_mistakes(reader: Index) -> None:
+    encoded = "an instruction is for a question that is encoded, and there is a vector"
     for ask, message in (
-        (lambda: reader.search("who?", vector=AXES[0]), both),
-        (lambda: reader.search(vector=AXES[0], instruction="Find it"), both),
-        (lambda: reader.rank_documents(["who?"], vectors=AXES), both),
-        (lambda: reader.rank_documents(vectors=AXES, instruction="Find it"), both),
+        (lambda: reader.search("who?", vector=AXES[0], instruction="Find it"), encoded),
+        (lambda: reader.rank_documents(vectors=AXES, instruction="Find it"), encoded),
         (reader.search, "give a question, or a vector"),
         (reader.rank_documents, "give a question, or a vector"),
     ):
         assert message_of(TypeError, ask) == message
+
+
+def test_a_question_may_come_with_its_vector_where_no_model_encodes_it(reader: Index) -> None:
+    axis = AXES[0]
+    by_words, by_vector = reader.search("four"), reader.search(vector=axis)
+    assert [hit.text for hit in by_words] == ["four"]
+
+    assert reader.search("four", vector=axis) == reader.search("four", vector=axis, mode="hybrid")
+    assert reader.search("four", vector=axis, mode="dense") == by_vector
+    for weight, first in ((0, by_words), (1, by_vector)):
+        assert reader.search("four", vector=axis, weight=weight)[0].chunk_id == first[0].chunk_id
+    [hit] = reader.search("four", vector=axis, mode="lexical")
+    assert (hit.score, hit.dense) == (by_words[0].score, reader.search(vector=axis, where="doc_id == 'y'")[0].score)
+    with pytest.raises(QueryError, match="the query is empty"):
+        reader.search(" ", vector=axis)
+    with pytest.raises(ValueError, match="4 vectors for 1 questions"):
+        reader.rank_documents(["four"], vectors=AXES)
 
 
 def test_documents_of_given_vectors_have_the_texts_of_their_rows_wherever_these_are(index: Path) -> None:

@@ -269,14 +269,14 @@ class RemoteSearcher(Searcher):
             undone.pop_all()
         return opened
 
-    def options(self, *, in_words: bool = True, **options: Any) -> SearchOptions:
+    def options(self, **options: Any) -> SearchOptions:
         """As of an index, but an engine compares whole vectors, and hybrid search is by places."""
         for name in ("dim", "rerank_dim", "min_z"):
             if options.get(name) is not None:
                 raise QueryError("an engine cannot do that", "remove it, or ask the index", where=f"`{name}`")
         if options.get("fusion") not in (None, RRF):
             raise QueryError("an engine fuses by places", "write rrf, or ask the index", where="`fusion`")
-        checked = super().options(in_words=in_words, **options)
+        checked = super().options(**options)
         return dataclasses.replace(checked, fusion=RRF)
 
 

@@ -79,8 +79,9 @@ class Opened:
             return []
         where, wide = where_of(filter, index), k
         asked: dict[str, Any] = {"mode": "dense", "fold": False, **options}
-        asked["where"] = where if asked["mode"] == "lexical" else with_vector(where, BARE, index)
-        asked |= {"query": query} if vector is None else {"vector": vector}
+        by_words = asked["mode"] == "lexical" and query is not None
+        asked["where"] = where if by_words else with_vector(where, BARE, index)
+        asked |= {"query": query, "vector": None if by_words else vector}
         while True:
             hits = index.search(k=wide, **asked)
             found = _documents(index, hits)

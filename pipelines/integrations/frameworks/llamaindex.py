@@ -51,6 +51,7 @@ from ragidx.pipelines.integrations.frameworks.llamaindex_rows import (
     hit_node,
     node_of,
     rows,
+    wanted,
 )
 
 _OF_RETRIEVERS = ("callback_manager", "object_map", "objects", "verbose")
@@ -192,25 +193,24 @@ class RagidxVectorStore(BasePydanticVectorStore):
             index.delete(where=~ragidx.field(NODE_ID).is_null())
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
-        """The most similar nodes; similarities are cosines.
+        """The best nodes; similarities are what they are ranked by: cosines, in the modes DEFAULT and MMR.
 
         Args:
-            query: in the mode DEFAULT, MMR, or TEXT_SEARCH, which ranks by BM25 of `query_str`. No node is of an empty
-                list of `doc_ids`; an empty one of `node_ids` is no limit: `VectorStoreIndex` gives one.
+            query: in the mode DEFAULT or MMR; TEXT_SEARCH or SPARSE, which rank by BM25 of `query_str`; or HYBRID, by
+                both with the weight `alpha` of the vectors. No node is of an empty list of `doc_ids`; an empty one of
+                `node_ids` is no limit: `VectorStoreIndex` gives one.
             kwargs: in the mode MMR: `mmr_threshold`, as in the query, and `mmr_prefetch_k`, the number of most similar
                 nodes that it chooses from: without it 200, or 4 times as many as are wanted.
 
         Raises:
             ValueError: the mode is another one, or the query has an option that is for other modes.
-            QueryError: a filter compares what cannot be compared, or the embedding is zero or of another width.
+            QueryError: a filter compares what cannot be compared, the embedding is zero or of another width, or the
+                index has no words and is asked for some.
         """
         check_query(query, kwargs)
         if (index := self._filled()) is None:
             return VectorStoreQueryResult(nodes=[], similarities=[], ids=[])
-        k, chosen = (
-            query.similarity_top_k,
-            select(index.schema, query.filters, query.node_ids or None, query.doc_ids),
-        )
+        k, chosen = wanted(query), select(index.schema, query.filters, query.node_ids or None, query.doc_ids)
         if query.mode != VectorStoreQueryMode.MMR:
             hits = best(index, query, k, chosen)
             scores = [hit.score for hit in hits]

@@ -24,8 +24,17 @@ from ragidx.pipelines.integrations.frameworks.llamaindex_filters import (
     content_of,
 )
 
-_MODES = (VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR, VectorStoreQueryMode.TEXT_SEARCH)
-_UNUSED = ("alpha", "sparse_top_k", "hybrid_top_k", "output_fields", "embedding_field")
+_HYBRID = VectorStoreQueryMode.HYBRID
+_BY_WORDS = (VectorStoreQueryMode.TEXT_SEARCH, VectorStoreQueryMode.SPARSE)
+_MODES = (VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR, _HYBRID, *_BY_WORDS)
+_USED_BY: Mapping[str, Sequence[VectorStoreQueryMode]] = {
+    "alpha": (_HYBRID,),
+    "hybrid_top_k": (_HYBRID,),
+    "sparse_top_k": (_HYBRID, *_BY_WORDS),
+    "output_fields": (),
+    "embedding_field": (),
+}
+"""The modes that have a use for an option of a query."""
 _COLUMNS = ("chunk_id", "text", CONTENT, TYPE, REF_DOC_ID)
 BARE = "_bare"  # the embedding is zeros
 _OF_HITS = ("line", "page", "heading", "context", "also")  # what metadata say of a hit, beside its source
@@ -110,9 +119,18 @@ def rows(index: ragidx.Index, where: ragidx.Condition | None) -> Iterator[dict[s
 
 def best(index: ragidx.Index, query: VectorStoreQuery, k: int, where: ragidx.Condition | None) -> list[ragidx.Hit]:
     """The k best rows that fulfil a condition."""
-    if query.mode == VectorStoreQueryMode.TEXT_SEARCH:
+    if query.mode in _BY_WORDS:
         return index.search(query.query_str, k, mode="lexical", where=where, fold=False)
-    return index.search(vector=query.query_embedding, k=k, where=with_vector(where, BARE, index), fold=False)
+    asked: Any = {"vector": query.query_embedding, "where": with_vector(where, BARE, index), "fold": False}
+    if query.mode == _HYBRID:
+        asked |= {"query": query.query_str, "mode": "hybrid", "weight": query.alpha}
+    return index.search(k=k, **asked)
+
+
+def wanted(query: VectorStoreQuery) -> int:
+    """How many nodes come back: all rows are fused, so no mode has a number of candidates."""
+    named = query.hybrid_top_k if query.mode == _HYBRID else query.sparse_top_k
+    return query.similarity_top_k if named is None else named
 
 
 def diverse(
@@ -155,12 +173,16 @@ def check_query(query: VectorStoreQuery, options: Mapping[str, Any]) -> None:
     if mode not in _MODES:
         known = ", ".join(one.name for one in _MODES)
         raise ValueError(f"RagidxVectorStore has no query mode {mode.name}: it has {known}")
-    for name in _UNUSED:
-        if getattr(query, name) is not None:
+    for name, modes in _USED_BY.items():
+        if getattr(query, name) is not None and mode not in modes:
             raise ValueError(f"RagidxVectorStore has no use for {name}, which is of other query modes or stores")
     for name in options:
         if name not in ("mmr_threshold", "mmr_prefetch_k") or mode != VectorStoreQueryMode.MMR:
             raise TypeError(f"RagidxVectorStore.query() in the mode {mode.name} has no option {name!r}")
-    asked = "query_str" if mode == VectorStoreQueryMode.TEXT_SEARCH else "query_embedding"
-    if getattr(query, asked) is None:
-        raise ValueError(f"a query in the mode {mode.name} needs {asked}")
+    needed = [] if mode in _BY_WORDS else ["query_embedding"]
+    needed += ["query_str"] if mode in (_HYBRID, *_BY_WORDS) else []
+    for name in needed:
+        if getattr(query, name) is None:
+            raise ValueError(f"a query in the mode {mode.name} needs {name}")
+    if query.alpha is not None and not 0 <= query.alpha <= 1:
+        raise ValueError(f"alpha is {query.alpha}, and goes from 0, words alone, to 1, vectors alone")

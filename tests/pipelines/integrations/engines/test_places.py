@@ -111,6 +111,7 @@ def test_vectors_and_batches(both: tuple[Index, Any]) -> None:
     expected = [told(hits) for hits in index.search_vectors(vectors, 3)]
     if not isinstance(asked, ragidx.Client):
         assert told(asked.search(vector=vectors[0], k=3)) == expected[0]
+        assert asked.search(QUESTIONS[0], vector=vectors[0]) == asked.search(QUESTIONS[0])
     if isinstance(asked, SimpleNamespace):
         return
     assert [told(hits) for hits in asked.search_batch(QUESTIONS, 3, mode="dense")] == expected

@@ -203,10 +203,12 @@ NAMED = {"mode": VectorStoreQueryMode.DEFAULT, "query_embedding": [1.0, 2.0], "q
 def test_a_mode_is_served_or_refused_by_name(mode: VectorStoreQueryMode, store: RagidxVectorStore) -> None:
     query = VectorStoreQuery(**NAMED | {"mode": mode}, similarity_top_k=2)
 
-    if mode in (VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR, VectorStoreQueryMode.TEXT_SEARCH):
+    if mode.name in ("DEFAULT", "MMR", "HYBRID", "TEXT_SEARCH", "SPARSE"):
         assert len(store.query(query).ids or ()) == 2
     else:
-        with pytest.raises(ValueError, match=f"no query mode {mode.name}: it has DEFAULT, MMR, TEXT_SEARCH"):
+        with pytest.raises(
+            ValueError, match=f"no query mode {mode.name}: it has DEFAULT, MMR, HYBRID, TEXT_SEARCH, SPARSE"
+        ):
             store.query(query)
 
 
@@ -220,15 +222,31 @@ def test_a_field_that_hides_the_vectors_is_reported_where_they_are_needed(store:
         store.query(VectorStoreQuery(**NAMED | {"mode": VectorStoreQueryMode.MMR}))
 
 
-def test_text_search_finds_words(store: RagidxVectorStore) -> None:
+@pytest.mark.parametrize("mode", [VectorStoreQueryMode.TEXT_SEARCH, VectorStoreQueryMode.SPARSE])
+def test_text_search_finds_words(mode: VectorStoreQueryMode, store: RagidxVectorStore) -> None:
     filters = MetadataFilters(filters=[MetadataFilter(key="year", value=9, operator="!=")])
-    query = VectorStoreQuery(query_str="text of b", mode=VectorStoreQueryMode.TEXT_SEARCH, filters=filters)
 
-    result = store.query(query)
+    result = store.query(VectorStoreQuery(query_str="text of b", mode=mode, filters=filters))
 
     assert result.ids == ["b"]
     assert result.similarities is not None
     assert result.similarities[0] > 0
+    assert len(store.query(VectorStoreQuery(query_str="text of b", mode=mode, sparse_top_k=3)).ids or ()) == 3
+
+
+def test_hybrid_search_weighs_vectors_and_words(store: RagidxVectorStore) -> None:
+    """That it is the index's own is in test_stores.py."""
+    store.add([node("zeros", vector=(0, 0))])  # no search by vectors finds it
+
+    def found(alpha: float | None = None, **options: Any) -> list[str]:
+        asked = {"query_embedding": [2.0, 1.0], "query_str": "b", "mode": VectorStoreQueryMode.HYBRID, "alpha": alpha}
+        return list(store.query(VectorStoreQuery(**asked | {"similarity_top_k": 9} | options)).ids or ())
+
+    assert (found(0)[0], found(1)[0]) == ("b", "d")
+    assert sorted(found()) == ["a", "b", "c", "d"]
+    assert found(0, hybrid_top_k=1, sparse_top_k=1) == ["b"]
+    assert found(1, doc_ids=["d1"], node_ids=["b", "c"]) == ["b"]
+    assert found(1, filters=MetadataFilters(filters=[MetadataFilter(key="year", value=1)])) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -238,6 +256,10 @@ def test_text_search_finds_words(store: RagidxVectorStore) -> None:
         ({"output_fields": ["year"]}, {}, "no use for output_fields"),
         ({"query_embedding": None}, {}, "DEFAULT needs query_embedding"),
         ({"query_str": None, "mode": VectorStoreQueryMode.TEXT_SEARCH}, {}, "TEXT_SEARCH needs query_str"),
+        ({"query_str": None, "mode": VectorStoreQueryMode.HYBRID}, {}, "HYBRID needs query_str"),
+        ({"query_embedding": None, "mode": VectorStoreQueryMode.HYBRID}, {}, "HYBRID needs query_embedding"),
+        ({"alpha": 2.0, "mode": VectorStoreQueryMode.HYBRID}, {}, "alpha is 2.0, and goes from 0, words alone, to 1"),
+        ({"sparse_top_k": 5}, {}, "no use for sparse_top_k"),
         ({}, {"mmr_threshold": 0.5}, "mode DEFAULT has no option 'mmr_threshold'"),
         ({"mode": VectorStoreQueryMode.MMR}, {"prefetch": 5}, "mode MMR has no option 'prefetch'"),
         ({"query_embedding": [0.0, 0.0]}, {}, "zero"),

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+pytest.importorskip("llama_index.core", reason="the extra `llamaindex` is not installed")
+
+from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
+from llama_index.core.vector_stores.types import VectorStoreQuery
+
 import ragidx
 
 from .adapters import STORES, LangChainTexts, Letters, Rows, Store, haystack, langchain, llamaindex
+from .conftest import FACTS
 
 ROWS: Rows = {
     "a": ("a cab", {"year": 1790, "subject": "history", "tags": ["x", "y"], "none": None}),
@@ -106,6 +114,37 @@ def test_a_search_asks_by_a_filter(store: Store) -> None:
     assert store.find("abc", subject='say "no"\\`') == ["c"]
     assert store.find("abc", subject="history", year=1840) == []
     assert store.find("abc", year=2000) == []
+
+
+@pytest.mark.slow
+def test_hybrid_search_with_vectors_of_ones_own_is_that_of_an_index_of_the_texts(tmp_path: Path) -> None:
+    index = ragidx.Index(None, create={"stemmer": "english"})
+    index.add(ragidx.Document(name, text, {"year": year}) for name, text, year, _ in FACTS)
+    model, equal = llamaindex.RagidxEmbedding("mini"), {"stemmer": "english"}
+    nodes = llamaindex.RagidxVectorStore(**equal)
+    vectors = model.get_text_embedding_batch([text for _, text, *_ in FACTS])
+    nodes.add(
+        TextNode(id_=name, text=text, metadata={"year": year}, embedding=vector)
+        for (name, text, year, _), vector in zip(FACTS, vectors, strict=True)
+    )
+    made = ragidx.Index(None, create={"dim": len(vectors[0]), **equal})
+    texts = langchain.RagidxVectorStore(made, langchain.RagidxEmbeddings("mini"))
+    texts.add_texts(
+        [text for _, text, *_ in FACTS], [{"year": year} for *_, year, _ in FACTS], ids=[f[0] for f in FACTS]
+    )
+    late = MetadataFilters(filters=[MetadataFilter(key="year", value=1800, operator=">")])
+
+    for question, weight, is_late in itertools.product(["bees by the river", "a tower"], [None, 0.0, 0.3, 1.0], [0, 1]):
+        where = "year > 1800" if is_late else None
+        hits = index.search(question, 3, mode="hybrid", weight=weight, where=where, fold=False)
+        expected = {hit.doc_id: pytest.approx(hit.score, abs=1e-3) for hit in hits}
+        asked: Any = {"query_str": question, "query_embedding": model.get_query_embedding(question), "alpha": weight}
+        asked |= {"mode": "hybrid", "similarity_top_k": 3, "filters": late if is_late else None}
+        result = nodes.query(VectorStoreQuery(**asked))
+        assert dict(zip(result.ids or (), result.similarities or (), strict=True)) == expected
+        found = texts.similarity_search_with_score(question, 3, filter=where, mode="hybrid", weight=weight)
+        assert {one.id: score for one, score in found} == expected
+    assert [one.id for one in texts.similarity_search("bees", mode="lexical")] == ["bees"]
 
 
 def test_a_field_has_another_type_when_no_row_has_a_value_of_the_old_one(kind: type[Store], tmp_path: Path) -> None:
