@@ -124,6 +124,23 @@ def values_from_json(found: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _from_json(value) for name, value in found.items()}
 
 
+def metadata_to_text(metadata: Mapping[str, Any]) -> str:
+    """Metadata as JSON text."""
+    return json.dumps(values_to_json(metadata), ensure_ascii=False, separators=(",", ":"))
+
+
+def metadata_from_text(text: str) -> dict[str, Any]:
+    """The inverse.
+
+    Raises:
+        ValueError: it is none of that.
+    """
+    try:
+        return values_from_json(json.loads(text))
+    except (AttributeError, TypeError, RecursionError) as fault:
+        raise ValueError(f"metadata that are none: {fault}") from fault
+
+
 def in_utc(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     """Metadata of a file: a time without a zone, which is in UTC, says so."""
     bare = {k: v.replace(tzinfo=UTC) for k, v in metadata.items() if isinstance(v, datetime) and v.tzinfo is None}

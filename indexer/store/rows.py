@@ -28,7 +28,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import itertools
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,7 +40,7 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.errors import CorpusError, an, lone_surrogate
 from ragidx.corpora.records import Chunk, Place, Scalar, as_text, plain
-from ragidx.corpora.whole_documents import values_from_json, values_to_json
+from ragidx.corpora.whole_documents import metadata_from_text, metadata_to_text
 from ragidx.indexer.arrays import numbers_of
 
 Schema: TypeAlias = Mapping[str, str]
@@ -52,7 +51,6 @@ FieldKind: TypeAlias = tuple[str, str]
 
 META = "meta."
 _WHOLE = "metadata"
-_BARE = (",", ":")
 NORM_TOLERANCE = 1e-3
 _PYTHON_KINDS = {bool: "bool", int: "int", float: "float", str: "string", datetime.datetime: "timestamp", list: "list"}
 
@@ -275,7 +273,7 @@ def rows_of(table: Any) -> list[Row]:
     for place, record in enumerate(table.select(COLUMNS.names).to_pylist()):
         written = record.pop(_WHOLE)
         seen = {name: _value(values[place]) for name, values in held if values[place] is not None}
-        whole = {"metadata": seen} if written is None else {"metadata": _read(written), "fields": seen}
+        whole = {"metadata": seen} if written is None else {"metadata": metadata_from_text(written), "fields": seen}
         rows.append(Row(**record | {"turns": turns_of(record["turns"])} | whole))
     return rows
 
@@ -290,17 +288,9 @@ def _written(rows: Iterable[Row]) -> list[str | None]:
     found, last, text = list[str | None](), None, ""
     for row in rows:
         if row.fields is not None and row.metadata is not last:
-            last, text = row.metadata, json.dumps(values_to_json(row.metadata), ensure_ascii=False, separators=_BARE)
+            last, text = row.metadata, metadata_to_text(row.metadata)
         found.append(None if row.fields is None else text)
     return found
-
-
-def _read(written: str) -> dict[str, Any]:
-    """The inverse, of one row."""
-    try:
-        return values_from_json(json.loads(written))
-    except (AttributeError, TypeError, RecursionError) as fault:
-        raise ValueError(f"metadata that are none: {fault}") from fault
 
 
 def _value(stored: Any) -> Scalar:

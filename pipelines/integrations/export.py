@@ -26,7 +26,7 @@ from ragidx.pipelines.integrations.engines import files
 from ragidx.pipelines.integrations.engines.layout import DIGEST, AboutTable, rows_of
 from ragidx.pipelines.integrations.engines.table import Table
 from ragidx.pipelines.integrations.engines.target import ENGINES, EXAMPLES, Target, is_target
-from ragidx.retriever.rows import Rows
+from ragidx.retriever.rows import FolderRows
 
 OnProgress = Callable[[int, int], None]
 """Called with the rows that are written, and all of them."""
@@ -60,7 +60,7 @@ class ExportReport:
 
 
 def export(
-    store: Rows,
+    store: FolderRows,
     to: str,
     *,
     replace: bool = False,
@@ -96,7 +96,7 @@ def export(
     return dataclasses.replace(done, seconds=time.perf_counter() - started)
 
 
-def _to_file(store: Rows, to: str, about: AboutTable, on_progress: OnProgress, *, replace: bool) -> ExportReport:
+def _to_file(store: FolderRows, to: str, about: AboutTable, on_progress: OnProgress, *, replace: bool) -> ExportReport:
     kind, path = target_of(to)
     before, n_rows = None, store.manifest.n_chunks
     try:
@@ -122,9 +122,9 @@ def _to_file(store: Rows, to: str, about: AboutTable, on_progress: OnProgress, *
 
 
 class _Export:
-    """Rows on their way to a table; those that it cannot hold are counted."""
+    """FolderRows on their way to a table; those that it cannot hold are counted."""
 
-    def __init__(self, store: Rows, table: Table, about: AboutTable, on_progress: OnProgress) -> None:
+    def __init__(self, store: FolderRows, table: Table, about: AboutTable, on_progress: OnProgress) -> None:
         self._store, self._table, self._about, self._on_progress = store, table, about, on_progress
         self._refused = Counter[str]()
         self._n_read = self._n_written = 0
@@ -143,7 +143,7 @@ class _Export:
                 self._count_refused()
             return ExportReport(to, about.generation, held, 0, 0.0, refused=dict(self._refused))
         gone: dict[str, int] = {}
-        if before is None or (before.fields, before.stemmer) != (about.fields, about.stemmer):
+        if before is None or not before.has_shape_of(about) or before.stemmer != about.stemmer:
             table.replace(self._rows(), about)
         else:
             gone = table.digests()
@@ -204,7 +204,7 @@ def _check_same_space(before: AboutTable, about: AboutTable, to: str) -> None:
 
 class _Kind(NamedTuple):
     about: Callable[[Path], AboutTable | None]
-    write: Callable[[Rows, Path, AboutTable, files.OnRows], None]
+    write: Callable[[FolderRows, Path, AboutTable, files.OnRows], None]
 
 
 _KINDS = {

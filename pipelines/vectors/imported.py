@@ -17,18 +17,15 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ragidx.corpora.errors import CorpusError, SpecError
-from ragidx.corpora.records import Scalar
+from ragidx.corpora.whole_documents import check_metadata, metadata_from_text
 from ragidx.indexer.encoders.methods import located
 from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.rows import Row
 from ragidx.pipelines.ingest.options import BuildOptions
 from ragidx.pipelines.integrations.engines.files import about_file
-from ragidx.pipelines.integrations.engines.layout import DIGEST, FIXED, AboutTable
+from ragidx.pipelines.integrations.engines.layout import METADATA, NO_FIELDS, AboutTable, field_of
 from ragidx.pipelines.integrations.engines.target import Target, is_target
-from ragidx.retriever.rows import VECTOR
-
-_OWN = {*FIXED, DIGEST, VECTOR}
 
 
 class Imported(NamedTuple):
@@ -97,20 +94,30 @@ def adopted(about: AboutTable, options: BuildOptions, where: str) -> Adopted | N
 
 
 def placed(row: Row) -> Row:
-    """A row that an export wrote, as it was: what is a column there is no field of the metadata."""
-    metadata: dict[str, Scalar] = dict(row.metadata)
-    columns: dict[str, Any] = {name: metadata.pop(name, None) for name in (*FIXED, DIGEST, "file.source")}
-    renamed = {name.removeprefix("metadata.") if name[9:] in _OWN else name: v for name, v in metadata.items()}
+    """A row that an export wrote, as it was: what is a column there is no field of the metadata.
+
+    Raises:
+        CorpusError: what says its metadata is no JSON object, or holds what an index cannot.
+    """
+    columns: dict[str, Any] = dict(row.metadata)
+    own = {name: columns.pop(name, None) for name in NO_FIELDS}
+    fields, whole = {field_of(name): value for name, value in columns.items()}, own[METADATA]
+    try:
+        metadata = fields if whole is None else metadata_from_text(whole)
+    except ValueError as fault:
+        raise CorpusError(f"the row has {fault}", "export again, with `replace=True`", where=row.chunk_id) from fault
+    check_metadata(metadata, row.chunk_id)
     return Row(
         row.chunk_id,
         row.doc_id,
-        columns["start"] or 0,
-        len(row.text) if columns["end"] is None else columns["end"],
+        own["start"] or 0,
+        len(row.text) if own["end"] is None else own["end"],
         row.text,
-        columns["heading"] or "",
+        own["heading"] or "",
         row.text_hash,
         row.doc_hash,
-        renamed,
-        columns["line"],
-        columns["page"],
+        metadata,
+        own["line"],
+        own["page"],
+        fields=None if whole is None else fields,
     )

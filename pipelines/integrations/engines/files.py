@@ -1,7 +1,8 @@
 """Targets that are files: one of Parquet, and a folder that `datasets.load_dataset` reads.
 
-Columns: chunk_id, doc_id, text, heading, start, end, line, page, the fields of the metadata under their names, and
-`vector`, a list of `dim` float16, bit for bit as the index has it. The schema has `AboutTable` under the key `ragidx`.
+Columns: chunk_id, doc_id, text, heading, start, end, line, page, the fields of the metadata under their names,
+`_metadata`, all of them as JSON where the fields do not say that, and `vector`, a list of `dim` float16, bit for bit as
+the index has it. The schema has `AboutTable` under the key `ragidx`.
 """
 
 from __future__ import annotations
@@ -16,9 +17,15 @@ import pyarrow.parquet as pq
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer import atomic
 from ragidx.indexer.arrays import bundles
-from ragidx.pipelines.integrations.engines.layout import KEY, AboutTable
-from ragidx.retriever.contents import batches, columns_of
-from ragidx.retriever.rows import VECTOR, Rows
+from ragidx.pipelines.integrations.engines.layout import (
+    DIGEST,
+    KEY,
+    METADATA,
+    AboutTable,
+    with_metadata,
+)
+from ragidx.retriever.contents import columns_of
+from ragidx.retriever.rows import VECTOR, FolderRows
 
 OnRows = Callable[[int], None]
 
@@ -46,7 +53,7 @@ def about_file(path: Path) -> AboutTable | None:
     return None if found is None else AboutTable.from_bytes(found, str(path))
 
 
-def write_parquet(store: Rows, path: Path, about: AboutTable, on_rows: OnRows) -> None:
+def write_parquet(store: FolderRows, path: Path, about: AboutTable, on_rows: OnRows) -> None:
     """Write all rows that are alive; the file is there when it is whole."""
 
     def write(file: atomic.NewFile) -> None:
@@ -70,7 +77,7 @@ def write_parquet(store: Rows, path: Path, about: AboutTable, on_rows: OnRows) -
     atomic.write_file(path, write)
 
 
-def write_dataset(store: Rows, folder: Path, about: AboutTable, on_rows: OnRows) -> None:
+def write_dataset(store: FolderRows, folder: Path, about: AboutTable, on_rows: OnRows) -> None:
     """Write a folder with a card and one file of Parquet, which is there when it is whole."""
     atomic.make_folder(folder / "data")
     atomic.write_file(folder / "README.md", _CARD.format(dim=about.dim).encode())
@@ -93,6 +100,8 @@ def _names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def _groups(store: Rows) -> Iterator[Any]:
-    """All rows as tables of `_GROUP_ROWS`; an empty one where there is none."""
-    return map(pa.Table.from_batches, bundles(batches(store, [*columns_of(store), VECTOR]), len, _GROUP_ROWS))
+def _groups(store: FolderRows) -> Iterator[Any]:
+    """All rows as tables of `_GROUP_ROWS`."""
+    own = (METADATA, DIGEST)
+    names = {of: f"metadata.{name}" if name in own else name for name, of in columns_of(store).items()}
+    return map(pa.concat_tables, bundles(with_metadata(store, names), len, _GROUP_ROWS))

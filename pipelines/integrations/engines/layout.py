@@ -3,7 +3,8 @@
     chunk_id, doc_id, text, heading    text
     start, end, line, page, digest     64-bit integers; `digest` changes when anything of the row does
     vector                             float16, as the index has it
-    the fields of the metadata         each in its own type
+    the fields of the metadata         each in its own type, for conditions
+    _metadata                          text: the metadata as JSON, where the fields do not say all of them; else null
 
 Engines forbid many names, each its own. So a field goes by its name where that is letters, digits and `_`, and else has
 `_` in place of all other characters; `AboutTable.columns` says which column a field has. By `AboutTable` alone
@@ -18,6 +19,7 @@ import hashlib
 import itertools
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -26,12 +28,12 @@ import numpy as np
 import pyarrow as pa
 
 from ragidx.corpora.errors import IndexFormatError
+from ragidx.corpora.whole_documents import metadata_to_text
 from ragidx.indexer.models.address import KEPT_AS
 from ragidx.indexer.specs import holds_precomputed
 from ragidx.indexer.store.files import DELETED_FILE, is_file_name
-from ragidx.indexer.store.rows import KINDS
-from ragidx.retriever.contents import batches, columns_of
-from ragidx.retriever.rows import VECTOR, Rows
+from ragidx.indexer.store.rows import KINDS, Row, Schema, kind_of
+from ragidx.retriever.rows import VECTOR, FolderRows, Rows
 from ragidx.retriever.where import masks
 from ragidx.retriever.where.masks import fields_of
 
@@ -42,7 +44,13 @@ _FORMAT = 1
 TEXTS = ("chunk_id", "doc_id", "text", "heading")
 WHOLE = ("start", "end", "line", "page")
 FIXED = (*TEXTS, *WHOLE)
+METADATA = "_metadata"
+"""The column of whole metadata, in the JSON of `corpora.whole_documents`; no field has a column that begins with _."""
 DIGEST = "digest"
+SOURCE = "file.source"
+"""A field that every chunk of a file has, beside its metadata."""
+NO_FIELDS = (*FIXED, METADATA, DIGEST, VECTOR, SOURCE)
+"""What is in rows beside the fields of the metadata; a field of such a name is `metadata.NAME` where rows are read."""
 SCORE = "score"
 """The column of rows that were found by words: what the engine gives, higher is better."""
 
@@ -69,6 +77,7 @@ class AboutTable:
         n_rows, n_documents: of the index.
         stemmer: of the words of the index; empty where it has none.
         notes: what else belongs to the model: where its server is.
+        has_metadata: whether there is the column `METADATA`, which the first exports did not write.
     """
 
     spec: Mapping[str, Any]
@@ -82,6 +91,7 @@ class AboutTable:
     n_documents: int = 0
     stemmer: str = ""
     notes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    has_metadata: bool = False
 
     @classmethod
     def of(cls, store: Rows) -> Self:
@@ -99,6 +109,7 @@ class AboutTable:
             n_documents=manifest.n_documents,
             stemmer="" if manifest.lexical is None else manifest.lexical.stemmer,
             notes={name: manifest.notes[name] for name in (KEPT_AS,) if name in manifest.notes},
+            has_metadata=True,
         )
 
     def columns(self) -> dict[str, str]:
@@ -108,6 +119,12 @@ class AboutTable:
     def own_columns(self) -> dict[str, str]:
         """The columns of the metadata, by the names of the fields."""
         return {name: column for name, column in self.columns().items() if column not in FIXED}
+
+    def metadata_columns(self) -> dict[str, str]:
+        """The same by their names in the metadata: conditions have to tell a field from what every chunk has."""
+        clashing = {"metadata.doc_id": "doc_id", "metadata.heading": "heading"}
+        own = self.own_columns().items()
+        return {clashing.get(field, field): column for field, column in own if field != SOURCE}
 
     def to_bytes(self) -> bytes:
         """As JSON."""
@@ -134,8 +151,9 @@ class AboutTable:
             raise IndexFormatError(f"what it says of its vectors cannot be read: {fault}", hint, where=where) from fault
 
     def has_shape_of(self, other: Self) -> bool:
-        """Whether both have vectors of one model, and the same fields."""
-        return (self.fingerprint, self.dim, self.fields) == (other.fingerprint, other.dim, other.fields)
+        """Whether both have vectors of one model, and the same columns."""
+        names = ("fingerprint", "dim", "fields", "has_metadata")
+        return all(getattr(self, name) == getattr(other, name) for name in names)
 
     def is_of(self, other: Self) -> bool:
         """Whether both are of one state."""
@@ -166,27 +184,60 @@ def columns_for(fields: Mapping[str, str], built_in: Collection[str]) -> dict[st
 
 
 def schema_of(about: AboutTable) -> Any:
-    """The Arrow schema of a table: the fixed columns, the fields, the digest, the vector."""
+    """The Arrow schema of a table: the fixed columns, the fields, the whole metadata, the digest, the vector."""
     fixed = [pa.field(name, pa.large_string(), nullable=False) for name in TEXTS]
     fixed += [pa.field(name, pa.int64()) for name in WHOLE]
     own = [pa.field(column, KINDS[about.fields[field]]) for field, column in about.own_columns().items()]
+    own += [pa.field(METADATA, pa.large_string())] if about.has_metadata else []
     vector = pa.field(VECTOR, pa.list_(pa.field("element", pa.float16()), about.dim))
     return pa.schema([*fixed, *own, pa.field(DIGEST, pa.int64(), nullable=False), vector])
 
 
-def rows_of(store: Rows, about: AboutTable) -> Iterator[Any]:
+def rows_of(store: FolderRows, about: AboutTable) -> Iterator[Any]:
     """All rows of an index that are alive, as record batches of `schema_of`."""
     schema, own = schema_of(about), about.own_columns()
-    fields, named = fields_of(store), {of: name for name, of in columns_of(store).items()}
+    names = {name: name for name in FIXED} | {
+        of: own[field] for field, (of, _) in fields_of(store).items() if field in own
+    }
     held: list[Any] = []
-    for batch in batches(store, [*FIXED, *(named[fields[field][0]] for field in own), VECTOR]):
-        table = pa.Table.from_batches([batch]).rename_columns([*FIXED, *own.values(), VECTOR])
+    for table in with_metadata(store, names):
         held.append(table.add_column(table.num_columns - 1, DIGEST, [_digests(table)]).cast(schema))
         if sum(map(len, held)) >= _BATCH_ROWS:
             yield from pa.concat_tables(held).combine_chunks().to_batches(_BATCH_ROWS)
             held = []
     if held:
         yield from pa.concat_tables(held).combine_chunks().to_batches(_BATCH_ROWS)
+
+
+def with_metadata(store: FolderRows, names: Mapping[str, str]) -> Iterator[Any]:
+    """All rows of an index that are alive, as tables: columns, `METADATA`, and the vectors.
+
+    Args:
+        store: the index.
+        names: of columns as they are stored, each with its name in the table.
+    """
+    kinds = {kind for segment in store.segments for kind in segment.kinds}
+    mixed = {name for name, count in Counter(name for name, _ in kinds).items() if count > 1}
+    first = 0
+    for batch in store.record_batches([*names, "metadata", VECTOR], None):
+        table = pa.Table.from_batches([batch]).rename_columns([*names.values(), METADATA, VECTOR])
+        if mixed:  # columns have such values in one type
+            rows = store.rows(range(first, first + len(batch)))
+            whole = [_whole_of(row, mixed, store.manifest.schema) for row in rows]
+            table = table.set_column(table.num_columns - 2, METADATA, [pa.array(whole, pa.large_string())])
+        first += len(batch)
+        yield table
+
+
+def _whole_of(row: Row, mixed: Collection[str], schema: Schema) -> str | None:
+    """The metadata of a row as JSON; None: its columns say them, in the types of the schema."""
+    is_said = row.fields is None and all(kind_of(row.metadata.get(name)) in (None, schema[name]) for name in mixed)
+    return None if is_said else metadata_to_text(row.metadata)
+
+
+def field_of(name: str) -> str:
+    """The name in the metadata of a column that has the name of its field."""
+    return name.removeprefix("metadata.") if name.removeprefix("metadata.") in NO_FIELDS else name
 
 
 def beside(fields: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,20 +24,21 @@ import numpy as np
 import pyarrow as pa
 
 from ragidx.corpora.errors import IndexFormatError, QueryError, SpecError
+from ragidx.corpora.whole_documents import metadata_from_text
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.arrays import slices
 from ragidx.indexer.lexical.spec import LexicalSpec
 from ragidx.indexer.store.manifest import Manifest, file_entry
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.scores import cosines
-from ragidx.pipelines.integrations.engines.layout import FIXED, SCORE, vectors_of
+from ragidx.pipelines.integrations.engines.layout import DIGEST, FIXED, METADATA, SCORE, SOURCE, vectors_of
 from ragidx.pipelines.integrations.engines.table import ReplacedError, Table
 from ragidx.pipelines.integrations.engines.target import Target
 from ragidx.retriever.contents import columns_of, values
 from ragidx.retriever.fusion import LEAST_FOUND, MARGIN, Scored, by_places
 from ragidx.retriever.models import HERE, ModelPlace
 from ragidx.retriever.options import HYBRID, LEXICAL, RRF, SearchOptions
-from ragidx.retriever.rows import BLOCK
+from ragidx.retriever.rows import BLOCK, VECTOR
 from ragidx.retriever.searcher import Searcher
 from ragidx.retriever.where.conditions import Field
 from ragidx.retriever.where.masks import fields_of
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
     from ragidx.retriever.where.conditions import Condition
 
 _Answer = TypeVar("_Answer")
-
-_SOURCE = "file.source"
 
 
 class RemoteRows:
@@ -122,7 +121,7 @@ class RemoteRows:
         return None
 
     def named(self, column: str, names: Sequence[str]) -> list[Row]:
-        columns = [*FIXED, *self.about.own_columns().values()]
+        columns = [name for name in self.table.schema().names if name not in (DIGEST, VECTOR)]
         by = (column, list(dict.fromkeys(names)))
         found = self._followed(lambda: list(self.table.select(columns=columns, ids=by)))
         return [self._row(one) for batch in found for one in batch.to_pylist()]
@@ -224,15 +223,23 @@ class RemoteRows:
         return numbers
 
     def _row(self, found: Mapping[str, Any]) -> Row:
-        metadata = {}
-        for field, column in self.about.own_columns().items():
-            value = found[column]
-            if isinstance(value, float) and not math.isfinite(value):  # JSON has no such number
-                continue
-            if field != _SOURCE and value is not None:
-                metadata[_plain(field)] = value.replace(tzinfo=UTC) if isinstance(value, datetime) else value
-        fixed = {name: found[name] for name in FIXED}
-        return Row(**fixed, text_hash=b"", doc_hash=b"", metadata=metadata)
+        values = ((name, found[column]) for name, column in self.about.metadata_columns().items())
+        fields = {
+            name: value.replace(tzinfo=UTC) if isinstance(value, datetime) else value
+            for name, value in values
+            if value is not None
+            and not (isinstance(value, float) and not math.isfinite(value))  # JSON has no such number
+        }
+        metadata: Any = {"metadata": fields}
+        if (whole := found.get(METADATA)) is not None:
+            try:
+                metadata = {"metadata": metadata_from_text(whole), "fields": fields}
+            except ValueError as fault:
+                hint = "export again, with `replace=True`"
+                raise IndexFormatError(f"a row has {fault}", hint, where=found["chunk_id"]) from fault
+        source = self.about.own_columns().get(SOURCE)
+        owner = int(source is not None and found[source] is not None)
+        return Row(**{name: found[name] for name in FIXED}, text_hash=b"", doc_hash=b"", owner=owner, **metadata)
 
 
 class RemoteSearcher(Searcher):
@@ -282,7 +289,8 @@ class RemoteSearcher(Searcher):
 
 def _manifest(about: AboutTable) -> Manifest:
     """What an index would say of the rows of a table."""
-    own = {_plain(field): about.fields[field] for field in about.own_columns() if field != _SOURCE}
+    kinds = {column: about.fields[field] for field, column in about.own_columns().items()}
+    own = {name: kinds[column] for name, column in about.metadata_columns().items()}
     return Manifest(
         generation=about.generation,
         created=about.created,
@@ -299,8 +307,3 @@ def _manifest(about: AboutTable) -> Manifest:
         n_documents=about.n_documents,
         notes=about.notes,
     )
-
-
-def _plain(field: str) -> str:
-    """The name of a field in the metadata: conditions have to tell it from what every chunk has."""
-    return field.removeprefix("metadata.") if field in ("metadata.doc_id", "metadata.heading") else field

@@ -17,9 +17,8 @@ import pyarrow as pa
 
 from ragidx.corpora.errors import EngineError, IndexFormatError, RagidxError, SpecError
 from ragidx.indexer.arrays import slices
-from ragidx.pipelines.integrations.engines.layout import DIGEST, FIXED, AboutTable, schema_of
+from ragidx.pipelines.integrations.engines.layout import DIGEST, NO_FIELDS, AboutTable, schema_of
 from ragidx.pipelines.integrations.engines.target import Target
-from ragidx.retriever.rows import VECTOR
 
 if TYPE_CHECKING:
     from ragidx.indexer.arrays import Bools, Floats
@@ -207,11 +206,10 @@ class Table(ABC):
             yield from self.foreign()
             return
         fields = {column: field for field, column in about.own_columns().items()}
-        clashes = {*FIXED, DIGEST, VECTOR}
         for batch in self.select():
             names = [fields.get(name, name) for name in batch.schema.names]
             own = [
-                f"metadata.{name}" if name in clashes and name != column else name
+                f"metadata.{name}" if name in NO_FIELDS and name != column else name
                 for name, column in zip(names, batch.schema.names, strict=True)
             ]
             yield batch.rename_columns(own)

@@ -10,7 +10,7 @@ import secrets
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -27,13 +27,25 @@ PACKAGES = {
 """The package of each engine that is asked here."""
 _TESTS = itertools.count()
 
+NESTED = {
+    "owner": {"team": "mills", "lead": {"name": "Ada", "left": None}, "ids": [1, 2.0, None, True]},
+    "none": None,
+    "text": [["a"], {}],
+    "big": 2**70,
+    "_metadata": "a field",
+    "doc_id": {"metadata": "x"},
+    "when": datetime(2024, 1, 31, 12, tzinfo=timezone(timedelta(hours=-5))),
+    "times": [datetime(2024, 1, 31)],
+    "time": {"time": "no time"},
+}
+"""Metadata that fields of one type do not say."""
 DOCUMENTS = [
     ragidx.Document("mill", "The old mill ground wheat by the river.", {"year": 1790, "tags": ["water", "work"]}),
     ragidx.Document("tower", "A concrete tower carries antennas.", {"year": 1958, "share": 0.5, "text": "a field"}),
     ragidx.Document("bees", "Bees dance to tell where flowers are.", {'"; drop table': "it's", "Year": "capital"}),
     ragidx.Document("o'neil\"s", "A name with quotes, 100 % _odd_.", {"when": datetime(2024, 1, 31, tzinfo=UTC)}),
-    ragidx.Document("räven", "Räven 🦊 är röd.", {"alive": True, "a.b": "x", "vector": "v", "tags": []}),
-    ragidx.Document("dead", "Latin is a dead language.", {"alive": False, "a.b": "50 %_x", "year": -5}),
+    ragidx.Document("räven", "Räven 🦊 är röd.", {"alive": True, "a.b": "x", "vector": "v", "tags": [], **NESTED}),
+    ragidx.Document("dead", "Latin is a dead language.", {"alive": False, "a.b": "50 %_x", "year": -5, "share": 1}),
 ]
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import ragidx
 from ragidx.corpora.errors import CorpusError, IndexFormatError, SpecError
+from ragidx.corpora.whole_documents import values_to_json
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.integrations.engines.layout import AboutTable
 
@@ -20,7 +23,7 @@ from ...conftest import Done
 
 
 def rows_of(index: Index) -> dict[str, tuple[Any, ...]]:
-    """All that the index has of each row, by its id; vectors bit for bit. What is read has no empty lists."""
+    """All that the index has of each row, by its id; vectors bit for bit."""
     store = index.searcher.store
     return {
         row.chunk_id: (
@@ -31,7 +34,7 @@ def rows_of(index: Index) -> dict[str, tuple[Any, ...]]:
             row.heading,
             row.line,
             row.page,
-            {name: value for name, value in row.metadata.items() if value != []},
+            json.dumps(values_to_json(row.metadata), sort_keys=True),
             v.tobytes(),
         )
         for row, v in zip(store.rows(range(store.n_rows)), store.vectors(range(store.n_rows)), strict=True)
@@ -87,6 +90,25 @@ def test_a_file_of_an_export_comes_back_too(index: Index, tmp_path: Path) -> Non
     assert rows_of(back) == rows_of(index)
 
 
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        ("[]", "the row has metadata that are none: 'list' object has no attribute 'items'"),
+        ('{"a":', "the row has Expecting value"),
+        ('{"a":[NaN]}', "the field 'a': nan is not a finite number"),
+    ],
+)
+def test_metadata_of_a_file_are_not_trusted(index: Index, tmp_path: Path, written: str, why: str) -> None:
+    index.export(str(tmp_path / "chunks.parquet"))
+    table = pq.read_table(tmp_path / "chunks.parquet")
+    at = table.schema.get_field_index("_metadata")
+    broken = table.set_column(at, table.schema.field(at), pa.array([written] * len(table), pa.large_string()))
+    pq.write_table(broken, tmp_path / "chunks.parquet")
+
+    with pytest.raises(CorpusError, match=re.escape(why)):
+        ragidx.build(index=tmp_path / "back", vectors=tmp_path / "chunks.parquet")
+
+
 def test_given_vectors_come_back(place: Callable[[str], str], tmp_path: Path) -> None:
     index = Index.create(tmp_path / "index", dim=3)
     vectors = np.array([[1, 0, 0], [0.6, 0.8, 0], [0, 0, 1]], np.float32)
@@ -116,6 +138,8 @@ def test_what_it_says_is_not_trusted(index: Index) -> None:
     ):
         with pytest.raises(IndexFormatError, match="what it says of its vectors cannot be read"):
             AboutTable.from_bytes(broken, "here")
+    earlier = {name: value for name, value in json.loads(data).items() if name != "has_metadata"}
+    assert not AboutTable.from_bytes(json.dumps(earlier).encode(), "here").has_metadata
     outside = AboutTable(**{**vars(about), "files": {"../outside": b"x"}})
     with pytest.raises(IndexFormatError, match="cannot be read"):
         AboutTable.from_bytes(outside.to_bytes(), "here")

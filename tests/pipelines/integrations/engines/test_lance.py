@@ -144,6 +144,17 @@ def test_a_table_that_grows_gets_the_approximate_index(
     assert "bees" in answers(target, "bees")
 
 
+def test_documents_and_hits_of_files_have_their_metadata(tmp_path: Path, target: str) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "mill.md").write_text("---\nyear: 1790\n---\n# A mill\n\nIt stands by the river.")
+    built = ragidx.build(tmp_path / "docs", tmp_path / "built")
+    built.export(target)
+    with ragidx.connect(target) as remote:
+        assert list(remote.documents()) == list(built.documents())
+        assert [hit.metadata for hit in remote.search("mill")] == [hit.metadata for hit in built.search("mill")]
+        assert "file.path" in built.search("mill")[0].metadata
+
+
 def test_a_table_whose_about_cannot_be_read_can_be_replaced(index: Index, folder: str, target: str) -> None:
     index.export(target)
     table = lancedb.connect(folder).open_table("chunks")
@@ -166,8 +177,8 @@ def test_numbers_that_are_not_finite_fulfil_no_comparison_and_are_not_shown(
     table.update(where="doc_id = 'nan'", values_sql={"share": "cast('NaN' as double)"})
     table.tags.update("ragidx", table.version)
     with ragidx.connect(target) as remote:
-        assert remote.count("share > 0") == 2
-        assert remote.count("share >= 0.5") == 2
+        assert remote.count("share > 0") == 3
+        assert remote.count("share >= 0.5") == 3
         assert remote.count("not share > 0") == 1
         [hit] = remote.search("what?", 1, where="doc_id == 'nan'")
         assert "share" not in hit.metadata

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from functools import partial
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from ragidx.pipelines.index import Index, Reader
 from ragidx.retriever.hit import Hit
 
 from ...serve.conftest import running
+from ...test_whole_metadata import same
 from .conftest import DOCUMENTS, PACKAGES, installed, made_in
 
 QUESTIONS = ["where do bees fly?", "an old mill by the river", "räven"]
@@ -153,6 +155,18 @@ def test_what_it_holds_is_what_the_index_holds(both: tuple[Index, Any]) -> None:
     assert rows[0] == rows[1]
     with pytest.raises(QueryError, match="the index has no document 'nothing'"):
         asked.get(["nothing"])
+
+
+def test_metadata_come_back_as_they_were_given(both: tuple[Index, Any]) -> None:
+    _, asked = both
+    for document in DOCUMENTS:
+        where = ragidx.field("doc_id") == document.id
+        [expected], [found] = (one.search("a mill", mode="dense", where=where) for one in both)
+        told = [json.dumps(hit.to_json()["metadata"], sort_keys=True) for hit in (expected, found)]  # 1 is no 1.0 there
+        assert told[0] == told[1]
+        read = [asked.get([document.id])[0].metadata] if isinstance(asked, Reader) else []
+        for metadata in (expected.metadata, *([] if isinstance(asked, ragidx.Client) else [found.metadata]), *read):
+            assert same(metadata, document.metadata)
 
 
 @pytest.mark.parametrize(

@@ -387,6 +387,6 @@ def test_numbers_that_are_not_finite_fulfil_no_comparison_and_are_not_shown(inde
     index.export(to)
     sql.execute(f"UPDATE {to.partition('#')[2]} SET share = 'NaN' WHERE doc_id = 'nan'")
     with ragidx.connect(to) as remote:
-        assert (remote.count("share > 0"), remote.count("share >= 0.5"), remote.count("not share > 0")) == (2, 2, 1)
+        assert (remote.count("share > 0"), remote.count("share >= 0.5"), remote.count("not share > 0")) == (3, 3, 1)
         [hit] = remote.search("what?", 1, where="doc_id == 'nan'")
         assert "share" not in hit.metadata

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import ragidx
-from ragidx.corpora.errors import QueryError, SpecError
+from ragidx.corpora.errors import IndexFormatError, QueryError, SpecError
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.integrations.engines.layout import AboutTable, rows_of, vectors_of
 from ragidx.pipelines.integrations.engines.table import Table
@@ -126,6 +127,41 @@ def test_a_new_field_is_a_new_column(index: Index, place: Place) -> None:
     table = opened(place("chunks"))
     assert rows(table) == rows(index)
     table.close()
+
+
+def test_a_table_of_an_earlier_export_has_what_fields_say_until_the_index_changes(index: Index, place: Place) -> None:
+    to, store, document = place("chunks"), index.searcher.folder, index.get(["räven"])[0]
+    about, batches = AboutTable.of(store), list(rows_of(store, AboutTable.of(store)))
+    table = opened(to)
+    table.replace((batch.drop_columns(["_metadata"]) for batch in batches), replace(about, has_metadata=False))
+    table.close()
+
+    with ragidx.connect(to) as remote:
+        [found] = remote.get(["räven"])
+        assert (found.text, found.metadata["owner.team"], "none" in found.metadata) == (document.text, "mills", False)
+        assert remote.search("räven", 1, mode="dense", where="owner.team == 'mills'")[0].metadata == found.metadata
+    assert index.export(to).n_written == 0
+    index.add([ragidx.Document("new", "Something new.")])
+    assert index.export(to).n_written == 7
+    with ragidx.connect(to) as remote:
+        assert remote.get(["räven"]) == [document]
+
+
+def test_metadata_that_cannot_be_read_are_an_error_of_their_row(index: Index, place: Place) -> None:
+    to, store = place("chunks"), index.searcher.folder
+    at = (columns := next(rows_of(store, AboutTable.of(store))).schema).get_field_index("_metadata")
+    table = opened(to)
+    broken = (
+        batch.set_column(at, columns.field(at), pa.array(["[]"] * len(batch), pa.large_string()))
+        for batch in rows_of(store, AboutTable.of(store))
+    )
+    table.replace(broken, AboutTable.of(store))
+    table.close()
+
+    with ragidx.connect(to) as remote:
+        said = message_of(IndexFormatError, lambda: remote.get(["mill"]))
+    why = "a row has metadata that are none: 'list' object has no attribute 'items'"
+    assert said == f"mill:0-39: {why}\n  hint: export again, with `replace=True`"
 
 
 def test_vectors_of_another_model_are_refused(index: Index, place: Place, tmp_path: Any) -> None:

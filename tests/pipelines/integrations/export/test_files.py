@@ -24,7 +24,11 @@ from ...conftest import Done
 DOCUMENTS = [
     ragidx.Document("mill", "The old mill ground wheat by the river.", {"year": 1790, "tags": ["water", "work"]}),
     ragidx.Document("tower", "A concrete tower carries antennas.", {"year": 1958, "vector": "a field of this name"}),
-    ragidx.Document("bees", "Bees dance to tell where flowers are.", {"text": "another field"}),
+    ragidx.Document(
+        "bees",
+        "Bees dance to tell where flowers are.",
+        {"text": "another field", "deep": {"n": [1, None]}, "tags": []},
+    ),
 ]
 
 
@@ -50,7 +54,8 @@ def test_what_is_there_is_what_the_index_has(index: Index, tmp_path: Path, kind:
     assert (report.target, report.generation, report.n_rows, report.n_written) == (to, index.generation, 3, 3)
     path = tmp_path / "out.parquet"
     table = pq.read_table(path if kind == "parquet" else path / "data")
-    expected = [row for batch in index.to_batches() for row in batch.to_pylist()]
+    expected = [row | {"_metadata": None} for batch in index.to_batches() for row in batch.to_pylist()]
+    expected[2]["_metadata"] = '{"text":"another field","deep":{"n":[1,null]},"tags":[]}'
     assert table.drop_columns(["vector"]).to_pylist() == expected
     assert str(table.schema.field("vector").type) == f"fixed_size_list<element: halffloat>[{index.info().dim}]"
     stored = index.searcher.store
