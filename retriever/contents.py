@@ -127,9 +127,17 @@ def largest_file(store: Store) -> tuple[str, int]:
 
 
 def values(store: Rows, field: str, where: str | Condition | None = None, limit: int = 20) -> list[tuple[Scalar, int]]:
-    """The commonest values of a field, with the number of their chunks."""
-    found: Counter[Scalar] = Counter()
-    for batch in batches(store, [field], where):
+    """The commonest values of a field of conditions, with the number of their chunks.
+
+    Raises:
+        QueryError: there is no such field, or the condition is wrong.
+    """
+    found, fields = Counter[Scalar](), fields_of(store)
+    if field not in fields:
+        fault = unknown_name("field", field, fields)
+        raise QueryError(fault.message, fault.hint, where="`field`")
+    names = {of: name for name, of in columns_of(store).items()}
+    for batch in batches(store, [names[fields[field][0]]], where):
         column = batch.column(0)
         if pa.types.is_large_list(column.type):
             column = pc.list_flatten(column)

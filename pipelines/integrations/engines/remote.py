@@ -34,7 +34,7 @@ from ragidx.indexer.store.scores import cosines
 from ragidx.pipelines.integrations.engines.layout import DIGEST, FIXED, METADATA, SCORE, SOURCE, vectors_of
 from ragidx.pipelines.integrations.engines.table import ReplacedError, Table
 from ragidx.pipelines.integrations.engines.target import Target
-from ragidx.retriever.contents import columns_of, values
+from ragidx.retriever.contents import values
 from ragidx.retriever.fusion import LEAST_FOUND, MARGIN, Scored, by_places
 from ragidx.retriever.models import HERE, ModelPlace
 from ragidx.retriever.options import HYBRID, LEXICAL, RRF, SearchOptions
@@ -163,8 +163,7 @@ class RemoteRows:
         field = str(node.field)
         if self.about.fields[field] == "list":
             raise QueryError("an engine tests no lists", "ask the index", where=f"condition, field {field!r:.80}")
-        names = {of: name for name, of in columns_of(self).items()}
-        every = values(self, names[fields_of(self)[field][0]], limit=self.manifest.n_chunks)
+        every = values(self, field, limit=self.manifest.n_chunks)
         passing: list[Any] = [value for value, _ in every if node.test(value)]
         return Field(field).is_in(one.replace(tzinfo=UTC) if isinstance(one, datetime) else one for one in passing)
 

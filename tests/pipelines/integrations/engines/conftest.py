@@ -42,7 +42,9 @@ NESTED = {
 DOCUMENTS = [
     ragidx.Document("mill", "The old mill ground wheat by the river.", {"year": 1790, "tags": ["water", "work"]}),
     ragidx.Document("tower", "A concrete tower carries antennas.", {"year": 1958, "share": 0.5, "text": "a field"}),
-    ragidx.Document("bees", "Bees dance to tell where flowers are.", {'"; drop table': "it's", "Year": "capital"}),
+    ragidx.Document(
+        "bees", "Bees dance to tell where flowers are.", {'"; drop table': "it's", "Year": "capital", "digest": 7}
+    ),
     ragidx.Document("o'neil\"s", "A name with quotes, 100 % _odd_.", {"when": datetime(2024, 1, 31, tzinfo=UTC)}),
     ragidx.Document("räven", "Räven 🦊 är röd.", {"alive": True, "a.b": "x", "vector": "v", "tags": [], **NESTED}),
     ragidx.Document("dead", "Latin is a dead language.", {"alive": False, "a.b": "50 %_x", "year": -5, "share": 1}),

@@ -148,11 +148,14 @@ def test_what_it_holds_is_what_the_index_holds(both: tuple[Index, Any]) -> None:
     with pytest.raises(QueryError, match="the index has no chunk 'nothing'"):
         asked.vectors([ids[0], "nothing"])
     assert (asked.count(), asked.count("year > 0")) == (6, 2)
+    assert sorted(asked.values("text")) == [('[["a"],{}]', 1), ("a field", 1)]
     for field in ("year", "tags", "alive", "doc_id", "a.b", "when"):
         assert sorted(asked.values(field), key=str) == sorted(index.values(field), key=str)
     columns = ["chunk_id", "year", "metadata.text", "vector", "file.source"]
     rows = [sorted(str(row) for batch in one.to_batches(columns) for row in batch.to_pylist()) for one in both]
     assert rows[0] == rows[1]
+    with pytest.raises(QueryError, match="unknown field 'nothing'"):
+        asked.values("nothing")
     with pytest.raises(QueryError, match="the index has no document 'nothing'"):
         asked.get(["nothing"])
 
