@@ -1,4 +1,5 @@
-"""What the stores of all frameworks share: pieces of conditions, widths of embeddings, and embeddings of zeros.
+"""What the adapters of all frameworks share: pieces of conditions, what a hit says, an index that may not be there yet,
+its vectors, widths of embeddings, and embeddings of zeros.
 
 An embedding of zeros, of an empty text say, has no direction. Its row has another vector and a mark, a field of the
 store's own, and searches by vectors pass it over.
@@ -7,6 +8,7 @@ store's own, and searches by vectors pass it over.
 from __future__ import annotations
 
 from collections.abc import Sequence, Sized
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 import ragidx
 
 MOST_DEEP = 100  # filters in filters, which are read by recursion
+_OF_HITS = ("line", "page", "heading", "context", "also")
 
 
 def constant(answer: bool) -> ragidx.Condition:
@@ -43,6 +46,37 @@ def check_refresh(refresh: object) -> None:
     """
     if refresh not in ("auto", None):
         raise ragidx.SpecError(f"refresh is {refresh!r}", 'give "auto" or None', where="`refresh`")
+
+
+def told(hit: ragidx.Hit, *more: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What is known of a hit beside its text, as JSON has it: of the hit, and the metadata of its document.
+
+    Args:
+        hit: whose `source`, the document's id, is told, and line, page, heading, context and also, if they are there.
+        more: names of what else is told of it, if it is there.
+    """
+    found = hit.to_json()
+    ours = {name: found[name] for name in (*more, *_OF_HITS) if found[name] not in (None, "", [])}
+    return {"source": hit.doc_id} | ours, found["metadata"]
+
+
+def opened(folder: Path) -> ragidx.Index | None:
+    """The index in a folder; None: there is nothing yet.
+
+    Raises:
+        IndexFormatError: there is something else.
+    """
+    is_there = folder.is_file() or (folder.is_dir() and any(folder.iterdir()))
+    return ragidx.Index(folder) if is_there else None
+
+
+def vectors_of(index: ragidx.Index, where: ragidx.Condition | None) -> dict[str, NDArray[np.float16]]:
+    """The vectors of the rows that fulfil a condition, by their ids; another thread may have deleted some meanwhile."""
+    found: dict[str, NDArray[np.float16]] = {}
+    for batch in index.to_batches(["chunk_id", "vector"], where=where):
+        vectors = batch.column(1).flatten().to_numpy(zero_copy_only=False).reshape(batch.num_rows, -1)
+        found |= zip(batch.column(0).to_pylist(), vectors, strict=True)
+    return found
 
 
 def width_of(index: ragidx.Index) -> int:

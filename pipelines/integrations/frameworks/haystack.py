@@ -27,10 +27,9 @@ except ImportError as fault:
     ) from fault
 
 from ragidx.pipelines.integrations.frameworks import haystack_filters as filtering
-from ragidx.pipelines.integrations.frameworks.conditions import check_refresh
+from ragidx.pipelines.integrations.frameworks.conditions import check_refresh, told
 from ragidx.pipelines.integrations.frameworks.haystack_index import DocumentRows, Filters, in_thread
 
-_OF_HITS = ("line", "page", "heading", "context", "also")  # what meta say of a hit, beside its source
 _OF_RUN = ("query", "k", "vector")
 Found = dict[str, list[Document]]
 
@@ -375,10 +374,9 @@ class RagidxEmbeddingRetriever:
 
 
 def _document(hit: ragidx.Hit, schema: dict[str, str]) -> Document:
-    found = hit.to_json()
-    ours = {"source": hit.doc_id} | {name: found[name] for name in _OF_HITS if found[name] not in (None, "", [])}
+    ours, own = told(hit)
     free = {name: value for name, value in ours.items() if filtering.own_field(name, schema) is None}
-    return Document(id=hit.chunk_id, content=hit.text, meta=free | found["metadata"], score=hit.score)
+    return Document(id=hit.chunk_id, content=hit.text, meta=free | own, score=hit.score)
 
 
 def _with_policy(data: dict[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from haystack.errors import FilterError
 from numpy.typing import ArrayLike, NDArray
 
 import ragidx
-from ragidx.pipelines.integrations.frameworks.conditions import width_of, with_vector
+from ragidx.pipelines.integrations.frameworks.conditions import opened, vectors_of, width_of, with_vector
 from ragidx.pipelines.integrations.frameworks.haystack_filters import (
     Column,
     Columns,
@@ -89,8 +89,8 @@ class DocumentRows:
         with self._opening:
             if self._index is not None:
                 self._index.refresh()
-            elif self.path is not None and self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-                self._index = self._checked(ragidx.Index(self.path))
+            elif self.path is not None and (found := opened(self.path)) is not None:
+                self._index = self._checked(found)
             return self._index
 
     def read(self, filters: Filters = None, *, vectors: bool = False) -> list[Document]:
@@ -102,23 +102,19 @@ class DocumentRows:
 
     def values(self, fields: Sequence[str], filters: Filters = None) -> dict[str, list[Any]]:
         """The different values of fields, by their names without `meta.`, in the documents that filters find."""
-        metas = [document.meta for document in self.read(filters)]
-        names = [field.removeprefix("meta.") for field in fields]
-        return {
-            name: list({value_key(meta[name]): meta[name] for meta in metas if meta.get(name) is not None}.values())
-            for name in names
-        }
+        names, index = [field.removeprefix("meta.") for field in fields], self.shown()
+        if filters:
+            check(filters)
+        if index is None:
+            return {name: [] for name in names}
+        return at_one_state(index, lambda: {name: _values(index, name, filters) for name in names})
 
     def types(self) -> dict[str, str]:
         """What Haystack calls the types of the fields: boolean, int, float or keyword."""
-        metas = [document.meta for document in self.read()]
-        types = {bool: "boolean", int: "int", float: "float"}
-        return {
-            name: types.get(type(value), "keyword")
-            for meta in metas
-            for name, value in meta.items()
-            if value is not None
-        }
+        kinds = {} if (index := self.shown()) is None else index.schema
+        types = {"bool": "boolean", "int": "int", "float": "float"}
+        odd = {name.removeprefix(META): "keyword" for name in kinds if name.startswith(META)}
+        return odd | {name: types.get(kind, "keyword") for name, kind in kinds.items() if is_plain(name)}
 
     def nearest(self, vector: ArrayLike, filters: Filters, k: int, *, vectors: bool) -> list[Document]:
         """The k documents with embeddings nearest to one, best first, with cosines as scores."""
@@ -163,7 +159,7 @@ class DocumentRows:
         with index.batch() as batch:
             index.refresh()
             found = {document.id: document for document in _read(index, filters)}
-            kinds, vectors = dict(index.schema), _vectors(index, ragidx.field("doc_id").is_in(found))
+            kinds, vectors = dict(index.schema), vectors_of(index, ragidx.field("doc_id").is_in(found))
             _add(
                 batch,
                 [
@@ -242,8 +238,18 @@ class DocumentRows:
 
 def _read(index: ragidx.Index, filters: Filters, *, vectors: bool = False) -> list[Document]:
     where = _where(index, filters)
-    codes = _vectors(index, where) if vectors else {}
+    codes = vectors_of(index, where) if vectors else {}
     return [unpacked(one.id, one.text, one.metadata, codes.get(one.id)) for one in index.documents(where=where)]
+
+
+def _values(index: ragidx.Index, name: str, filters: Filters) -> list[Any]:
+    """The different values of a field of meta in the documents that filters find."""
+    kind = index.schema.get(name) if is_plain(name) else None
+    if META + name in index.schema or kind == "list":  # which a document alone has as they were
+        metas = [document.meta for document in _read(index, filters)]
+        return list({value_key(meta[name]): meta[name] for meta in metas if meta.get(name) is not None}.values())
+    found = [] if kind is None else index.values(name, where=_where(index, filters), limit=index.info().n_chunks)
+    return [value for value, _ in found]
 
 
 def _nearest(
@@ -251,7 +257,7 @@ def _nearest(
 ) -> list[Document]:
     where = with_vector(_where(index, filters), BARE, index)
     hits = index.search(vector=vector, k=k, where=where, fold=False)
-    codes = _vectors(index, ragidx.field("doc_id").is_in(hit.doc_id for hit in hits)) if vectors else {}
+    codes = vectors_of(index, ragidx.field("doc_id").is_in(hit.doc_id for hit in hits)) if vectors else {}
     return [unpacked(hit.doc_id, hit.text, hit.metadata, codes.get(hit.doc_id), hit.score) for hit in hits]
 
 
@@ -299,16 +305,6 @@ def _by_documents(index: ragidx.Index, filters: dict[str, Any]) -> ragidx.Condit
     some = np.ones(1, np.float16)  # whether there is an embedding is asked alone
     every = (unpacked(one.id, one.text, one.metadata, some) for one in index.documents())
     return ragidx.field("doc_id").is_in(document.id for document in every if matches(filters, document))
-
-
-def _vectors(index: ragidx.Index, where: ragidx.Condition | None) -> dict[str, NDArray[np.float16]]:
-    """The vectors of the rows that fulfil a condition, by their names."""
-    found: dict[str, NDArray[np.float16]] = {}
-    for batch in index.to_batches(["doc_id", "vector"], where=where):
-        vectors = batch.column("vector")
-        codes = vectors.flatten().to_numpy(zero_copy_only=False).reshape(len(vectors), -1)
-        found.update(zip(batch.column("doc_id").to_pylist(), codes, strict=True))
-    return found
 
 
 def _add(batch: Any, rows: Sequence[HaystackRow]) -> None:

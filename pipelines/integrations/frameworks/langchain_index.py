@@ -18,7 +18,14 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
 import ragidx
-from ragidx.pipelines.integrations.frameworks.conditions import check_refresh, check_widths, placed, with_vector
+from ragidx.pipelines.integrations.frameworks.conditions import (
+    check_refresh,
+    check_widths,
+    opened,
+    placed,
+    vectors_of,
+    with_vector,
+)
 from ragidx.pipelines.integrations.frameworks.langchain_filters import where_of
 from ragidx.pipelines.integrations.frameworks.langchain_rows import (
     BARE,
@@ -95,12 +102,8 @@ class Opened:
         if not answers or index is None:
             return []
         relevance = [2 * score - 1 for _, score in relevant(answers)]
-        vectors = dict[str, Any]()
-        named = ragidx.field("doc_id").is_in(hit.doc_id for _, hit in answers)
-        for batch in index.to_batches(["chunk_id", "vector"], where=named):
-            flat = batch.column("vector").flatten().to_numpy(zero_copy_only=False)
-            vectors |= zip(batch.column("chunk_id").to_pylist(), flat.reshape(batch.num_rows, -1), strict=True)
-        here = [row for row, (_, hit) in enumerate(answers) if hit.chunk_id in vectors]  # others were deleted meanwhile
+        vectors = vectors_of(index, ragidx.field("doc_id").is_in(hit.doc_id for _, hit in answers))
+        here = [row for row, (_, hit) in enumerate(answers) if hit.chunk_id in vectors]
         chosen = diverse(
             [relevance[row] for row in here], [vectors[answers[row][1].chunk_id] for row in here], k, weight
         )
@@ -122,11 +125,10 @@ class Opened:
 
     def found(self) -> ragidx.Index | None:
         """The index, opened if it was not yet; None: there is none."""
-        path = self._path
-        if self._index is None and path is not None and path.exists() and (path.is_file() or any(path.iterdir())):
+        if self._index is None and self._path is not None:
             with _MAKING:
-                if self._index is None:
-                    self._index = self._checked(ragidx.Index(path))
+                if self._index is None and (found := opened(self._path)) is not None:
+                    self._index = self._checked(found)
         return self._index
 
     def shown(self) -> ragidx.Index | None:

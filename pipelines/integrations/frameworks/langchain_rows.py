@@ -14,6 +14,7 @@ import numpy as np
 from langchain_core.documents import Document
 
 import ragidx
+from ragidx.pipelines.integrations.frameworks.conditions import told
 
 BARE = "langchain.bare"  # a field of the store's own: the embedding is zeros
 _PLACES = ("heading", "line", "page")
@@ -59,14 +60,8 @@ def program_document(document: ragidx.Document) -> Document:
 
 def hit_document(hit: ragidx.Hit) -> Document:
     """A hit, with what ragidx knows of it beside the document's own metadata."""
-    found = hit.to_json()
-    ours = {"source": hit.doc_id, "start": hit.start, "end": hit.end, "score": hit.score}
-    ours |= {
-        name: found[name]
-        for name in (*_PLACES, "dense", "bm25", "context", "also")
-        if found[name] not in (None, "", [])
-    }
-    return Document(page_content=hit.text, id=hit.chunk_id, metadata=ours | found["metadata"])
+    ours, own = told(hit, "start", "end", "score", "dense", "bm25")
+    return Document(page_content=hit.text, id=hit.chunk_id, metadata=ours | own)
 
 
 def chunk_document(row: Mapping[str, Any], fields: Iterable[str]) -> Document:

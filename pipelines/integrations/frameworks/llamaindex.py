@@ -40,7 +40,7 @@ except ImportError as fault:
         "pip install '.[llamaindex]' in a checkout of ragidx",
     ) from fault
 
-from ragidx.pipelines.integrations.frameworks.conditions import check_refresh, check_widths, placed
+from ragidx.pipelines.integrations.frameworks.conditions import check_refresh, check_widths, opened, placed
 from ragidx.pipelines.integrations.frameworks.llamaindex_filters import CONTENT, NODE_ID, REF_DOC_ID, select
 from ragidx.pipelines.integrations.frameworks.llamaindex_rows import (
     best,
@@ -261,9 +261,8 @@ class RagidxVectorStore(BasePydanticVectorStore):
         if self._index is not None:
             self._index.refresh()
         elif self.index is not None:
-            folder = Path(str(self.index))
-            if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-                self._index = checked(ragidx.Index(folder))
+            found = opened(Path(str(self.index)))
+            self._index = found and checked(found)
         return self._index
 
     def _created(self, dim: int) -> ragidx.Index:

@@ -14,7 +14,7 @@ from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQu
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
 import ragidx
-from ragidx.pipelines.integrations.frameworks.conditions import with_vector
+from ragidx.pipelines.integrations.frameworks.conditions import told, vectors_of, with_vector
 from ragidx.pipelines.integrations.frameworks.llamaindex_filters import (
     CONTENT,
     NODE_ID,
@@ -37,7 +37,6 @@ _USED_BY: Mapping[str, Sequence[VectorStoreQueryMode]] = {
 """The modes that have a use for an option of a query."""
 _COLUMNS = ("chunk_id", "text", CONTENT, TYPE, REF_DOC_ID)
 BARE = "_bare"  # the embedding is zeros
-_OF_HITS = ("line", "page", "heading", "context", "also")  # what metadata say of a hit, beside its source
 
 
 def fields_of(node: BaseNode, *, is_bare: bool) -> dict[str, Any]:
@@ -80,10 +79,8 @@ def node_of(text: str, stored: Mapping[str, Any]) -> BaseNode:
 
 def hit_node(hit: ragidx.Hit) -> TextNode:
     """The node of a hit of any index."""
-    found = hit.to_json()
-    ours = {"source": hit.doc_id}
-    ours |= {name: found[name] for name in _OF_HITS if found[name] not in (None, "", [])}
-    metadata = ours | found["metadata"]
+    ours, own = told(hit)
+    metadata = ours | own
     of_file = [name for name in metadata if name.startswith("file.")]  # a model that answers needs none of them
     return TextNode(
         id_=hit.chunk_id,
@@ -136,25 +133,13 @@ def wanted(query: VectorStoreQuery) -> int:
 def diverse(
     index: ragidx.Index, query: VectorStoreQuery, candidates: Sequence[ragidx.Hit], threshold: float | None
 ) -> tuple[list[ragidx.Hit], list[float]]:
-    """Of the candidates those that LlamaIndex's maximal marginal relevance takes, and its scores of them.
-
-    Raises:
-        QueryError: the nodes have a field that hides the vectors.
-    """
-    if "vector" in index.schema:
-        raise ragidx.QueryError(
-            "nodes have a field 'vector', so that the vectors cannot be read, which the mode MMR compares",
-            "give the field another name, or ask in the mode DEFAULT",
-        )
+    """Of the candidates those that LlamaIndex's maximal marginal relevance takes, and its scores of them."""
     by_id = {hit.chunk_id: hit for hit in candidates}
-    vectors: dict[str, Any] = {}
-    for batch in index.to_batches(["chunk_id", "vector"], where=ragidx.field(NODE_ID).is_in(by_id)):
-        found = batch.column(1).flatten().to_numpy().astype("float64").reshape(batch.num_rows, -1)
-        vectors |= zip(batch.column(0).to_pylist(), found, strict=True)
-    held = [name for name in by_id if name in vectors]  # another thread may have deleted some meanwhile
+    vectors = vectors_of(index, ragidx.field(NODE_ID).is_in(by_id))
+    held = [name for name in by_id if name in vectors]
     scores, names = get_top_k_mmr_embeddings(
         query.query_embedding or [],
-        [vectors[name] for name in held],
+        [vectors[name].tolist() for name in held],
         similarity_top_k=query.similarity_top_k,
         embedding_ids=held,
         mmr_threshold=threshold,

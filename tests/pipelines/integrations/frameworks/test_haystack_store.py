@@ -232,6 +232,19 @@ def test_a_search_passes_over_documents_without_embeddings_and_asks_by_filters(s
         retriever.run([1, 0, 0], top_k=0)
 
 
+def test_values_and_types_of_fields_whatever_they_are_called_and_hold(store: RagidxDocumentStore) -> None:
+    one = {"text": "x", "n": 1, "tags": ["p", "q"], "share": 0.5}
+    other = {"text": "y", "n": "1", "tags": ["p"], "of": {"m": 1}}
+    store.write_documents([Document(content="c", meta=one), Document(content="c", meta=other)])
+
+    found = {name: store.get_metadata_field_unique_values(name)[0] for name in ("text", "n", "tags", "meta.of", "no")}
+    assert found == {"text": ["x", "y"], "n": [1, "1"], "tags": [["p", "q"], ["p"]], "meta.of": [{"m": 1}], "no": []}
+    first = {"field": "meta.n", "operator": "==", "value": 1}
+    assert store.count_unique_metadata_by_filter(first, ["text", "tags", "of"]) == {"text": 1, "tags": 1, "of": 0}
+    types = {"text": "keyword", "n": "int", "tags": "keyword", "share": "float", "of": "keyword"}
+    assert store.get_metadata_fields_info() == {name: {"type": kind} for name, kind in types.items()}
+
+
 async def test_a_retriever_works_asynchronously(store: RagidxDocumentStore) -> None:
     await store.write_documents_async([Document(id="a", embedding=[1, 0, 0])])
 
