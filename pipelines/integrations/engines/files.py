@@ -17,13 +17,7 @@ import pyarrow.parquet as pq
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer import atomic
 from ragidx.indexer.arrays import bundles
-from ragidx.pipelines.integrations.engines.layout import (
-    DIGEST,
-    KEY,
-    METADATA,
-    AboutTable,
-    with_metadata,
-)
+from ragidx.pipelines.integrations.engines.layout import DIGEST, KEY, METADATA, AboutTable, with_metadata
 from ragidx.retriever.contents import columns_of
 from ragidx.retriever.rows import VECTOR, FolderRows
 

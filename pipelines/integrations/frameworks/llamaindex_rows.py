@@ -5,6 +5,7 @@ node -> fields of a row, checked            row, hit -> node            conditio
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -50,20 +51,14 @@ def fields_of(node: BaseNode, *, is_bare: bool) -> dict[str, Any]:
     fields = {name: value for name, value in fields.items() if name not in SAME_AS_REF_DOC_ID}
     where = f"node {node.node_id!r}"
     for name, value in node.metadata.items():
-        if name not in SAME_AS_REF_DOC_ID and _is_lost(value, fields.get(name)):
-            raise ragidx.CorpusError(f"the field {name!r} is not a finite number", "remove it", where=where)
+        try:  # LlamaIndex makes null of NaN and infinity
+            json.dumps(value, allow_nan=False, default=str)
+        except ValueError as fault:
+            message = f"the field {name!r} is not a finite number"
+            raise ragidx.CorpusError(message, "remove it", where=where) from fault
     for own in {NODE_ID, BARE} & fields.keys():
         raise ragidx.CorpusError(f"the field {own!r} is the store's own", "give it another name", where=where)
     return fields | {NODE_ID: node.node_id} | ({BARE: True} if is_bare else {})
-
-
-def _is_lost(given: Any, kept: Any) -> bool:
-    """Whether LlamaIndex has made null of a value, or of one in it: JSON has no NaN and no infinity."""
-    if isinstance(given, dict) and isinstance(kept, dict):
-        return any(_is_lost(value, kept.get(name)) for name, value in given.items())
-    if isinstance(given, list) and isinstance(kept, list):
-        return any(map(_is_lost, given, kept))
-    return kept is None and given is not None
 
 
 def node_of(text: str, stored: Mapping[str, Any]) -> BaseNode:
