@@ -154,6 +154,12 @@ class Store:
         """(n_rows,) the number of each row among all that are stored: by it, a writer deletes."""
         return np.arange(self.n_rows) if self.dead is None else np.flatnonzero(~self.dead)
 
+    @property
+    def mixed(self) -> set[str]:
+        """The fields of metadata that have values of several kinds: columns are read in the one that holds all."""
+        names = [name for name, _ in {kind for segment in self.segments for kind in segment.kinds}]
+        return {name for name in names if names.count(name) > 1}
+
     # -- search ---------------------------------------------------------------------------------------------------
 
     def search(

@@ -19,7 +19,6 @@ import hashlib
 import itertools
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -216,12 +215,10 @@ def with_metadata(store: FolderRows, names: Mapping[str, str]) -> Iterator[Any]:
         store: the index.
         names: of columns as they are stored, each with its name in the table.
     """
-    kinds = {kind for segment in store.segments for kind in segment.kinds}
-    mixed = {name for name, count in Counter(name for name, _ in kinds).items() if count > 1}
-    first = 0
+    first, mixed = 0, store.mixed
     for batch in store.record_batches([*names, "metadata", VECTOR], None):
         table = pa.Table.from_batches([batch]).rename_columns([*names.values(), METADATA, VECTOR])
-        if mixed:  # columns have such values in one type
+        if mixed:
             rows = store.rows(range(first, first + len(batch)))
             whole = [_whole_of(row, mixed, store.manifest.schema) for row in rows]
             table = table.set_column(table.num_columns - 2, METADATA, [pa.array(whole, pa.large_string())])
@@ -231,7 +228,7 @@ def with_metadata(store: FolderRows, names: Mapping[str, str]) -> Iterator[Any]:
 
 def _whole_of(row: Row, mixed: Collection[str], schema: Schema) -> str | None:
     """The metadata of a row as JSON; None: its columns say them, in the types of the schema."""
-    is_said = row.fields is None and all(kind_of(row.metadata.get(name)) in (None, schema[name]) for name in mixed)
+    is_said = row.fields is None and all(kind_of(row.metadata.get(name)) in (None, schema.get(name)) for name in mixed)
     return None if is_said else metadata_to_text(row.metadata)
 
 

@@ -91,6 +91,21 @@ def test_a_file_may_be_named_alone(index: Index, tmp_path: Path) -> None:
     assert index.export(str(tmp_path / "out.parquet")).n_written == 3
 
 
+def test_numbers_are_those_that_were_given_also_where_other_values_are_of_deleted_rows(
+    index: Index, tmp_path: Path
+) -> None:
+    for name, number, gone in (("one", 1, True), ("half", 0.5, "text")):
+        both = ragidx.Document(name, "A mill.", {"n": number}), ragidx.Document("gone", "A mill.", {"of gone": gone})
+        index.add(both, compact=False)
+        index.delete(["gone"], compact=False)
+    assert index.searcher.store.mixed == {"n", "of gone"}
+    index.export(str(tmp_path / "out.parquet"))
+
+    rows = pq.read_table(tmp_path / "out.parquet").to_pylist()
+    found = {row["doc_id"]: (row["n"], row["_metadata"]) for row in rows if row["n"] is not None}
+    assert found == {"one": (1.0, '{"n":1}'), "half": (0.5, None)}
+
+
 def test_datasets_reads_it(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets", reason="the package datasets is not installed")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
