@@ -21,7 +21,7 @@ import pyarrow as pa
 from lancedb.index import FTS, HnswSq
 
 from ragidx.indexer.arrays import slices
-from ragidx.pipelines.integrations.engines.filters import Sql, nnf
+from ragidx.pipelines.integrations.engines.conditions import Sql, nnf
 from ragidx.pipelines.integrations.engines.lance_patterns import UntranslatableError, rust
 from ragidx.pipelines.integrations.engines.layout import KEY, SCORE, AboutTable, schema_of
 from ragidx.pipelines.integrations.engines.table import BLOCK, INDEXED, Table

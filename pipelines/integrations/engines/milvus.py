@@ -27,7 +27,7 @@ from pymilvus.exceptions import ConnectionConfigException, ErrorCode
 
 from ragidx.corpora.errors import EngineError, QueryError, SpecError
 from ragidx.indexer.arrays import slices
-from ragidx.pipelines.integrations.engines.filters import nnf
+from ragidx.pipelines.integrations.engines.conditions import nnf
 from ragidx.pipelines.integrations.engines.layout import SCORE, AboutTable
 from ragidx.pipelines.integrations.engines.milvus_rows import (
     WORDS,

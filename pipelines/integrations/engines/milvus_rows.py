@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pymilvus import DataType, Function, FunctionType, MilvusClient
 
-from ragidx.pipelines.integrations.engines.filters import Sql
+from ragidx.pipelines.integrations.engines.conditions import Sql
 from ragidx.pipelines.integrations.engines.layout import as_batch, schema_of, vectors_of
 from ragidx.retriever.rows import VECTOR
 

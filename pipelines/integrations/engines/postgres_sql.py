@@ -15,7 +15,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from ragidx.corpora.errors import QueryError
-from ragidx.pipelines.integrations.engines.filters import Sql
+from ragidx.pipelines.integrations.engines.conditions import Sql
 from ragidx.pipelines.integrations.engines.layout import as_batch, schema_of
 from ragidx.retriever.rows import VECTOR
 

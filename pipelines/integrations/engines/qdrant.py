@@ -33,9 +33,9 @@ from qdrant_client.http.exceptions import ApiException
 
 from ragidx.corpora.errors import BusyError, SpecError
 from ragidx.indexer.arrays import slices
-from ragidx.pipelines.integrations.engines.filters import nnf
+from ragidx.pipelines.integrations.engines.conditions import nnf
 from ragidx.pipelines.integrations.engines.layout import AboutTable, as_batch, batches_of, beside, vectors_of
-from ragidx.pipelines.integrations.engines.qdrant_filters import Filters, is_one_of
+from ragidx.pipelines.integrations.engines.qdrant_conditions import Filters, is_one_of
 from ragidx.pipelines.integrations.engines.table import BLOCK, INDEXED, Aliased, ReplacedError
 from ragidx.pipelines.integrations.engines.target import Target
 from ragidx.retriever.rows import VECTOR

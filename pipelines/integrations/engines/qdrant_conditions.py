@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from qdrant_client import models
 
-from ragidx.pipelines.integrations.engines.filters import FilterDialect
+from ragidx.pipelines.integrations.engines.conditions import FilterDialect
 from ragidx.retriever.where.answers import COMPARISONS, whole
 from ragidx.retriever.where.conditions import Condition, Literal
 
