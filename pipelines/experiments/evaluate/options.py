@@ -17,7 +17,7 @@ from ragidx.indexer.options import Option, described, options_of
 from ragidx.indexer.specs import FILTERS
 
 KINDS = ("sentence", "title")
-"""Of queries that are made of a corpus."""
+"""Kinds of queries that are made of a corpus."""
 
 MARGIN = 0.01
 
@@ -40,26 +40,26 @@ class Grid:
     model: Annotated[_Texts, Option("ID|PATH", "A model, as for build.", "Model")] = None
     method: Annotated[_Texts, _method("M", "A method, as for build.")] = None
     pooling: Annotated[_Texts, _method("P", "A pooling.")] = None
-    attention: Annotated[_Texts, _method("A", "causal, bidirectional.")] = None
+    attention: Annotated[_Texts, _method("A", "An attention: causal, bidirectional.")] = None
     layer: Annotated[_Ints, _method("N", "A hidden layer.")] = None
     copies: Annotated[_Ints, _method("N", "How often echo or reba repeats the text.")] = None
-    questions: Annotated[_Texts, _question("Q", "Of an index that has a table of questions: table, model.")] = None
+    questions: Annotated[_Texts, _question("Q", "What encodes questions: table (of `train questions`), model.")] = None
     filter: Annotated[_Texts, _filter("F", f"A filter: {', '.join(FILTERS)}, head:FILE.")] = None
     tau: Annotated[_Floats, _filter("N", "A width as hidden width / N.")] = None
-    dim: Annotated[_Ints, _filter("N", "A width.")] = None
+    dim: Annotated[_Ints, _filter("N", "A width to measure.")] = None
     offset: Annotated[
         _Ints, _filter("N", "embedfilter: the first kept direction of the spectrum.", typed="filter-offset")
     ] = None
     index_type: Annotated[
-        _Texts, Option("T", f"{', '.join(INDEX_TYPES)}, or a factory string [default: {FLAT}].", "Index")
+        _Texts, Option("T", f"An index type: {', '.join(INDEX_TYPES)}, or a factory string [default: {FLAT}].", "Index")
     ] = None
     center: Annotated[
         bool | Sequence[bool] | None, _filter("yes|no", "Whether the filter takes the means of both sides off.")
     ] = None
     mode: Annotated[_Texts, _ranking("M", "A search: dense, lexical, hybrid [default: all of them].")] = None
-    fusion: Annotated[_Texts, _ranking("F", "Of hybrid search: z, rrf [default: z].")] = None
+    fusion: Annotated[_Texts, _ranking("F", "Fusion of hybrid search: z, rrf [default: z].")] = None
     weight: Annotated[
-        _Floats, _ranking("W", "Of the cosine in hybrid search, 0 to 1 [default: 0.5, or what adapt chose].")
+        _Floats, _ranking("W", "Weight of the cosine in hybrid search, 0 to 1 [default: 0.5, or what adapt chose].")
     ] = None
 
     def __post_init__(self) -> None:
@@ -79,13 +79,13 @@ class Grid:
 @described
 @dataclass(frozen=True)
 class Questions:
-    """Which queries ask, and what judges them: `Questions.read`, `Questions.made` or `Questions.of_log` makes one."""
+    """The queries that ask, and what judges them: made by `Questions.read`, `Questions.made` or `Questions.of_log`."""
 
     queries: Annotated[_File, _question("FILE", "Queries: JSON lines, lines of id, tab and text, or TREC topics.")] = (
         None
     )
     qrels: Annotated[_File, _question("FILE", "Relevance judgements, BEIR or TREC.")] = None
-    split: Annotated[str, _question("S", "Which judgements, or pairs, of a folder.")] = "test"
+    split: Annotated[str, _question("S", "The split of a folder's judgements, or pairs.")] = "test"
     drop_self: Annotated[bool, _question(None, "The document with the query's id is no answer.")] = False
     without_labels: Annotated[
         bool, _question(None, "Make queries of the corpus: a sentence is taken out of its document.")
@@ -98,8 +98,8 @@ class Questions:
             typed="query-log",
         ),
     ] = None
-    kind: Annotated[str, _question("K", "Of these queries: sentence, title.")] = KINDS[0]
-    seed: Annotated[int, _question("N", "Of the draw of these queries [default: 0].")] = 0
+    kind: Annotated[str, _question("K", "Kind of made queries: sentence, title.")] = KINDS[0]
+    seed: Annotated[int, _question("N", "Seed of the draw of made queries [default: 0].")] = 0
     vectors: Annotated[
         _File,
         _question(
@@ -152,7 +152,7 @@ class Questions:
 @described
 @dataclass(frozen=True)
 class Judge:
-    """What is concluded."""
+    """The measure, reference and margin of what is concluded."""
 
     measure: Annotated[str | None, _comparison("M", "The measure that intervals and tests are of.")] = None
     reference: Annotated[
