@@ -38,11 +38,11 @@ class ExportReport:
 
     Attributes:
         target: where the rows are; without what is secret.
-        generation: of the index.
-        n_rows: of the target.
-        n_written: now; 0: it had this state.
-        seconds: that it took.
-        n_deleted: rows that the index no longer has.
+        generation: the generation of the index.
+        n_rows: how many rows the target has.
+        n_written: how many rows were written; 0: the target had this state.
+        seconds: the time of the export.
+        n_deleted: how many rows were deleted, which the index no longer has.
         refused: how many rows the target cannot hold, by the reason; it does not have them.
     """
 
@@ -55,7 +55,7 @@ class ExportReport:
     refused: dict[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """All fields."""
+        """All fields, as JSON types."""
         return asdict(self)
 
 

@@ -112,11 +112,11 @@ class TrainingTask:
         Args:
             sides: vectors of both sides of the held-out pairs, by name: first of what needs no training, last
                 of what was trained.
-            write: writes the file.
+            write: a function that writes the file, and gives its path.
             notes: sentences for people.
-            than: what needs no training, for people.
-            force: write it even if it is worse.
-            ready: when all was encoded.
+            than: the name of what needs no training, for people.
+            force: write the file even if what was trained is worse.
+            ready: the time when all was encoded, as `time.perf_counter` has it.
         """
         compared = scores(sides)
         gain = compared[-1].against
@@ -137,7 +137,7 @@ class TrainingTask:
 
 @dataclass(frozen=True)
 class Sides:
-    """Raw vectors of pairs, (n, d) each."""
+    """Raw vectors of the two texts of pairs, (n, d) each."""
 
     queries: Floats
     positives: Floats
@@ -160,7 +160,7 @@ def task_of(what: str, model: str | os.PathLike[str], how: PairsKeywords) -> Tra
 
 
 def target_of(out: str | os.PathLike[str], what: str, is_one: Callable[[Path], object]) -> Path:
-    """The file to write, which may be there if it `is_one`; before anything is encoded.
+    """The file to write, which may be there if it `is_one`; it is checked before anything is encoded.
 
     Raises:
         SpecError: it is a folder, or something else than `what`; or its folder is missing.
@@ -232,7 +232,7 @@ def scores(named: Mapping[str, tuple[Floats, Floats]]) -> tuple[Score, ...]:
 
 
 def reciprocal_ranks(queries: Floats, positives: Floats, texts: Sequence[str] | None = None) -> Doubles:
-    """(n,) of each query, where its own text is among all: (n, d) and (n, d) of any length.
+    """Reciprocal ranks (n,) of each query's own text among all, by vectors (n, d) and (n, d) of any length.
 
     `texts`: the positives; another one that is as near comes first, so that vectors that are all alike find nothing.
     None: the own text comes first.

@@ -87,8 +87,8 @@ def mask_tokens(ids: Tensor, masking: Masking, generator: torch.Generator) -> tu
     """Hide tokens at random, each independently.
 
     Args:
-        ids: (b, t).
-        masking: how.
+        ids: (b, t) token ids of texts.
+        masking: the tokens that may be hidden, and what hides them.
         generator: where draws come from, on the device of `ids`; in the order of transformers' collator, so that one
             seed hides the same tokens in both.
 
@@ -122,9 +122,9 @@ def mntp_loss(
     A token hidden at position 0 has nothing before it and gives no loss. A batch without a hidden token gives 0.
 
     Args:
-        states: (b, t, d), of a model that attends both ways.
-        labels: (b, t), `NO_LABEL` where nothing is to be predicted.
-        head: gives the logits (n, V) of states (n, d); None: the states are logits.
+        states: (b, t, d) states of a model that attends both ways.
+        labels: (b, t) tokens to predict, `NO_LABEL` where nothing is to be predicted.
+        head: a function that gives the logits (n, V) of states (n, d); None: the states are logits.
         reduction: the mean over the hidden tokens, their sum, or none: (b, t - 1), 0 where no token is hidden.
     """
     targets = labels[:, 1:]

@@ -32,7 +32,7 @@ def own_pairs(store: Store, chunker: Chunker, *, without: Collection[str], limit
 
     Args:
         store: the index, with texts.
-        chunker: gives what is encoded of a chunk.
+        chunker: the chunker of the index, which says what is encoded of a chunk.
         without: ids of documents that no pair is made of.
         limit: the most pairs of a kind; it bounds the memory, two texts a pair.
         seed: decides which chunks and sentences are drawn.

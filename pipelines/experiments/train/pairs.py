@@ -94,7 +94,7 @@ class TrainingPairs:
         return self.replaced("negatives", _lists(negatives))
 
     def some(self, numbers: Ints) -> TrainingPairs:
-        """Those with these numbers."""
+        """The pairs with these numbers."""
         return replace(self, table=self.table.take(pa.array(numbers)))
 
     def held_and_rest(
@@ -115,7 +115,7 @@ class TrainingPairs:
         return held, rest
 
     def drawn(self, n: int, seed: int) -> TrainingPairs:
-        """At most n, as many of each data set as there are; in their order."""
+        """At most n random pairs in their order, as many of each data set, where it has them."""
         if n >= len(self):
             return self
         groups = self.groups
@@ -128,8 +128,8 @@ class TrainingPairs:
         return self.some(np.sort(np.concatenate(taken)))
 
     def split(self, n: int, seed: int) -> tuple[TrainingPairs, TrainingPairs]:
-        """Those of random owners, n or more, and the others without a text that is in the first, nor as a wrong answer
-        one that is an answer there.
+        """The pairs of random owners, n or more; and the others that share no text with these, without wrong answers
+        that are answers there.
         """
         owners = self._numbered("owner")
         counts = np.bincount(owners)

@@ -112,7 +112,7 @@ class States:
 
     Args:
         file: the file that is written.
-        hidden: the width d.
+        hidden: the width d of a state.
     """
 
     def __init__(self, file: Path, hidden: int) -> None:
@@ -120,7 +120,7 @@ class States:
 
     @property
     def n_bytes(self) -> int:
-        """Of all rows."""
+        """Size of all rows, in bytes."""
         return 4 * self._hidden * self._ends[-1]
 
     def append(self, texts: Sequence[Floats]) -> None:
@@ -138,7 +138,7 @@ class States:
         return len(self._ends) - 1
 
     def padded(self, numbers: Ints) -> tuple[Tensor, Tensor]:
-        """(b, m, d) float32 and (b, m) bool of some texts; False where there is no row."""
+        """Rows (b, m, d) float32 of some texts, and a mask (b, m) bool: False where there is no row."""
         import torch
 
         parts = [torch.from_numpy(part) for part in self._rows(numbers)]
@@ -147,7 +147,7 @@ class States:
         return rows, torch.arange(rows.shape[1]) < lengths[:, None]
 
     def plain(self, *, last: bool) -> Floats:
-        """(n, d): the last row of each text, or the mean of its rows."""
+        """One vector of each text, (n, d): its last row, or the mean of its rows."""
         parts = self._rows(np.arange(len(self)))
         return np.stack([rows[-1] if last else rows.mean(axis=0) for rows in parts])
 

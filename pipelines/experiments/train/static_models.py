@@ -57,7 +57,7 @@ _BATCH, _RATE = 1_024, 1.5e-3
 
 @dataclass(frozen=True)
 class StaticReport:
-    """What was trained.
+    """What the training of a static model, or of a table of questions, made.
 
     Attributes:
         folder: the folder of the model, or the file of questions.
@@ -70,7 +70,7 @@ class StaticReport:
         n_bytes: size of the folder or file.
         losses: 1 less the cosine with the teacher's vectors, the mean of each epoch.
         cosine: the mean cosine with the teacher's vectors less their mean, of texts that it was not trained on.
-        n_held_out: how many texts these are.
+        n_held_out: how many texts were held out, for the cosine.
         training_seconds: the time without encoding.
         seconds: the time of the whole call.
     """
@@ -233,7 +233,7 @@ def _trained(
 
 
 def whitening(vectors: Floats, power: float) -> Floats:
-    """(k, k): turns vectors (n, k) to their directions of falling deviation, each divided by that to the `power`."""
+    """Map (k, k) that turns vectors (n, k) to their directions of falling deviation, each over that to the `power`."""
     rows = vectors.astype(np.float64)
     spectrum = decompose(rows.T @ rows / len(rows))
     least = spectrum.values[0] * 1e-6  # below it nothing varies

@@ -40,7 +40,7 @@ _INNER = "##"  # before what is inside of a word, in WordPiece
 
 @dataclass(frozen=True)
 class TrainedTable:
-    """What was learnt.
+    """The rows that training learnt.
 
     Attributes:
         tokens, pairs: the tokens, and pairs of tokens, that have a row.
@@ -54,7 +54,7 @@ class TrainedTable:
     losses: tuple[float, ...]
 
     def table(self, tokenizer: Tokenizer) -> TokenTable:
-        """Of these rows; the tokenizer is for texts, as `token_table.plain` makes it."""
+        """The token table of these rows; the tokenizer is for texts, as `token_table.plain` makes it."""
         return TokenTable.of(tokenizer, self.tokens, self.pairs, self.rows)
 
 
@@ -78,7 +78,7 @@ def vectors_of(
     cache: str | os.PathLike[str] | None,
     tell: Callable[[str], None] = lambda stage: None,
 ) -> Floats:
-    """(n, d) their raw vectors, from the cache where they are; `tell` is called before each `AT_ONCE` texts."""
+    """Raw vectors (n, d) of texts, from the cache where they are; `tell` is called before each `AT_ONCE` texts."""
     none = np.zeros((0, resolved.hidden), np.float32)
     with RawVectors(resolved, cache_folder(cache)) as known:
         return np.concatenate([none, *(known.texts(part) for part in told(texts, "encoding", tell, AT_ONCE))])
@@ -106,10 +106,10 @@ def spelled(tokenizer: Tokenizer, tokens: Ints) -> list[str]:
 
 
 def start(single: Floats, counts: Ints) -> Floats:
-    """(u, k) where rows start: vectors of single tokens less their mean, shorter for frequent ones.
+    """The rows (u, k) at the start: vectors of single tokens less their mean, shorter for frequent ones.
 
     Args:
-        single: (u, k) of unit length, or zero.
+        single: (u, k) vectors of single tokens, of unit length or zero.
         counts: (u,) how often each token is seen.
     """
     known = single.any(axis=1, keepdims=True)
@@ -136,7 +136,7 @@ def train_rows(
     Args:
         ids: the token ids of each text.
         vectors: (n, k) float32, the vectors of these texts, of unit length.
-        single: gives the (u, k) vectors of single tokens, of unit length or zero.
+        single: a function that gives the vectors (u, k) of single tokens, of unit length or zero.
         pairs: the most pairs of tokens that have a row.
         epochs: how often each text is seen.
         batch: texts of a step.

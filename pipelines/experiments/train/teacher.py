@@ -29,7 +29,7 @@ def is_teacher(path: Path) -> bool:
 
 
 def read_teacher(folder: Path, text: Path) -> tuple[list[str], Floats]:
-    """The texts, and (n, d) their vectors of unit length.
+    """The texts, and their vectors (n, d) of unit length.
 
     Args:
         folder: the folder that holds both files.

@@ -51,7 +51,7 @@ class ChromaCollection:
                 raise SpecError("there is no such collection", hint, where=target.shown) from None
 
     def known(self) -> None:
-        """What it holds: ragidx wrote none."""
+        """None: ragidx wrote no collection of Chroma."""
 
     def read(self) -> Iterator[Any]:
         """All rows as record batches."""
@@ -72,7 +72,7 @@ class ChromaCollection:
         yield from batches_of(rows)
 
     def close(self) -> None:
-        """Nothing is to release."""
+        """Do nothing: there is nothing to release."""
 
 
 table = ChromaCollection

@@ -64,8 +64,8 @@ class Sql(FilterDialect, ABC):
     """SQL, which has the three values of our logic itself: `not` of unknown is unknown.
 
     Attributes:
-        signs: of the comparisons that the engine writes in another way than we do.
-        brackets: around a list of values.
+        signs: the engine's signs of comparisons that it writes in another way, by ours.
+        brackets: the two brackets around a list of values.
     """
 
     signs: ClassVar[Mapping[str, str]] = {"==": "=", "!=": "<>"}

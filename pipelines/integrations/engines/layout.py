@@ -68,15 +68,15 @@ class AboutTable:
 
     Attributes:
         spec: how the vectors were made, as the manifest has it.
-        fingerprint: of it: vectors of different fingerprints are never mixed.
-        generation, created: the state of the index.
+        fingerprint: the fingerprint of the spec: vectors of different fingerprints are never mixed.
+        generation, created: the state of the index: its number, and when it was made.
         dim: dimensions of a vector.
-        fields: that a condition can name, with their kinds.
-        files: that belong to the spec, by name.
-        n_rows, n_documents: of the index.
-        stemmer: of the words of the index; empty where it has none.
+        fields: the kinds of the fields that a condition can name, by name.
+        files: the bytes of the files that belong to the spec, by name.
+        n_rows, n_documents: how many rows and documents the index has.
+        stemmer: the stemmer of the words of the index; empty where it has none.
         notes: what else belongs to the model: where its server is.
-        has_metadata: whether there is the column `METADATA`, which the first exports did not write.
+        has_metadata: whether the table has the column `METADATA`, which the first exports did not write.
     """
 
     spec: Mapping[str, Any]
@@ -94,7 +94,7 @@ class AboutTable:
 
     @classmethod
     def of(cls, store: Rows) -> Self:
-        """Of the state of an index."""
+        """What is known of the rows of an index, in its state."""
         manifest = store.manifest
         return cls(
             spec=dict(manifest.spec),
@@ -120,19 +120,19 @@ class AboutTable:
         return {name: column for name, column in self.columns().items() if column not in FIXED}
 
     def metadata_columns(self) -> dict[str, str]:
-        """The same by their names in the metadata: conditions have to tell a field from what every chunk has."""
+        """These columns by the names in the metadata: conditions have to tell a field from what every chunk has."""
         clashing = {"metadata.doc_id": "doc_id", "metadata.heading": "heading"}
         own = self.own_columns().items()
         return {clashing.get(field, field): column for field, column in own if field != SOURCE}
 
     def to_bytes(self) -> bytes:
-        """As JSON."""
+        """All of it as JSON."""
         files = {name: base64.b64encode(data).decode() for name, data in self.files.items()}
         return json.dumps({"format": _FORMAT, **asdict(self), "files": files}).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Self:
-        """The inverse.
+        """The inverse of `to_bytes`.
 
         Raises:
             IndexFormatError: it is damaged, or of a later version.
@@ -163,8 +163,8 @@ def columns_for(fields: Mapping[str, str], built_in: Collection[str]) -> dict[st
     """The column of each field that a condition can name; no two differ by capitals alone.
 
     Args:
-        fields: with their kinds.
-        built_in: those that are fixed columns.
+        fields: the kinds of the fields, by name.
+        built_in: names of the fields that are fixed columns.
     """
     taken = {*FIXED, DIGEST, VECTOR, SCORE, *_WORDS}
     found = {name: name for name in fields if name in built_in}
@@ -212,8 +212,8 @@ def with_metadata(store: FolderRows, names: Mapping[str, str]) -> Iterator[Any]:
     """All rows of an index that are alive, as tables: columns, `METADATA`, and the vectors.
 
     Args:
-        store: the index.
-        names: of columns as they are stored, each with its name in the table.
+        store: the state of the index.
+        names: the names of columns in the tables, by their names in the index.
     """
     first, mixed = 0, store.mixed
     for batch in store.record_batches([*names, "metadata", VECTOR], None):
@@ -276,7 +276,7 @@ def as_batch(schema: Any, values: Callable[[Any], Any]) -> Any:
 
 
 def vectors_of(rows: Any) -> Any:
-    """(n, dim) float16 of a batch or a table of rows."""
+    """The vectors (n, dim) float16 of a batch or a table of rows."""
     column = rows.column(VECTOR)
     column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), column.type.list_size)

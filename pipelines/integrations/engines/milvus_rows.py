@@ -122,7 +122,7 @@ def _over(sizes: Any, limit: int) -> Any:
 
 
 def rows_to(batch: Any) -> list[dict[str, Any]]:
-    """As the client takes them: times in microseconds, vectors in float32."""
+    """Rows as the client takes them: times in microseconds, vectors in float32."""
     plain = {
         field.name: (column.cast(pa.int64()) if pa.types.is_timestamp(field.type) else column).to_pylist()
         for field, column in zip(batch.schema, batch.columns, strict=True)
@@ -133,12 +133,12 @@ def rows_to(batch: Any) -> list[dict[str, Any]]:
 
 
 def batch_of(rows: Sequence[Mapping[str, Any]], schema: Any) -> Any:
-    """The inverse."""
+    """A record batch of rows as the client gives them: the inverse of `rows_to`."""
     return as_batch(schema, lambda field: [row[field.name] for row in rows])
 
 
 def one_of(column: str, values: Sequence[str]) -> str:
-    """That a column has one of these texts."""
+    """The expression that a column has one of these texts."""
     return f"({column} in [{', '.join(map(text_of, values))}])"
 
 
@@ -146,5 +146,5 @@ _ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"})
 
 
 def text_of(value: str) -> str:
-    """As Milvus writes a text."""
+    """A text as Milvus writes it."""
     return f'"{value.translate(_ESCAPED)}"'

@@ -101,13 +101,13 @@ class Statements:
     """Statements about a table.
 
     Args:
-        name: of the table.
-        about: what it holds.
+        name: the name of the table.
+        about: what the table holds.
         has_words: whether the table has the column of words, which is ten times as fast as to make them for each row
             that is ranked; the first tables did not have it.
 
     Attributes:
-        shape: of which model the vectors are, and of which types the fields; stored as `fingerprint`.
+        shape: the model of the vectors and the kinds of the fields, as text; stored as `fingerprint`.
     """
 
     def __init__(self, name: str, about: AboutTable, *, has_words: bool = True) -> None:
@@ -146,10 +146,10 @@ class Statements:
         """A statement that reads the shape of the table as it is stored, and columns.
 
         Args:
-            template: of it.
-            where: of the rows that fulfil it.
-            columns: None: all.
-            by: rows whose value of this column is in the parameter `ids`.
+            template: the template of the statement.
+            where: the condition of the rows that are read; None: all rows.
+            columns: the columns that are read; None: all.
+            by: the column whose value has to be in the parameter `ids`; None: no column.
         """
         condition = "TRUE" if where is None else PostgresDialect(self.about.columns(), self.about.fields).written(where)
         allowed: sql.Composable = sql.SQL(condition.replace("%", "%%"))

@@ -57,8 +57,8 @@ class RemoteRows:
     """The state of a table.
 
     Args:
-        table: with the rows.
-        about: what it holds.
+        table: the table with the rows.
+        about: what the table holds.
         shown: the target, for messages.
     """
 
@@ -251,9 +251,9 @@ class RemoteSearcher(Searcher):
         """The state of the table that a target names.
 
         Args:
-            path: the target.
-            place: where its model is, and where it runs.
-            before: a state that is open; it is returned if it is still the one that is there.
+            path: the target that names the table.
+            place: where the model of the table is, and where it runs.
+            before: a state that is open, which is returned if the table still has it; None: there is none.
 
         Raises:
             SpecError: there is no such table, or it is none of an index.
@@ -276,7 +276,7 @@ class RemoteSearcher(Searcher):
         return opened
 
     def options(self, **options: Any) -> SearchOptions:
-        """As of an index, but an engine compares whole vectors, and hybrid search is by places."""
+        """Options of a search as of an index; but an engine compares whole vectors, and fuses by places."""
         for name in ("dim", "rerank_dim", "min_z"):
             if options.get(name) is not None:
                 raise QueryError("an engine cannot do that", "remove it, or ask the index", where=f"`{name}`")

@@ -41,15 +41,15 @@ class ReplacedError(EngineError):
 
 
 class Table(ABC):
-    """A table of an engine. Rows are Arrow record batches of `columns.schema_of`, by `AboutTable.columns`.
+    """A table of an engine. Rows are Arrow record batches of `layout.schema_of`, by `AboutTable.columns`.
 
     Attributes:
         has_words: whether the engine ranks texts by the words of a question.
-        words_by: what it ranks them by.
+        words_by: the name of what the engine ranks texts by.
         is_whole: whether the last export to it ended, as far as that can be seen.
-        max_dim: dimensions of a vector.
-        max_rows: of one answer.
-        rows_in: what holds the rows, which a replacement may make anew; empty: there is no such table.
+        max_dim: the most dimensions that a vector can have.
+        max_rows: the most rows of one answer.
+        rows_in: the name of what holds the rows, which a replacement may make anew; empty: there is no such table.
     """
 
     has_words: ClassVar[bool] = False
@@ -77,7 +77,7 @@ class Table(ABC):
         """Look at the state that is there now: `rows_in` and `_about`."""
 
     def about(self) -> AboutTable | None:
-        """What it holds; None: there is no such table.
+        """What the table holds; None: there is no such table.
 
         Raises:
             SpecError: there is a table of this name that has no `AboutTable`.
@@ -91,7 +91,7 @@ class Table(ABC):
         return {}
 
     def check(self, about: AboutTable) -> None:
-        """Whether the engine can hold such rows at all.
+        """Check that the engine can hold such rows at all.
 
         Raises:
             SpecError: their dimension is over its limit.
@@ -116,13 +116,13 @@ class Table(ABC):
         """Add these rows, or put them in place of those with the same `chunk_id`.
 
         Args:
-            rows: to read once.
-            gone: the ids of the rows to delete; asked when `rows` are read.
-            about: what it holds then; written last.
+            rows: record batches of the rows to write, which are read once.
+            gone: a function that gives the ids of the rows to delete; called when `rows` are read.
+            about: what the table holds then; written last.
         """
 
     def snapshot(self) -> AbstractContextManager[None]:
-        """What is asked within, by this thread, is answered from one state; where the engine can do that."""
+        """A block in which all that this thread asks is answered from one state, where the engine can do that."""
         return nullcontext()
 
     @abstractmethod
@@ -149,9 +149,9 @@ class Table(ABC):
         """Rows as record batches, in no order.
 
         Args:
-            where: those that fulfil it.
-            columns: of these columns; None: all.
-            ids: a column and values: rows that have one of these there.
+            where: the condition of the rows that are read; None: all rows.
+            columns: the columns that are read; None: all.
+            ids: a column and values: only rows with one of these values there are read; None: all rows.
         """
 
     @abstractmethod
@@ -177,7 +177,7 @@ class Table(ABC):
         return whole if columns is None else pa.schema([whole.field(name) for name in columns])
 
     def read_about(self, data: bytes | None) -> AboutTable | None:
-        """What bytes say; of those that cannot be read `not_ours` says why, so that the table can be replaced."""
+        """The `AboutTable` in bytes; of what cannot be read `not_ours` says why, so that the table can be replaced."""
         self._unreadable = None
         try:
             return None if data is None else AboutTable.from_bytes(data, self.target.shown)
@@ -193,7 +193,7 @@ class Table(ABC):
         return SpecError(message, hint, where=self.target.shown)
 
     def known(self) -> AboutTable | None:
-        """What it holds; None: ragidx did not write it."""
+        """What the table holds; None: ragidx did not write it."""
         try:
             return self.about()
         except SpecError:

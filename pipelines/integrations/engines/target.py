@@ -31,8 +31,8 @@ class Target:
     Attributes:
         engine: lancedb, postgresql, qdrant or milvus.
         place: a path or a URL; it may hold a password, and is never shown.
-        name: of the table.
-        shown: all of it, without what is secret.
+        name: the name of the table.
+        shown: the whole target as text, without what is secret.
     """
 
     engine: str
@@ -45,8 +45,8 @@ class Target:
         """The target that a text names.
 
         Args:
-            text: as above.
-            to_read: whether it may be one that is only read.
+            text: the target, as the head of this module shows it.
+            to_read: whether an engine that is only read may be named.
 
         Raises:
             SpecError: there is no such engine, it is no URL, or a table cannot have that name.

@@ -21,7 +21,7 @@ _OF_HITS = ("line", "page", "heading", "context", "also")
 
 
 def constant(answer: bool) -> ragidx.Condition:
-    """What all rows fulfil, or none: each has the id of a document."""
+    """A condition that all rows fulfil, or none: each has the id of a document."""
     without = ragidx.field("doc_id").is_null()
     return ~without if answer else without
 
@@ -30,9 +30,9 @@ def settled(field: str, found: ragidx.Condition, *, missing: bool) -> ragidx.Con
     """A condition on a field that is never unknown, so that `~` of it finds all others.
 
     Args:
-        field: of the index.
-        found: which rows are found among those that have it.
-        missing: whether those are found that have it not.
+        field: the name of a field of the index.
+        found: the condition by which rows that have the field are found.
+        missing: whether rows that do not have the field are found.
     """
     without = ragidx.field(field).is_null()
     return without | found if missing else ~without & found
@@ -52,8 +52,9 @@ def told(hit: ragidx.Hit, *more: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """What is known of a hit beside its text, as JSON has it: of the hit, and the metadata of its document.
 
     Args:
-        hit: whose `source`, the document's id, is told, and line, page, heading, context and also, if they are there.
-        more: names of what else is told of it, if it is there.
+        hit: the hit whose `source`, the document's id, is told, and line, page, heading, context and also, if they are
+            there.
+        more: names of what else is told of the hit, if it is there.
     """
     found = hit.to_json()
     ours = {name: found[name] for name in (*more, *_OF_HITS) if found[name] not in (None, "", [])}
@@ -80,7 +81,7 @@ def vectors_of(index: ragidx.Index, where: ragidx.Condition | None) -> dict[str,
 
 
 def width_of(index: ragidx.Index) -> int:
-    """Numbers of an embedding that the index takes; it may keep the first ones alone."""
+    """Dimensions of an embedding that the index takes; it may keep the first ones alone."""
     return (index.spec.precomputed and index.spec.precomputed.input_dim) or index.info().dim
 
 
@@ -88,8 +89,8 @@ def check_widths(index: ragidx.Index | None, embeddings: Sequence[tuple[str, Siz
     """Refuse an embedding of another width.
 
     Args:
-        index: of precomputed vectors; None: one that the first embedding makes.
-        embeddings: each behind what a message names it by.
+        index: the index of precomputed vectors; None: the first embedding makes it.
+        embeddings: the embeddings, each behind the name that a message has for it.
 
     Raises:
         SpecError: there is one.

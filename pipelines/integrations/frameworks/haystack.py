@@ -43,12 +43,12 @@ class RagidxRetriever:
 
     Args:
         index: an open index, or its folder.
-        filters: of every call, in Haystack's form.
-        top_k: documents of a call, at most; 1 or more.
+        filters: the filters of every call, in Haystack's form.
+        top_k: the most documents of a call; 1 or more.
         filter_policy: whether the filters of a call replace these, or are merged with them.
         refresh: "auto" shows the newest committed state at each call; None: the one shown now, until its `refresh`.
         opened: options of `ragidx.Index`, such as `device`, where `index` is a folder.
-        options: of `Index.search`, such as `where`, `mode`, `per_document`, `context` or `rerank`.
+        options: options of `Index.search`, such as `where`, `mode`, `per_document`, `context` or `rerank`.
 
     Raises:
         TypeError: a search has no such option.
@@ -114,9 +114,9 @@ class RagidxRetriever:
         """The best chunks for a question, best first.
 
         Args:
-            query: the question.
-            filters: of this call.
-            top_k: of this call.
+            query: the text of the question.
+            filters: the filters of this call, in Haystack's form; None: those of every call alone.
+            top_k: the most documents of this call; None: as many as the retriever has.
 
         Returns:
             `documents`, each with its score.
@@ -158,8 +158,8 @@ class RagidxDocumentStore:
 
     Args:
         path: the index folder; None: the index is in memory, and gone with the store.
-        embedding_dim: numbers of an embedding; None: as many as the first one written has.
-        index_options: of `ragidx.Index.create`, such as `{"index_type": "hnsw"}`.
+        embedding_dim: dimensions of an embedding; None: as many as the first one written has.
+        index_options: options of `ragidx.Index.create`, such as `{"index_type": "hnsw"}`.
 
     Raises:
         SpecError: the index in the folder holds encoded texts, or embeddings of another width.
@@ -208,8 +208,8 @@ class RagidxDocumentStore:
         """Write documents, all or none.
 
         Args:
-            documents: each with an embedding or without one, which searches then pass over.
-            policy: of ids that are there, or twice among the documents; NONE is FAIL.
+            documents: the documents, each with an embedding or without one: such a document is passed over by searches.
+            policy: what becomes of documents whose ids are there already, or twice in the list; NONE is FAIL.
 
         Returns:
             How many were written.
@@ -274,11 +274,11 @@ class RagidxDocumentStore:
         """The different values of a field, a page of them by the order of their text, and how many there are.
 
         Args:
-            metadata_field: with `meta.` or without.
+            metadata_field: the name of the field, with `meta.` or without.
             search_term: part of the text of a value, in any case.
-            from_: values before the page.
-            size: of the page.
-            filters: of the documents that are looked at.
+            from_: how many values are before the page.
+            size: the most values of the page.
+            filters: the filters of the documents that are looked at; None: all documents.
         """
         [found] = self._rows.values([metadata_field], filters).values()
         kept = [value for value in found if (search_term or "").lower() in str(value).lower()]
@@ -320,9 +320,9 @@ class RagidxEmbeddingRetriever:
     """A `RagidxDocumentStore` as a retriever: asked with the embedding of a question.
 
     Args:
-        document_store: the store.
-        filters: of every call, in Haystack's form.
-        top_k: documents of a call, at most; 1 or more.
+        document_store: the store that is asked.
+        filters: the filters of every call, in Haystack's form.
+        top_k: the most documents of a call; 1 or more.
         filter_policy: whether the filters of a call replace these, or are merged with them.
         return_embedding: whether documents come with their embeddings.
 

@@ -43,10 +43,10 @@ class Column:
     """A field of an index that holds what a name of a filter means, of some documents or of all.
 
     Args:
-        name: in the schema.
-        kind: bool, int, float, string, list or timestamp.
+        name: the name of the field in the schema.
+        kind: the kind of the field: bool, int, float, string, list or timestamp.
         empty: what the index holds in place of a missing value; None: nothing.
-        read: what a document has, of what the index holds; None: the same.
+        read: a function that makes of what the index holds what a document has; None: it is the same.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Column:
 
     @property
     def missing(self) -> ragidx.Condition:
-        """Where a document has no value."""
+        """The condition of documents that have no value."""
         field = ragidx.field(self.name)
         return field.is_null() if self.empty is None else field.is_null() | (field == self.empty)
 
@@ -104,7 +104,7 @@ def columns_of_texts(schema: dict[str, str]) -> Columns:
 
 
 def check(filters: Any, depth: int = 0) -> None:
-    """Whether filters are well-formed.
+    """Check that filters are well-formed.
 
     Raises:
         FilterError: they are not; before any document is looked at.

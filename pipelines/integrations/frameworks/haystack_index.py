@@ -70,8 +70,8 @@ class DocumentRows:
 
     Args:
         path: the index folder; one that is not there is made at the first write. None: it is in memory.
-        dim: numbers of an embedding; None: as many as the first one has.
-        options: of `ragidx.Index.create`.
+        dim: dimensions of an embedding; None: as many as the first one has.
+        options: options of `ragidx.Index.create`.
 
     Raises:
         SpecError: the index in the folder holds encoded texts, or embeddings of another width.

@@ -45,9 +45,9 @@ def packed(document: Document, kinds: dict[str, str], dim: int) -> HaystackRow:
     """A document as a row.
 
     Args:
-        document: of Haystack.
-        kinds: of the fields of the index; those of new ones are put in.
-        dim: of the vectors of the index.
+        document: a document of Haystack.
+        kinds: the kinds of the fields of the index, by name; those of new fields are put in.
+        dim: dimensions of the vectors of the index.
 
     Raises:
         CorpusError: the document holds what a row cannot; the message names what.

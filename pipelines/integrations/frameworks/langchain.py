@@ -43,7 +43,7 @@ class RagidxRetriever(BaseRetriever):
         index: an open index, or its folder.
         refresh: "auto" shows the newest committed state at each call; None: the index shows one state, until its
             `refresh` or a change of its own.
-        options: of `Index.search`; `invoke` takes them too, for one call.
+        options: options of `Index.search`; `invoke` takes them too, for one call.
 
     Raises:
         TypeError: a search has no such option.
@@ -87,7 +87,7 @@ class RagidxEmbeddings(Embeddings):
     """A model and its filter as LangChain embeddings: vectors of unit length, as an index would hold them.
 
     Args:
-        model, options: of `ragidx.load_embedder`.
+        model, options: the model, and its options, as `ragidx.load_embedder` takes them.
     """
 
     def __init__(self, model: str = "mini", **options: Any) -> None:

@@ -30,7 +30,7 @@ def where_of(
 
     Args:
         asked: fields with their values or operators; or a condition, which is taken as it is.
-        index: whose fields are meant. No document has a field that the index does not know.
+        index: the index whose fields are meant. No document has a field that the index does not know.
 
     Raises:
         QueryError: an operator is unknown, or a value is nothing that can be compared.

@@ -51,8 +51,8 @@ class Opened:
 
     Args:
         index: an open index, or its folder; None: one in memory.
-        embedding: of the caller; None: the index encodes.
-        refresh: "auto": each question is asked of the newest committed state.
+        embedding: the caller's embedding; None: the index encodes.
+        refresh: "auto" asks each question of the newest committed state; None: of the state that is open.
         timeout: seconds that a change waits for another writer.
 
     Raises:
@@ -139,7 +139,7 @@ class Opened:
         return index
 
     def made(self, dim: int | None) -> ragidx.Index:
-        """The index, made if there is none: for vectors of `dim` numbers; None: for texts."""
+        """The index, made if there is none: for vectors of `dim` dimensions; None: for texts."""
         with _MAKING:
             if self._index is None:
                 create: Any = {"chunks": ragidx.ChunkSpec(size=_READ_WHOLE)} if dim is None else {"dim": dim}
@@ -179,7 +179,7 @@ class StoreBatch(contextlib.AbstractContextManager["StoreBatch"]):
         ids: Sequence[str | None] | None = None,
         batch_size: int | None = None,
     ) -> list[str]:
-        """As of the store; of two texts of one id the later one counts."""
+        """Add texts, as `RagidxVectorStore.add_texts`; of two texts of one id the later one counts."""
         documents = documents_of(texts, metadatas, ids)
         at_once = slices([document.text for document in documents], batch_size)
         embedding, vectors = self._opened.embedding, None
@@ -190,12 +190,12 @@ class StoreBatch(contextlib.AbstractContextManager["StoreBatch"]):
     def add_documents(
         self, documents: Sequence[Document], *, ids: Sequence[str | None] | None = None, batch_size: int | None = None
     ) -> list[str]:
-        """As of the store."""
+        """Add documents, as `RagidxVectorStore.add_documents`."""
         texts, metadatas, names = parts(documents, ids)
         return self.add_texts(texts, metadatas, ids=names, batch_size=batch_size)
 
     def delete(self, ids: Sequence[str] | None = None, *, filter: Filter = None) -> None:
-        """As of the store; a filter is asked of what the index held before the batch."""
+        """Delete, as `RagidxVectorStore.delete`; a filter is asked of what the index held before the batch."""
         if ids is None and (filter is None or filter in ("", {})):
             raise ragidx.QueryError(
                 "nothing says what to delete",
@@ -208,7 +208,7 @@ class StoreBatch(contextlib.AbstractContextManager["StoreBatch"]):
             inner.delete(ids, where=where_of(filter, index), missing="skip")
 
     def put(self, documents: Sequence[ragidx.Document], vectors: Sequence[Sequence[float]] | None) -> list[str]:
-        """Write what is checked, and embedded if the caller does that."""
+        """Write documents that are checked, and embedded if the caller does that."""
         if not documents:
             return []
         if vectors is not None and len(vectors) != len(documents):
@@ -266,7 +266,7 @@ def slices(texts: list[str], size: int | None) -> Iterator[list[str]]:
 
 
 def relevance(cosine: float) -> float:
-    """Of a cosine, 0 to 1."""
+    """The relevance of a cosine, 0 to 1."""
     return min(1.0, max(0.0, (1 + cosine) / 2))  # half precision may pass 1
 
 

@@ -23,7 +23,7 @@ _PLACES = ("heading", "line", "page")
 def documents_of(
     texts: Iterable[str], metadatas: Sequence[Mapping[str, Any] | None] | None, ids: Sequence[str | None] | None
 ) -> list[ragidx.Document]:
-    """What is added, each with an id of its own where it has none.
+    """The documents that are added; one without an id gets a new one.
 
     Raises:
         ValueError: there are not as many of each.
@@ -82,10 +82,10 @@ def diverse(relevance: Sequence[float], vectors: Any, k: int, weight: float) -> 
     Carbonell and Goldstein 1998, as LangChain computes it.
 
     Args:
-        relevance: (n,) cosines with the question.
-        vectors: (n, dim) of unit length.
-        k: how many.
-        weight: of the relevance, 0 to 1.
+        relevance: (n,) cosines of the hits with the question.
+        vectors: (n, dim) vectors of the hits, of unit length.
+        k: how many hits are chosen.
+        weight: the weight of the relevance, 0 to 1.
     """
     vectors, left, chosen = np.asarray(vectors, np.float32), list(range(len(relevance))), list[int]()
     alike = np.zeros(len(relevance))

@@ -45,7 +45,7 @@ class RagidxVectorStore(VectorStore):
         index: an open index, or its folder; None: it is in memory, and gone with the store. Where there is none, the
             first `add` makes it: of documents that `mini` encodes, or of vectors as wide as those of the embedding.
             Until then searches find nothing.
-        embedding: makes the vectors of texts and questions; None: the index's own model does.
+        embedding: the embedding that makes the vectors of texts and questions; None: the index's own model does.
         refresh: "auto" shows the newest committed state at each call; None: others' changes are seen after
             `Index.refresh` or a change by this store.
         timeout: seconds that a change waits for another writer.
@@ -80,13 +80,13 @@ class RagidxVectorStore(VectorStore):
         """A store with these texts; what its index holds already stays.
 
         Args:
-            texts: as of `add_texts`, with metadatas, ids and batch_size.
-            embedding: as of the store; None: the index's own model encodes.
-            metadatas: of the texts.
-            index: as of the store.
-            ids: of the texts.
-            batch_size: of the texts.
-            options: of the store: `refresh`, `timeout`.
+            texts: the texts, each of which becomes a document.
+            embedding: the embedding of the store; None: the index's own model encodes.
+            metadatas: the metadata of each text, as `add_texts` takes it.
+            index: the index of the store: open, or its folder; None: it is in memory.
+            ids: the id of each text, as `add_texts` takes it.
+            batch_size: texts that the embedding gets at once; None: all.
+            options: other options of the store: `refresh`, `timeout`.
         """
         store = cls(index, embedding, **options)
         store.add_texts(texts, metadatas, ids=ids, batch_size=batch_size)
@@ -208,8 +208,8 @@ class RagidxVectorStore(VectorStore):
         """Delete documents in one commit; an id that is not there is no error.
 
         Args:
-            ids: of documents; an empty list deletes nothing.
-            filter: as in a search. With ids, only what is theirs and passes it.
+            ids: ids of the documents to delete; an empty list deletes nothing.
+            filter: the filter of the documents to delete, as in a search; with ids, only those of them that pass it.
             options: none; LangChain's signature has them.
 
         Raises:
@@ -233,11 +233,11 @@ class RagidxVectorStore(VectorStore):
         """The k documents that are most like a question, best first.
 
         Args:
-            query: the question.
-            k: 1 or more.
+            query: the text of the question.
+            k: the most documents that are returned; 1 or more.
             filter: fields and their values, with the operators $eq $ne $gt $gte $lt $lte $in $nin $exists, $and $or
                 $not; or a condition of ragidx.
-            options: of `Index.search`: `mode="hybrid"`, `min_score`, `instruction` and so on.
+            options: options of `Index.search`: `mode="hybrid"`, `min_score`, `instruction` and so on.
 
         Raises:
             QueryError: the question, the filter or an option is wrong.
@@ -279,12 +279,12 @@ class RagidxVectorStore(VectorStore):
         """Documents that are like a question and unlike each other.
 
         Args:
-            query: the question.
-            k: 1 or more.
-            fetch_k: how many of the best are chosen from.
+            query: the text of the question.
+            k: the most documents that are returned; 1 or more.
+            fetch_k: the number of best documents that are chosen from.
             lambda_mult: 1 is by likeness to the question alone, 0 by unlikeness to the documents before.
-            filter: as of `similarity_search`.
-            options: as of `similarity_search`.
+            filter: the filter of documents, as `similarity_search` takes it.
+            options: options of `Index.search`, as `similarity_search` takes them.
         """
         answers = self._opened.answers(query, self._asked(query), fetch_k, filter, options)
         return self._opened.diverse(answers, k, lambda_mult)

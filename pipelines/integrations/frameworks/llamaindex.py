@@ -69,7 +69,7 @@ class RagidxVectorStore(BasePydanticVectorStore):
     Args:
         index: an open index, or its folder; there need be none yet: the first `add` makes it. None: it is in memory,
             and gone with the store.
-        options: of `Index.create`, for an index that is not there yet, such as `lexical=False`.
+        options: options of `Index.create`, for an index that is not there yet, such as `lexical=False`.
 
     Raises:
         SpecError: the index was built of texts, or no store wrote it.
@@ -196,11 +196,11 @@ class RagidxVectorStore(BasePydanticVectorStore):
         """The best nodes; similarities are what they are ranked by: cosines, in the modes DEFAULT and MMR.
 
         Args:
-            query: in the mode DEFAULT or MMR; TEXT_SEARCH or SPARSE, which rank by BM25 of `query_str`; or HYBRID, by
-                both with the weight `alpha` of the vectors. No node is of an empty list of `doc_ids`; an empty one of
-                `node_ids` is no limit: `VectorStoreIndex` gives one.
-            kwargs: in the mode MMR: `mmr_threshold`, as in the query, and `mmr_prefetch_k`, the number of most similar
-                nodes that it chooses from: without it 200, or 4 times as many as are wanted.
+            query: the question, in the mode DEFAULT or MMR; TEXT_SEARCH or SPARSE, which rank by BM25 of `query_str`;
+                or HYBRID, by both with the weight `alpha` of the vectors. No node is of an empty list of `doc_ids`; an
+                empty one of `node_ids` is no limit: `VectorStoreIndex` gives one.
+            kwargs: options of the mode MMR: `mmr_threshold`, as in the query, and `mmr_prefetch_k`, the number of most
+                similar nodes that it chooses from: without it 200, or 4 times as many as are wanted.
 
         Raises:
             ValueError: the mode is another one, or the query has an option that is for other modes.
@@ -222,7 +222,7 @@ class RagidxVectorStore(BasePydanticVectorStore):
         return VectorStoreQueryResult(nodes=nodes, similarities=scores, ids=[hit.chunk_id for hit in hits])
 
     def persist(self, persist_path: str = "", fs: Any = None) -> None:
-        """Nothing: each change is on the disk, in the index's own folder, when its call returns."""
+        """Do nothing: each change is on the disk, in the index's own folder, when its call returns."""
 
     async def async_add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
         """As `add`, in a thread."""
@@ -289,8 +289,8 @@ class RagidxRetriever(BaseRetriever):
         index: an open index, or its folder.
         refresh: "auto" shows the newest committed state at each call; None: the index shows one state, until its
             `refresh` or a change of its own.
-        options: of `Index.search`; or of LlamaIndex's `BaseRetriever`: `callback_manager`, `objects`, `object_map`,
-            `verbose`.
+        options: options of `Index.search`, or of LlamaIndex's `BaseRetriever`: `callback_manager`, `objects`,
+            `object_map`, `verbose`.
 
     Raises:
         TypeError: a search has no such option.
@@ -334,9 +334,9 @@ class RagidxEmbedding(BaseEmbedding):
     """A model and its filter as LlamaIndex embeddings: vectors of unit length, as an index would hold them.
 
     Args:
-        model_name: of `ragidx.load_embedder`.
-        options: likewise: method, filter, device and so on; or of LlamaIndex's `BaseEmbedding`: `embed_batch_size`,
-            `callback_manager`, `embeddings_cache` and so on.
+        model_name: the model, as `ragidx.load_embedder` takes it.
+        options: options of `ragidx.load_embedder`: method, filter, device and so on; or of LlamaIndex's
+            `BaseEmbedding`: `embed_batch_size`, `callback_manager`, `embeddings_cache` and so on.
 
     Raises:
         RagidxError: as `ragidx.load_embedder`; there is no such option.

@@ -39,10 +39,10 @@ def select(
     """The condition of nodes that pass the filters and have one of the ids; None: all nodes do.
 
     Args:
-        kinds: what type each field of the index has.
-        filters: of LlamaIndex.
-        node_ids: of nodes; an empty list is none of them.
-        doc_ids: of the documents that nodes are of; likewise.
+        kinds: the type of each field of the index, by name.
+        filters: the filters of LlamaIndex; None: there are none.
+        node_ids: ids of the nodes that may be found; an empty list is no node, None any.
+        doc_ids: ids of the documents whose nodes may be found; an empty list is no document, None any.
 
     Raises:
         QueryError: the filters are too deep. What cannot be compared is refused when the condition is asked.

@@ -32,10 +32,11 @@ class RagidxEncoder:
     """A model and its filter as an mteb encoder: vectors of unit length, as an index would hold them.
 
     Args:
-        model: of `ragidx.load_embedder`, as `options`.
-        instructions: of queries, by the name of the task: a sentence, or `task:NAME`. A task that is not named has the
-            encoder's own.
-        options: filter, method, device and so on; mteb keeps its results by them and by the model's name.
+        model: the model, as `ragidx.load_embedder` takes it.
+        instructions: the instructions of queries, by the name of the task: a sentence, or `task:NAME`. A task that is
+            not named has the encoder's own.
+        options: options of `ragidx.load_embedder`: filter, method, device and so on; mteb keeps its results by them and
+            by the model's name.
     """
 
     def __init__(self, model: str = "mini", *, instructions: Mapping[str, str] | None = None, **options: Any) -> None:
@@ -46,7 +47,7 @@ class RagidxEncoder:
     def encode(
         self, inputs: Iterable[Mapping[str, Any]], *, task_metadata: Any, prompt_type: Any = None, **_: Any
     ) -> Any:
-        """(n, dim) float32 of the texts of all batches."""
+        """The vectors (n, dim) float32 of the texts of all batches."""
         texts = list(itertools.chain.from_iterable(batch["text"] for batch in inputs))
         if prompt_type == PromptType.document:
             return self._embedder.embed_document(texts)
@@ -66,10 +67,10 @@ class RagidxSearch:
 
     Args:
         folder: where the corpora and their indexes are kept, one folder for each; a later run finds them built.
-        model: of `ragidx.build`, as `options`.
-        instructions: as of `RagidxEncoder`.
+        model: the model, as `ragidx.build` takes it.
+        instructions: the instructions of queries, as `RagidxEncoder` takes them.
         search: options of `Index.rank_documents`, such as `{"mode": "dense"}`.
-        options: filter, chunks, method and so on.
+        options: options of `ragidx.build`: filter, chunks, method and so on.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class RagidxSearch:
     def search(
         self, queries: Iterable[Mapping[str, Any]], *, task_metadata: Any, top_k: int, top_ranked: Any = None, **_: Any
     ) -> dict[str, dict[str, float]]:
-        """Query id -> document id -> score; of `top_ranked` documents alone where a task names them."""
+        """Scores by query id and document id; of `top_ranked` documents alone where a task names them."""
         texts = {row["id"]: " ".join(filter(None, (row["text"], row.get("instruction")))) for row in queries}
         k = top_k if top_ranked is None else self._index.count()
         instruction = self._instructions.get(task_metadata.name)

@@ -34,7 +34,7 @@ class Datasink(_Datasink[Any]):
     Args:
         index: the folder of the index; it is made if it is missing.
         stage: a folder that all nodes see; None, where Ray has one node: one beside the index, removed at the end.
-        options: those of `ragidx.distribute.divide_vectors`.
+        options: options of `ragidx.distribute.divide_vectors`.
     """
 
     def __init__(self, index: str | Path, *, stage: str | Path | None = None, **options: Any) -> None:
@@ -45,14 +45,14 @@ class Datasink(_Datasink[Any]):
         self.report: ragidx.BuildReport | None = None
 
     def on_write_start(self, schema: Any = None) -> None:
-        """Begin, at the driver."""
+        """Divide the work, at the driver."""
         alive = [node for node in nodes() if node["Alive"]]  # type: ignore[no-untyped-call]  # Ray does not type it
         if self._is_own and len(alive) > 1:
             raise ragidx.SpecError("a cluster needs a stage", "name a folder that all nodes see", where="`stage`")
         self._division = ragidx.distribute.divide_vectors(self._stage, self._index, **self._options)
 
     def write(self, blocks: Iterable[Block], ctx: Any) -> Any:
-        """Write the rows of a task; its descriptor."""
+        """Write the rows of a task as a shard, and return its descriptor."""
         tables = (BlockAccessor.for_block(block).to_arrow() for block in blocks)
         return ragidx.distribute.build_vector_shard(self._division, ctx.task_idx, tables)
 

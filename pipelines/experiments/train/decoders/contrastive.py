@@ -70,8 +70,8 @@ class MethodModule(InputModule):
     """A method's vectors, as sentence-transformers' trainer asks for them.
 
     Args:
-        network: what learns.
-        limit: how many tokens of a text are read.
+        network: the decoder that learns.
+        limit: the most tokens of a text that are read.
     """
 
     def __init__(self, network: Network, limit: int) -> None:
@@ -79,14 +79,14 @@ class MethodModule(InputModule):
         self.network, self.limit = network, limit
 
     def preprocess(self, inputs: Sequence[Any], prompt: str | None = None, **_: Any) -> dict[str, Tensor]:
-        """Ids, attention and pooled span of texts; with a prompt, the instruction of queries, which may be empty."""
+        """(b, t) ids, attention and pooled span of texts; `prompt`: the instruction of queries, which may be empty."""
         rows = self.network.encoder.rendered(inputs, prompt, self.limit)
         ids, attention, pooled = batching.collate(rows, self.network.pad, torch.device("cpu"))
         whole = torch.ones_like(ids) if attention is None else attention
         return {"input_ids": ids, "attention_mask": whole, "pooled": pooled}
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
-        """With their vectors."""
+        """The features with the vectors of their texts, (b, hidden), as `sentence_embedding`."""
         vectors = self.network(features["input_ids"], features["attention_mask"], features["pooled"])
         return features | {"sentence_embedding": vectors}
 
@@ -95,7 +95,7 @@ class MethodModule(InputModule):
         return self.network.hidden
 
     def save(self, output_path: str, *args: object, **kwargs: object) -> None:
-        """Nothing: a run keeps what learns."""
+        """Write nothing: a run keeps what learns."""
 
 
 class Loss(CachedMultipleNegativesRankingLoss):
@@ -110,7 +110,7 @@ class Loss(CachedMultipleNegativesRankingLoss):
     def calculate_loss(
         self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
     ) -> Tensor:
-        """Of a batch, from the vectors of its parts; labels (b, columns, d) of unit length."""
+        """The loss of a batch, from the vectors of its parts; labels (b, columns, d) of unit length."""
         if labels is None or labels.dim() < 3:
             return super().calculate_loss(reps, labels, with_backward=with_backward)
         queries, texts = torch.cat(reps[0]), torch.cat([torch.cat(part) for part in reps[1:]])
@@ -234,8 +234,8 @@ def _trained(
     Args:
         training: what learns, and how.
         data: data sets by name, a column for each side.
-        prompts: by data set and column, the instruction of queries; other columns are documents.
-        like_teacher: weight of the teacher's cosines.
+        prompts: the instruction of queries, by data set and column; other columns are documents.
+        like_teacher: the weight of the loss by the teacher's cosines.
     """
     network, how = training.network, training.how
     encoding, batches = MethodModule(network, how["read_tokens"]), batches_of(data, how)

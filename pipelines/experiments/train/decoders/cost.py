@@ -22,7 +22,7 @@ _MOST_TEXTS = 32  # of a mini-batch
 
 @dataclass(frozen=True)
 class Measure:
-    """What training takes of a token that is read: bytes that a pass back needs, and seconds of both passes."""
+    """What training takes for each token that is read: bytes that a pass back needs, and seconds of both passes."""
 
     n_bytes: float
     seconds: float
@@ -30,7 +30,7 @@ class Measure:
 
 
 def measured(network: Network, ids: Tensor, attention: Tensor, pooled: Tensor) -> Measure:
-    """A pass with gradients over (b, t), (b, t), (b, t); of a GPU over as many again as fill it."""
+    """The cost of a pass with gradients over ids, attention and pooled span, (b, t) each; repeated to fill a GPU."""
     held: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
@@ -75,12 +75,12 @@ def plan(
     longest: int,
     more_bytes: float = 0.0,
 ) -> dict[str, Any]:
-    """How many steps a run makes, and how many texts a mini-batch has, as a small one that is measured has it.
+    """How many steps a run makes, and how many texts a mini-batch has, by the cost of a small one, which is measured.
 
     Args:
-        network: what learns.
-        how: how it is trained.
-        features: what is measured: (b, t) each, the arguments of the network.
+        network: the decoder that learns.
+        how: the options of the training.
+        features: ids, attention and pooled span of the mini-batch that is measured, (b, t) each.
         steps: how many steps there are to make.
         n_tokens: how many tokens a step reads; those that it reads again without gradients count in part.
         longest: how many tokens the longest text has.

@@ -36,7 +36,7 @@ _SAMPLED = 256  # rows, whose tokens are counted
 def with_wrong_answers(
     pairs: TrainingPairs, wanted: int | None, by: Resolved, cache: str | os.PathLike[str] | None, tell: Stages
 ) -> tuple[TrainingPairs, tuple[str, ...]]:
-    """The pairs with as many wrong answers for all of a data set; and what to say of them."""
+    """The pairs, all of a data set with equally many wrong answers; and a note for people on where these are from."""
     of_files, groups = pairs["negatives"], pairs.groups
     most = int(any(of_files)) if wanted is None else wanted
     negatives = [texts[:most] for texts in of_files]
@@ -56,7 +56,7 @@ def with_wrong_answers(
 def labels_of(
     pairs: TrainingPairs, teacher: Resolved, cache: str | os.PathLike[str] | None, tell: Stages
 ) -> list[Floats]:
-    """(columns, d) of each pair: the teacher's vectors of unit length."""
+    """The teacher's vectors of each pair, (columns, d) of unit length."""
     answers = [[text, *wrong] for text, wrong in zip(pairs["positive"], pairs["negatives"], strict=True)]
     with RawVectors(teacher, cache_folder(cache)) as vectors:
         tell(f"encoding by {teacher.encoder_spec.model}")
@@ -67,7 +67,7 @@ def labels_of(
 
 
 def data_sets(pairs: TrainingPairs, labels: Sequence[Floats] | None) -> datasets.DatasetDict:
-    """By name, a column for each side."""
+    """The data sets of more than one pair by name, each with a column for each side."""
     by_name, groups = {}, pairs.groups
     for number, name in enumerate(pairs.names):
         places = np.flatnonzero(groups == number)

@@ -46,7 +46,8 @@ class Run:
 
     Args:
         out: the folder of the model.
-        about: what is trained on what, as JSON types: a run of other things does not go on here.
+        about: the model, the data and the options that decide the weights, as JSON types: a run of other ones does not
+            go on here.
         stage: the name of the recipe.
 
     Raises:
@@ -71,7 +72,7 @@ class Run:
                 raise SpecError("the model is there already", "name another folder with `out`", where=str(out))
 
     def planned(self, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """What was chosen when the run began: of one that goes on, as it was then."""
+        """The plan of the run; of one that goes on, as it was made when the run began."""
         if not self.plan:
             self.plan = {"key": self.key, "about": self.about, **make()}
             self._write()
@@ -82,12 +83,12 @@ class Run:
         return bool(self.plan.get("ended")) or _step_of(checkpoint) >= self.plan["steps"]
 
     def end(self) -> None:
-        """Say that it ran out of patience."""
+        """Write down that the run is out of patience."""
         self.plan["ended"] = True
         self._write()
 
     def every(self, steps: int) -> int:
-        """Steps between two scores: of a run that goes on, as they were."""
+        """How many steps are between two scores; of a run that goes on, as many as before."""
         if "every" not in self.plan:
             self.plan["every"] = steps
             self._write()
@@ -98,18 +99,18 @@ class Run:
         atomic.write_file(self.folder / _RUN, json.dumps(self.plan, indent=2).encode())
 
     def checkpoint(self) -> Path | None:
-        """The newest that is whole."""
+        """The newest checkpoint that is whole; None: there is none."""
         found = [path for path in self.folder.glob("checkpoint-*") if path.name.rpartition("-")[2].isdigit()]
         found.sort(key=_step_of, reverse=True)
         return next((path for path in found if _is_whole(path)), None)
 
     def log(self, **row: Any) -> None:
-        """Append a row."""
+        """Append a row to the log."""
         with (self.folder / _LOG).open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(row) + "\n")
 
     def rows(self) -> list[dict[str, Any]]:
-        """What was logged, a row a step and kind: of one that was made twice the later."""
+        """The rows of the log, one for each step and kind; of a step that was made twice, the later one."""
         file = self.folder / _LOG
         lines = file.read_text("utf-8").splitlines() if file.is_file() else []
         found: dict[tuple[int, bool], dict[str, Any]] = {}
@@ -126,7 +127,7 @@ class Run:
         atomic.replace(new, self.folder / _BEST)
 
     def best(self) -> BestWeights | None:
-        """None before there are any."""
+        """The best weights so far; None before there are any."""
         path = self.folder / _BEST
         if not path.is_file():
             return None

@@ -33,7 +33,7 @@ _NOT_KEPT = ("copies", "pool_eos", "layer_norm", "max_length", "truncate", "comp
 
 
 def steps_of(door: str, keywords: type[K], given: Mapping[str, Any], **stage: Any) -> K:
-    """All options of a stage; `stage`: its own defaults, where that of the others is None.
+    """All options of a stage of training; `stage`: its own defaults of options that are None.
 
     Raises:
         SpecError: one is not known, or trains nothing.

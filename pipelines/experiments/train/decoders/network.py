@@ -56,12 +56,12 @@ _UNREADABLE = ("reba", "aligned-values", "metaeol")
 
 
 class Network(nn.Module):
-    """A decoder with what learns of it.
+    """A decoder, and the part of it that learns.
 
     Args:
         resolved: the model, and how it makes vectors.
-        how: what of it learns. LoRA matrices are in the number format of the other weights; where that is bfloat16, the
-            optimizer has copies in float32.
+        how: the options of the training, which say what learns. LoRA matrices are in the number format of the other
+            weights; where that is bfloat16, the optimizer has copies in float32.
 
     Raises:
         SpecError: the method's vectors cannot be trained.
@@ -105,11 +105,11 @@ class Network(nn.Module):
 
     @property
     def n_learning(self) -> int:
-        """How many numbers learn."""
+        """How many parameters learn."""
         return sum(weight.numel() for _, weight in self._learning())
 
     def forward(self, ids: Tensor, attention: Tensor, pooled: Tensor) -> Tensor:
-        """(b, t), (b, t), (b, t) -> (b, hidden) float32, with gradients."""
+        """Vectors (b, hidden) float32 with gradients, of ids, attention and pooled span, (b, t) each."""
         if torch.is_grad_enabled():
             self.n_tokens += int(attention.sum())
         ids, attention, pooled = (part.to(self.encoder.device) for part in (ids, attention, pooled))
@@ -118,21 +118,21 @@ class Network(nn.Module):
         return self.encoder.vectors(ids, None if bool(attention.all()) else attention, pooled)
 
     def states(self, ids: Tensor) -> Tensor:
-        """(b, t) -> (b, t, hidden), of rows without padding."""
+        """States (b, t, hidden) of ids (b, t) without padding."""
         if torch.is_grad_enabled():
             self.n_tokens += ids.numel()
         return self.encoder.backbone.states(ids, None)
 
     def vectors(self, texts: Sequence[str], instruction: str | None, limit: int) -> Floats:
-        """(n, hidden) of texts as the network is now, without dropout.
+        """Vectors (n, hidden) of texts as the network is now, without dropout.
 
         Args:
-            texts: of which at most `limit` tokens are read.
-            instruction: of queries, which may be empty; None: they are documents.
-            limit: the most tokens of a text.
+            texts: the texts, of each of which at most `limit` tokens are read.
+            instruction: the instruction of queries, which may be empty; None: the texts are documents.
+            limit: the most tokens of a text that are read.
 
         Raises:
-            ModelError: they are no numbers.
+            ModelError: the vectors are no numbers.
         """
         rows = self.encoder.rendered(texts, instruction, limit)
         vectors = np.zeros((len(rows), self.hidden), np.float32)
@@ -152,7 +152,7 @@ class Network(nn.Module):
         """Take weights of the same network.
 
         Raises:
-            ModelError: they are of another.
+            ModelError: the weights are of another network.
         """
         here = dict(self._learning())
         shapes = {name: tuple(weight.shape) for name, weight in here.items()}

@@ -31,12 +31,12 @@ class Masters(torch.optim.AdamW):
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Of the weights."""
+        """Remove the gradients of the weights."""
         for weight in self._weights:
             weight.grad = None
 
     def state_dict(self) -> dict[str, Any]:
-        """With the copies."""
+        """The state of the optimizer, with the copies."""
         return {**super().state_dict(), "copies": [copy.detach() for copy in self._copies]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -54,7 +54,7 @@ class Masters(torch.optim.AdamW):
 
 
 def share_of_rate(step: int, steps: int) -> float:
-    """Of the learning rate, at a step counted from 0: it rises over a tenth of the steps, and falls; it is never 0.
+    """Share of the learning rate at a step, counted from 0: it rises over a tenth of the steps, falls, and is never 0.
 
     >>> [round(share_of_rate(step, 10), 2) for step in range(10)]
     [0.5, 1.0, 0.89, 0.78, 0.67, 0.56, 0.44, 0.33, 0.22, 0.11]

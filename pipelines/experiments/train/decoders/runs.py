@@ -41,28 +41,28 @@ _SCORE_SHARE = 5
 
 @dataclass(frozen=True)
 class DecoderReport:
-    """What a run made.
+    """What a run of training made, and how it scores.
 
     Attributes:
         folder: the folder of the model; None: there is none, since it is no better than what it began with.
         stage: contrastive, simcse or mntp.
         model: the model that it began with.
-        n_learning: how many numbers learnt.
+        n_learning: how many parameters learnt.
         n_texts: how many texts, or pairs, there were to learn from.
-        n_held_out: how many were held out, for the score.
+        n_held_out: how many texts or pairs were held out, for the score.
         steps: how many steps were made.
         best_step: the step after which the weights were best.
         of_steps: how many steps were planned.
         first_loss: the mean loss of the first tenth of the steps.
-        last_loss: the mean loss of the last tenth.
-        measure: what the score is.
+        last_loss: the mean loss of the last tenth of the steps.
+        measure: the name of the score.
         before: the score at the start.
         after: the score of the weights that are kept.
-        gain: after less before.
+        gain: the difference of the scores, after less before, with its interval.
         tokens_a_second: how many tokens a second were trained on, while steps were made.
         peak_bytes: the most memory that was in use.
         seconds: the time of this call.
-        notes: sentences for people.
+        notes: sentences for people, such as how sure the gain is.
     """
 
     folder: str | None
@@ -94,14 +94,14 @@ class Training(NamedTuple):
     """What learns, and how it is scored.
 
     Attributes:
-        run: its folder.
-        network: what learns.
-        how: how it is trained.
-        score: gives the score of each held-out text by the network as it is; higher is better.
-        measure: what the score is.
-        what: the held-out texts, for people.
-        tell: where progress goes.
-        began: when the call did.
+        run: the folder of the run.
+        network: the decoder that learns.
+        how: the options of the training.
+        score: a function that gives the score of each held-out text by the network as it is, (n,); higher is better.
+        measure: the name of the score.
+        what: what the held-out texts are called: texts or pairs.
+        tell: a function that is called with progress.
+        began: the time when the call began, as `time.perf_counter` has it.
         notes: sentences for people.
     """
 
@@ -141,7 +141,7 @@ class Training(NamedTuple):
         """Train, from the last checkpoint if there is one; write the best weights, if they are better than the start.
 
         Args:
-            trainer: made by a class of `of_network`.
+            trainer: a trainer of a class that `of_network` makes.
             n_texts: how many texts there are to learn from.
 
         Raises:
@@ -229,7 +229,7 @@ class Watch(TrainerCallback):
         self.step_seconds, self.step_tokens = 0.0, 0
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Say so."""
+        """Tell which step begins."""
         so_far = f", loss {self._loss:.3f}, {self._rate():,} tokens/s" if self._loss else ""
         self.tell(f"step {state.global_step + 1:,} of {self.steps:,}{so_far}")
         self._began, self._tokens = time.perf_counter(), self.network.n_tokens
@@ -257,7 +257,7 @@ class Watch(TrainerCallback):
         """Write the loss down.
 
         Raises:
-            ModelError: it is no number.
+            ModelError: the loss is no number.
         """
         if logs and "loss" in logs:
             self._loss = float(logs["loss"])
