@@ -121,7 +121,7 @@ def _train(stage: str, model: str, as_json: bool, options: dict[str, Any]) -> No
 def _shown(r: DecoderReport) -> list[tuple[str, str]]:
     gain = f"{r.gain.mean:+.3f} [{r.gain.low:+.3f}, {r.gain.high:+.3f}], p {r.gain.p:.2g}"
     fields = [
-        ("model", f"{r.model}, {r.n_learning:,} numbers learn"),
+        ("model", f"{r.model}, {r.n_learning:,} parameters learn"),
         ("learnt from", f"{r.n_texts:,}, {r.steps:,} of {r.of_steps:,} steps, the best after {r.best_step:,}"),
         ("loss", f"{r.first_loss:.3f} at first, {r.last_loss:.3f} at last"),
         (r.measure, f"{r.before:.3f} before, {r.after:.3f} after: {gain}, of {r.n_held_out:,} that were held out"),

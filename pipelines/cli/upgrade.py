@@ -72,7 +72,7 @@ def _fields(r: UpgradeReport) -> list[tuple[str, str]]:
     c, locked = r.comparison, f", {r.locked_seconds:.1f} s of it locked for other writers" if r.committed else ""
     rows = [
         ("index", f"{r.index} (generation {r.generation}{'' if r.committed else ', unchanged'})"),
-        ("new", f"{r.build.model}, {r.build.dim} numbers"),
+        ("new", f"{r.build.model}, {r.build.dim} dimensions"),
     ]
     rows += [] if c is None else describe.comparison(c)
     return [*rows, ("swapped", _verdict(r)), ("time", f"{plan_tables.duration(r.seconds)}{locked}")]

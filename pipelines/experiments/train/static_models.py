@@ -2,7 +2,7 @@
 table in the space of a model, that encodes its questions.
 
 chunks of texts and the teacher's vectors of them, which may be there already -> the rows of `tables`, trained on all
-texts but those that are held out -> whitened by half, so that the first numbers say most -> a folder that
+texts but those that are held out -> whitened by half, so that the first dimensions say most -> a folder that
 `build --model` takes; or as it is, a file that `build --questions` takes
 """
 

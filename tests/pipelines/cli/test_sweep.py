@@ -28,7 +28,7 @@ Run = Callable[..., Done]
 
 @pytest.fixture
 def given_index(folder: Path) -> Path:
-    """`own`: an index of 40 vectors of 8 numbers, made elsewhere."""
+    """`own`: an index of 40 vectors of 8 dimensions, made elsewhere."""
     np.save(folder / "own.npy", np.random.default_rng(0).standard_normal((40, 8)).astype("f4"))
     build_vectors(folder / "own.npy", folder / "own", index_type="flat")
     return folder / "own"

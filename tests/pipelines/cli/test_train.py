@@ -118,7 +118,7 @@ def test_a_decoder_is_trained_and_the_command_that_is_printed_builds_with_it(run
         line.split(maxsplit=1) for line in done.out.splitlines() if not line.startswith(("mean", "learnt", "to"))
     )
     assert done.status == 0
-    assert fields["model"] == "mini-decoder, 315,392 numbers learn"
+    assert fields["model"] == "mini-decoder, 315,392 parameters learn"
     assert "learnt from           180, 12 of 12 steps, the best after" in done.out
     assert "of 20 that were held out" in done.out
     command = done.out.splitlines()[-1].split(maxsplit=3)[3]

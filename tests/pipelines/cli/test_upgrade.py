@@ -53,7 +53,7 @@ def test_it_shows_what_it_takes_then_what_was_compared_and_the_way_back(run: Run
     shown = fields(done)
     assert list(shown) == ["index", "new", "nDCG@10", "difference", "swapped", "time"]
     assert shown["index"] == "ragidx-index (generation 2)"
-    assert shown["new"] == "mini, 128 numbers"
+    assert shown["new"] == "mini, 128 dimensions"
     assert shown["nDCG@10"] == "1.000 before, 1.000 now, of 25 queries"
     assert (
         shown["difference"] == "+0.000 [+0.000, +0.000], p 1.0000, 0.000 detectable; above +0.000 with 95 % confidence"

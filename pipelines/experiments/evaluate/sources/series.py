@@ -1,7 +1,7 @@
-"""The filters and widths of a sweep: which numbers of the source's vectors each row of it compares.
+"""The filters and widths of a sweep: which dimensions of the source's vectors each row of it compares.
 
-One encoding serves all: of a filter whose columns are ordered (`filter_kind(name).nested`), the first k numbers are the
-filter of width k, brought to unit length. Raw vectors give one series for each filter, an index of others the
+One encoding serves all: of a filter whose columns are ordered (`filter_kind(name).nested`), the first k dimensions are
+the filter of width k, brought to unit length. Raw vectors give one series for each filter, an index of others the
 prefixes of what it stores.
 """
 
@@ -204,8 +204,8 @@ def _check_none(widths: WidthChoice, hidden: int) -> None:
     narrower = [width for width in widths.of(hidden, hidden) if width < hidden]
     if narrower:
         raise SpecError(
-            f"filter 'none' keeps all {hidden:,} numbers, and has no width of {narrower[0]:,}",
-            "remove `dim` and `tau`, or take the first numbers: `filter=truncation`",
+            f"filter 'none' keeps all {hidden:,} dimensions, and has no width of {narrower[0]:,}",
+            "remove `dim` and `tau`, or take the first dimensions: `filter=truncation`",
             where="`filter`",
         )
 

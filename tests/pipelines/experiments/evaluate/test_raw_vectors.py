@@ -196,7 +196,7 @@ def test_a_killed_run_goes_on_where_it_was(
 
 @pytest.fixture
 def encoded_by() -> Callable[[Path], int]:
-    """How many vectors a cache holds of a model of 32 numbers."""
+    """How many vectors a cache holds of a model of 32 dimensions."""
 
     def count(cache: Path) -> int:
         return sum((file.stat().st_size - 64) // (16 + 4 * 32 + 4) for file in cache.rglob("*.bin"))

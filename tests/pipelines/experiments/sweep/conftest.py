@@ -75,7 +75,7 @@ def means_of(report: EvaluationReport, measure: str) -> list[float]:
 
 @pytest.fixture
 def asked(tmp_path: Path) -> dict[str, Path]:
-    """Two queries, the second of which is judged, and their vectors of 4 numbers."""
+    """Two queries, the second of which is judged, and their vectors of 4 dimensions."""
     files = {"queries": tmp_path / "q.jsonl", "qrels": tmp_path / "qrels.tsv", "vectors": tmp_path / "q.npy"}
     write_lines(files["queries"], [{"_id": "first", "text": "any"}, {"_id": "second", "text": "other"}])
     files["qrels"].write_text("query-id\tcorpus-id\tscore\nsecond\t2\t1\n")

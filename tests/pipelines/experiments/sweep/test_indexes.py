@@ -48,7 +48,7 @@ def test_bytes_are_exact(given_index: Callable[..., Path]) -> None:
     report = sweep(given_index(random_rows(30, 16)), dim=[16, 5], filter=["truncation"])
 
     rows = report.tasks[0].rows[1:]
-    want = [HEADER_BYTES + 27 * 32, HEADER_BYTES + 27 * 16]  # 5 numbers are stored as 8
+    want = [HEADER_BYTES + 27 * 32, HEADER_BYTES + 27 * 16]  # 5 dimensions are stored as 8
     assert [row.costs and row.costs.disk_bytes for row in rows] == want
     assert [row.bytes for row in rows] == [size / 27 for size in want]
     assert [row.configuration.tau for row in rows] == [1, 16 / 5]
@@ -88,8 +88,8 @@ def test_the_filter_none_alone_has_no_narrower_width(given_index: Callable[..., 
         with pytest.raises(SpecError) as fault:
             sweep(index, filter=["none"], **widths)  # type: ignore[arg-type]
         assert str(fault.value) == (
-            "`filter`: filter 'none' keeps all 16 numbers, and has no width of 4\n"
-            "  hint: remove `dim` and `tau`, or take the first numbers: `filter=truncation`"
+            "`filter`: filter 'none' keeps all 16 dimensions, and has no width of 4\n"
+            "  hint: remove `dim` and `tau`, or take the first dimensions: `filter=truncation`"
         )
     assert rows_of(sweep(index, filter=["none"], dim=[16]))[1:] == [("none", 16, "flat")]
 
