@@ -28,11 +28,11 @@ from ragidx.pipelines.experiments.evaluate.sources.source import IndexSource, Ve
 from ragidx.retriever.options import DENSE, FUSIONS, HYBRID, LEXICAL, MODES, Z
 
 MOST_CELLS = 1000
-"""Configurations of a grid without a word of consent."""
+"""The most configurations of a grid without a word of consent."""
 
 ENCODER_AXES = ("model", "method", "pooling", "attention", "layer", "copies", "questions")
 FILTER_FIELDS = ("filter_seed", "filter_sample", "filter_topk")
-"""Of all filters that have them."""
+"""Options of all filters that have them."""
 
 _WORDS: Mapping[str, Iterable[str]] = {
     "model": ("mini",),
@@ -53,17 +53,17 @@ _REPEATING = {"echo", "reba"}
 
 @dataclass(frozen=True)
 class Axes:
-    """What a grid is made of, checked.
+    """The parts of a grid, checked.
 
     Attributes:
-        encoders: options of each.
-        filters: names; None: what a build takes.
-        offsets: first columns of EmbedFilter; None: what a build takes.
-        centers: whether means are taken off; None: what a build does.
-        widths: of each filter; none: what a build takes.
-        searches: of each width.
-        fields: of all filters that have them: seed, sample, topk.
-        options: of all encoders and of the corpus.
+        encoders: the options of each encoder.
+        filters: names of the filters; None: the one that a build takes.
+        offsets: first columns of EmbedFilter; None: the one that a build takes.
+        centers: whether means are taken off; None: as a build does.
+        widths: the widths of each filter; none: the one that a build takes.
+        searches: the searches of each width.
+        fields: options of all filters that have them: seed, sample, topk.
+        options: options of all encoders and of the corpus.
         costs: whether time and disk are measured: then by default every filter that suits the model has several widths,
             beside the full one.
     """
@@ -80,7 +80,7 @@ class Axes:
 
     @classmethod
     def of(cls, grid: Grid, options: Mapping[str, Any], *, costs: bool, target_recall: float) -> Axes:
-        """Of a grid, and options that all of it has.
+        """The axes of a grid, with options that all of it has.
 
         Raises:
             SpecError: a value is unknown or out of range.
@@ -224,8 +224,8 @@ def check_reference(reference: str, grid: Grid, runs: Iterable[str]) -> None:
     """Whether a row may have these words in its name, as far as that is known before anything is encoded.
 
     Args:
-        reference: the words.
-        grid: that is measured.
+        reference: the words that the row's name is to have.
+        grid: the grid that is measured.
         runs: names of finished runs, whose rows are named so.
 
     Raises:

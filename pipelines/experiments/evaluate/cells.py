@@ -47,7 +47,7 @@ Search: TypeAlias = Callable[[Sequence[int], int], Iterable[Sequence[Scored]]]
 """Some of the queries, by their numbers, and k -> the k best chunks for each."""
 
 Rank: TypeAlias = Callable[[Sequence[int], int], object]
-"""The same, to be timed."""
+"""A search that is timed: some of the queries, by their numbers, and k."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +62,17 @@ class Times:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What a search takes, beside its bytes a chunk.
+    """The time and disk space that a search takes, beside its bytes a chunk.
 
     Attributes:
-        factory: of the index that was made; flat where all vectors are compared; None: words alone.
-        effort: how hard it is searched, as it was tuned; None: words alone.
-        disk_bytes: of the files of vectors, of the index, and of the words that are searched.
-        build_seconds: to write these, tuning included; encoding is not.
-        single: one query at a time, one thread; encoding is not included.
-        batch: `BATCH` queries at a time, all threads; None: with words.
-        queries_per_s: in such batches.
-        threads: of a batch.
+        factory: the factory string of the index that was made; flat where all vectors are compared; None: words alone.
+        effort: how hard the index is searched, as it was tuned; None: words alone.
+        disk_bytes: size in bytes of the files of vectors, of the index, and of the words that are searched.
+        build_seconds: seconds that writing these files took, tuning included; encoding is not.
+        single: times of one query at a time, by one thread; encoding is not included.
+        batch: times of `BATCH` queries at a time, by all threads; None: with words.
+        queries_per_s: queries a second in such batches; None: with words.
+        threads: number of threads that search a batch.
     """
 
     factory: str | None
@@ -90,9 +90,9 @@ class WordIndex:
     """The words of chunks: an index without useful vectors.
 
     Attributes:
-        store: of it.
-        bytes: of its postings.
-        seconds: to write it.
+        store: the index, opened.
+        bytes: size of the index's postings in bytes.
+        seconds: seconds that writing the index took.
     """
 
     store: FolderRows
@@ -104,8 +104,8 @@ class FullWidth:
     """Exact search over all vectors in float32, which narrower and approximate ones are compared with.
 
     Args:
-        source: of the vectors.
-        vectors: (q, dim) of the queries, in its space.
+        source: the source of the vectors.
+        vectors: (q, dim) vectors of the queries, in the source's space.
     """
 
     def __init__(self, source: VectorSource, vectors: Floats) -> None:
@@ -128,9 +128,9 @@ class FullWidth:
         """(q,) shares of the nearest that an index finds: of all numbers, and of those that it stores.
 
         Args:
-            store: the index.
-            queries: (q, dim) at its width.
-            blocks: its vectors, before they were rounded.
+            store: the index that is compared with exact search.
+            queries: (q, dim) vectors of the queries, at the index's width.
+            blocks: vectors of the index, before they were rounded.
         """
         k = self._nearest.shape[1]
         scores, rows = store.nearest(queries, k)
@@ -146,11 +146,11 @@ def index_of(
     """An index of vectors (n, dim) of unit length, its rows in their order, and the seconds that making it took.
 
     Args:
-        folder: is made.
-        blocks: the vectors.
-        dim: their width.
-        options: of the index.
-        texts: one for each vector; None: none.
+        folder: the folder that is made.
+        blocks: the vectors, in blocks of rows.
+        dim: width of the vectors.
+        options: options of the index.
+        texts: a text for each vector; None: no texts.
 
     Raises:
         SpecError: the type cannot hold this width, or does not reach the recall.
@@ -180,8 +180,8 @@ def words_of(folder: Path, source: VectorSource) -> WordIndex:
     """The words of a source's chunks, indexed.
 
     Args:
-        folder: is made, and removed.
-        source: of the texts.
+        folder: a temporary folder, which is made, and removed.
+        source: the source of the texts.
     """
     blocks = (np.ones((len(block), 1), np.float32) for block in source.blocks())
     store, seconds = index_of(folder, blocks, 1, IndexOptions(FLAT, lexical=source.stemmer), source.texts())
@@ -192,13 +192,13 @@ def words_of(folder: Path, source: VectorSource) -> WordIndex:
 
 
 def vector_bytes(store: FolderRows) -> int:
-    """Of the files of vectors and of the index over them."""
+    """Size in bytes of the files of vectors and of the index over them."""
     parts = store.manifest.segments
     return sum(part.files[name].bytes for part in parts for name in (VECTORS, ANN) if name in part.files)
 
 
 def factory_of(store: FolderRows) -> str:
-    """What was made of an index type; flat where all vectors are compared."""
+    """The factory string that an index type became; flat where all vectors are compared."""
     index = store.manifest.segments[0].ann
     return FLAT if index is None else str(index.recipe)
 
@@ -212,10 +212,10 @@ def documents(search: Search, query_ids: Sequence[str], doc_ids: Sequence[str], 
     """The best documents for each query, with the score of their best chunk.
 
     Args:
-        search: for the queries.
-        query_ids: of them.
-        doc_ids: of all chunks.
-        depth: documents that are wanted.
+        search: the search for the queries, by their numbers.
+        query_ids: ids of the queries.
+        doc_ids: the document of each chunk, for all chunks.
+        depth: number of documents that are wanted for each query.
     """
     most = min(depth, len(set(doc_ids)))
 
@@ -279,14 +279,14 @@ def share_found(found: Floats, exact: Floats) -> Doubles:
 def costs_of(
     store: FolderRows, queries: Queries, options: SearchOptions, seconds: float, words: WordIndex | None
 ) -> Costs:
-    """What a search takes.
+    """The time and disk space that a search takes.
 
     Args:
-        store: that is searched.
-        queries: for it.
-        options: of the search.
-        seconds: that making it took.
-        words: that are searched, too, or alone.
+        store: the index that is searched.
+        queries: the queries that are searched for.
+        options: options of the search.
+        seconds: seconds that making the index took.
+        words: the words that are searched, too, or alone; None: none are.
     """
     vectors, size = queries.vectors if options.mode == DENSE else None, len(queries)
     ranked: Rank = (

@@ -48,12 +48,12 @@ class Chance:
     """Random projections in place of a filter.
 
     Attributes:
-        source: whose vectors are projected.
-        vectors: (q, dim) of the queries, raw.
-        texts: of the queries.
-        qrels: of each, in this order.
+        source: the source whose vectors are projected.
+        vectors: (q, dim) vectors of the queries, raw.
+        texts: texts of the queries.
+        qrels: judgements of each query, in this order.
         words: an index of the words of the source's chunks; None: they are not searched.
-        measure: that is averaged.
+        measure: the measure that is averaged.
         drop_self: the document with the query's id is no answer.
     """
 
@@ -68,7 +68,7 @@ class Chance:
     def means(
         self, width: int, searches: Sequence[SearchOptions], off: Means = None
     ) -> dict[SearchOptions, tuple[float, ...]]:
-        """Of each search: the means of ten projections, of vectors that the means `off` are taken off."""
+        """The means of ten projections for each search, of vectors that the means `off` are taken off."""
         runs: dict[tuple[SearchOptions, int], Run] = {
             (one, seed): {} for one in searches for seed in range(PROJECTIONS)
         }

@@ -32,10 +32,11 @@ class Tested:
     """One configuration against the best.
 
     Attributes:
-        number: of the configuration.
-        low: its mean is above that of every other by more than this, a negative number.
+        number: place of the configuration among all.
+        low: a lower bound, 0 or negative: the mean is above that of every other configuration by more than this.
         verdict: `not worse`, `worse` (by the margin or more than some other), or `undecided`.
-        queries_needed: that would decide it if it were as good as the best; 0 where it is decided.
+        queries_needed: number of queries that would decide it if the configuration were as good as the best; 0 where it
+            is decided.
     """
 
     number: int
@@ -46,12 +47,12 @@ class Tested:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What was tested, in the order of the tests.
+    """The cheapest configuration that is not worse, and all tests in their order.
 
     Attributes:
-        number: of the cheapest configuration that is not worse; None: none was shown to be so.
-        margin: that it may lose.
-        tested: a line after the other; a line ends with its first failure.
+        number: place of the cheapest configuration that is not worse; None: none was shown to be so.
+        margin: the loss against the best that is allowed.
+        tested: the tests, a line after the other; a line ends with its first failure.
     """
 
     number: int | None
@@ -63,10 +64,10 @@ def cheapest(values: Doubles, costs: Sequence[float], lines: Sequence[object], *
     """The cheapest of c configurations that is not worse than any other.
 
     Args:
-        values: (c, q).
+        values: (c, q) values of a measure, by configuration and query.
         costs: c numbers, such as bytes a chunk.
-        lines: c keys; those of one line have the same.
-        margin: that may be lost, above 0.
+        lines: c keys; configurations of one line have the same.
+        margin: the loss against the best that is allowed, above 0.
     """
     means = resampled(values)
     level = LEVEL / len(set(lines))

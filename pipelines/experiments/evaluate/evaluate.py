@@ -56,7 +56,7 @@ from ragidx.pipelines.ingest.resolve import resolve_against
 from ragidx.retriever.options import DENSE
 
 KNOWN = (*(name for name in ENCODING_OPTIONS if name not in Grid.__annotations__), *FILTER_FIELDS)
-"""What all of a grid has."""
+"""Options that all of a grid has."""
 
 
 def evaluate(
@@ -81,19 +81,20 @@ def evaluate(
 
     Args:
         sources: data sets: BEIR folders, files or folders of pairs, indexes, other corpora, or TREC runs.
-        grid: what is combined; by default what a build takes, in all three modes.
-        questions: which queries ask, and what judges them; by default those of a BEIR folder.
-        judge: what is concluded; by default of ndcg@10, of pairs spearman.
+        grid: the values that are combined; by default those that a build takes, in all three modes.
+        questions: the queries that ask, and what judges them; by default those of a BEIR folder.
+        judge: the measure, reference and margin of what is concluded; by default of ndcg@10, of pairs spearman.
         costs: measure time and size on disk, too, of dense search beside exact search at full width; by default of
             tau = 1, 2, 4, 8, 16 for an index's own filter, else EmbedFilter for decoders, else truncation and PCA.
             Without queries held-out chunks ask. Search with words is a data set of its own in the report.
-        target_recall: ann_recall@10 that approximate indexes are tuned to.
+        target_recall: the ann_recall@10 that approximate indexes are tuned to.
         cache: folder of raw vectors; "": the user's; None: nothing is kept.
         yes: measure more than 1,000 configurations.
         out: a folder for results.csv, per_query.parquet, runs and a picture.
         on_progress: called when a stage begins.
         on_build: called while a corpus is encoded.
-        options: of the encoder and the corpus, as of `build`; filter_seed, filter_sample and filter_topk of filters.
+        options: options of the encoder and the corpus, as of `build`; filter_seed, filter_sample and filter_topk of
+            filters.
 
     Returns:
         Rows for each data set.

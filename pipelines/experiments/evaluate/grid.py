@@ -71,11 +71,11 @@ class MeasuredConfiguration:
     """One configuration, measured.
 
     Attributes:
-        configuration: what was measured.
-        values: of each measure, (q,) by query.
-        bytes: a chunk.
+        configuration: the configuration that was measured.
+        values: values of each measure, (q,) by query.
+        bytes: size of a chunk in bytes; None: unknown.
         chance: means of the first measure with random projections.
-        run: its answers; empty where they are not kept, or there are none.
+        run: the answers to each query; empty where they are not kept, or there are none.
         costs: time and size on disk; None: not measured.
     """
 
@@ -104,15 +104,15 @@ class Rankings:
     Args:
         judged: the queries; without judgements only agreement with exact search is measured.
         searches: modes and index types.
-        folder: temporary.
+        folder: a temporary folder for the indexes.
         tell: called when a configuration begins.
-        measure: that EmbedFilter is compared with random projections by; None: it is not.
+        measure: the measure by which EmbedFilter is compared with random projections; None: it is not.
         drop_self: the document with the query's id is no answer.
         keep_runs: whether answers are kept.
         costs: whether time and disk are measured, and agreement with exact search, which then is the first dense row.
 
     Attributes:
-        notes: on what was left out.
+        notes: notes on what was left out.
     """
 
     def __init__(
@@ -142,9 +142,9 @@ class Rankings:
         """All configurations of a source: words alone, where no equal chunks were measured, then each width.
 
         Args:
-            source: whose rows are searched.
+            source: the source whose rows are searched.
             series: filters and widths.
-            vectors: (q, dim) of the queries, in the space of the source; None: their texts are encoded.
+            vectors: (q, dim) vectors of the queries, in the space of the source; None: their texts are encoded.
 
         Raises:
             CorpusError: there is nothing to search.

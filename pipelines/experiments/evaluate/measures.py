@@ -30,7 +30,7 @@ MEASURES = {
     "p@10": "P@10",
     "judged@10": "Judged@10",
 }
-"""Those of rankings, with their names in ir_measures."""
+"""The measures of rankings, with their names in ir_measures."""
 CORRELATIONS = ("spearman", "pearson")
 NEARNESS = OVERLAP, ANN_RECALL = "overlap@10", "ann_recall@10"
 """Shares of the ten that exact search finds, at full width and at the same one: no quality."""
@@ -56,8 +56,8 @@ def of_rankings(run: Run, qrels: Qrels, names: Iterable[str] = MEASURES) -> dict
     """Measures for each judged query, in their order: name -> (q,).
 
     Args:
-        run: answers.
-        qrels: judgements.
+        run: the answers to each query.
+        qrels: the judgements of each query.
         names: some of `MEASURES`; each takes time.
 
     Raises:

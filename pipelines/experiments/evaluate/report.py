@@ -23,7 +23,7 @@ from ragidx.pipelines.experiments.evaluate.significance import Interval, MeanDif
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """What a user chooses; None where it does not apply, as a model to lexical search."""
+    """The choices of a user; None where one does not apply, as a model to lexical search."""
 
     model: str | None = None
     method: str | None = None
@@ -62,14 +62,14 @@ class EvaluationRow:
     """One configuration on one data set.
 
     Attributes:
-        configuration: what was measured.
-        name: what tells it from the other rows.
-        bytes: of a chunk: the stored vector, and the words where they are searched; None: unknown.
-        means: of all measures.
-        interval: of the first measure.
-        against: its difference from the reference; None: it is the reference.
-        chance: of a row of EmbedFilter, the first measure's lowest and highest mean with random projections of the same
-            width, searched exactly; None: not measured.
+        configuration: the configuration that was measured.
+        name: a name that tells the row from the others.
+        bytes: size of a chunk in bytes: the stored vector, and the words where they are searched; None: unknown.
+        means: the mean of each measure, by its name.
+        interval: mean and interval of the task's `measure`.
+        against: the difference from the reference; None: the row is the reference, or nothing is judged.
+        chance: lowest and highest mean of that measure with random projections of the same width, searched exactly, for
+            a row of EmbedFilter; None: not measured.
         costs: time and size on disk; None: not measured.
     """
 
@@ -88,20 +88,20 @@ class TaskReport:
     """All configurations on one data set.
 
     Attributes:
-        name: of the data set.
+        name: name of the data set.
         kind: corpus, index, pairs or run.
-        synthetic: what its queries were made of, sentence or title; None: they were given.
-        n_documents: searched; of pairs, the pairs.
-        n_chunks: searched.
-        query_ids: judged.
-        measure: that intervals and tests are of.
+        synthetic: what the queries were made of, sentence or title; None: they were given.
+        n_documents: number of documents that are searched; of pairs, the number of pairs.
+        n_chunks: number of chunks that are searched.
+        query_ids: ids of the queries that are measured.
+        measure: the measure that intervals and tests are of.
         reference: the place of the row that the others are compared with.
-        rows: in the order of the grid.
-        values: of each measure, (rows, queries).
+        rows: the rows, in the order of the grid.
+        values: values of each measure, (rows, queries).
         choice: the cheapest row that is not worse than the best; None: there is one row, or nothing is judged.
         pairs: each row against each before it, (place, place before) -> difference; empty where not asked for.
-        runs: of each row; empty where they were not asked for.
-        notes: what was left out, and what cannot be concluded.
+        runs: the answers of each row; empty where they were not asked for.
+        notes: notes on what was left out, and what cannot be concluded.
     """
 
     name: str
@@ -125,9 +125,9 @@ class Overall:
     """One row over all data sets, against the reference of the first.
 
     Attributes:
-        name: of the row, on the first data set.
-        mean: of the differences.
-        p: of Wilcoxon's signed-rank test over the data sets, corrected for the number of rows.
+        name: name of the row, on the first data set.
+        mean: mean of the differences from the reference.
+        p: the p of Wilcoxon's signed-rank test over the data sets, corrected for the number of rows.
     """
 
     name: str
@@ -137,12 +137,12 @@ class Overall:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationReport:
-    """An evaluation.
+    """The report of an evaluation.
 
     Attributes:
-        tasks: one a data set.
+        tasks: a report for each data set.
         overall: rows that all data sets have, where there are five data sets or more.
-        notes: on all of them.
+        notes: notes on all data sets.
     """
 
     tasks: tuple[TaskReport, ...]
@@ -150,7 +150,7 @@ class EvaluationReport:
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """All but the values by query and the runs."""
+        """The report as JSON, without the values by query and the runs."""
         tasks = []
         for task in self.tasks:
             left = {"rows", "values", "runs", "query_ids", "choice", "pairs"}
@@ -167,7 +167,7 @@ class EvaluationReport:
         return {"tasks": tasks, "overall": overall, "notes": list(self.notes)}
 
     def to_csv(self) -> str:
-        """A line for each row of each data set."""
+        """The report as CSV: a line for each row of each data set."""
         measures = list(dict.fromkeys(name for task in self.tasks for name in task.values))
         columns = ["task", "row", *COLUMNS, "bytes", *measures, "measure", "low", "high"]
         columns += ["synthetic", "difference", "p", "detectable", "verdict", "chance_low", "chance_high"]

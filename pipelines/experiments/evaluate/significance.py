@@ -31,9 +31,9 @@ LEVEL = 0.05  # a difference with a lower p is called real
 POWER = 0.8
 """How often a difference as large as the detectable one is found."""
 FEWEST_QUERIES = 20
-"""With fewer of them nothing is concluded."""
+"""With fewer queries nothing is concluded."""
 FEWEST_DATA_SETS = 5
-"""With fewer of them no test over data sets is made."""
+"""With fewer data sets no test over them is made."""
 
 _SEED = 0
 _BLOCK = 1 << 22  # drawn numbers held at once
@@ -54,9 +54,9 @@ class MeanDifference:
     """How far a mean is above the reference's, with a 95 % interval.
 
     Attributes:
-        mean: negative where it is below.
-        low: of the interval.
-        high: of the interval.
+        mean: the difference; negative where the mean is below the reference's.
+        low: lower end of the interval.
+        high: upper end of the interval.
         p: how often chance alone, which of the two systems a query's value came from, does as much; of several
             comparisons the one that `holm` gives.
         verdict: `better`, `worse`, `not real` where chance explains it, `equal` where the two have the same value for
@@ -146,8 +146,8 @@ def over_data_sets(means: Sequence[float] | Doubles, reference: Sequence[float] 
     at least 1/16, of six 1/32.
 
     Args:
-        means: (s,) of one system, a mean for each data set.
-        reference: (s,) of the other.
+        means: (s,) means of one system, one for each data set.
+        reference: (s,) means of the other system.
     """
     apart = np.asarray(means, np.float64) - np.asarray(reference, np.float64)
     apart = apart[apart != 0]
@@ -168,8 +168,8 @@ def queries_needed(apart: Doubles, margin: float, level: float = LEVEL) -> int:
 
     Args:
         apart: (q,) differences by query.
-        margin: above 0.
-        level: of the one-sided test.
+        margin: the difference that is to be excluded, above 0.
+        level: level of the one-sided test.
     """
     return math.ceil((_reach(level, math.inf) * _spread(apart) / margin) ** 2)
 
@@ -180,7 +180,7 @@ def lower_bound(apart: Doubles) -> float:
 
 
 def lower_bounds(means: Doubles, size: int, level: float) -> Doubles:
-    """The same for many, at any level: (...,) of their resampled means (..., `RESAMPLES`), each over `size` queries."""
+    """`lower_bound` for many, at any level: (...,) of resampled means (..., `RESAMPLES`), each over `size` queries."""
     return _percentiles(means, size, level)[0]  # type: ignore[no-any-return]
 
 

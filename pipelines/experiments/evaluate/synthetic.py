@@ -30,7 +30,7 @@ from ragidx.pipelines.experiments.evaluate.significance import FEWEST_QUERIES
 from ragidx.pipelines.experiments.evaluate.tasks import Judged
 
 HEADING = "heading"
-"""Of a chunk alone: the innermost that asks for it."""
+"""A kind of query of a chunk alone: its innermost heading."""
 
 N_QUERIES = 300
 
@@ -80,11 +80,11 @@ def synthetic(
     """Queries of documents that are drawn at random, in the order of their random keys, one document for each.
 
     Args:
-        chunks: gives those of a corpus, the same each time; those of a document follow each other.
+        chunks: a function that gives the chunks of a corpus, the same each time; those of a document follow each other.
         kind: sentence, of 6 to 40 words, of documents that have three or more; or title: the outermost heading, or the
             first sentence where there is none. Two characters of a script without spaces count as a word.
-        seed: of the draw.
-        n: documents at most.
+        seed: seed of the draw.
+        n: number of documents at most.
         where: the corpus, for an error.
 
     Raises:
@@ -116,7 +116,7 @@ def synthetic(
 
 
 def taken_out(made: Judged, chunks: Iterable[Chunk]) -> dict[str, Chunk]:
-    """What changes of a corpus, which may be cut in another way: its chunks without the queries, by their ids.
+    """The chunks that lose a query, by their ids, without it; the corpus may be cut in another way.
 
     A query that a border of these chunks cuts is taken out of both; a chunk of which nothing is left is empty.
     """

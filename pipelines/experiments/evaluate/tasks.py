@@ -43,9 +43,9 @@ class Judged:
     """Queries with judgements, both by query id, in one order.
 
     Attributes:
-        texts: of the queries; empty where only runs are measured.
-        qrels: for each of them; empty where nothing is judged.
-        notes: on what is left out, and what does not belong together.
+        texts: texts of the queries; empty where only runs are measured.
+        qrels: judgements of each query; empty where nothing is judged.
+        notes: notes on what is left out, and what does not belong together.
         place: the file and line of the first judgement of a document, or of a query: `place_in_qrels`.
         synthetic: what the queries were made of, sentence or title; None: they were given.
     """
@@ -57,7 +57,7 @@ class Judged:
     synthetic: str | None = None
 
     def some(self, names: Sequence[str]) -> Judged:
-        """Those with these ids."""
+        """The queries with these ids."""
         texts = {name: self.texts[name] for name in names}
         return replace(self, texts=texts, qrels={name: self.qrels[name] for name in names})
 
@@ -67,12 +67,12 @@ class Task:
     """One data set.
 
     Attributes:
-        name: of the file or folder.
+        name: name of the file or folder.
         kind: corpus, index, pairs or run.
-        path: of it.
-        judged: for rankings; None: pairs, or no labels are needed.
-        pairs: with their scores.
-        run: that a file holds; which queries it is measured on is not known here.
+        path: path of the file or folder.
+        judged: the queries of a corpus or an index; None: pairs, a run, or no labels are needed.
+        pairs: pairs of sentences, with their scores.
+        run: the run that a file holds; which queries it is measured on is not known here.
     """
 
     name: str
@@ -89,11 +89,11 @@ class Task:
 
 
 def task_of(source: str | os.PathLike[str], questions: Questions = Questions.read(), *, costs: bool = False) -> Task:
-    """What lies at a path.
+    """The data set that lies at a path.
 
     Args:
         source: a BEIR folder, another corpus, an index, a file or folder of pairs, or a TREC run.
-        questions: that ask.
+        questions: the queries that ask, and what judges them.
         costs: whether storage and time are measured: then queries and judgements are not needed.
 
     Raises:
@@ -160,13 +160,13 @@ def check_together(queries: object, qrels: object) -> None:
 
 
 def no_judgements(task: Task) -> SpecError:
-    """Nothing says what is relevant."""
+    """The fault that nothing says what is relevant."""
     hint = "give `qrels`" if task.kind == RUN else f"give `queries` and `qrels`, {_NO_LABELS}"
     return SpecError(f"nothing says which documents answer which query of this {task.kind}", hint, where=str(task.path))
 
 
 def with_names(tasks: Sequence[Task]) -> list[Task]:
-    """The same, with their paths as names where two have one name."""
+    """The same tasks, with their paths as names where two have one name."""
     count = Counter(task.name for task in tasks)
     return [task if count[task.name] == 1 else replace(task, name=str(task.path)) for task in tasks]
 

@@ -33,12 +33,12 @@ class EncodedSample:
     """A sample as a method encodes it.
 
     Attributes:
-        vectors: of the encoder of the last layer.
+        vectors: the raw vectors of the encoder, opened for its last layer.
         layers: numbers of the layers, in their order; None: the model's own, the only one.
-        texts: of the chunks, as they are encoded.
-        chunks: (L, n, hidden), raw.
-        queries: (L, q, hidden), raw.
-        questions: (L, m, hidden), raw, of sentences of the sample: what their mean is of.
+        texts: texts of the chunks, as they are encoded.
+        chunks: (L, n, hidden) vectors of the chunks, raw.
+        queries: (L, q, hidden) vectors of the queries, raw.
+        questions: (L, m, hidden) vectors of sentences of the sample, raw: the mean of questions is theirs.
     """
 
     vectors: RawVectors
@@ -65,7 +65,7 @@ class LayerSource(VectorSource):
         self._searched = np.arange(len(sample.chunks))
 
     def encode(self, queries: Sequence[str]) -> Floats:
-        """Raw; the queries are those that were encoded."""
+        """(q, hidden) vectors of the sample's queries, raw; `queries` are those."""
         return self._queries
 
     def _questions(self, spec: FilterSpec, drawn: Sequence[int]) -> Floats:
@@ -87,11 +87,11 @@ class Measurements:
     """A `Bench` of real searches.
 
     Args:
-        sample: what is searched.
-        encodings: by method.
-        searches: all that are tried.
-        measure: that decides.
-        folder: temporary.
+        sample: the sample that is searched.
+        encodings: the encoded sample, by method.
+        searches: all searches that are tried.
+        measure: the measure that decides.
+        folder: a temporary folder for the indexes.
         tell: called when a configuration begins.
     """
 
@@ -112,7 +112,7 @@ class Measurements:
         self._series: dict[tuple[object, ...], Series] = {}
 
     def dense(self, vectors: VectorsChoice) -> Doubles | None:
-        """(q,) of dense search; None: there are no such vectors, and `faults` says why."""
+        """(q,) values of dense search; None: there are no such vectors, and `faults` says why."""
         if vectors not in self.by_vectors:
             try:
                 self.by_vectors[vectors] = next(self._dense.measure(*self._of(vectors)))
@@ -123,7 +123,7 @@ class Measurements:
         return None if found is None else found.values[self._measure]
 
     def searches(self, vectors: VectorsChoice) -> dict[SearchChoice, Doubles]:
-        """(q,) of every search."""
+        """(q,) values of every search."""
         if vectors not in self.by_search:
             rows = self._all.measure(*self._of(vectors))
             self.by_search[vectors] = {_search_of(row.configuration): row for row in rows}

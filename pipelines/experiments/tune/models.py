@@ -51,9 +51,9 @@ class Model:
     """A method of the model.
 
     Attributes:
-        default: as a build without options would have it, or as the index has it.
-        vectors: of its last layer, or its own.
-        own: the layer of the default; None: it has no others.
+        default: the method as a build without options would have it, or as the index has it.
+        vectors: the raw vectors of the method's last layer, or its own.
+        own: the layer of the default; None: the method has no others.
     """
 
     default: Resolved
@@ -62,7 +62,7 @@ class Model:
 
     @property
     def method(self) -> str:
-        """Its name."""
+        """The name of the method."""
         return self.default.encoder_spec.method
 
 
@@ -163,7 +163,7 @@ def sized(drawn: Drawn, models: Sequence[Model], minutes: float, on_estimate: Ca
 
 
 def encoded(model: Model, sample: TuneSample, tell: Stages) -> EncodedSample:
-    """All layers of the sample, or the model's own vectors."""
+    """The sample as a method encodes it: all layers, or the model's own vectors."""
     vectors = model.vectors
     chunker = chunker_of(vectors.encoder, model.default.spec.chunk)
     texts = [chunker.encoded_text(chunk) for chunk in sample.chunks]

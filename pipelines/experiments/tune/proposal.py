@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What is going to be encoded.
+    """The sample that is going to be encoded, and the time that this takes.
 
     Attributes:
-        n_chunks, n_documents: of the sample.
-        of_documents: of the corpus.
-        n_queries: that are asked.
-        n_layers: of each chunk and query.
-        seconds: that it takes, about, where nothing of it is in the cache.
+        n_chunks, n_documents: numbers of chunks and documents in the sample.
+        of_documents: number of documents in the corpus.
+        n_queries: number of queries that are asked.
+        n_layers: number of layers of each chunk and query.
+        seconds: seconds that encoding takes, about, where nothing of it is in the cache.
     """
 
     n_chunks: int
@@ -49,10 +49,10 @@ class Tried:
 
     Attributes:
         part: vectors, searched by cosines alone, or search.
-        what: `VectorsChoice` or `SearchChoice`.
-        mean: of the measure.
-        difference: from the default of its part.
-        bytes: a chunk.
+        what: the configuration, a `VectorsChoice` or a `SearchChoice`.
+        mean: mean of the measure.
+        difference: difference from the mean of the part's default.
+        bytes: size of a chunk in bytes.
     """
 
     part: str
@@ -64,22 +64,22 @@ class Tried:
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """What is advised.
+    """The vectors and the search that are advised, and what was measured.
 
     Attributes:
-        source: as it was named.
-        model: whose layers were compared.
-        n_chunks, n_documents: of the sample.
-        of_documents: of the corpus.
-        n_queries: that were asked.
-        synthetic: whether they were made of the corpus.
-        measure: that decided.
-        tried: everything, the vectors first.
+        source: the corpus or the index, as it was named.
+        model: the model whose layers were compared.
+        n_chunks, n_documents: numbers of chunks and documents in the sample.
+        of_documents: number of documents in the corpus.
+        n_queries: number of queries that were asked.
+        synthetic: whether the queries were made of the corpus.
+        measure: the measure that decided.
+        tried: all that was tried, the vectors first.
         vectors: the choice of method, layer, filter and width, measured by dense search.
         search: the choice of a search of the advised vectors.
-        build: the command that builds it, or builds with the defaults.
-        query: the command that searches so.
-        notes: on what was left out.
+        build: the command that builds an index with the advised vectors.
+        query: the command that searches as advised.
+        notes: notes on what was left out.
     """
 
     source: str
@@ -98,7 +98,7 @@ class Proposal:
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """All of it."""
+        """The proposal as JSON."""
         data = dataclasses.asdict(self)
         for name in ("vectors", "search"):
             part: TunedChoice = getattr(self, name)

@@ -28,7 +28,7 @@ from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, cut_ahead
 T = TypeVar("T")
 
 MOST_CHUNKS = 4000
-"""Of a sample."""
+"""Chunks of a sample at most."""
 
 _CHARS_A_CHUNK = 8 * 512
 _SHARE = 0.75  # of a sample, for the documents that answer queries
@@ -36,14 +36,14 @@ _SHARE = 0.75  # of a sample, for the documents that answer queries
 
 @dataclass(frozen=True)
 class TuneSample:
-    """What is encoded.
+    """The chunks and queries that are encoded.
 
     Attributes:
-        chunks: without what synthetic queries took out of them.
-        judged: the queries.
-        n_documents: that the chunks are of.
-        of_documents: of the whole corpus.
-        notes: on what could not be drawn.
+        chunks: the chunks, without what synthetic queries took out of them.
+        judged: the queries, with their judgements.
+        n_documents: number of documents that the chunks are of.
+        of_documents: number of documents in the whole corpus.
+        notes: notes on what could not be drawn.
     """
 
     chunks: tuple[Chunk, ...]
@@ -58,10 +58,10 @@ class Drawn:
     """The documents that a sample may hold, by id: those that answer queries, then others, those with low keys first.
 
     Attributes:
-        documents: the chunks of each.
-        of_documents: of the whole corpus.
+        documents: the chunks of each document.
+        of_documents: number of documents in the whole corpus.
         judged: queries, in the order of their random keys; synthetic ones are taken out of the documents.
-        notes: on what was skipped or could not be drawn.
+        notes: notes on what was skipped or could not be drawn.
     """
 
     documents: Mapping[str, Sequence[Chunk]]
@@ -96,7 +96,7 @@ class Drawn:
 
 
 def some_queries(judged: Judged, seed: int) -> Judged:
-    """At most 300, in the order of their random keys."""
+    """At most 300 queries, in the order of their random keys."""
     names = list(judged.qrels)
     return judged.some([names[place] for place in lowest(seed, names, N_QUERIES)])
 
@@ -168,5 +168,5 @@ class _Lowest(Generic[T]):
             self._own.append(item)
 
     def items(self) -> list[T]:
-        """Those that are kept."""
+        """The documents that are kept."""
         return [*self._own, *self._others.items()]

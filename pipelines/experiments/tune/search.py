@@ -28,7 +28,10 @@ C = TypeVar("C")
 
 @dataclass(frozen=True, slots=True)
 class VectorsChoice:
-    """What a build stores; `layer` None: the only one that the model has; `offset` None: centred, or no EmbedFilter."""
+    """The vectors that a build stores.
+
+    `layer` None: the only one that the model has; `offset` None: centred, or no EmbedFilter.
+    """
 
     method: str
     layer: int | None
@@ -52,7 +55,7 @@ class VectorsChoice:
 
 @dataclass(frozen=True, slots=True)
 class SearchChoice:
-    """How it is searched; fusion and weight of hybrid search."""
+    """How vectors are searched; fusion and weight are those of hybrid search."""
 
     mode: str
     fusion: str | None = None
@@ -64,23 +67,23 @@ class SearchChoice:
 
 
 class Bench(Protocol):
-    """What measures; each value once."""
+    """The measurements that decide; each is made once."""
 
     def dense(self, vectors: VectorsChoice) -> Doubles | None:
-        """(q,) of dense search; None: there are no such vectors."""
+        """(q,) values of dense search; None: there are no such vectors."""
 
     def searches(self, vectors: VectorsChoice) -> Mapping[SearchChoice, Doubles]:
-        """(q,) of every search."""
+        """(q,) values of every search."""
 
 
 @dataclass(frozen=True)
 class Space:
-    """What is tried.
+    """The choices that are tried.
 
     Attributes:
-        vectors: the default.
-        search: the default.
-        steps: of the choice of vectors: from the present choice to others.
+        vectors: the default choice of vectors.
+        search: the default choice of a search.
+        steps: steps of the choice of vectors: each leads from the present choice to others.
     """
 
     vectors: VectorsChoice
@@ -93,10 +96,10 @@ class TunedChoice:
     """A part of the choice: the vectors, or the search.
 
     Attributes:
-        default: what is taken without a choice.
-        chosen: by all queries.
-        of_folds: what each fold of the queries was tested with: chosen by the other folds.
-        gain: of these over the default, on all queries; p is corrected for there being two parts.
+        default: the choice that is taken where no other is better.
+        chosen: the choice by all queries.
+        of_folds: the choice that each fold of the queries was tested with, made by the other folds.
+        gain: the gain of these choices over the default, on all queries; p is corrected for there being two parts.
     """
 
     default: Any

@@ -63,18 +63,18 @@ def tune(
 
     Args:
         source: a corpus, or an index, whose own choices then are the defaults.
-        model: as of `build`; None: the index's, else mini.
-        method: one or several; None: the default.
-        filter: those that are tried beside the default; None: none, embedfilter, pca and whitening.
-        questions: which queries ask, and what judges them: some that are made of the corpus, or judged ones.
-        measure: that is to be high.
-        minutes: that encoding may take, about; the sample is as large as that allows.
-        seed: of the draw of the sample.
+        model: the model, as of `build`; None: the index's, else mini.
+        method: one method or several; None: the default.
+        filter: filters that are tried beside the default; None: none, embedfilter, pca and whitening.
+        questions: the queries that ask, and what judges them: some that are made of the corpus, or judged ones.
+        measure: the measure that is to be high.
+        minutes: minutes that encoding may take, about; the sample is as large as that allows.
+        seed: seed of the draw of the sample.
         cache: folder of raw vectors; "": the user's; None: nothing is kept.
         on_estimate: called before anything is encoded.
         on_progress: called when a stage begins.
         on_build: called while the corpus is read.
-        options: of the encoder and the corpus, as of `build`.
+        options: options of the encoder and the corpus, as of `build`.
 
     Raises:
         RagidxError: of the subclass that says what to do.
@@ -115,7 +115,10 @@ def prepared(
     tell: Stages,
     stack: contextlib.ExitStack,
 ) -> tuple[Space, Measurements]:
-    """What is tried, and what measures it: the sample is encoded here. Files last until the stack is closed."""
+    """The choices that are tried, and what measures them.
+
+    The sample is encoded here. Files last until the stack is closed.
+    """
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ragidx-tune-")))
     encodings = {one.method: encoded(one, sample, tell) for one in models}
     tell.total = 0  # how many configurations there will be depends on what is chosen
@@ -125,7 +128,7 @@ def prepared(
 
 
 def _space(models: Sequence[Model], encodings: Mapping[str, EncodedSample], filters: Sequence[str] | None) -> Space:
-    """What is tried: every layer with the default filter and without one; then filters and widths at that layer."""
+    """The choices that are tried: each layer with the default filter and without one; then filters and widths there."""
     first = models[0]
     spec, hidden = first.default.spec.filter, first.vectors.resolved.hidden
     default = VectorsChoice(first.method, first.own, spec.name, spec.width(hidden), spec.offset, spec.center)

@@ -35,10 +35,10 @@ class CorpusSource(VectorSource):
 
     Args:
         corpus: a folder, a file, a BEIR folder, or `-`.
-        folder: temporary; holds the vectors.
-        vectors: of the encoder.
-        fitted: the seed and size of the sample that filters are fitted on; None: none is.
-        out: where the results go; not read where it is in the corpus.
+        folder: a temporary folder, which holds the vectors.
+        vectors: the raw vectors of the encoder.
+        fitted: the seed and size of the sample that filters are fitted on; None: no filter is.
+        out: the folder of the results; it is not read where it is in the corpus.
         on_build: called a few times a second.
 
     Raises:
@@ -78,7 +78,7 @@ class CorpusSource(VectorSource):
         self.notes = tuple(self._notes())
 
     def sample(self, spec: FilterSpec) -> FilterSample:
-        """That of a build: of documents with the lowest random keys the chunks with the lowest random keys."""
+        """The sample that a build draws: of documents with the lowest random keys the chunks with the lowest ones."""
         chosen = {draft.id for draft in self._drawn}
         rows = [row for row, doc_id in enumerate(self._doc_ids) if doc_id in chosen]
         drawn = lowest(spec.seed, (self._chunk_ids[row] for row in rows), spec.sample)

@@ -23,9 +23,9 @@ class PairsSource(VectorSource):
     """The sentences of pairs, encoded when this is made.
 
     Args:
-        name: of their file.
-        pairs: what is compared.
-        vectors: of the encoder.
+        name: path of the pairs' file.
+        pairs: the pairs that are compared.
+        vectors: the raw vectors of the encoder.
     """
 
     def __init__(self, name: Path, pairs: SentencePairs, vectors: RawVectors) -> None:

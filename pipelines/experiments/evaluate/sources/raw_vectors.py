@@ -34,7 +34,7 @@ from ragidx.pipelines.ingest.resolve import Resolved
 from ragidx.pipelines.ingest.workers.chunks import Item
 
 CACHE_BYTES = 8 << 30
-"""Of all vectors that are kept between runs."""
+"""Size in bytes of all vectors that are kept between runs."""
 
 _NAME = re.compile("[0-9a-f]{32}")  # of an encoder's folder
 _DOCUMENTS = "documents"
@@ -72,7 +72,7 @@ class RawVectors(contextlib.ExitStack):
 
     @property
     def encoder(self) -> Encoder:
-        """The one that makes them, loaded when it is first asked for."""
+        """The encoder that makes the vectors, loaded when it is first asked for."""
         return self.resolved.encoder
 
     def documents(self, items: Sequence[Item], progress: Progress) -> dict[bytes, Floats]:
@@ -96,16 +96,16 @@ class RawVectors(contextlib.ExitStack):
         return vectors
 
     def texts(self, texts: Sequence[str]) -> Floats:
-        """(n, hidden) of texts as documents; zero where the model gives no vector for one."""
+        """(n, hidden) vectors of texts as documents; zero where the model gives no vector for one."""
         return self._rows(_DOCUMENTS, texts, self.encoder.encode_document)
 
     def queries(self, texts: Sequence[str]) -> Floats:
-        """(q, hidden) of queries, with the encoder's instruction."""
+        """(q, hidden) vectors of queries, with the encoder's instruction."""
         said = self.encoder.query_instruction(None)
         return self._rows(f"queries {said}", texts, lambda batch: self.encoder.encode_query(batch, said))
 
     def layers(self, texts: Sequence[str], instruction: str | None = None) -> Floats:
-        """(L, n, hidden) of texts at every layer from 1 on; with an instruction, which may be empty, of queries.
+        """(L, n, hidden) vectors of texts at each layer from 1 on; with an instruction, which may be empty, of queries.
 
         Raises:
             SpecError: as of `Encoder.encode_layers`.

@@ -32,13 +32,13 @@ class Series:
     """A filter at several widths.
 
     Attributes:
-        name: of the filter.
-        widths: falling.
-        map: what is applied to the source's vectors before they are cut; None: nothing.
-        is_unit: the source's vectors have unit length, and are compared as they are where nothing is cut.
+        name: name of the filter.
+        widths: widths of the filter, falling.
+        map: the filter that is applied to the source's vectors before they are cut; None: nothing is.
+        is_unit: whether the source's vectors have unit length, and are compared as they are where nothing is cut.
         left_out: notes on widths that cannot be had.
         offset: first column of EmbedFilter; None: another filter, or the middle.
-        means: (d,) of documents and of questions that are taken off; None: nothing is, or by the index.
+        means: (d,) means of documents and of questions that are taken off; None: nothing is, or by the index.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Series:
     means: tuple[Doubles, Doubles] | None = None
 
     def narrow(self, vectors: Floats, width: int, *, of_queries: bool = False) -> Floats:
-        """(n, dim) of the source to (n, width) of unit length; what is zero stays zero."""
+        """Vectors (n, dim) of the source as (n, width) of unit length; what is zero stays zero."""
         if self.map is None:
             return vectors if self.is_unit and width == vectors.shape[1] else shortened(vectors, width)
         made = self.map.narrowed(width)
@@ -62,8 +62,8 @@ class WidthChoice:
     """Which widths are wanted; with neither, those of `TAUS`.
 
     Attributes:
-        dims: themselves.
-        taus: as shares of the hidden width.
+        dims: the wanted widths themselves.
+        taus: the wanted widths as hidden width / width.
     """
 
     dims: tuple[int, ...] = ()
@@ -77,11 +77,11 @@ class WidthChoice:
             FilterSpec(tau=tau)  # which says what is wrong with it
 
     def each(self, hidden: int) -> list[WidthChoice]:
-        """One width after the other."""
+        """Choices of one width each."""
         return [WidthChoice((width,)) for width in self.of(hidden, hidden)]
 
     def of(self, hidden: int, widest: int) -> tuple[int, ...]:
-        """Falling, from `widest` down; tau = 1 is the widest.
+        """The widths, falling from `widest`; tau = 1 is the widest.
 
         Raises:
             SpecError: a width is larger than the widest.
@@ -99,7 +99,7 @@ class WidthChoice:
 
 
 def full_width(source: VectorSource) -> Series:
-    """A source's vectors, whole."""
+    """The series of a source's vectors, whole."""
     return Series(source.spec.filter.name, (source.dim,), None, source.is_unit)
 
 
@@ -121,14 +121,14 @@ def series_of(
     *,
     center: bool = False,
 ) -> list[Series]:
-    """What is swept, without the reference.
+    """The series that are swept, without the reference.
 
     Args:
-        source: an index.
-        names: of filters; None: what suits the model.
-        widths: that are wanted.
-        fields: of the filters: offset, seed, sample, topk; each goes to those that have it.
-        center: whether they take the means of documents and questions off.
+        source: the source that is swept, such as an index.
+        names: names of the filters; None: those that suit the model.
+        widths: the widths that are wanted.
+        fields: options of the filters: offset, seed, sample, topk; each goes to those that have it.
+        center: whether the filters take the means of documents and questions off.
 
     Raises:
         SpecError: the index keeps no raw vectors for another filter, a filter that was named cannot be made so, or a
@@ -165,7 +165,7 @@ def series_of(
 
 
 def notes_on_fit(source: VectorSource, series: Sequence[Series]) -> list[str]:
-    """What differs from a build where vectors of an index are fitted on: they have unit length."""
+    """Notes on what differs from a build where filters are fitted on vectors of an index, which have unit length."""
     fitted = [one.name for one in series if one.name in _FITTED_ON_VECTORS and one.map is not None]
     fitted += ["centring"] * any(one.means is not None for one in series)
     if not fitted or not source.is_unit:

@@ -55,16 +55,16 @@ class VectorSource(ABC):
     """Vectors of a corpus, each with a chunk and a document, some of which may be held out.
 
     Attributes:
-        name: as the user gave it.
+        name: name of the source, as the user gave it.
         spec: how the vectors were made.
-        hidden: width of the model's own.
-        dim: width of these.
-        n_documents: they are from.
-        notes: what was skipped.
-        given: (q, dim) of the queries, in their order, where they came as vectors; None: they are encoded.
-        stemmer: of their words.
+        hidden: width of the model's own vectors.
+        dim: width of these vectors.
+        n_documents: number of documents that the vectors are from.
+        notes: notes on what was skipped.
+        given: (q, dim) vectors of the queries, in their order, where they came as vectors; None: they are encoded.
+        stemmer: the stemmer of the chunks' words.
         questions: what encodes the queries, where an index is asked by a table or its model; None: there is one way.
-        is_unit: they have unit length as far as float16 goes, and are compared as they are.
+        is_unit: whether the vectors have unit length as far as float16 goes, and are compared as they are.
     """
 
     name: str
@@ -85,33 +85,33 @@ class VectorSource(ABC):
 
     @property
     def n_rows(self) -> int:
-        """How many are searched."""
+        """How many rows are searched."""
         return len(self._searched)
 
     @property
     def is_raw(self) -> bool:
-        """Whether every filter can be applied to them."""
+        """Whether every filter can be applied to the vectors."""
         kept = self.spec.filter
         return kept.name == "none" and not kept.center and not kept.adapted
 
     @property
     def model(self) -> str:
-        """The name of that model, else what the user says of what made the vectors."""
+        """The name of the model that made the vectors, else what the user says of it."""
         made_by = "" if self.spec.precomputed is None else self.spec.precomputed.made_by
         return made_by if self.spec.encoder is None else self.spec.encoder.model
 
     @property
     def encoder(self) -> Encoder:
-        """The model that made them, loaded when it is first asked for."""
+        """The model that made the vectors, loaded when it is first asked for."""
         return self._vectors.encoder
 
     @property
     def files(self) -> ModelFiles:
-        """The model's, which filters are made of."""
+        """The model's files, which filters are made of."""
         return self.encoder.files
 
     def encode(self, queries: Sequence[str]) -> Floats:
-        """(q, dim) of queries, in the space of the rows; zero where the model gives no vector for one.
+        """(q, dim) vectors of queries, in the space of the rows; zero where the model gives no vector for one.
 
         Raises:
             QueryError: the model of an index gives no vector for a query.
@@ -120,7 +120,7 @@ class VectorSource(ABC):
         return self._vectors.queries(queries)
 
     def sample(self, spec: FilterSpec) -> FilterSample:
-        """What a filter is fitted on: of the chunks with the lowest random keys."""
+        """The sample that a filter is fitted on: the chunks with the lowest random keys."""
         return self._sample(spec, lowest(spec.seed, self._names("chunk_id"), spec.sample))
 
     def _sample(self, spec: FilterSpec, drawn: Sequence[int]) -> FilterSample:
@@ -150,7 +150,7 @@ class VectorSource(ABC):
 
     @abstractmethod
     def _stored_chunks(self) -> Iterator[Chunk]:
-        """Of all rows, in order."""
+        """The chunks of all rows, in order."""
 
     def rows(self, numbers: Ints) -> Floats:
         """Some of all rows, held out or not: (n, dim), copied."""
@@ -173,7 +173,7 @@ class VectorSource(ABC):
         self._searched = np.setdiff1d(self._searched, np.delete(self._changed_rows, full))  # nothing is left of these
 
     def chunks(self) -> Iterator[Chunk]:
-        """Of all rows, held out or not, in order."""
+        """The chunks of all rows, held out or not, in order."""
         for chunk in self._stored_chunks():
             yield self._changed.get(chunk.id, chunk)
 
@@ -215,7 +215,7 @@ class IndexSource(VectorSource):
     """The live rows of a committed state of an index, as they are stored.
 
     Args:
-        path: of the index.
+        path: path of the index.
         options: where its model is now, and how it runs: model, adapters, pooler, device, dtype, endpoint; the
             instruction; and what encodes questions.
         query_vectors: a file of the vectors of the queries; None: its model encodes them.
@@ -258,11 +258,11 @@ class IndexSource(VectorSource):
 
     @property
     def encoder(self) -> Encoder:
-        """The index's own."""
+        """The index's own model."""
         return self._searcher.encoder
 
     def encode(self, queries: Sequence[str]) -> Floats:
-        """Of unit length, through the index's filter."""
+        """(q, dim) vectors of queries, of unit length, through the index's filter."""
         if self.spec.encoder is None:
             raise ModelError(
                 "the index holds precomputed vectors: it has no model that encodes a text query",
