@@ -46,7 +46,7 @@ _SHOWN = 6  # rows of a part
     metavar="N",
     help="What encoding may take, about: the sample is as large as that allows.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Of what is drawn.")
+@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Seed of what is drawn.")
 @cache_option
 @rest_of_encoder_options
 @measured_options

@@ -99,7 +99,7 @@ class Questions:
         ),
     ] = None
     kind: Annotated[str, _question("K", "Kind of made queries: sentence, title.")] = KINDS[0]
-    seed: Annotated[int, _question("N", "Seed of the draw of made queries [default: 0].")] = 0
+    seed: Annotated[int, _question("N", "Seed of the draw of made queries.")] = 0
     vectors: Annotated[
         _File,
         _question(
@@ -162,9 +162,7 @@ class Judge:
             "Words of the row that the others are compared with [default: the first; without labels the first hybrid].",
         ),
     ] = None
-    margin: Annotated[float, _comparison("M", "What the cheapest row may lose against the best [default: 0.01].")] = (
-        MARGIN
-    )
+    margin: Annotated[float, _comparison("M", "What the cheapest row may lose against the best.")] = MARGIN
     all_pairs: Annotated[bool, _comparison(None, "Compare each row with each other, not with the reference alone.")] = (
         False
     )

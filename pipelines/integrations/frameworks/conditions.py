@@ -99,7 +99,7 @@ def check_widths(index: ragidx.Index | None, embeddings: Sequence[tuple[str, Siz
     for where, embedding in embeddings:
         if len(embedding) != width:
             raise ragidx.SpecError(
-                f"the embedding has {len(embedding)} numbers, and those of the index have {width}",
+                f"the embedding has {len(embedding)} dimensions, and those of the index have {width}",
                 "embed with the model of the index, or take another folder",
                 where=where,
             )

@@ -229,7 +229,7 @@ class DocumentRows:
             )
         if self.dim not in (None, width_of(index)):
             raise ragidx.SpecError(
-                f"embedding_dim is {self.dim}, and the index holds embeddings of {width_of(index)} numbers",
+                f"embedding_dim is {self.dim}, and the index holds embeddings of {width_of(index)} dimensions",
                 "remove it, or take another folder",
                 where=where,
             )

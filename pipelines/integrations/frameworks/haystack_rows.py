@@ -71,7 +71,7 @@ def packed(document: Document, kinds: dict[str, str], dim: int) -> HaystackRow:
         vector = np.asarray(document.embedding, np.float32)
         if vector.shape != (dim,):
             shape = "x".join(map(str, vector.shape))
-            raise refused(name, f"has an embedding of {shape} numbers, and the store of {dim}", "embed it alike")
+            raise refused(name, f"has an embedding of {shape} dimensions, and the store of {dim}", "embed it alike")
         length = float(np.linalg.norm(vector))
         vector, is_bare = placed(vector)
         if is_bare:

@@ -72,7 +72,7 @@ def test_vectors_of_queries_that_do_not_fit_are_refused(
     )
     np.save(path, np.ones((2, 5), "f4"))
     assert message(**asked) == (
-        f"{path}: the query's vector has 5 numbers, those of the index have 4\n"
+        f"{path}: the query's vector has 5 dimensions, those of the index have 4\n"
         "  hint: make it as the vectors of the index were made"
     )
     np.save(path, np.eye(4, dtype="f4")[:2] * [[1], [0]])

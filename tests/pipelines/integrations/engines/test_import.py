@@ -85,7 +85,7 @@ def test_a_file_of_an_export_comes_back_too(index: Index, tmp_path: Path) -> Non
     other = Index.create(tmp_path / "other", filter="none")
     other.add([ragidx.Document("one", "One document.")])
     other.export(str(file), replace=True)
-    with pytest.raises(CorpusError, match="384 numbers"):
+    with pytest.raises(CorpusError, match="384 dimensions"):
         back.build(vectors=file)
     assert rows_of(back) == rows_of(index)
 

@@ -119,7 +119,7 @@ def test_vectors_and_batches(both: tuple[Index, Any]) -> None:
     assert [told(hits) for hits in asked.search_batch(QUESTIONS, 3, mode="dense")] == expected
     assert asked.search_batch(QUESTIONS, 3) == [asked.search(one, 3) for one in QUESTIONS]
     assert [told(hits) for hits in asked.search_vectors((3 * vectors).tolist(), 3)] == expected
-    with pytest.raises(QueryError, match="the query's vector has 3 numbers"):
+    with pytest.raises(QueryError, match="the query's vector has 3 dimensions"):
         asked.search_vectors(np.ones((1, 3)))
     if isinstance(asked, Reader):
         ranked = ([[name for name, _ in of] for of in one.rank_documents(QUESTIONS, 3, mode="dense")] for one in both)

@@ -144,7 +144,7 @@ def test_documents_come_back_as_they_were(store: RagidxDocumentStore) -> None:
         (Document(id="a", meta={"x": {1, 2}}), "has meta 'x' that cannot be kept: it holds a set"),
         (Document(id="a", meta={"x": {3: 4}}), "holds a dict with names that are no text"),
         (Document(id="a", meta={3: 4}), "has meta whose name 3 is no text"),
-        (Document(id="a", embedding=[1, 0]), "has an embedding of 2 numbers, and the store of 3"),
+        (Document(id="a", embedding=[1, 0]), "has an embedding of 2 dimensions, and the store of 3"),
         (Document(id="a", embedding=[float("nan"), 0, 0]), "finite"),
     ],
 )

@@ -229,16 +229,16 @@ def test_an_embedding_that_makes_no_vectors_of_the_texts_is_refused(tmp_path: Pa
     assert message_of(ragidx.ModelError, lambda: few.add_texts(["a", "b"])) == (
         "the embedding makes 1 vectors for 2 texts\n  hint: give one that makes a vector of each text"
     )
-    with pytest.raises(ragidx.SpecError, match=r"^2nd: the embedding has 2 numbers, and those of the index have 1"):
+    with pytest.raises(ragidx.SpecError, match=r"^2nd: the embedding has 2 dimensions, and those of the index have 1"):
         ragged.add_texts(["a", "b"], ids=["1st", "2nd"])
     assert not path.exists()
     stored(tmp_path / "a")
     narrow = RagidxVectorStore(path, Wrong([[1.0, 0.0]]))
     assert message_of(ragidx.SpecError, lambda: narrow.add_texts(["a"], ids=["odd"])) == (
-        "odd: the embedding has 2 numbers, and those of the index have 6\n"
+        "odd: the embedding has 2 dimensions, and those of the index have 6\n"
         "  hint: embed with the model of the index, or take another folder"
     )
-    with pytest.raises(ragidx.QueryError, match="the query's vector has 2 numbers, those of the index have 6"):
+    with pytest.raises(ragidx.QueryError, match="the query's vector has 2 dimensions, those of the index have 6"):
         narrow.similarity_search("a")
     assert ragidx.Index(path).count() == 1
 

@@ -185,7 +185,7 @@ def test_vectors_of_another_width_are_refused_and_nothing_is_written(kind: type[
     narrow = kind(tmp_path / "store", dim=3)
     before = generation(narrow)
 
-    with pytest.raises(ragidx.RagidxError, match=r"(?s)odd.*3 numbers.*(of the index have|the store of) 8"):
+    with pytest.raises(ragidx.RagidxError, match=r"(?s)odd.*3 dimensions.*(of the index have|the store of) 8"):
         narrow.add({"odd": ("abc", {})})
 
     assert generation(narrow) == before
