@@ -17,8 +17,9 @@ from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.options import EncoderOptions, options_of
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.pipelines.cli.vector_options import with_values
-from ragidx.pipelines.experiments.evaluate.axes import AXES, FILTER_FIELDS
+from ragidx.pipelines.experiments.evaluate.axes import FILTER_FIELDS
 from ragidx.pipelines.experiments.evaluate.evaluate import KNOWN
+from ragidx.pipelines.experiments.evaluate.options import Grid
 from ragidx.pipelines.ingest.options import OPTIONS, BuildOptions, build_options
 from ragidx.pipelines.ingest.resolve import resolve_against
 from ragidx.pipelines.plan.plan import plan
@@ -51,8 +52,9 @@ def test_what_is_typed_of_a_filter_and_of_chunks_are_the_fields_of_the_specs() -
     assert options_of(ReadKeywords)["fields"][1].about.endswith(f"by name: {', '.join(OTHERS)}.")
 
 
-def test_an_evaluation_takes_options_of_a_build_axes_and_fields_of_filters() -> None:
-    assert {*KNOWN} - {*OPTIONS} - {*AXES} == {*FILTER_FIELDS}
+def test_an_evaluation_takes_options_of_a_build_that_are_no_axes_and_fields_of_filters() -> None:
+    assert {*KNOWN} - {*OPTIONS} == {*FILTER_FIELDS}
+    assert not {*KNOWN} & {*Grid.__annotations__}
 
 
 def test_the_options_of_an_encoder_are_shown_too() -> None:
