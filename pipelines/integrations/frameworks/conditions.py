@@ -62,13 +62,19 @@ def told(hit: ragidx.Hit, *more: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def opened(folder: Path) -> ragidx.Index | None:
-    """The index in a folder; None: there is nothing yet.
+    """The index in a folder; None: there is nothing yet, or another store is making it.
 
     Raises:
         IndexFormatError: there is something else.
     """
-    is_there = folder.is_file() or (folder.is_dir() and any(folder.iterdir()))
-    return ragidx.Index(folder) if is_there else None
+    if not folder.is_file() and not (folder.is_dir() and any(folder.iterdir())):
+        return None
+    try:
+        return ragidx.Index(folder)
+    except ragidx.IndexFormatError:
+        if not (folder / "LOCK").exists():
+            raise
+        return ragidx.Index(folder) if (folder / "manifest.json").exists() else None  # it may be committed by now
 
 
 def vectors_of(index: ragidx.Index, where: ragidx.Condition | None) -> dict[str, NDArray[np.float16]]:

@@ -72,6 +72,16 @@ def test_before_something_is_added_there_is_nothing_and_who_adds_first_makes_it(
     assert sorted(store.find("abc")) == ["a", "b"]
 
 
+def test_an_index_that_another_store_is_making_is_nothing_yet(kind: type[Store], tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "LOCK").touch()  # what a writer makes first
+    store = kind(tmp_path / "store")
+
+    assert (store.find("abc"), store.get(["a"]), store.index) == ([], {}, None)
+    store.add({"a": ROWS["a"]})
+    assert store.find("abc") == ["a"]
+
+
 def test_a_call_is_one_commit_that_replaces_what_has_its_ids(store: Store) -> None:
     before = generation(store)
 
