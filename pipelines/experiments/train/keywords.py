@@ -156,7 +156,7 @@ class StepKeywords(TypedDict, total=False):
     ]
     full: Annotated[bool, _training(None, "Train all weights, rather than LoRA matrices.")]
     rank: Annotated[
-        int | None, _training("N", "r of LoRA [default: 16, or that of an adapter that goes on learning].", least=1)
+        int | None, _training("N", "r of LoRA [default: 16, or that of an adapter that is trained further].", least=1)
     ]
     alpha: Annotated[
         int | None,

@@ -47,7 +47,7 @@ class Run:
     Args:
         out: the folder of the model.
         about: the model, the data and the options that decide the weights, as JSON types: a run of other ones does not
-            go on here.
+            resume here.
         stage: the name of the recipe.
 
     Raises:
@@ -72,7 +72,7 @@ class Run:
                 raise SpecError("the model is there already", "name another folder with `out`", where=str(out))
 
     def planned(self, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """The plan of the run; of one that goes on, as it was made when the run began."""
+        """The plan of the run; of one that resumes, as it was made when the run began."""
         if not self.plan:
             self.plan = {"key": self.key, "about": self.about, **make()}
             self._write()
@@ -88,7 +88,7 @@ class Run:
         self._write()
 
     def every(self, steps: int) -> int:
-        """How many steps are between two scores; of a run that goes on, as many as before."""
+        """How many steps are between two scores; of a run that resumes, as many as before."""
         if "every" not in self.plan:
             self.plan["every"] = steps
             self._write()
