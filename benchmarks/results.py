@@ -6,7 +6,7 @@
 
 Whole documents, `ragidx.evaluate` for each model and method; the raw vectors stay in the user's cache, so a run that
 is interrupted goes on where it was. Rows go into results.jsonl, in place of those of the same set, model and method;
-`--page` measures nothing and writes docs/results.md, docs/figures.md and the table of the README from the rows.
+`--page` measures nothing and writes docs/results-*.md and the table of the README from the rows.
 Comparisons are of the same queries, with p corrected (Holm) for the comparisons of one question on one set.
 """
 
@@ -20,6 +20,24 @@ from pathlib import Path
 
 import numpy as np
 from figures import provenance
+from results_pages import (
+    BASELINES,
+    BESIDE_NO_FILTER,
+    BESIDE_WORDS,
+    EARLIER,
+    MINILM,
+    MODELS,
+    NAMES,
+    QUESTIONS,
+    ROWS,
+    SMOLLM2,
+    filled,
+    fits,
+    key_of,
+    narrower,
+    pages,
+    read_rows,
+)
 from scipy.stats import spearmanr
 
 import ragidx
@@ -33,31 +51,10 @@ from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors
 from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.resolve import resolve_against
 
-ROWS = Path(__file__).with_name("results.jsonl")
 VALUES = Path(__file__).with_name("results.npz")  # by query: not checked in, made again from the cache
-ROOT = Path(__file__).resolve().parents[1]
-SETS = ("sample", "stsb", "cranfield", "scifact")
-MINILM, SMOLLM2 = "all-MiniLM-L6-v2", "SmolLM2-135M-Instruct"
-DECODER = (
-    *("classical", "echo", "echo:2", "echo:3", "prompteol"),
-    *("metaeol", "llm2vec", "reba:1", "reba", "aligned-values"),
-)
-MODELS = {
-    **{"mini": ("preset",), "mini-decoder": ("preset", *DECODER), MINILM: ("preset",)},
-    SMOLLM2: (*DECODER, "classical@best", "prompteol@best"),
-}
+SETS = tuple(NAMES)
 OTHERS = ("random", "whitening", "pca")  # of a model without a head
 TAUS = (2, 4, 8)
-EARLIER = 64  # a first direction before the middle
-BASELINES = (
-    *("truncation", "random", "random-directions", "dominant", "secondary", "bulk"),
-    *("optimal", "optimal-abs", "whitening", "pca"),
-)
-
-
-def narrower(model):
-    """The filter that its narrower vectors have."""
-    return "truncation" if model == "mini" else "embedfilter"
 
 
 def place_of(model):
@@ -69,10 +66,16 @@ def place_of(model):
 
 
 def options_of(model, method, evalsets, cache):
-    """Options of a method as its row names it: `echo:3` has `--copies 3`, `classical@best` the best layer."""
-    name, _, layer = method.partition("@")
+    """Options of a method as its row names it.
+
+    `echo:3+last` has `--copies 3` and `--pooling last`, `classical@best` the best layer, `classical~NAME` a template.
+    """
+    name, _, template = method.partition("~")
+    name, _, layer = name.partition("@")
+    name, _, pooling = name.partition("+")
     name, _, copies = name.partition(":")
     options = {} if name == "preset" else {"method": name}
+    options |= {name: value for name, value in (("pooling", pooling), ("template", template)) if value}
     if copies:
         options["copies"] = int(copies)
     if layer:
@@ -138,13 +141,6 @@ def measured(evalsets, name, model, method, cache, grids=()):
             yield {"set": name} | whose | what | given, values
 
 
-KEY = ("set", "model", "method", "filter", "dim", "offset", "mode")
-
-
-def key_of(row):
-    return "/".join(str(row[name]) for name in KEY) + "/centred" * bool(row.get("center"))
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--evalsets", type=Path)
@@ -176,14 +172,6 @@ def main():
         path.write_text(filled(path.read_text("utf-8"), tables), "utf-8")
 
 
-def read_rows():
-    """Rows by key, each with its run; and what was compared."""
-    lines = [json.loads(line) for line in ROWS.read_text("utf-8").splitlines()]
-    runs = {line["run"]: line["provenance"] for line in lines if "provenance" in line}
-    rows = {key_of(line): line | {"run": runs[line["run"]]} for line in lines if "mode" in line}
-    return rows, [line for line in lines if "question" in line]
-
-
 def stored_values():
     """Values by query of the runs before, of this checkout: key -> array."""
     if not VALUES.exists():
@@ -202,59 +190,6 @@ def keep(rows, values, answers):
     np.savez_compressed(VALUES, **values)
 
 
-# Question -> (what is asked about, what it is compared with): method (`*`: any), filter, tau, first direction, centred.
-QUESTIONS = {
-    "repetition against the mean": (("echo", "none"), ("classical", "none")),
-    "three copies against two": (("echo:3", "none"), ("echo:2", "none")),
-    "backward attention against two copies": (("reba:1", "none"), ("echo:2", "none")),
-    "attention both ways against the mean": (("llm2vec", "none"), ("classical", "none")),
-    "PromptEOL against echo": (("prompteol", "none"), ("echo", "none")),
-    "eight prompts against one": (("metaeol", "none"), ("prompteol", "none")),
-    "values of all layers against PromptEOL": (("aligned-values", "none"), ("prompteol", "none")),
-    "values of all layers against PromptEOL, both at half the bytes": (
-        ("aligned-values", "embedfilter", 2),
-        ("prompteol", "embedfilter", 2),
-    ),
-    "the best layer against the last, mean": (("classical@best", "none"), ("classical", "none")),
-    "the best layer against the last, PromptEOL": (("prompteol@best", "none"), ("prompteol", "none")),
-    **(
-        NARROWER := {
-            "half the bytes": (("*", "embedfilter", 2), ("*", "none")),
-            "a quarter of the bytes": (("*", "embedfilter", 4), ("*", "none")),
-            "an eighth of the bytes": (("*", "embedfilter", 8), ("*", "none")),
-        }
-    ),
-    f"an eighth from direction {EARLIER} on against the middle": (
-        ("*", "embedfilter", 8, EARLIER),
-        ("*", "embedfilter", 8),
-    ),
-    "the middle against both ends removed": (("*", "embedfilter", 2), ("*", "bulk", 2)),
-    "the middle against the largest removed": (("*", "embedfilter", 2), ("*", "secondary", 2)),
-    "the middle against the smallest removed": (("*", "embedfilter", 2), ("*", "dominant", 2)),
-    "the middle against random directions": (("*", "embedfilter", 2), ("*", "random-directions", 2)),
-    "the middle against truncation": (("*", "embedfilter", 2), ("*", "truncation", 2)),
-    "the middle against whitening": (("*", "embedfilter", 2), ("*", "whitening", 2)),
-    "the middle against PCA": (("*", "embedfilter", 2), ("*", "pca", 2)),
-    **(
-        CENTRED := {
-            "centred, without a filter": (("*", "none", None, None, True), ("*", "none")),
-            "centred, at half the bytes": (("*", "embedfilter", 2, None, True), ("*", "embedfilter", 2)),
-            "centred, with whitening": (("*", "whitening", 2, None, True), ("*", "whitening", 2)),
-        }
-    ),
-    "both centred, the middle against whitening": (
-        ("*", "embedfilter", 2, None, True),
-        ("*", "whitening", 2, None, True),
-    ),
-}
-BESIDE_WORDS = {
-    "half the bytes beside BM25, against BM25": ("*", "embedfilter", 2),
-    "no filter beside BM25, against BM25": ("*", "none"),
-    "an eighth of the bytes beside BM25, against BM25": ("*", "embedfilter", 8),
-    "centred beside BM25, against BM25": ("*", "embedfilter", 2, None, True),
-}
-
-
 def compared(rows, values, before):
     """What each question compares, by question and set, with p corrected for all comparisons of a question on a set.
 
@@ -268,7 +203,7 @@ def compared(rows, values, before):
         asked[question] = [(key, words[rows[key]["set"]]) for key in hybrid]
     # What the filter is worth where the words are there, too.
     beside = pairs(rows, ("*", "embedfilter", 2), ("*", "none"), modes=("hybrid",))
-    asked["half the bytes beside BM25, against no filter beside it"] = list(beside)
+    asked[BESIDE_NO_FILTER] = list(beside)
     answers = []
     for question, keys in asked.items():
         for name in dict.fromkeys(rows[key]["set"] for key, _ in keys):
@@ -295,12 +230,6 @@ def pairs(rows, of, against, modes=("dense", "pairs")):
                 yield key, other_key
 
 
-def fits(row, method, name, tau=None, offset=None, center=False, modes=("dense", "pairs")):
-    if method not in ("*", row["method"]) or row["mode"] not in modes or bool(row.get("center")) != center:
-        return False
-    return row["filter"] == name and row["offset"] == offset and (tau is None or abs(row["tau"] - tau) < 0.1)
-
-
 BEFORE_CORRECTION = ("p", "verdict", "detectable")
 
 
@@ -321,211 +250,6 @@ def alone(line):
     return MeanDifference(
         line["difference"], line["low"], line["high"], **dict(zip(BEFORE_CORRECTION, line["alone"], strict=True))
     )
-
-
-NAMES = {"sample": "sample", "stsb": "STS-B test", "cranfield": "Cranfield", "scifact": "SciFact"}
-
-
-def pages(rows, answers):
-    """Path -> mark -> the table between its marks."""
-    return {
-        ROOT / "docs" / "results.md": {
-            "tables": tables(rows, answers),
-            "answers": verdicts(rows, answers),
-            "baselines": baselines(rows),
-        },
-        ROOT / "docs" / "figures.md": {"figures": grid(rows)},
-        ROOT / "README.md": {"smollm2": summary(rows, answers)},
-    }
-
-
-def filled(text, made):
-    """A page with its tables."""
-    for mark, table in made.items():
-        before, _, rest = text.partition(f"<!-- {mark} -->\n")
-        text = f"{before}<!-- {mark} -->\n{table}<!-- /{mark} -->{rest.partition(f'<!-- /{mark} -->')[2]}"
-    return text
-
-
-def first_row(rows, *what, **more):
-    """The row that fits, or None."""
-    return next((row for row in rows if fits(row, *what, **more)), None)
-
-
-def systems(rows):
-    """(set, model, method), in the order of the page -> its rows."""
-    by_system = {}
-    for row in rows.values():
-        by_system.setdefault((row["set"], row["model"], row["method"]), []).append(row)
-    for name in SETS:
-        for model, methods in MODELS.items():
-            for method in methods:
-                if (name, model, method) in by_system:
-                    yield (name, model, method), by_system[name, model, method]
-
-
-def better(answers):
-    """Keys of rows that are better than those without their filter, or that are not centred."""
-    asked = {*NARROWER, *CENTRED}
-    return {line["of"] for line in answers if line["verdict"] == "better" and line["question"] in asked}
-
-
-def command(*options):
-    """A line with the command that measures a table."""
-    return f"    python benchmarks/results.py {' '.join(('--evalsets DIR', *options))}"
-
-
-def tables(rows, answers):
-    """A table a set: methods by filter and search."""
-    parts, real = [], better(answers)
-    for name in SETS:
-        here = [row for row in rows.values() if row["set"] == name]
-        if not here:
-            continue
-        measure, count = here[0]["measure"], here[0]["queries"]
-        hybrid = ["", " hybrid, τ 2 |"][name != "stsb"]
-        head = f"| {NAMES[name]}, {count:,} {'pairs' if name == 'stsb' else 'queries'}: {measure} | no filter | τ 2"
-        head += f" | random at τ 2 | τ 4 | τ 8 | whitening, τ 2 | centred | centred, τ 2 |{hybrid}"
-        table = [head, "| --- |" + " --- |" * (head.count("|") - 2)]
-        words = first_row(here, "*", "none", modes=("lexical",)) or first_row(here, "*", None, modes=("lexical",))
-        if words is not None:
-            table.append(f"| BM25: {spanned(words)} |" + " |" * (head.count("|") - 2))
-        table += [line_of(own, real) for (which, *_), own in systems(rows) if which == name]
-        parts += [command(f"--sets {name}"), "\n".join(table)]
-    return "\n\n".join(parts) + "\n"
-
-
-def line_of(rows, real):
-    def cell(*what, **more):
-        row = first_row(rows, "*", *what, **more)
-        text = spanned(row) if row else "-"
-        return f"**{text}**" if row and key_of(row) in real else text
-
-    name = narrower(rows[0]["model"])
-    half = first_row(rows, "*", name, 2)
-    chance = "{:.3f} to {:.3f}".format(*half["chance"]) if half and half["chance"] else "-"
-    cells = [cell("none"), cell(name, 2), chance, cell(name, 4), cell(name, 8)]
-    cells += [cell("whitening", 2), cell("none", center=True), cell(name, 2, center=True)]
-    if rows[0]["set"] != "stsb":
-        cells.append(cell(name, 2, modes=("hybrid",)))
-    return f"| {rows[0]['model']}, {label(rows[0])} | {' | '.join(cells)} |"
-
-
-def label(row):
-    return row["method"].replace("@best", f", layer {row['layer']}")
-
-
-def spanned(row):
-    return f"{row['mean']:.3f} ± {(row['high'] - row['low']) / 2:.3f}"
-
-
-def baselines(rows):
-    """The EmbedFilter paper's baselines at half the width."""
-    head = ["embedfilter", *BASELINES]
-    lines = [f"| at τ 2 | {' | '.join(head)} |", "| --- |" + " --- |" * len(head)]
-    for (name, model, _), own in systems(rows):
-        of = {one: row for one in head if (row := first_row(own, "*", one, 2))}
-        if len(of) < 2:
-            continue
-        best = max(of.values(), key=lambda row: row["mean"])
-        cells = [f"{of[one]['mean']:.3f}" if one in of else "-" for one in head]
-        cells = [f"**{cell}**" if best["filter"] == one else cell for cell, one in zip(cells, head, strict=True)]
-        lines.append(f"| {NAMES[name]}, {model}, {label(own[0])} | {' | '.join(cells)} |")
-    return command("--grids widths,baselines") + "\n\n" + "\n".join(lines) + "\n"
-
-
-def verdicts(rows, answers):
-    """A line a question and set: what is better, worse or not shown to differ, with the span of the differences."""
-    lines = [
-        "| question | set | better | worse | not shown to differ | differences | detectable |",
-        "| --- |" + " --- |" * 6,
-    ]
-    for question in dict.fromkeys(line["question"] for line in answers):
-        for name in SETS:
-            here = [line for line in answers if (line["question"], line["set"]) == (question, name)]
-            if not here:
-                continue
-            says = [
-                named([line for line in here if line["verdict"] == verdict], rows)
-                for verdict in ("better", "worse", "not real")
-            ]
-            span, least = (spread_of(here, what, sign) for what, sign in (("difference", "+"), ("detectable", "")))
-            lines.append(f"| {' | '.join([question, NAMES[name], *says, span, least])} |")
-    return "\n".join(lines) + "\n"
-
-
-def named(lines, rows):
-    """A few comparisons by their names, many by their number a model."""
-    if len(lines) > 3:
-        models = [short(rows[line["of"]]) for line in lines]
-        return ", ".join(f"{model}: {models.count(model)}" for model in dict.fromkeys(models))
-    parts = [f"{short(rows[line['of']])} {label(rows[line['of']])} {line['difference']:+.3f}" for line in lines]
-    return ", ".join(parts) or "-"
-
-
-def spread_of(lines, what, sign):
-    least, most = (f"{limit(line[what] for line in lines):{sign}.3f}" for limit in (min, max))
-    return least if least == most else f"{least} to {most}"
-
-
-def short(row):
-    return {MINILM: "MiniLM", SMOLLM2: "SmolLM2"}.get(row["model"], row["model"])
-
-
-def grid(rows):
-    """Every row: a table a model, a line for the options of `ragidx build`, a column for a set and search."""
-    columns = [
-        *((name, ("dense", "pairs")) for name in SETS),
-        *((name, ("hybrid",)) for name in SETS if name != "stsb"),
-    ]
-    heads = [NAMES[name] + (" with BM25" if "hybrid" in modes else "") for name, modes in columns]
-    parts = []
-    for model, methods in MODELS.items():
-        by_options = {}
-        for row in rows.values():
-            if row["model"] == model:
-                by_options.setdefault((methods.index(row["method"]), options_text(row)), []).append(row)
-        lines = [f"| {model} | bytes | {' | '.join(heads)} |", "| --- |" + " --- |" * (1 + len(columns))]
-        for (_, options), own in sorted(by_options.items(), key=lambda item: item[0][0]):
-            cells = []
-            for name, modes in columns:
-                row = next((row for row in own if row["set"] == name and row["mode"] in modes), None)
-                cells.append(spanned(row) if row else "-")
-            size = min(
-                row["bytes"] for row in own if row["mode"] != "hybrid"
-            )  # in a small index it has a share of more
-            lines.append(f"| `{options}` | {size:,.0f} | {' | '.join(cells)} |")
-        parts += [command(f"--models {model}"), "\n".join(lines)] if by_options else []
-    return "\n\n".join(parts) + "\n"
-
-
-def options_text(row):
-    """The options of `ragidx build` that give a row."""
-    name, _, layer = row["method"].partition("@")
-    name, _, copies = name.partition(":")
-    named = {"method": None if name == "preset" else name, "copies": copies or None}
-    named["layer"] = row["layer"] if layer else -1 if row["model"] == "mini-decoder" and name == "classical" else None
-    named |= {"filter": row["filter"] if row["filter"] != "embedfilter" else None}
-    named |= {"tau": f"{row['tau']:g}" if row["filter"] != "none" else None, "filter-offset": row["offset"]}
-    text = " ".join(f"--{option} {value}" for option, value in named.items() if value is not None)
-    return text + " --center" * bool(row.get("center"))
-
-
-SHOWN = ("classical", "echo", "prompteol", "aligned-values")  # to a reader of the README
-
-
-def summary(rows, answers):
-    """The table of the README: SmolLM2 on STS-B; bold where the gain over no filter is real."""
-    filters = {"--filter none": ("none",), "--tau 2": ("embedfilter", 2), "--tau 4": ("embedfilter", 4)}
-    filters |= {"--tau 8": ("embedfilter", 8)}
-    real, lines = better(answers), []
-    for (name, model, method), own in systems(rows):
-        if (name, model) != ("stsb", SMOLLM2) or method not in SHOWN:
-            continue
-        cells = [(f"{row['mean']:.3f}", row) for row in (first_row(own, "*", *what) for what in filters.values())]
-        lines.append(f"| {method} | {' | '.join(f'**{n}**' if key_of(row) in real else n for n, row in cells)} |")
-    head = " | ".join(f"`{text}`, {576 // (what[1:] or (1,))[0]} dimensions" for text, what in filters.items())
-    return "\n".join([f"| `--method` | {head} |", "| --- |" + " --- |" * len(filters), *lines]) + "\n"
 
 
 if __name__ == "__main__":

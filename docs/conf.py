@@ -24,7 +24,7 @@ nitpicky = True
 
 def _navigation(app: Sphinx, page: str, source: list[str]) -> None:
     if page == "index":
-        pages = dict.fromkeys(re.findall(r"\]\((\w+)\.md\)", source[0]))
+        pages = dict.fromkeys(re.findall(r"\]\(([\w-]+)\.md\)", source[0]))
         source[0] += "\n".join(["\n```{toctree}", ":hidden:", "", *pages, "```\n"])
 
 

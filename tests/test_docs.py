@@ -99,7 +99,7 @@ def _anchors(page: Path) -> Iterator[str]:
 
 
 def test_the_index_links_every_page() -> None:
-    linked = set(re.findall(r"\]\((\w+\.md)\)", (DOCS / "index.md").read_text("utf-8")))
+    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", (DOCS / "index.md").read_text("utf-8")))
 
     assert linked == {page.name for page in PAGES} - {"index.md"}
 
