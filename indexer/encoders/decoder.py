@@ -8,6 +8,7 @@ hidden states.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import torch
@@ -22,8 +23,9 @@ from ragidx.indexer.encoders.torch_encoder import BatchEncoder
 from ragidx.indexer.encoders.trained_pooling import TrainablePooling, load_pooling
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.prompts.prompts import Prompted
-from ragidx.indexer.prompts.rendering import positions_of_words, render_words
+from ragidx.indexer.prompts.rendering import render_words
 from ragidx.indexer.prompts.tokenizer import check_vocabulary, load_tokenizer
+from ragidx.indexer.prompts.words import Words, are_spans, positions_of_words, split_words
 from ragidx.indexer.specs import EncoderSpec
 
 
@@ -54,17 +56,26 @@ class DecoderEncoder(Prompted, BatchEncoder):
         """The backbone's network."""
         return self.backbone.model  # type: ignore[no-any-return]
 
-    def encode_words(self, texts: Sequence[Sequence[str]], *, previous: bool | None = None) -> list[Floats]:
-        """Vectors of words in their context, (n_words, hidden) float32 for each text, raw: the mean of a word's tokens.
+    def encode_words(self, texts: Sequence[Words], *, previous: bool | None = None) -> list[Floats]:
+        """Vectors of words in their context: the mean over a word's tokens, of states or of ReBA's vectors.
+
+        Where the text is repeated, echo takes its last copy and ReBA its first. A word that no token spells is zero.
 
         Args:
-            texts: the words of each text; they are read with single spaces between them.
+            texts: for each text the list of its words, which are read with single spaces between them; or the text and
+                the spans of its words, `("这是句子", [(0, 2), (2, 4)])`, in characters with the end excluded. The text
+                is then read as it is, and a token that overlaps two words belongs to both.
             previous: whether the states are taken one position before each token, which is where a model that was
                 trained with MNTP predicts it; a token with nothing before it is taken itself. None: where llm2vec has
                 adapters, or the model's preset says that it was trained so.
 
+        Returns:
+            (n_words, hidden) float32 for each text, raw: neither filtered nor normalised.
+
         Raises:
-            SpecError: the method reads no words (a prompt's last token), or a text is longer than the model reads.
+            SpecError: the method reads no words (a prompt's last token), a text is longer than the model reads, or the
+                spans of words are empty, overlap, are not in order or lie outside of the text.
+            TypeError: a text is a string, or a word is not one.
         """
         if self.template.span == "last" or self.pooler is not None or self.spec.method == "aligned-values":
             raise SpecError(
@@ -75,26 +86,34 @@ class DecoderEncoder(Prompted, BatchEncoder):
             is_trained = bool(self.files.adapters) or bool(self.files.preset().get("masked"))
             previous = self.spec.method == "llm2vec" and is_trained
         for words in texts:
-            check_texts(words)
-        rows = render_words(self.template, [" ".join(words) for words in texts], self.tokenizer)
+            check_texts(cast("Sequence[str]", words[:1] if are_spans(words) else words))
+        read = [split_words(words, f"text {number}") for number, words in enumerate(texts)]
+        rows = render_words(self.template, [text for text, _ in read], self.tokenizer)
         limit = self.text_limit()
         for number, (_, spans) in enumerate(rows):
             if limit is not None and len(spans) > limit:
                 raise SpecError(f"text {number} has {len(spans)} tokens, the model reads {limit}", "encode it in parts")
-        of_words: list[Floats] = [np.zeros((len(words), self.hidden), np.float32) for words in texts]
+        of_words: list[Floats] = [np.zeros((len(words), self.hidden), np.float32) for _, words in read]
         for batch in self._run([row for row, _ in rows], self._token_vectors):
             for row, vectors in zip(batch.rows, batch.vectors, strict=True):
                 at, spans = rows[row][0].positions(), rows[row][1]
-                for number, numbers in enumerate(positions_of_words(spans, texts[row])):
+                for number, numbers in enumerate(positions_of_words(spans, read[row][1])):
                     places = [max(0, at[i] - previous) for i in numbers]
                     of_words[row][number] = vectors[places].mean(axis=0) if places else 0
         return of_words
 
     def encode_layers(self, texts: Sequence[str], instruction: str | None = None) -> Floats:
-        """(L, n, hidden) float32 of texts, raw: pooled states of every layer from 1 to the last, after the final norm.
+        """Vectors of texts from every layer: its states pooled, the last layer's after the final norm.
 
-        With `instruction`, which may be empty, the texts are queries. Of a trainable pooling without its weights they
-        are the rows that one of all layers reads.
+        Of a trainable pooling without its weights they are the rows that one of all layers reads.
+
+        Args:
+            texts: the texts to encode, each once for all layers.
+            instruction: the task sentence put before them, or an empty string, which makes queries of them; None: they
+                are documents.
+
+        Returns:
+            (layers, n, hidden) float32, raw: neither filtered nor normalised; row 0 is the state after layer 1.
 
         Raises:
             SpecError: the method or pooling reads more than the states of one layer, or the encoder is not of the last.

@@ -23,6 +23,7 @@ from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.prompts.instructions import instruction as sentence_of
 from ragidx.indexer.prompts.rendering import Rendered
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
+from ragidx.indexer.prompts.words import Words
 from ragidx.indexer.specs import EncoderSpec
 
 if TYPE_CHECKING:
@@ -95,8 +96,8 @@ class Encoder(ABC):
         """
         return self._collect(texts, self.query_instruction(instruction))
 
-    def encode_words(self, texts: Sequence[Sequence[str]], *, previous: bool | None = None) -> list[Floats]:
-        """Vectors of words, which a model's own modules do not have.
+    def encode_words(self, texts: Sequence[Words], *, previous: bool | None = None) -> list[Floats]:
+        """Vectors of words in their context, which only decoders have; see `DecoderEncoder.encode_words`.
 
         Raises:
             SpecError: always, but for decoders.
@@ -107,7 +108,7 @@ class Encoder(ABC):
         )
 
     def encode_layers(self, texts: Sequence[str], instruction: str | None = None) -> Floats:
-        """(layers, n, hidden) of texts, a vector for each layer, which only decoders have.
+        """Vectors of texts from every layer, which only decoders have; see `DecoderEncoder.encode_layers`.
 
         Raises:
             SpecError: always, but for decoders.

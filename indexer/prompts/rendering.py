@@ -84,11 +84,12 @@ def render(
 def render_words(
     template: Template, texts: Sequence[str], tokenizer: TextTokenizer
 ) -> list[tuple[Rendered, list[tuple[int, int]]]]:
-    """What the model reads for each document, its pooled positions those of the text's own tokens, and the characters
-    [start, end) of the text that each of these spells. Nothing is cut.
+    """What the model reads for each document, its pooled positions those of the text's own tokens in the last of the
+    copies that are pooled, and the characters [start, end) of the text that each of these spells. Nothing is cut.
     """
     if not template.joined:
         rows = render(template, texts, tokenizer, spec=EncoderSpec(pool_eos=False))
+        rows = [dataclasses.replace(row, pooled=row.pooled[-1:]) for row in rows]
         return list(zip(rows, tokenizer.spans(texts), strict=True))
     form = _spelt(template.side(None)[0].text, tokenizer)
     rows_of_words = []
@@ -307,32 +308,3 @@ def _cut(texts: Sequence[str], tokenizer: TextTokenizer, limit: int, truncate: s
         # Both halves may hold tokens of one character: it goes into the first.
         kept.append(text[:end] + (text[max(end, spans[rest][0]) :] if rest < len(spans) else ""))
     return kept
-
-
-def positions_of_words(spans: Sequence[tuple[int, int]], words: Sequence[str]) -> list[list[int]]:
-    """The tokens of each word of a text that is the words with single spaces between them.
-
-    A token belongs to the word of its last character, not counting a space between words; one that spells
-    such a space alone, to the word after it.
-
-    Args:
-        spans: the characters [start, end) of each token of the text.
-        words: the words of the text.
-
-    >>> positions_of_words([(0, 3), (3, 6), (6, 8)], ["The", "capital"])
-    [[0], [1, 2]]
-    """
-    owner: list[int] = []
-    spaces: set[int] = set()
-    for number, word in enumerate(words):
-        if number:
-            spaces.add(len(owner))
-        owner += [number] * (len(word) + (number > 0))
-    places_of: list[list[int]] = [[] for _ in words]
-    for place, (start, end) in enumerate(spans):
-        at = max(start, end - 1)
-        if at in spaces and at > start:
-            at -= 1
-        if at < len(owner):
-            places_of[owner[at]].append(place)
-    return places_of

@@ -216,13 +216,68 @@ def test_the_first_token_of_all_has_none_before_it_and_is_taken_itself(tiny_mode
     close(encoder.encode_words([["ab"]], previous=True)[0][0], states[0].numpy())  # both tokens: the first one's state
 
 
-def test_echo_takes_words_from_the_second_copy(tiny_model: Make) -> None:
-    encoder = load(tiny_model("llama"), method="echo")
+@pytest.mark.parametrize("copies", [None, 1, 2, 3])
+def test_echo_takes_words_from_the_last_copy(copies: int | None, tiny_model: Make) -> None:
+    encoder = load(tiny_model("llama"), method="echo", copies=copies)
     row = encoder.rendered(["river"], None)[0]
     states = encoder.backbone.states(torch.tensor([row.ids]), None)[0]
-    place = row.positions()[:-1]  # the EOS is no word's
+    end = len(row.ids) - (copies is None)  # the EOS is no word's
+    start = end - len(encoder.tokenizer.ids(["river"])[0])
 
-    close(encoder.encode_words([["river"]])[0][0], states[place].mean(dim=0).numpy())
+    close(encoder.encode_words([["river"]])[0][0], states[start:end].mean(dim=0).numpy())
+
+
+CHINESE, SPANS = "我的世界很大", [(0, 2), (2, 4), (5, 6)]
+
+
+@pytest.mark.parametrize("method", ["classical", "llm2vec", "echo"])
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_words_of_a_text_without_spaces_are_the_tokens_of_the_text_itself(
+    family: str, method: str, tiny_model: Make
+) -> None:
+    encoder = load(tiny_model(family), method=method)
+    row = encoder.rendered([CHINESE], None)[0]
+    states = encoder.backbone.states(torch.tensor([row.ids]), None)[0]
+    ids = encoder.tokenizer.ids([CHINESE])[0]
+    start = max(at for at in range(len(row.ids)) if row.ids[at : at + len(ids)] == ids)
+    bytes_before = [len(CHINESE[:at].encode()) for at in range(len(CHINESE) + 1)]
+    assert len(ids) == bytes_before[-1]  # each token is a byte
+
+    given = encoder.encode_words([["a", "mill"], (CHINESE, SPANS)])[1]
+
+    by_hand = [states[start + bytes_before[at] : start + bytes_before[to]].mean(dim=0) for at, to in SPANS]
+    close(given, torch.stack(by_hand).numpy())
+    words = [CHINESE[at:to] for at, to in SPANS]
+    assert not np.allclose(given, encoder.encode_words([words])[0], atol=1e-3)  # joined by spaces it is another text
+
+
+def test_the_only_word_of_a_text_is_the_same_as_a_list_and_as_a_span(tiny_model: Make) -> None:
+    encoder = load(tiny_model("llama"), method="classical")
+
+    listed, spanned, none = encoder.encode_words([["river"], ("river", [(0, 5)]), ("river", [])])
+
+    assert np.array_equal(listed, spanned)
+    assert none.shape == (0, 32)
+
+
+@pytest.mark.parametrize(
+    ("spans", "message"),
+    [
+        ([(0, 2), (1, 3)], "the span (1, 3) begins before the span before it ends, at 2"),
+        ([(2, 4), (0, 2)], "the span (0, 2) begins before the span before it ends, at 4"),
+        ([(2, 2)], "the span (2, 2) is empty"),
+        ([(3, 2)], "the span (3, 2) is empty"),
+        ([(4, 7)], "the span (4, 7) lies outside of its 6 characters"),
+        ([(-1, 2)], "the span (-1, 2) lies outside of its 6 characters"),
+    ],
+)
+def test_spans_that_are_no_words_are_refused(spans: list[tuple[int, int]], message: str, tiny_model: Make) -> None:
+    encoder = load(tiny_model("llama"), method="classical")
+
+    assert told(lambda: encoder.encode_words([["a"], (CHINESE, spans)])) == (
+        f"text 1: {message}\n"
+        "  hint: give the spans of words in their order, each from its first character to the one behind it"
+    )
 
 
 def test_words_of_reba_are_its_tokens_vectors(tiny_model: Make) -> None:

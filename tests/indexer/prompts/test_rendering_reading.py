@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragidx.indexer.prompts.rendering import positions_of_words, render, render_words
+from ragidx.indexer.prompts.rendering import render, render_words
 from ragidx.indexer.prompts.templates import load_template
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
+from ragidx.indexer.prompts.words import positions_of_words
 
 from .rendering_kit import BARE, PIECES, TEMPLATES, TEXTS, as_read, bare, prompts, read, rows_of
 

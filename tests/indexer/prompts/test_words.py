@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragidx.indexer.prompts.rendering import positions_of_words
+from ragidx.indexer.prompts.words import positions_of_words
 
 
 @pytest.mark.parametrize(
@@ -29,9 +29,16 @@ from ragidx.indexer.prompts.rendering import positions_of_words
         ([], ["a", "b"], [[], []]),
         ([], [], []),
         ([(0, 1)], [], []),
+        ([(0, 1), (1, 3), (3, 4)], [(0, 2), (2, 4)], [[0, 1], [1, 2]]),  # a token in two words belongs to both
+        ([(0, 2), (2, 4), (4, 6)], [(0, 2), (4, 6)], [[0], [2]]),  # what is between spans is no word's
+        ([(0, 1), (0, 1), (0, 1), (1, 2)], [(0, 1), (1, 2)], [[0, 1, 2], [3]]),  # three tokens of one character
+        ([(0, 0), (0, 2), (2, 2)], [(0, 2)], [[0, 1]]),  # a word-start mark that spells no character
+        ([(0, 1)], [(1, 2)], [[]]),
     ],
 )
-def test_known_words(spans: list[tuple[int, int]], words: list[str], expected: list[list[int]]) -> None:
+def test_known_words(
+    spans: list[tuple[int, int]], words: list[str] | list[tuple[int, int]], expected: list[list[int]]
+) -> None:
     assert positions_of_words(spans, words) == expected
 
 
