@@ -64,7 +64,7 @@ def _named(want: IndexSpec, one: Difference) -> Difference:
 
 _INSTRUCTION = {"encoder.instruction"}
 _CHOOSE_FILTER = {"filter.name", "filter.tau", "filter.dim", "filter.offset", "filter.center"}
-_CHOOSE_TEMPLATE = {"encoder.method", "encoder.template", "encoder.copies"}
+_CHOOSE_TEMPLATE = {"encoder.method", "encoder.template", "encoder.template_query", "encoder.copies"}
 _NAMES = {"encoder.model", "encoder.revision", "encoder.adapters", "encoder.pooler", "encoder.tokenizer"}
 _CONTENTS = {"template", "weights"}
 

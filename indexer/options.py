@@ -69,6 +69,7 @@ class StateOptions(TypedDict, total=False):
         ),
     ]
     template: Annotated[str | None, _method("T", "A template's name, or a string with {text}.")]
+    template_query: Annotated[str | None, _method("T", "A string with {text} for queries alone.")]
     copies: Annotated[int | None, _method("N", "How often echo or reba repeats the text.")]
     attention: Annotated[str | None, _method("A", f"{', '.join(ATTENTIONS)}.")]
     layer: Annotated[int | None, _method("N", "Hidden layer to pool: -1 the last, 0 the input embeddings.")]

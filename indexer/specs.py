@@ -35,6 +35,7 @@ class EncoderSpec(Spec):
     adapters: tuple[str, ...] = later(())
     method: str = "classical"
     template: str = "classical"
+    template_query: str | None = later(None)
     copies: int | None = later(None)
     pooling: str = "mean"
     pooler: str | None = later(None)
@@ -56,6 +57,8 @@ class EncoderSpec(Spec):
             raise unknown_name("way to truncate", self.truncate, TRUNCATIONS)
         if self.copies is not None and not 1 <= self.copies <= MAX_COPIES:
             raise SpecError(f"a text cannot be read {self.copies:,} times", f"give 1 to {MAX_COPIES}", where="`copies`")
+        if self.compute_matched and self.max_length is None:  # nothing to share: older indexes say so, and mean this
+            object.__setattr__(self, "compute_matched", False)
         if self.max_length is not None and self.max_length < 1:
             raise SpecError(
                 f"a length of {self.max_length} tokens holds nothing", "give 1 or more", where="`max_length`"

@@ -49,7 +49,7 @@ class DecoderEncoder(Prompted, BatchEncoder):
     def forward(self, ids: Tensor, attention: Tensor | None, pooled: Tensor, instruction: str | None) -> Tensor:
         """Hidden states pooled in float32 for any dtype of the backbone; prompts for one text are averaged."""
         vectors = self.vectors(ids, attention, pooled)
-        n_prompts = 1 + len(self.template.also)
+        n_prompts = 1 + len(self.template.of(instruction).also)
         return vectors if n_prompts == 1 else vectors.view(-1, n_prompts, self.hidden).mean(dim=1)
 
     def module(self) -> torch.nn.Module:
@@ -126,7 +126,7 @@ class DecoderEncoder(Prompted, BatchEncoder):
                 where="`layer`",
             )
         self.backbone.watch_layers()
-        n_prompts = 1 + len(self.template.also)
+        n_prompts = 1 + len(self.template.of(instruction).also)
 
         def forward(ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
             weights = self._weights(pooled)

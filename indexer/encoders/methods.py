@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Unpack, cast
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.indexer.models.locate import SERVED, ModelFiles, locate
 from ragidx.indexer.options import ENCODER_OPTIONS, EncoderOptions
-from ragidx.indexer.prompts.forms import forms_of
+from ragidx.indexer.prompts.forms import BETWEEN, forms_of
 from ragidx.indexer.prompts.instructions import instruction
-from ragidx.indexer.prompts.templates import Template, default_copies, load_template, template_of_model
+from ragidx.indexer.prompts.templates import Template, default_copies, template_of, template_of_model
 from ragidx.indexer.specs import HEAD, POOLINGS, TOKEN_TABLE, EncoderSpec, FilterSpec
 
 SENTENCE_TRANSFORMERS = "sentence-transformers"
@@ -90,6 +90,9 @@ def resolve(files: ModelFiles, **named: Unpack[EncoderOptions]) -> EncoderSpec:
                 "remove `method`, or name the model's folder or its hub id",
                 where="`method`",
             )
+        if "template_query" in options:  # a server's template has both sides
+            document = options.get("template", "{text}").partition(BETWEEN)[0]
+            options["template"] = f"{document}{BETWEEN}{options.pop('template_query')}"
         served = _own_modules(files, options, ENDPOINT)
         forms_of(served.template).filled("", served.instruction or "")
         return served
@@ -121,7 +124,7 @@ def resolve(files: ModelFiles, **named: Unpack[EncoderOptions]) -> EncoderSpec:
         spec["copies"] = default_copies(spec["template"])
     spec["instruction"] = instruction(spec.get("instruction"))
     spec["adapters"] = list(spec.get("adapters", ()))
-    return _checked(EncoderSpec.from_json(spec), files)
+    return _checked(EncoderSpec.from_json(spec), files, is_matched=bool(spec.get("compute_matched")))
 
 
 def continued_options(old: EncoderSpec, named: EncoderOptions) -> EncoderOptions:
@@ -136,17 +139,18 @@ def continued_options(old: EncoderSpec, named: EncoderOptions) -> EncoderOptions
     return cast(EncoderOptions, continued | options)
 
 
-def _checked(spec: EncoderSpec, files: ModelFiles) -> EncoderSpec:
-    """The spec, if its options fit together.
+def _checked(spec: EncoderSpec, files: ModelFiles, *, is_matched: bool) -> EncoderSpec:
+    """The spec, if its options fit together; `is_matched`: whether `compute_matched` is asked for.
 
     Raises:
         SpecError: they do not; the message says which.
     """
     if spec.pooling not in POOLINGS:
         raise unknown_name("pooling", spec.pooling, POOLINGS)
-    template = load_template(spec.template, files.family, method=spec.method, copies=spec.copies)
+    template = template_of(spec, files.family)
     template.side(spec.instruction)
-    n_copies = max(sum(piece.text.count("{text}") for piece in side) for side in (template.document, template.query))
+    sides = (template.document, template.of("").query)
+    n_copies = max(sum(piece.text.count("{text}") for piece in side) for side in sides)
     asks = {
         "`method`": spec.method != "classical",
         "`layer`": spec.layer != 0,
@@ -186,6 +190,12 @@ def _checked(spec: EncoderSpec, files: ModelFiles) -> EncoderSpec:
             "`template`",
         ),
         (
+            spec.method == "reba" and spec.template_query is not None,
+            "backward attention needs copies of the text side by side, which a template of queries does not make",
+            "remove `template_query`",
+            "`template_query`",
+        ),
+        (
             spec.method == "aligned-values" and spec.pooling == "trainable",
             "the trainable pooling reads hidden states, which aligned-values does not",
             "use `pooling=last`, or another `method`",
@@ -204,9 +214,15 @@ def _checked(spec: EncoderSpec, files: ModelFiles) -> EncoderSpec:
             "`pooling`",
         ),
         (
-            spec.compute_matched and n_copies < 2,
+            is_matched and n_copies < 2,
             f"the template '{spec.template}' holds the text once: it reads no more than classical does",
             "remove `compute_matched`",
+            "`compute_matched`",
+        ),
+        (
+            is_matched and spec.max_length is None,
+            "the copies of a text share the tokens of `max_length`, which is not set",
+            "give `max_length`, or remove `compute_matched`",
             "`compute_matched`",
         ),
         (

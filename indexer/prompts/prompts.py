@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.prompts.rendering import Rendered, n_copies, render, text_limit
-from ragidx.indexer.prompts.templates import DEFAULT_INSTRUCTION, load_template
+from ragidx.indexer.prompts.templates import DEFAULT_INSTRUCTION, template_of
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
 from ragidx.indexer.specs import EncoderSpec
 
@@ -20,15 +20,14 @@ class Prompted:
 
     def use_template(self, max_positions: int | None) -> None:
         """Take the spec's template; `max_positions` is the longest input of the model, None: no limit."""
-        spec = self.spec
-        self.template = load_template(spec.template, self.files.family, method=spec.method, copies=spec.copies)
+        self.template = template_of(self.spec, self.files.family)
         known = (self.tokenizer.max_length, max_positions)
         self.max_length: int | None = min((n for n in known if n), default=None)
         self._limits: dict[str | None, int | None] = {}
 
     def default_instruction(self) -> str:
         """What queries carry by default: the retrieval instruction for methods trained with one, else none."""
-        return DEFAULT_INSTRUCTION if self.template.instructed else ""
+        return DEFAULT_INSTRUCTION if self.template.of("").instructed else ""
 
     def text_limit(self, instruction: str | None = None) -> int | None:
         """The most tokens of a text that are read; with an instruction, of a query.

@@ -73,6 +73,7 @@ def render(
     Raises:
         SpecError: the pooling needs a special token that the model does not have.
     """
+    template = template.of(instruction)
     rows, *others = (
         _render_one(prompt, texts, tokenizer, instruction, limit, spec) for prompt in (template, *template.also)
     )
@@ -118,6 +119,7 @@ def text_limit(
     """
     if max_length is None:
         return None
+    template = template.of(instruction)
     limits = []
     for prompt in (template, *template.also):
         empty = _render_one(prompt, [""], tokenizer, instruction, None, spec)[0]

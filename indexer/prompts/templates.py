@@ -18,6 +18,7 @@ from typing import Any
 
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.indexer.prompts.instructions import check_text
+from ragidx.indexer.specs import EncoderSpec
 
 DEFAULT_INSTRUCTION = "Given a question, retrieve passages that answer the question"
 SLOT = re.compile(r"\{(text|instruction|bos|eos|start)\}")
@@ -49,12 +50,18 @@ class Template:
     plain: tuple[TemplatePiece, ...] = ()  # a query without an instruction, where it is not the query less some pieces
     strip: bool | str = False  # white space at the text's end; "eos": where an EOS token behind it is pooled
     also: tuple[Template, ...] = ()  # further prompts for the same text; the vectors are averaged
+    asks: Template | None = None  # what queries are read with, where that is a template of its own
+
+    def of(self, instruction: str | None) -> Template:
+        """The template of documents (`instruction` None) or of queries."""
+        return self if instruction is None or self.asks is None else self.asks
 
     def content(self) -> str:
         """The whole template as one string: equal content, equal vectors."""
         parts = [[[p.text, p.pool] for p in side] for side in (self.document, self.query, self.plain)]
         also = [other.content() for other in self.also]
-        return json.dumps([parts, self.joined, self.span, self.specials, self.clean, self.strip, also])
+        asks = [] if self.asks is None else [self.asks.content()]
+        return json.dumps([parts, self.joined, self.span, self.specials, self.clean, self.strip, also, *asks])
 
     def side(self, instruction: str | None) -> tuple[TemplatePiece, ...]:
         """The pieces of documents (`instruction` None) or queries, the instruction filled in; without one, the
@@ -63,6 +70,8 @@ class Template:
         Raises:
             SpecError: the instruction itself holds a placeholder, or the template has no place for one.
         """
+        if self.of(instruction) is not self:
+            return self.of(instruction).side(instruction)
         if instruction is None:
             return tuple(piece for piece in self.document if "{instruction}" not in piece.text)
         instruction = instruction.strip()
@@ -93,6 +102,15 @@ def check_instruction(instruction: str, template: str, forms: Iterable[str]) -> 
         )
 
 
+def template_of(spec: EncoderSpec, family: str) -> Template:
+    """The template of an encoder, that of its queries included; errors as of `load_template`."""
+    template = load_template(spec.template, family, method=spec.method, copies=spec.copies)
+    if spec.template_query is None:
+        return template
+    asks = _from_string(spec.template_query, _like(spec.method), "`template_query`")
+    return dataclasses.replace(template, asks=asks)
+
+
 def load_template(name: str, family: str = "", *, method: str = "", copies: int | None = None) -> Template:
     """A template by name, or a user's own string with `{text}` in it.
 
@@ -111,8 +129,7 @@ def load_template(name: str, family: str = "", *, method: str = "", copies: int 
     if name in known:
         template = _from_toml(name, known[name], family, _COPIES if copies is None else copies)
     elif "{" in name or " " in name:
-        check_text(name, "`template`")
-        template = _from_string(name, known.get(_READ_AS.get(method, method), {}))
+        template = _from_string(name, _like(method), "`template`")
     else:
         raise unknown_name("template", name, known)
     if copies is not None and default_copies(name) is None:
@@ -179,31 +196,33 @@ def _joined(name: str, documents: list[str], queries: list[str] | None, settings
     return dataclasses.replace(prompts[0], also=tuple(prompts[1:]))
 
 
-def _from_string(template: str, like: dict[str, Any]) -> Template:
+def _like(method: str) -> dict[str, Any]:
+    """The method's own template, in whose way a user's string is read."""
+    return _templates().get(_READ_AS.get(method, method), {})
+
+
+def _from_string(template: str, like: dict[str, Any], where: str) -> Template:
     """A user's string, read as the method's own template is."""
+    check_text(template, where)
     unknown = [slot for slot in re.findall(r"\{(\w*)\}", template) if not SLOT.fullmatch(f"{{{slot}}}")]
     if unknown:
         raise SpecError(
             f"the template has an unknown placeholder '{{{unknown[0]}}}'",
             "known: {text}, {instruction}, {bos}, {eos}",
-            where="`template`",
+            where=where,
         )
     forms = [template]
     if like.get("joined") and isinstance(like["document"], list):
         forms = [line for line in template.splitlines() if line.strip()] or forms
     if any("{text}" not in form for form in forms):
-        raise SpecError(
-            "the template has no {text}", "say where the text goes, such as 'Passage: {text}'", where="`template`"
-        )
+        raise SpecError("the template has no {text}", "say where the text goes, such as 'Passage: {text}'", where=where)
     if not like.get("joined"):
         parts = [part for part in re.split(r"(\{text\})", template) if part]
         last = max(i for i, part in enumerate(parts) if part == "{text}")
         pieces = tuple(TemplatePiece(part, i == last) for i, part in enumerate(parts))
         return Template(name=template, document=pieces, query=pieces, specials="model")
     if like["span"] == "text" and template.count("{text}") > 1:
-        raise SpecError(
-            "the template holds {text} more than once, and this method pools one", "keep one", where="`template`"
-        )
+        raise SpecError("the template holds {text} more than once, and this method pools one", "keep one", where=where)
     settings = {"joined": True, "span": like["span"], "specials": "model", "instructed": like.get("instructed", False)}
     # The text before the instruction keeps its space to the text after it.
     documents = [re.sub(r"\s*\{instruction\}\s*$|\{instruction\}\s*", "", form) for form in forms]

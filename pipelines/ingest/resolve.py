@@ -27,7 +27,7 @@ from ragidx.indexer.model_files import expanded
 from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.models.locate import ModelFiles, locate
 from ragidx.indexer.options import EncoderOptions, RunOptions
-from ragidx.indexer.prompts.templates import load_template
+from ragidx.indexer.prompts.templates import template_of
 from ragidx.indexer.specs import HEAD, EncoderSpec, IndexSpec
 from ragidx.indexer.store import Store
 from ragidx.indexer.store.files import DELETED_FILE
@@ -261,7 +261,7 @@ def _with_head(spec: IndexSpec, file: Path) -> tuple[IndexSpec, Filter]:
 def _template_content(spec: EncoderSpec, files: ModelFiles) -> str:
     if spec.method in OWN_MODULES:
         return ""
-    return load_template(spec.template, files.family, method=spec.method, copies=spec.copies).content()
+    return template_of(spec, files.family).content()
 
 
 def _files(model: str | None, asked: EncoderOptions, own: EncoderSpec | None) -> ModelFiles:

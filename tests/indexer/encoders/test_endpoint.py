@@ -93,6 +93,15 @@ def test_each_text_is_in_one_request_and_requests_are_bounded(lengths: list[int]
         assert len(rows) <= REQUEST_TEXTS
 
 
+@pytest.mark.parametrize("document", ["passage: {text}", "passage: {text}||other: {text}"])
+def test_a_form_of_queries_can_stand_apart(document: str, server: EmbeddingServer) -> None:
+    encoder = opened(server, template=document, template_query="query: {text}")
+    alone = opened(server, template_query="query: {text}")
+
+    assert encoder.spec.template == "passage: {text}||query: {text}"
+    assert (alone.spec.template, alone.spec.template_query) == ("{text}||query: {text}", None)
+
+
 def test_queries_have_their_form_and_documents_theirs(server: EmbeddingServer) -> None:
     encoder = opened(server, template="passage: {text}||query: {text}")
 

@@ -97,6 +97,25 @@ def told(files: ModelFiles, **asked: Any) -> str:
             "  hint: remove `compute_matched`",
         ),
         (
+            {"method": "echo", "compute_matched": True},
+            "`compute_matched`: the copies of a text share the tokens of `max_length`, which is not set\n"
+            "  hint: give `max_length`, or remove `compute_matched`",
+        ),
+        (
+            {"method": "reba", "template_query": "Query: {text}"},
+            "`template_query`: backward attention needs copies of the text side by side, which a template of queries "
+            "does not make\n  hint: remove `template_query`",
+        ),
+        (
+            {"template_query": "Query:"},
+            "`template_query`: the template has no {text}\n  hint: say where the text goes, such as 'Passage: {text}'",
+        ),
+        (
+            {"template_query": "Query: {text}", "instruction": "Find it"},
+            "`instruction`: the template 'Query: {text}' has no {instruction}, so the instruction would not be read\n"
+            "  hint: say where it goes, such as '{instruction} {text}', or remove the instruction",
+        ),
+        (
             {"method": "prompteol", "pooling": "mean"},
             "`pooling`: the template 'prompteol' pools one token, so mean pooling would change nothing\n"
             "  hint: use `pooling=last`, which `method=prompteol` takes by itself",
@@ -154,7 +173,8 @@ def test_what_does_not_go_together_is_told(asked: dict[str, Any], message: str, 
         {"method": "classical", "pooling": "eos"},
         {"method": "echo", "compute_matched": True, "max_length": 8},
         {"method": "reba", "compute_matched": True, "max_length": 8},
-        {"method": "echo", "copies": 3, "compute_matched": True},
+        {"method": "echo", "copies": 3, "compute_matched": True, "max_length": 8},
+        {"method": "classical", "compute_matched": True, "max_length": 8, "template_query": "{text} {text}"},
         {"layer": 1, "layer_norm": True},
         {"layer": -2, "layer_norm": True},
         {"layer": 0, "layer_norm": True},
@@ -175,6 +195,7 @@ def test_what_goes_together_is_taken(asked: dict[str, Any], llama: ModelFiles) -
     ("asked", "field", "own"),
     [
         ({"template": "echo"}, "template", "template"),
+        ({"template_query": "q: {text}"}, "template_query", "template query"),
         ({"copies": 2}, "copies", "copies"),
         ({"pooling": "mean"}, "pooling", "pooling"),
         ({"pooler": "p.safetensors"}, "pooler", "pooler"),

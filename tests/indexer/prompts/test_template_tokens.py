@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragidx.indexer.prompts.rendering import clean, render, text_limit
-from ragidx.indexer.prompts.templates import load_template
+from ragidx.indexer.prompts.templates import load_template, template_of
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
 from ragidx.indexer.specs import EncoderSpec
 
@@ -37,6 +37,48 @@ def test_trained_echo_reads_as_its_authors_write_it(tokenizer: TextTokenizer) ->
 
     assert read(tokenizer, document.ids) == "<s>Document:X\nDocument again:X</s>"
     assert read(tokenizer, query.ids) == "<s>Instruct:Find it,\nQuery:X\nQuery again:X</s>"
+
+
+def test_the_baselines_of_echos_authors_read_as_their_paper_writes_them(tokenizer: TextTokenizer) -> None:
+    zero_shot, trained = load_template("classical-paper"), load_template("document-query")
+
+    [row], [query] = (render(zero_shot, ["X"], tokenizer, instruction=i) for i in (None, "Find it"))
+    assert read(tokenizer, row.ids) == "<s>Write a paragraph: X</s>"
+    assert read(tokenizer, query.ids) == "<s>Instruct: Find it\nQuery: Write a paragraph: X</s>"
+    rows = [render(trained, ["X"], tokenizer, instruction=i)[0] for i in (None, "Find it", "")]
+    assert [read(tokenizer, one.ids) for one in rows] == [
+        "<s>Document:X</s>",
+        "<s>Instruct:Find it,\nQuery:X</s>",
+        "<s>Query:X</s>",
+    ]
+    assert {pooled(tokenizer, one) for one in (row, query, *rows)} == {"X</s>"}
+
+
+@pytest.mark.parametrize(
+    ("method", "template", "document", "query"),
+    [
+        ("classical", "Document: {text}", "<s>Document: X", "<s>Query: X"),
+        ("classical", "classical", "<s>X", "<s>Query: X"),  # documents keep the method's own
+        ("echo", "echo", "<s>Rewrite the following paragraph: X. The rewritten paragraph: X</s>", "<s>Query: X"),
+        ("llm2vec", "D: {text}", "<s>D: X", "<s>Query: X"),
+    ],
+)
+def test_queries_can_have_a_template_of_their_own(
+    method: str, template: str, document: str, query: str, tokenizer: TextTokenizer
+) -> None:
+    asked = EncoderSpec(method=method, template=template, template_query="Query: {text}", pool_eos=False)
+    both = template_of(asked, "")
+
+    sides = [render(both, ["X"], tokenizer, instruction=instruction, spec=asked)[0] for instruction in (None, "")]
+
+    assert [read(tokenizer, side.ids) for side in sides] == [document, query]
+    assert [pooled(tokenizer, side).strip() for side in sides] == ["X", "X"]
+    limits = [text_limit(both, tokenizer, 64, instruction) for instruction in (None, "")]
+    alone = [load_template(template, method=method), load_template("Query: {text}", method=method)]
+    assert limits == [text_limit(one, tokenizer, 64) for one in alone]
+    assert (
+        both.content() != alone[0].content() == template_of(EncoderSpec(method=method, template=template), "").content()
+    )
 
 
 def test_a_query_without_instruction_loses_its_pieces(tokenizer: TextTokenizer) -> None:

@@ -153,4 +153,8 @@ def test_templates_that_differ_have_other_content() -> None:
     contents = [load_template(name).content() for name in TEMPLATES]
 
     assert len(set(contents)) == len(contents)
+    assert load_template("reba", copies=1).content() == (  # as indexes store it
+        '[[[["{text}", true]], [["Instruct: {instruction}\\nQuery: ", false], ["{text}", true]], []], '
+        'false, "pieces", "start", false, false, []]'
+    )
     assert load_template("prompteol", "mistral").content() != load_template("prompteol").content()

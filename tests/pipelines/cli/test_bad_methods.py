@@ -76,7 +76,8 @@ def test_a_method_that_cannot_be_is_told_in_one_block(run: Run, options: str, me
             "--template is 'echo' in the index, 'echo-copies' now; --copies is not set in the index, 3 now",
         ),
         ("--method echo", "--max-length 9", "--max-length is not set in the index, 9 now"),
-        ("--method echo", "--compute-matched", "--compute-matched is off in the index, on now"),
+        ("--method echo --max-length 9", "--compute-matched", "--compute-matched is off in the index, on now"),
+        ("--method echo", "--template-query q:{text}", "--template-query is not set in the index, 'q:{text}' now"),
         ("--method llm2vec", "--adapter fits", "--adapter is not set in the index, 'fits' now"),
         (
             "--pooling trainable --pooler rows.safetensors",

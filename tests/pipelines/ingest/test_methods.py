@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,11 @@ import numpy as np
 import pytest
 
 import ragidx
+from ragidx.corpora.errors import SpecError
 from ragidx.indexer.store import Store
+from ragidx.indexer.store.manifest import _with_checksum
 
+from ...raising import message_of
 from ...tiny_weights import write_adapter, write_pooler
 
 pytestmark = pytest.mark.slow
@@ -28,6 +32,8 @@ METHODS: dict[str, dict[str, Any]] = {
     },
     "aligned values": {"method": "aligned-values"},
     "metaeol": {"method": "metaeol"},
+    "echo, other queries": {"method": "echo", "template_query": "Query: {text}"},
+    "metaeol, fewer prompts for queries": {"method": "metaeol", "template_query": 'A "{text}":"\nB "{text}":"'},
     "metaeol, two prompts": {"method": "metaeol", "template": 'One "{text}":"\nTwo "{text}":"'},
     "prompteol, middle": {
         "method": "prompteol",
@@ -86,6 +92,31 @@ def test_a_stored_row_is_its_texts_vector_and_a_second_build_is_idle(case: str, 
             for hits, query in zip(retriever.search_batch(QUERIES, 6, mode="dense"), unit, strict=True):
                 exact = sorted((stored @ query).tolist(), reverse=True)[:6]
                 assert [hit.score for hit in hits] == pytest.approx(exact, abs=2e-3)
+
+
+@pytest.mark.parametrize("asked", [{}, {"compute_matched": False}])
+def test_an_index_of_before_whose_copies_share_no_length_opens_and_is_updated(
+    asked: dict[str, bool], small_corpus: Path, tmp_path: Path
+) -> None:
+    made, before = (
+        tmp_path / "index",
+        ragidx.build(small_corpus, tmp_path / "index", model="mini-decoder", method="echo"),
+    )
+    for path in (made / "manifest.json", made / "manifest.1.json"):
+        manifest = json.loads(path.read_text())
+        manifest["spec"]["encoder"]["compute_matched"] = True
+        del manifest["spec"]["encoder"]["template_query"]
+        del manifest["checksum"]
+        path.write_bytes(_with_checksum(manifest))
+
+    index = ragidx.Index(made)
+
+    assert index.search("who signed the lease?") == before.search("who signed the lease?")
+    assert index.build(**asked).n_unchanged == 6
+    assert message_of(SpecError, lambda: index.build(compute_matched=True)) == (
+        "`compute_matched`: the copies of a text share the tokens of `max_length`, which is not set\n"
+        "  hint: give `max_length`, or remove `compute_matched`"
+    )
 
 
 def test_an_adapters_folder_is_a_model(model: str, tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ def _template_and_prompts(template: Template, instruction: str, start: str) -> t
             _literal(behind),
         )
         return "".join(parts), {"query": query.removesuffix(document)} if query != document else {}
-    if behind:
+    if behind or query.partition("{text}")[2]:
         raise _unsaid(f"the template '{template.name}', which pools what is behind a text", "`template`")
     prompts = {"document": before, "query": query.partition("{text}")[0]}
     if any(said.endswith(" ") for said in prompts.values()):  # in a text it would be part of the first word

@@ -29,7 +29,7 @@ MOST_HELD_OUT = 200
 """Texts, or pairs: they are encoded again for each score."""
 
 _HELD_OUT = 0.05
-_NOT_KEPT = ("copies", "pool_eos", "layer_norm", "max_length", "truncate", "compute_matched")
+_NOT_KEPT = ("template_query", "copies", "pool_eos", "layer_norm", "max_length", "truncate", "compute_matched")
 
 
 def steps_of(door: str, keywords: type[K], given: Mapping[str, Any], **stage: Any) -> K:
