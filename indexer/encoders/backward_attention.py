@@ -2,7 +2,9 @@
 
 M (b, t, t) = max over layers and heads of (A + A^T) / 2, A the attention after the softmax. The model runs with an
 attention function of ours that goes head by head and keeps one running maximum: memory O(b * t^2), never a layer's
-heads or all layers' maps. Sources: the ReBA paper, algorithms 1 to 3; transformers' AttentionInterface.
+heads or all layers' maps. A family with attention code of its own computes eagerly, and the maps of each layer are read
+as they pass: memory O(b * h * t^2). Sources: ReBA (Duan et al. 2025), algorithms 1 to 3; transformers'
+AttentionInterface.
 """
 
 from __future__ import annotations
@@ -24,15 +26,21 @@ _maximum: ContextVar[list[Tensor] | None] = ContextVar("maximum", default=None)
 
 
 def use_strongest(model: Any, name: str) -> None:
-    """Let a model run with the attention that is watched here.
+    """Let a model run with attention that is watched here.
 
     Raises:
-        ModelError: its family computes attention by itself, out of reach.
+        ModelError: the attention of a layer is out of reach.
     """
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import eager_mask
 
     if not getattr(model, "_supports_attention_backend", False):
+        model.config._attn_implementation = "eager"
+        found = [module for module in model.modules() if type(module).__name__.endswith("Attention")]
+        if len(found) == model.config.num_hidden_layers:
+            for module in found:
+                module.register_forward_hook(_note)
+            return
         raise ModelError(
             f"'{name}' cannot be used with backward attention: its family '{model.config.model_type}' does not let its "
             "attention be read in this version of transformers",
@@ -51,6 +59,20 @@ def watched(forward: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
         return forward(), maximum[0]
     finally:
         _maximum.reset(token)
+
+
+def _note(module: nn.Module, args: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    """Keep what a layer's own attention shows: what it adds to the states, and its weights (b, h, t, t)."""
+    for head in output[1].unbind(1):
+        _keep(head.to(torch.float32))
+
+
+def _keep(weights: Tensor) -> None:
+    """Add the attention of a head, (b, t, t) float32, to the running maximum."""
+    maximum = _maximum.get()
+    if maximum is not None:
+        both = (weights + weights.transpose(1, 2)).mul_(0.5)
+        maximum[:] = [torch.maximum(maximum[0], both, out=maximum[0]) if maximum else both]
 
 
 def _attend(
@@ -72,7 +94,6 @@ def _attend(
     """
     if s_aux is not None or position_bias is not None:
         raise NotImplementedError("attention with sinks or position biases is not watched")
-    maximum = _maximum.get()
     heads = query.shape[1]
     group = heads // key.shape[1]
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
@@ -84,8 +105,6 @@ def _attend(
         if attention_mask is not None:
             scores = scores + attention_mask[:, 0]
         weights = torch.softmax(scores, dim=-1, dtype=torch.float32)
-        if maximum is not None:
-            both = (weights + weights.transpose(1, 2)).mul_(0.5)
-            maximum[:] = [torch.maximum(maximum[0], both, out=maximum[0]) if maximum else both]
+        _keep(weights)
         out[:, head] = torch.matmul(weights.to(value.dtype), value[:, head // group])
     return out.transpose(1, 2).contiguous(), None

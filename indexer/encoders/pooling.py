@@ -2,8 +2,8 @@
 
 states (b, t, d), mask (b, t) bool, True on the pooled span -> (b, d) float32, not normalised. A pooling is a choice of
 weights (b, t) over the span; its vector is the sum of weight times state. A row without a pooled token gives the zero
-vector, as in the code of echo's authors; the caller decides what that means. Backward attention (ReBA, Hou et al.)
-spreads a span's weights over the tokens that look back on it.
+vector, as in the code of echo's authors; the caller decides what that means. Backward attention (ReBA, Duan
+et al. 2025) spreads a span's weights over the tokens that look back on it.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def encoder(spec: EncoderSpec | None) -> str:
     parts = [
         spec.method,
         "" if spec.template == spec.method else f"template {spec.template}",
-        "" if spec.template_query is None else f"template {spec.template_query} of queries",
+        "" if spec.template_query is None else f"template {spec.template_query} for queries",
         "" if spec.copies is None else f"{spec.copies} copies",
         f"{spec.pooling} pooling" + ("" if spec.pooler is None else f" by {Path(spec.pooler).name}"),
         "" if spec.pool_eos else "closing tokens not pooled",

@@ -39,6 +39,13 @@ FAMILIES: list[tuple[str, dict[str, Any]]] = [
     ("mistral", {"sliding_window": 3}),
     ("olmo2", {}),
     ("granite", {"attention_multiplier": 0.7}),
+    ("falcon", {}),  # these have attention code of their own
+    ("falcon", {"new_decoder_architecture": True, "num_kv_heads": 2}),
+    ("falcon", {"alibi": True}),
+    ("falcon", {"multi_query": False}),
+    ("gptj", {}),
+    ("bloom", {}),
+    ("mpt", {}),  # the last: it is always causal
 ]
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10, 11], [12, 13, 14, 15, 2, 2, 2]])
 RIGHT = torch.tensor([[1] * 7, [1] * 4 + [0] * 3])
@@ -56,7 +63,8 @@ def eager(folder: Path, ids: Tensor, mask: Tensor | None, *, both_ways: bool = F
     model = AutoModel.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     if both_ways:
         attend_both_ways(model)
-    extra = {} if mask is None else {"position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}
+    has_none = mask is None or model.config.model_type in {"bloom", "mpt"}  # ALiBi: no positions
+    extra = {} if has_none else {"position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}
     with torch.inference_mode():
         out = model(ids, attention_mask=mask, output_attentions=True, use_cache=False, **extra)
     maps = torch.stack(out.attentions)  # layers, b, heads, t, t
@@ -76,8 +84,11 @@ def between_tokens(strongest: Tensor, mask: Tensor | None) -> Tensor:
     return strongest * (real[:, :, None] & real[:, None, :])
 
 
-@pytest.mark.parametrize(("family", "config"), FAMILIES, ids=str)
-@pytest.mark.parametrize("attention", ["causal", "bidirectional"])
+@pytest.mark.parametrize(
+    ("attention", "family", "config"),
+    [("causal", *family) for family in FAMILIES] + [("bidirectional", *family) for family in FAMILIES[:-1]],
+    ids=str,
+)
 def test_it_is_the_maximum_of_what_eager_attention_shows(
     attention: str, family: str, config: dict[str, Any], tiny_model: Make
 ) -> None:
