@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import ragidx
+from ragidx.indexer.specs import EncoderSpec
 from ragidx.pipelines.cli import describe
 
 from ..conftest import Done
@@ -192,6 +193,14 @@ def test_a_kept_generation_whose_manifest_is_damaged_is_told_and_the_rest_goes_o
     assert json.loads(run("verify", "--json").out)["kept"] == [f"{what}; {hint}"]
     assert run("rollback", "1") == (2, "", f"Error: {what}\n  hint: {hint}\n")
     assert run("query", "bees").status == 0
+
+
+def test_a_template_of_queries_is_named_beside_that_of_documents() -> None:
+    spec = EncoderSpec(template="D: {text}", template_query="Q: {text}", layer=2)
+
+    assert describe.encoder(spec) == (
+        "classical, template D: {text}, template Q: {text} for queries, mean pooling, causal attention, layer 2"
+    )
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,10 @@ def test_a_table_without_pairs_is_a_static_embedding(tmp_path: Path) -> None:
             {"method": "llm2vec", "template": "see: {text}"},
             "`template`: sentence-transformers cannot say this: a beginning that ends in a space",
         ),
+        (
+            {"method": "llm2vec", "template_query": "see:{text}!"},
+            "`template`: sentence-transformers cannot say this: the template 'llm2vec', which pools what is behind",
+        ),
     ],
 )
 def test_what_cannot_be_said_there_is_refused_by_name(
