@@ -16,7 +16,8 @@ from ragidx.pipelines.cli.main import main
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "papers.md").read_text("utf-8")
 FEW = {"--steps": "2", "--batch": "4", "--warmup": "1", "--read-tokens": "32", "--every": "1", "--minutes": "0.01"}
-WORDS = "river lamp tower bee letter wolf mill honey harbour glass winter road signal garden bridge captain".split()
+WORDS = ["river", "lamp", "tower", "bee", "letter", "wolf", "mill", "honey"]
+WORDS += ["harbour", "glass", "winter", "road", "signal", "garden", "bridge", "captain"]
 TEXTS = [f"The {a} near the {b} was seen by the {c}." for a, b, c in zip(WORDS, WORDS[1:], WORDS[2:], strict=False)]
 
 
