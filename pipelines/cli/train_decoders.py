@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ragidx.pipelines.experiments.train.decoders.export import Exported
     from ragidx.pipelines.experiments.train.decoders.runs import DecoderReport
 
-_OF_PAIRS = ("end_token", "latents", "heads", "head_width")  # options that texts alone do not need
+_OF_PAIRS = ("end_token", "rows", "latents", "heads", "head_width")  # options that texts alone do not need
 
 
 @click.command("contrastive", cls=GroupedCommand)
@@ -37,7 +37,7 @@ def contrastive_command(model: str, as_json: bool, **options: Any) -> None:
         ragidx build docs/ --model smollm2-pairs
 
     It needs the extra `train`. Some of the pairs are held out: they say before the first step, and then every few, how
-    good the model is, and the best is written. A run that is killed goes on when the same command is given again.
+    good the model is, and the best is written. A run that is killed resumes when the same command is given again.
     """
     _train("contrastive", model, as_json, options)
 

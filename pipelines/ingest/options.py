@@ -12,6 +12,7 @@ import inspect
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any, Literal, TypeVar, cast, get_args, get_origin
 
 from ragidx.corpora.errors import SpecError, unknown_name
@@ -197,8 +198,9 @@ def checked(door: str, keywords: type[K], given: Mapping[str, Any]) -> K:
         value, least, most = values[name], option.least, option.most
         if value is inspect.Parameter.empty:
             raise TypeError(f"{door} needs `{name}`")
-        if get_origin(kind) is Literal and value not in get_args(kind):
-            raise unknown_name(name, value, get_args(kind))
+        words = [word for one in (kind, *get_args(kind)) if get_origin(one) is Literal for word in get_args(one)]
+        if words and value not in words and not (value is None and NoneType in get_args(kind)):
+            raise unknown_name(name, value, words)
         if least is not None and value is not None and not least <= value <= (math.inf if most is None else most):
             hint = f"give {least:g} or more" if most is None else f"give from {least:g} to {most:g}"
             raise SpecError(f"{name}={value:,} is out of range", hint, where=f"`{name}`")

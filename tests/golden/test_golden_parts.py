@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from golden_cases import Case, all_cases, cases, unit
+from golden_cases import Case, all_cases, cases, golden_folder, tokenizer_of, unit
 
 from ragidx.indexer.encoders import pooling
 from ragidx.indexer.encoders.backbone import attend_both_ways
@@ -23,6 +23,7 @@ from ragidx.indexer.models.checkpoint import INPUTS
 from ragidx.indexer.models.locate import locate
 from ragidx.indexer.prompts.rendering import render
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
+from ragidx.pipelines.experiments.train.decoders.mntp import mask_of
 from ragidx.pipelines.experiments.train.objectives import Masking, blocks, contrastive_loss, mask_tokens, mntp_loss
 
 pytestmark = pytest.mark.slow
@@ -156,6 +157,8 @@ def test_golden_blocks_and_masks(case: Case) -> None:
         all_masked=case.collator == "all_mask",
     )
 
+    is_known = backend.token_to_id(case.mask_token) is not None  # in place of another the authors' code takes <unk>
+    assert (mask_of(case.tokenizer) == case.mask_token_id) == is_known
     cut = torch.stack(list(blocks(ids, case.max_length)))
     masked, labels = mask_tokens(whole, masking, torch.Generator().manual_seed(case.seed))
 
@@ -163,6 +166,14 @@ def test_golden_blocks_and_masks(case: Case) -> None:
     if torch.__version__.split("+")[0] == case.versions["torch"].split("+")[0]:  # another one may draw other numbers
         assert torch.equal(masked, torch.from_numpy(case.expected["input_ids"].astype(np.int64)))
         assert torch.equal(labels, torch.from_numpy(case.expected["labels"].astype(np.int64)))
+
+
+@pytest.mark.parametrize("name", ["llama2-tiny", "mistral-tiny"])
+def test_the_mask_is_the_token_of_the_manifests_and_not_the_mark_of_a_word_before_it(name: str) -> None:
+    tokenizer = tokenizer_of(golden_folder() / "models" / name)
+
+    assert tokenizer.piece("_") == [329, 294]
+    assert mask_of(tokenizer) == 294
 
 
 @pytest.mark.parametrize("case", cases("contrastive loss"))

@@ -22,6 +22,15 @@ Vectors = Annotated[
     ),
 ]
 TokenPairs = Annotated[int, _training("N", "Pairs of tokens that have a row, at most.", default=30_000, least=0)]
+Rows = Annotated[
+    Literal["layers", "tokens"],
+    _training(
+        "R",
+        "What a trainable pooling reads: layers, a row for each layer, of the last token or with bidirectional "
+        "attention the mean; tokens, a row for each token of the last layer.",
+        default="layers",
+    ),
+]
 Latents = Annotated[int, _training("N", "Trained queries of a trainable pooling.", default=8, least=1)]
 Heads = Annotated[int, _training("N", "Heads of the attention of a trainable pooling.", default=8, least=1)]
 HeadWidth = Annotated[int, _training("N", "Width of a head of a trainable pooling.", default=64, least=1)]
@@ -58,15 +67,7 @@ class HeadKeywords(PairsKeywords, EncoderOptions, RunOptions, total=False):
 class PoolingKeywords(PairsKeywords, StateOptions, RunOptions, total=False):
     """The options of a trainable pooling, and how the model makes the states that it reads."""
 
-    rows: Annotated[
-        Literal["layers", "tokens"],
-        _training(
-            "R",
-            "What it reads: layers, a row for each layer, of the last token or with bidirectional attention the mean; "
-            "tokens, a row for each token of the last layer.",
-            default="layers",
-        ),
-    ]
+    rows: Rows
     latents: Latents
     heads: Heads
     head_width: HeadWidth
@@ -131,7 +132,10 @@ class StepKeywords(TypedDict, total=False):
         int | None,
         _training("N", "Take N texts or pairs at most, of pairs as many of each file.", default=10_000, least=1),
     ]
-    epochs: Annotated[int, _training("N", "How often each text or pair is seen.", default=1, least=1)]
+    epochs: Annotated[int, _training("N", "How often each text or pair is seen [default: 1].", least=1)]
+    steps: Annotated[
+        int | None, _training("N", "Make N steps, in place of `epochs`; what is seen again is in a new order.", least=1)
+    ]
     minutes: Annotated[
         float | None,
         _training("N", "Take no more steps than fit into N minutes, as one that is measured has it."),
@@ -139,11 +143,13 @@ class StepKeywords(TypedDict, total=False):
     batch: Annotated[int, _training("N", "Texts or pairs of a step [default: 48; of mntp 32].", least=2)]
     rate: Annotated[
         float,
-        _training("N", "Learning rate at its height; it rises over a tenth of the steps, and falls.", default=5e-4),
+        _training("N", "Learning rate at its height; over `warmup` it rises, and then it falls.", default=5e-4),
+    ]
+    warmup: Annotated[
+        float, _training("N", "Steps in which the rate rises, or below 1 their share of all.", default=0.1, least=0)
     ]
     scale: Annotated[
-        float,
-        _training("N", "What cosines are multiplied with; in published supervised training it is 50.", default=20),
+        float, _training("N", "What cosines are multiplied with, 1 / temperature; echo takes 50.", default=20)
     ]
     read_tokens: Annotated[int, _training("N", "Tokens of a text that are read.", default=128, least=1)]
     matryoshka: Annotated[bool, _training(None, "Train halves, quarters and eighths of the vectors, too.")]
@@ -167,6 +173,7 @@ class StepKeywords(TypedDict, total=False):
         float, _training("N", "Share of the attention that is left out [default: 0; of simcse 0.3].")
     ]
     end_token: Annotated[bool, _training(None, "Train the vector of the end token, too.")]
+    rows: Rows
     latents: Latents
     heads: Heads
     head_width: HeadWidth
@@ -221,11 +228,15 @@ class SimcseKeywords(TextKeywords, DecoderKeywords, total=False):
 class MntpKeywords(SimcseKeywords, total=False):
     """The options of masked next-token prediction."""
 
+    hidden_as: Annotated[
+        Literal["mask", "bert"] | None,
+        _training(
+            "W",
+            "What hidden tokens become: mask, all of them the mask, or bert, 80 % the mask, 10 % another token and "
+            "10 % themselves [default: mask of Mistral, else bert].",
+        ),
+    ]
     hidden_share: Annotated[
         float | None,
-        _training(
-            "N",
-            "Share of tokens that are hidden [default: 0.2, of which 80 % become the mask, 10 % another token and 10 % "
-            "stay; of Mistral 0.8, which all become the mask].",
-        ),
+        _training("N", "Share of tokens that are hidden [default: 0.2 as bert, 0.8 as mask]."),
     ]

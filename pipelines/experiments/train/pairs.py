@@ -4,16 +4,18 @@
     columns of these names in parquet
 
 files and folders, packed or not -> `TrainingPairs`, one Arrow table, each file a data set of its own -> some of them,
-as many of each -> batches of one data set, none with a text twice.
+as many of each -> batches of one data set, none with a text twice. `FILE=2`: the batches of this file
+come twice as often.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +26,11 @@ from ragidx.corpora.errors import CorpusError, SpecError, check_machine, lone_su
 from ragidx.corpora.evalset_files import ENDINGS, LineError, lines_of, take_lines
 from ragidx.indexer.arrays import Ints, numbers_of, slices
 
+T = TypeVar("T")
+
 FEWEST_PAIRS = 40
 
-_HELD_OUT, _MOST_HELD_OUT = 0.05, 1_000
+_HELD_OUT, _MOST_HELD_OUT, _MOST_WEIGHT = 0.05, 1_000, 1_000
 _LINE = 'write one JSON object a line: {"query": "...", "positive": "..."}'
 _BATCH = 256
 _PARQUET = ".parquet"
@@ -60,14 +64,18 @@ class TrainingPairs:
     Attributes:
         table: a row a pair, with the fields of a `Pair` and `group`, the number of its data set.
         names: the data sets, by number.
+        weights: how often the batches of each data set come in a pass over the pairs, by number.
     """
 
     table: pa.Table
     names: tuple[str, ...]
+    weights: tuple[float, ...]
 
     @classmethod
-    def of(cls, names: Sequence[str], data_sets: Sequence[Sequence[Pair]]) -> TrainingPairs:
-        """The pairs of each data set, one after the other."""
+    def of(
+        cls, names: Sequence[str], data_sets: Sequence[Sequence[Pair]], weights: Sequence[float] = ()
+    ) -> TrainingPairs:
+        """The pairs of each data set, one after the other; without weights each has 1."""
         every = [pair for part in data_sets for pair in part]
         columns = {
             "query": pa.array([pair.query for pair in every], _TEXT),
@@ -76,7 +84,7 @@ class TrainingPairs:
             "owner": pa.array([pair.owner or pair.positive for pair in every], _TEXT),
             "group": pa.array(np.repeat(np.arange(len(data_sets)), [len(part) for part in data_sets])),
         }
-        return cls(pa.table(columns), tuple(names))
+        return cls(pa.table(columns), tuple(names), tuple(weights) or (1.0,) * len(names))
 
     def __len__(self) -> int:
         return self.table.num_rows  # type: ignore[no-any-return]
@@ -152,15 +160,17 @@ class TrainingPairs:
         queries, owners, groups = self._numbered("query"), self._numbered("owner"), self.groups
         drawn = np.random.default_rng(seed)
         for _ in range(epochs):
-            batches = []
+            batches: list[Ints] = []
             for group in np.unique(groups):
-                order = drawn.permutation(np.flatnonzero(groups == group))
-                times = _times(owners[order])
-                for turn in range(times.max() + 1):
-                    for block in slices(order[times == turn], _BATCH):
-                        part = block[np.unique(queries[block], return_index=True)[1]]
-                        if len(part) > 1:
-                            batches.append(part)
+                for share in shares_of(self.weights[group]):
+                    order = drawn.permutation(np.flatnonzero(groups == group))
+                    times, made = _times(owners[order]), []
+                    for turn in range(times.max() + 1):
+                        for block in slices(order[times == turn], _BATCH):
+                            part = block[np.unique(queries[block], return_index=True)[1]]
+                            if len(part) > 1:
+                                made.append(part)
+                    batches += some_of(made, share)
             yield from (batches[place] for place in drawn.permutation(len(batches)))
 
     def replaced(self, column: str, values: pa.Array) -> TrainingPairs:
@@ -175,7 +185,23 @@ class TrainingPairs:
 def joined(pairs: TrainingPairs, others: TrainingPairs) -> TrainingPairs:
     """All pairs of both, the data sets of the first before those of the other."""
     others = others.replaced("group", pa.array(others.groups + len(pairs.names)))
-    return TrainingPairs(pa.concat_tables([pairs.table, others.table]), pairs.names + others.names)
+    tables = [pairs.table, others.table]
+    return TrainingPairs(pa.concat_tables(tables), pairs.names + others.names, pairs.weights + others.weights)
+
+
+def shares_of(weight: float) -> list[float]:
+    """The share of a data set's batches that each packing of it gives to a pass, by its weight.
+
+    >>> shares_of(1), shares_of(2.25), shares_of(0.5)
+    ([1.0], [1.0, 1.0, 0.25], [0.5])
+    """
+    whole = int(weight)
+    return [1.0] * whole + [weight - whole] * (weight > whole)
+
+
+def some_of(batches: list[T], share: float) -> list[T]:
+    """The first of them by their share, one at the least."""
+    return batches[: max(1, math.floor(share * len(batches) + 0.5))]
 
 
 def _lists(texts: Sequence[Sequence[str]]) -> pa.Array:
@@ -196,13 +222,14 @@ def _times(values: Ints) -> Ints:
 
 
 def read_pairs(paths: Sequence[str | Path]) -> TrainingPairs:
-    """The pairs of files, and of the files of folders.
+    """The pairs of files, and of the files of folders; `PATH=2` gives them a weight, unless there is such a path.
 
     Raises:
         CorpusError: a file is missing, unreadable or empty, or has lines that are no pairs.
-        SpecError: there is no path.
+        SpecError: there is no path, or a weight is none.
     """
-    files = [file for path in paths for file in _files(Path(path))]
+    weighted = [(file, weight) for path, weight in map(_weighted, paths) for file in _files(path)]
+    files = [file for file, _ in weighted]
     if not files:
         raise SpecError("there are no pairs", "name a file of pairs, or a folder of them", where="`pairs`")
     data_sets: list[list[Pair]] = []
@@ -213,7 +240,21 @@ def read_pairs(paths: Sequence[str | Path]) -> TrainingPairs:
     names = [file.name for file in files]
     if len(set(names)) < len(names):  # of several folders
         names = [str(file) for file in files]
-    return TrainingPairs.of(names, data_sets)
+    return TrainingPairs.of(names, data_sets, [weight for _, weight in weighted])
+
+
+def _weighted(named: str | Path) -> tuple[Path, float]:
+    head, found, written = str(named).rpartition("=")
+    if not found or Path(named).exists() or not Path(head).exists():
+        return Path(named), 1.0
+    try:
+        weight = float(written)
+    except ValueError:
+        weight = math.nan
+    if not 0 < weight <= _MOST_WEIGHT:
+        hint = f"give a number above 0, {_MOST_WEIGHT:,} at most: {head}=2"
+        raise SpecError(f"'{written}' is no weight of a file", hint, where="`pairs`")
+    return Path(head), weight
 
 
 def _files(path: Path) -> list[Path]:

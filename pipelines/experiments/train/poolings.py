@@ -75,9 +75,7 @@ def pooling(
     """
     how = checked("train.pooling", PoolingKeywords, options)
     rows, seed = how["rows"], how["seed"]
-    if rows == LAYERS and how["layer"] not in (None, -1):
-        hint = "remove `layer`, or take `rows=tokens`"
-        raise SpecError("rows of layers are of all layers", hint, where="`layer`")
+    check_rows(rows, how["layer"])
     check_models("`train.pooling`")
     from ragidx.indexer.encoders.trained_pooling import is_pooling
 
@@ -105,6 +103,17 @@ def pooling(
 
     sides = {"last layer": plain, "trained": pooled}
     return task.kept(sides, write, than="the last layer", force=how["force"], ready=ready)
+
+
+def check_rows(rows: str, layer: int | None) -> None:
+    """Whether a pooling reads rows of this layer, if one is named.
+
+    Raises:
+        SpecError: it reads all layers.
+    """
+    if rows == LAYERS and layer not in (None, -1):
+        hint = "remove `layer`, or take `rows=tokens`"
+        raise SpecError("rows of layers are of all layers", hint, where="`layer`")
 
 
 class States:

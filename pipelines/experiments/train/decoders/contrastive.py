@@ -133,7 +133,7 @@ def contrastive(
 ) -> DecoderReport:
     """Train a decoder on pairs of texts that belong together.
 
-    A model that SimCSE or contrastive training made goes on with its LoRA matrices; any other begins new ones.
+    A model that SimCSE or contrastive training made trains its LoRA matrices further; any other begins new ones.
 
     Args:
         model: a decoder, as `build` takes it.
@@ -156,6 +156,7 @@ def contrastive(
     about = {
         **about_model(resolved),
         "data": _digest(rest, held),
+        "file_weights": list(rest.weights),
         "how": about_steps(how),
         "instructions": said,
         "negatives": how["negatives"],
@@ -165,8 +166,9 @@ def contrastive(
     run = Run(Path(how["out"]), "contrastive", about)
     rest, note = with_wrong_answers(rest, how["negatives"], taught or resolved, cache, tell)
     data = data_sets(rest, None if taught is None else labels_of(rest, taught, cache, tell))
+    weights = dict(zip(rest.names, rest.weights, strict=True))
     del rest  # the data sets hold their own copy
-    network = Network(resolved, how)
+    network = Network(resolved, how, held["positive"])
     default = network.encoder.query_instruction(None) or ""
 
     def score() -> Doubles:
@@ -179,7 +181,7 @@ def contrastive(
 
     prompts = {name: {QUERY: said.get(name, default)} for name in data}
     training = Training(run, network, how, score, "mean reciprocal rank", "pairs", tell, began, note)
-    return _trained(training, data, prompts, how["like_teacher"])
+    return _trained(training, data, prompts, how["like_teacher"], weights)
 
 
 @written_out
@@ -203,7 +205,7 @@ def simcse(
     rest, held = held_texts(Path(how["text"]), resolved, how)
     about = {**about_model(resolved), "data": digest_of([*rest, *held]), "how": about_steps(how)}
     run = Run(Path(how["out"]), "simcse", about)
-    network = Network(resolved, how)
+    network = Network(resolved, how, held)
     encoding = MethodModule(network, read_tokens)
     features = list(encoding.preprocess(rest[:2]).values())
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -228,6 +230,7 @@ def _trained(
     data: datasets.DatasetDict,
     prompts: Mapping[str, Mapping[str, str]] | None = None,
     like_teacher: float = 0.0,
+    weights: Mapping[str, float] | None = None,
 ) -> DecoderReport:
     """The run from its beginning or its last checkpoint to its end.
 
@@ -236,9 +239,10 @@ def _trained(
         data: data sets by name, a column for each side.
         prompts: the instruction of queries, by data set and column; other columns are documents.
         like_teacher: the weight of the loss by the teacher's cosines.
+        weights: how often the batches of each data set come in a pass, by name; None: once.
     """
     network, how = training.network, training.how
-    encoding, batches = MethodModule(network, how["read_tokens"]), batches_of(data, how)
+    encoding, batches = MethodModule(network, how["read_tokens"]), batches_of(data, how, weights)
 
     def planned() -> dict[str, Any]:
         rows = (encoding.preprocess(row)["attention_mask"].sum() for row in sampled(data, how["seed"]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,36 +13,25 @@ from torch import Tensor
 from ragidx.indexer.encoders import precision
 from ragidx.pipelines.base.resources import free_bytes
 from ragidx.pipelines.experiments.train.decoders.network import Network
+from ragidx.pipelines.experiments.train.decoders.optimizer import steps_of_rise
 from ragidx.pipelines.experiments.train.keywords import StepKeywords
 
 _OF_FREE = 0.5  # of free memory that a mini-batch may take
 _MOST_TEXTS = 32  # of a mini-batch
+_FEW_TOKENS = 32
 
 
-@dataclass(frozen=True)
-class Measure:
-    """What training takes for each token that is read: bytes that a pass back needs, and seconds of both passes."""
-
-    n_bytes: float
-    seconds: float
-    threads: int | None  # that are fastest; None: not of this device
-
-
-def measured(network: Network, ids: Tensor, attention: Tensor, pooled: Tensor) -> Measure:
-    """The cost of a pass with gradients over ids, attention and pooled span, (b, t) each; repeated to fill a GPU."""
+def measured(network: Network, ids: Tensor, attention: Tensor, pooled: Tensor) -> tuple[float, float]:
+    """For each token of a pass over ids, attention and pooled span, (b, t) each: the bytes that the pass back needs,
+    and the seconds of both.
+    """
     held: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
         held[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
-    threads = None
-    if network.encoder.device == "cpu":
-        with torch.no_grad():
-            threads = precision.best_threads(lambda: network(ids, attention, pooled))
-    if network.encoder.device.startswith("cuda"):
-        ids, attention, pooled = (part.repeat(-(-_MOST_TEXTS // len(part)), 1) for part in (ids, attention, pooled))
-    with precision.threads(threads), torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]):
         network(ids, attention, pooled).sum().backward()  # the first one is slow
         _wait(network)
         began = time.perf_counter()
@@ -55,8 +43,7 @@ def measured(network: Network, ids: Tensor, attention: Tensor, pooled: Tensor) -
     weights = {weight.untyped_storage().data_ptr() for weight in network.parameters()}
     network.zero_grad(set_to_none=True)
     n_tokens = int(attention.sum())
-    n_bytes = sum(size for place, size in held.items() if place not in weights)
-    return Measure(n_bytes / n_tokens, seconds / n_tokens, threads)
+    return sum(size for place, size in held.items() if place not in weights) / n_tokens, seconds / n_tokens
 
 
 def _wait(network: Network) -> None:
@@ -77,6 +64,8 @@ def plan(
 ) -> dict[str, Any]:
     """How many steps a run makes, and how many texts a mini-batch has, by the cost of a small one, which is measured.
 
+    Where not even one text fits, states inside of layers are made again for the gradients from here on.
+
     Args:
         network: the decoder that learns.
         how: the options of the training.
@@ -86,22 +75,47 @@ def plan(
         longest: how many tokens the longest text has.
         more_bytes: the memory of a token beside what the network needs.
     """
-    cost = measured(network, *features)
-    n_bytes, of_step = cost.n_bytes + more_bytes, cost.seconds * n_tokens
+    device, threads = network.encoder.device, None
+    start = features[0][-1:, :_FEW_TOKENS]  # of all of a long text the pass may not fit
+    of_token = measured(network, start, torch.ones_like(start), torch.ones_like(start, dtype=torch.bool))[0]
+    recompute = texts_that_fit(of_token + more_bytes, longest, device) < 1 and network.recompute()
+    if recompute:  # for one layer at a time
+        more_bytes += of_token / network.encoder.backbone.n_layers
+    n_texts = 1 if recompute else fitting(of_token + more_bytes, longest, how["batch"], device)
+    features = [part[-n_texts:] for part in features]
+    if device == "cpu":
+        with torch.no_grad():
+            threads = precision.best_threads(lambda: network(*features))
+    elif device.startswith("cuda"):  # one that is full takes little longer
+        features = [part.repeat(-(-n_texts // len(part)), 1) for part in features]
+    with precision.threads(threads):
+        n_bytes, seconds = measured(network, *features)
     if how["minutes"] is not None:
-        steps = min(steps, max(1, int(60 * how["minutes"] / of_step)))
-    mini_batch = fitting(n_bytes, longest, how["batch"], network.encoder.device)
-    threads = {"threads": cost.threads, "bytes_a_token": round(n_bytes)}
-    return {"steps": steps, "step_seconds": of_step, "mini_batch": mini_batch, **threads}
+        steps = min(steps, max(1, int(60 * how["minutes"] / (seconds * n_tokens))))
+    steps_of_rise(how["warmup"], steps)
+    n_bytes += more_bytes
+    return {
+        "steps": steps,
+        "step_seconds": seconds * n_tokens,
+        "mini_batch": fitting(n_bytes, longest, how["batch"], device),
+        "threads": threads,
+        "bytes_a_token": round(n_bytes),
+        "recompute": recompute,
+    }
 
 
 def fitting(bytes_a_token: float, longest: int, batch: int, device: str) -> int:
-    """How many texts of `longest` tokens a mini-batch may have."""
+    """How many texts of `longest` tokens a mini-batch may have, one in any case."""
+    return int(max(1, min(batch, _MOST_TEXTS, texts_that_fit(bytes_a_token, longest, device))))
+
+
+def texts_that_fit(bytes_a_token: float, longest: int, device: str) -> float:
+    """How many texts of `longest` tokens the memory holds that a mini-batch may take; below 1 not one."""
     if device.startswith("cuda"):
         free = torch.cuda.mem_get_info()[0]
     else:
         free = min(_available(), free_bytes() or _available())
-    return int(max(1, min(batch, _MOST_TEXTS, _OF_FREE * free / max(1.0, bytes_a_token * longest))))
+    return _OF_FREE * free / max(1.0, bytes_a_token * longest)
 
 
 def _available() -> int:

@@ -6,8 +6,9 @@ with a column for each side and wrong answer -> batches of one data set each, no
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import datasets
@@ -24,7 +25,7 @@ from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors
 from ragidx.pipelines.experiments.train.decoders.negatives import filled, mined
 from ragidx.pipelines.experiments.train.frozen import encoded
 from ragidx.pipelines.experiments.train.keywords import StepKeywords
-from ragidx.pipelines.experiments.train.pairs import TrainingPairs
+from ragidx.pipelines.experiments.train.pairs import TrainingPairs, shares_of, some_of
 from ragidx.pipelines.ingest.resolve import Resolved
 
 QUERY, POSITIVE, LABEL = "query", "positive", "label"
@@ -129,29 +130,38 @@ class Batches(MultiDatasetDefaultBatchSampler):
         return len(self.made)
 
 
-def batches_of(data: datasets.DatasetDict, how: StepKeywords) -> list[list[int]]:
+def batches_of(
+    data: datasets.DatasetDict, how: StepKeywords, weights: Mapping[str, float] | None = None
+) -> list[list[int]]:
     """Numbers of rows, counted through all data sets: each batch of one of them, without a text twice, in random order.
+
+    There are as many as `epochs` passes have, or as `steps` says. In a pass the batches of a data set come as often as
+    its weight says; without weights each comes once.
 
     Raises:
         SpecError: none has two rows.
     """
     drawn, batches = np.random.default_rng(how["seed"]), list[list[int]]()
-    numbers = [_numbers(part) for part in data.values()]
-    for _ in range(how["epochs"]):
+    numbers = {name: _numbers(part) for name, part in data.items()}
+    for epoch in itertools.count(1):
         of_epoch, start = list[list[int]](), 0
-        for rows in numbers:
+        for name, rows in numbers.items():
             fewest = 2 if rows.shape[1] == len((QUERY, POSITIVE)) else 1  # a wrong answer of its own is enough
-            packed = _packed(rows, drawn.permutation(len(rows)), how["batch"])
-            of_epoch += [[start + place for place in batch] for batch in packed if len(batch) >= fewest]
+            for share in shares_of((weights or {}).get(name, 1.0)):
+                packed = _packed(rows, drawn.permutation(len(rows)), how["batch"])
+                made = [[start + place for place in batch] for batch in packed if len(batch) >= fewest]
+                of_epoch += some_of(made, share)
             start += len(rows)
         batches += [of_epoch[place] for place in drawn.permutation(len(of_epoch)).tolist()]
-    if not batches:
-        raise SpecError(
-            "no file has two pairs of different texts: the other pairs of its file are a query's wrong answers",
-            "put pairs of a kind into one file",
-            where="`pairs`",
-        )
-    return batches
+        if not batches:
+            raise SpecError(
+                "no file has two pairs of different texts: the other pairs of its file are a query's wrong answers",
+                "put pairs of a kind into one file",
+                where="`pairs`",
+            )
+        if (epoch == how["epochs"]) if how["steps"] is None else (len(batches) >= how["steps"]):
+            break
+    return batches[: how["steps"]]
 
 
 def _numbers(part: datasets.Dataset) -> Ints:

@@ -1,6 +1,6 @@
 """The folder of a run that trains a decoder.
 
-OUT/training/run.json           what is trained on what, and how long: another run of these goes on here
+OUT/training/run.json           what is trained on what, and how long: another run of these resumes here
 OUT/training/checkpoint-N/      weights, optimizer, random state, after step N; the newest whole one is taken
 OUT/training/log.jsonl          loss and speed of each step, and the scores
 OUT/training/training.json      how the model was made, when it is
@@ -158,7 +158,7 @@ def _step_of(checkpoint: Path) -> int:
 
 
 def _is_whole(checkpoint: Path) -> bool:
-    """Whether all that goes on from it can be read: of a save that was killed, the last file is missing."""
+    """Whether all that a run resumes from can be read: of a save that was killed, the last file is missing."""
     if not all((checkpoint / name).is_file() for name in _CHECKPOINT):
         return False
     if not zipfile.is_zipfile(checkpoint / "rng_state.pth"):

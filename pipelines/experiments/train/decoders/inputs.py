@@ -18,6 +18,7 @@ from ragidx.indexer.devices import choose_device
 from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.models.locate import TRAINED_POOLING
 from ragidx.pipelines.experiments.train.keywords import StepKeywords
+from ragidx.pipelines.experiments.train.poolings import LAYERS, check_rows
 from ragidx.pipelines.experiments.train.tables import texts_of
 from ragidx.pipelines.ingest.options import build_options, checked, encoding_of
 from ragidx.pipelines.ingest.resolve import Resolved, resolve_against
@@ -39,7 +40,10 @@ def steps_of(door: str, keywords: type[K], given: Mapping[str, Any], **stage: An
         SpecError: one is not known, or trains nothing.
     """
     how: Any = checked(door, keywords, given)
-    for name, default in ({"batch": 48, "attention_dropout": 0.0} | stage).items():
+    named = next((name for name in ("epochs", "minutes") if how[name] is not None), None)
+    if how["steps"] is not None and named is not None:
+        raise SpecError(f"`{named}` says how long, too", "give one of the two", where="`steps`")
+    for name, default in ({"batch": 48, "attention_dropout": 0.0, "epochs": 1} | stage).items():
         how[name] = default if how[name] is None else how[name]
     for name in ("minutes", "rate", "scale"):
         if how[name] is not None and not 0 < how[name] < math.inf:
@@ -47,6 +51,8 @@ def steps_of(door: str, keywords: type[K], given: Mapping[str, Any], **stage: An
     for name in ("dropout", "attention_dropout"):
         if not 0 <= how[name] < 1:
             raise SpecError(f"{name}={how[name]} trains nothing", "give 0 to less than 1", where=f"`{name}`")
+    if not 0 <= how["warmup"] < math.inf:
+        raise SpecError(f"warmup={how['warmup']} is no number of steps", "give 0 or more", where="`warmup`")
     return cast(K, how)
 
 
@@ -80,11 +86,13 @@ def resolved_of(what: str, model: str | os.PathLike[str], how: Mapping[str, Any]
         named.get("pooling") == "trainable" and "pooler" not in named and not (Path(model) / TRAINED_POOLING).exists()
     )
     if is_new:  # it begins at random, and has no file yet
+        check_rows(how["rows"], named.get("layer"))
         named.pop("pooling")
     resolved = resolve_against(build_options(what, **named, model=os.fspath(model), filter="none"))
     if not is_new:
         return resolved
-    encoder = dataclasses.replace(resolved.encoder_spec, pooling="trainable")
+    layer = -1 if how["rows"] == LAYERS else resolved.encoder_spec.layer  # a preset may name another
+    encoder = dataclasses.replace(resolved.encoder_spec, pooling="trainable", layer=layer)
     return dataclasses.replace(resolved, spec=dataclasses.replace(resolved.spec, encoder=encoder))
 
 

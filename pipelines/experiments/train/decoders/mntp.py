@@ -2,7 +2,7 @@
 
 texts -> their ids joined and cut into blocks, each behind the template's own beginning -> some tokens hidden -> the
 token at i is predicted from the state at i - 1, by the model's own head, whose logits are made where a token is hidden
-and nowhere else. What is hidden is drawn from seed and step, so a run that goes on hides the same.
+and nowhere else. What is hidden is drawn from seed and step, so a run that resumes hides the same.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ragidx.indexer.arrays import Doubles, Ints
 from ragidx.indexer.filters.unembedding import find_unembedding
 from ragidx.indexer.models import checkpoint
 from ragidx.indexer.options import written_out
+from ragidx.indexer.prompts.tokenizer import TextTokenizer
 from ragidx.pipelines.base.stages import OnStage, Stages
 from ragidx.pipelines.experiments.train.decoders.cost import plan
 from ragidx.pipelines.experiments.train.decoders.folder import Run
@@ -40,8 +41,8 @@ from ragidx.pipelines.experiments.train.decoders.runs import DecoderReport, Trai
 from ragidx.pipelines.experiments.train.keywords import MntpKeywords, StepKeywords
 from ragidx.pipelines.experiments.train.objectives import NO_LABEL, Masking, blocks, mask_tokens, mntp_loss
 
-_ALL_MASKED = frozenset({"mistral"})  # families for which LLM2Vec hides 80 %, all by the mask
-_SHARE, _SHARE_ALL_MASKED = 0.2, 0.8
+_BY_FAMILY = {"mistral": "mask"}  # LLM2Vec's choice; of the others bert
+_SHARES = {"bert": 0.2, "mask": 0.8}  # its shares, by what hides
 _MASK = "_"
 _MOST_HELD_OUT = 128  # blocks
 _AT_ONCE = 8  # blocks whose likelihood is worked out together
@@ -72,9 +73,9 @@ def mntp(
         raise SpecError("attention is causal", "use `method=llm2vec` or `attention=bidirectional`", where="`attention`")
     rest, held = held_texts(Path(how["text"]), resolved, how)
     about = {**about_model(resolved), "data": digest_of([*rest, *held]), "how": about_steps(how)}
-    run = Run(Path(how["out"]), "mntp", {**about, "hidden": hidden_share})
+    run = Run(Path(how["out"]), "mntp", {**about, "hidden": hidden_share, "hidden_as": how["hidden_as"]})
     network = Network(resolved, how)
-    task = _Prediction(network, how, hidden_share)
+    task = _Prediction(network, how, hidden_share, how["hidden_as"])
     of_rest, of_held = task.blocks_of(rest), task.blocks_of(held)[:_MOST_HELD_OUT]
     if not len(of_rest) or not len(of_held):
         raise SpecError("the text is too short for a block", "give more, or fewer `read_tokens`", where="`text`")
@@ -88,7 +89,7 @@ def mntp(
         features = [block, torch.ones_like(block), torch.ones_like(block, dtype=torch.bool)]
         # Of the logits, their exponentials and gradients, in float32.
         of_head = 4 * 4 * network.encoder.backbone.n_tokens * task.masking.probability
-        steps, longest = how["epochs"] * -(-len(of_rest) // how["batch"]), how["read_tokens"]
+        steps, longest = how["steps"] or how["epochs"] * -(-len(of_rest) // how["batch"]), how["read_tokens"]
         n_tokens = longest * how["batch"]
         return plan(network, how, features, steps=steps, n_tokens=n_tokens, longest=longest, more_bytes=of_head)
 
@@ -101,23 +102,29 @@ def mntp(
     return training.carried_out(kind(model=network, args=args, train_dataset=data, data_collator=_stacked), len(rest))
 
 
+def mask_of(tokenizer: TextTokenizer) -> int:
+    """The token that hides another: `_`, which tokenizers that mark the beginning of a word have by itself, too."""
+    number = tokenizer.pieces.token_to_id(_MASK)
+    return tokenizer.piece(_MASK)[-1] if number is None else number
+
+
 class _Prediction:
     """Blocks of ids, with tokens hidden, and the loss of what the model predicts in their place."""
 
-    def __init__(self, network: Network, how: StepKeywords, share: float | None) -> None:
+    def __init__(self, network: Network, how: StepKeywords, share: float | None, hidden_as: str | None) -> None:
         tokenizer = network.encoder.tokenizer
         empty = network.encoder.rendered(["a"], None)[0]
         self.network, self.head = network, _Head(network)
         self.start = torch.tensor(empty.ids[: empty.positions()[0]], dtype=torch.int64)
         self.length = how["read_tokens"] - len(self.start)
-        all_masked = network.files.family in _ALL_MASKED
+        hidden_as = hidden_as or _BY_FAMILY.get(network.files.family, "bert")
         special = (tokenizer.bos, tokenizer.eos, tokenizer.pad)
         self.masking = Masking(
-            probability=share or (_SHARE_ALL_MASKED if all_masked else _SHARE),
-            mask_id=tokenizer.piece(_MASK)[0],
+            probability=share or _SHARES[hidden_as],
+            mask_id=mask_of(tokenizer),
             special_ids=frozenset(number for number in special if number is not None),
             n_tokens=network.encoder.backbone.n_tokens,
-            all_masked=all_masked,
+            all_masked=hidden_as == "mask",
         )
 
     def blocks_of(self, texts: list[str]) -> Ints:

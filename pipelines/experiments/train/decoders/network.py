@@ -35,6 +35,7 @@ from ragidx.indexer.models.locate import TRAINED_POOLING, ModelFiles
 from ragidx.indexer.models.lora_config import CONFIG, WEIGHTS, AdapterConfig, read_config
 from ragidx.pipelines.experiments.train.decoders.model_with_head import check_whole, save_tokenizer, whole_model
 from ragidx.pipelines.experiments.train.keywords import StepKeywords
+from ragidx.pipelines.experiments.train.poolings import LAYERS
 
 if TYPE_CHECKING:
     from ragidx.pipelines.ingest.resolve import Resolved
@@ -48,6 +49,7 @@ DIVERGED = "give a lower `rate`, or `dtype=float32`, in another folder"
 
 _ADAPTER = "trained"
 _RANK, _ALPHA = 16, 32  # LLM2Vec's
+_FEW = 64  # texts
 _LORA = (".lora_A.", ".lora_B.")
 _NOT_TEXT = ("router", "vision", "visual", "multi_modal", "audio")
 _DROPOUTS = ("attention_dropout", "dropout")  # what attention calls its own, in their order
@@ -62,13 +64,14 @@ class Network(nn.Module):
         resolved: the model, and how it makes vectors.
         how: the options of the training, which say what learns. LoRA matrices are in the number format of the other
             weights; where that is bfloat16, the optimizer has copies in float32.
+        texts: one or more, by whose states the layer vectors of a new pooling begin.
 
     Raises:
         SpecError: the method's vectors cannot be trained.
         ModelError: the model does not attend as the method needs while it trains.
     """
 
-    def __init__(self, resolved: Resolved, how: StepKeywords) -> None:
+    def __init__(self, resolved: Resolved, how: StepKeywords, texts: Sequence[str] = ("a",)) -> None:
         super().__init__()
         self.files, self.spec = resolved.files, resolved.encoder_spec
         self.how, self.rank, self.alpha = how, how["rank"] or _RANK, how["alpha"] or _ALPHA
@@ -77,9 +80,9 @@ class Network(nn.Module):
         self.pad, self.n_tokens = self.encoder.tokenizer.pad, 0  # read with gradients so far
         self.continued = _adapter_of(self.files, how)
         check_whole(self.files, self.model)
-        if self.continued is not None:  # the weights without it; it goes on learning
+        if self.continued is not None:  # the weights without it; it is trained further
             if self.spec.layer != self.files.preset().get("layer", -1):
-                message = f"the adapter of '{self.files.name}' goes on learning, and it is of another layer"
+                message = f"the adapter of '{self.files.name}' is trained further, and it is of another layer"
                 raise SpecError(message, "remove `layer`", where="`layer`")
             lora.merge(self.model, self.continued, self.files.name, times=-1)
             self.rank, self.alpha = _continuing(how, read_config(self.continued), self.files.name)
@@ -89,7 +92,7 @@ class Network(nn.Module):
                 self.model.requires_grad_(True)
             else:
                 self._add_lora()
-            self.pooling = self._new_pooling() if self.spec.pooling == "trainable" else None
+            self.pooling = self._new_pooling(texts) if self.spec.pooling == "trainable" else None
         self.end = self._new_end() if how["end_token"] else None
         self.model.train()
         with torch.no_grad(), _without_dropout(self.model):
@@ -122,6 +125,17 @@ class Network(nn.Module):
         if torch.is_grad_enabled():
             self.n_tokens += ids.numel()
         return self.encoder.backbone.states(ids, None)
+
+    def recompute(self) -> bool:
+        """Keep the states between layers alone, and make those inside again for the gradients (gradient checkpointing).
+
+        False: the family cannot.
+        """
+        if not self.model.supports_gradient_checkpointing:
+            return False
+        enable = getattr(self.model, "activation_checkpointing_enable", None)  # its name from some version on
+        (enable or self.model.gradient_checkpointing_enable)({"use_reentrant": False})
+        return True
 
     def vectors(self, texts: Sequence[str], instruction: str | None, limit: int) -> Floats:
         """Vectors (n, hidden) of texts as the network is now, without dropout.
@@ -270,13 +284,20 @@ class Network(nn.Module):
         save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
         atomic.write_file(folder / CONFIG, json.dumps(config, indent=2).encode())
 
-    def _new_pooling(self) -> TrainablePooling:
-        """The pooling that the encoder has, or one that starts at random, over the tokens of the last layer."""
-        pooling = self.encoder.pooler
+    def _new_pooling(self, texts: Sequence[str]) -> TrainablePooling:
+        """The pooling that the encoder has, or one that starts at random.
+
+        Layer vectors begin at minus the mean of their layer: a few large coordinates, the same in all texts, would hide
+        the others.
+        """
+        pooling, backbone, how = self.encoder.pooler, self.encoder.backbone, self.how
         if pooling is None:
-            how = self.how
             sizes = {"latents": how["latents"], "heads": how["heads"], "head_width": how["head_width"]}
-            pooling = TrainablePooling(self.hidden, **sizes)
+            layers = backbone.n_layers if how["rows"] == LAYERS else None
+            pooling = TrainablePooling(self.hidden, **sizes, layers=layers)
+            if pooling.layer_vectors is not None:
+                means = self.encoder.encode_layers(texts[:_FEW]).mean(axis=1)
+                pooling.layer_vectors.data = -torch.from_numpy(means)
             self.encoder.pooler = pooling.to(self.encoder.device)
         return pooling.requires_grad_(True)
 
@@ -339,9 +360,9 @@ def _decoder(resolved: Resolved) -> DecoderEncoder:
 
 
 def _adapter_of(files: ModelFiles, how: StepKeywords) -> Path | None:
-    """The adapter inside a trained model's weights, where training goes on with it; None: a new one begins.
+    """The adapter inside a trained model's weights, where it is trained further; None: a new one begins.
 
-    After masked prediction a new one begins, as in LLM2Vec; after SimCSE and contrastive training theirs goes on.
+    After masked prediction a new one begins, as in LLM2Vec; after SimCSE and contrastive training theirs does not.
     """
     parts = files.folder / TRAINING
     about_file = parts / MADE
@@ -352,14 +373,14 @@ def _adapter_of(files: ModelFiles, how: StepKeywords) -> Path | None:
 
 
 def _continuing(how: StepKeywords, stored: AdapterConfig, model: str) -> tuple[int, int]:
-    """Rank and alpha of the adapter that goes on learning.
+    """Rank and alpha of the adapter that is trained further.
 
     Raises:
         SpecError: others are asked for.
     """
     for name, asked, is_so in (("rank", how["rank"], stored.rank), ("alpha", how["alpha"], stored.alpha)):
         if asked not in (None, is_so):
-            message = f"the adapter of '{model}' goes on learning, with {name}={is_so:g}"
+            message = f"the adapter of '{model}' is trained further, with {name}={is_so:g}"
             raise SpecError(message, f"remove `{name}`", where=f"`{name}`")
     return stored.rank, int(stored.alpha)
 

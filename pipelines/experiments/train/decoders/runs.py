@@ -1,7 +1,7 @@
 """A run that trains a decoder: scores on held-out texts, checkpoints, the best weights, and what it comes to.
 
 A score is of values by held-out text, higher is better. It is taken before the first step, and then every few steps;
-the best weights are kept. Killed and started again, a run goes on at its last checkpoint and ends with the same weights
+the best weights are kept. Killed and started again, a run resumes at its last checkpoint and ends with the same weights
 as one that was not, on a CPU with the same number of threads.
 """
 
@@ -33,7 +33,7 @@ from ragidx.pipelines.base.stages import Stages
 from ragidx.pipelines.experiments.evaluate.significance import MeanDifference, difference
 from ragidx.pipelines.experiments.train.decoders.folder import WEIGHTS, Run
 from ragidx.pipelines.experiments.train.decoders.network import DIVERGED, Network
-from ragidx.pipelines.experiments.train.decoders.optimizer import Masters, share_of_rate
+from ragidx.pipelines.experiments.train.decoders.optimizer import Masters, share_of_rate, steps_of_rise
 from ragidx.pipelines.experiments.train.keywords import DecoderKeywords
 
 _SCORE_SHARE = 5
@@ -117,6 +117,8 @@ class Training(NamedTuple):
 
     def arguments(self, kind: type, **more: Any) -> Any:
         """The arguments of a trainer, for the run as it was planned."""
+        if self.run.plan["recompute"]:
+            self.network.recompute()
         args = kind(
             output_dir=str(self.run.folder),
             max_steps=self.run.plan["steps"],
@@ -177,6 +179,8 @@ class Training(NamedTuple):
         """Write the model, unless no step is better than the start, and say what became of it."""
         run, network, notes = self.run, self.network, [*self.notes]
         gain, before, after = difference(values, watch.before), float(watch.before.mean()), float(values.mean())
+        if run.plan["recompute"]:
+            notes.append("A text took more memory than was free: states were made twice (gradient checkpointing).")
         is_kept = self.how["force"] or best_step > 0
         if not is_kept:
             no = f"By the {self.what} that were held out no step is better than the start"
@@ -295,7 +299,7 @@ def of_network(kind: type[Trainer], network: Network) -> Any:
                 super()._save_checkpoint(*args, **kwargs)
             except (OSError, RuntimeError, SafetensorError) as fault:  # of a full disk torch speaks of its own file
                 message = f"a checkpoint cannot be written: {first_line(fault)}"
-                hint = "make room and give the same command: it goes on at the last checkpoint"
+                hint = "make room and give the same command: it resumes at the last checkpoint"
                 raise RagidxError(message, hint, where=self.args.output_dir) from fault
 
         def _load_from_checkpoint(self, resume_from_checkpoint: str, model: object = None) -> None:
@@ -312,7 +316,8 @@ def of_network(kind: type[Trainer], network: Network) -> Any:
             self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
         ) -> torch.optim.lr_scheduler.LRScheduler:
             """The library's own makes the first step at a rate of 0, one in ten of a short run."""
-            share = functools.partial(share_of_rate, steps=num_training_steps)
+            rising = steps_of_rise(network.how["warmup"], num_training_steps)
+            share = functools.partial(share_of_rate, steps=num_training_steps, rising=rising)
             self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer or self.optimizer, share)
             self._created_lr_scheduler = True
             return self.lr_scheduler

@@ -65,9 +65,8 @@ def network(tiny_model: Callable[..., Path]) -> Callable[..., Network]:
 
     @functools.wraps(Network)
     def make(how: dict[str, Any] | None = None, family: str = "llama", **options: Any) -> Network:
-        resolved = resolved_of(
-            "train.contrastive", tiny_model(family), {"method": "prompteol", "dtype": "float32", **options}
-        )
-        return Network(resolved, steps_of("", StepKeywords, {"rank": 4, **(how or {})}))
+        steps = steps_of("", StepKeywords, {"rank": 4, **(how or {})})
+        asked = {"method": "prompteol", "dtype": "float32", "rows": steps["rows"], **options}
+        return Network(resolved_of("train.contrastive", tiny_model(family), asked), steps, ["the mill", "bees"])
 
     return make

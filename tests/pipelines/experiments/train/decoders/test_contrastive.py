@@ -343,7 +343,7 @@ def test_pairs_that_are_learnt_find_their_own_texts(
     assert {hit.text for hit in index.search(TEXTS[0], k=len(TEXTS), mode="dense")} == {*TEXTS}
 
 
-def test_simcse_begins_anew_after_masked_prediction_and_contrastive_goes_on_with_its_matrices(
+def test_simcse_begins_anew_after_masked_prediction_and_contrastive_trains_its_matrices_further(
     text: Path, pairs: Path, tiny_model: Callable[..., Path], tmp_path: Path
 ) -> None:
     names = ("mntp", "simcse", "contrastive")
@@ -362,18 +362,20 @@ def test_simcse_begins_anew_after_masked_prediction_and_contrastive_goes_on_with
         bases.append(torch.cat([weight.flatten() for weight in model.parameters()]))
     merged = torch.cat([w.flatten() for w in load_encoder(str(tmp_path / "mntp")).backbone.model.parameters()])
     assert torch.allclose(bases[1], merged, atol=1e-6)  # SimCSE stands on the merged first stage
-    assert torch.allclose(bases[2], bases[1], atol=1e-6)  # the pairs go on with its matrices
+    assert torch.allclose(bases[2], bases[1], atol=1e-6)  # the pairs train its matrices further
     assert not torch.allclose(bases[1], bases[0], atol=1e-6)
 
 
-def test_an_adapter_that_goes_on_keeps_its_rank(pairs: Path, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+def test_an_adapter_that_is_trained_further_keeps_its_rank(
+    pairs: Path, tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
     few = {**SMALL, "limit": 60, "force": True, "minutes": 1e-6}
     ragidx.train.contrastive(tiny_model(), pairs=pairs, out=tmp_path / "one", method="prompteol", **few)
 
     def train() -> None:
         ragidx.train.contrastive(tmp_path / "one", pairs=pairs, out=tmp_path / "two", **{**few, "rank": 8})
 
-    said = f"`rank`: the adapter of '{tmp_path / 'one'}' goes on learning, with rank=4\n  hint: remove `rank`"
+    said = f"`rank`: the adapter of '{tmp_path / 'one'}' is trained further, with rank=4\n  hint: remove `rank`"
     assert message_of(SpecError, train) == said
 
 

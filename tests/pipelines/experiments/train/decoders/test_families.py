@@ -96,7 +96,7 @@ def test_a_model_that_cannot_be_written_is_refused_before_it_is_trained(tiny_mod
     )
 
 
-def test_an_adapter_goes_on_learning_at_its_layer_alone(
+def test_an_adapter_is_trained_further_at_its_layer_alone(
     pairs: Path, tiny_model: Callable[..., Path], tmp_path: Path
 ) -> None:
     ragidx.train.contrastive(
@@ -106,7 +106,7 @@ def test_an_adapter_goes_on_learning_at_its_layer_alone(
     def train() -> None:
         ragidx.train.contrastive(tmp_path / "one", pairs=pairs, out=tmp_path / "two", layer=1)
 
-    said = f"`layer`: the adapter of '{tmp_path / 'one'}' goes on learning, and it is of another layer"
+    said = f"`layer`: the adapter of '{tmp_path / 'one'}' is trained further, and it is of another layer"
     assert message_of(SpecError, train) == f"{said}\n  hint: remove `layer`"
 
 

@@ -33,9 +33,11 @@ BLOCKS = torch.arange(3, 3 + 60).reshape(4, 15)
 def task(network: Callable[..., Network]) -> Callable[..., _Prediction]:
     """`task(family, share, **options)`: the prediction of tokens by a random decoder, without dropout."""
 
-    def make(family: str = "llama", share: float | None = None, **options: Any) -> _Prediction:
+    def make(
+        family: str = "llama", share: float | None = None, hidden_as: str | None = None, **options: Any
+    ) -> _Prediction:
         trained = network({"dropout": 0.0}, family=family, method="llm2vec", **options)
-        return _Prediction(trained, steps_of("mntp", StepKeywords, {"read_tokens": 16, "rank": 4}), share)
+        return _Prediction(trained, steps_of("mntp", StepKeywords, {"read_tokens": 16, "rank": 4}), share, hidden_as)
 
     return make
 
@@ -83,11 +85,21 @@ def test_a_block_begins_with_the_tokens_of_the_template_which_are_never_hidden(
     assert torch.equal(torch.where(wanted == NO_LABEL, BLOCKS, wanted), BLOCKS)  # a label is what was hidden
 
 
-@pytest.mark.parametrize(("family", "share", "is_all"), [("llama", 0.2, False), ("mistral", 0.8, True)])
-def test_how_much_is_hidden_is_that_of_the_paper(
-    family: str, share: float, is_all: bool, task: Callable[..., _Prediction]
+@pytest.mark.parametrize(
+    ("family", "asked", "share", "is_all"),
+    [
+        ("llama", {}, 0.2, False),
+        ("mistral", {}, 0.8, True),
+        ("mistral", {"hidden_as": "bert", "share": 0.2}, 0.2, False),  # the paper's, for tasks on words
+        ("mistral", {"hidden_as": "bert"}, 0.2, False),
+        ("llama", {"hidden_as": "mask"}, 0.8, True),
+        ("mistral", {"share": 0.4}, 0.4, True),
+    ],
+)
+def test_how_much_is_hidden_and_as_what_is_that_of_the_paper_or_as_asked(
+    family: str, asked: dict[str, Any], share: float, is_all: bool, task: Callable[..., _Prediction]
 ) -> None:
-    ours = task(family)
+    ours = task(family, **asked)
     blocks = torch.full((400, 15), 20)
 
     hidden, labels = ours.hidden(blocks, seed=1)
@@ -128,3 +140,6 @@ def test_a_causal_method_and_a_template_that_fills_the_block_are_refused(
         "`read_tokens`: the template fills the block\n  hint: give more `read_tokens`"
     )
     assert message_of(SpecError, lambda: train(hidden_share=1.5)).startswith("`hidden_share`: hidden_share=1.5")
+    assert message_of(SpecError, lambda: train(hidden_as="masks")) == (
+        "unknown hidden_as 'masks'; did you mean 'mask'?\n  hint: known: bert, mask"
+    )

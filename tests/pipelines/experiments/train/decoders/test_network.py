@@ -21,6 +21,7 @@ from .conftest import moved
 
 pytestmark = pytest.mark.slow
 
+SIZES = {"latents": 2, "heads": 2, "head_width": 4}
 TEXTS = ["the mill lies by the river", "bees", "a lease of the tower was signed in the valley by the harbour"]
 
 
@@ -38,10 +39,12 @@ def _features(network: Network, texts: list[str], instruction: str | None = None
         ({"full": True}, {"method": "llm2vec"}),
         ({"end_token": True}, {"method": "echo", "pooling": "last"}),
         ({"end_token": True}, {"method": "echo", "pooling": "last", "family": "gemma2"}),
-        ({"latents": 2, "heads": 2, "head_width": 4}, {"method": "llm2vec", "pooling": "trainable"}),
-        ({"latents": 2, "heads": 2, "head_width": 4}, {"method": "classical", "pooling": "trainable"}),
+        *(
+            ({**SIZES, "rows": rows}, {"method": method, "pooling": "trainable"})
+            for rows in ("layers", "tokens")
+            for method in ("llm2vec", "classical")
+        ),
     ],
-    ids=["prompteol", "llm2vec", "qwen2", "gpt2", "full", "end-token", "end-token-times", "pooling", "pooling-causal"],
 )
 def test_the_model_that_is_written_makes_the_vectors_that_were_trained(
     how: dict[str, Any], options: dict[str, Any], network: Callable[..., Network], tmp_path: Path
@@ -55,6 +58,23 @@ def test_the_model_that_is_written_makes_the_vectors_that_were_trained(
     spec = made.spec
     wanted = trained.spec
     assert (spec.method, spec.pooling, spec.attention) == (wanted.method, wanted.pooling, wanted.attention)
+
+
+def test_a_pooling_of_all_layers_learns_with_the_decoder_and_is_read_back(
+    network: Callable[..., Network], tmp_path: Path
+) -> None:
+    plain = network(method="classical", pooling="eos").encoder.encode_layers(["the mill", "bees"])
+    trained = network(SIZES, method="classical", pooling="trainable")
+    vectors = trained.pooling.layer_vectors
+    assert np.allclose(vectors.detach(), -plain.mean(axis=1), atol=1e-5)  # of the two texts it began with
+
+    moved(trained)(*_features(trained, TEXTS)).sum().backward()
+    trained.save(tmp_path / "made")
+
+    assert bool((vectors.grad != 0).any(dim=1).all())
+    assert all(bool((weight.grad != 0).any()) for name, weight in trained.named_parameters() if "lora_" in name)
+    made = load_encoder(str(tmp_path / "made"), device="cpu", dtype="float32")
+    assert made.pooler.multi_layer
 
 
 def test_the_written_model_keeps_a_head_that_is_not_tied(network: Callable[..., Network], tmp_path: Path) -> None:
@@ -115,6 +135,29 @@ def test_only_what_learns_has_gradients(network: Callable[..., Network]) -> None
     learning = {name for name, weight in trained.named_parameters() if weight.grad is not None}
     assert learning == set(trained.weights())
     assert all("lora_" in name for name in learning)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "gemma2"])
+@pytest.mark.parametrize("options", [{}, {"method": "llm2vec"}, {"method": "classical", "pooling": "trainable"}])
+def test_states_that_are_made_again_give_the_same_vectors_and_gradients(
+    family: str, options: dict[str, Any], network: Callable[..., Network]
+) -> None:
+    how = {**SIZES, "dropout": 0.1, "attention_dropout": 0.1}
+    plain, again = (moved(network(how, family=family, **options)) for _ in range(2))
+    assert again.recompute()
+
+    made = []
+    for one in (plain, again):
+        torch.manual_seed(0)
+        vectors = one(*_features(one, TEXTS))
+        (vectors**2).sum().backward()
+        gradients = {name: weight.grad for name, weight in one.named_parameters() if weight.grad is not None}
+        made.append({"vectors": vectors.detach(), **gradients})
+
+    assert made[0].keys() == made[1].keys()
+    assert len(made[0]) == len(plain.weights()) + 1
+    for name, numbers in made[0].items():
+        assert torch.allclose(numbers, made[1][name], rtol=0, atol=1e-6 * float(numbers.abs().max())), name
 
 
 def test_weights_of_another_network_are_refused(network: Callable[..., Network]) -> None:

@@ -1,4 +1,4 @@
-"""A run: what is kept of it, how it goes on after a kill, and what it refuses."""
+"""A run: what is kept of it, how it resumes after a kill, and what it refuses."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _weights(folder: Path) -> bytes:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_run_that_goes_on_ends_with_the_same_weights_losses_and_scores(
+def test_a_run_that_resumes_ends_with_the_same_weights_losses_and_scores(
     dtype: str, train: Callable[..., Any], killed: Callable[..., None], tmp_path: Path
 ) -> None:
     whole = train("whole", dtype=dtype, force=True)
@@ -156,7 +156,7 @@ def test_a_checkpoint_that_is_not_whole_is_left_for_the_one_before(
     assert _weights(tmp_path / "parts") == whole.weights
 
 
-def test_a_disk_that_is_full_at_a_checkpoint_ends_in_one_error_and_the_run_goes_on_when_there_is_room(
+def test_a_disk_that_is_full_at_a_checkpoint_ends_in_one_error_and_the_run_resumes_when_there_is_room(
     train: Callable[..., Any], killed: Callable[..., None], whole: Whole, tmp_path: Path
 ) -> None:
     killed("parts", 3, force=True)
@@ -171,14 +171,14 @@ def test_a_disk_that_is_full_at_a_checkpoint_ends_in_one_error_and_the_run_goes_
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
     assert str(caught.value).startswith(f"{kept}: a checkpoint cannot be written: ")
-    assert str(caught.value).endswith("hint: make room and give the same command: it goes on at the last checkpoint")
+    assert str(caught.value).endswith("hint: make room and give the same command: it resumes at the last checkpoint")
 
     train("parts", force=True)
 
     assert _weights(tmp_path / "parts") == whole.weights
 
 
-def test_a_run_of_other_options_does_not_go_on(
+def test_a_run_of_other_options_does_not_resume(
     train: Callable[..., Any], killed: Callable[..., None], tmp_path: Path
 ) -> None:
     killed("out", 1)
@@ -249,7 +249,7 @@ def test_the_score_before_the_first_step_is_the_first_row_of_the_log(whole: Whol
     assert [row["step"] for row in rows if "loss" in row] == list(range(1, report.of_steps + 1))
     assert [row["step"] for row in rows if "score" in row][1] == 2
     steps = report.of_steps
-    rates = [SMALL["rate"] * share_of_rate(step, steps) for step in range(steps)]
+    rates = [SMALL["rate"] * share_of_rate(step, steps, rising=round(steps / 10)) for step in range(steps)]
     assert [row["rate"] for row in rows if "loss" in row] == pytest.approx(rates)
     assert min(rates) > 0
 
@@ -302,7 +302,7 @@ def test_patience_ends_a_run_that_gains_nothing_which_makes_no_more_steps_later(
     assert again.folder is not None
 
 
-def test_the_same_run_under_another_name_of_the_model_goes_on(
+def test_the_same_run_under_another_name_of_the_model_resumes(
     pairs: Path, killed: Callable[..., None], tiny_model: Callable[..., Path], tmp_path: Path
 ) -> None:
     killed("out", 3, force=True)
@@ -338,6 +338,31 @@ def test_as_many_texts_fit_as_half_of_the_memory_holds(monkeypatch: pytest.Monke
     monkeypatch.setattr("ragidx.pipelines.experiments.train.decoders.cost.free_bytes", lambda: None)
 
     assert [fitting(size, 100, 64, "cpu") for size in (1, 1_000, 100_000)] == [32, 10, 1]
+
+
+@pytest.mark.parametrize("stage", ["contrastive", "mntp"])
+def test_states_are_made_again_where_one_text_does_not_fit_and_the_losses_are_the_same(
+    stage: str,
+    pairs: Path,
+    text: Path,
+    tiny_model: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    learnt: dict[str, Any] = {"pairs": pairs} if stage == "contrastive" else {"text": text}
+    options = {**SMALL, **learnt, "method": "llm2vec", "steps": 3, "force": True, "dtype": "float32", "dropout": 0.0}
+    whole = getattr(ragidx.train, stage)(tiny_model(), out=tmp_path / "whole", **options)
+    monkeypatch.setattr("ragidx.pipelines.experiments.train.decoders.cost._available", lambda: 100_000)
+
+    report = getattr(ragidx.train, stage)(tiny_model(), out=tmp_path / "again", **options)
+
+    plans = [json.loads((tmp_path / name / "training" / "run.json").read_text()) for name in ("whole", "again")]
+    assert [plan["recompute"] for plan in plans] == [False, True]
+    assert plans[1]["bytes_a_token"] < 0.8 * plans[0]["bytes_a_token"]
+    assert plans[1]["mini_batch"] == 1
+    again = "A text took more memory than was free: states were made twice (gradient checkpointing)."
+    assert (again in whole.notes, again in report.notes) == (False, True)
+    assert report.last_loss == pytest.approx(whole.last_loss, rel=1e-5)  # without dropout
 
 
 def test_small_steps_add_up_in_bfloat16() -> None:
@@ -385,7 +410,7 @@ for stage, options in json.loads(stages).items():
 """
 
 
-def test_killed_processes_go_on_to_the_same_weights(
+def test_killed_processes_resume_to_the_same_weights(
     pairs: Path, text: Path, tiny_model: Callable[..., Path], tmp_path: Path
 ) -> None:
     options: dict[str, Any] = {**SMALL, "read_tokens": 32, "every": 2, "force": True, "method": "llm2vec", "epochs": 1}
