@@ -125,6 +125,7 @@ def _shown(r: DecoderReport) -> list[tuple[str, str]]:
         ("learnt from", f"{r.n_texts:,}, {r.steps:,} of {r.of_steps:,} steps, the best after {r.best_step:,}"),
         ("loss", f"{r.first_loss:.3f} at first, {r.last_loss:.3f} at last"),
         (r.measure, f"{r.before:.3f} before, {r.after:.3f} after: {gain}, of {r.n_held_out:,} that were held out"),
+        ("score by step", ", ".join(f"{one.step:,}: {one.score:.3f}" for one in r.scores)),
         ("speed", f"{r.tokens_a_second:,.0f} tokens/s, {console.n_bytes(r.peak_bytes)} of memory"),
         ("time", duration(r.seconds)),
     ]

@@ -153,10 +153,11 @@ def contrastive(
     resolved = resolved_of("train.contrastive", model, how)
     taught = None if teacher is None else resolve_against(build_options("train", model=teacher, filter="none"))
     said = _instructions(how["instructions"], rest.names)
+    weights = dict(zip(rest.names, rest.weights, strict=True))
     about = {
         **about_model(resolved),
         "data": _digest(rest, held),
-        "file_weights": list(rest.weights),
+        "file_weights": [[name, weight] for name, weight in weights.items() if weight != 1],
         "how": about_steps(how),
         "instructions": said,
         "negatives": how["negatives"],
@@ -166,7 +167,6 @@ def contrastive(
     run = Run(Path(how["out"]), "contrastive", about)
     rest, note = with_wrong_answers(rest, how["negatives"], taught or resolved, cache, tell)
     data = data_sets(rest, None if taught is None else labels_of(rest, taught, cache, tell))
-    weights = dict(zip(rest.names, rest.weights, strict=True))
     del rest  # the data sets hold their own copy
     network = Network(resolved, how, held["positive"])
     default = network.encoder.query_instruction(None) or ""

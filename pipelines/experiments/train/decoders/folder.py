@@ -3,6 +3,7 @@
 OUT/training/run.json           what is trained on what, and how long: another run of these resumes here
 OUT/training/checkpoint-N/      weights, optimizer, random state, after step N; the newest whole one is taken
 OUT/training/log.jsonl          loss and speed of each step, and the scores
+OUT/training/scores.jsonl       the scores by step, when the run has ended; log.svg draws them
 OUT/training/training.json      how the model was made, when it is
 """
 

@@ -8,7 +8,6 @@ as one that was not, on a CPU with the same number of threads.
 from __future__ import annotations
 
 import functools
-import importlib.util
 import math
 import sys
 import time
@@ -25,15 +24,14 @@ from transformers import Trainer, TrainerCallback
 from transformers.trainer_callback import PrinterCallback
 
 from ragidx.corpora.errors import ModelError, RagidxError, check_machine, first_line
-from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Doubles
 from ragidx.indexer.encoders import precision
-from ragidx.pipelines.base import pictures
 from ragidx.pipelines.base.stages import Stages
 from ragidx.pipelines.experiments.evaluate.significance import MeanDifference, difference
 from ragidx.pipelines.experiments.train.decoders.folder import WEIGHTS, Run
 from ragidx.pipelines.experiments.train.decoders.network import DIVERGED, Network
 from ragidx.pipelines.experiments.train.decoders.optimizer import Masters, share_of_rate, steps_of_rise
+from ragidx.pipelines.experiments.train.decoders.scores import StepScore, draw, scores_of
 from ragidx.pipelines.experiments.train.keywords import DecoderKeywords
 
 _SCORE_SHARE = 5
@@ -62,6 +60,7 @@ class DecoderReport:
         tokens_a_second: how many tokens a second were trained on, while steps were made.
         peak_bytes: the most memory that was in use.
         seconds: the time of this call.
+        scores: the score before the first step, and after each step where it was taken.
         notes: sentences for people, such as how sure the gain is.
     """
 
@@ -83,6 +82,7 @@ class DecoderReport:
     tokens_a_second: float
     peak_bytes: int
     seconds: float
+    scores: tuple[StepScore, ...]
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -189,9 +189,10 @@ class Training(NamedTuple):
             notes.append(f"By {len(values):,} {self.what} it is worse than the start.")
         elif gain.verdict != "better":
             notes.append(f"By {len(values):,} {self.what} the gain is not shown to be real.")
+        scores = scores_of(run)
+        draw(run, scores)
         if is_kept:
             network.save(run.out, masked=run.stage == "mntp")
-            draw(run)
             run.finish({"model": network.spec.model, "step": best_step, "before": before, "after": after})
         losses = [row["loss"] for row in run.rows() if "loss" in row]
         tenth = max(1, len(losses) // 10)
@@ -214,6 +215,7 @@ class Training(NamedTuple):
             tokens_a_second=watch.step_tokens / max(watch.step_seconds, 1e-9),
             peak_bytes=_peak_bytes(),
             seconds=time.perf_counter() - self.began,
+            scores=scores,
             notes=tuple(notes),
         )
 
@@ -248,10 +250,11 @@ class Watch(TrainerCallback):
             values = self.score()
             best = self.run.best()
             assert best is not None  # of the start
+            gain = difference(values, self.before)
             if values.mean() > best.score:
-                self._keep(step, values)
+                self._keep(step, values, gain_low=gain.low, gain_high=gain.high)
             else:
-                self.run.log(step=step, score=float(values.mean()))
+                self.run.log(step=step, score=float(values.mean()), gain_low=gain.low, gain_high=gain.high)
                 stale = (step - best.step) // self.every
                 if self.patience and stale >= self.patience:
                     self.run.end()
@@ -280,9 +283,9 @@ class Watch(TrainerCallback):
         as_long = math.ceil(_SCORE_SHARE * score_seconds / max(float(self.run.plan["step_seconds"]), 1e-9))
         return max(1, self.steps // 10, min(as_long, self.steps))
 
-    def _keep(self, step: int, values: Doubles) -> None:
+    def _keep(self, step: int, values: Doubles, **gain: float) -> None:
         self.run.keep_best(self.network.weights(), step, float(values.mean()))
-        self.run.log(step=step, score=float(values.mean()))
+        self.run.log(step=step, score=float(values.mean()), **gain)
 
 
 def of_network(kind: type[Trainer], network: Network) -> Any:
@@ -326,25 +329,6 @@ def of_network(kind: type[Trainer], network: Network) -> Any:
             """None: nothing is published."""
 
     return Trained
-
-
-def draw(run: Run) -> None:
-    """Write the loss and the scores by step as a picture, where matplotlib is installed."""
-    if importlib.util.find_spec("matplotlib") is None:
-        return
-    rows = run.rows()
-    with pictures.style():
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(6, 3.5), layout="constrained")
-        left = figure.subplots()
-        right = left.twinx()
-        for axis, name, colour in ((left, "loss", "C0"), (right, "score", "C1")):
-            drawn = [(row["step"], row[name]) for row in rows if name in row]
-            axis.plot(*zip(*drawn, strict=True), marker="o" if name == "score" else "", color=colour)
-            axis.set_ylabel(name, color=colour)
-        left.set_xlabel("step")
-        atomic.write_file(run.folder / "log.svg", pictures.saved(figure, "svg"))
 
 
 def _peak_bytes() -> int:

@@ -132,7 +132,8 @@ def test_a_run_that_resumes_ends_with_the_same_weights_losses_and_scores(
     assert (parts.first_loss, parts.last_loss) == (whole.first_loss, whole.last_loss)
     left = sorted(path.name for path in (tmp_path / "parts" / "training").iterdir())
     assert left == [
-        *("adapter_config.json", "adapter_model.safetensors", "log.jsonl", "log.svg", "run.json", "training.json")
+        *("adapter_config.json", "adapter_model.safetensors", "log.jsonl", "log.svg"),
+        *("run.json", "scores.jsonl", "training.json"),
     ]
 
 
@@ -254,6 +255,21 @@ def test_the_score_before_the_first_step_is_the_first_row_of_the_log(whole: Whol
     assert min(rates) > 0
 
 
+def test_the_scores_by_step_are_a_table_with_the_loss_between_them_and_drawn(whole: Whole) -> None:
+    report, training = whole.report, whole.folder / "training"
+    rows = [json.loads(line) for line in (training / "scores.jsonl").read_text().splitlines()]
+    losses = [json.loads(line) for line in (training / "log.jsonl").read_text().splitlines() if '"loss"' in line]
+
+    assert rows == list(report.to_json()["scores"])
+    assert [row["step"] for row in rows] == [*range(0, report.of_steps, 2), report.of_steps]
+    assert (rows[0]["loss"], rows[0]["score"]) == (None, report.before)
+    assert rows[1]["loss"] == pytest.approx(np.mean([row["loss"] for row in losses[:2]]))
+    assert max(row["score"] for row in rows) == report.after
+    best = next(row for row in rows if row["step"] == report.best_step)
+    assert (best["gain_low"], best["gain_high"]) == (report.gain.low, report.gain.high)
+    assert (training / "log.svg").is_file()
+
+
 def test_progress_says_loss_and_speed(whole: Whole) -> None:
     report = whole.report
     steps = [name for name in whole.stages if name.startswith("step ")]
@@ -338,31 +354,6 @@ def test_as_many_texts_fit_as_half_of_the_memory_holds(monkeypatch: pytest.Monke
     monkeypatch.setattr("ragidx.pipelines.experiments.train.decoders.cost.free_bytes", lambda: None)
 
     assert [fitting(size, 100, 64, "cpu") for size in (1, 1_000, 100_000)] == [32, 10, 1]
-
-
-@pytest.mark.parametrize("stage", ["contrastive", "mntp"])
-def test_states_are_made_again_where_one_text_does_not_fit_and_the_losses_are_the_same(
-    stage: str,
-    pairs: Path,
-    text: Path,
-    tiny_model: Callable[..., Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    learnt: dict[str, Any] = {"pairs": pairs} if stage == "contrastive" else {"text": text}
-    options = {**SMALL, **learnt, "method": "llm2vec", "steps": 3, "force": True, "dtype": "float32", "dropout": 0.0}
-    whole = getattr(ragidx.train, stage)(tiny_model(), out=tmp_path / "whole", **options)
-    monkeypatch.setattr("ragidx.pipelines.experiments.train.decoders.cost._available", lambda: 100_000)
-
-    report = getattr(ragidx.train, stage)(tiny_model(), out=tmp_path / "again", **options)
-
-    plans = [json.loads((tmp_path / name / "training" / "run.json").read_text()) for name in ("whole", "again")]
-    assert [plan["recompute"] for plan in plans] == [False, True]
-    assert plans[1]["bytes_a_token"] < 0.8 * plans[0]["bytes_a_token"]
-    assert plans[1]["mini_batch"] == 1
-    again = "A text took more memory than was free: states were made twice (gradient checkpointing)."
-    assert (again in whole.notes, again in report.notes) == (False, True)
-    assert report.last_loss == pytest.approx(whole.last_loss, rel=1e-5)  # without dropout
 
 
 def test_small_steps_add_up_in_bfloat16() -> None:
