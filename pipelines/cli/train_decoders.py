@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,9 +111,11 @@ def _of_export(r: Exported) -> list[tuple[str, str]]:
 def _train(stage: str, model: str, as_json: bool, options: dict[str, Any]) -> None:
     from ragidx.pipelines.experiments import train
 
-    report: DecoderReport = in_stages(getattr(train, stage), model, as_json=as_json, **options)
-    console.print_report(report, _shown, as_json=as_json)
-    for note in [] if as_json else report.notes:
+    work, is_first = getattr(train, stage), os.environ.get("RANK", "0") == "0"  # of the processes of a launcher
+    report: DecoderReport = in_stages(work, model, as_json=as_json, **options) if is_first else work(model, **options)
+    if is_first:
+        console.print_report(report, _shown, as_json=as_json)
+    for note in report.notes if is_first and not as_json else []:
         console.note(as_options(note))
     if report.folder is None:
         raise click.exceptions.Exit(1)

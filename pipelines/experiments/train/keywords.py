@@ -40,7 +40,11 @@ class PairsKeywords(TypedDict, total=False):
     """What is trained on pairs beside a model that stays as it is."""
 
     pairs: Annotated[
-        Required[Paths], _training("FILE|DIR", 'JSON Lines with "query" and "positive", each file a data set.')
+        Required[Paths],
+        _training(
+            "FILE|DIR[=W]",
+            'JSON Lines with "query" and "positive", each file a data set; with =2 behind it twice as often.',
+        ),
     ]
     limit: Annotated[int | None, _training("N", "Take N pairs at most, as many of each file.", default=10_000, least=1)]
     epochs: Epochs
@@ -193,7 +197,9 @@ class ContrastKeywords(TypedDict, total=False):
     pairs: Annotated[
         Required[Paths],
         _training(
-            "FILE|DIR", 'JSON Lines or parquet with "query", "positive", perhaps "negative"; each file is a data set.'
+            "FILE|DIR[=W]",
+            'JSON Lines or parquet with "query", "positive", perhaps "negative"; each file is a data set, with =2 behind '
+            "it twice as often.",
         ),
     ]
     instructions: Annotated[

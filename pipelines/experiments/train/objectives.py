@@ -28,8 +28,8 @@ def contrastive_loss(
 ) -> Tensor:
     """Cross-entropy of each query's own positive among all candidates, by cosine; mean over the queries.
 
-    Candidates of every query are the positives of the whole batch and all hard negatives. In published configurations
-    `scale` is 50 for supervised training and 20, a temperature of 0.05, for SimCSE.
+    Candidates of every query are the positives of the whole batch and all hard negatives. The `scale` of echo is 50, a
+    temperature of 1/50; that of SimCSE is 20.
 
     Args:
         queries: (b, d) vectors of any length.

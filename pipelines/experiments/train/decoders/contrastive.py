@@ -11,7 +11,7 @@ import functools
 import itertools
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -30,6 +30,7 @@ from ragidx.indexer.encoders import batching
 from ragidx.indexer.model_files import read_object
 from ragidx.indexer.options import written_out
 from ragidx.pipelines.base.stages import OnStage, Stages
+from ragidx.pipelines.experiments.train.decoders import processes
 from ragidx.pipelines.experiments.train.decoders.cost import plan
 from ragidx.pipelines.experiments.train.decoders.data_sets import (
     POSITIVE,
@@ -106,6 +107,44 @@ class Loss(CachedMultipleNegativesRankingLoss):
     """
 
     like_teacher = 0.0
+
+    def embed_minibatch_iter(
+        self,
+        sentence_feature: dict[str, Tensor],
+        with_grad: bool,
+        copy_random_state: bool,
+        random_states: list[Any] | None = None,
+        ranges: list[tuple[int, int]] | None = None,
+    ) -> Iterator[tuple[Tensor, Any]]:
+        """Vectors of each mini-batch; of several processes each makes its own part of them.
+
+        Without gradients it has those of the others from them; with gradients these are left out.
+        """
+        if processes.count() == 1:
+            yield from super().embed_minibatch_iter(
+                sentence_feature, with_grad, copy_random_state, random_states, ranges
+            )
+            return
+        assert ranges is not None  # as the library calls it
+        own = set(processes.own(range(len(ranges))))
+        states = random_states or [None] * len(ranges)
+        made = (
+            self.embed_minibatch(sentence_feature, *ends, with_grad, copy_random_state, states[place])
+            if place in own
+            else (torch.zeros(()), None)
+            for place, ends in enumerate(ranges)
+        )
+        if with_grad:
+            yield from made
+            return
+        parts = list(made)
+        width = self.model.get_embedding_dimension()
+        vectors = torch.zeros(ranges[-1][1], width, device=sentence_feature["input_ids"].device)
+        for place in own:
+            vectors[slice(*ranges[place])] = parts[place][0]
+        processes.summed(vectors)
+        for ends, (_, state) in zip(ranges, parts, strict=True):
+            yield vectors[slice(*ends)].clone(), state
 
     def calculate_loss(
         self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
@@ -263,6 +302,7 @@ def _trained(
         SentenceTransformerTrainingArguments,
         prompts=prompts or {},
         batch_sampler="no_duplicates",
+        dataloader_drop_last=processes.count() > 1,  # the library's warning asks for it; our batches stay as they are
         multi_dataset_batch_sampler=functools.partial(Batches, made=batches),
     )
     trainer = of_network(SentenceTransformerTrainer, network)(model=model, args=args, train_dataset=data, loss=loss)

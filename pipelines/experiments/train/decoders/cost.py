@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ragidx.indexer.encoders import precision
 from ragidx.pipelines.base.resources import free_bytes
+from ragidx.pipelines.experiments.train.decoders import processes
 from ragidx.pipelines.experiments.train.decoders.network import Network
 from ragidx.pipelines.experiments.train.decoders.optimizer import steps_of_rise
 from ragidx.pipelines.experiments.train.keywords import StepKeywords
@@ -81,7 +82,8 @@ def plan(
     recompute = texts_that_fit(of_token + more_bytes, longest, device) < 1 and network.recompute()
     if recompute:  # for one layer at a time
         more_bytes += of_token / network.encoder.backbone.n_layers
-    n_texts = 1 if recompute else fitting(of_token + more_bytes, longest, how["batch"], device)
+    own = -(-how["batch"] // processes.count())  # of a batch
+    n_texts = 1 if recompute else fitting(of_token + more_bytes, longest, own, device)
     features = [part[-n_texts:] for part in features]
     if device == "cpu":
         with torch.no_grad():
@@ -90,14 +92,15 @@ def plan(
         features = [part.repeat(-(-n_texts // len(part)), 1) for part in features]
     with precision.threads(threads):
         n_bytes, seconds = measured(network, *features)
+    of_step = seconds * n_tokens / processes.count()
     if how["minutes"] is not None:
-        steps = min(steps, max(1, int(60 * how["minutes"] / (seconds * n_tokens))))
+        steps = min(steps, max(1, int(60 * how["minutes"] / of_step)))
     steps_of_rise(how["warmup"], steps)
     n_bytes += more_bytes
     return {
         "steps": steps,
-        "step_seconds": seconds * n_tokens,
-        "mini_batch": fitting(n_bytes, longest, how["batch"], device),
+        "step_seconds": of_step,
+        "mini_batch": fitting(n_bytes, longest, own, device),
         "threads": threads,
         "bytes_a_token": round(n_bytes),
         "recompute": recompute,
@@ -114,7 +117,7 @@ def texts_that_fit(bytes_a_token: float, longest: int, device: str) -> float:
     if device.startswith("cuda"):
         free = torch.cuda.mem_get_info()[0]
     else:
-        free = min(_available(), free_bytes() or _available())
+        free = min(_available(), free_bytes() or _available()) // processes.count()
     return _OF_FREE * free / max(1.0, bytes_a_token * longest)
 
 

@@ -25,13 +25,14 @@ from torch import Tensor
 
 from ragidx.corpora.errors import SpecError, check_machine
 from ragidx.indexer import atomic
+from ragidx.pipelines.experiments.train.decoders import processes
 from ragidx.pipelines.experiments.train.decoders.network import MADE, TRAINING
 
 WEIGHTS = "weights.safetensors"
 """What learns, in a checkpoint."""
 
 _RUN, _LOG, _BEST = "run.json", "log.jsonl", "best.safetensors"
-_CHECKPOINT = (WEIGHTS, "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
+_CHECKPOINT = (WEIGHTS, "optimizer.pt", "scheduler.pt", "trainer_state.json")
 
 
 class BestWeights(NamedTuple):
@@ -59,24 +60,34 @@ class Run:
         self.out, self.folder, self.stage = out, out / TRAINING, stage
         self.about = {"stage": stage, **about}
         self.key = hashlib.sha256(json.dumps(self.about, sort_keys=True).encode()).hexdigest()
-        file = self.folder / _RUN
+        self.plan = processes.of_first(self._found)
+
+    def _found(self) -> dict[str, Any]:
+        """The plan of a run that resumes; of one that begins nothing."""
+        file, out = self.folder / _RUN, self.out
         if out.exists() and not file.is_file():
             raise SpecError("there is something else in this place", "name another folder with `out`", where=str(out))
-        self.plan: dict[str, Any] = {}
-        if file.is_file():
-            self.plan = json.loads(file.read_text("utf-8"))
-            if self.plan.get("key") != self.key:
-                other = ", ".join(_apart(self.plan.get("about", {}), self.about))
-                message = f"the folder holds a run that differs in: {other or 'all'}"
-                raise SpecError(message, "name another with `out`, or remove it", where=str(out))
-            if (self.folder / MADE).is_file():
-                raise SpecError("the model is there already", "name another folder with `out`", where=str(out))
+        if not file.is_file():
+            return {}
+        plan: dict[str, Any] = json.loads(file.read_text("utf-8"))
+        if plan.get("key") != self.key:
+            other = ", ".join(_apart(plan.get("about", {}), self.about))
+            message = f"the folder holds a run that differs in: {other or 'all'}"
+            raise SpecError(message, "name another with `out`, or remove it", where=str(out))
+        if (self.folder / MADE).is_file():
+            raise SpecError("the model is there already", "name another folder with `out`", where=str(out))
+        return plan
 
     def planned(self, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The plan of the run; of one that resumes, as it was made when the run began."""
-        if not self.plan:
-            self.plan = {"key": self.key, "about": self.about, **make()}
-            self._write()
+
+        def whole() -> dict[str, Any]:
+            if not self.plan:
+                self.plan = {"key": self.key, "about": self.about, **make()}
+                self._write()
+            return self.plan
+
+        self.plan = processes.of_first(whole)
         return self.plan
 
     def has_ended(self, checkpoint: Path) -> bool:
@@ -162,7 +173,8 @@ def _is_whole(checkpoint: Path) -> bool:
     """Whether all that a run resumes from can be read: of a save that was killed, the last file is missing."""
     if not all((checkpoint / name).is_file() for name in _CHECKPOINT):
         return False
-    if not zipfile.is_zipfile(checkpoint / "rng_state.pth"):
+    several = [f"_{number}" for number in range(processes.count())]
+    if not all(zipfile.is_zipfile(checkpoint / f"rng_state{name}.pth") for name in (several if several[1:] else [""])):
         return False
     try:
         load_file(checkpoint / WEIGHTS)

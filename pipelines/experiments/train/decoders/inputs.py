@@ -17,6 +17,7 @@ from ragidx.corpora.errors import SpecError
 from ragidx.indexer.devices import choose_device
 from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.models.locate import TRAINED_POOLING
+from ragidx.pipelines.experiments.train.decoders import processes
 from ragidx.pipelines.experiments.train.keywords import StepKeywords
 from ragidx.pipelines.experiments.train.poolings import LAYERS, check_rows
 from ragidx.pipelines.experiments.train.tables import texts_of
@@ -58,7 +59,8 @@ def steps_of(door: str, keywords: type[K], given: Mapping[str, Any], **stage: An
 
 def about_steps(how: StepKeywords) -> dict[str, Any]:
     """What decides the weights, as JSON types."""
-    return {name: value for name, value in how.items() if name in StepKeywords.__annotations__}
+    several = {"processes": processes.count()} if processes.count() > 1 else {}
+    return {name: value for name, value in how.items() if name in StepKeywords.__annotations__} | several
 
 
 def resolved_of(what: str, model: str | os.PathLike[str], how: Mapping[str, Any]) -> Resolved:
@@ -78,6 +80,7 @@ def resolved_of(what: str, model: str | os.PathLike[str], how: Mapping[str, Any]
             f"set CUDA_VISIBLE_DEVICES={place.removeprefix('cuda:')} and use `device=cuda`",
             where="`device`",
         )
+    processes.begin(choose_device(place))
     if named.get("dtype", "auto") == "auto":
         named["dtype"] = "bfloat16" if _is_fast(place) else "float32"
     if named["dtype"] not in ("float32", "bfloat16"):

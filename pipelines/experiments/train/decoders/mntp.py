@@ -26,6 +26,7 @@ from ragidx.indexer.models import checkpoint
 from ragidx.indexer.options import written_out
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
 from ragidx.pipelines.base.stages import OnStage, Stages
+from ragidx.pipelines.experiments.train.decoders import processes
 from ragidx.pipelines.experiments.train.decoders.cost import plan
 from ragidx.pipelines.experiments.train.decoders.folder import Run
 from ragidx.pipelines.experiments.train.decoders.inputs import (
@@ -154,10 +155,11 @@ class _Prediction:
         return torch.cat([start, masked], dim=1).to(place), labels.to(place)
 
     def parts(self, ids: Tensor, seed: int, at_once: int) -> Iterator[tuple[Tensor, int]]:
-        """The sum over the hidden tokens of some blocks each, and how many all blocks have."""
+        """The sum over the hidden tokens of some blocks each, those that this process reads; and how many all have."""
         hidden, labels = self.hidden(ids, seed)
         n = int((labels != NO_LABEL).sum())
-        for some, wanted in zip(torch.split(hidden, at_once), torch.split(labels, at_once), strict=True):
+        every = zip(torch.split(hidden, at_once), torch.split(labels, at_once), strict=True)
+        for some, wanted in processes.own(every):
             yield mntp_loss(self.network.states(some), wanted, self.head, reduction="sum"), n
 
 
@@ -202,6 +204,6 @@ def _by_parts(task: _Prediction, at_once: int, seed: int) -> type[Trainer]:
                 loss = part / max(1, n)
                 self.accelerator.backward(loss)
                 total += loss.detach()
-            return total
+            return processes.summed(total)
 
     return ByParts

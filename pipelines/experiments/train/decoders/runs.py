@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from accelerate.data_loader import prepare_data_loader
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import Trainer, TrainerCallback
@@ -28,6 +29,7 @@ from ragidx.indexer.arrays import Doubles
 from ragidx.indexer.encoders import precision
 from ragidx.pipelines.base.stages import Stages
 from ragidx.pipelines.experiments.evaluate.significance import MeanDifference, difference
+from ragidx.pipelines.experiments.train.decoders import processes
 from ragidx.pipelines.experiments.train.decoders.folder import WEIGHTS, Run
 from ragidx.pipelines.experiments.train.decoders.network import DIVERGED, Network
 from ragidx.pipelines.experiments.train.decoders.optimizer import Masters, share_of_rate, steps_of_rise
@@ -159,7 +161,7 @@ class Training(NamedTuple):
             watch = Watch(self)
             trainer.remove_callback(PrinterCallback)
             trainer.add_callback(watch)
-            start = run.checkpoint()
+            start = processes.of_first(run.checkpoint)
             try:
                 if start is not None and run.has_ended(start):  # the trainer would make one step more
                     network.restore(load_file(start / WEIGHTS))
@@ -168,12 +170,14 @@ class Training(NamedTuple):
             except (OSError, RuntimeError, MemoryError) as fault:
                 check_machine(fault, run.folder)
                 raise
-            best = run.best()
-            assert best is not None  # of the start
-            if best.step or not how["force"]:
-                network.restore(best.weights)
-            values = self.score()
-        return self._report(watch, best.step, values, n_texts)
+            return processes.of_first(lambda: self._ended(watch, n_texts))
+
+    def _ended(self, watch: Watch, n_texts: int) -> DecoderReport:
+        best = self.run.best()
+        assert best is not None  # of the start
+        if best.step or not self.how["force"]:
+            self.network.restore(best.weights)
+        return self._report(watch, best.step, self.score(), n_texts)
 
     def _report(self, watch: Watch, best_step: int, values: Doubles, n_texts: int) -> DecoderReport:
         """Write the model, unless no step is better than the start, and say what became of it."""
@@ -212,7 +216,7 @@ class Training(NamedTuple):
             before=before,
             after=after,
             gain=gain,
-            tokens_a_second=watch.step_tokens / max(watch.step_seconds, 1e-9),
+            tokens_a_second=watch.tokens_a_second,
             peak_bytes=_peak_bytes(),
             seconds=time.perf_counter() - self.began,
             scores=scores,
@@ -226,17 +230,22 @@ class Watch(TrainerCallback):
     def __init__(self, training: Training) -> None:
         self.run, self.network, self.score, self.tell = training.run, training.network, training.score, training.tell
         self.steps, self.patience = int(self.run.plan["steps"]), training.how["patience"]
-        began = time.perf_counter()
-        self.before = self.score()
-        self.every = self.run.every(training.how["every"] or self._often(time.perf_counter() - began))
-        if self.run.best() is None:
-            self._keep(0, self.before)
+        self.before, self.every = processes.of_first(lambda: self._begun(training.how["every"]))
         self._began, self._tokens, self._loss = time.perf_counter(), self.network.n_tokens, 0.0
         self.step_seconds, self.step_tokens = 0.0, 0
 
+    def _begun(self, every: int | None) -> tuple[Doubles, int]:
+        """The scores before the first step, and how many steps are between two."""
+        began = time.perf_counter()
+        before = self.score()
+        every = self.run.every(every or self._often(time.perf_counter() - began))
+        if self.run.best() is None:
+            self._keep(0, before)
+        return before, every
+
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Tell which step begins."""
-        so_far = f", loss {self._loss:.3f}, {self._rate():,} tokens/s" if self._loss else ""
+        so_far = f", loss {self._loss:.3f}, {self.tokens_a_second:,.0f} tokens/s" if self._loss else ""
         self.tell(f"step {state.global_step + 1:,} of {self.steps:,}{so_far}")
         self._began, self._tokens = time.perf_counter(), self.network.n_tokens
 
@@ -247,18 +256,22 @@ class Watch(TrainerCallback):
         step = state.global_step
         if step % self.every == 0 or step == self.steps:
             control.should_log = control.should_save = True
-            values = self.score()
-            best = self.run.best()
-            assert best is not None  # of the start
-            gain = difference(values, self.before)
-            if values.mean() > best.score:
-                self._keep(step, values, gain_low=gain.low, gain_high=gain.high)
-            else:
-                self.run.log(step=step, score=float(values.mean()), gain_low=gain.low, gain_high=gain.high)
-                stale = (step - best.step) // self.every
-                if self.patience and stale >= self.patience:
-                    self.run.end()
-                    control.should_training_stop = True
+            control.should_training_stop |= processes.of_first(lambda: self._is_over(step))
+
+    def _is_over(self, step: int) -> bool:
+        """Whether the run is out of patience, by the score after a step; weights that are the best are kept."""
+        values = self.score()
+        best = self.run.best()
+        assert best is not None  # of the start
+        gain = difference(values, self.before)
+        if values.mean() > best.score:
+            self._keep(step, values, gain_low=gain.low, gain_high=gain.high)
+            return False
+        self.run.log(step=step, score=float(values.mean()), gain_low=gain.low, gain_high=gain.high)
+        if not self.patience or (step - best.step) // self.every < self.patience:
+            return False
+        self.run.end()
+        return True
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         """Write the loss down.
@@ -271,12 +284,14 @@ class Watch(TrainerCallback):
             if not math.isfinite(self._loss):
                 message = f"after step {state.global_step:,} the loss is no number"
                 raise ModelError(message, DIVERGED, where=str(self.run.folder))
-            rates = {"rate": logs.get("learning_rate"), "tokens_a_second": self._rate()}
-            self.run.log(step=state.global_step, loss=self._loss, **rates)
+            rates = {"rate": logs.get("learning_rate"), "tokens_a_second": round(self.tokens_a_second)}
+            if processes.rank() == 0:
+                self.run.log(step=state.global_step, loss=self._loss, **rates)
 
-    def _rate(self) -> int:
-        """Tokens a second, while steps were made."""
-        return round(self.step_tokens / max(self.step_seconds, 1e-9))
+    @property
+    def tokens_a_second(self) -> float:
+        """Tokens that were learnt from in a second, by all processes, while steps were made."""
+        return processes.count() * self.step_tokens / max(self.step_seconds, 1e-9)
 
     def _often(self, score_seconds: float) -> int:
         """Steps between two scores: a tenth of all, or as many as take five times as long as a score."""
@@ -292,6 +307,24 @@ def of_network(kind: type[Trainer], network: Network) -> Any:
     """A trainer that keeps and takes the weights that learn, and nothing else of a model."""
 
     class Trained(kind):  # type: ignore[misc, valid-type]  # the kind is a value here
+        def create_accelerator_and_postprocess(self) -> None:
+            super().create_accelerator_and_postprocess()
+            if processes.count() > 1:  # the loss reads a part of each batch, and the sum of gradients is made here
+                self.accelerator.prepare_model = lambda model, **_: model
+                whole = functools.partial(prepare_data_loader, num_processes=1, process_index=0, put_on_device=True)
+                self.accelerator.prepare_data_loader = lambda loader, **_: whole(
+                    loader, self.accelerator.device, use_seedable_sampler=True
+                )
+
+        def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+            loss: torch.Tensor = super().training_step(*args, **kwargs)
+            if processes.count() > 1:
+                for weight in network.parameters():
+                    if weight.requires_grad:
+                        weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
+                        processes.summed(weight.grad)
+            return loss
+
         def _save(self, output_dir: str | None = None, state_dict: object = None) -> None:
             folder = Path(output_dir or self.args.output_dir)
             folder.mkdir(parents=True, exist_ok=True)
