@@ -198,8 +198,8 @@ class ContrastKeywords(TypedDict, total=False):
         Required[Paths],
         _training(
             "FILE|DIR[=W]",
-            'JSON Lines or parquet with "query", "positive", perhaps "negative"; each file is a data set, with =2 behind '
-            "it twice as often.",
+            'JSON Lines or parquet with "query", "positive", perhaps "negative"; each file is a data set, with =2 '
+            "behind it twice as often.",
         ),
     ]
     instructions: Annotated[

@@ -73,13 +73,13 @@ def test_two_processes_make_the_steps_of_one_and_resume(
             report = getattr(ragidx.train, stage)(tiny_model(), out=tmp_path / "one" / stage, **asked)
         of_stage = [one for one in said if one[0] == stage]
         assert [one[1] for one in of_stage] == [0, 1]
-        assert of_stage[0][2:] == of_stage[1][2:] == [pytest.approx(report.after, abs=1e-3), 4, 2]
+        assert of_stage[0][2:] == of_stage[1][2:] == [pytest.approx(report.after, abs=1e-5), 4, 2]
         one, two, parts = (
             load_file(tmp_path / place / "training" / "adapter_model.safetensors")
             for place in (f"one/{stage}", f"two/{stage}", f"two/{stage}-parts")
         )
         for name, weight in one.items():
-            assert two[name] == pytest.approx(weight, abs=1e-4), name
+            assert two[name] == pytest.approx(weight, abs=1e-5), name
             assert (parts[name] == two[name]).all(), name
 
     again = functools.partial(ragidx.train.mntp, tiny_model(), out=tmp_path / "two" / "mntp", **stages["mntp"])

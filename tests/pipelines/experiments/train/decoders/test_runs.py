@@ -379,7 +379,8 @@ def test_small_steps_add_up_in_bfloat16() -> None:
     assert torch.equal(again.state_dict()["copies"][0], optimizers[1].state_dict()["copies"][0])
 
 
-STAGES = {"contrastive": {}, "simcse": {"epochs": 2}, "mntp": {}}  # of more than six steps
+# Of more than six steps, of which the fifth is in the second pass where `steps` are more than one has.
+STAGES = {"contrastive": {"steps": 8, "batch": 16}, "simcse": {"epochs": 2}, "mntp": {"steps": 8, "batch": 16}}
 # The libraries are loaded once; each stage runs in a fork, which is killed at the fifth step.
 _KILLED = """
 import json, os, signal, sys
@@ -404,7 +405,7 @@ for stage, options in json.loads(stages).items():
 def test_killed_processes_resume_to_the_same_weights(
     pairs: Path, text: Path, tiny_model: Callable[..., Path], tmp_path: Path
 ) -> None:
-    options: dict[str, Any] = {**SMALL, "read_tokens": 32, "every": 2, "force": True, "method": "llm2vec", "epochs": 1}
+    options: dict[str, Any] = {**SMALL, "read_tokens": 32, "every": 2, "force": True, "method": "llm2vec"}
     stages: dict[str, dict[str, Any]] = {
         stage: options | ({"pairs": str(pairs)} if stage == "contrastive" else {"text": str(text)}) | more
         for stage, more in STAGES.items()
