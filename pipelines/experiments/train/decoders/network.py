@@ -33,6 +33,7 @@ from ragidx.indexer.encoders.trained_pooling import TrainablePooling
 from ragidx.indexer.models import lora
 from ragidx.indexer.models.locate import TRAINED_POOLING, ModelFiles
 from ragidx.indexer.models.lora_config import CONFIG, WEIGHTS, AdapterConfig, read_config
+from ragidx.indexer.specs import FilterSpec
 from ragidx.pipelines.experiments.train.decoders.model_with_head import check_whole, save_tokenizer, whole_model
 from ragidx.pipelines.experiments.train.keywords import StepKeywords
 from ragidx.pipelines.experiments.train.poolings import LAYERS
@@ -224,9 +225,10 @@ class Network(nn.Module):
         if self.spec.instruction is not None:
             read["instruction"] = self.spec.instruction
         masked |= bool(self.files.preset().get("masked"))
+        unfiltered = FilterSpec(name="none")  # what a pooling makes has not the spectrum of the model's head
         return {
             **read,
-            "filter": default_filter(self.files, self.spec).to_json(),
+            "filter": (unfiltered if self.pooling else default_filter(self.files, self.spec)).to_json(),
             **({"masked": True} if masked else {}),
         }
 

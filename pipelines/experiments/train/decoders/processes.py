@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
 from typing import TypeVar
 
 import torch.distributed as dist
@@ -17,13 +18,15 @@ from torch import Tensor
 
 T = TypeVar("T")
 
+_PATIENCE = timedelta(days=1)  # of those that wait while the first one scores, or writes a large model
+
 
 def begin(device: str) -> None:
     """Let the processes of a run find each other, if there are several; on GPUs each takes its own."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:  # the launcher's
         from accelerate import PartialState
 
-        PartialState(cpu=device == "cpu")
+        PartialState(cpu=device == "cpu", timeout=_PATIENCE)
 
 
 def count() -> int:

@@ -184,7 +184,7 @@ class Training(NamedTuple):
         run, network, notes = self.run, self.network, [*self.notes]
         gain, before, after = difference(values, watch.before), float(watch.before.mean()), float(values.mean())
         if run.plan["recompute"]:
-            notes.append("A text took more memory than was free: states were made twice (gradient checkpointing).")
+            notes.append("One text would take half of the free memory: states are made twice (gradient checkpointing).")
         is_kept = self.how["force"] or best_step > 0
         if not is_kept:
             no = f"By the {self.what} that were held out no step is better than the start"

@@ -75,6 +75,7 @@ def test_a_pooling_of_all_layers_learns_with_the_decoder_and_is_read_back(
     assert all(bool((weight.grad != 0).any()) for name, weight in trained.named_parameters() if "lora_" in name)
     made = load_encoder(str(tmp_path / "made"), device="cpu", dtype="float32")
     assert made.pooler.multi_layer
+    assert load_embedder(str(tmp_path / "made"), device="cpu").filter is None
 
 
 def test_the_written_model_keeps_a_head_that_is_not_tied(network: Callable[..., Network], tmp_path: Path) -> None:

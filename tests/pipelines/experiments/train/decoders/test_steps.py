@@ -154,6 +154,6 @@ def test_states_are_made_again_where_one_text_does_not_fit_and_the_losses_are_th
     assert [plan["recompute"] for plan in plans] == [False, True]
     assert plans[1]["bytes_a_token"] < 0.8 * plans[0]["bytes_a_token"]
     assert plans[1]["mini_batch"] == 1
-    again = "A text took more memory than was free: states were made twice (gradient checkpointing)."
+    again = "One text would take half of the free memory: states are made twice (gradient checkpointing)."
     assert (again in whole.notes, again in report.notes) == (False, True)
     assert report.last_loss == pytest.approx(whole.last_loss, rel=1e-5)  # without dropout
