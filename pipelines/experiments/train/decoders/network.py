@@ -364,7 +364,7 @@ def _decoder(resolved: Resolved) -> DecoderEncoder:
 def _adapter_of(files: ModelFiles, how: StepKeywords) -> Path | None:
     """The adapter inside a trained model's weights, where it is trained further; None: a new one begins.
 
-    After masked prediction a new one begins, as in LLM2Vec; after SimCSE and contrastive training theirs does not.
+    After masked prediction a new one begins, as in LLM2Vec; that of SimCSE and contrastive training is trained further.
     """
     parts = files.folder / TRAINING
     about_file = parts / MADE
