@@ -100,7 +100,7 @@ def main():
         named = {"model": arguments.model}
         models = models_of(task, named, [arguments.method], arguments.cache, stack)
         real = sized(drawn_of(task, models[0], ragidx.Questions.read(), 0, None), models, UNLIMITED, lambda _: None)
-        _, bench = prepared(models, real, None, made.measure, tell, stack)
+        _, bench = prepared(models, real, ragidx.Grid(), made.measure, tell, stack)
         vectors, search = made.vectors, made.search
         values = {
             "queries made": made.n_queries,

@@ -95,15 +95,15 @@ def print_fields(rows: Iterable[tuple[str, str]]) -> None:
         click.echo(f"{click.style(name.ljust(left), bold=True)}  {value}")
 
 
-def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """An aligned table on stdout; wide characters take two columns, as terminals show them."""
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, bold: int | None = None) -> None:
+    """An aligned table on stdout, its head and a row bold; wide characters take two columns, as terminals show them."""
     from rich.cells import cell_len, set_cell_size
 
     cells = [[printable(cell) for cell in row] for row in rows]
     widths = [max(cell_len(cell) for cell in column) for column in zip(head, *cells, strict=True)]
     for number, row in enumerate([head, *cells]):
         line = "  ".join(set_cell_size(cell, size) for cell, size in zip(row, widths, strict=True)).rstrip()
-        click.echo(click.style(line, bold=True) if number == 0 else line)
+        click.echo(click.style(line, bold=True) if number == 0 or number - 1 == bold else line)
 
 
 def note(message: str) -> None:

@@ -9,13 +9,14 @@ import click
 
 from ragidx.indexer.ann.index_types import DEFAULT_RECALL
 from ragidx.pipelines.cli import evaluate_tables
-from ragidx.pipelines.cli.help import GroupedCommand
+from ragidx.pipelines.cli.help import MeasuringCommand
 from ragidx.pipelines.cli.keywords import keyword_options, value_of
 from ragidx.pipelines.cli.options import path_option
 from ragidx.pipelines.cli.stages import StageLines
 from ragidx.pipelines.cli.vector_options import (
     cache_option,
     encoder_options,
+    instruction_option,
     measured_options,
     rest_of_encoder_options,
     with_chunks,
@@ -26,7 +27,7 @@ from ragidx.retriever.keywords import FilterKeywords
 _OWN = " [default: those of a BEIR folder]"
 
 
-@click.command("evaluate", cls=GroupedCommand)
+@click.command("evaluate", cls=MeasuringCommand)
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
 @keyword_options(Grid)
 @keyword_options(Questions, but=["vectors"], notes={"queries": _OWN, "qrels": _OWN})
@@ -54,7 +55,7 @@ def command(sources: tuple[str, ...], as_json: bool, out: Path | None, cache: st
     _measure(sources, as_json, out, cache, options)
 
 
-@click.command("sweep", cls=GroupedCommand)
+@click.command("sweep", cls=MeasuringCommand)
 @click.argument("source", metavar="SOURCE")
 @keyword_options(
     Grid,
@@ -71,6 +72,7 @@ def command(sources: tuple[str, ...], as_json: bool, out: Path | None, cache: st
     only=["queries", "qrels", "vectors"],
     notes={"queries": " [default: those of a BEIR folder, else held-out chunks]", "qrels": _OWN},
 )
+@keyword_options(Judge, only=["answers"])
 @click.option(
     "--target-recall",
     type=float,
@@ -86,6 +88,7 @@ def command(sources: tuple[str, ...], as_json: bool, out: Path | None, cache: st
     "Write results.csv, results.json, per_query.parquet and, with the extra `plot`, a picture here.",
 )
 @encoder_options
+@instruction_option
 @measured_options
 def sweep(source: str, as_json: bool, out: Path | None, cache: str | None, **options: Any) -> None:
     """Measure storage, time and quality of SOURCE at several widths, to choose one.

@@ -39,10 +39,11 @@ def print_report(report: EvaluationReport) -> None:
             click.echo()
         click.echo(_title(task))
         click.echo()
-        console.print_table(*_table(task))
+        order = _order(task)
+        console.print_table(*_table(task, order), bold=order.index(task.reference))
         click.echo()
         if task.pairs:
-            console.print_table(*_pairs(task))
+            _print_pairs(task, room)
             click.echo()
         for line in _explained(task):
             click.echo(textwrap.fill(line, room))
@@ -66,21 +67,40 @@ def _title(task: TaskReport) -> str:
     if task.n_chunks and task.kind != "pairs":
         documents, chunks = console.plural(task.n_documents, "document"), console.plural(task.n_chunks, "chunk")
         searched = f"{documents}, {chunks}, "
-    return f"{task.name}: {searched}{console.plural(len(task.query_ids), what, whats)}"
+    return f"{task.name}: {searched}{console.plural(len(task.query_ids), what, whats)}{_made_by(task)}"
 
 
-def _table(task: TaskReport) -> tuple[list[str], list[list[str]]]:
-    """Head and rows, best first; where costs were measured, in the order of the grid."""
+def _made_by(task: TaskReport) -> str:
+    """Model and method, which no row's name has where all have the same."""
+    from ragidx.pipelines.experiments.evaluate.report import Configuration, names_of
+
+    of_rows = {(row.configuration.model, row.configuration.method) for row in task.rows} - {(None, None)}
+    if len(of_rows) != 1:
+        return ""
+    ((model, method),) = of_rows
+    names = [names_of([Configuration(model=model)])[0]] * bool(model) + [method] * bool(method)
+    return f"; {', '.join(names)}"
+
+
+def _order(task: TaskReport) -> list[int]:
+    """Places of the rows, best first; where costs were measured, in the order of the grid."""
+    places = range(len(task.rows))
+    if _has(task, "costs"):
+        return list(places)
+    return sorted(places, key=lambda number: -task.rows[number].interval.mean)
+
+
+def _table(task: TaskReport, order: Sequence[int]) -> tuple[list[str], list[list[str]]]:
+    """Head and rows."""
     from ragidx.pipelines.experiments.evaluate.measures import AGREEMENT, CORRELATIONS, MEASURES, NEARNESS
 
-    order = list(range(len(task.rows)))
-    if not _has(task, "costs"):
-        order.sort(key=lambda number: -task.rows[number].interval.mean)
     chosen = None if task.choice is None else task.choice.number
     columns = {"": [task.rows[number].name + " *" * (number == chosen) for number in order]}
     rows = [task.rows[number] for number in order]
     if _has(task, "bytes"):
         columns["bytes"] = ["" if row.bytes is None else f"{row.bytes:,.0f}" for row in rows]
+    if task.reads_differently:
+        columns["tokens"] = ["" if row.tokens is None else f"{row.tokens:,.1f}" for row in rows]
     if _has(task, "costs"):
         columns |= _costs([row.costs for row in rows])
     columns[task.measure] = [
@@ -118,9 +138,18 @@ def _costs(costs: Sequence[Costs | None]) -> dict[str, list[str]]:
     return columns
 
 
-def _pairs(task: TaskReport) -> tuple[list[str], list[list[str]]]:
-    rows = [[task.rows[one].name, task.rows[other].name, *_apart(apart)] for (one, other), apart in task.pairs.items()]
-    return ["", "from", "difference", "p", "detectable"], rows
+def _print_pairs(task: TaskReport, room: int) -> None:
+    """The pairs that are told apart, and how many are not."""
+    rows = [
+        [task.rows[one].name, task.rows[other].name, *_apart(apart)]
+        for (one, other), apart in task.pairs.items()
+        if apart.verdict in ("better", "worse")
+    ]
+    if rows:
+        console.print_table(["", "from", "difference", "p", "detectable"], rows)
+    if left := len(task.pairs) - len(rows):
+        text = f"Of {len(task.pairs):,} pairs {left:,} are not shown to differ; --json has all of them."
+        click.echo(textwrap.fill(text, room))
 
 
 def _apart(apart: MeanDifference | None) -> list[str]:
@@ -157,8 +186,9 @@ def _explained(task: TaskReport) -> list[str]:
         )
         return [as_options(line) for line in lines]
     lines.append(
-        f"{task.measure}: mean and 95 % interval. p: paired permutation test against the reference, corrected for the"
-        " number of rows. detectable: a difference that the test finds four times in five."
+        f"{task.measure}: mean and 95 % interval. p: paired permutation test against the reference,"
+        f" {task.rows[task.reference].name}, corrected for the number of rows."
+        " detectable: a difference that the test finds four times in five."
     )
     if task.synthetic is not None:
         lines.append(
@@ -166,6 +196,8 @@ def _explained(task: TaskReport) -> list[str]:
             " dense and hybrid with hybrid as judgements do; it favours shared words, so it cannot tell dense from"
             " lexical."
         )
+    if task.reads_differently:
+        lines.append("tokens: what the model reads of a text, on average, with the template and all copies.")
     if any(row.chance for row in task.rows):
         lines.append("random: ten random projections of the same width in place of EmbedFilter, lowest and highest.")
     choice = task.choice

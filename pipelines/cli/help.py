@@ -107,11 +107,12 @@ class GroupedCommand(click.Command):
     """A command whose help shows many options in groups; it refuses arguments it has no place for."""
 
     allow_extra_args = True  # `invoke` refuses them, with what to do
+    takes_the_last = True  # of an option that is typed twice, as scripts want it that add one to those they have
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As a command does; a number is written without underscores, which Python takes out (1_0 is 10 to it)."""
         try:
-            given = self.make_parser(ctx).parse_args(list(args))[0]
+            given, _, typed = self.make_parser(ctx).parse_args(list(args))
         except click.NoSuchOption as fault:
             place = next((param for param in self.params if isinstance(param, click.Argument)), None)
             if fault.option_name == "--index" and place is not None:
@@ -120,6 +121,9 @@ class GroupedCommand(click.Command):
                     f"'--index' is no option here: the index is an argument, {shown}", ctx
                 ) from fault
             raise
+        for param in () if self.takes_the_last else typed:
+            if isinstance(param, click.Option) and not param.multiple and typed.count(param) > 1:
+                raise click.UsageError(f"{param.opts[0]} is given twice, and has one value: give it once", ctx)
         for param in self.params:
             if isinstance(param.type, click.types.IntParamType | click.types.FloatParamType):
                 value = given.get(param.name or "")
@@ -171,6 +175,12 @@ class GroupedCommand(click.Command):
             if rows:
                 with formatter.section(f"{group} options"):
                     formatter.write_dl(rows)
+
+
+class MeasuringCommand(GroupedCommand):
+    """A command of whose options some are axes: of the others none is given twice, as if it were one, too."""
+
+    takes_the_last = False
 
 
 def group_of(option: click.Option) -> str:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragidx.indexer.options import EncoderOptions
 from ragidx.pipelines.cli import console, interrupts
-from ragidx.pipelines.cli.help import GroupedCommand, as_options
+from ragidx.pipelines.cli.help import MeasuringCommand, as_options
 from ragidx.pipelines.cli.keywords import keyword_options
 from ragidx.pipelines.cli.progress import clock
 from ragidx.pipelines.cli.stages import StageLines
-from ragidx.pipelines.cli.vector_options import cache_option, measured_options, rest_of_encoder_options, with_chunks
+from ragidx.pipelines.cli.vector_options import cache_option, measured_options, with_chunks
 from ragidx.pipelines.experiments.evaluate.options import Grid, Judge, Questions
 
 if TYPE_CHECKING:
@@ -23,15 +24,17 @@ if TYPE_CHECKING:
 _SHOWN = 6  # rows of a part
 
 
-@click.command("tune", cls=GroupedCommand)
+@click.command("tune", cls=MeasuringCommand)
 @click.argument("source", metavar="INDEX|CORPUS")
 @click.option("--model", metavar="ID|PATH", help="The model, as for build [default: the index's, else mini].")
 @keyword_options(
     Grid,
-    only=["method", "filter"],
+    only=["method", "filter", "dim", "offset"],
     notes={
         "method": " [default: the index's, else the model's]",
         "filter": " [default: none, embedfilter, pca, whitening]",
+        "dim": " [default: a half and a quarter; of embedfilter also nearly all]",
+        "offset": " [default: the middle, the preset's, 0, 1, hidden width / 32]",
     },
 )
 @keyword_options(
@@ -48,7 +51,7 @@ _SHOWN = 6  # rows of a part
 )
 @click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Seed of what is drawn.")
 @cache_option
-@rest_of_encoder_options
+@keyword_options(EncoderOptions, but=["method", "layer"])
 @measured_options
 def command(source: str, as_json: bool, cache: str | None, **options: Any) -> None:
     """Propose a layer, a filter, a width and a weight of words for a corpus and a model; change nothing.

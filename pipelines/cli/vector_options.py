@@ -54,7 +54,7 @@ instruction_option = keyword_options(EncoderOptions, only=["instruction"])
 encoder_options = keyword_options(ModelKeywords, EncoderOptions, but=["instruction"])
 """How a text becomes a vector, but the instruction."""
 
-rest_of_encoder_options = keyword_options(EncoderOptions, but=["instruction", *Grid.__annotations__])
+rest_of_encoder_options = keyword_options(EncoderOptions, but=Grid.__annotations__)
 """Those of `encoder_options` of which an evaluation takes one value."""
 
 filter_options = keyword_options(FilterKeywords, but=["filter_topk", "filter_sample"])
@@ -66,7 +66,6 @@ vector_options = keyword_options(UpgradeKeywords, but=["filter_sample"], notes=S
 cache_option = keyword_options(AdaptKeywords, only=["cache"])
 
 measured_options = together(
-    instruction_option,
     keyword_options(ChunkKeywords),
     encoding_options,
     keyword_options(CorpusKeywords),

@@ -17,6 +17,7 @@ from ragidx.indexer.encoders.methods import METHODS, filter_spec
 from ragidx.indexer.specs import ATTENTIONS, FILTERS, HEAD, POOLINGS, QUESTIONS, FilterSpec, filter_kind
 from ragidx.pipelines.experiments.evaluate.grid import Searches
 from ragidx.pipelines.experiments.evaluate.options import Grid
+from ragidx.pipelines.experiments.evaluate.report import words_of
 from ragidx.pipelines.experiments.evaluate.sources.series import (
     Series,
     WidthChoice,
@@ -30,17 +31,21 @@ from ragidx.retriever.options import DENSE, FUSIONS, HYBRID, LEXICAL, MODES, Z
 MOST_CELLS = 1000
 """The most configurations of a grid without a word of consent."""
 
-ENCODER_AXES = ("model", "method", "pooling", "attention", "layer", "copies", "questions")
+ENCODER_AXES = (
+    *("model", "method", "template", "pooling", "attention", "layer", "copies"),
+    *("max_length", "compute_matched", "instruction", "questions"),
+)
 FILTER_FIELDS = ("filter_seed", "filter_sample", "filter_topk")
 """Options of all filters that have them."""
 
 _WORDS: Mapping[str, Iterable[str]] = {
     "model": ("mini",),
     "method": METHODS,
+    "template": (),
+    "instruction": (),
     "pooling": ("own", *POOLINGS),
     "attention": ("own", *ATTENTIONS),
     "filter": FILTERS,
-    "center": ("center", "no-center"),
     "index_type": (FLAT,),
     "mode": MODES,
     "fusion": (Z,),
@@ -48,6 +53,7 @@ _WORDS: Mapping[str, Iterable[str]] = {
 }
 """What names of rows have of each axis, where it is not named."""
 
+_SWITCHES = {word for name in ("center", "compute-matched", "instruction") for word in (name, f"no-{name}")}
 _REPEATING = {"echo", "reba"}
 
 
@@ -85,10 +91,7 @@ class Axes:
         Raises:
             SpecError: a value is unknown or out of range.
         """
-        listed = grid.axes()
-        filters = listed.get("filter")
-        for name in filters or ():
-            FilterSpec(name)  # which says what is wrong with it
+        listed, filters = grid.axes(), check_filters(grid)
         return cls(
             encoders=_encoders({name: listed[name] for name in ENCODER_AXES if name in listed}),
             filters=filters,
@@ -220,6 +223,21 @@ def _searches(listed: Mapping[str, Sequence[Any]], target_recall: float) -> Sear
     return Searches(tuple(modes), tuple(types), tuple(fusions), weights, target_recall)
 
 
+def check_filters(grid: Grid) -> tuple[str, ...] | None:
+    """The names of the filters, if all values are in range; None: none is named.
+
+    Raises:
+        SpecError: a value is none of a filter.
+    """
+    listed = grid.axes()
+    for name in listed.get("filter", ()):
+        FilterSpec(name)  # which says what is wrong with it
+    for first in listed.get("offset", ()):
+        FilterSpec(offset=first)
+    WidthChoice(listed.get("dim", ()), listed.get("tau", ()))
+    return listed.get("filter")
+
+
 def check_reference(reference: str, grid: Grid, runs: Iterable[str]) -> None:
     """Whether a row may have these words in its name, as far as that is known before anything is encoded.
 
@@ -231,22 +249,21 @@ def check_reference(reference: str, grid: Grid, runs: Iterable[str]) -> None:
     Raises:
         SpecError: no row has one of them.
     """
-    known, axes = {word for name in runs for word in name.split()}, grid.axes()
-    for name, usual in _WORDS.items():
-        known |= set(map(str, (axes.get(name) if name != "center" else None) or usual))
-    for word in reference.split():
+    axes = grid.axes()
+    names = [*runs, *(str(value) for name, usual in _WORDS.items() for value in axes.get(name) or usual)]
+    known = _SWITCHES.union(*map(words_of, names))
+    for word in words_of(reference):
         if "=" not in word and "/" not in word and word not in known:  # widths and paths are known later
             raise unknown_name("word of `reference`:", word, known)
 
 
 def _encoders(axes: Mapping[str, Sequence[Any]]) -> tuple[Mapping[str, Any], ...]:
     """All combinations; beside a method that repeats a text, others are there once."""
-    encoders: list[Mapping[str, Any]] = []
     repeating = set(axes.get("method", ())) & _REPEATING
+    encoders = {}
     for values in itertools.product(*axes.values()):
         options = dict(zip(axes, values, strict=True))
         if repeating and options["method"] not in repeating:
-            options.pop("copies", None)
-        if options not in encoders:
-            encoders.append(options)
-    return tuple(encoders)
+            options = {name: options[name] for name in options if name not in ("copies", "compute_matched")}
+        encoders[tuple(options.items())] = options
+    return tuple(encoders.values())

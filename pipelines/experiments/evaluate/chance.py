@@ -18,10 +18,11 @@ from ragidx.indexer.ann.moments import spread_of
 from ragidx.indexer.arrays import Doubles, Floats, Ints
 from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.store import Store
-from ragidx.pipelines.experiments.evaluate.measures import DEPTH, of_rankings
+from ragidx.pipelines.experiments.evaluate.measures import of_rankings
+from ragidx.pipelines.experiments.evaluate.options import ANSWERS
 from ragidx.pipelines.experiments.evaluate.sources.series import Series
 from ragidx.pipelines.experiments.evaluate.sources.source import VectorSource
-from ragidx.retriever.fusion import Line, by_places
+from ragidx.retriever.fusion import LEAST_FOUND, Line, by_places
 from ragidx.retriever.options import DENSE, RRF, SearchOptions
 
 Means: TypeAlias = tuple[Doubles, Doubles] | None
@@ -54,6 +55,7 @@ class Chance:
         qrels: judgements of each query, in this order.
         words: an index of the words of the source's chunks; None: they are not searched.
         measure: the measure that is averaged.
+        depth: number of documents that are kept of each query.
         drop_self: the document with the query's id is no answer.
     """
 
@@ -63,6 +65,7 @@ class Chance:
     qrels: Qrels
     words: Store | None
     measure: str
+    depth: int = ANSWERS
     drop_self: bool = False
 
     def means(
@@ -79,7 +82,7 @@ class Chance:
             for seed in range(PROJECTIONS):
                 cosines = self._cosines(random_projection(self.source.dim, width, seed, off), width, here)
                 for one in searches:
-                    scores = cosines if words is None or one.mode == DENSE else _fused(cosines, words, one)
+                    scores = cosines if words is None or one.mode == DENSE else _fused(cosines, words, one, self.depth)
                     runs[one, seed].update(self._answers(scores, here))
         values = {key: of_rankings(run, self.qrels, [self.measure])[self.measure] for key, run in runs.items()}
         means = {key: float(by_query.mean()) for key, by_query in values.items()}
@@ -101,7 +104,7 @@ class Chance:
         """The best documents of some queries, each with the score of its best chunk."""
         order, starts, names = self._documents
         best = np.maximum.reduceat(scores[:, order], starts, axis=1)
-        count = min(DEPTH + self.drop_self, best.shape[1])
+        count = min(self.depth + self.drop_self, best.shape[1])
         near = np.argpartition(-best, count - 1, axis=1)[:, :count]
         run = {}
         for row, query_id in enumerate(list(self.qrels)[here]):
@@ -120,12 +123,12 @@ class Chance:
         return order, np.searchsorted(numbers[order], np.arange(len(names))), list(names)
 
 
-def _fused(cosines: Floats, bm25: Floats, search: SearchOptions) -> Floats:
+def _fused(cosines: Floats, bm25: Floats, search: SearchOptions, depth: int) -> Floats:
     """(q, n) scores of hybrid search, over all chunks."""
     fused = np.zeros_like(cosines)
     for scores, near, words in zip(fused, cosines, bm25, strict=True):
         if search.fusion == RRF:
-            by_cosine, by_words = (np.argsort(-of, kind="stable")[:DEPTH] for of in (near, words))
+            by_cosine, by_words = (np.argsort(-of, kind="stable")[: max(LEAST_FOUND, depth)] for of in (near, words))
             found = by_places(by_cosine.tolist(), by_words[words[by_words] > 0].tolist(), search.weight)
             scores[list(found)] = list(found.values())
         else:

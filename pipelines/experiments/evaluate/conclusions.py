@@ -18,11 +18,19 @@ from ragidx.pipelines.experiments.evaluate.measures import (
     MEASURES,
     NEARNESS,
     agreement,
+    measures_of,
     of_rankings,
     own_first,
 )
 from ragidx.pipelines.experiments.evaluate.options import Judge
-from ragidx.pipelines.experiments.evaluate.report import Configuration, EvaluationRow, Overall, TaskReport, names_of
+from ragidx.pipelines.experiments.evaluate.report import (
+    Configuration,
+    EvaluationRow,
+    Overall,
+    TaskReport,
+    names_of,
+    words_of,
+)
 from ragidx.pipelines.experiments.evaluate.significance import (
     FEWEST_DATA_SETS,
     Interval,
@@ -45,19 +53,25 @@ def measure_of(task: Task, judge: Judge, *, is_log: bool = False) -> str:
     """The measure that intervals and tests are of; of a log of queries, that intervals are of.
 
     Raises:
-        SpecError: it is none of this kind of data.
+        SpecError: it is none of this kind of data, or of more documents than are kept.
     """
-    known = CORRELATIONS if task.kind == PAIRS else tuple(MEASURES)
+    known = CORRELATIONS if task.kind == PAIRS else measures_of(judge.answers)
     if task.judged is not None and not task.judged.qrels:
         known = AGREEMENT if is_log else NEARNESS
     measure = known[0] if judge.measure is None else judge.measure
+    if measure in MEASURES and measure not in known and known == measures_of(judge.answers):
+        raise SpecError(
+            f"{measure} is of more documents than the {judge.answers:,} that are kept of each query",
+            f"give `answers={measure.partition('@')[2]}`",
+            where="`measure`",
+        )
     if measure not in known:
         raise unknown_name("measure", measure, known)
     return measure
 
 
 def rows_of_runs(
-    runs: Sequence[Task], qrels: Qrels, *, drop_self: bool = False
+    runs: Sequence[Task], qrels: Qrels, answers: int, *, drop_self: bool = False
 ) -> tuple[list[MeasuredConfiguration], list[str]]:
     """Finished runs, measured whole, and notes on them.
 
@@ -72,7 +86,7 @@ def rows_of_runs(
             run = {name: {doc_id: hits[doc_id] for doc_id in hits if doc_id != name} for name, hits in run.items()}
         elif own := own_first(run, qrels):
             notes.append(own)
-        rows.append(MeasuredConfiguration(Configuration(run=task.name), of_rankings(run, qrels)))
+        rows.append(MeasuredConfiguration(Configuration(run=task.name), of_rankings(run, qrels, measures_of(answers))))
     return rows, notes
 
 
@@ -107,6 +121,7 @@ def report_of(
             configuration=one.configuration,
             name=name,
             bytes=one.bytes,
+            tokens=one.tokens,
             means={measured: float(by_query.mean()) for measured, by_query in one.values.items()},
             interval=_within(interval, of_pairs=task.kind == PAIRS),
             against=difference,
@@ -196,9 +211,9 @@ def _place(names: Sequence[str], reference: str | None, rows: Sequence[Configura
     if reference is None:
         hybrid = (place for place, one in enumerate(rows) if one.mode == HYBRID)
         return 0 if task.synthetic is None else next(hybrid, 0)
-    wanted = reference.split()
+    wanted = words_of(reference)
     for place, name in enumerate(names):
-        if all(word in name.split() for word in wanted):
+        if all(word in words_of(name) for word in wanted):
             return place
     raise SpecError(
         f"no row is named '{reference}'", f"give words of one of: {'; '.join(names[:10])}", where="`reference`"

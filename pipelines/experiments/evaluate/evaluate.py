@@ -29,7 +29,7 @@ from ragidx.pipelines.experiments.evaluate.axes import FILTER_FIELDS, Axes, chec
 from ragidx.pipelines.experiments.evaluate.conclusions import measure_of, overall, report_of, rows_of_runs
 from ragidx.pipelines.experiments.evaluate.files import check_out, write_out
 from ragidx.pipelines.experiments.evaluate.grid import MeasuredConfiguration, Rankings, Similarities
-from ragidx.pipelines.experiments.evaluate.measures import DEPTH, ir_measures
+from ragidx.pipelines.experiments.evaluate.measures import ir_measures
 from ragidx.pipelines.experiments.evaluate.options import Grid, Judge, Questions, as_list, check_moved
 from ragidx.pipelines.experiments.evaluate.report import EvaluationReport, TaskReport
 from ragidx.pipelines.experiments.evaluate.significance import FEWEST_DATA_SETS
@@ -143,7 +143,7 @@ def evaluate(
     reports = [report for task in others for report in measuring.task(task, runs if beside else ())]
     if runs and not beside and qrels is not None:
         judgements = load_qrels(qrels, split=questions.split)
-        rows, notes = rows_of_runs(runs, judgements, drop_self=questions.drop_self)
+        rows, notes = rows_of_runs(runs, judgements, judge.answers, drop_self=questions.drop_self)
         reports.insert(0, report_of(runs[0], rows, list(judgements), (0, 0), notes, judge))
     over_sets, notes = () if costs else overall(reports), []
     if len(reports) >= FEWEST_DATA_SETS and not over_sets and not costs:
@@ -175,8 +175,9 @@ class _Measuring:
         self.notes[:] = () if task.judged is None else task.judged.notes
         of_runs, run_notes = list[MeasuredConfiguration](), list[str]()
         if runs and task.judged is not None:  # before the others: a run of another set is an error
-            of_runs, run_notes = rows_of_runs(runs, task.judged.qrels, drop_self=self.questions.drop_self)
-            run_notes.append(f"The rows are measured by their first {DEPTH} documents, runs whole.")
+            drop_self, answers = self.questions.drop_self, self.judge.answers
+            of_runs, run_notes = rows_of_runs(runs, task.judged.qrels, answers, drop_self=drop_self)
+            run_notes.append(f"The rows are measured by their first {answers:,} documents, runs whole.")
         costs = self.axes.costs
         with tempfile.TemporaryDirectory(prefix="ragidx-evaluate-") as temporary:
             folder, sizes = Path(temporary), (0, 0)
@@ -258,6 +259,7 @@ class _Measuring:
             folder,
             self.tell,
             measure=measure if task.judged.qrels else None,
+            depth=self.judge.answers,
             drop_self=self.questions.drop_self,
             keep_runs=(self.out is not None or not task.judged.qrels) and not costs,
             costs=costs,
@@ -278,7 +280,9 @@ class _Measuring:
                 where="`questions.vectors`",
             )
         resolved = resolve_against(build_options("evaluate", filter="none", **self.axes.options, **options))
-        with RawVectors(resolved, self.cache) as vectors:
+        # An instruction is of queries: documents are encoded once, also where nothing is kept.
+        cache = folder / "vectors" if self.cache is None and "instruction" in options else self.cache
+        with RawVectors(resolved, cache) as vectors:
             self.tell(f"encoding with {resolved.encoder_spec.model}")
             if task.pairs is not None:
                 yield PairsSource(task.path, task.pairs, vectors)

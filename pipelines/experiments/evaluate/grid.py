@@ -35,13 +35,22 @@ from ragidx.pipelines.experiments.evaluate.cells import (
     words_of,
 )
 from ragidx.pipelines.experiments.evaluate.chance import PROJECTIONS, Chance, random_projection
-from ragidx.pipelines.experiments.evaluate.measures import DEPTH, NEARNESS, of_rankings, of_similarities, own_first
+from ragidx.pipelines.experiments.evaluate.measures import (
+    NEARNESS,
+    measures_of,
+    of_rankings,
+    of_similarities,
+    own_first,
+)
+from ragidx.pipelines.experiments.evaluate.options import ANSWERS
 from ragidx.pipelines.experiments.evaluate.report import Configuration
 from ragidx.pipelines.experiments.evaluate.sources.series import Series, full_width
 from ragidx.pipelines.experiments.evaluate.sources.source import NOTHING_TO_SEARCH, VectorSource
 from ragidx.pipelines.experiments.evaluate.tasks import Judged
 from ragidx.retriever.options import DENSE, HYBRID, LEXICAL, WEIGHT, SearchOptions
 from ragidx.retriever.rows import FolderRows, Queries
+
+_OF_ENCODER = ("method", "template", "pooling", "attention", "layer", "copies", "max_length", "compute_matched")
 
 EXACT = "exact"
 """In place of an index type: float32 vectors of which none is stored, all compared."""
@@ -74,6 +83,7 @@ class MeasuredConfiguration:
         configuration: the configuration that was measured.
         values: values of each measure, (q,) by query.
         bytes: size of a chunk in bytes; None: unknown.
+        tokens: tokens that the model reads of a text, on average; None: unknown.
         chance: means of the first measure with random projections.
         run: the answers to each query; empty where they are not kept, or there are none.
         costs: time and size on disk; None: not measured.
@@ -82,6 +92,7 @@ class MeasuredConfiguration:
     configuration: Configuration
     values: dict[str, Doubles]
     bytes: float | None = None
+    tokens: float | None = None
     chance: tuple[float, ...] = ()
     run: Run = field(default_factory=dict)
     costs: Costs | None = None
@@ -107,6 +118,7 @@ class Rankings:
         folder: a temporary folder for the indexes.
         tell: called when a configuration begins.
         measure: the measure by which EmbedFilter is compared with random projections; None: it is not.
+        depth: number of documents that are kept of each query.
         drop_self: the document with the query's id is no answer.
         keep_runs: whether answers are kept.
         costs: whether time and disk are measured, and agreement with exact search, which then is the first dense row.
@@ -123,6 +135,7 @@ class Rankings:
         tell: Stages,
         *,
         measure: str | None = None,
+        depth: int = ANSWERS,
         drop_self: bool = False,
         keep_runs: bool = False,
         costs: bool = False,
@@ -130,7 +143,7 @@ class Rankings:
         self._texts, self._ids = list(judged.texts.values()), list(judged.texts)
         self._qrels, self._searches = judged.qrels, searches
         self._folder, self._tell = folder, tell
-        self._measure, self._drop_self, self._keep_runs = measure, drop_self, keep_runs
+        self._measure, self._depth, self._drop_self, self._keep_runs = measure, depth, drop_self, keep_runs
         self._with_costs = costs
         self._words: dict[bytes, WordIndex] = {}
         self._has_own = False
@@ -175,7 +188,8 @@ class Rankings:
             full = FullWidth(source, vectors)
             whole = replace(configuration_of(source, full_width(source), source.dim), index_type=EXACT, mode=DENSE)
             everything = dict.fromkeys(NEARNESS, np.ones(len(self._ids)))
-            yield self._measured(whole, full.rank, doc_ids, more=everything)  # no index, so it has no bytes
+            # No index, so it has no bytes.
+            yield self._measured(whole, full.rank, doc_ids, tokens=source.tokens, more=everything)
         opened, some = _Opened(source, vectors, doc_ids, words, full), False
         for one in series:
             for width in one.widths:
@@ -237,6 +251,7 @@ class Rankings:
                     search_of(store, asked, options),
                     opened.doc_ids,
                     bytes=n_bytes / source.n_rows,
+                    tokens=source.tokens,
                     chance=drawn.get(options, ()),
                     costs=costs_of(store, asked, options, seconds, of_words) if self._with_costs else None,
                     more=more,
@@ -251,7 +266,11 @@ class Rankings:
             return {}
         self._tell(f"random projections, {width:,} dimensions")
         words = None if opened.words is None else opened.words.store
-        chance = Chance(opened.source, opened.vectors, self._texts, self._qrels, words, self._measure, self._drop_self)
+        chance = Chance(
+            *(opened.source, opened.vectors, self._texts, self._qrels, words, self._measure),
+            depth=self._depth,
+            drop_self=self._drop_self,
+        )
         return chance.means(width, searches, series.means)
 
     def _is_repeated(self, store: FolderRows, index_type: str, made: set[str]) -> bool:
@@ -286,6 +305,7 @@ class Rankings:
         doc_ids: Sequence[str],
         *,
         bytes: float | None = None,
+        tokens: float | None = None,
         chance: tuple[float, ...] = (),
         costs: Costs | None = None,
         more: Mapping[str, Doubles] = MappingProxyType({}),
@@ -293,7 +313,7 @@ class Rankings:
     ) -> MeasuredConfiguration:
         run: Run = {}
         if self._qrels or self._keep_runs:
-            run = documents(search, self._ids, doc_ids, DEPTH + self._drop_self)
+            run = documents(search, self._ids, doc_ids, self._depth + self._drop_self)
             if empty is not None:
                 run = {name: {} if nothing else run[name] for name, nothing in zip(self._ids, empty, strict=True)}
             if self._drop_self:
@@ -301,8 +321,9 @@ class Rankings:
             elif self._qrels and not self._has_own and (own := own_first(run, self._qrels)):
                 self._has_own = True  # once, of the first configuration
                 self._note(own)
-        values = {**(of_rankings(run, self._qrels) if self._qrels else {}), **more}
-        return MeasuredConfiguration(configuration, values, bytes, chance, run if self._keep_runs else {}, costs)
+        values = {**(of_rankings(run, self._qrels, measures_of(self._depth)) if self._qrels else {}), **more}
+        kept = run if self._keep_runs else {}
+        return MeasuredConfiguration(configuration, values, bytes, tokens, chance, kept, costs)
 
     def _note(self, message: str) -> None:
         if message not in self.notes:
@@ -330,7 +351,7 @@ class Similarities:
                     chance = tuple(float(self._values(vectors, by, width)[self._measure].mean()) for by in drawn)
                 configuration = configuration_of(source, one, width)
                 yield MeasuredConfiguration(
-                    configuration, self._values(vectors, one, width), 2.0 * padded(width), chance
+                    configuration, self._values(vectors, one, width), 2.0 * padded(width), source.tokens, chance
                 )
 
     def count(self, series: Sequence[Series]) -> int:
@@ -350,14 +371,11 @@ def _is_embedfilter(series: Series) -> bool:
 def configuration_of(source: VectorSource, series: Series, width: int) -> Configuration:
     """What made the vectors of a width."""
     encoder = source.spec.encoder
-    made = (
-        {}
-        if encoder is None
-        else {name: getattr(encoder, name) for name in ("method", "pooling", "attention", "layer", "copies")}
-    )
+    made = {} if encoder is None else {name: getattr(encoder, name) for name in _OF_ENCODER}
     return Configuration(
         model=source.model or None,
         **made,
+        instruction=source.instruction,
         filter=series.name,
         offset=series.offset,
         center=series.means is not None or source.spec.filter.center,

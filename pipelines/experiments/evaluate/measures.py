@@ -18,6 +18,7 @@ import numpy as np
 from ragidx.corpora.errors import missing_extra
 from ragidx.corpora.evalsets import Qrels, Run
 from ragidx.indexer.arrays import Doubles
+from ragidx.pipelines.experiments.evaluate.options import ANSWERS
 from ragidx.pipelines.experiments.evaluate.significance import K, ranks
 
 _FEW_OWN = 0.05
@@ -25,6 +26,7 @@ MEASURES = {
     "ndcg@10": "nDCG@10",
     "recall@10": "R@10",
     "recall@100": "R@100",
+    "recall@1000": "R@1000",
     "mrr@10": "RR@10",
     "map": "AP",
     "p@10": "P@10",
@@ -36,8 +38,15 @@ NEARNESS = OVERLAP, ANN_RECALL = "overlap@10", "ann_recall@10"
 """Shares of the ten that exact search finds, at full width and at the same one: no quality."""
 AGREEMENT = ("overlap@10", "rbo")
 """How alike the answers of two configurations are: no quality either."""
-DEPTH = 100
-"""Documents that are searched for each query."""
+
+
+def measures_of(depth: int) -> tuple[str, ...]:
+    """The measures of rankings that so many documents of each query are enough for.
+
+    >>> set(MEASURES) - set(measures_of(100))
+    {'recall@1000'}
+    """
+    return tuple(name for name in MEASURES if int(name.partition("@")[2] or 0) <= depth)
 
 
 def own_first(run: Run, qrels: Qrels) -> str:
@@ -52,7 +61,7 @@ def own_first(run: Run, qrels: Qrels) -> str:
     )
 
 
-def of_rankings(run: Run, qrels: Qrels, names: Iterable[str] = MEASURES) -> dict[str, Doubles]:
+def of_rankings(run: Run, qrels: Qrels, names: Iterable[str] = measures_of(ANSWERS)) -> dict[str, Doubles]:
     """Measures for each judged query, in their order: name -> (q,).
 
     Args:

@@ -20,6 +20,8 @@ KINDS = ("sentence", "title")
 """Kinds of queries that are made of a corpus."""
 
 MARGIN = 0.01
+ANSWERS, LEAST_ANSWERS = 100, 10
+"""Documents that are kept of each query by default, and that measures need."""
 
 _Texts: TypeAlias = str | Sequence[str] | None
 _Ints: TypeAlias = int | Sequence[int] | None
@@ -39,10 +41,17 @@ class Grid:
 
     model: Annotated[_Texts, Option("ID|PATH", "A model, as for build.", "Model")] = None
     method: Annotated[_Texts, _method("M", "A method, as for build.")] = None
+    template: Annotated[_Texts, _method("T", "A template's name, or a string with {text}.")] = None
     pooling: Annotated[_Texts, _method("P", "A pooling.")] = None
     attention: Annotated[_Texts, _method("A", "An attention: causal, bidirectional.")] = None
     layer: Annotated[_Ints, _method("N", "A hidden layer.")] = None
     copies: Annotated[_Ints, _method("N", "How often echo or reba repeats the text.")] = None
+    max_length: Annotated[_Ints, _method("N", "The most tokens of a text that are read.")] = None
+    compute_matched: Annotated[
+        bool | Sequence[bool] | None,
+        _method("yes|no", "Whether `max_length` is of all copies of the text together."),
+    ] = None
+    instruction: Annotated[_Texts, _method("S", "A task sentence of queries, or task:NAME; '' for none.")] = None
     questions: Annotated[_Texts, _question("Q", "What encodes questions: table (of `train questions`), model.")] = None
     filter: Annotated[_Texts, _filter("F", f"A filter: {', '.join(FILTERS)}, head:FILE.")] = None
     tau: Annotated[_Floats, _filter("N", "A width as hidden width / N.")] = None
@@ -152,7 +161,7 @@ class Questions:
 @described
 @dataclass(frozen=True)
 class Judge:
-    """The measure, reference and margin of what is concluded."""
+    """The measure, reference and margin of what is concluded, and how many answers it is concluded from."""
 
     measure: Annotated[str | None, _comparison("M", "The measure that intervals and tests are of.")] = None
     reference: Annotated[
@@ -167,8 +176,21 @@ class Judge:
         False
     )
 
+    answers: Annotated[
+        int,
+        _comparison(
+            "N",
+            "Documents that are kept of each query; `measure` recall@1000 is of 1,000.",
+            default=ANSWERS,
+            least=LEAST_ANSWERS,
+        ),
+    ] = ANSWERS
+
     def __post_init__(self) -> None:
         check_margin(self.margin)
+        if not isinstance(self.answers, Integral) or self.answers < LEAST_ANSWERS:
+            hint = f"give a whole number from {LEAST_ANSWERS} on"
+            raise SpecError(f"answers={self.answers!r} is too little to measure", hint, where="`answers`")
 
 
 def check_margin(margin: float) -> None:

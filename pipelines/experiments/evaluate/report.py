@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,10 +28,14 @@ class Configuration:
 
     model: str | None = None
     method: str | None = None
+    template: str | None = None
     pooling: str | None = None
     attention: str | None = None
     layer: int | None = None
     copies: int | None = None
+    max_length: int | None = None
+    compute_matched: bool | None = None
+    instruction: str | None = None
     filter: str | None = None
     center: bool | None = None
     tau: float | None = None
@@ -47,8 +52,15 @@ class Configuration:
         """What configurations have in common that differ in width alone."""
         return dataclasses.astuple(dataclasses.replace(self, dim=None, tau=None))
 
+    def reading(self) -> tuple[object, ...]:
+        """What configurations have in common that differ in how many tokens they read alone."""
+        return dataclasses.astuple(dataclasses.replace(self, copies=None, max_length=None))
 
-_FOLLOWING = ("tau", "attention", "pooling", "layer", "copies", "offset", "method")
+
+_FOLLOWING = (
+    *("tau", "template", "attention", "pooling", "layer", "copies", "max_length", "compute_matched", "offset"),
+    *("instruction", "method"),
+)
 COLUMNS = tuple(field.name for field in dataclasses.fields(Configuration))
 _COSTS = [
     *("factory", "effort_beam", "effort_lists", "effort_factor", "disk_bytes", "build_seconds"),
@@ -65,6 +77,7 @@ class EvaluationRow:
         configuration: the configuration that was measured.
         name: a name that tells the row from the others.
         bytes: size of a chunk in bytes: the stored vector, and the words where they are searched; None: unknown.
+        tokens: tokens that the model reads of a text, on average, with the template and all copies; None: unknown.
         means: the mean of each measure, by its name.
         interval: mean and interval of the task's `measure`.
         against: the difference from the reference; None: the row is the reference, or nothing is judged.
@@ -79,6 +92,7 @@ class EvaluationRow:
     means: Mapping[str, float]
     interval: Interval
     against: MeanDifference | None
+    tokens: float | None = None
     chance: tuple[float, float] | None = None
     costs: Costs | None = None
 
@@ -118,6 +132,11 @@ class TaskReport:
     pairs: Mapping[tuple[int, int], MeanDifference] = field(default_factory=dict)
     runs: tuple[Run, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def reads_differently(self) -> bool:
+        """Whether rows differ in how many tokens the model reads of a text."""
+        return len({row.tokens for row in self.rows} - {None}) > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +188,7 @@ class EvaluationReport:
     def to_csv(self) -> str:
         """The report as CSV: a line for each row of each data set."""
         measures = list(dict.fromkeys(name for task in self.tasks for name in task.values))
-        columns = ["task", "row", *COLUMNS, "bytes", *measures, "measure", "low", "high"]
+        columns = ["task", "row", *COLUMNS, "bytes", "tokens", *measures, "measure", "low", "high"]
         columns += ["synthetic", "difference", "p", "detectable", "verdict", "chance_low", "chance_high"]
         if any(row.costs is not None for task in self.tasks for row in task.rows):
             columns += _COSTS
@@ -187,6 +206,7 @@ def _cells(task: TaskReport, row: EvaluationRow) -> dict[str, object]:
         "task": task.name,
         "synthetic": task.synthetic or "",
         "bytes": row.bytes,
+        "tokens": row.tokens,
         "measure": task.measure,
     }
     cells |= {name: value for name in COLUMNS if (value := getattr(row.configuration, name)) is not None}
@@ -211,7 +231,29 @@ def names_of(configurations: Sequence[Configuration]) -> list[str]:
     >>> names_of([Configuration(mode="dense", dim=64), Configuration(mode="hybrid", dim=64)])
     ['dense', 'hybrid']
     """
-    varying = [name for name in COLUMNS if len({getattr(one, name) for one in configurations} - {None}) > 1]
+    said = {one.instruction for one in configurations if one.instruction}
+    if len(said) == 1:  # it is there, or not
+        configurations = [
+            dataclasses.replace(one, instruction=one.instruction and "instruction") for one in configurations
+        ]
+    names = _names(configurations, configurations, {None})
+    if len(set(names)) < len(set(configurations)):  # one has a value where another has none
+        names = _names(configurations, [one for one in configurations if one.model is not None], set())
+    return names
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a row's name, of which some find it.
+
+    >>> words_of("dense 'Write a text: {text}' dim=64")
+    ['dense', 'Write', 'a', 'text:', '{text}', 'dim=64']
+    """
+    return re.sub(r"\\n|['\"]", " ", name).split()
+
+
+def _names(configurations: Sequence[Configuration], compared: Sequence[Configuration], left: set[None]) -> list[str]:
+    """Of what differs among those that are compared, values that are left out not counted."""
+    varying = [name for name in COLUMNS if len({getattr(one, name) for one in compared} - left) > 1]
     for name in _FOLLOWING:  # often follow from the others, such as the pooling from the model
         fewer = [other for other in varying if other != name]
         if name in varying and _n_different(configurations, fewer) == _n_different(configurations, varying):
@@ -230,6 +272,8 @@ def _n_different(configurations: Sequence[Configuration], names: Sequence[str]) 
 def _shown(name: str, value: object) -> str:
     if name == "model" and str(value).startswith("/"):
         return "/".join(str(value).split("/")[-2:])
-    if isinstance(value, bool):
-        return name if value else f"no-{name}"
-    return f"{name}={value:g}" if isinstance(value, int | float) else str(value)
+    if isinstance(value, bool) or (name == "instruction" and value == ""):
+        return ("" if value else "no-") + name.replace("_", "-")
+    if isinstance(value, int | float):
+        return f"{name}={value:g}"
+    return repr(value) if name in ("template", "instruction") and " " in str(value) else str(value)

@@ -15,15 +15,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ragidx.corpora.errors import SpecError
+from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.indexer.encoders.methods import OWN_MODULES, filter_spec
 from ragidx.indexer.filters.heads import load_head
 from ragidx.indexer.model_files import expanded
-from ragidx.indexer.specs import HEAD, TOKEN_TABLE, FilterSpec
+from ragidx.indexer.specs import HEAD, TOKEN_TABLE
 from ragidx.pipelines.base.stages import OnStage, Stages
+from ragidx.pipelines.experiments.evaluate.axes import check_filters
 from ragidx.pipelines.experiments.evaluate.conclusions import measure_of
 from ragidx.pipelines.experiments.evaluate.grid import Searches
-from ragidx.pipelines.experiments.evaluate.options import Judge, Questions, as_list, check_moved
+from ragidx.pipelines.experiments.evaluate.measures import MEASURES, measures_of
+from ragidx.pipelines.experiments.evaluate.options import ANSWERS, Grid, Judge, Questions, as_list, check_moved
 from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import cache_folder
 from ragidx.pipelines.experiments.evaluate.tasks import CORPUS, INDEX, check_together, task_of
 from ragidx.pipelines.experiments.tune.bench import EncodedSample, Measurements
@@ -49,6 +51,8 @@ def tune(
     model: str | None = None,
     method: str | Sequence[str] | None = None,
     filter: str | Sequence[str] | None = None,
+    dim: int | Sequence[int] | None = None,
+    offset: int | Sequence[int] | None = None,
     questions: Questions = Questions.made(),
     measure: str = "ndcg@10",
     minutes: float = MINUTES,
@@ -66,6 +70,8 @@ def tune(
         model: the model, as of `build`; None: the index's, else mini.
         method: one method or several; None: the default.
         filter: filters that are tried beside the default; None: none, embedfilter, pca and whitening.
+        dim: widths of the filters that are tried; None: a half and a quarter of the hidden width, and nearly all of it.
+        offset: first columns of EmbedFilter that are tried; None: the middle, the preset's, 0, 1 and hidden width / 32.
         questions: the queries that ask, and what judges them: some that are made of the corpus, or judged ones.
         measure: the measure that is to be high.
         minutes: minutes that encoding may take, about; the sample is as large as that allows.
@@ -83,8 +89,8 @@ def tune(
     check_names("tune", options, _OPTIONS)
     if not minutes >= 0:
         raise SpecError(f"minutes={minutes:g} is no time", "give 0 or more", where="`minutes`")
-    for name in as_list(filter or ()):
-        FilterSpec(name)  # which says what is wrong with it
+    grid = Grid(filter=filter, dim=dim, offset=offset)
+    check_filters(grid)
     if questions.log is not None or questions.vectors is not None or questions.drop_self:
         hint = "give `Questions.read(queries, qrels)`, or `Questions.made()`"
         raise SpecError("judged queries choose, or some that are made of the corpus", hint, where="`questions`")
@@ -94,6 +100,8 @@ def tune(
     task = task_of(source, questions)
     if task.kind not in (CORPUS, INDEX):
         raise SpecError("it is neither a corpus nor an index", "name one of them", where=str(source))
+    if measure in MEASURES and measure not in measures_of(ANSWERS):
+        raise unknown_name("measure", measure, measures_of(ANSWERS))
     measure_of(task, Judge(measure))  # before anything is encoded
     kept = cache_folder(cache)
     with contextlib.ExitStack() as stack:
@@ -101,8 +109,7 @@ def tune(
         models = models_of(task, options | {"model": model}, as_list(method or (None,)), kept, stack)
         tell("drawing a sample")
         sample = sized(drawn_of(task, models[0], questions, seed, on_build), models, minutes, on_estimate)
-        names = None if filter is None else as_list(filter)
-        space, bench = prepared(models, sample, names, measure, tell, stack)
+        space, bench = prepared(models, sample, grid, measure, tell, stack)
         parts = search(space, bench, len(sample.judged.texts))
         return proposal_of(task, {one.method: one.default for one in models}, space, bench, sample, measure, parts)
 
@@ -110,7 +117,7 @@ def tune(
 def prepared(
     models: Sequence[Model],
     sample: TuneSample,
-    filters: Sequence[str] | None,
+    grid: Grid,
     measure: str,
     tell: Stages,
     stack: contextlib.ExitStack,
@@ -124,10 +131,10 @@ def prepared(
     tell.total = 0  # how many configurations there will be depends on what is chosen
     modes = (DENSE, HYBRID) if sample.judged.synthetic else (DENSE, LEXICAL, HYBRID)
     bench = Measurements(sample, encodings, Searches(modes, weights=WEIGHTS), measure, folder, tell)
-    return _space(models, encodings, filters), bench
+    return _space(models, encodings, grid.axes()), bench
 
 
-def _space(models: Sequence[Model], encodings: Mapping[str, EncodedSample], filters: Sequence[str] | None) -> Space:
+def _space(models: Sequence[Model], encodings: Mapping[str, EncodedSample], axes: Mapping[str, Sequence[Any]]) -> Space:
     """The choices that are tried: each layer with the default filter and without one; then filters and widths there."""
     first = models[0]
     spec, hidden = first.default.spec.filter, first.vectors.resolved.hidden
@@ -135,7 +142,7 @@ def _space(models: Sequence[Model], encodings: Mapping[str, EncodedSample], filt
     own = [] if first.method in OWN_MODULES else ["embedfilter"]
     if first.default.files.family == TOKEN_TABLE:
         own = ["truncation"]
-    names = ["none", *own, "pca", "whitening"] if filters is None else filters
+    names = axes.get("filter", ["none", *own, "pca", "whitening"])
 
     def layers(present: VectorsChoice) -> list[VectorsChoice]:
         found = list[VectorsChoice]()
@@ -153,7 +160,7 @@ def _space(models: Sequence[Model], encodings: Mapping[str, EncodedSample], filt
         return [
             replace(present, filter=name, dim=dim, offset=offset)
             for name in names
-            for dim, offset in _widths(name, hidden, default.offset)
+            for dim, offset in _widths(name, hidden, default.offset, axes)
         ]
 
     def centers(present: VectorsChoice) -> list[VectorsChoice]:
@@ -162,14 +169,21 @@ def _space(models: Sequence[Model], encodings: Mapping[str, EncodedSample], filt
     return Space(default, SearchChoice(HYBRID, Z, WEIGHT), (layers, widths, centers))
 
 
-def _widths(name: str, hidden: int, offset: int | None) -> list[tuple[int, int | None]]:
-    """Widths and first columns of a filter."""
+def _widths(
+    name: str, hidden: int, offset: int | None, axes: Mapping[str, Sequence[int]]
+) -> list[tuple[int, int | None]]:
+    """Widths and first columns of a filter: of EmbedFilter the middle, then the first and the last column apart."""
     if name == "none":
         return [(hidden, None)]
     if name.startswith(HEAD):
         return [(load_head(expanded(name.removeprefix(HEAD))).matrix.shape[1], None)]
-    narrow = [hidden // share for share in SHARES]
+    widths = axes.get("dim", [hidden // share for share in SHARES])
     if name != "embedfilter":
-        return [(dim, None) for dim in narrow]
-    firsts = dict.fromkeys([offset, 0, 1, hidden // 32])
-    return [(dim, first) for first in firsts for dim in (hidden - (first or 0), *narrow) if dim < hidden]
+        return [(dim, None) for dim in widths]
+    found, end = list[tuple[int, int | None]](), hidden // 32
+    if "offset" not in axes:  # the same columns where None would be the first one of the model's preset
+        found = [(dim, None if offset is None else max(0, (hidden - dim) // 2)) for dim in widths]
+    for first in axes.get("offset", [offset or 0, 0, 1, end]):
+        nearly_all = [] if "dim" in axes else [hidden - first, hidden - first - end]
+        found += [(dim, first) for dim in (*(dim for dim in nearly_all if 0 < dim < hidden), *widths)]
+    return list(dict.fromkeys(found))

@@ -9,6 +9,7 @@ fitted on is the one that a build of this corpus would draw.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,12 +23,17 @@ from ragidx.indexer.atomic import temporary_room
 from ragidx.indexer.filters.fitting import DocumentSample, FilterSample, lowest
 from ragidx.indexer.specs import FilterSpec
 from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors
-from ragidx.pipelines.experiments.evaluate.sources.source import VectorSource
+from ragidx.pipelines.experiments.evaluate.sources.source import VectorSource, mean_tokens
 from ragidx.pipelines.ingest.corpus import Reading, chunker_of
 from ragidx.pipelines.ingest.encode import too_long, windows, with_vector
 from ragidx.pipelines.ingest.fit_filter import document_sample
 from ragidx.pipelines.ingest.report import OnProgress, Progress, Skips
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item, cut_ahead
+
+COUNTED = 1000
+"""Chunks of a corpus whose tokens are counted, at most."""
+
+_SEED = 0
 
 
 class CorpusSource(VectorSource):
@@ -58,6 +64,7 @@ class CorpusSource(VectorSource):
         self._vectors, resolved = vectors, vectors.resolved
         self._reading = Reading.alone(corpus, out or folder, resolved.options)
         self.name, self.spec = str(corpus), resolved.spec
+        self.instruction = resolved.encoder_spec.instruction
         self.hidden = self.dim = resolved.hidden
         self.n_documents = 0
         self._path = folder / "raw.f32"
@@ -76,6 +83,14 @@ class CorpusSource(VectorSource):
         if self._chunk_ids:
             self._raw = np.memmap(self._path, "<f4", "r", shape=(len(self._chunk_ids), self.dim))
         self.notes = tuple(self._notes())
+
+    @functools.cached_property
+    def tokens(self) -> float | None:
+        """Counted on `COUNTED` chunks with the lowest random keys, all of a smaller corpus."""
+        drawn = set(lowest(_SEED, self._chunk_ids, COUNTED))
+        chunks = (chunk for row, chunk in enumerate(self._stored_chunks()) if row in drawn)
+        texts = [self._cutter.chunker.encoded_text(chunk) for chunk in chunks]
+        return mean_tokens(self.encoder, texts) if texts else None
 
     def sample(self, spec: FilterSpec) -> FilterSample:
         """The sample that a build draws: of documents with the lowest random keys the chunks with the lowest ones."""

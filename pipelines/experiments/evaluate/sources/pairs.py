@@ -6,6 +6,7 @@ instruction expect one on both sides (as MTEB encodes pairs).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from ragidx.corpora.records import Chunk
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.specs import FilterSpec
 from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors
-from ragidx.pipelines.experiments.evaluate.sources.source import VectorSource
+from ragidx.pipelines.experiments.evaluate.sources.source import VectorSource, mean_tokens
 
 
 class PairsSource(VectorSource):
@@ -30,11 +31,17 @@ class PairsSource(VectorSource):
 
     def __init__(self, name: Path, pairs: SentencePairs, vectors: RawVectors) -> None:
         self.name, self.spec = str(name), vectors.resolved.spec
+        self.instruction = vectors.resolved.encoder_spec.instruction
         self.hidden = self.dim = vectors.resolved.hidden
         self.n_documents = len(pairs.scores)
         self._vectors, self._texts = vectors, [*pairs.first, *pairs.second]
         self._raw = vectors.queries(self._texts)
         self._searched = np.arange(len(self._texts))
+
+    @functools.cached_property
+    def tokens(self) -> float | None:
+        """Of all sentences, which are read as queries."""
+        return mean_tokens(self.encoder, self._texts, self.encoder.query_instruction(None))
 
     def _rows(self, numbers: Ints) -> Floats:
         return self._raw[numbers].copy()

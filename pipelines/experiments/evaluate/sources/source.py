@@ -24,6 +24,7 @@ from ragidx.indexer.encoders import Encoder
 from ragidx.indexer.filters.fitting import FilterSample, as_questions, lowest
 from ragidx.indexer.lexical.stemming import AUTO
 from ragidx.indexer.models.locate import ModelFiles
+from ragidx.indexer.prompts.instructions import instruction as sentence_of
 from ragidx.indexer.specs import FilterSpec, IndexSpec
 from ragidx.pipelines.experiments.evaluate.sources.raw_vectors import RawVectors
 from ragidx.pipelines.ingest.corpus import chunker_of
@@ -51,6 +52,11 @@ _OPENING = {
 _UNSAID = (None, (), "auto")
 
 
+def mean_tokens(encoder: Encoder, texts: Sequence[str], instruction: str | None = None) -> float:
+    """Tokens that the model reads of a text, on average; with an instruction, which may be empty, of queries."""
+    return float(np.mean([row.n_tokens for row in encoder.rendered(texts, instruction)]))
+
+
 class VectorSource(ABC):
     """Vectors of a corpus, each with a chunk and a document, some of which may be held out.
 
@@ -63,6 +69,7 @@ class VectorSource(ABC):
         notes: notes on what was skipped.
         given: (q, dim) vectors of the queries, in their order, where they came as vectors; None: they are encoded.
         stemmer: the stemmer of the chunks' words.
+        instruction: the instruction of queries, as it was named; empty: none; None: the model's own, or no model.
         questions: what encodes the queries, where an index is asked by a table or its model; None: there is one way.
         is_unit: whether the vectors have unit length as far as float16 goes, and are compared as they are.
     """
@@ -75,6 +82,7 @@ class VectorSource(ABC):
     notes: tuple[str, ...] = ()
     given: Floats | None = None
     questions: str | None = None
+    instruction: str | None = None
     is_unit = False
     stemmer = AUTO
     _vectors: RawVectors  # of the model; an index is encoded by its own
@@ -99,6 +107,13 @@ class VectorSource(ABC):
         """The name of the model that made the vectors, else what the user says of it."""
         made_by = "" if self.spec.precomputed is None else self.spec.precomputed.made_by
         return made_by if self.spec.encoder is None else self.spec.encoder.model
+
+    @property
+    def tokens(self) -> float | None:
+        """Tokens that the model reads of a row's text, on average, with the template and all copies; None: they are not
+        counted, as of an index, whose rows have all been read alike.
+        """
+        return None
 
     @property
     def encoder(self) -> Encoder:
@@ -247,6 +262,7 @@ class IndexSource(VectorSource):
         self._searcher = Searcher(store, ModelPlace(**opening))
         self.questions = options.get("questions")
         self._instruction: str | None = options.get("instruction")
+        self.instruction = sentence_of(self._instruction)
         self._store, self.name, self.spec = store, str(path), self._searcher.spec
         self.dim, self.n_documents = store.manifest.dim, store.manifest.n_documents
         kept = stored_filter(store, self.spec.filter)
