@@ -43,7 +43,7 @@ def print_report(report: EvaluationReport) -> None:
         console.print_table(*_table(task, order), bold=order.index(task.reference))
         click.echo()
         if task.pairs:
-            _print_pairs(task, room)
+            _print_pairs(task)
             click.echo()
         for line in _explained(task):
             click.echo(textwrap.fill(line, room))
@@ -78,8 +78,7 @@ def _made_by(task: TaskReport) -> str:
     if len(of_rows) != 1:
         return ""
     ((model, method),) = of_rows
-    names = [names_of([Configuration(model=model)])[0]] * bool(model) + [method] * bool(method)
-    return f"; {', '.join(names)}"
+    return "; " + ", ".join(filter(None, (model and names_of([Configuration(model=model)])[0], method)))
 
 
 def _order(task: TaskReport) -> list[int]:
@@ -138,7 +137,7 @@ def _costs(costs: Sequence[Costs | None]) -> dict[str, list[str]]:
     return columns
 
 
-def _print_pairs(task: TaskReport, room: int) -> None:
+def _print_pairs(task: TaskReport) -> None:
     """The pairs that are told apart, and how many are not."""
     rows = [
         [task.rows[one].name, task.rows[other].name, *_apart(apart)]
@@ -148,8 +147,7 @@ def _print_pairs(task: TaskReport, room: int) -> None:
     if rows:
         console.print_table(["", "from", "difference", "p", "detectable"], rows)
     if left := len(task.pairs) - len(rows):
-        text = f"Of {len(task.pairs):,} pairs {left:,} are not shown to differ; --json has all of them."
-        click.echo(textwrap.fill(text, room))
+        click.echo(f"Not shown to differ: {left:,} of {len(task.pairs):,} pairs of rows; --json has all of them.")
 
 
 def _apart(apart: MeanDifference | None) -> list[str]:

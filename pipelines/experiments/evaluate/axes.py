@@ -53,7 +53,6 @@ _WORDS: Mapping[str, Iterable[str]] = {
 }
 """What names of rows have of each axis, where it is not named."""
 
-_SWITCHES = {word for name in ("center", "compute-matched", "instruction") for word in (name, f"no-{name}")}
 _REPEATING = {"echo", "reba"}
 
 
@@ -251,7 +250,8 @@ def check_reference(reference: str, grid: Grid, runs: Iterable[str]) -> None:
     """
     axes = grid.axes()
     names = [*runs, *(str(value) for name, usual in _WORDS.items() for value in axes.get(name) or usual)]
-    known = _SWITCHES.union(*map(words_of, names))
+    switches = ("center", *(name.replace("_", "-") for name in ("compute_matched", "instruction") if name in axes))
+    known = set(switches).union((f"no-{name}" for name in switches), *map(words_of, names))
     for word in words_of(reference):
         if "=" not in word and "/" not in word and word not in known:  # widths and paths are known later
             raise unknown_name("word of `reference`:", word, known)

@@ -160,7 +160,7 @@ def _space(models: Sequence[Model], encodings: Mapping[str, EncodedSample], axes
         return [
             replace(present, filter=name, dim=dim, offset=offset)
             for name in names
-            for dim, offset in _widths(name, hidden, default.offset, axes)
+            for dim, offset in filter_widths(name, hidden, default.offset, axes)
         ]
 
     def centers(present: VectorsChoice) -> list[VectorsChoice]:
@@ -169,7 +169,7 @@ def _space(models: Sequence[Model], encodings: Mapping[str, EncodedSample], axes
     return Space(default, SearchChoice(HYBRID, Z, WEIGHT), (layers, widths, centers))
 
 
-def _widths(
+def filter_widths(
     name: str, hidden: int, offset: int | None, axes: Mapping[str, Sequence[int]]
 ) -> list[tuple[int, int | None]]:
     """Widths and first columns of a filter: of EmbedFilter the middle, then the first and the last column apart."""

@@ -32,7 +32,7 @@ def test_the_table_has_the_best_row_first_and_says_what_it_means(run: Run) -> No
     done = run("evaluate", "beir", *FIRST, "--chunk-size", "none")
 
     lines = done.out.splitlines()
-    assert lines[0] == "beir: 24 documents, 24 chunks, 24 queries"
+    assert lines[0] == "beir: 24 documents, 24 chunks, 24 queries; mini, classical"
     assert lines[2].split() == [
         "bytes", "ndcg@10", "difference", "p", "detectable", "recall@10", "recall@100", "mrr@10", "map", "p@10",
         "judged@10",

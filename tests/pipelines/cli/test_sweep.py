@@ -72,7 +72,7 @@ def test_with_qrels_the_table_says_which_differences_are_real(run: Run) -> None:
     assert done.status == 0
     vectors, _, with_words = done.out.partition("\ncorpus, with words: 6 documents, ")
     lines = vectors.splitlines()
-    assert lines[0] == "corpus: 6 documents, 6 chunks, 2 queries"
+    assert lines[0] == "corpus: 6 documents, 6 chunks, 2 queries; mini-decoder, classical"
     assert lines[2].split()[4:] == [
         "q/s", "ndcg@10", "random", "difference", "p", "detectable", "overlap@10", "ann_recall@10"
     ]  # fmt: skip

@@ -145,7 +145,7 @@ def test_what_cannot_be_asked_of_an_index_is_refused(given_index: Callable[..., 
          f"{index}: the index says how its vectors are made: `method` cannot be chosen\n  hint: remove it, or name a"
          " corpus in place of the index"),
         ({"layer": 0}, "`layer` cannot be chosen"),
-        ({"instructions": "S"}, "evaluate takes no such option: 'instructions'; did you mean 'instruction'?"),
+        ({"tokeniser": "F"}, "evaluate takes no such option: 'tokeniser'; did you mean 'tokenizer'?"),
         ({"strict": True}, f"evaluate takes no such option: 'strict'\n  hint: known: {KNOWN}"),
         ({"allow_removal": True}, f"evaluate takes no such option: 'allow_removal'\n  hint: known: {KNOWN}"),
         ({"bogus": 1}, f"evaluate takes no such option: 'bogus'\n  hint: known: {KNOWN}"),

@@ -52,3 +52,19 @@ def test_ticks_never_lie_over_each_other(report: EvaluationReport) -> None:
     crowded = EvaluationReport((dataclasses.replace(task, rows=(*task.rows, near)),))
 
     assert f"{near.bytes:,.0f}" not in _words(draw(crowded, "svg"))
+
+
+def test_quality_against_tokens_is_drawn_where_rows_differ_in_them(report: EvaluationReport) -> None:
+    task = report.tasks[0]
+    read = [
+        dataclasses.replace(row, tokens=10.0 * (1 + place % 3), name=f"echo copies={place}", costs=None)
+        for place, row in enumerate(task.rows)
+    ]
+    alike = [dataclasses.replace(row, tokens=10.0) for row in read]
+
+    words = _words(draw(EvaluationReport((dataclasses.replace(task, rows=tuple(read)),)), "svg"))
+
+    assert {"bytes a chunk", "tokens read of a text", "10", "20", "30", "echo"} <= set(words)
+    assert "tokens read of a text" not in _words(
+        draw(EvaluationReport((dataclasses.replace(task, rows=tuple(alike)),)), "svg")
+    )

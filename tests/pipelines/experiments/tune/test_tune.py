@@ -14,10 +14,12 @@ import pytest
 import ragidx
 from ragidx import Questions
 from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.indexer.filters.filter import kept_columns
 from ragidx.pipelines.cli.tune import verdict
 from ragidx.pipelines.experiments.evaluate.significance import MeanDifference
 from ragidx.pipelines.experiments.tune.proposal import Estimate
 from ragidx.pipelines.experiments.tune.search import TunedChoice, VectorsChoice
+from ragidx.pipelines.experiments.tune.tune import filter_widths
 
 from ....measuring import evaluated
 from ...conftest import Done
@@ -214,6 +216,46 @@ def test_json_has_everything_that_was_tried(corpus: Path, run: Callable[..., Don
 
 
 @pytest.mark.parametrize(
+    ("preset", "named", "expected"),
+    [
+        (  # the middle, then the first and the last column apart
+            1,
+            {},
+            [
+                *[(128, 64), (64, 96), (255, 1), (247, 1), (128, 1), (64, 1)],
+                *[(248, 0), (128, 0), (64, 0), (248, 8), (240, 8), (128, 8), (64, 8)],
+            ],
+        ),
+        (None, {"dim": [100]}, [(100, None), (100, 0), (100, 1), (100, 8)]),
+        (1, {"offset": [5]}, [(251, 5), (243, 5), (128, 5), (64, 5)]),
+        (1, {"offset": [5, 9], "dim": [8, 300]}, [(8, 5), (300, 5), (8, 9), (300, 9)]),
+    ],
+)
+def test_both_ends_of_the_filter_are_tried_or_what_is_named(
+    preset: int | None, named: dict[str, list[int]], expected: list[tuple[int, int | None]]
+) -> None:
+    assert filter_widths("embedfilter", 256, preset, named) == expected
+    assert filter_widths("pca", 256, preset, named) == [(dim, None) for dim in named.get("dim", [128, 64])]
+    assert set(kept_columns(256, 64, offset=96)) == set(kept_columns(256, 64))  # which is the paper's
+
+
+def test_the_command_tries_the_widths_and_the_first_column_that_are_named(
+    corpus: Path, run: Callable[..., Done]
+) -> None:
+    done = run(
+        *("tune", str(corpus), "--model", "mini-decoder", "--filter", "embedfilter", "--dim", "8", "--dim", "999"),
+        *("--filter-offset", "5", "--queries", str(corpus), "--qrels", str(corpus), "--cache", "none", "--json"),
+    )
+
+    found = json.loads(done.out)
+    tried = [one["what"] for one in found["tried"] if one["part"] == "vectors" and not one["what"]["center"]]
+    assert {(one["filter"], one["dim"], one["offset"]) for one in tried} == {
+        ("none", 256, None), ("embedfilter", 255, 1), ("embedfilter", 8, 5)
+    }  # fmt: skip
+    assert "Left out: embedfilter, 999 dimensions: dim=999 is more than the 251 dimensions there are." in found["notes"]
+
+
+@pytest.mark.parametrize(
     ("part", "words"),
     [
         ({"chosen": 1}, "Nothing that was tried is better than the default search by more than chance: keep 1."),
@@ -244,7 +286,11 @@ def test_the_verdict_says_what_to_take(part: dict[str, Any], words: str) -> None
     ("options", "message", "hint"),
     [
         ({"measure": "ndcg"}, "unknown measure 'ndcg'", "ndcg@10"),
+        ({"measure": "recall@1000"}, "unknown measure 'recall@1000'", "recall@100"),
         ({"filter": "pcaa"}, "unknown filter 'pcaa'", "pca"),
+        ({"dim": 0}, "dim=0 keeps nothing", "give 1 or more"),
+        ({"dim": "64"}, "dim='64' is not a whole number", ""),
+        ({"offset": -1}, "offset=-1 is negative", "give 0 or more"),
         ({"layer": 3}, "tune takes no such option: 'layer'", ""),
         ({"queries": "none.jsonl"}, "tune takes it in a value", "give `questions=Questions.read(queries=...)`"),
         ({"questions": Questions.read("none.jsonl", "none.tsv")}, "no such file", ""),
