@@ -72,13 +72,13 @@ def _title(task: TaskReport) -> str:
 
 def _made_by(task: TaskReport) -> str:
     """Model and method, which no row's name has where all have the same."""
-    from ragidx.pipelines.experiments.evaluate.report import Configuration, names_of
+    from ragidx.pipelines.experiments.evaluate.report import shown
 
-    of_rows = {(row.configuration.model, row.configuration.method) for row in task.rows} - {(None, None)}
-    if len(of_rows) != 1:
-        return ""
-    ((model, method),) = of_rows
-    return "; " + ", ".join(filter(None, (model and names_of([Configuration(model=model)])[0], method)))
+    shared = list[str]()
+    for name in ("model", "method"):
+        found = {getattr(row.configuration, name) for row in task.rows} - {None}
+        shared += [shown(name, value) for value in found if len(found) == 1]
+    return f"; {', '.join(shared)}" if shared else ""
 
 
 def _order(task: TaskReport) -> list[int]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ragidx.pipelines.base.pictures import check_plot, saved, style
-from ragidx.pipelines.experiments.evaluate.report import Configuration, EvaluationReport, EvaluationRow, TaskReport
+from ragidx.pipelines.experiments.evaluate.report import WIDTH, EvaluationReport, EvaluationRow, TaskReport
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,16 +28,19 @@ _APART = 1.15  # ticks nearer than this ratio would lie over each other
 
 @dataclass(frozen=True)
 class _Cost:
-    """What quality is drawn against, of rows that have it."""
+    """What quality is drawn against, of rows that have it; rows that differ in the fields `along` alone are a line."""
 
     name: str
     of: Callable[[EvaluationRow], float | None]
-    line: Callable[[Configuration], tuple[object, ...]]  # what rows have in common that a line joins
-    words: tuple[str, ...]  # that begin a word of a name that says where on its line a row is
+    along: tuple[str, ...]
 
 
-_BYTES = _Cost("bytes a chunk", lambda row: row.bytes, Configuration.line, ("dim=", "tau="))
-_TOKENS = _Cost("tokens read of a text", lambda row: row.tokens, Configuration.reading, ("copies=", "max_length="))
+_BYTES = _Cost("bytes a chunk", lambda row: row.bytes, WIDTH)
+
+
+def _tokens(task: TaskReport) -> _Cost:
+    lengths = {row.configuration.max_length for row in task.rows if row.tokens is not None}
+    return _Cost("tokens read of a text", lambda row: row.tokens, ("max_length" if len(lengths) > 1 else "copies",))
 
 
 def draw(report: EvaluationReport, format: str) -> bytes:
@@ -74,7 +77,7 @@ def _draw_quality(axes: Axes, task: TaskReport) -> None:
 
 
 def _draw_tokens(axes: Axes, task: TaskReport) -> None:
-    _draw_costs(axes, task, _TOKENS)
+    _draw_costs(axes, task, _tokens(task))
     _set_title(axes, task)
 
 
@@ -88,7 +91,7 @@ def _lines(task: TaskReport, cost: _Cost) -> list[tuple[list[EvaluationRow], str
     lines: dict[tuple[object, ...], list[EvaluationRow]] = {}
     for row in task.rows:
         if cost.of(row) is not None:
-            lines.setdefault(cost.line(row.configuration), []).append(row)
+            lines.setdefault(row.configuration.line(*cost.along), []).append(row)
     return [
         (
             sorted(rows, key=lambda row: cost.of(row) or 0),
@@ -162,7 +165,8 @@ def _draw_bars(axes: Axes, task: TaskReport) -> None:
 
 def _label(rows: list[EvaluationRow], cost: _Cost) -> str:
     """The name without what the axis is of."""
-    words = [word for word in rows[0].name.split() if not word.startswith(cost.words)]
+    along = tuple(f"{name}=" for name in cost.along)
+    words = [word for word in rows[0].name.split() if not word.startswith(along)]
     return _plain(" ".join(words) or rows[0].name)
 
 

@@ -48,19 +48,16 @@ class Configuration:
     questions: str | None = None
     run: str | None = None
 
-    def line(self) -> tuple[object, ...]:
-        """What configurations have in common that differ in width alone."""
-        return dataclasses.astuple(dataclasses.replace(self, dim=None, tau=None))
-
-    def reading(self) -> tuple[object, ...]:
-        """What configurations have in common that differ in how many tokens they read alone."""
-        return dataclasses.astuple(dataclasses.replace(self, copies=None, max_length=None))
+    def line(self, *along: str) -> tuple[object, ...]:
+        """What configurations have in common that differ in some fields alone, by default in width."""
+        return tuple(getattr(self, name) for name in COLUMNS if name not in (along or WIDTH))
 
 
 _FOLLOWING = (
     *("tau", "template", "attention", "pooling", "layer", "copies", "max_length", "compute_matched", "offset"),
     *("instruction", "method"),
 )
+WIDTH = ("dim", "tau")
 COLUMNS = tuple(field.name for field in dataclasses.fields(Configuration))
 _COSTS = [
     *("factory", "effort_beam", "effort_lists", "effort_factor", "disk_bytes", "build_seconds"),
@@ -262,14 +259,15 @@ def _names(configurations: Sequence[Configuration], compared: Sequence[Configura
 
 
 def _named(one: Configuration, names: Sequence[str]) -> str:
-    return " ".join(_shown(name, value) for name in names if (value := getattr(one, name)) is not None)
+    return " ".join(shown(name, value) for name in names if (value := getattr(one, name)) is not None)
 
 
 def _n_different(configurations: Sequence[Configuration], names: Sequence[str]) -> int:
     return len({tuple(getattr(one, name) for name in names) for one in configurations})
 
 
-def _shown(name: str, value: object) -> str:
+def shown(name: str, value: object) -> str:
+    """A field of a configuration, in the name of a row."""
     if name == "model" and str(value).startswith("/"):
         return "/".join(str(value).split("/")[-2:])
     if isinstance(value, bool) or (name == "instruction" and value == ""):

@@ -1,4 +1,4 @@
-"""Axes of what a model reads: each makes a table of two rows that differ, and no document is encoded twice for nothing."""
+"""Axes of what a model reads: each makes a table of two rows that differ; no document is encoded twice for nothing."""
 
 from __future__ import annotations
 
