@@ -42,8 +42,9 @@ def main():
     arguments = parser.parse_args()
     encoder = {"method": arguments.method, "dtype": arguments.dtype, "template": arguments.template}
     encoder = {name: value for name, value in encoder.items() if value is not None}
-    method, others = arguments.method, {name: value for name, value in encoder.items() if name != "method"}
     cut = {} if arguments.max_length is None else {"max_length": arguments.max_length}
+    read = {name: value for name, value in encoder.items() if name != "dtype"} | cut
+    run = {name: value for name, value in encoder.items() if name == "dtype"}
     with tempfile.TemporaryDirectory() as temporary:
         file = Path(temporary) / "a.head"
         report = ragidx.train.head(
@@ -94,11 +95,10 @@ def main():
             for label, (filter_, width) in grid.items():
                 (task,) = ragidx.evaluate(
                     arguments.evalsets / name,
-                    grid=ragidx.Grid(model=arguments.model, method=method, filter=filter_, mode=mode, **width),
+                    grid=ragidx.Grid(model=arguments.model, filter=filter_, mode=mode, **width, **read),
                     cache=arguments.cache,
+                    **run,
                     **options,
-                    **others,
-                    **cut,
                 ).tasks
                 row, values_of = task.rows[-1], task.values[task.measure][-1]
                 apart = None if plain is None else difference(values_of, plain)
@@ -113,13 +113,12 @@ def main():
                 (task,) = ragidx.evaluate(
                     arguments.evalsets / name,
                     grid=ragidx.Grid(
-                        model=arguments.model, method=method, filter="none", mode=mode, pooling="trainable", layer=-1
+                        model=arguments.model, filter="none", mode=mode, pooling="trainable", layer=-1, **read
                     ),
                     cache=arguments.cache,
+                    **run,
                     pooler=str(pooler),
                     **options,
-                    **others,
-                    **cut,
                 ).tasks
                 apart = difference(task.values[task.measure][-1], plain)
                 found[f"pooling {rows}"] = {

@@ -185,11 +185,13 @@ class _Measuring:
             rows: list[MeasuredConfiguration] = []
             meter: Rankings | Similarities | None = None
             fault: RagidxError | None = None
+            n_chunks = set[int]()
             for options in self.axes.encoders:
                 try:
                     with self._opened(task, options, folder) as source:
                         task, vectors = self._with_queries(task, source)
                         sizes = source.n_documents, source.n_rows
+                        n_chunks.add(source.n_rows)
                         meter = meter or self._meter(task, folder, measure)
                         if task.judged is not None and task.judged.qrels:
                             self._note(*check_documents(task.judged, source.doc_ids()))
@@ -206,6 +208,8 @@ class _Measuring:
                     self._note(f"Left out: {shown}: {raised.message}.")
         if not rows and fault is not None:
             raise fault
+        if len(n_chunks) > 1:
+            self._note(f"The rows are not of the same chunks: there are {min(n_chunks):,} to {max(n_chunks):,}.")
         query_ids = [str(n) for n in range(sizes[0])]
         if task.judged is not None:
             query_ids = list(task.judged.qrels or task.judged.texts)

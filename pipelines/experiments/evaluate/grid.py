@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +51,8 @@ from ragidx.pipelines.experiments.evaluate.tasks import Judged
 from ragidx.retriever.options import DENSE, HYBRID, LEXICAL, WEIGHT, SearchOptions
 from ragidx.retriever.rows import FolderRows, Queries
 
-_OF_ENCODER = ("method", "template", "pooling", "attention", "layer", "copies", "max_length", "compute_matched")
+_LENGTHS = ("method", "template", "copies", "max_length", "compute_matched")  # on which depends where chunks end
+_OF_ENCODER = (*_LENGTHS, "pooling", "attention", "layer")
 
 EXACT = "exact"
 """In place of an index type: float32 vectors of which none is stored, all compared."""
@@ -174,7 +176,9 @@ class Rankings:
             queries, options = Queries(None, self._texts), SearchOptions(mode=LEXICAL)
             costs = costs_of(words.store, queries, options, 0, words) if self._with_costs else None
             answers, n_bytes = search_of(words.store, queries, options), words.bytes / source.n_rows
-            configuration = Configuration(model=source.model if len(self._words) > 1 else None, mode=LEXICAL)
+            configuration = Configuration(mode=LEXICAL)
+            if len(self._words) > 1:  # of other chunks
+                configuration = replace(configuration, model=source.model, **_of_encoder(source, _LENGTHS))
             yield self._measured(configuration, answers, doc_ids, bytes=n_bytes, costs=costs)
         if vectors is None:
             return
@@ -370,11 +374,9 @@ def _is_embedfilter(series: Series) -> bool:
 
 def configuration_of(source: VectorSource, series: Series, width: int) -> Configuration:
     """What made the vectors of a width."""
-    encoder = source.spec.encoder
-    made = {} if encoder is None else {name: getattr(encoder, name) for name in _OF_ENCODER}
     return Configuration(
         model=source.model or None,
-        **made,
+        **_of_encoder(source, _OF_ENCODER),
         instruction=source.instruction,
         filter=series.name,
         offset=series.offset,
@@ -383,3 +385,8 @@ def configuration_of(source: VectorSource, series: Series, width: int) -> Config
         dim=width,
         questions=source.questions,
     )
+
+
+def _of_encoder(source: VectorSource, names: Sequence[str]) -> dict[str, Any]:
+    encoder = source.spec.encoder
+    return {} if encoder is None else {name: getattr(encoder, name) for name in names}

@@ -138,6 +138,14 @@ def test_a_row_is_found_by_words_of_its_template(measured: Callable[..., TaskRep
     assert task.reference == 1
 
 
+def test_words_of_shorter_chunks_are_another_row(beir: Path) -> None:
+    (task,) = evaluated(beir, max_length=[8, 16, 32], mode="lexical", cache=None).tasks
+
+    assert [row.configuration.max_length for row in task.rows] == [None, 16, 32]
+    assert len({row.name for row in task.rows}) == 3
+    assert any(note.startswith("The rows are not of the same chunks: ") for note in task.notes)
+
+
 def test_names_tell_a_value_from_none() -> None:
     rows = [Configuration(mode="lexical"), *(Configuration(model="m", max_length=n, mode="dense") for n in (None, 8))]
 
