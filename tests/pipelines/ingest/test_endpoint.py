@@ -291,6 +291,7 @@ def test_a_sweep_asks_for_each_text_once(server: EmbeddingServer, many: Path, in
 
     assert {row.configuration.dim for row in swept.tasks[0].rows} == {4, 8, 16}
     assert len(server.asked) == 301  # and the index has its vectors
+    assert {row.tokens for row in swept.tasks[0].rows} == {None}  # the server's tokenizer is not here
     assert {row.configuration.filter for row in of_index.tasks[0].rows} == {
         "none",
         "truncation",

@@ -90,7 +90,7 @@ class CorpusSource(VectorSource):
         drawn = set(lowest(_SEED, self._chunk_ids, COUNTED))
         chunks = (chunk for row, chunk in enumerate(self._stored_chunks()) if row in drawn)
         texts = [self._cutter.chunker.encoded_text(chunk) for chunk in chunks]
-        return mean_tokens(self.encoder, texts) if texts else None
+        return mean_tokens(self.encoder, texts)
 
     def sample(self, spec: FilterSpec) -> FilterSample:
         """The sample that a build draws: of documents with the lowest random keys the chunks with the lowest ones."""

@@ -52,8 +52,13 @@ _OPENING = {
 _UNSAID = (None, (), "auto")
 
 
-def mean_tokens(encoder: Encoder, texts: Sequence[str], instruction: str | None = None) -> float:
-    """Tokens that the model reads of a text, on average; with an instruction, which may be empty, of queries."""
+def mean_tokens(encoder: Encoder, texts: Sequence[str], instruction: str | None = None) -> float | None:
+    """Tokens that the model reads of a text, on average; with an instruction, which may be empty, of queries.
+
+    None: there is no text, or a server reads it whose tokenizer is not here.
+    """
+    if not texts or (encoder.usage is not None and encoder.spec.tokenizer is None):
+        return None
     return float(np.mean([row.n_tokens for row in encoder.rendered(texts, instruction)]))
 
 
